@@ -1,0 +1,1 @@
+"""The hardware model: no I/O, an injected clock, written from what machines do and not from what the planner wants."""

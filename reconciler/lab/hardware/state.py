@@ -1,0 +1,153 @@
+"""What a machine is made of: the truth that `lab state` prints, mutable, changed by Machine alone.
+
+Times are seconds on the machine's clock (a float that only grows). Fronts read these fields through `Machine`, after
+it has caught up with its clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+AttributeValue = str | int | bool
+
+
+@dataclass(slots=True)
+class GpuState:
+    index: int
+    pci: str  # "00000000:1B:00.0"
+    uuid: str
+    name: str
+    serial: str
+    vbios: str
+    nvlinks: int = 18
+    nvlinks_down: int = 0
+    ecc_uncorrectable: int = 0
+    remap_pending: bool = False
+    mig_enabled: bool = False
+    mig_pending: bool = False
+    mig_instances: list[tuple[str, str]] = field(default_factory=list)  # (profile, uuid)
+    lost: bool = False  # fallen off the bus
+
+
+@dataclass(slots=True)
+class DriveState:
+    id: str
+    serial: str
+    wwn: str
+    model: str
+    capacity_bytes: int
+    media_errors: int = 0
+    percentage_used: int = 3
+    read_mbps: float = 6500.0
+    write_mbps: float = 3800.0
+
+
+@dataclass(slots=True)
+class NicState:
+    name: str
+    mac: str
+    rdma: bool
+    rate_gbps: float
+    up: bool = True
+
+
+@dataclass(slots=True)
+class FirmwareState:
+    """One component. `staged`: version that its activation will bring in."""
+
+    component: str
+    inventory_id: str
+    version: str
+    activation: str  # vocab.Activation value
+    staged: str | None = None
+
+
+@dataclass(slots=True)
+class TaskState:
+    id: str
+    inventory_id: str
+    target_version: str
+    started: float
+    ends: float
+    state: str = "Running"  # Running | Completed | Exception
+    messages: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class DiskImage:
+    """What an installer wrote on a drive, and what lies in /etc/reconciler/image.json."""
+
+    image: str
+    version: str
+    sha256: str
+    root_disk: str
+    nonce: str | None
+    kernel: str
+    driver: str
+    hostname: str
+    sysctls: dict[str, str] = field(default_factory=dict)  # persisted: what a boot restores
+    services: dict[str, bool] = field(default_factory=dict)  # enabled ones start at boot
+    ssh_ca: bool = True
+
+
+@dataclass(slots=True)
+class OsState:
+    """The running system; a new one after every boot."""
+
+    boot_id: str
+    booted_at: float
+    hostname: str
+    sysctls: dict[str, str] = field(default_factory=dict)
+    services_active: dict[str, bool] = field(default_factory=dict)
+    kernel_log: list[str] = field(default_factory=list)
+    hung: bool = False
+
+
+@dataclass(slots=True)
+class Counters:
+    """What happened to the hardware, for tests: a reconciler must not do these more often than needed."""
+
+    power_cycles: int = 0
+    boots: int = 0
+    installs: int = 0
+    flashes: int = 0
+    bios_writes: int = 0
+
+
+@dataclass(slots=True)
+class MachineState:
+    name: str
+    serial: str
+    uuid: str
+    manufacturer: str
+    model: str
+    labels: dict[str, str]  # failure domains
+    power: str = "on"  # on | off
+    phase: str = "os_running"  # vocab.BootPhase value
+    phase_since: float = 0.0
+    bios: dict[str, AttributeValue] = field(default_factory=dict)
+    pending_bios: dict[str, AttributeValue] = field(default_factory=dict)
+    secure_boot: bool = True
+    pending_secure_boot: bool | None = None
+    boot_order: list[str] = field(default_factory=lambda: ["Hdd", "Pxe"])
+    boot_override: str = "None"  # None | Cd | Hdd | Pxe
+    boot_override_enabled: str = "Disabled"  # Disabled | Once
+    media: str | None = None  # URL of the inserted medium
+    memory_bytes: int = 2 * 2**40
+    dimms: int = 32
+    processors: int = 2
+    gpus: list[GpuState] = field(default_factory=list)
+    drives: list[DriveState] = field(default_factory=list)
+    nics: list[NicState] = field(default_factory=list)
+    firmware: dict[str, FirmwareState] = field(default_factory=dict)  # by inventory id
+    tasks: dict[str, TaskState] = field(default_factory=dict)
+    disks: dict[str, DiskImage] = field(
+        default_factory=dict
+    )  # drive serial -> image; boots from the first that has one
+    os: OsState | None = None
+    bmc_ready_at: float = 0.0  # the BMC answers from then on (it restarts on reset and on its own firmware)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    counters: Counters = field(default_factory=Counters)
+    faults: dict[str, dict[str, Any]] = field(default_factory=dict)  # kind -> parameters
+    etag: int = 1  # grows with every change that Redfish shows

@@ -1,0 +1,292 @@
+"""The spec resolved for one node.
+
+`Profile` holds what equal nodes share. The resolver interns it, so that ten thousand nodes of one pool hold one
+object, compared once (DESIGN section 6). What differs from node to node stands in `Desired` itself. A field that is
+None, or a key that is absent, is unmanaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from reconciler.model.errors import Position
+from reconciler.model.observed import AttributeValue, Taint
+from reconciler.model.vocab import Activation, DrainProvider, DriftMode, NodeState
+
+
+@dataclass(frozen=True, slots=True)
+class RootDisk:
+    """Which drive an image may be written to. All given fields must match exactly one drive (pitfalls L1, L4)."""
+
+    serial: str | None = None
+    wwn: str | None = None
+    model: str | None = None
+    min_bytes: int | None = None
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredImage:
+    name: str
+    version: str
+    url: str
+    sha256: str
+    signature: str | None  # minisign signature text over `name version sha256` (see gate/trust.py)
+    key: str | None  # name of the public key, resolved outside the spec
+    contents: Mapping[str, str]  # kernel, driver, cuda, nccl, ...; `kernel` and `driver` are compared with the host
+    root_disk: RootDisk | None
+    preserve: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredFirmware:
+    component: str
+    inventory_id: str  # FirmwareInventory Id on the BMC
+    version: str
+    policy: str  # exact | min
+    activation: Activation
+    stage: int  # lower first
+    settle_s: float
+    url: str | None
+    sha256: str | None
+    minutes: float = 10.0  # how long an update takes, for the deadline and the estimate
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredInventory:
+    """What the hardware must have. The gate demands positive evidence for each item."""
+
+    manufacturer: str | None = None
+    model: str | None = None
+    gpus: int | None = None
+    gpu_model: str | None = None
+    nvlinks_per_gpu: int | None = None
+    rdma_ports: int | None = None
+    nics: int | None = None
+    drives: int | None = None
+    dimms: int | None = None
+    memory_bytes: int | None = None
+    processors: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredHost:
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    services: Mapping[str, str] = field(default_factory=dict)  # name -> running | stopped
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredGpu:
+    """`mig`: None = MIG off on every GPU; otherwise profile -> count, the same on every GPU."""
+
+    mig: Mapping[str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredMembership:
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    join: tuple[str, ...] = ()  # argv run on the host when it is not a member; () = verify only
+
+
+@dataclass(frozen=True, slots=True)
+class DrainPolicy:
+    provider: DrainProvider
+    timeout_s: float = 600.0
+    grace_s: float | None = None  # None: each pod's own
+    force: bool = False  # delete what is left when the timeout passes
+    command: tuple[str, ...] = ()  # provider `command`: argv on the host; exit 0 = quiesced
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """`metric` as the test's parser names it, judged against min and/or max (inclusive)."""
+
+    metric: str
+    min: float | None = None
+    max: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GateTest:
+    name: str
+    tool: str  # dcgmi-diag | nvbandwidth | nccl-tests | fio | inventory | xid
+    args: Mapping[str, str | int | bool]  # by tool, see gate/tools.py
+    thresholds: tuple[Threshold, ...]
+    timeout_s: float
+    versions: tuple[str, ...] = ()  # allowed tool versions, by prefix; () = the parser's own list
+    allow_skip: tuple[str, ...] = ()  # sub-tests that this hardware may skip
+
+
+@dataclass(frozen=True, slots=True)
+class GatePhase:
+    name: str
+    tests: tuple[GateTest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    name: str
+    phases: tuple[GatePhase, ...]
+    validity_s: float | None  # None: a certificate does not age
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A step of the remediation ladder: an action, and how often it may be tried before the next rung."""
+
+    action: str  # soft_restart | power_cycle | reimage
+    attempts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Remediation:
+    name: str
+    ladder: tuple[Rung, ...]
+    window_s: float  # attempts older than this are forgotten
+    ignore_xids: tuple[int, ...] = ()
+    host_down_after_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What equal nodes share. `digest` identifies it: equal digests mean equal values."""
+
+    digest: str
+    image: DesiredImage | None
+    inventory: DesiredInventory
+    firmware: tuple[DesiredFirmware, ...]
+    bios: Mapping[str, AttributeValue]
+    secure_boot: bool | None
+    boot_order: tuple[str, ...] | None
+    host: DesiredHost
+    gpu: DesiredGpu | None
+    membership: DesiredMembership | None
+    drain: DrainPolicy
+    acceptance: Acceptance | None
+    remediation: Remediation | None
+    provenance: Mapping[str, Position]  # value path ("bios.SriovGlobalEnable") -> where the spec set it
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Where a node answers. `bmc` is a URL, `host` is host[:port]; None = the node has no such source."""
+
+    bmc: str | None
+    host: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    node: str
+    pool: str
+    state: NodeState
+    endpoints: Endpoints
+    domains: Mapping[str, str]  # failure-domain labels: rack, nvlink-domain, pdu, leaf ...
+    hostname: str | None
+    serial: str | None
+    uuid: str | None
+    root_disk: RootDisk | None  # overrides the image's rule
+    profile: Profile
+    provenance: Mapping[str, Position]  # of the node's own values, and of "node" itself
+
+
+# --- fleet-wide --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLimit:
+    """How many nodes may be out of service at once. `scope`: fleet | pool | a failure-domain label.
+
+    `nodes` is a count ("3") or a share ("10%") of the active nodes in scope, rounded up (conventions Y6).
+    """
+
+    scope: str
+    nodes: str
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoreRule:
+    """Drift at `path` (a value path; a trailing `*` matches the rest) is not acted upon, and is counted as ignored."""
+
+    path: str
+    reason: str
+    pools: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    owner: str = ""
+    expires: str = ""  # ISO date; an expired rule no longer ignores, and is reported
+
+
+@dataclass(frozen=True, slots=True)
+class TlsPolicy:
+    ca: str | None  # PEM text
+    insecure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostKeyPolicy:
+    """`authorities`: public keys of host CAs, OpenSSH format. Host certificates name the node as principal."""
+
+    authorities: tuple[str, ...]
+    insecure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAccess:
+    name: str
+    kubeconfig: str | None  # secret name; None = kubectl's own default
+    context: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InstallerPolicy:
+    """Where install documents are served from (DESIGN 7.5). `url`: as BMCs and installers reach it."""
+
+    listen: str  # host:port; port 0 = any free one
+    url: str | None  # None: http://<listen>
+    iso: str  # URL of the boot medium
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the Fleet says about the reconciler itself. Durations in seconds."""
+
+    fleet: str
+    bmc_credentials: str | None
+    ssh_credentials: str | None
+    ssh_user: str
+    tls: TlsPolicy
+    host_keys: HostKeyPolicy
+    cluster: ClusterAccess | None
+    installer: InstallerPolicy | None
+    concurrency: int
+    redfish_deadline_s: float
+    ssh_deadline_s: float
+    kubernetes_deadline_s: float
+    inventory_max_age_s: float
+    tolerate: str  # count or percent of nodes that may stay unobserved
+    budgets: tuple[BudgetLimit, ...]
+    drift_mode: DriftMode
+    ignore: tuple[IgnoreRule, ...]
+    insecure: tuple[str, ...]  # sentences for every report
+
+
+@dataclass(frozen=True, slots=True)
+class SpecSource:
+    """Where the spec came from. `commit` is "" outside git; `dirty`: the tree differs from the commit."""
+
+    directory: str
+    commit: str = ""
+    dirty: bool = False
+    rev: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The whole spec, resolved. `nodes` in order of pool, then name."""
+
+    settings: Settings
+    source: SpecSource
+    nodes: Mapping[str, Desired]
+    digest: str

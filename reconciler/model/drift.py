@@ -1,0 +1,44 @@
+"""A difference between desired and observed, classified three ways against what was applied (DESIGN section 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from reconciler.model.vocab import Concern, Source
+
+
+class DriftClass(StrEnum):
+    DRIFTED = "drifted"  # the node moved away from what was applied (or was never as desired)
+    PENDING = "pending"  # the spec moved, the node did not
+    CONFLICT = "conflict"  # both moved
+    RENEWAL = "renewal"  # a certificate is missing, expired or newly failing
+    UNMANAGED = "unmanaged"
+    UNKNOWN = "unknown"  # could not be read: not drift, not clean
+    IGNORED = "ignored"
+    IN_PROGRESS = "in_progress"  # staged, waiting for its activation; or a task runs
+    CONVERGED = "converged"
+
+
+ACTIONABLE = frozenset(
+    {DriftClass.DRIFTED, DriftClass.PENDING, DriftClass.CONFLICT, DriftClass.RENEWAL, DriftClass.IN_PROGRESS}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DriftItem:
+    """One path of one node. `desired`, `observed`, `applied` are JSON values; `applied` None = never applied by us."""
+
+    node: str
+    concern: Concern
+    path: str  # "bios.SriovGlobalEnable", "firmware.bmc", "image.version", "cluster.labels.tier"
+    kind: DriftClass
+    desired: Any
+    observed: Any
+    applied: Any = None
+    source: Source | None = None
+    detail: str = ""  # for unknown and ignored: why
+    first_seen: datetime | None = None
+    last_seen: datetime | None = None

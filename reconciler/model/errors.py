@@ -1,0 +1,105 @@
+"""What can go wrong, and how a problem is told.
+
+    ReconcilerError
+    |- SpecError(diagnostics)     the spec is invalid; nothing was contacted           exit 3
+    |- UsageError                 the command line makes no sense                      exit 64
+    |- LeaseHeld(holder)          somebody else is writing                             exit 6
+    |- StalePlan                  no selected node of the plan may still be applied    exit 5
+    |- Refused                    a policy forbids it                                  exit 8
+    |- LedgerError                the ledger can't be read or written                  exit 1
+    `- DriverError(kind, detail)  a BMC, host or cluster did not do as asked; stays within its node
+
+Problems of users are `Diagnostic` values, collected and shown together; exceptions abort. Programming errors
+(TypeError, KeyError in our own code) are never turned into "node failed": they abort the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """A place in the spec. `line` and `column` count from 1; 0 means the file as a whole."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One problem, printed as `file:line:column path: problem (hint)`."""
+
+    at: Position
+    path: str
+    problem: str
+    hint: str = ""
+    severity: str = "error"  # error | warning
+
+    def __str__(self) -> str:
+        where = f"{self.at} {self.path}: " if self.path else f"{self.at}: "
+        return where + self.problem + (f" ({self.hint})" if self.hint else "")
+
+
+class ReconcilerError(Exception):
+    """Root of the errors that the command line turns into a message and an exit code."""
+
+
+class SpecError(ReconcilerError):
+    def __init__(self, diagnostics: tuple[Diagnostic, ...]) -> None:
+        super().__init__("\n".join(map(str, diagnostics)))
+        self.diagnostics = diagnostics
+
+
+class UsageError(ReconcilerError):
+    pass
+
+
+class LeaseHeld(ReconcilerError):
+    def __init__(self, holder: str, message: str) -> None:
+        super().__init__(message)
+        self.holder = holder
+
+
+class StalePlan(ReconcilerError):
+    pass
+
+
+class Refused(ReconcilerError):
+    pass
+
+
+class LedgerError(ReconcilerError):
+    pass
+
+
+class Failure(StrEnum):
+    """Kinds of DriverError. AMBIGUOUS: a write may or may not have happened (pitfall A3)."""
+
+    UNREACHABLE = "unreachable"
+    AUTH = "auth"
+    TIMEOUT = "timeout"
+    MALFORMED = "malformed"
+    UNSUPPORTED = "unsupported"
+    REJECTED = "rejected"  # understood and refused: asking again changes nothing
+    BUSY = "busy"  # refused for now: 429, 503, "not ready", a PodDisruptionBudget
+    CONFLICT = "conflict"  # the object changed between read and write
+    AMBIGUOUS = "ambiguous"
+
+
+class DriverError(ReconcilerError):
+    """Raised by ports on writes, and by reads that are not a `Reading`.
+
+    `retry_after`: seconds, where the other side said so.
+    """
+
+    def __init__(self, kind: Failure, detail: str, *, retry_after: float | None = None) -> None:
+        super().__init__(f"{kind.value}: {detail}")
+        self.kind = kind
+        self.detail = detail
+        self.retry_after = retry_after

@@ -1,0 +1,73 @@
+"""Verdicts and certificates of the acceptance gate (DESIGN 7.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """Only PASS admits. UNJUDGED and ERROR never count against the hardware."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    UNJUDGED = "unjudged"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """What one command on a host left behind. `timed_out`: it was killed at its deadline; exit_status is then -1."""
+
+    exit_status: int
+    stdout: str
+    stderr: str = ""
+    timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TestResult:
+    """One test: its verdict, why, and the raw metrics that thresholds are judged from."""
+
+    __test__ = False  # not a pytest class
+
+    test: str
+    tool: str
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    metrics: Mapping[str, float]
+    tool_version: str = ""
+    evidence: str = ""  # an excerpt of the raw output, redacted, at most 4,000 characters
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What a certificate is about. A certificate is void as soon as one of these differs."""
+
+    serial: str
+    gpu_serials: tuple[str, ...]
+    image_sha256: str
+    firmware: Mapping[str, str]
+    bios_digest: str
+    tests_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    format_version: str
+    node: str
+    issued_at: datetime
+    binding: Binding
+    results: tuple[TestResult, ...]
+    adopted: bool = False  # written by `adopt` for a node that served before we came; nothing was measured
+
+
+@dataclass(frozen=True, slots=True)
+class GateJudgement:
+    """A certificate, read against today's profile and hardware."""
+
+    valid: bool
+    verdict: Verdict
+    reasons: tuple[str, ...] = field(default=())

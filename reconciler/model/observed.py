@@ -1,0 +1,323 @@
+"""What was read from a node. Each source answers for itself.
+
+A source's answer is a `Reading`: `Answered` with a snapshot, or `Silent` with a reason. Inside a snapshot a field
+that is None was not given; `unknown[field]` says why where there is more to say. None is never "equal" and never
+"different": it is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Generic[T]):
+    at: datetime
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    at: datetime
+    reason: UnknownReason
+    detail: str = ""
+
+
+# --- Redfish -----------------------------------------------------------------------------------------------------
+
+AttributeValue = str | int | bool
+
+
+@dataclass(frozen=True, slots=True)
+class BootOverride:
+    enabled: str  # "Disabled" | "Once" | "Continuous"
+    target: str  # "None" | "Cd" | "UsbCd" | "Hdd" | "Pxe" | ...
+    allowable: tuple[str, ...] = ()  # pitfall D5: choose from these, not from the vendor's name
+
+
+@dataclass(frozen=True, slots=True)
+class BmcTask:
+    """A Redfish task. `state` is Redfish's word; `done` and `ok` are our reading of it (pitfall A6)."""
+
+    uri: str
+    state: str
+    done: bool
+    ok: bool | None
+    percent: int | None = None
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RedfishHot:
+    """Read each pass, in at most six GETs."""
+
+    manufacturer: str | None
+    model: str | None
+    serial: str | None
+    uuid: str | None
+    power: Power | None
+    boot_phase: BootPhase | None
+    boot_override: BootOverride | None
+    pending_bios: Mapping[str, AttributeValue] | None  # differs from the current values; {} = nothing pending
+    tasks: tuple[BmcTask, ...] | None  # those not yet finished
+    health: Health | None
+    etag: str | None = None  # of the system; a change makes the inventory due
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FirmwareItem:
+    version: str
+    updateable: bool | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Drive:
+    id: str
+    serial: str | None = None
+    wwn: str | None = None
+    model: str | None = None
+    capacity_bytes: int | None = None
+    health: Health | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    id: str
+    mac: str | None = None
+    link_up: bool | None = None
+    speed_mbps: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sensor:
+    name: str
+    kind: str  # temperature | fan | power | voltage
+    reading: float | None
+    unit: str = ""
+    health: Health | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BmcEvent:
+    id: str
+    at: str  # the BMC's own clock and format: evidence, not an instant (pitfall B6)
+    severity: Health | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    model: str | None = None
+    firmware: str | None = None
+    clock: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RedfishInventory:
+    """Read on first sight, after a write of ours, on a changed ETag, when old, and before a decision that uses it."""
+
+    bios: Mapping[str, AttributeValue] | None
+    secure_boot: bool | None
+    boot_order: tuple[str, ...] | None
+    firmware: Mapping[str, FirmwareItem] | None  # by FirmwareInventory Id
+    memory_bytes: int | None
+    dimms: int | None
+    processors: int | None
+    nics: tuple[Nic, ...] | None
+    drives: tuple[Drive, ...] | None
+    sensors: tuple[Sensor, ...] | None
+    events: tuple[BmcEvent, ...] | None  # newest last, at most 200
+    manager: Manager | None
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+
+# --- SSH ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ImageIdentity:
+    """/etc/reconciler/image.json, and os-release as a second witness. None: the file lacks the key."""
+
+    image: str | None
+    version: str | None
+    sha256: str | None
+    root_disk: str | None  # serial of the disk that the installer wrote
+    nonce: str | None
+    os_release_id: str | None = None  # IMAGE_ID
+    os_release_version: str | None = None  # IMAGE_VERSION
+    booted_disk: str | None = None  # serial of the disk that / is on now (pitfall L1)
+
+
+@dataclass(frozen=True, slots=True)
+class MigDevice:
+    gpu: int
+    profile: str  # "1g.10gb"
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One <gpu> of nvidia-smi -q -x. None: the cell was not a value ('N/A', '[GPU is lost]', ...)."""
+
+    index: int
+    pci: str  # normalised: 8-digit domain, upper case
+    uuid: str | None
+    name: str | None
+    serial: str | None
+    vbios: str | None
+    ecc_enabled: bool | None
+    ecc_uncorrectable: int | None  # volatile: since the driver loaded
+    remap_pending: bool | None
+    remap_failed: bool | None
+    mig_current: bool | None
+    mig_pending: bool | None
+    mig_devices: tuple[MigDevice, ...] = ()
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """A kernel line about a GPU (Xid) or an NVSwitch (SXid) since boot, bursts folded."""
+
+    code: int
+    device: str
+    count: int
+    switch: bool = False
+    fatal: bool | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A network or RDMA port, from /sys (pitfall: ibdev2netdev lies about IB)."""
+
+    name: str
+    up: bool | None
+    rate_gbps: float | None = None
+    kind: str = "ethernet"  # ethernet | infiniband
+
+
+@dataclass(frozen=True, slots=True)
+class NvmeHealth:
+    device: str
+    serial: str | None
+    model: str | None
+    critical_warning: int | None
+    media_errors: int | None
+    percentage_used: int | None
+    available_spare: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    active: bool | None
+    enabled: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """One pass of the facts program. None: that fact gave no answer; `unknown` says why."""
+
+    hostname: str | None
+    kernel: str | None
+    boot_id: str | None
+    uptime_s: float | None
+    serial: str | None  # DMI system serial
+    uuid: str | None  # DMI system UUID
+    image: ImageIdentity | None
+    secure_boot: bool | None  # what the host says; Redfish is the other witness
+    driver: str | None
+    gpus: tuple[Gpu, ...] | None
+    nvlinks_active: Mapping[int, int] | None  # GPU index -> active links
+    xids: tuple[Xid, ...] | None
+    links: tuple[Link, ...] | None
+    nvme: tuple[NvmeHealth, ...] | None
+    services: Mapping[str, Service] | None
+    sysctls: Mapping[str, str] | None
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+
+# --- Kubernetes --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Taint:
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    namespace: str
+    name: str
+    uid: str
+    phase: str
+    owner_kind: str  # DaemonSet, ReplicaSet, Job, Node (a mirror pod), "" = bare
+    evictable: bool  # not a DaemonSet's, not a mirror pod, not finished
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node object with its pods. `resource_version` guards every write."""
+
+    name: str
+    uid: str
+    resource_version: str
+    ready: bool | None
+    conditions: Mapping[str, str]  # type -> status
+    unschedulable: bool
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    kubelet_version: str
+    pods: tuple[Pod, ...]
+    control_plane: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """One bulk read. A node that is not in `members` is known to be absent."""
+
+    client_version: str
+    server_version: str
+    members: Mapping[str, Member]
+
+
+# --- together ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """All that was read about one node in one pass. A `member` of Answered(None): known not to be in the cluster."""
+
+    node: str
+    hot: Answered[RedfishHot] | Silent
+    inventory: Answered[RedfishInventory] | Silent
+    host: Answered[HostFacts] | Silent
+    member: Answered[Member | None] | Silent
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One pass over the selected nodes: a result for every node whatever happened. Written by `observe --out`."""
+
+    format_version: str  # "1.0": minor = additive, major = refused
+    fleet: str
+    spec_commit: str
+    started_at: datetime
+    finished_at: datetime
+    nodes: Mapping[str, Observed]
+    cluster_version: str = ""  # of the server; "" = no cluster, or unreadable
+    kubectl_version: str = ""
+    insecure: tuple[str, ...] = ()  # what the spec says not to verify; shown in every report
+    time_scale: float = 1.0

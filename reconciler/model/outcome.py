@@ -1,0 +1,45 @@
+"""How an action ended: a closed union, matched exhaustively."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    detail: str = ""
+    changed: bool = True  # False: it was already so
+
+
+@dataclass(frozen=True, slots=True)
+class Transient:
+    detail: str
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Permanent:
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ambiguous:
+    """The write may have happened. Observe again; never repeat blindly (pitfall A3)."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """Not tried: a precondition, a hold, the budget, or the identity check forbade it. Nothing was touched."""
+
+    code: str
+    detail: str
+
+
+Outcome = Done | Transient | Permanent | Ambiguous | Declined
+
+
+def outcome_word(outcome: Outcome) -> str:
+    """The word that reports and the ledger use: done, transient, permanent, ambiguous, refused."""
+    return "refused" if isinstance(outcome, Declined) else type(outcome).__name__.lower()

@@ -1,0 +1,146 @@
+"""The plan document (DESIGN 7.3). JSON under schemas/plan.json; data only, no secret ever enters it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from reconciler.model.desired import SpecSource
+from reconciler.model.drift import DriftItem
+from reconciler.model.vocab import Certainty, Concern, Disruption
+
+PLAN_FORMAT = "1.0"
+
+
+class Goal(StrEnum):
+    """What a node's actions lead to."""
+
+    NOTHING = "nothing"  # retired, quarantined, held, or nothing known well enough
+    IN_SERVICE = "in_service"
+    CONVERGED_CORDONED = "converged_cordoned"  # a foreign cordon stands: everything but admission
+    ISOLATED = "isolated"  # unhealthy or untrusted with no rung left: out of service, reported
+
+
+class BlockCode(StrEnum):
+    """Why something does not happen now."""
+
+    HELD = "held"
+    QUARANTINED = "quarantined"
+    RETIRED = "retired"
+    UNKNOWN = "unknown"  # a fact that the decision needs could not be read
+    IDENTITY = "identity"  # the BMC answers for another machine, or for none that we know
+    BUDGET = "budget"
+    FOREIGN_CORDON = "foreign_cordon"
+    FOREIGN_MARK = "foreign_mark"  # marked by another ledger
+    NO_PATH = "no_path"  # no sequence of actions reaches the goal; the unmet conditions are named
+    ATTEMPTS = "attempts"  # the policy's attempts are used up
+    NO_DRAIN = "no_drain"  # no drain provider: nothing disruptive may start
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    code: BlockCode
+    detail: str
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAction:
+    """`because`: the drift paths or conditions that need it. `requires`/`achieves`/`breaks`: condition names."""
+
+    name: str  # catalogue name, e.g. "set_bios" or "update_firmware"
+    target: str  # what of the node: "" or a firmware component
+    concern: Concern
+    because: tuple[str, ...]
+    disruption: Disruption
+    estimate_s: float
+    certainty: Certainty
+    requires: tuple[str, ...]
+    achieves: tuple[str, ...]
+    breaks: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return f"{self.name}:{self.target}" if self.target else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """`blocked` says why actions wait or are missing; actions may be present and blocked (budget)."""
+
+    node: str
+    pool: str
+    goal: Goal
+    situation: str  # one sentence: why this goal
+    in_service: bool | None
+    observed_at: datetime
+    incomplete: tuple[str, ...]  # sources or facts that could not be read, in words
+    drift: tuple[DriftItem, ...]
+    actions: tuple[PlannedAction, ...]
+    blocked: Blocked | None
+    wave: int | None  # which batch of the budget may take it: 0 = now; None = nothing to wait for
+    fingerprint: str
+
+    @property
+    def disruption(self) -> Disruption:
+        return max((action.disruption for action in self.actions), default=Disruption.NONE)
+
+    @property
+    def changes(self) -> bool:
+        return bool(self.actions)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLine:
+    """One limit, in integers, and what uses it up."""
+
+    scope: str  # "fleet", "pool train-a", "rack r1"
+    limit: int
+    total: int
+    out: tuple[str, ...]  # nodes out of service already, whoever took them out
+    rule: str  # the limit as written, e.g. "10% of 12 = 2"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    limit: tuple[str, ...]
+    exclude: tuple[str, ...]
+    selected: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    nodes_with_changes: int
+    nodes_disrupted: int
+    nodes_blocked: int
+    nodes_unknown: int
+    gpu_hours_out: float
+    finish_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    format_version: str
+    tool_version: str
+    id: str
+    created_at: datetime
+    expires_at: datetime
+    fleet: str
+    source: SpecSource
+    scope: Scope
+    incomplete: tuple[str, ...]  # nodes whose observation is incomplete
+    tolerated: bool  # the incomplete ones stay within Fleet.observation.tolerate
+    nodes: Mapping[str, NodePlan]
+    budget: tuple[BudgetLine, ...]
+    totals: Totals
+    fingerprint: str
+    insecure: tuple[str, ...] = ()
+    time_scale: float = 1.0
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def changes(self) -> bool:
+        return any(node.changes for node in self.nodes.values())

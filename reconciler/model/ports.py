@@ -1,0 +1,232 @@
+"""The Protocols that the async shell talks through. drivers/ implements them on the wire, lab/ in process.
+
+Contract of every port: a *read* that can fail in the field returns `Answered | Silent` and never raises
+DriverError; a *write* raises DriverError, kind AMBIGUOUS where it may have happened all the same. Returning from a
+write proves nothing: the caller reads back. Every call ends within the deadline that its caller set with
+`asyncio.timeout`, and is safe to cancel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+from reconciler.model.desired import Desired
+from reconciler.model.gate import Certificate, CommandResult
+from reconciler.model.observed import (
+    Answered,
+    AttributeValue,
+    BmcTask,
+    ClusterState,
+    HostFacts,
+    Member,
+    Pod,
+    RedfishHot,
+    RedfishInventory,
+    Silent,
+    Taint,
+)
+from reconciler.model.records import Hold, JournalEntry, Lease, Mark, NodeRecord
+
+
+class Clock(Protocol):
+    """Real, scaled or virtual time. Nothing below cli/ reads another clock."""
+
+    def now(self) -> datetime:
+        """Aware, UTC."""
+
+    async def sleep(self, seconds: float) -> None:
+        """`seconds` of the fleet's time: a scaled clock sleeps less."""
+
+    def real_seconds(self, seconds: float) -> float:
+        """`seconds` of the fleet's time as wall-clock seconds, for deadlines of I/O."""
+
+
+class PowerAction(StrEnum):
+    ON = "on"
+    GRACEFUL_OFF = "graceful_off"
+    FORCE_OFF = "force_off"
+    GRACEFUL_RESTART = "graceful_restart"
+
+
+class Bmc(Protocol):
+    """One node's BMC. At most one write at a time (pitfall A12); the driver sees to it."""
+
+    async def hot(self) -> Answered[RedfishHot] | Silent: ...
+
+    async def inventory(self) -> Answered[RedfishInventory] | Silent: ...
+
+    async def power(self, action: PowerAction) -> None: ...
+
+    async def stage_bios(self, attributes: Mapping[str, AttributeValue]) -> None:
+        """Ask for these attributes at the next boot. DriverError REJECTED names those that the BMC refuses (G1)."""
+
+    async def clear_bios(self) -> None:
+        """Drop pending attributes, where the BMC can; UNSUPPORTED otherwise."""
+
+    async def set_secure_boot(self, enabled: bool) -> None:
+        """Takes effect at the next boot."""
+
+    async def set_boot_order(self, order: Sequence[str]) -> None: ...
+
+    async def boot_once(self, device: str) -> None:
+        """`device`: "cd" | "disk" | "pxe"; the driver picks the word from AllowableValues (pitfall D5)."""
+
+    async def media(self) -> str | None:
+        """URL of the inserted virtual medium, None when empty."""
+
+    async def insert_media(self, url: str) -> None: ...
+
+    async def eject_media(self) -> None: ...
+
+    async def update_firmware(self, inventory_id: str, url: str) -> str:
+        """Start an update; the task's URI."""
+
+    async def task(self, uri: str) -> BmcTask | None:
+        """None: the BMC does not know it any more (pitfall A5): judge by the version."""
+
+    async def reset(self) -> None:
+        """Restart the BMC itself."""
+
+    async def close(self) -> None:
+        """Delete the session (pitfall B1)."""
+
+
+class Host(Protocol):
+    """One node's operating system, over SSH."""
+
+    async def facts(self, sysctls: Sequence[str], services: Sequence[str]) -> Answered[HostFacts] | Silent:
+        """One connection, one program; each fact under its own timeout. The names say which to read."""
+
+    async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:
+        """Run one command. `timeout` in wall-clock seconds; a command that outlives it is killed (`timed_out`).
+
+        DriverError only where the command could not be started, or (AMBIGUOUS) the connection was lost meanwhile.
+        """
+
+    async def close(self) -> None: ...
+
+
+class Cluster(Protocol):
+    async def state(self) -> Answered[ClusterState] | Silent:
+        """One bulk read of nodes and pods."""
+
+    async def member(self, node: str) -> Member | None:
+        """A fresh read of one node with its pods. None: known to be absent."""
+
+    async def mark(self, member: Member, mark: Mark) -> None:
+        """Cordon, taint and owner annotation in one patch under the member's resourceVersion; CONFLICT if it moved."""
+
+    async def unmark(self, member: Member, *, uncordon: bool) -> None: ...
+
+    async def set_labels(self, member: Member, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
+        """Set these labels and taints; others stay."""
+
+    async def evict(self, pod: Pod, *, grace_s: float | None) -> None:
+        """By UID (pitfall H6). BUSY: a PodDisruptionBudget says not now. A pod that is gone is success (H7)."""
+
+    async def delete(self, pod: Pod, *, grace_s: float | None) -> None: ...
+
+
+class Installer(Protocol):
+    """Serves one install document per attempt, under a URL of its own (DESIGN 7.5)."""
+
+    async def publish(self, token: str, document: Mapping[str, Any]) -> str:
+        """URL of this attempt's boot medium, .../<token>/boot.iso; its document is at .../<token>/install.json."""
+
+    async def withdraw(self, token: str) -> None: ...
+
+
+class Fabric(Protocol):
+    """Hands out the ports of nodes; one object per node for as long as the run lasts."""
+
+    def bmc(self, desired: Desired) -> Bmc | None: ...
+
+    def host(self, desired: Desired) -> Host | None: ...
+
+    def cluster(self) -> Cluster | None: ...
+
+    def installer(self) -> Installer | None: ...
+
+    def public_key(self, name: str) -> str | None:
+        """A minisign public key by name, from outside the spec. None: unknown name."""
+
+    async def close(self) -> None: ...
+
+
+class Ledger(Protocol):
+    """The reconciler's memory. Calls are short and synchronous; LedgerError when it can't be read or written."""
+
+    @property
+    def id(self) -> str: ...
+
+    def node(self, name: str) -> NodeRecord: ...
+
+    def nodes(self, names: Sequence[str]) -> Mapping[str, NodeRecord]:
+        """A record for every name, empty ones for those never seen. One pass over the tables."""
+
+    def remember_identity(self, node: str, serial: str | None, uuid: str | None, now: datetime) -> None: ...
+
+    def note_silence(self, node: str, source: str, silent: bool, now: datetime) -> None: ...
+
+    def remember_applied(
+        self, node: str, values: Mapping[str, Any], spec_digest: str, commit: str, now: datetime
+    ) -> None: ...
+
+    def begin(
+        self,
+        run: str,
+        node: str,
+        action: str,
+        target: str,
+        cause: str,
+        intent: Mapping[str, Any],
+        token: int,
+        now: datetime,
+    ) -> int:
+        """Journal an intent and count the attempt, in one transaction; its id."""
+
+    def finish(self, attempt: int, outcome: str, detail: str, now: datetime) -> None: ...
+
+    def unfinished(self) -> Sequence[tuple[int, str, str, str, Mapping[str, Any]]]:
+        """Intents without an outcome: (attempt, node, action, target, intent)."""
+
+    def set_nonce(self, node: str, nonce: str, now: datetime) -> None: ...
+
+    def save_certificate(self, certificate: Certificate) -> None: ...
+
+    def record_drift(
+        self, run: str, items: Sequence[tuple[str, str, str, Any, Any]], nodes: Sequence[str], now: datetime
+    ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
+        """Items are (node, path, class, desired, observed), seen now on `nodes`; what these nodes had else has ended.
+
+        Returns first and last seen by (node, path).
+        """
+
+    def hold(self, subject: str, reason: str, owner: str, until: datetime | None, now: datetime) -> Hold: ...
+
+    def release(self, subject: str, owner: str, now: datetime) -> int:
+        """How many holds were lifted."""
+
+    def holds(self) -> Sequence[Hold]: ...
+
+    def acquire(self, scope: str, holder: str, ttl_s: float, now: datetime) -> Lease:
+        """LeaseHeld when somebody else's lease is alive."""
+
+    def renew(self, lease: Lease, ttl_s: float, now: datetime) -> Lease: ...
+
+    def drop(self, lease: Lease) -> None: ...
+
+    def plan_used(self, plan_id: str) -> bool: ...
+
+    def use_plan(self, plan_id: str, now: datetime) -> None: ...
+
+    def start_run(self, run: str, command: str, commit: str, plan: str, now: datetime) -> None: ...
+
+    def end_run(self, run: str, exit_code: int, summary: str, now: datetime) -> None: ...
+
+    def history(self, node: str, limit: int = 200) -> Sequence[JournalEntry]: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,94 @@
+"""What the ledger keeps about nodes, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from reconciler.model.gate import Certificate
+
+MARK_TAINT = "reconciler.dev/maintenance"
+OWNER_ANNOTATION = "reconciler.dev/owner"  # JSON of Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The owner annotation on a cluster node. `cordoned`: our patch set `unschedulable`, so ours to lift."""
+
+    ledger: str
+    plan: str
+    reason: str
+    at: str
+    cordoned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    id: int
+    subject: str  # node name, or "pool/<name>"
+    reason: str
+    owner: str
+    since: datetime
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a path of a node was last converged to."""
+
+    value: Any
+    spec_digest: str
+    commit: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One start of one action on one node, counted before it is tried (pitfall I1)."""
+
+    action: str
+    target: str
+    cause: str  # what it was for: "remediation" or the drift that it removes
+    at: datetime
+    outcome: str  # started | done | transient | permanent | ambiguous | refused
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """All the ledger knows about one node. `malformed`: a row could not be read; the node is left alone (M6)."""
+
+    node: str
+    serial: str | None = None  # identity last agreed between BMC and host
+    uuid: str | None = None
+    holds: tuple[Hold, ...] = ()
+    applied: Mapping[str, Applied] = field(default_factory=dict)
+    attempts: tuple[Attempt, ...] = ()  # oldest first
+    certificate: Certificate | None = None
+    nonce: str | None = None  # of the last reimage that we journaled
+    silent_since: Mapping[str, datetime] = field(default_factory=dict)  # source -> since when it has been silent
+    malformed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One line of a node's story."""
+
+    at: datetime
+    run: str
+    node: str
+    event: str  # intent | outcome | drift | hold | release | certificate | run | mark
+    action: str
+    detail: str
+    commit: str = ""
+    plan: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    scope: str
+    holder: str
+    token: int  # fencing token: grows with every holder
+    expires_at: datetime

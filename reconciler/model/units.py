@@ -1,0 +1,59 @@
+"""Durations, sizes and shares as people write them."""
+
+from __future__ import annotations
+
+import math
+import re
+
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)")
+_FACTORS = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+_NODES = re.compile(r"(\d+)(%?)")
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of "90s", "10m", "1h30m", "7d", "250ms". ValueError otherwise: a bare number has no unit."""
+    match = _DURATION.fullmatch(text.strip())
+    if not text.strip() or match is None:
+        raise ValueError(f"{text!r} is not a duration; write it like 30s, 10m, 1h30m or 7d")
+    days, hours, minutes, seconds, millis = (float(part or 0) for part in match.groups())
+    return days * 86400 + hours * 3600 + minutes * 60 + seconds + millis / 1000
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest exact-enough form: 45s, 12m, 1h05m, 3d04h."""
+    total = round(seconds)
+    if total < 60:
+        return f"{total}s"
+    if total < 3600:
+        return f"{total // 60}m{total % 60:02d}s" if total % 60 else f"{total // 60}m"
+    if total < 86400:
+        return f"{total // 3600}h{total % 3600 // 60:02d}m"
+    return f"{total // 86400}d{total % 86400 // 3600:02d}h"
+
+
+def parse_size(text: str) -> int:
+    """Bytes of "480GB" or "2TiB"."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a size; write it like 480GB or 2TiB")
+    return int(float(match[1]) * _FACTORS[match[2]])
+
+
+def parse_nodes(text: str, total: int) -> int:
+    """Nodes of "3" or "10%" of `total`. A share is rounded up, as Kubernetes does (conventions Y6)."""
+    match = _NODES.fullmatch(text.strip())
+    if match is None or (match[2] and int(match[1]) > 100):
+        raise ValueError(f"{text!r} is not a number of nodes; write a count like 3 or a share like 10%")
+    count = int(match[1])
+    return math.ceil(total * count / 100) if match[2] else count

@@ -1,0 +1,116 @@
+"""Closed vocabularies. Their values are what YAML, JSON and reports show."""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+
+class Concern(StrEnum):
+    """An aspect of a node. Declaration order is the order in every report."""
+
+    IDENTITY = "identity"
+    HARDWARE = "hardware"
+    FIRMWARE = "firmware"
+    BIOS = "bios"
+    BOOT = "boot"
+    IMAGE = "image"
+    HOST = "host"
+    GPU = "gpu"
+    CLUSTER = "cluster"
+    TRUST = "trust"
+    GATE = "gate"
+    HEALTH = "health"
+
+
+class Disruption(IntEnum):
+    """What an action does to the work on a node, mildest first. Serialised by `label`."""
+
+    NONE = 0
+    RESTART = 1
+    DRAIN = 2
+    REBOOT = 3
+    POWER_CYCLE = 4
+    AC_CYCLE = 5
+    FIRMWARE = 6
+    REIMAGE = 7
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+class Activation(StrEnum):
+    """What makes a staged setting or firmware image take effect."""
+
+    IMMEDIATE = "immediate"
+    BMC_RESET = "bmc_reset"
+    REBOOT = "reboot"
+    POWER_CYCLE = "power_cycle"
+    AC_CYCLE = "ac_cycle"
+
+
+class Source(StrEnum):
+    REDFISH = "redfish"
+    SSH = "ssh"
+    KUBERNETES = "kubernetes"
+    LEDGER = "ledger"
+
+
+class UnknownReason(StrEnum):
+    """Why a source, or one fact of it, gave no answer."""
+
+    UNREACHABLE = "unreachable"
+    AUTH = "auth"
+    TIMEOUT = "timeout"
+    MALFORMED = "malformed"
+    UNSUPPORTED = "unsupported"
+    NOT_ASKED = "not_asked"  # the spec configures no such source, or it was not due
+    EXPLAINED = "explained"  # a known cause: powered off, in POST, in the installer
+
+
+class NodeState(StrEnum):
+    """What the spec says about acting on a node at all."""
+
+    ACTIVE = "active"
+    QUARANTINED = "quarantined"
+    RETIRED = "retired"
+
+
+class Power(StrEnum):
+    ON = "on"
+    OFF = "off"
+    POWERING_ON = "powering_on"
+    POWERING_OFF = "powering_off"
+
+
+class BootPhase(StrEnum):
+    """Redfish BootProgress, reduced to what decisions need."""
+
+    OFF = "off"
+    POST = "post"
+    INSTALLER = "installer"
+    OS_BOOTING = "os_booting"
+    OS_RUNNING = "os_running"
+
+
+class Health(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+class Certainty(StrEnum):
+    EXACT = "exact"
+    PREDICTED = "predicted"
+
+
+class DrainProvider(StrEnum):
+    KUBERNETES = "kubernetes"
+    COMMAND = "command"
+    NONE = "none"
+
+
+class DriftMode(StrEnum):
+    OBSERVE = "observe"
+    PROPOSE = "propose"
+    CORRECT = "correct"

@@ -1,0 +1,31 @@
+"""Shared fixtures and the Hypothesis profiles."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("dev", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "ci",
+    deadline=None,
+    max_examples=200,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    """Real outputs of real tools, kept beside the checkout where the project is developed."""
+    path = ROOT.parent / "shared" / "samples"
+    if not path.is_dir():
+        pytest.skip("the folder of recorded samples is not beside this checkout")
+    return path
