@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum, StrEnum
 
+from pydantic_core import CoreSchema, core_schema
+
 
 class Concern(StrEnum):
     """An aspect of a node. Declaration order is the order in every report."""
@@ -37,6 +39,14 @@ class Disruption(IntEnum):
     @property
     def label(self) -> str:
         return self.name.lower()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: object, _handler: object) -> CoreSchema:
+        """In documents and specs the label stands: the order is ours, and may gain a member in between."""
+        by_label = {member.label: member for member in cls}
+        labels = core_schema.literal_schema(list(by_label))
+        write = core_schema.plain_serializer_function_ser_schema(lambda member: member.label, return_schema=labels)
+        return core_schema.no_info_after_validator_function(by_label.__getitem__, labels, serialization=write)
 
 
 class Activation(StrEnum):

@@ -1,0 +1,34 @@
+"""The drift report: what differs now, as a document (DESIGN 6, 10). Data only; render/ makes it text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from reconciler.model.desired import SpecSource
+from reconciler.model.drift import DriftItem
+from reconciler.model.plan import Scope
+
+DRIFT_FORMAT = "1.0"
+
+
+@dataclass(frozen=True, slots=True)
+class DriftReport:
+    """`changes` and `incomplete` stand apart: an unreachable node never hides a difference (DESIGN section 11)."""
+
+    format_version: str
+    tool_version: str
+    fleet: str
+    source: SpecSource
+    generated_at: datetime
+    started_at: datetime  # of the observation
+    finished_at: datetime
+    scope: Scope
+    incomplete: tuple[str, ...]  # nodes whose observation is incomplete
+    tolerated: bool  # the incomplete ones stay within Fleet.observation.tolerate
+    changes: bool  # something of an actionable class is among the items
+    items: tuple[DriftItem, ...]
+    counts: Mapping[str, int]  # drift class -> items
+    insecure: tuple[str, ...] = ()
+    time_scale: float = 1.0
