@@ -61,17 +61,23 @@ class FirmwareState:
     version: str
     activation: str  # vocab.Activation value
     staged: str | None = None
+    minutes: float = 10.0  # how long an update takes
 
 
 @dataclass(slots=True)
 class TaskState:
     id: str
     inventory_id: str
-    target_version: str
+    target_version: str  # "" when the image is for no component of this machine
     started: float
     ends: float
     state: str = "Running"  # Running | Completed | Exception
     messages: list[str] = field(default_factory=list)
+
+    def percent(self, now: float) -> int:
+        if self.state != "Running":
+            return 100
+        return min(99, round(100 * (now - self.started) / max(self.ends - self.started, 1.0)))
 
 
 @dataclass(slots=True)
@@ -87,7 +93,8 @@ class DiskImage:
     driver: str
     hostname: str
     sysctls: dict[str, str] = field(default_factory=dict)  # persisted: what a boot restores
-    services: dict[str, bool] = field(default_factory=dict)  # enabled ones start at boot
+    services: dict[str, bool] = field(default_factory=dict)  # name -> enabled; enabled ones start at boot
+    files: dict[str, str] = field(default_factory=dict)  # what was written below /etc
     ssh_ca: bool = True
 
 
@@ -100,8 +107,21 @@ class OsState:
     hostname: str
     sysctls: dict[str, str] = field(default_factory=dict)
     services_active: dict[str, bool] = field(default_factory=dict)
-    kernel_log: list[str] = field(default_factory=list)
+    kernel_log: list[str] = field(default_factory=list)  # lines without time stamps
+    service_since: dict[str, float] = field(default_factory=dict)  # when the active ones started
     hung: bool = False
+    stopping: bool = False  # shutting down: nothing answers any more
+
+
+@dataclass(slots=True)
+class InstallerRun:
+    """An installer that booted from the medium. `wants_document`: URL it asks for; see Machine.deliver_document."""
+
+    medium: str
+    wants_document: str | None = None
+    asked: int = 0
+    error: str = ""  # why it gave up; it then waits for somebody to power-cycle the machine
+    log: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -109,7 +129,7 @@ class Counters:
     """What happened to the hardware, for tests: a reconciler must not do these more often than needed."""
 
     power_cycles: int = 0
-    boots: int = 0
+    boots: int = 0  # POSTs begun, into an installer or a system
     installs: int = 0
     flashes: int = 0
     bios_writes: int = 0
@@ -123,7 +143,7 @@ class MachineState:
     manufacturer: str
     model: str
     labels: dict[str, str]  # failure domains
-    power: str = "on"  # on | off
+    power: str = "on"  # on | powering_off | off
     phase: str = "os_running"  # vocab.BootPhase value
     phase_since: float = 0.0
     bios: dict[str, AttributeValue] = field(default_factory=dict)
@@ -142,11 +162,14 @@ class MachineState:
     nics: list[NicState] = field(default_factory=list)
     firmware: dict[str, FirmwareState] = field(default_factory=dict)  # by inventory id
     tasks: dict[str, TaskState] = field(default_factory=dict)
-    disks: dict[str, DiskImage] = field(
-        default_factory=dict
-    )  # drive serial -> image; boots from the first that has one
+    disks: dict[str, DiskImage] = field(default_factory=dict)  # drive serial -> image
+    boot_disk: str | None = None  # drive the firmware's boot entry names; else the first drive with an image (L1)
     os: OsState | None = None
+    booted_disk: str | None = None  # serial of the drive that the running system came from
+    installer: InstallerRun | None = None
     bmc_ready_at: float = 0.0  # the BMC answers from then on (it restarts on reset and on its own firmware)
+    bmc_boots: int = 0  # sessions of an earlier boot of the BMC are void
+    powered_off_at: float = float("-inf")
     events: list[dict[str, Any]] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)
     faults: dict[str, dict[str, Any]] = field(default_factory=dict)  # kind -> parameters

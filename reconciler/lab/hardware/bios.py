@@ -1,0 +1,72 @@
+"""The BIOS attributes that lab machines know, with factory defaults and allowed values (pitfall G1).
+
+Attributes that only a user's spec names are learned from it: an enumeration of its value and the usual opposites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from reconciler.lab.hardware.state import AttributeValue
+
+_SWITCH = ("Enabled", "Disabled")
+
+
+@dataclass(frozen=True, slots=True)
+class BiosAttribute:
+    """`values`: of an enumeration; () for a boolean or a non-negative integer, told by the default's type."""
+
+    default: AttributeValue
+    values: tuple[str, ...] = ()
+
+    def accepts(self, value: AttributeValue) -> bool:
+        if self.values:
+            return value in self.values
+        if isinstance(self.default, str):
+            return isinstance(value, str)
+        return type(value) is type(self.default) and int(value) >= 0
+
+
+Registry = Mapping[str, BiosAttribute]
+
+KNOWN: Registry = {
+    "SriovGlobalEnable": BiosAttribute("Disabled", _SWITCH),
+    "NumaNodesPerSocket": BiosAttribute("NPS4", ("NPS0", "NPS1", "NPS2", "NPS4")),
+    "HyperThreading": BiosAttribute("Enabled", _SWITCH),
+    "VirtualizationTechnology": BiosAttribute("Enabled", _SWITCH),
+    "AcsControl": BiosAttribute("Enabled", _SWITCH),
+    "Above4GDecoding": BiosAttribute("Enabled", _SWITCH),
+    "ResizableBar": BiosAttribute("Disabled", _SWITCH),
+    "PowerProfile": BiosAttribute("Balanced", ("Balanced", "MaximumPerformance", "Efficiency")),
+    "EnergyPerformanceBias": BiosAttribute("Balanced", ("Maximum Performance", "Performance", "Balanced", "Power")),
+    "BootTimeout": BiosAttribute(5),
+    "QuietBoot": BiosAttribute(True),
+    "AssetTag": BiosAttribute(""),
+}
+_OPPOSITES = {
+    "Enabled": _SWITCH,
+    "Disabled": _SWITCH,
+    "Enable": ("Enable", "Disable"),
+    "Disable": ("Enable", "Disable"),
+}
+
+
+def learn(attributes: Mapping[str, AttributeValue], known: Registry = KNOWN) -> Registry:
+    """`known`, and those of a spec that it lacks; their factory default differs from what the spec wants."""
+    learned = dict(known)
+    for name, value in attributes.items():
+        if name in known:
+            continue
+        if isinstance(value, str):
+            values = _OPPOSITES.get(value, (value, "Manual" if value == "Auto" else "Auto"))
+            learned[name] = BiosAttribute(next(word for word in values if word != value), values)
+        elif isinstance(value, bool):
+            learned[name] = BiosAttribute(not value)
+        else:
+            learned[name] = BiosAttribute(0 if value else 1)
+    return learned
+
+
+def defaults(registry: Registry) -> dict[str, AttributeValue]:
+    return {name: attribute.default for name, attribute in registry.items()}

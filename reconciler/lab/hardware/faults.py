@@ -1,0 +1,120 @@
+"""The ways in which a lab machine can lie and fail: one table, read by the machine and by both of its fronts.
+
+`times` among the parameters counts occasions: the fault wears off after as many. 0 = until it is cleared.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+FaultValue = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class FaultKind:
+    """`parameters`: names with their defaults; a default's type is the parameter's. `layer`: who plays it."""
+
+    description: str
+    layer: str  # bmc | ssh | hardware | cluster
+    parameters: Mapping[str, FaultValue] = field(default_factory=dict)
+
+
+FAULTS: Mapping[str, FaultKind] = {
+    # The BMC's transport: Machine.bmc_transport() says which one a front has to play.
+    "bmc_unreachable": FaultKind("the BMC does not answer at all (A2)", "bmc"),
+    "bmc_503": FaultKind("the next `times` requests are answered with 503 (A4)", "bmc", {"times": 3}),
+    "bmc_wrong_password": FaultKind("the BMC refuses our credentials (B3)", "bmc"),
+    "bmc_garbage": FaultKind("answers of the BMC are cut-off JSON (A10)", "bmc", {"times": 0}),
+    # What the BMC claims.
+    "wrong_machine": FaultKind("the BMC shows another machine's serial and UUID (A14)", "bmc", {"serial": ""}),
+    "bios_write_ignored": FaultKind("BIOS settings are accepted with 200 and forgotten", "bmc", {"times": 0}),
+    "boot_override_ignored": FaultKind(
+        "a boot override is accepted but not stored (`when`: write, D2), or shown but not used (`when`: boot)",
+        "hardware",
+        {"when": "write", "times": 0},
+    ),
+    "stale_media": FaultKind(
+        "virtual media shows a medium that is not there, until it is ejected (E2)",
+        "bmc",
+        {"url": "http://192.0.2.1/forgotten/boot.iso"},
+    ),
+    "firmware_task_lost": FaultKind(
+        "an update's task is forgotten before it ends; `flashed`: whether it works all the same (A5)",
+        "bmc",
+        {"flashed": True, "times": 0},
+    ),
+    "firmware_fails": FaultKind("updates end in Exception and change nothing (F7)", "bmc", {"times": 0}),
+    "power_on_conflict": FaultKind("409 to On for `seconds` after power-off (A7)", "bmc", {"seconds": 20.0}),
+    "bios_flash_resets": FaultKind("flashing the BIOS returns its settings to factory defaults (G6)", "hardware"),
+    # The machine itself.
+    "post_hang": FaultKind(
+        "POST does not end until the next power cycle; `times` boots hang", "hardware", {"times": 1}
+    ),
+    "xid_79": FaultKind(
+        "a GPU falls off the bus; `persistent`: a power cycle does not bring it back",
+        "hardware",
+        {"gpu": 3, "persistent": False},
+    ),
+    "ecc_errors": FaultKind(
+        "uncorrectable ECC errors and a row that waits to be remapped; `persistent`: they return after a boot",
+        "hardware",
+        {"gpu": 5, "count": 2, "persistent": False},
+    ),
+    "nvlink_down": FaultKind(
+        "links of a GPU are down; `persistent`: a power cycle does not train them",
+        "hardware",
+        {"gpu": 2, "links": 1, "persistent": True},
+    ),
+    "slow_storage": FaultKind("drives read and write at this share of their speed", "hardware", {"factor": 0.3}),
+    "low_nccl": FaultKind("collectives reach this bus bandwidth only, in GB/s", "hardware", {"busbw": 212.0}),
+    "mig_lost_on_boot": FaultKind("MIG instances are gone after every boot", "hardware"),
+    "host_hung": FaultKind(
+        "the system hangs: SSH accepts and stays silent, kubelet stops, a graceful shutdown never ends (C3); "
+        "`persistent`: it hangs again after a boot",
+        "hardware",
+        {"persistent": False},
+    ),
+    "installer_fails": FaultKind("the installer can't write the image", "hardware", {"times": 1}),
+    "wrong_boot_disk": FaultKind("the first drive with an image is booted, whatever was installed (L1)", "hardware"),
+    # The system's services, seen from outside.
+    "ssh_refused": FaultKind("connections to the SSH port are refused", "ssh"),
+    "ssh_hang": FaultKind("the SSH port accepts and never answers", "ssh"),
+    "kubelet_not_ready": FaultKind("kubelet runs but the node stays NotReady", "cluster"),
+    "pdb_never_yields": FaultKind("a PodDisruptionBudget refuses evictions from this node for ever (H1)", "cluster"),
+}
+
+
+def parse_fault(kind: str, given: Mapping[str, FaultValue]) -> dict[str, FaultValue]:
+    """The parameters of a fault, complete and of the right types. ValueError names what is wrong."""
+    known = FAULTS.get(kind)
+    if known is None:
+        raise ValueError(f"unknown fault {kind!r}{_did_you_mean(kind, FAULTS)}")
+    unknown = sorted(set(given) - set(known.parameters))
+    if unknown:
+        raise ValueError(f"fault {kind!r} has no parameter {unknown[0]!r}{_did_you_mean(unknown[0], known.parameters)}")
+    return {
+        name: _coerce(f"{kind}.{name}", given[name], default) if name in given else default
+        for name, default in known.parameters.items()
+    }
+
+
+def _coerce(name: str, value: FaultValue, default: FaultValue) -> FaultValue:
+    wanted = type(default)
+    if isinstance(value, wanted):
+        return value
+    text = str(value).lower()
+    if wanted is bool and text in ("true", "false"):
+        return text == "true"
+    if wanted is not bool and not isinstance(value, bool):
+        try:
+            return wanted(value)
+        except ValueError:
+            pass
+    raise ValueError(f"{name} must be {wanted.__name__}, not {value!r}")
+
+
+def _did_you_mean(word: str, known: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known) or 'none'}"

@@ -1,0 +1,199 @@
+"""What a machine's running system does when it is told to. `lab.hardware.commands` maps command lines to these."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Sequence
+
+from reconciler.lab.hardware.lifecycle import HardwareRejected, Lifecycle, Rejection
+from reconciler.lab.hardware.state import DiskImage, GpuState, OsState
+
+_MEMORY_GB = {"H200": 141, "B200": 180, "GB200": 186, "A100-SXM4-40GB": 40}
+_PROFILE = re.compile(r"(\d)g\.(\d+)gb(?:\+me)?")
+_PROFILE_IDS = {0: 7, 5: 4, 9: 3, 14: 2, 15: 1, 19: 1}  # nvidia-smi's profile id -> compute slices
+
+
+class HostSide(Lifecycle):
+    # --- does it answer ---
+
+    def ssh_transport(self) -> str | None:
+        """How the front must fail a connection: down (nobody there) | refused | hang; None: it answers."""
+        self.catch_up()
+        system = self.state.os
+        if system is None:
+            return "down"
+        if system.stopping or self.fault("ssh_refused"):
+            return "refused"
+        return "hang" if system.hung or self.fault("ssh_hang") else None
+
+    @property
+    def ssh_up(self) -> bool:
+        return self.ssh_transport() is None
+
+    @property
+    def kubelet_ready(self) -> bool:
+        """Whether kubelet reports the node ready."""
+        return self.kubelet_running and not self.fault("kubelet_not_ready")
+
+    @property
+    def kubelet_running(self) -> bool:
+        """Whether kubelet talks to its API server at all; it also registers the node."""
+        self.catch_up()
+        system = self.state.os
+        if system is None or system.hung or system.stopping or not system.services_active.get("kubelet"):
+            return False
+        return self.now - system.service_since["kubelet"] >= self.timings.kubelet_ready_s
+
+    def system(self) -> OsState:
+        """The running system. Only the host's own commands ask for it, so it is there."""
+        self.catch_up()
+        if self.state.os is None:
+            raise HardwareRejected(Rejection.ABSENT, "no system is running")
+        return self.state.os
+
+    def disk(self) -> DiskImage:
+        """What the running system booted from."""
+        self.system()
+        assert self.state.booted_disk is not None
+        return self.state.disks[self.state.booted_disk]
+
+    # --- orders ---
+
+    def reboot(self) -> None:
+        system = self.system()
+        if not system.stopping:
+            system.stopping = True
+            self._agenda.at(self.now + self.timings.shutdown_s, "shutdown", lambda: self._enter_post(cold=False))
+
+    def poweroff(self) -> None:
+        system = self.system()
+        system.stopping = True
+        self._agenda.at(self.now + self.timings.shutdown_s, "shutdown", self._power_off)
+
+    def set_hostname(self, name: str) -> None:
+        self.system().hostname = name
+        self.disk().hostname = name
+
+    def sysctl_write(self, key: str, value: str) -> None:
+        """Until the next boot."""
+        self.system().sysctls[key] = value
+
+    def write_file(self, path: str, text: str) -> None:
+        """A file on the root disk. Those of sysctl.d are what a boot restores, in their order."""
+        disk = self.disk()
+        disk.files[path] = text
+        disk.sysctls = {}
+        for name in sorted(disk.files):
+            if name.startswith("/etc/sysctl.d/"):
+                disk.sysctls |= read_sysctl_file(disk.files[name])
+
+    def service_known(self, name: str) -> bool:
+        return name in self.disk().services
+
+    def service_set(self, name: str, *, active: bool | None = None, enabled: bool | None = None) -> None:
+        """Start or stop now, enable or disable for the next boot. ABSENT: no such unit."""
+        system, disk = self.system(), self.disk()
+        if name not in disk.services:
+            raise HardwareRejected(Rejection.ABSENT, f"Unit {name}.service not found.")
+        if enabled is not None:
+            disk.services[name] = enabled
+        if active is None or active == system.services_active.get(name, False):
+            return
+        system.services_active[name] = active
+        if active:
+            system.service_since[name] = self.now
+        else:
+            system.service_since.pop(name, None)
+
+    # --- MIG ---
+
+    def mig_mode(self, enabled: bool, gpus: Sequence[GpuState]) -> bool:
+        """Ask for MIG mode. False: pending until the GPU is reset or the machine boots (K4).
+
+        From Hopper on it changes at once; before, only a reset does it. Work on the GPU holds it up in either case.
+        """
+        self.system()
+        at_once = True
+        for gpu in gpus:
+            gpu.mig_pending = enabled
+            if gpu.mig_enabled == enabled:
+                continue
+            if self.gpu_clients() or "A100" in gpu.name:
+                at_once = False
+            else:
+                self._apply_mig_mode(gpu)
+        return at_once
+
+    def gpu_reset(self, gpus: Sequence[GpuState]) -> None:
+        """BUSY while work holds the GPUs (K3)."""
+        self.system()
+        if self.gpu_clients():
+            raise HardwareRejected(Rejection.BUSY, "GPU is in use by another client")
+        for gpu in gpus:
+            self._apply_mig_mode(gpu)
+            gpu.ecc_uncorrectable, gpu.remap_pending = 0, False
+
+    def _apply_mig_mode(self, gpu: GpuState) -> None:
+        if gpu.mig_enabled != gpu.mig_pending:
+            gpu.mig_enabled = gpu.mig_pending
+            gpu.mig_instances.clear()
+
+    def mig_create(self, profiles: Sequence[str], gpus: Sequence[GpuState]) -> None:
+        """Add instances to each of these GPUs; nothing changes unless all fit. Profiles by name or id."""
+        self.system()
+        for gpu in gpus:
+            if not gpu.mig_enabled:
+                raise HardwareRejected(Rejection.CONFLICT, f"MIG mode is not enabled on GPU {gpu.index}")
+            wanted = [mig_profile(gpu, word) for word in profiles]
+            slices = [mig_slices(gpu, name) for name in (*(name for name, _ in gpu.mig_instances), *wanted)]
+            if sum(compute for compute, _ in slices) > 7 or sum(memory for _, memory in slices) > 8:
+                raise HardwareRejected(Rejection.INVALID, f"insufficient resources on GPU {gpu.index}", tuple(wanted))
+        for gpu in gpus:
+            for word in profiles:
+                identity = uuid.UUID(int=self.rng.getrandbits(128), version=4)
+                gpu.mig_instances.append((mig_profile(gpu, word), f"MIG-{identity}"))
+
+    def mig_destroy(self, gpus: Sequence[GpuState]) -> None:
+        """BUSY while work holds the GPUs."""
+        self.system()
+        if self.gpu_clients() and any(gpu.mig_instances for gpu in gpus):
+            raise HardwareRejected(Rejection.BUSY, "In use by another client")
+        for gpu in gpus:
+            gpu.mig_instances.clear()
+
+
+def mig_memory_gb(gpu: GpuState) -> int:
+    return next((size for name, size in _MEMORY_GB.items() if name in gpu.name), 80)
+
+
+def mig_profiles(gpu: GpuState) -> dict[str, tuple[int, int]]:
+    """Profile name -> (compute slices, memory slices), largest first."""
+    shapes = ((7, 8), (4, 4), (3, 4), (2, 2), (1, 2), (1, 1))
+    total = mig_memory_gb(gpu)
+    sizes = {slices: total if slices == 8 else -(-total * slices // 8) for slices in (1, 2, 4, 8)}
+    if total == 180:
+        sizes = {1: 23, 2: 45, 4: 90, 8: 180}
+    return {f"{compute}g.{sizes[memory]}gb": (compute, memory) for compute, memory in shapes}
+
+
+def mig_profile(gpu: GpuState, word: str) -> str:
+    """The profile's name, from its name or nvidia-smi's number for it."""
+    profiles = mig_profiles(gpu)
+    if word.isdigit() and int(word) in _PROFILE_IDS:
+        compute, wide = _PROFILE_IDS[int(word)], int(word) == 15
+        return next(name for name, (c, m) in profiles.items() if c == compute and (c > 1 or (m == 2) == wide))
+    if word not in profiles or _PROFILE.fullmatch(word) is None:
+        raise HardwareRejected(Rejection.INVALID, f"GPU {gpu.index} has no MIG profile {word!r}", (word,))
+    return word
+
+
+def mig_slices(gpu: GpuState, name: str) -> tuple[int, int]:
+    return mig_profiles(gpu)[name]
+
+
+def read_sysctl_file(text: str) -> dict[str, str]:
+    pairs = (
+        line.partition("=") for line in text.splitlines() if "=" in line and not line.lstrip().startswith(("#", ";"))
+    )
+    return {key.strip(): value.strip() for key, _, value in pairs}

@@ -1,0 +1,58 @@
+"""Kernel lines as the NVIDIA driver prints them, without time stamps (`journalctl -o cat` shows them like this)."""
+
+from __future__ import annotations
+
+from reconciler.lab.hardware.state import GpuState
+
+
+def short_pci(pci: str) -> str:
+    """ "00000000:1B:00.0" (nvidia-smi) as the kernel writes it in Xid lines: "0000:1b:00"."""
+    domain, bus, device = pci.lower().split(":")
+    return f"{domain[-4:]}:{bus}:{device.split('.')[0]}"
+
+
+def driver_loaded(driver: str, switches: int) -> list[str]:
+    lines = [f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {driver}  Fri Feb 28 06:35:17 UTC 2025"]
+    lines += [f"nvidia-nvswitch{at}: open (major=507)" for at in range(switches)]
+    return lines
+
+
+def _gpu_at(gpu: GpuState) -> list[str]:
+    return [
+        f"NVRM: GPU at PCI:{short_pci(gpu.pci)}: {gpu.uuid}",
+        f"NVRM: GPU Board Serial Number: {gpu.serial}",
+    ]
+
+
+def _xid(gpu: GpuState, code: int, text: str) -> str:
+    return f"NVRM: Xid (PCI:{short_pci(gpu.pci)}): {code}, pid='<unknown>', name=<unknown>, {text}"
+
+
+def fallen_off_bus(gpu: GpuState) -> list[str]:
+    return [
+        *_gpu_at(gpu),
+        _xid(gpu, 79, "GPU has fallen off the bus."),
+        f"NVRM: GPU {short_pci(gpu.pci)}.0: GPU has fallen off the bus.",
+    ]
+
+
+def uncorrectable_ecc(gpu: GpuState) -> list[str]:
+    address = "0x12bac1c3e0"
+    return [
+        *_gpu_at(gpu),
+        _xid(
+            gpu,
+            48,
+            "An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer "
+            f"at physAddr {address} partition 2, subpartition 1.",
+        ),
+        _xid(gpu, 63, "Row Remapper: New row (0x00000012bac1c3e0) marked for remapping, reset gpu to activate."),
+        _xid(gpu, 94, "Contained: SM (0x1). RST: No, D-RST: No"),
+    ]
+
+
+def nvlink_error(gpu: GpuState, link: int) -> list[str]:
+    return [
+        *_gpu_at(gpu),
+        _xid(gpu, 74, f"NVLink: fatal error detected on link {link}(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"),
+    ]

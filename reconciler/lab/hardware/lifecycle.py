@@ -1,0 +1,385 @@
+"""Power, POST, boot and installer of one machine: what happens by itself as time passes.
+
+Sans-I/O: nothing runs in the background. Every public method first calls `catch_up`, which plays all that was due
+until now, each event at its own time, so that a machine that nobody looked at for an hour has lived through that hour.
+
+    off --on--> post --+--> os_booting --> os_running --reboot--> post
+                       +--> installer --(image written)--> post
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any
+
+from reconciler.lab.hardware import kernel_log
+from reconciler.lab.hardware.agenda import Agenda
+from reconciler.lab.hardware.faults import FaultValue
+from reconciler.lab.hardware.state import DiskImage, InstallerRun, MachineState, OsState
+from reconciler.lab.hardware.timings import TYPICAL, Timings
+
+Fetch = Callable[[str], Mapping[str, Any] | None]
+
+KERNEL_DEFAULTS = {"vm.swappiness": "60", "kernel.numa_balancing": "1", "net.core.rmem_max": "212992"}
+
+
+class Rejection(StrEnum):
+    """Why hardware refuses an order. The fronts turn it into a status code or a DriverError."""
+
+    CONFLICT = "conflict"  # already in the state asked for, or just leaving it (A7)
+    IN_POST = "in_post"  # not while the machine is in POST (A8)
+    BUSY = "busy"  # something else is running
+    INVALID = "invalid"  # a value that this hardware does not know (G1)
+    ABSENT = "absent"  # there is no such thing here
+    UNSUPPORTED = "unsupported"
+
+
+class HardwareRejected(Exception):
+    """`about`: the names that were refused, such as BIOS attributes."""
+
+    def __init__(self, reason: Rejection, detail: str, about: tuple[str, ...] = ()) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+        self.about = about
+
+
+class Lifecycle:
+    """`clock`: seconds that only grow. `fetch`: answers an installer's document at once; without it, the machine shows
+    `state.installer.wants_document` and whoever runs it calls `deliver_document`."""
+
+    def __init__(
+        self,
+        state: MachineState,
+        clock: Callable[[], float],
+        timings: Timings = TYPICAL,
+        rng: random.Random | None = None,
+        fetch: Fetch | None = None,
+    ) -> None:
+        self.state = state
+        self.timings = timings
+        self.rng = rng or random.Random(state.name)  # noqa: S311  identifiers of a lab, not secrets
+        self.gpu_clients: Callable[[], bool] = lambda: False  # whether work holds the GPUs; the cluster knows
+        self._clock = clock
+        self._fetch = fetch
+        self._agenda = Agenda()
+        self._playing: float | None = None
+        self._cold = False
+
+    # --- time ---
+
+    @property
+    def now(self) -> float:
+        """The machine's time: the event's own while one is played, otherwise the clock's."""
+        return self._clock() if self._playing is None else self._playing
+
+    def catch_up(self) -> None:
+        """Play everything that is due, in order."""
+        if self._playing is not None:
+            return
+        until = self._clock()
+        while (due := self._agenda.pop_due(until)) is not None:
+            self._playing, play = due
+            try:
+                play()
+            finally:
+                self._playing = None
+
+    def next_due(self) -> float | None:
+        """When something happens next by itself; None: nothing will."""
+        self.catch_up()
+        return self._agenda.next_due()
+
+    # --- faults ---
+
+    def fault(self, kind: str) -> Mapping[str, FaultValue] | None:
+        """Parameters of an active fault."""
+        return self.state.faults.get(kind)
+
+    def spend_fault(self, kind: str) -> Mapping[str, FaultValue] | None:
+        """As `fault`, and one occasion of its `times` is used up."""
+        parameters = self.state.faults.get(kind)
+        if parameters is None:
+            return None
+        left = int(parameters.get("times", 0))
+        if left == 1:
+            del self.state.faults[kind]
+        elif left > 1:
+            self.state.faults[kind] = {**parameters, "times": left - 1}
+        return parameters
+
+    # --- what every part uses ---
+
+    def _touch(self) -> None:
+        self.state.etag += 1
+
+    def _log(self, severity: str, message: str) -> None:
+        """An entry of the BMC's event log."""
+        events = self.state.events
+        events.append({"id": str(len(events) + 1), "at": self.now, "severity": severity, "message": message})
+
+    def _enter(self, phase: str) -> None:
+        self.state.phase = phase
+        self.state.phase_since = self.now
+        self._touch()
+
+    # --- power ---
+
+    def _power_off(self) -> None:
+        self._stop_system()
+        self.state.power = "off"
+        self.state.powered_off_at = self.now
+        self._enter("off")
+        self._log("OK", "System power off")
+
+    def _power_on(self) -> None:
+        self.state.power = "on"
+        self.state.counters.power_cycles += 1
+        self._log("OK", "System power on")
+        self._enter_post(cold=True)
+
+    def _stop_system(self) -> None:
+        """What runs on the processors ends here: a system, an installer, a flash that needs them."""
+        for timer in ("phase", "shutdown"):
+            self._agenda.drop(timer)
+        self.state.os = None
+        self.state.booted_disk = None
+        self.state.installer = None
+        for task in self.state.tasks.values():
+            if task.state == "Running" and self.state.firmware[task.inventory_id].component != "bmc":
+                self._agenda.drop(f"task {task.id}")
+                task.state = "Exception"
+                task.messages.append("The update was interrupted by a power state change.")
+
+    # --- POST and boot ---
+
+    def _enter_post(self, *, cold: bool) -> None:
+        self._stop_system()
+        self._cold = self._cold or cold
+        self.state.counters.boots += 1
+        self._enter("post")
+        if self.spend_fault("post_hang"):
+            self._log("Critical", "System firmware progress: hang in POST")
+            return
+        self._agenda.at(self.now + self.timings.post_s, "phase", self._end_post)
+
+    def _end_post(self) -> None:
+        self._consume_staged("reboot", *(("power_cycle",) if self._cold else ()))
+        state = self.state
+        state.bios.update(state.pending_bios)
+        state.pending_bios.clear()
+        if state.pending_secure_boot is not None:
+            state.secure_boot, state.pending_secure_boot = state.pending_secure_boot, None
+        self._cure(cold=self._cold)
+        self._cold = False
+        device = self._take_override()
+        medium = None if self.fault("stale_media") else state.media
+        if device == "Cd" and medium is not None:
+            self._enter("installer")
+            state.installer = InstallerRun(medium)
+            self._agenda.at(self.now + self.timings.installer_boot_s, "phase", self._ask_for_document)
+            return
+        self._boot_disk()
+
+    def _take_override(self) -> str | None:
+        state = self.state
+        if state.boot_override_enabled != "Once":
+            return None
+        device, state.boot_override, state.boot_override_enabled = state.boot_override, "None", "Disabled"
+        ignored = self.fault("boot_override_ignored")
+        if ignored is not None and ignored["when"] == "boot":
+            self.spend_fault("boot_override_ignored")
+            return None
+        return device
+
+    def _bootable(self) -> str | None:
+        """The drive that the firmware boots from: its boot entry, else the first one with an image."""
+        state = self.state
+        if "Hdd" not in state.boot_order:
+            return None
+        if state.boot_disk in state.disks and not self.fault("wrong_boot_disk"):
+            return state.boot_disk
+        return next((drive.serial for drive in state.drives if drive.serial in state.disks), None)
+
+    def _boot_disk(self) -> None:
+        drive = self._bootable()
+        self._enter("os_booting")
+        if drive is None:
+            self._log("Critical", "No bootable device")  # it waits there until somebody acts
+            return
+        self._agenda.at(self.now + self.timings.os_boot_s, "phase", lambda: self._run_os(drive))
+
+    def _run_os(self, drive: str) -> None:
+        state = self.state
+        disk = state.disks[drive]
+        state.os = OsState(
+            boot_id=str(uuid.UUID(int=self.rng.getrandbits(128), version=4)),
+            booted_at=self.now,
+            hostname=disk.hostname,
+            sysctls=KERNEL_DEFAULTS | disk.sysctls,
+            services_active=dict(disk.services),
+            service_since={name: self.now for name, enabled in disk.services.items() if enabled},
+            kernel_log=kernel_log.driver_loaded(disk.driver, 4 if len(state.gpus) > 4 else 0),
+        )
+        state.booted_disk = drive
+        for gpu in state.gpus:
+            gpu.mig_enabled = gpu.mig_pending
+            if self.fault("mig_lost_on_boot") or not gpu.mig_enabled:
+                gpu.mig_instances.clear()
+        for kind in list(state.faults):
+            self._strike(kind)
+        self._enter("os_running")
+
+    def start(self, power: str) -> None:
+        """Begin life: as a machine that has been running for long ("on"), or as one that is off."""
+        drive = self._bootable() if power == "on" else None
+        self.state.power = power
+        if power == "off":
+            self._enter("off")
+        elif drive is None:
+            self._boot_disk()
+        else:
+            self._run_os(drive)
+
+    # --- faults of the hardware itself ---
+
+    def _cure(self, *, cold: bool) -> None:
+        """What a boot repairs: volatile counters always, dead devices only without power, unless a fault persists."""
+        faults = self.state.faults
+        for gpu in self.state.gpus:
+            gpu.ecc_uncorrectable, gpu.remap_pending = 0, False
+            if cold:
+                gpu.lost, gpu.nvlinks_down = False, 0
+        for kind in ("ecc_errors", "host_hung", *(("xid_79", "nvlink_down") if cold else ())):
+            if kind in faults and not faults[kind]["persistent"]:
+                del faults[kind]
+
+    def _strike(self, kind: str) -> None:
+        """A fault of the hardware shows in a running system."""
+        state, system = self.state, self.state.os
+        parameters = state.faults[kind]
+        if system is None:
+            return
+        if kind == "host_hung":
+            system.hung = True
+        if kind not in ("xid_79", "ecc_errors", "nvlink_down"):
+            return
+        gpu = state.gpus[int(parameters["gpu"])]
+        if kind == "xid_79":
+            gpu.lost = True
+            system.kernel_log += kernel_log.fallen_off_bus(gpu)
+            self._log("Critical", f"GPU{gpu.index + 1} has fallen off the bus")
+        elif kind == "ecc_errors":
+            gpu.ecc_uncorrectable, gpu.remap_pending = int(parameters["count"]), True
+            system.kernel_log += kernel_log.uncorrectable_ecc(gpu)
+        else:
+            gpu.nvlinks_down = int(parameters["links"])
+            system.kernel_log += kernel_log.nvlink_error(gpu, gpu.nvlinks - 1)
+
+    # --- firmware that waits ---
+
+    def _consume_staged(self, *activations: str) -> None:
+        """Bring in what was staged for one of these activations."""
+        for item in self.state.firmware.values():
+            if item.staged is None or item.activation not in activations:
+                continue
+            item.version, item.staged = item.staged, None
+            if item.component == "bios" and self.fault("bios_flash_resets"):
+                self._reset_bios()
+            self._log("OK", f"{item.inventory_id} now runs {item.version}")
+            self._touch()
+
+    def _reset_bios(self) -> None:
+        """Factory defaults; the part that knows the attributes overrides this."""
+
+    # --- installer ---
+
+    def _ask_for_document(self) -> None:
+        run = self.state.installer
+        assert run is not None
+        run.asked += 1
+        url = run.medium.rsplit("/", 1)[0] + "/install.json"
+        run.log.append(f"asking for {url}")
+        if self._fetch is not None:
+            self._take_document(self._fetch(url))
+        else:
+            run.wants_document = url
+
+    def deliver_document(self, document: Mapping[str, Any] | None) -> None:
+        """Answer of the URL that the installer asks for; None: it got none. Too late is ignored."""
+        self.catch_up()
+        if self.state.installer is not None and self.state.installer.wants_document is not None:
+            self._take_document(document)
+
+    def _take_document(self, document: Mapping[str, Any] | None) -> None:
+        run = self.state.installer
+        assert run is not None
+        run.wants_document = None
+        if document is None:
+            run.log.append("no document")
+            if run.asked >= self.timings.document_tries:
+                self._installer_fails("got no document")
+            else:
+                self._agenda.at(self.now + self.timings.document_retry_s, "phase", self._ask_for_document)
+            return
+        try:
+            drive, image = read_document(document, self.state)
+        except ValueError as problem:
+            self._installer_fails(str(problem))
+            return
+        if self.spend_fault("installer_fails"):
+            self._installer_fails("checksum of the written image differs")
+            return
+        run.log.append(f"writing {image.image} {image.version} to {drive}")
+        self._agenda.at(self.now + self.timings.install_s, "phase", lambda: self._installed(drive, image))
+
+    def _installer_fails(self, why: str) -> None:
+        run = self.state.installer
+        assert run is not None
+        run.error = why
+        run.log.append(f"error: {why}")
+        self._log("Warning", f"Installer: {why}")
+
+    def _installed(self, drive: str, image: DiskImage) -> None:
+        self.state.disks[drive] = image
+        self.state.boot_disk = drive
+        self.state.counters.installs += 1
+        for gpu in self.state.gpus:
+            gpu.mig_pending = False
+            gpu.mig_instances.clear()
+        self._enter_post(cold=False)
+
+
+FRESH_SERVICES = {"ssh": True, "containerd": True, "nvidia-fabricmanager": True, "nvidia-persistenced": True}
+NOT_YET_JOINED = {"kubelet": False}  # a new image has no cluster credentials until the host joins
+
+
+def read_document(document: Mapping[str, Any], state: MachineState) -> tuple[str, DiskImage]:
+    """The drive to write and what will be on it. ValueError says what is wrong with the document for this machine."""
+    try:
+        image, serial = document["image"], document["root_disk"]["serial"]
+        contents = image["contents"]
+        fields = {key: str(image[key]) for key in ("name", "version", "sha256")}
+        kernel, driver = str(contents["kernel"]), str(contents["driver"])
+    except (KeyError, TypeError) as missing:
+        raise ValueError(f"the document lacks {missing}") from None
+    drive = next((drive for drive in state.drives if drive.serial == serial), None)
+    if drive is None:
+        raise ValueError(f"no drive here has the serial {serial!r}; nothing was written")
+    services = FRESH_SERVICES | NOT_YET_JOINED
+    known = {name: services.get(name, False) for disk in state.disks.values() for name in disk.services}
+    nonce = document.get("nonce")
+    return drive.serial, DiskImage(
+        image=fields["name"],
+        version=fields["version"],
+        sha256=fields["sha256"],
+        root_disk=drive.serial,
+        nonce=None if nonce is None else str(nonce),
+        kernel=kernel,
+        driver=driver,
+        hostname=str(document.get("hostname") or "localhost"),
+        services=services | known,
+    )

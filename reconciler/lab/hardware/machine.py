@@ -1,0 +1,91 @@
+"""One machine of the lab: the whole public API of the hardware model.
+
+    machine = Machine(state, clock)          clock: seconds that only grow
+    machine.power("on"); machine.stage_bios({...}); machine.start_update("BMC", url); ...     what a BMC is asked
+    machine.set_hostname("n1"); machine.service_set("kubelet", active=True); machine.reboot()  what a host is told
+    machine.bmc_transport(), machine.ssh_transport(), machine.kubelet_ready                   how the fronts answer
+    machine.inject("xid_79", gpu=3); machine.clear()                                          what goes wrong
+
+Fronts read `machine.state` after any call, or after `catch_up()`. The rules stand in `lifecycle` (what time does),
+`bmc_side` and `host_side`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from reconciler.lab.hardware import bios
+from reconciler.lab.hardware.bmc_side import BmcSide
+from reconciler.lab.hardware.faults import FaultValue, parse_fault
+from reconciler.lab.hardware.host_side import HostSide
+from reconciler.lab.hardware.lifecycle import Fetch, HardwareRejected, Rejection
+from reconciler.lab.hardware.state import MachineState
+from reconciler.lab.hardware.timings import TYPICAL, Timings
+
+__all__ = ["HardwareRejected", "Machine", "Rejection", "Timings"]
+
+
+class Machine(BmcSide, HostSide):
+    def __init__(
+        self,
+        state: MachineState,
+        clock: Callable[[], float],
+        timings: Timings = TYPICAL,
+        rng: random.Random | None = None,
+        fetch: Fetch | None = None,
+        *,
+        firmware_images: Mapping[str, Mapping[str, str]] | None = None,
+        registry: bios.Registry = bios.KNOWN,
+    ) -> None:
+        super().__init__(state, clock, timings, rng, fetch)
+        self.firmware_images = firmware_images or {}
+        self.registry = registry
+
+    @property
+    def name(self) -> str:
+        return self.state.name
+
+    def inject(self, kind: str, **parameters: FaultValue) -> None:
+        """Start a fault, from now on. ValueError: unknown kind or parameter. Given again, it replaces itself."""
+        self.catch_up()
+        complete = parse_fault(kind, parameters)
+        if "gpu" in complete and not 0 <= int(complete["gpu"]) < len(self.state.gpus):
+            raise ValueError(f"{self.name} has no GPU {complete['gpu']}")
+        self.state.faults[kind] = complete
+        self._strike(kind)
+
+    def clear(self, kind: str | None = None) -> None:
+        """End one fault, or all, and repair what it did to the hardware."""
+        self.catch_up()
+        if kind is not None:
+            parse_fault(kind, {})
+        ended = list(self.state.faults) if kind is None else [kind]
+        for name in ended:
+            if self.state.faults.pop(name, None) is not None:
+                self._repair(name)
+
+    def _repair(self, kind: str) -> None:
+        for gpu in self.state.gpus:
+            if kind == "xid_79":
+                gpu.lost = False
+            elif kind == "ecc_errors":
+                gpu.ecc_uncorrectable, gpu.remap_pending = 0, False
+            elif kind == "nvlink_down":
+                gpu.nvlinks_down = 0
+        if kind == "host_hung" and self.state.os is not None:
+            self.state.os.hung = False
+        if kind == "post_hang" and self.state.phase == "post" and self.next_due() is None:
+            self._agenda.at(self.now + self.timings.post_s, "phase", self._end_post)
+
+    def dump(self) -> dict[str, Any]:
+        """The whole truth as JSON values, for `lab state`."""
+        self.catch_up()
+        return asdict(self.state) | {
+            "bmc_up": self.bmc_up,
+            "ssh_up": self.ssh_up,
+            "kubelet_ready": self.kubelet_ready,
+            "powered_off_at": None if self.state.powered_off_at == float("-inf") else self.state.powered_off_at,
+        }

@@ -1,0 +1,23 @@
+"""How long hardware takes, in seconds of the fleet's time. Typical of 8-GPU servers; tests and scenarios may differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    power_off_s: float = 2.0  # forced
+    shutdown_s: float = 25.0  # graceful, once asked
+    post_s: float = 150.0
+    os_boot_s: float = 60.0
+    kubelet_ready_s: float = 20.0  # after the system runs
+    installer_boot_s: float = 60.0
+    install_s: float = 240.0
+    document_retry_s: float = 15.0
+    document_tries: int = 20
+    bmc_restart_s: float = 90.0
+    firmware_scale: float = 1.0  # times FirmwareState.minutes
+
+
+TYPICAL = Timings()
