@@ -9,6 +9,7 @@ write proves nothing: the caller reads back. Every call ends within the deadline
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
@@ -162,6 +163,9 @@ class Ledger(Protocol):
     @property
     def id(self) -> str: ...
 
+    def batch(self) -> AbstractContextManager[Any]:
+        """What is written inside is written together or not at all. No `await` inside."""
+
     def node(self, name: str) -> NodeRecord: ...
 
     def nodes(self, names: Sequence[str]) -> Mapping[str, NodeRecord]:
@@ -187,6 +191,9 @@ class Ledger(Protocol):
         now: datetime,
     ) -> int:
         """Journal an intent and count the attempt, in one transaction; its id."""
+
+    def amend(self, attempt: int, intent: Mapping[str, Any], now: datetime) -> None:
+        """What was learnt while it runs (a task's URI, pitfall F8); `unfinished` shows it merged into the intent."""
 
     def finish(self, attempt: int, outcome: str, detail: str, now: datetime) -> None: ...
 

@@ -1,0 +1,173 @@
+"""Connections of the ledger: SQLite or PostgreSQL, transactions, and errors told in words.
+
+SQLite runs in WAL with `synchronous=FULL`: an intent that was committed survives a power cut, or the next run might
+repeat a destructive action. A write transaction begins with BEGIN IMMEDIATE, so that two runners can't both read
+"free" and then both write "mine".
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from reconciler.drivers.ledger import schema
+from reconciler.model.errors import LedgerError
+
+_READING = "ledger_reading"
+_ADVISORY_LOCK = 0x7265636F  # "reco": one creator or migrator at a time
+
+# Primary SQLite result codes, and what to do about each. The file's name goes in front.
+_ADVICE = {
+    sqlite3.SQLITE_BUSY: "is locked by another process; wait for it to end, or see who has it open with `fuser`",
+    sqlite3.SQLITE_LOCKED: "is locked by another process; wait for it to end, or see who has it open with `fuser`",
+    sqlite3.SQLITE_FULL: "can't be written, the disk is full; free some space and run again",
+    sqlite3.SQLITE_IOERR: "can't be read or written; check the disk and its file system",
+    sqlite3.SQLITE_READONLY: "is read-only; give this user write access to the file and its directory",
+    sqlite3.SQLITE_PERM: "may not be opened by this user; give it read and write access",
+    sqlite3.SQLITE_CANTOPEN: "can't be opened; check that its directory exists and that this user may write to it",
+    sqlite3.SQLITE_CORRUPT: "is damaged; move it away and restore it from a backup (attempts and holds are in it)",
+    sqlite3.SQLITE_NOTADB: "is not a ledger; name another file, or move this one away and restore a backup",
+}
+
+
+class Database:
+    """An open, current ledger database. `name` is what messages call it; it carries no password."""
+
+    def __init__(self, where: str | Path, *, lock_timeout_s: float) -> None:
+        self.name, self._engine = _engine(where, lock_timeout_s)
+        self._local = threading.local()
+        try:
+            with self.read() as connection:
+                version = self._version(connection)
+            if version != schema.SCHEMA_VERSION:
+                self._upgrade()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """A snapshot; inside `write`, the transaction that is being written."""
+        outer: sa.Connection | None = getattr(self._local, "connection", None)
+        if outer is not None:
+            yield outer
+            return
+        with self._errors(), self._engine.connect() as connection:
+            reader = connection.execution_options(**{_READING: True})
+            with reader.begin():
+                yield reader
+
+    @contextmanager
+    def write(self) -> Iterator[sa.Connection]:
+        """One transaction: all or nothing. Nested in another one of the same thread, it is part of it."""
+        outer: sa.Connection | None = getattr(self._local, "connection", None)
+        if outer is not None:
+            yield outer
+            return
+        with self._errors(), self._engine.begin() as connection:
+            self._local.connection = connection
+            try:
+                yield connection
+            finally:
+                self._local.connection = None
+
+    def _upgrade(self) -> None:
+        with self.write() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
+            version = self._version(connection)  # another process may have been faster
+            if version != schema.SCHEMA_VERSION:
+                schema.migrate(connection, version)
+
+    def _version(self, connection: sa.Connection) -> int | None:
+        try:
+            version = schema.read_version(connection)
+        except ValueError as error:
+            raise LedgerError(f"{self.name} is not a ledger that can be used: {error}") from error
+        if version is not None and version > schema.SCHEMA_VERSION:
+            raise LedgerError(
+                f"{self.name} was written by a newer version of the reconciler (ledger version {version}, "
+                f"this one knows {schema.SCHEMA_VERSION}); upgrade the reconciler"
+            )
+        return version
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sa.exc.IntegrityError, sa.exc.DataError):
+            raise  # ours: the statements of this package are wrong
+        except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
+            raise LedgerError(f"the ledger {self.name} {_advice(error)}") from error
+
+
+def _advice(error: sa.exc.DBAPIError | sa.exc.TimeoutError) -> str:
+    cause = getattr(error, "orig", None)
+    if isinstance(cause, sqlite3.Error):
+        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+        return _ADVICE.get(code, "failed") + f" (SQLite: {cause})"
+    text = " ".join(str(cause or error).split())
+    return f"does not work: {text}; check that the server is up and that this role may use the database"
+
+
+def _engine(where: str | Path, lock_timeout_s: float) -> tuple[str, sa.Engine]:
+    text = str(where)
+    if "://" not in text:
+        return _sqlite(Path(text), lock_timeout_s)
+    try:
+        url = sa.make_url(text)
+    except sa.exc.ArgumentError as error:
+        raise LedgerError("the ledger's URL can't be read; write postgresql://user@host/database or a file") from error
+    if url.get_backend_name() == "sqlite" and url.database:
+        return _sqlite(Path(url.database), lock_timeout_s)
+    if url.get_backend_name() not in ("postgresql", "postgres"):
+        raise LedgerError(f"a ledger can't be kept in {url.get_backend_name()!r}; use a file or a postgresql:// URL")
+    return _postgresql(url, lock_timeout_s)
+
+
+def _sqlite(path: Path, lock_timeout_s: float) -> tuple[str, sa.Engine]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LedgerError(f"the ledger {path} can't be created: {error.strerror}: {error.filename}") from error
+    engine = sa.create_engine(f"sqlite:///{path}", connect_args={"timeout": lock_timeout_s})
+
+    def connected(connection: Any, _entry: ConnectionPoolEntry) -> None:
+        connection.isolation_level = None  # pysqlite must not begin transactions of its own: `began` does
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    def began(connection: sa.Connection) -> None:
+        reading = connection.get_execution_options().get(_READING)
+        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+    sa.event.listen(engine, "connect", connected)
+    sa.event.listen(engine, "begin", began)
+    return str(path), engine
+
+
+def _postgresql(url: sa.URL, lock_timeout_s: float) -> tuple[str, sa.Engine]:
+    name = url.render_as_string(hide_password=True)
+    milliseconds = int(lock_timeout_s * 1000)
+    arguments = {"connect_timeout": 10, "options": f"-c lock_timeout={milliseconds} -c statement_timeout=120000"}
+    try:
+        engine = sa.create_engine(
+            url.set(drivername="postgresql+psycopg"),
+            pool_pre_ping=True,
+            connect_args={key: value for key, value in arguments.items() if key not in url.query},
+        )
+    except ModuleNotFoundError as error:
+        raise LedgerError(
+            f"the ledger {name} needs the PostgreSQL driver: pip install 'gpu-fleet-reconciler[postgresql]'"
+        ) from error
+    return name, engine

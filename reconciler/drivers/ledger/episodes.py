@@ -1,0 +1,62 @@
+"""Drift history: one row per episode, from the pass that first saw it to the first pass that saw it gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.drivers.ledger.rows import LONG_AGO, clean, instant, to_instant, to_json
+from reconciler.drivers.ledger.schema import drift, journal
+
+DriftRow = tuple[str, str, str, Any, Any]  # node, path, class, desired, observed
+MANY = 500  # above this, reading a whole table beats naming each node
+
+
+def of_nodes(column: sa.ColumnElement[str], names: Sequence[str]) -> sa.ColumnElement[bool]:
+    return column.in_(names) if len(names) <= MANY else sa.true()
+
+
+def record(
+    connection: sa.Connection, run: str, items: Sequence[DriftRow], nodes: Sequence[str], now: datetime
+) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
+    seen = frozenset(nodes)
+    query = sa.select(drift).where(drift.c.ended_at.is_(None), of_nodes(drift.c.node, nodes))
+    past = {(row.node, row.path): row for row in connection.execute(query) if row.node in seen}
+    present = {(item[0], item[1]): item for item in items}
+    ended = [key for key in past if key not in present]
+    fresh = [item for key, item in present.items() if key not in past]
+    at = instant(now)
+    by_id = drift.update().where(drift.c.id == sa.bindparam("row_id"))
+    if ended:
+        connection.execute(by_id, [{"row_id": past[key].id, "ended_at": at} for key in ended])
+    if fresh:
+        connection.execute(drift.insert(), [_cells(item) | {"first_seen": at, "last_seen": at} for item in fresh])
+    if again := [key for key in present if key in past]:
+        connection.execute(by_id, [_cells(present[k]) | {"row_id": past[k].id, "last_seen": at} for k in again])
+    _journal(connection, run, at, fresh, [past[key] for key in ended])
+    return {key: (_first_seen(past.get(key), now), now) for key in present}
+
+
+def _cells(item: DriftRow) -> dict[str, str]:
+    node, path, kind, desired, observed = item
+    return {"node": node, "path": path, "kind": kind, "desired": to_json(desired), "observed": to_json(observed)}
+
+
+def _first_seen(row: Any, now: datetime) -> datetime:
+    if row is None:
+        return now
+    try:
+        return to_instant(row.first_seen, "first seen")
+    except ValueError:
+        return LONG_AGO  # a report's date, no counter: an impossible one shows that it is not known
+
+
+def _journal(connection: sa.Connection, run: str, at: str, fresh: Sequence[DriftRow], ended: Sequence[Any]) -> None:
+    begun = [(item[0], f"{item[1]} {item[2]}: {to_json(item[4])} instead of {to_json(item[3])}") for item in fresh]
+    over = [(row.node, f"{row.path} as desired again") for row in ended]
+    common = {"at": at, "run": run, "event": "drift", "action": "", "target": "", "data": "null"}
+    if rows := [common | {"node": node, "detail": clean(detail)} for node, detail in begun + over]:
+        connection.execute(journal.insert(), rows)

@@ -1,0 +1,79 @@
+"""Values to cells and back. Decoding raises ValueError that names what is wrong; the caller confines it to its node."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from reconciler.model.documents import DocumentError, load
+from reconciler.model.gate import Certificate
+from reconciler.model.records import Applied, Hold
+
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def instant(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def to_instant(cell: Any, what: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(cell)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what} {cell!r} is not a time") from error
+    if at.tzinfo is None:
+        raise ValueError(f"{what} {cell!r} has no time zone")
+    return at
+
+
+def clean(text: str) -> str:
+    """Text from BMCs and hosts, without what a database can't store: NUL and lone surrogates."""
+    return text.replace("\0", "").encode(errors="replace").decode()
+
+
+def to_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))  # ASCII: lone surrogates and NUL are escaped
+
+
+def from_json(cell: Any, what: str) -> Any:
+    try:
+        return json.loads(cell)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what} is not JSON: {str(cell)[:60]!r}") from error
+
+
+def to_object(cell: Any, what: str) -> dict[str, Any]:
+    match from_json(cell, what):
+        case dict() as value:
+            return value
+        case other:
+            raise ValueError(f"{what} is not a JSON object: {other!r:.60}")
+
+
+def to_applied(row: Any) -> Applied:
+    return Applied(
+        from_json(row.value, f"applied value of {row.path}"),
+        row.spec_digest,
+        row.commit_id,
+        to_instant(row.at, f"time of applied {row.path}"),
+    )
+
+
+def to_hold(row: Any) -> tuple[Hold, str]:
+    """A hold whose times are damaged still holds, without an end: a damaged row must never free a node."""
+    try:
+        until = None if row.until is None else to_instant(row.until, f"end of hold {row.id}")
+        return Hold(row.id, row.subject, row.reason, row.owner, to_instant(row.since, f"hold {row.id}"), until), ""
+    except ValueError as error:
+        return Hold(row.id, row.subject, row.reason, row.owner, LONG_AGO), str(error)
+
+
+def to_certificate(row: Any) -> Certificate:
+    try:
+        certificate = load(Certificate, row.document, name=f"certificate {row.id}")
+    except DocumentError as error:
+        raise ValueError(str(error)) from error
+    if certificate.node != row.node:
+        raise ValueError(f"certificate {row.id} is about {certificate.node}")
+    return certificate

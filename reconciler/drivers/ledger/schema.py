@@ -1,0 +1,177 @@
+"""Tables of the ledger, and how an older ledger becomes a newer one.
+
+Times are ISO 8601 text in UTC of one width, so that they sort as text and mean the same in SQLite and PostgreSQL.
+They and JSON are plain text columns on purpose: a damaged cell is then found by the code that decodes its row, and
+stops one node (pitfall M6), instead of failing the query for all of them.
+
+`journal` is append-only: attempts are its intents and outcomes, so that no code path can reset a counter.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData()
+
+meta = sa.Table(
+    "meta",
+    metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
+
+runs = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("run", sa.Text, primary_key=True),
+    sa.Column("command", sa.Text, nullable=False),
+    sa.Column("commit_id", sa.Text, nullable=False),
+    sa.Column("plan", sa.Text, nullable=False),
+    sa.Column("started_at", sa.Text, nullable=False),
+    sa.Column("ended_at", sa.Text),
+    sa.Column("exit_code", sa.Integer),
+    sa.Column("summary", sa.Text),
+)
+
+journal = sa.Table(
+    "journal",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("at", sa.Text, nullable=False),
+    sa.Column("run", sa.Text, nullable=False),
+    sa.Column("node", sa.Text, nullable=False),
+    sa.Column("event", sa.Text, nullable=False),  # intent | amendment | outcome | drift | hold | release | ...
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("target", sa.Text, nullable=False),
+    sa.Column("attempt", sa.Integer),  # of an outcome or amendment: id of its intent
+    sa.Column("token", sa.Integer),  # of an intent: fencing token of the lease it was written under
+    sa.Column("detail", sa.Text, nullable=False),  # cause of an intent, text of anything else
+    sa.Column("data", sa.Text, nullable=False),  # JSON; of an outcome: its word
+    sa.Index("journal_node", "node", "id"),
+    sa.Index("journal_attempt", "attempt"),
+)
+
+nodes = sa.Table(
+    "nodes",
+    metadata,
+    sa.Column("node", sa.Text, primary_key=True),
+    sa.Column("serial", sa.Text),
+    sa.Column("uuid", sa.Text),
+    sa.Column("identity_at", sa.Text),
+    sa.Column("nonce", sa.Text),
+    sa.Column("nonce_at", sa.Text),
+)
+
+silences = sa.Table(
+    "silences",
+    metadata,
+    sa.Column("node", sa.Text, primary_key=True),
+    sa.Column("source", sa.Text, primary_key=True),
+    sa.Column("since", sa.Text, nullable=False),
+)
+
+applied = sa.Table(
+    "applied",
+    metadata,
+    sa.Column("node", sa.Text, primary_key=True),
+    sa.Column("path", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+    sa.Column("spec_digest", sa.Text, nullable=False),
+    sa.Column("commit_id", sa.Text, nullable=False),
+    sa.Column("at", sa.Text, nullable=False),
+)
+
+certificates = sa.Table(
+    "certificates",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("node", sa.Text, nullable=False, index=True),
+    sa.Column("issued_at", sa.Text, nullable=False),
+    sa.Column("document", sa.Text, nullable=False),
+)
+
+drift = sa.Table(  # one row per episode: open until `ended_at`
+    "drift",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("node", sa.Text, nullable=False),
+    sa.Column("path", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("desired", sa.Text, nullable=False),
+    sa.Column("observed", sa.Text, nullable=False),
+    sa.Column("first_seen", sa.Text, nullable=False),
+    sa.Column("last_seen", sa.Text, nullable=False),
+    sa.Column("ended_at", sa.Text),
+    sa.Index("drift_node", "node", "ended_at"),
+)
+
+holds = sa.Table(
+    "holds",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("subject", sa.Text, nullable=False, index=True),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("since", sa.Text, nullable=False),
+    sa.Column("until", sa.Text),
+    sa.Column("released_at", sa.Text),
+    sa.Column("released_by", sa.Text),
+)
+
+leases = sa.Table(
+    "leases",
+    metadata,
+    sa.Column("scope", sa.Text, primary_key=True),
+    sa.Column("holder", sa.Text, nullable=False),  # "" = dropped
+    sa.Column("token", sa.Integer, nullable=False),
+    sa.Column("expires_at", sa.Text, nullable=False),
+)
+
+plans = sa.Table(
+    "plans",
+    metadata,
+    sa.Column("plan", sa.Text, primary_key=True),
+    sa.Column("used_at", sa.Text, nullable=False),
+)
+
+LEDGER_ID, VERSION, FENCE = "ledger_id", "schema_version", "fencing_token"
+
+
+def _create(connection: sa.Connection) -> None:
+    metadata.create_all(connection)
+    rows = [{"key": LEDGER_ID, "value": str(uuid.uuid4())}, {"key": FENCE, "value": "0"}]
+    connection.execute(meta.insert(), rows)
+
+
+# Step n leads from version n to version n + 1. A step changes what a released version wrote: it states its own DDL,
+# because the tables above are always those of the newest version.
+MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_create,)
+SCHEMA_VERSION = len(MIGRATIONS)
+
+
+def read_version(connection: sa.Connection) -> int | None:
+    """None: there is no ledger yet. ValueError: the database holds something else, or the version is damaged."""
+    tables = set(sa.inspect(connection).get_table_names())
+    if meta.name not in tables:
+        if tables & set(metadata.tables):
+            raise ValueError("it has tables of a ledger but no version")
+        if tables:
+            raise ValueError("it belongs to another program: it has tables, and none of them is ours")
+        return None
+    row = connection.execute(sa.select(meta.c.value).where(meta.c.key == VERSION)).one_or_none()
+    if row is None or not row.value.isdigit():
+        raise ValueError(f"its version {'is missing' if row is None else f'{row.value!r} is not a number'}")
+    return int(row.value)
+
+
+def migrate(connection: sa.Connection, version: int | None) -> None:
+    """All steps from `version` on, in the caller's transaction: a failed migration leaves the ledger as it was."""
+    for step in MIGRATIONS[version or 0 :]:
+        step(connection)
+    if version is None:
+        connection.execute(meta.insert().values(key=VERSION, value=str(SCHEMA_VERSION)))
+    else:
+        connection.execute(meta.update().where(meta.c.key == VERSION).values(value=str(SCHEMA_VERSION)))

@@ -1,0 +1,273 @@
+"""`SqlLedger`: model.ports.Ledger over SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from reconciler.drivers.ledger import episodes, leases, schema
+from reconciler.drivers.ledger.engine import Database
+from reconciler.drivers.ledger.reader import read_records
+from reconciler.drivers.ledger.rows import (
+    LONG_AGO,
+    clean,
+    instant,
+    to_hold,
+    to_instant,
+    to_json,
+    to_object,
+)
+from reconciler.model.documents import dump
+from reconciler.model.errors import LedgerError
+from reconciler.model.gate import Certificate
+from reconciler.model.records import Hold, JournalEntry, Lease, NodeRecord
+
+
+class SqlLedger:
+    def __init__(self, where: str | Path, *, lock_timeout_s: float = 10.0) -> None:
+        """`where`: path of an SQLite file, created with its directory when absent, or a postgresql:// URL."""
+        self._database = Database(where, lock_timeout_s=lock_timeout_s)
+        with self._database.read() as connection:
+            query = sa.select(schema.meta.c.value).where(schema.meta.c.key == schema.LEDGER_ID)
+            ledger_id = connection.execute(query).scalar_one_or_none()
+        if not ledger_id:
+            self.close()
+            raise LedgerError(f"the ledger {self._database.name} has lost its id; restore it from a backup")
+        self._id: str = ledger_id
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def name(self) -> str:
+        """File or URL, without password."""
+        return self._database.name
+
+    def close(self) -> None:
+        self._database.close()
+
+    def batch(self) -> AbstractContextManager[Any]:
+        return self._database.write()
+
+    # --- nodes ---------------------------------------------------------------------------------------------------
+
+    def node(self, name: str) -> NodeRecord:
+        return self.nodes([name])[name]
+
+    def nodes(self, names: Sequence[str]) -> Mapping[str, NodeRecord]:
+        with self._database.read() as connection:
+            return read_records(connection, names)
+
+    def remember_identity(self, node: str, serial: str | None, uuid: str | None, now: datetime) -> None:
+        given = {name: value for name, value in (("serial", serial), ("uuid", uuid)) if value is not None}
+        with self._database.write() as connection:
+            _upsert(connection, schema.nodes, {"node": node}, given | {"identity_at": instant(now)})
+
+    def note_silence(self, node: str, source: str, silent: bool, now: datetime) -> None:
+        table = schema.silences
+        key = {"node": node, "source": source}
+        with self._database.write() as connection:
+            if silent:  # the first silence stands until an answer ends it
+                _upsert(connection, table, key | {"since": instant(now)}, {})
+            else:
+                connection.execute(table.delete().where(table.c.node == node, table.c.source == source))
+
+    def remember_applied(
+        self, node: str, values: Mapping[str, Any], spec_digest: str, commit: str, now: datetime
+    ) -> None:
+        common = {"spec_digest": spec_digest, "commit_id": commit, "at": instant(now)}
+        with self._database.write() as connection:
+            for path, value in values.items():
+                _upsert(connection, schema.applied, {"node": node, "path": path}, common | {"value": to_json(value)})
+
+    def set_nonce(self, node: str, nonce: str, now: datetime) -> None:
+        with self._database.write() as connection:
+            _upsert(connection, schema.nodes, {"node": node}, {"nonce": nonce, "nonce_at": instant(now)})
+
+    def save_certificate(self, certificate: Certificate) -> None:
+        at = instant(certificate.issued_at)
+        document = dump(certificate)
+        verdicts = ", ".join(f"{result.test} {result.verdict.value}" for result in certificate.results)
+        with self._database.write() as connection:
+            values = {"node": certificate.node, "issued_at": at, "document": document}
+            connection.execute(schema.certificates.insert().values(values))
+            detail = "adopted" if certificate.adopted else verdicts
+            _write_journal(connection, at, "", certificate.node, "certificate", detail=detail)
+
+    def record_drift(
+        self, run: str, items: Sequence[tuple[str, str, str, Any, Any]], nodes: Sequence[str], now: datetime
+    ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
+        with self._database.write() as connection:
+            return episodes.record(connection, run, items, nodes, now)
+
+    # --- attempts ------------------------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        run: str,
+        node: str,
+        action: str,
+        target: str,
+        cause: str,
+        intent: Mapping[str, Any],
+        token: int,
+        now: datetime,
+    ) -> int:
+        with self._database.write() as connection:
+            leases.check_token(connection, token, now)
+            values = {"action": action, "target": target, "token": token, "data": to_json(intent)}
+            return _write_journal(connection, instant(now), run, node, "intent", detail=cause, **values)
+
+    def amend(self, attempt: int, intent: Mapping[str, Any], now: datetime) -> None:
+        self._follow(attempt, "amendment", to_json(intent), "", now)
+
+    def finish(self, attempt: int, outcome: str, detail: str, now: datetime) -> None:
+        self._follow(attempt, "outcome", to_json(outcome), detail, now)
+
+    def _follow(self, attempt: int, event: str, data: str, detail: str, now: datetime) -> None:
+        table = schema.journal
+        with self._database.write() as connection:
+            query = sa.select(table).where(table.c.id == attempt, table.c.event == "intent")
+            intent = connection.execute(query).one()
+            values = {"action": intent.action, "target": intent.target, "attempt": attempt, "data": data}
+            _write_journal(connection, instant(now), intent.run, intent.node, event, detail=detail, **values)
+
+    def unfinished(self) -> Sequence[tuple[int, str, str, str, Mapping[str, Any]]]:
+        table = schema.journal
+        later = table.alias("later")
+        ended = sa.exists().where(later.c.attempt == table.c.id, later.c.event == "outcome")
+        with self._database.read() as connection:
+            query = sa.select(table).where(table.c.event == "intent", ~ended).order_by(table.c.id)
+            intents = connection.execute(query).all()
+            amendments = sa.select(table).where(
+                table.c.event == "amendment", table.c.attempt.in_([row.id for row in intents])
+            )
+            more = connection.execute(amendments.order_by(table.c.id)).all()
+        merged: dict[int, dict[str, Any]] = {row.id: _mapping(row.data) for row in intents}
+        for row in more:
+            merged[row.attempt].update(_mapping(row.data))
+        return [(row.id, row.node, row.action, row.target, merged[row.id]) for row in intents]
+
+    def history(self, node: str, limit: int = 200) -> Sequence[JournalEntry]:
+        table, runs = schema.journal, schema.runs
+        query = (
+            sa.select(table, runs.c.commit_id, runs.c.plan)
+            .join(runs, runs.c.run == table.c.run, isouter=True)
+            .where(table.c.node == node, table.c.event != "amendment")
+            .order_by(table.c.id.desc())
+            .limit(limit)
+        )
+        with self._database.read() as connection:
+            return [_entry(row) for row in reversed(connection.execute(query).all())]
+
+    # --- holds ---------------------------------------------------------------------------------------------------
+
+    def hold(self, subject: str, reason: str, owner: str, until: datetime | None, now: datetime) -> Hold:
+        end = None if until is None else instant(until)
+        values = {"subject": subject, "reason": clean(reason), "owner": owner, "since": instant(now), "until": end}
+        with self._database.write() as connection:
+            hold_id = connection.execute(schema.holds.insert().values(values)).inserted_primary_key
+            _write_journal(connection, instant(now), "", subject, "hold", detail=f"{owner}: {reason}")
+        assert hold_id is not None
+        return Hold(hold_id[0], subject, reason, owner, now, until)
+
+    def release(self, subject: str, owner: str, now: datetime) -> int:
+        table = schema.holds
+        standing = (table.c.subject == subject) & table.c.released_at.is_(None)
+        with self._database.write() as connection:
+            lifted = connection.execute(
+                table.update().where(standing).values(released_at=instant(now), released_by=owner)
+            ).rowcount
+            if lifted:
+                _write_journal(connection, instant(now), "", subject, "release", detail=owner)
+        return lifted
+
+    def holds(self) -> Sequence[Hold]:
+        """All that were not released. One whose time has passed is still listed: the reader has the clock."""
+        table = schema.holds
+        query = sa.select(table).where(table.c.released_at.is_(None)).order_by(table.c.id)
+        with self._database.read() as connection:
+            return [to_hold(row)[0] for row in connection.execute(query)]
+
+    # --- leases, plans, runs -------------------------------------------------------------------------------------
+
+    def acquire(self, scope: str, holder: str, ttl_s: float, now: datetime) -> Lease:
+        with self._database.write() as connection:
+            return leases.acquire(connection, scope, holder, ttl_s, now)
+
+    def renew(self, lease: Lease, ttl_s: float, now: datetime) -> Lease:
+        with self._database.write() as connection:
+            return leases.renew(connection, lease, ttl_s, now)
+
+    def drop(self, lease: Lease) -> None:
+        with self._database.write() as connection:
+            leases.drop(connection, lease)
+
+    def plan_used(self, plan_id: str) -> bool:
+        query = sa.select(schema.plans.c.plan).where(schema.plans.c.plan == plan_id)
+        with self._database.read() as connection:
+            return connection.execute(query).one_or_none() is not None
+
+    def use_plan(self, plan_id: str, now: datetime) -> None:
+        with self._database.write() as connection:
+            _upsert(connection, schema.plans, {"plan": plan_id, "used_at": instant(now)}, {})
+
+    def start_run(self, run: str, command: str, commit: str, plan: str, now: datetime) -> None:
+        values = {"run": run, "command": command, "commit_id": commit, "plan": plan, "started_at": instant(now)}
+        with self._database.write() as connection:
+            connection.execute(schema.runs.insert().values(values))
+            _write_journal(connection, instant(now), run, "", "run", detail=f"{command} started")
+
+    def end_run(self, run: str, exit_code: int, summary: str, now: datetime) -> None:
+        table = schema.runs
+        values = {"ended_at": instant(now), "exit_code": exit_code, "summary": clean(summary)}
+        with self._database.write() as connection:
+            connection.execute(table.update().where(table.c.run == run).values(values))
+            _write_journal(connection, instant(now), run, "", "run", detail=f"exit {exit_code}: {summary}")
+
+
+def _upsert(connection: sa.Connection, table: sa.Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Insert, or set `values` where the primary key is there already."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    insert = dialect.insert(table).values({**key, **values})
+    columns = list(table.primary_key.columns)
+    if values:
+        connection.execute(insert.on_conflict_do_update(index_elements=columns, set_=dict(values)))
+    else:
+        connection.execute(insert.on_conflict_do_nothing(index_elements=columns))
+
+
+def _write_journal(
+    connection: sa.Connection, at: str, run: str, node: str, event: str, *, detail: str, **values: Any
+) -> int:
+    empty = {"action": "", "target": "", "data": "null"}
+    row = empty | {"at": at, "run": run, "node": node, "event": event, "detail": clean(detail)} | values
+    key = connection.execute(schema.journal.insert().values(row)).inserted_primary_key
+    assert key is not None
+    return int(key[0])
+
+
+def _mapping(cell: str) -> dict[str, Any]:
+    """Of an intent. A damaged one tells nothing; its node's record says that it is malformed."""
+    try:
+        return to_object(cell, "intent")
+    except ValueError:
+        return {}
+
+
+def _entry(row: Any) -> JournalEntry:
+    """History is for people: a damaged cell is shown as it is, and hides no other line."""
+    try:
+        at = to_instant(row.at, "time")
+    except ValueError:
+        at = LONG_AGO
+    action = f"{row.action}:{row.target}" if row.target else row.action
+    detail = ": ".join(part for part in (row.data.strip('"') if row.event == "outcome" else "", row.detail) if part)
+    return JournalEntry(at, row.run, row.node, row.event, action, detail, row.commit_id or "", row.plan or "")

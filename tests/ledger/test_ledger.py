@@ -1,0 +1,247 @@
+"""What the ledger promises, over SQLite and PostgreSQL alike."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from reconciler.drivers.ledger import SqlLedger
+from reconciler.model.errors import LeaseHeld
+from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
+from reconciler.model.records import Applied, NodeRecord
+from tests.ledger.conftest import Open
+
+T0 = datetime(2026, 11, 1, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+def certificate(node: str, at: datetime = T0) -> Certificate:
+    binding = Binding("S1", ("G1", "G2"), "ab" * 32, {"bmc": "1.2"}, "b", "t")
+    result = TestResult("dcgm", "dcgmi-diag", Verdict.PASS, ("all 8 ran",), {"gpus": 8.0}, "3.3")
+    return Certificate("1.0", node, at, binding, (result,))
+
+
+def token(ledger: SqlLedger, now: datetime = T0) -> int:
+    return ledger.acquire("demo", "runner", 600, now).token
+
+
+def test_a_new_ledger_knows_nothing_of_any_node(ledger: SqlLedger) -> None:
+    assert ledger.nodes(["a", "b"]) == {"a": NodeRecord("a"), "b": NodeRecord("b")}
+
+
+def test_the_id_stays(reopen: Open) -> None:
+    first = reopen()
+    assert first.id
+    assert reopen().id == first.id
+
+
+def test_a_record_survives_the_process(reopen: Open) -> None:
+    ledger = reopen()
+    ledger.remember_identity("a", "S1", "u-1", T0)
+    ledger.note_silence("a", "ssh", silent=True, now=T0)
+    ledger.set_nonce("a", "n-1", T0)
+    ledger.remember_applied("a", {"bios.X": "On", "firmware.bmc": "1.2"}, "digest", "c0ffee", T0)
+    ledger.save_certificate(certificate("a"))
+    held = ledger.hold("a", "tracing a fault", "ops", None, T0)
+    ledger.close()
+    record = reopen().node("a")
+    assert record == NodeRecord(
+        "a",
+        serial="S1",
+        uuid="u-1",
+        holds=(held,),
+        applied={
+            "bios.X": Applied("On", "digest", "c0ffee", T0),
+            "firmware.bmc": Applied("1.2", "digest", "c0ffee", T0),
+        },
+        certificate=certificate("a"),
+        nonce="n-1",
+        silent_since={"ssh": T0},
+    )
+
+
+def test_identity_is_only_replaced_by_what_was_read(ledger: SqlLedger) -> None:
+    ledger.remember_identity("a", "S1", "u-1", T0)
+    ledger.remember_identity("a", "S2", None, T0)
+    assert (ledger.node("a").serial, ledger.node("a").uuid) == ("S2", "u-1")
+
+
+def test_silence_counts_from_its_first_pass_until_an_answer(ledger: SqlLedger) -> None:
+    ledger.note_silence("a", "ssh", silent=True, now=T0)
+    ledger.note_silence("a", "ssh", silent=True, now=T0 + MINUTE)
+    assert ledger.node("a").silent_since == {"ssh": T0}
+    ledger.note_silence("a", "ssh", silent=False, now=T0 + 2 * MINUTE)
+    assert ledger.node("a").silent_since == {}
+
+
+def test_the_newest_certificate_decides(ledger: SqlLedger) -> None:
+    ledger.save_certificate(certificate("a", T0 + MINUTE))
+    ledger.save_certificate(certificate("a", T0))  # written later, whatever its date says
+    kept = ledger.node("a").certificate
+    assert kept is not None
+    assert kept.issued_at == T0
+
+
+def test_an_attempt_counts_before_it_ends(reopen: Open) -> None:
+    ledger = reopen()
+    attempt = ledger.begin("r1", "a", "power_cycle", "", "remediation", {"boot_id": "b1"}, token(ledger), T0)
+    ledger.close()  # the process died here
+    ledger = reopen()
+    (started,) = ledger.node("a").attempts
+    assert (started.action, started.cause, started.outcome) == ("power_cycle", "remediation", "started")
+    assert ledger.unfinished() == [(attempt, "a", "power_cycle", "", {"boot_id": "b1"})]
+    ledger.finish(attempt, "ambiguous", "the run ended before the action did", T0 + MINUTE)
+    assert ledger.unfinished() == []
+    (ended,) = ledger.node("a").attempts
+    assert (ended.outcome, ended.detail) == ("ambiguous", "the run ended before the action did")
+
+
+def test_an_intent_can_be_amended_while_it_runs(ledger: SqlLedger) -> None:
+    attempt = ledger.begin("r1", "a", "update_firmware", "bmc", "firmware.bmc", {"boot_id": "b"}, token(ledger), T0)
+    ledger.amend(attempt, {"task": "/tasks/1"}, T0)
+    assert ledger.unfinished() == [(attempt, "a", "update_firmware", "bmc", {"boot_id": "b", "task": "/tasks/1"})]
+
+
+def test_attempts_come_oldest_first_and_per_node(ledger: SqlLedger) -> None:
+    fence = token(ledger)
+    for number, node in enumerate(["a", "b", "a"]):
+        attempt = ledger.begin("r", node, f"action{number}", "", "", {}, fence, T0 + number * MINUTE)
+        ledger.finish(attempt, "done", "", T0 + number * MINUTE)
+    assert [attempt.action for attempt in ledger.node("a").attempts] == ["action0", "action2"]
+    assert [attempt.action for attempt in ledger.node("b").attempts] == ["action1"]
+
+
+def test_history_is_a_node_s_story_with_its_commits(ledger: SqlLedger) -> None:
+    ledger.start_run("r1", "apply", "c0ffee", "plan-1", T0)
+    attempt = ledger.begin("r1", "a", "update_firmware", "bmc", "firmware.bmc", {}, token(ledger), T0)
+    ledger.finish(attempt, "done", "1.2 -> 1.3", T0 + MINUTE)
+    ledger.hold("a", "wait", "ops", None, T0 + MINUTE)
+    ledger.release("a", "ops", T0 + MINUTE)
+    ledger.end_run("r1", 0, "1 done", T0 + MINUTE)
+    story = ledger.history("a")
+    assert [(entry.event, entry.action, entry.detail) for entry in story] == [
+        ("intent", "update_firmware:bmc", "firmware.bmc"),
+        ("outcome", "update_firmware:bmc", "done: 1.2 -> 1.3"),
+        ("hold", "", "ops: wait"),
+        ("release", "", "ops"),
+    ]
+    assert {(entry.commit, entry.plan) for entry in story[:2]} == {("c0ffee", "plan-1")}
+    assert [entry.event for entry in ledger.history("a", limit=1)] == ["release"]
+    assert [entry.detail for entry in ledger.history("")] == ["apply started", "exit 0: 1 done"]
+
+
+def test_holds_stand_until_released(ledger: SqlLedger) -> None:
+    ledger.hold("a", "one", "ops", None, T0)
+    ledger.hold("a", "two", "ops", T0 + MINUTE, T0)
+    pool = ledger.hold("pool/train", "all", "ops", None, T0)
+    assert [hold.reason for hold in ledger.node("a").holds] == ["one", "two"]
+    assert ledger.release("a", "ops", T0 + MINUTE) == 2
+    assert ledger.release("a", "ops", T0 + MINUTE) == 0
+    assert list(ledger.holds()) == [pool]
+
+
+def test_drift_has_a_first_and_a_last_sight(ledger: SqlLedger) -> None:
+    item = ("a", "bios.X", "drifted", "On", "Off")
+    assert ledger.record_drift("r", [item], ["a"], T0) == {("a", "bios.X"): (T0, T0)}
+    later = T0 + MINUTE
+    assert ledger.record_drift("r", [item], ["a", "b"], later) == {("a", "bios.X"): (T0, later)}
+    assert ledger.record_drift("r", [], ["b"], later) == {}, "a was not looked at: its drift stands"
+    assert ledger.record_drift("r", [item], ["a"], later + MINUTE) == {("a", "bios.X"): (T0, later + MINUTE)}
+    ledger.record_drift("r", [], ["a"], later + 2 * MINUTE)
+    again = later + 3 * MINUTE
+    assert ledger.record_drift("r", [item], ["a"], again) == {("a", "bios.X"): (again, again)}
+    assert [entry.detail for entry in ledger.history("a")] == [
+        'bios.X drifted: "Off" instead of "On"',
+        "bios.X as desired again",
+        'bios.X drifted: "Off" instead of "On"',
+    ]
+
+
+def test_a_plan_is_used_once(ledger: SqlLedger) -> None:
+    assert not ledger.plan_used("p")
+    ledger.use_plan("p", T0)
+    ledger.use_plan("p", T0 + MINUTE)
+    assert ledger.plan_used("p")
+
+
+def test_a_batch_is_written_together_or_not_at_all(ledger: SqlLedger) -> None:
+    def die_half_way() -> None:
+        with ledger.batch():
+            ledger.set_nonce("a", "n", T0)
+            ledger.remember_identity("b", "S", None, T0)
+            assert ledger.node("a").nonce == "n", "a batch reads what it wrote"
+            raise RuntimeError("died")
+
+    with pytest.raises(RuntimeError, match="died"):
+        die_half_way()
+    assert ledger.nodes(["a", "b"]) == {"a": NodeRecord("a"), "b": NodeRecord("b")}
+
+
+def test_text_that_a_database_cannot_store_is_made_storable(ledger: SqlLedger) -> None:
+    attempt = ledger.begin("r", "a", "set_bios", "", "", {"raw": "\0\ud800"}, token(ledger), T0)
+    ledger.finish(attempt, "permanent", "BMC said: \0\ud800!", T0)
+    assert ledger.node("a").attempts[0].detail == "BMC said: ?!"
+
+
+def test_ten_thousand_nodes_are_read_in_one_pass(ledger: SqlLedger) -> None:
+    names = [f"n{number:05}" for number in range(10_000)]
+    with ledger.batch():
+        for name in names[::10]:
+            ledger.remember_identity(name, f"S-{name}", None, T0)
+    items = [(name, "bios.X", "drifted", 1, 2) for name in names]
+    ledger.record_drift("r", items, names, T0)
+    assert len(ledger.record_drift("r", items, names, T0 + MINUTE)) == len(names)
+    records = ledger.nodes(names)
+    assert list(records) == names
+    assert records["n00010"].serial == "S-n00010"
+    assert records["n00011"] == NodeRecord("n00011")
+
+
+# --- leases ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_excludes_others_and_names_its_holder(ledger: SqlLedger) -> None:
+    ledger.acquire("demo", "host-1 pid 7", 60, T0)
+    with pytest.raises(LeaseHeld, match="host-1 pid 7, until 2026-11-01 12:01:00Z") as raised:
+        ledger.acquire("demo", "host-2 pid 8", 60, T0)
+    assert raised.value.holder == "host-1 pid 7"
+    ledger.acquire("other", "host-2 pid 8", 60, T0)
+
+
+def test_fencing_tokens_grow_over_every_holder_and_scope(ledger: SqlLedger) -> None:
+    one = ledger.acquire("demo", "x", 60, T0)
+    ledger.drop(one)
+    two = ledger.acquire("demo", "y", 60, T0)
+    three = ledger.acquire("other", "y", 60, T0)
+    four = ledger.acquire("demo", "z", 60, T0 + 2 * MINUTE)  # y's ran out
+    assert one.token < two.token < three.token < four.token
+
+
+def test_a_lost_lease_can_neither_be_renewed_nor_write_intents(ledger: SqlLedger) -> None:
+    old = ledger.acquire("demo", "x", 60, T0)
+    new = ledger.acquire("demo", "y", 60, T0 + 2 * MINUTE)
+    with pytest.raises(LeaseHeld, match="lost to y"):
+        ledger.renew(old, 60, T0 + 2 * MINUTE)
+    with pytest.raises(LeaseHeld):
+        ledger.begin("r", "a", "power_cycle", "", "", {}, old.token, T0 + 2 * MINUTE)
+    assert ledger.node("a").attempts == ()
+    ledger.drop(old)  # must not free y's
+    assert ledger.renew(new, 60, T0 + 2 * MINUTE).expires_at == T0 + 3 * MINUTE
+
+
+def test_a_lease_that_ran_out_writes_nothing_until_it_is_renewed(ledger: SqlLedger) -> None:
+    lease = ledger.acquire("demo", "x", 60, T0)
+    late = T0 + 5 * MINUTE
+    with pytest.raises(LeaseHeld, match="ran out"):
+        ledger.begin("r", "a", "power_cycle", "", "", {}, lease.token, late)
+    renewed = ledger.renew(lease, 60, late)
+    ledger.begin("r", "a", "power_cycle", "", "", {}, renewed.token, late)
+
+
+def test_a_dropped_lease_is_free_at_once(ledger: SqlLedger) -> None:
+    lease = ledger.acquire("demo", "x", 600, T0)
+    ledger.drop(lease)
+    assert ledger.acquire("demo", "y", 600, T0).holder == "y"
+    with pytest.raises(LeaseHeld):
+        ledger.begin("r", "a", "reimage", "", "", {}, lease.token, T0)
