@@ -1,0 +1,99 @@
+"""AcceptanceProfile: the tests that a node passes before it may serve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from reconciler.spec.kinds.base import Duration, Enforced, Model, Name, PositiveDuration, Resource, Text
+
+
+class Tool(StrEnum):
+    """Tools whose output we can judge."""
+
+    DCGMI_DIAG = "dcgmi-diag"
+    NVBANDWIDTH = "nvbandwidth"
+    NCCL_TESTS = "nccl-tests"
+    FIO = "fio"
+    INVENTORY = "inventory"
+    XID = "xid"
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, str | int):
+        return value
+    raise ValueError("must be text, a whole number, true or false")
+
+
+Argument = Annotated[str | int | bool, BeforeValidator(_argument)]
+
+
+class Threshold(Model):
+    """A bar that a metric has to clear."""
+
+    metric: Text = Field(description="Metric, as the tool's parser names it.")
+    min: float | None = Field(default=None, description="Smallest value that passes.")
+    max: float | None = Field(default=None, description="Largest value that passes.")
+
+    @model_validator(mode="after")
+    def _judges(self) -> Threshold:
+        if self.min is None and self.max is None:
+            raise ValueError("judges nothing; give min or max")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"nothing passes: min {self.min:g} is above max {self.max:g}")
+        return self
+
+
+class Test(Model):
+    """One run of one tool."""
+
+    __test__ = False  # not a pytest class
+
+    name: Name = Field(description="Name of the test, unique within the profile.")
+    tool: Tool = Field(description="Tool to run.")
+    args: Mapping[str, Argument] = Field(default={}, description="Arguments of the tool, by name.")
+    thresholds: tuple[Threshold, ...] = Field(default=(), description="Bars that its metrics have to clear.")
+    timeout: PositiveDuration = Field(default="10m", description="How long it may run.")
+    versions: tuple[Text, ...] = Field(
+        default=(), description="Versions of the tool that are allowed, by prefix; none named: those we know."
+    )
+    allow_skip: tuple[Text, ...] = Field(default=(), description="Parts of the test that this hardware may skip.")
+
+
+class Phase(Model):
+    """Tests that run one after the other; the next phase starts when all have passed."""
+
+    name: Name = Field(description="Name of the phase.")
+    tests: tuple[Test, ...] = Field(min_length=1, description="Tests of the phase.")
+
+
+class AcceptanceProfileSpec(Model):
+    """Phases, in order."""
+
+    validity: PositiveDuration | None = Field(
+        default=None, description="How long a certificate is good for. Absent: it does not age."
+    )
+    phases: tuple[Phase, ...] = Field(min_length=1, description="Phases, cheap ones first.")
+    soak: Annotated[Duration, Enforced("0s")] = Field(
+        default="0s", description="How long the node is watched under load before it is admitted."
+    )
+
+    @field_validator("phases")
+    @classmethod
+    def _unique(cls, phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
+        seen: set[str] = set()
+        for test in (test for phase in phases for test in phase.tests):
+            if test.name in seen:
+                raise ValueError(f"two tests are called {test.name!r}")
+            seen.add(test.name)
+        return phases
+
+
+class AcceptanceProfile(Resource):
+    """The tests that a node passes before it may serve."""
+
+    kind: Literal["AcceptanceProfile"] = Field(description="AcceptanceProfile.")
+    spec: AcceptanceProfileSpec = Field(description="Phases, in order.")

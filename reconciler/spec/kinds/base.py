@@ -1,0 +1,155 @@
+"""What all kinds share: the strict model, the mark on what is not enforced, and checked scalars.
+
+Scalars keep the text that the author wrote; the resolver converts. Models are fed JSON, in which lists are tuples and
+enum values are their words, so that strict validation fits YAML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from reconciler.model.observed import AttributeValue
+from reconciler.model.units import parse_duration, parse_nodes, parse_size
+
+API_VERSION = "reconciler.dev/v1alpha1"
+
+
+class Model(BaseModel):
+    """Strict, frozen, closed; YAML keys are camelCase."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", alias_generator=to_camel, allow_inf_nan=False)
+
+
+class Enforced:
+    """Marks a field of which this version enforces nothing, or only `values`. Anything else is refused, not ignored."""
+
+    def __init__(self, *values: str) -> None:
+        self.values = values
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), "x-enforced": list(self.values) or False}
+
+    def _check(self, value: Any) -> Any:
+        if value is None or value in self.values:
+            return value
+        raise PydanticCustomError("not_enforced", "not enforced by this version", {"values": self.values})
+
+
+NOT_ENFORCED = Enforced()
+
+
+class Checked:
+    """A string that `check` accepts by not raising ValueError. `schema` tells editors as much as JSON Schema can."""
+
+    def __init__(self, check: Callable[[str], object], **schema: Any) -> None:
+        self._accepts = check
+        self._schema = schema
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), **self._schema}
+
+    def _check(self, text: str) -> str:
+        self._accepts(text)
+        return text
+
+
+class Matching(Checked):
+    """A string that `pattern` matches from end to end. `what` completes "... is not"."""
+
+    def __init__(self, pattern: str, what: str) -> None:
+        compiled = re.compile(pattern)
+
+        def check(text: str) -> None:
+            if not compiled.fullmatch(text):
+                raise ValueError(f"{text!r} is not {what}")
+
+        super().__init__(check, pattern=f"^(?:{pattern})$")
+
+
+def _positive(text: str) -> None:
+    if parse_duration(text) == 0:
+        raise ValueError(f"{text!r} is no time at all; it must be more than zero")
+
+
+def _share(text: str) -> None:
+    parse_nodes(text, 100)
+
+
+def _some_nodes(text: str) -> None:
+    if parse_nodes(text, 100) == 0:
+        raise ValueError(f"{text!r} never allows anything; write at least 1 or 1%")
+
+
+def _count_as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _attribute(value: Any) -> Any:
+    if value is None or isinstance(value, str | int):
+        return value
+    raise ValueError("must be text, a whole number, true or false")
+
+
+def _inside_tree(text: str) -> None:
+    parts = text.split("/")
+    if not text or "\\" in text or ".." in parts or "" in parts:
+        raise ValueError(f"{text!r} is not a path below the spec directory")
+
+
+_DURATION = r"(\d+d)?(\d+h)?(\d+m)?(\d+(\.\d+)?s)?(\d+ms)?"
+_SHARE = {"type": ["integer", "string"], "minimum": 0, "pattern": r"^\d+%?$"}
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+
+Name = Annotated[
+    str,
+    Matching(
+        r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?",
+        "a name; use lower-case letters, digits, '-' and '.', with a letter or digit at both ends",
+    ),
+]
+Text = Annotated[str, Matching(r"(?s)\S(.*\S)?", "text; it is empty or has blanks around it")]
+Duration = Annotated[str, Checked(parse_duration, pattern=f"^{_DURATION}$", examples=["30s", "10m", "1h30m", "7d"])]
+PositiveDuration = Annotated[str, Checked(_positive, pattern=f"^{_DURATION}$", examples=["30s", "10m", "1h30m"])]
+Size = Annotated[str, Checked(parse_size, pattern=r"^\d+(\.\d+)?\s*([KMGT]i?)?B$", examples=["480GB", "2TiB"])]
+NodeShare = Annotated[str, BeforeValidator(_count_as_text), Checked(_share, **_SHARE)]
+SomeNodes = Annotated[str, BeforeValidator(_count_as_text), Checked(_some_nodes, **{**_SHARE, "minimum": 1})]
+Sha256 = Annotated[str, Matching(r"[0-9a-f]{64}", "a SHA-256 digest; it has 64 lower-case hex digits")]
+WebUrl = Annotated[str, Matching(r"https?://[^\s/@?#]+(/[^\s]*)?", "a URL like https://host/path")]
+TreePath = Annotated[str, Checked(_inside_tree)]
+Argv = Annotated[tuple[Text, ...], Field(min_length=1)]
+Attribute = Annotated[AttributeValue | None, BeforeValidator(_attribute)]
+LabelKey = Annotated[
+    str, Matching(rf"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?{_LABEL}", "a Kubernetes label key like example.com/tier")
+]
+LabelValue = Annotated[str, Matching(rf"({_LABEL})?", "a Kubernetes label value")]
+DomainLabel = Annotated[str, Matching(r"[a-z][a-z0-9-]*", "a failure-domain label like rack or nvlink-domain")]
+
+
+class Metadata(Model):
+    """What a resource is called."""
+
+    name: Name = Field(description="Name of the resource, unique within its kind.")
+
+
+class Resource(Model):
+    """One YAML document."""
+
+    api_version: Literal["reconciler.dev/v1alpha1"] = Field(description="Version of this format.")
+    kind: str = Field(description="Kind of the resource.")
+    metadata: Metadata = Field(description="What the resource is called.")
+    spec: Any = Field(description="What the resource says.")
+
+
+Domains = Mapping[DomainLabel, Text]

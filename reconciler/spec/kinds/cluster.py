@@ -1,0 +1,44 @@
+"""Cluster: the Kubernetes cluster that nodes belong to."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from reconciler.spec.kinds.base import NOT_ENFORCED, Argv, Enforced, Model, Name, Resource, Text
+
+
+class ClusterType(StrEnum):
+    KUBERNETES = "kubernetes"
+    K3S = "k3s"
+
+
+class Join(Model):
+    """How a host becomes a member."""
+
+    command: Argv = Field(description="Program and arguments, run on the host.")
+
+
+class ClusterSpec(Model):
+    """How the cluster is reached and joined."""
+
+    type: Annotated[ClusterType, Enforced(ClusterType.KUBERNETES)] = Field(
+        default=ClusterType.KUBERNETES, description="kubernetes: an existing cluster. k3s: one that we keep."
+    )
+    kubeconfig: Name | None = Field(
+        default=None, description="Name of a secret that holds a kubeconfig. Absent: kubectl's own default."
+    )
+    context: Text | None = Field(default=None, description="Context of the kubeconfig. Absent: its current one.")
+    join: Join | None = Field(default=None, description="How a host joins. Absent: membership is verified only.")
+    operators: Annotated[tuple[Name, ...] | None, NOT_ENFORCED] = Field(
+        default=None, description="Operators that must be healthy before a node is admitted."
+    )
+
+
+class Cluster(Resource):
+    """A Kubernetes cluster."""
+
+    kind: Literal["Cluster"] = Field(description="Cluster.")
+    spec: ClusterSpec = Field(description="How the cluster is reached and joined.")

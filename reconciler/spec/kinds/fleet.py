@@ -1,0 +1,197 @@
+"""Fleet: what holds for all nodes, and what the reconciler itself needs to know. A spec has exactly one."""
+
+from __future__ import annotations
+
+from datetime import date
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from reconciler.model.vocab import DriftMode
+from reconciler.spec.kinds.base import (
+    NOT_ENFORCED,
+    Checked,
+    Enforced,
+    Matching,
+    Model,
+    Name,
+    NodeShare,
+    PositiveDuration,
+    Resource,
+    SomeNodes,
+    Text,
+    TreePath,
+    WebUrl,
+)
+from reconciler.spec.kinds.settings import SharedSettings
+
+Iso = Annotated[
+    str,
+    Matching(
+        r"https?://[^\s/@?#]+/[^\s?=#]*\.iso",
+        "a URL that BMCs accept as boot medium; it ends in .iso and has no '?', '=' or '#'",  # pitfall E3
+    ),
+]
+Listen = Annotated[str, Matching(r"([A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}", "an address like 0.0.0.0:8089")]
+Day = Annotated[str, Checked(date.fromisoformat, format="date")]
+
+
+class WindowEffect(StrEnum):
+    ALLOW = "allow"
+    DENY = "deny"
+
+
+class Tls(Model):
+    """How certificates of BMCs are verified: exactly one of `ca` and `insecure`."""
+
+    ca: TreePath | None = Field(
+        default=None, description="PEM file of CA certificates, relative to the spec directory."
+    )
+    insecure: Literal[True] | None = Field(default=None, description="true: do not verify. Every report says so.")
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Tls:
+        if (self.ca is None) == (self.insecure is None):
+            raise ValueError("ca and insecure exclude each other, and one of them must be given")
+        return self
+
+
+class HostKeys(Model):
+    """How hosts prove who they are over SSH: exactly one of `authorities` and `insecure`."""
+
+    authorities: tuple[TreePath, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Files of OpenSSH public keys of the CAs that sign host keys, relative to the spec directory.",
+    )
+    insecure: Literal[True] | None = Field(default=None, description="true: accept any key. Every report says so.")
+
+    @model_validator(mode="after")
+    def _one_of(self) -> HostKeys:
+        if (self.authorities is None) == (self.insecure is None):
+            raise ValueError("authorities and insecure exclude each other, and one of them must be given")
+        return self
+
+
+class RedfishAccess(Model):
+    """How BMCs are reached."""
+
+    credentials: Name = Field(description="Name of a secret; what it resolves to stands outside the spec.")
+    tls: Tls = Field(description="How certificates of BMCs are verified.")
+
+
+class SshAccess(Model):
+    """How hosts are reached."""
+
+    user: Text = Field(default="root", description="User to log in as.")
+    credentials: Name = Field(description="Name of a secret that holds a private key.")
+    host_keys: HostKeys = Field(description="How hosts prove who they are.")
+
+
+class Installer(Model):
+    """Where install documents are served from, and what boots to fetch them."""
+
+    listen: Listen = Field(description="Address to serve install documents on; port 0 is any free one.")
+    url: WebUrl | None = Field(default=None, description="That address as BMCs and installers reach it.")
+    iso: Iso = Field(description="Boot medium that BMCs insert.")
+
+
+class Deadlines(Model):
+    """How long one answer of one node may take."""
+
+    redfish: PositiveDuration = Field(default="30s", description="For the facts of one BMC.")
+    ssh: PositiveDuration = Field(default="30s", description="For the facts of one host.")
+    kubernetes: PositiveDuration = Field(default="30s", description="For the bulk read of the cluster.")
+
+
+class ObservationPolicy(Model):
+    """How nodes are observed."""
+
+    concurrency: int = Field(default=64, ge=1, le=4096, description="Nodes observed at the same time.")
+    tolerate: NodeShare = Field(
+        default="0", description="Nodes (a count or a share) that may stay unobserved without exit code 4."
+    )
+    deadlines: Deadlines = Field(default=Deadlines(), description="How long one answer may take.")
+    inventory_max_age: PositiveDuration = Field(
+        default="1d", description="Age from which slowly changing Redfish facts are read again."
+    )
+
+
+class Budget(Model):
+    """How many nodes of each `scope` may be out of service at once. The smallest limit that applies rules."""
+
+    scope: Annotated[str, Matching(r"[a-z][a-z0-9-]*", "fleet, pool or a failure-domain label")] = Field(
+        description="fleet, pool, or a failure-domain label such as rack."
+    )
+    nodes: SomeNodes = Field(
+        description="A count like 2 or a share like 10%, rounded up, of the active nodes in scope."
+    )
+
+
+class Drift(Model):
+    """What `run` and scheduled runs do about drift. An explicit apply corrects every managed difference."""
+
+    mode: Annotated[DriftMode, Enforced(DriftMode.OBSERVE, DriftMode.CORRECT)] = Field(
+        default=DriftMode.OBSERVE, description="observe, propose or correct."
+    )
+
+
+class Ignore(Model):
+    """Drift that is counted but not acted upon, the same in drift, plan and apply."""
+
+    path: Text = Field(description="Value path such as bios.BootTimeout; a trailing * matches the rest.")
+    reason: Text = Field(description="Why; shown in reports.")
+    owner: Text | None = Field(default=None, description="Who answers for this rule.")
+    expires: Day | None = Field(default=None, description="Day (YYYY-MM-DD) from which the rule no longer ignores.")
+    pools: tuple[Name, ...] = Field(default=(), description="Only in these pools; none named: in all.")
+    nodes: tuple[Name, ...] = Field(default=(), description="Only on these nodes; none named: on all.")
+
+
+class Window(Model):
+    """When nodes may be taken out of service."""
+
+    effect: WindowEffect = Field(description="allow or deny; deny wins.")
+    schedule: Text = Field(description="Cron expression of the starts.")
+    duration: PositiveDuration = Field(description="How long it stays open.")
+    timezone: Text = Field(description="IANA time zone of the schedule.")
+    pools: tuple[Name, ...] = Field(default=(), description="Only these pools; none named: all.")
+
+
+class Guards(Model):
+    """Plans beyond these limits are refused."""
+
+    reimages: NodeShare | None = Field(default=None, description="Most nodes that one plan may reimage.")
+    reboots: NodeShare | None = Field(default=None, description="Most nodes that one plan may reboot.")
+    forgets: NodeShare | None = Field(default=None, description="Most nodes that one change may remove from the spec.")
+
+
+class FleetSpec(Model):
+    """What holds for the whole fleet."""
+
+    cluster: Name | None = Field(default=None, description="Name of a Cluster. Absent: no Kubernetes.")
+    redfish: RedfishAccess | None = Field(
+        default=None, description="How BMCs are reached. Required once a node has one."
+    )
+    ssh: SshAccess | None = Field(default=None, description="How hosts are reached. Required once a node has one.")
+    installer: Installer | None = Field(default=None, description="Absent: images are compared, and never written.")
+    observation: ObservationPolicy = Field(default=ObservationPolicy(), description="How nodes are observed.")
+    budgets: tuple[Budget, ...] = Field(
+        default=(Budget(scope="fleet", nodes="1"),),
+        min_length=1,
+        description="How many nodes may be out of service at once. Absent: one node of the fleet.",
+    )
+    drift: Drift = Field(default=Drift(), description="What scheduled runs do about drift.")
+    ignore: tuple[Ignore, ...] = Field(default=(), description="Drift that is counted but not acted upon.")
+    windows: Annotated[tuple[Window, ...] | None, NOT_ENFORCED] = Field(
+        default=None, description="When nodes may be taken out of service."
+    )
+    guards: Annotated[Guards | None, NOT_ENFORCED] = Field(default=None, description="Limits on what one plan may do.")
+    defaults: SharedSettings = Field(default=SharedSettings(), description="Settings that pools and nodes inherit.")
+
+
+class Fleet(Resource):
+    """The fleet: access, observation, budgets, drift policy, defaults. A spec has exactly one."""
+
+    kind: Literal["Fleet"] = Field(description="Fleet.")
+    spec: FleetSpec = Field(description="What holds for the whole fleet.")

@@ -1,0 +1,90 @@
+"""GoldenImage: versions of an operating system image, what is in them, and where they may be written."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from reconciler.spec.kinds.base import NOT_ENFORCED, Checked, Matching, Model, Name, Resource, Sha256, Text, WebUrl
+from reconciler.spec.kinds.settings import RootDiskRule
+
+
+def check_minisig(text: str) -> None:
+    """ValueError unless `text` has the form of a .minisig file. Whether it is valid, the gate finds out."""
+    lines = text.strip().split("\n")
+    if len(lines) != 4 or not (lines[0].startswith("untrusted comment: ") and lines[2].startswith("trusted comment: ")):
+        raise ValueError("not the four lines of a .minisig file")
+    try:
+        signature, global_signature = (base64.b64decode(line, validate=True) for line in (lines[1], lines[3]))
+    except binascii.Error:
+        raise ValueError("not a .minisig file: a signature is not base64") from None
+    if len(signature) != 74 or signature[:2] not in {b"Ed", b"ED"} or len(global_signature) != 64:
+        raise ValueError("not a .minisig file: a signature has the wrong length or algorithm")
+
+
+AbsolutePath = Annotated[str, Matching(r"/\S*", "an absolute path")]
+
+
+class Signature(Model):
+    """Who vouches for an image: a signature over the line `<name> <version> <sha256>`."""
+
+    minisign: Annotated[str, Checked(check_minisig)] | None = Field(
+        default=None, description="The four lines of the .minisig file."
+    )
+    key: Name | None = Field(
+        default=None, description="Name of the minisign public key, which stands outside the spec."
+    )
+    cosign: Annotated[Text | None, NOT_ENFORCED] = Field(default=None, description="A cosign bundle.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Signature:
+        if self.cosign is None and (self.minisign is None or self.key is None):
+            raise ValueError("a signature needs both minisign and key")
+        return self
+
+
+class ImageVersion(Model):
+    """One version of an image."""
+
+    version: Text = Field(description="Version, unique within the image.")
+    url: WebUrl = Field(description="Where the installer fetches the image.")
+    sha256: Sha256 = Field(description="Digest of the file at `url`.")
+    signature: Signature | None = Field(default=None, description="Absent: the image can't be trusted.")
+    contents: Mapping[Annotated[str, Matching(r"[a-z][A-Za-z0-9]*", "a name of a part, like kernel")], Text] = Field(
+        default={},
+        description="Versions of what is inside: kernel, driver, cuda, nccl, containerRuntime ... "
+        "kernel and driver are compared with the running host.",
+    )
+    hardware: tuple[Name, ...] = Field(default=(), description="Compatible HardwareProfiles; none named: any.")
+    root_disk: RootDiskRule | None = Field(default=None, description="Which drive the image may be written to.")
+    preserve: tuple[AbsolutePath, ...] = Field(default=(), description="Mount points that an install leaves alone.")
+    measurements: Annotated[Mapping[str, Text] | None, NOT_ENFORCED] = Field(
+        default=None, description="Expected TPM measurements by PCR."
+    )
+
+
+class GoldenImageSpec(Model):
+    """Versions of the image."""
+
+    versions: tuple[ImageVersion, ...] = Field(min_length=1, description="Versions that nodes may pin.")
+
+    @field_validator("versions")
+    @classmethod
+    def _unique(cls, versions: tuple[ImageVersion, ...]) -> tuple[ImageVersion, ...]:
+        seen: set[str] = set()
+        for version in versions:
+            if version.version in seen:
+                raise ValueError(f"version {version.version!r} is listed twice")
+            seen.add(version.version)
+        return versions
+
+
+class GoldenImage(Resource):
+    """An operating system image in its versions."""
+
+    kind: Literal["GoldenImage"] = Field(description="GoldenImage.")
+    spec: GoldenImageSpec = Field(description="Versions of the image.")

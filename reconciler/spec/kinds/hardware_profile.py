@@ -1,0 +1,92 @@
+"""HardwareProfile: what a model of machine has, and the firmware and BIOS settings that it shall have."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from reconciler.model.vocab import Activation
+from reconciler.spec.kinds.base import Duration, Enforced, Model, Name, Resource, Sha256, Size, Text, WebUrl
+from reconciler.spec.kinds.settings import Bios, FirmwarePolicy
+
+Count = Annotated[int, Field(ge=0, le=100_000)]
+
+
+class Match(Model):
+    """Which machines this profile describes, as their BMC names them."""
+
+    manufacturer: Text | None = Field(default=None, description="Manufacturer of the system.")
+    model: Text | None = Field(default=None, description="Model of the system.")
+
+
+class Inventory(Model):
+    """What such a machine has. The gate demands evidence for each item."""
+
+    gpus: Count | None = Field(default=None, description="GPUs.")
+    gpu_model: Text | None = Field(default=None, description="Product name of each GPU, as nvidia-smi prints it.")
+    nvlinks_per_gpu: Count | None = Field(default=None, description="Active NVLinks of each GPU.")
+    rdma_ports: Count | None = Field(default=None, description="RDMA ports that are up.")
+    nics: Count | None = Field(default=None, description="Network interfaces that the BMC lists.")
+    drives: Count | None = Field(default=None, description="Drives.")
+    dimms: Count | None = Field(default=None, description="Memory modules.")
+    memory: Size | None = Field(default=None, description="Total memory.")
+    processors: Count | None = Field(default=None, description="Processor sockets in use.")
+
+
+class FirmwareComponent(Model):
+    """One firmware component."""
+
+    component: Name = Field(description="Name of the component, unique within the profile.")
+    inventory_id: Text = Field(description="Its Id in the BMC's FirmwareInventory.")
+    version: Text = Field(description="Version to have.")
+    policy: FirmwarePolicy = Field(
+        default=FirmwarePolicy.EXACT, description="exact, or min: that version or a newer one."
+    )
+    stage: int = Field(default=1, ge=1, le=99, description="Order of updates: lower stages first.")
+    activation: Annotated[
+        Activation,
+        Enforced(Activation.IMMEDIATE, Activation.BMC_RESET, Activation.REBOOT, Activation.POWER_CYCLE),
+    ] = Field(description="What makes an update take effect.")
+    settle: Duration = Field(default="0s", description="How long to leave it alone after activation.")
+    minutes: float = Field(default=10, gt=0, le=600, description="How long an update takes.")
+    url: WebUrl | None = Field(default=None, description="Where the BMC fetches it. Absent: compared, never updated.")
+    sha256: Sha256 | None = Field(default=None, description="Digest of the file at `url`.")
+
+    @model_validator(mode="after")
+    def _has_digest(self) -> FirmwareComponent:
+        if self.url is not None and self.sha256 is None:
+            raise ValueError("url needs sha256: firmware is not installed unseen")  # pitfall F11
+        return self
+
+
+class HardwareProfileSpec(Model):
+    """What the machine has and shall have."""
+
+    match: Match = Field(default=Match(), description="Which machines this profile describes.")
+    inventory: Inventory = Field(default=Inventory(), description="What such a machine has.")
+    firmware: tuple[FirmwareComponent, ...] = Field(default=(), description="Firmware components to manage.")
+    bios: Bios = Field(default=Bios(), description="BIOS settings.")
+    secure_boot: bool | None = Field(default=None, description="Whether UEFI Secure Boot is on.")
+    boot_order: tuple[Text, ...] | None = Field(
+        default=None, min_length=1, description="Persistent boot order, as the BMC names boot sources."
+    )
+
+    @field_validator("firmware")
+    @classmethod
+    def _unique(cls, firmware: tuple[FirmwareComponent, ...]) -> tuple[FirmwareComponent, ...]:
+        for label, names in (
+            ("component", [item.component for item in firmware]),
+            ("inventoryId", [item.inventory_id for item in firmware]),
+        ):
+            for at, name in enumerate(names):
+                if name in names[:at]:
+                    raise ValueError(f"{label} {name!r} is listed twice")
+        return firmware
+
+
+class HardwareProfile(Resource):
+    """A model of machine."""
+
+    kind: Literal["HardwareProfile"] = Field(description="HardwareProfile.")
+    spec: HardwareProfileSpec = Field(description="What the machine has and shall have.")

@@ -1,0 +1,85 @@
+"""NodePool: nodes, and what they pin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from reconciler.model.vocab import NodeState
+from reconciler.spec.kinds.base import (
+    NOT_ENFORCED,
+    Domains,
+    Duration,
+    Model,
+    NodeShare,
+    Resource,
+    SomeNodes,
+    Text,
+    TreePath,
+)
+from reconciler.spec.kinds.settings import (
+    NodeSettings,
+    RootDiskRule,
+    ServiceName,
+    ServiceState,
+    SharedSettings,
+    SysctlName,
+)
+
+
+class NodeEntry(NodeSettings):
+    """One node, or a range of them: gpu-a[001-008]. Ranges of one entry count together and have one length."""
+
+    name: Text = Field(description="Name of the node, or a range of names like gpu-a[001-008].")
+    bmc: Text | None = Field(default=None, description="URL of the BMC, like https://10.20.0.[11-18].")
+    host: Text | None = Field(default=None, description="Address for SSH, host or host:port, like 10.20.1.[11-18].")
+    serial: Text | None = Field(default=None, description="Serial number of the system; may be a range.")
+    uuid: Text | None = Field(default=None, description="System UUID. Not for ranges.")
+    hostname: Text | None = Field(
+        default=None, description="Host name to have; may be a range. Absent: as settings say."
+    )
+    sysctls: Mapping[SysctlName, Text | None] = Field(default={}, description="Laid over host.sysctls of the pool.")
+    services: Mapping[ServiceName, ServiceState | None] = Field(
+        default={}, description="Laid over host.services of the pool."
+    )
+    host_key: Text | None = Field(
+        default=None, description="A pinned SSH host key. A node whose image is managed can't have one."
+    )
+    root_disk: RootDiskRule | None = Field(default=None, description="Overrides the image's rule. Not for ranges.")
+    domains: Domains = Field(default={}, description="Failure domains of the node: rack, nvlink-domain, pdu ...")
+    state: NodeState | None = Field(default=None, description="active, quarantined or retired. Absent: as the pool.")
+
+
+class Rollout(Model):
+    """How a change spreads over the pool."""
+
+    waves: tuple[SomeNodes, ...] = Field(min_length=1, description="How many nodes have it after each wave.")
+    bake: Duration = Field(default="0s", description="How long a wave stays healthy before the next.")
+    max_failures: NodeShare = Field(default="0", description="Failed nodes at which the rollout halts.")
+
+
+class NodePoolSpec(SharedSettings):
+    """Nodes, and what they pin."""
+
+    state: NodeState = Field(
+        default=NodeState.ACTIVE, description="active; quarantined or retired nodes are not acted upon."
+    )
+    domains: Domains = Field(default={}, description="Failure domains that all nodes of the pool share.")
+    nodes: tuple[NodeEntry, ...] = Field(default=(), description="Nodes of the pool.")
+    inventory: TreePath | None = Field(
+        default=None,
+        description="CSV file of more nodes, relative to the spec directory. Its header names the columns: name, bmc, "
+        "host, serial, uuid, hostname, rootDisk (a serial number), state, and domains.<label>.",
+    )
+    rollout: Annotated[Rollout | None, NOT_ENFORCED] = Field(
+        default=None, description="How a change spreads over the pool."
+    )
+
+
+class NodePool(Resource):
+    """Nodes, and what they pin."""
+
+    kind: Literal["NodePool"] = Field(description="NodePool.")
+    spec: NodePoolSpec = Field(description="Nodes, and what they pin.")

@@ -1,0 +1,133 @@
+"""Persona: what a node is for: labels and taints, GPU mode, host configuration, how it is drained and accepted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from reconciler.model.vocab import DrainProvider
+from reconciler.spec.kinds.base import (
+    NOT_ENFORCED,
+    Argv,
+    LabelKey,
+    LabelValue,
+    Model,
+    Name,
+    PositiveDuration,
+    Resource,
+    Text,
+)
+from reconciler.spec.kinds.settings import HostSettings
+
+_MIG_PROFILE = re.compile(r"([1-7])g\.(\d+)gb(\+me(\.all)?|\+gfx|-me)?")
+_COMPUTE_SLICES = 7  # of every GPU that has MIG
+
+
+def _mig(value: Any) -> Any:
+    """ "disabled" becomes the empty layout."""
+    if value == "disabled":
+        return {}
+    if not isinstance(value, dict) or not value:
+        raise ValueError(f'{value!r} is neither disabled nor a layout like {{"3g.40gb": 2}}')
+    slices = 0
+    for profile, count in value.items():
+        match = _MIG_PROFILE.fullmatch(profile)
+        if match is None:
+            raise ValueError(f"{profile!r} is not a MIG profile; write it like 3g.40gb or 1g.10gb+me")
+        if isinstance(count, int):
+            slices += int(match[1]) * count
+    if slices > _COMPUTE_SLICES:
+        raise ValueError(f"the layout needs {slices} compute slices, and a GPU has {_COMPUTE_SLICES}")
+    return value
+
+
+MigLayout = Annotated[
+    Mapping[str, Annotated[int, Field(ge=1, le=7)]],
+    BeforeValidator(_mig),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"const": "disabled"},
+                {
+                    "type": "object",
+                    "minProperties": 1,
+                    "propertyNames": {"pattern": f"^{_MIG_PROFILE.pattern}$"},
+                    "additionalProperties": {"type": "integer", "minimum": 1, "maximum": 7},
+                },
+            ]
+        }
+    ),
+]
+
+
+class Effect(StrEnum):
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+class TaintSpec(Model):
+    """A Kubernetes taint."""
+
+    key: LabelKey = Field(description="Key of the taint.")
+    value: LabelValue = Field(default="", description="Value of the taint.")
+    effect: Effect = Field(description="NoSchedule, PreferNoSchedule or NoExecute.")
+
+
+class GpuMode(Model):
+    """Mode of every GPU of the node."""
+
+    mig: MigLayout | None = Field(
+        default=None, description="disabled, or MIG profiles and how many of each one GPU has."
+    )
+
+
+class Drain(Model):
+    """How work leaves a node before it is disrupted."""
+
+    provider: DrainProvider = Field(
+        description="kubernetes: cordon and evict. command: run one on the host. none: nothing to wait for."
+    )
+    timeout: PositiveDuration = Field(default="10m", description="How long a drain may take.")
+    grace: PositiveDuration | None = Field(
+        default=None, description="Grace period for every pod. Absent: each pod's own."
+    )
+    force: bool = Field(default=False, description="Delete what is left when the timeout has passed.")
+    command: Argv | None = Field(
+        default=None, description="With provider command: program and arguments; exit 0 means that nothing runs."
+    )
+
+    @model_validator(mode="after")
+    def _command_fits(self) -> Drain:
+        if (self.provider is DrainProvider.COMMAND) != (self.command is not None):
+            raise ValueError("provider command and a command go together")
+        return self
+
+
+class PersonaSpec(Model):
+    """What the node is for."""
+
+    labels: Mapping[LabelKey, LabelValue] = Field(default={}, description="Kubernetes labels; others are left alone.")
+    taints: tuple[TaintSpec, ...] = Field(default=(), description="Kubernetes taints; others are left alone.")
+    gpu: GpuMode = Field(default=GpuMode(), description="Mode of the GPUs.")
+    host: HostSettings = Field(default=HostSettings(), description="Configuration of the running host.")
+    drain: Drain = Field(
+        default=Drain(provider=DrainProvider.KUBERNETES), description="How work leaves a node before it is disrupted."
+    )
+    acceptance: Name | None = Field(
+        default=None, description="Name of the AcceptanceProfile that admits a node. Absent: nothing is tested."
+    )
+    preserve: Annotated[tuple[Text, ...] | None, NOT_ENFORCED] = Field(
+        default=None, description="State on the host that survives a change of persona."
+    )
+
+
+class Persona(Resource):
+    """What a node is for."""
+
+    kind: Literal["Persona"] = Field(description="Persona.")
+    spec: PersonaSpec = Field(description="What the node is for.")

@@ -1,0 +1,119 @@
+"""The settings that Fleet.defaults, a NodePool and one of its node entries may all set, each overriding the one before.
+
+They choose profiles and lay single values over them. `null` takes an inherited value back: it becomes unmanaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from reconciler.spec.kinds.base import (
+    Attribute,
+    LabelKey,
+    LabelValue,
+    Matching,
+    Model,
+    Name,
+    Sha256,
+    Size,
+    Text,
+    WebUrl,
+)
+
+
+class ServiceState(StrEnum):
+    RUNNING = "running"
+    STOPPED = "stopped"
+
+
+class FirmwarePolicy(StrEnum):
+    EXACT = "exact"
+    MIN = "min"
+
+
+SysctlName = Annotated[str, Matching(r"[a-z0-9_]+([./][A-Za-z0-9_*-]+)+", "a sysctl name like vm.swappiness")]
+ServiceName = Annotated[str, Matching(r"[A-Za-z0-9@_.:\\-]+", "a name of a systemd unit")]
+AttributeName = Annotated[str, Matching(r"[^\s]+", "a name of a BIOS attribute")]
+
+
+class ImageRef(Model):
+    """Which version of which golden image."""
+
+    name: Name = Field(description="Name of a GoldenImage.")
+    version: Text = Field(description="One of its versions.")
+
+
+class Bios(Model):
+    """BIOS settings."""
+
+    attributes: Mapping[AttributeName, Attribute] = Field(
+        default={}, description="Redfish BIOS attributes by name; null leaves one unmanaged."
+    )
+
+
+class HostSettings(Model):
+    """Configuration of the running operating system."""
+
+    hostname: Literal["fromName"] | None = Field(
+        default=None, description="fromName: the node's name in the spec. Absent: unmanaged."
+    )
+    sysctls: Mapping[SysctlName, Text | None] = Field(
+        default={}, description="Kernel parameters by name, values as text; null leaves one unmanaged."
+    )
+    services: Mapping[ServiceName, ServiceState | None] = Field(
+        default={}, description="systemd units that shall be running (and enabled) or stopped (and disabled)."
+    )
+
+
+class FirmwareOverride(Model):
+    """Values laid over one firmware component of the HardwareProfile."""
+
+    component: Name = Field(description="Component of the HardwareProfile.")
+    version: Text | None = Field(default=None, description="Version to have.")
+    policy: FirmwarePolicy | None = Field(default=None, description="exact, or min: that version or a newer one.")
+    url: WebUrl | None = Field(default=None, description="Where the BMC fetches the firmware image.")
+    sha256: Sha256 | None = Field(default=None, description="Digest of the firmware image.")
+
+
+class RootDiskRule(Model):
+    """Which drive an image may be written to: exactly one drive must match all that is given."""
+
+    serial: Text | None = Field(default=None, description="Serial number of the drive.")
+    wwn: Text | None = Field(default=None, description="World-wide name (EUI or NAA) of the drive.")
+    model: Text | None = Field(default=None, description="Model name of the drive.")
+    min_size: Size | None = Field(default=None, description="Smallest acceptable capacity.")
+    max_size: Size | None = Field(default=None, description="Largest acceptable capacity.")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> RootDiskRule:
+        if not self.model_fields_set:
+            raise ValueError("says nothing; give serial, wwn, model, minSize or maxSize")
+        return self
+
+
+class NodeSettings(Model):
+    """Settings that a node entry may override too."""
+
+    image: ImageRef | None = Field(default=None, description="Golden image to run. Absent: the image is unmanaged.")
+    hardware: Name | None = Field(default=None, description="Name of a HardwareProfile.")
+    persona: Name | None = Field(default=None, description="Name of a Persona.")
+    remediation: Name | None = Field(
+        default=None, description="Name of a RemediationPolicy. Absent: an unhealthy node is isolated and reported."
+    )
+    firmware: tuple[FirmwareOverride, ...] = Field(
+        default=(), description="Values laid over firmware components of the HardwareProfile."
+    )
+    bios: Bios = Field(default=Bios(), description="BIOS attributes laid over those of the HardwareProfile.")
+    labels: Mapping[LabelKey, LabelValue | None] = Field(
+        default={}, description="Kubernetes labels laid over those of the Persona."
+    )
+
+
+class SharedSettings(NodeSettings):
+    """Settings of many nodes. (The `host` of a node entry is its address, so there sysctls and services stand alone.)"""
+
+    host: HostSettings = Field(default=HostSettings(), description="Host configuration laid over that of the Persona.")
