@@ -1,6 +1,6 @@
 """The ways in which a lab machine can lie and fail: one table, read by the machine and by both of its fronts.
 
-`times` among the parameters counts occasions: the fault wears off after as many. 0 = until it is cleared.
+Every fault has the parameter `times`: it wears off after as many occasions; 0 = it stays until it is cleared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ FaultValue = str | int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class FaultKind:
-    """`parameters`: names with their defaults; a default's type is the parameter's. `layer`: who plays it."""
+    """`parameters`: those besides `times`, or another default for it. A default's type is the parameter's.
+
+    `layer`: who plays it.
+    """
 
     description: str
     layer: str  # bmc | ssh | hardware | cluster
@@ -26,14 +29,14 @@ FAULTS: Mapping[str, FaultKind] = {
     "bmc_unreachable": FaultKind("the BMC does not answer at all (A2)", "bmc"),
     "bmc_503": FaultKind("the next `times` requests are answered with 503 (A4)", "bmc", {"times": 3}),
     "bmc_wrong_password": FaultKind("the BMC refuses our credentials (B3)", "bmc"),
-    "bmc_garbage": FaultKind("answers of the BMC are cut-off JSON (A10)", "bmc", {"times": 0}),
+    "bmc_garbage": FaultKind("answers of the BMC are cut-off JSON (A10)", "bmc"),
     # What the BMC claims.
     "wrong_machine": FaultKind("the BMC shows another machine's serial and UUID (A14)", "bmc", {"serial": ""}),
-    "bios_write_ignored": FaultKind("BIOS settings are accepted with 200 and forgotten", "bmc", {"times": 0}),
+    "bios_write_ignored": FaultKind("BIOS settings are accepted with 200 and forgotten", "bmc"),
     "boot_override_ignored": FaultKind(
         "a boot override is accepted but not stored (`when`: write, D2), or shown but not used (`when`: boot)",
         "hardware",
-        {"when": "write", "times": 0},
+        {"when": "write"},
     ),
     "stale_media": FaultKind(
         "virtual media shows a medium that is not there, until it is ejected (E2)",
@@ -43,9 +46,9 @@ FAULTS: Mapping[str, FaultKind] = {
     "firmware_task_lost": FaultKind(
         "an update's task is forgotten before it ends; `flashed`: whether it works all the same (A5)",
         "bmc",
-        {"flashed": True, "times": 0},
+        {"flashed": True},
     ),
-    "firmware_fails": FaultKind("updates end in Exception and change nothing (F7)", "bmc", {"times": 0}),
+    "firmware_fails": FaultKind("updates end in Exception and change nothing (F7)", "bmc"),
     "power_on_conflict": FaultKind("409 to On for `seconds` after power-off (A7)", "bmc", {"seconds": 20.0}),
     "bios_flash_resets": FaultKind("flashing the BIOS returns its settings to factory defaults (G6)", "hardware"),
     # The machine itself.
@@ -91,12 +94,13 @@ def parse_fault(kind: str, given: Mapping[str, FaultValue]) -> dict[str, FaultVa
     known = FAULTS.get(kind)
     if known is None:
         raise ValueError(f"unknown fault {kind!r}{_did_you_mean(kind, FAULTS)}")
-    unknown = sorted(set(given) - set(known.parameters))
+    defaults: dict[str, FaultValue] = {"times": 0, **known.parameters}
+    unknown = sorted(set(given) - set(defaults))
     if unknown:
-        raise ValueError(f"fault {kind!r} has no parameter {unknown[0]!r}{_did_you_mean(unknown[0], known.parameters)}")
+        raise ValueError(f"fault {kind!r} has no parameter {unknown[0]!r}{_did_you_mean(unknown[0], defaults)}")
     return {
         name: _coerce(f"{kind}.{name}", given[name], default) if name in given else default
-        for name, default in known.parameters.items()
+        for name, default in defaults.items()
     }
 
 

@@ -62,7 +62,7 @@ class Lifecycle:
         self.state = state
         self.timings = timings
         self.rng = rng or random.Random(state.name)  # noqa: S311  identifiers of a lab, not secrets
-        self.gpu_clients: Callable[[], bool] = lambda: False  # whether work holds the GPUs; the cluster knows
+        self.gpu_clients: Callable[[], bool] = lambda: False  # whether work runs here; the cluster knows
         self._clock = clock
         self._fetch = fetch
         self._agenda = Agenda()
@@ -143,6 +143,8 @@ class Lifecycle:
 
     def _stop_system(self) -> None:
         """What runs on the processors ends here: a system, an installer, a flash that needs them."""
+        if self.state.os is not None and self.gpu_clients():
+            self.state.counters.killed_work += 1
         for timer in ("phase", "shutdown"):
             self._agenda.drop(timer)
         self.state.os = None

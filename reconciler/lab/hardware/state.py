@@ -133,6 +133,7 @@ class Counters:
     installs: int = 0
     flashes: int = 0
     bios_writes: int = 0
+    killed_work: int = 0  # times that a running system went down under pods that nobody had evicted
 
 
 @dataclass(slots=True)

@@ -1,0 +1,376 @@
+"""The Kubernetes cluster of a lab: nodes, pods and disruption budgets, as the API server holds them.
+
+Both fronts, the in-process Cluster port and the wire API, work on this one truth. Nothing runs in the background: every
+call first lets kubelets, the node controller, the scheduler and graceful deletions do what they would have done by now.
+
+A node is Ready when its machine's kubelet says so, and NotReady (`Unknown`) when that kubelet is silent. An evicted pod
+of a controller comes back elsewhere if there is room, otherwise it is Pending.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from reconciler.lab.hardware.cluster_objects import (
+    KUBELET_VERSION,
+    Conflict,
+    DisruptionBudget,
+    Gone,
+    NodeObject,
+    NotFound,
+    PodObject,
+    TooManyRequests,
+    WatchEvent,
+)
+from reconciler.lab.hardware.machine import Machine
+from reconciler.model.observed import Taint
+
+__all__ = [
+    "KUBELET_VERSION",
+    "MIRROR_ANNOTATION",
+    "ClusterTruth",
+    "Conflict",
+    "DisruptionBudget",
+    "Gone",
+    "NodeObject",
+    "NotFound",
+    "PodObject",
+    "TooManyRequests",
+    "WatchEvent",
+    "usual_pods",
+]
+
+WATCH_WINDOW = 4096  # events kept for watchers; an older revision is Gone, as on a real server
+_UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+_UNREACHABLE = Taint("node.kubernetes.io/unreachable", "", "NoExecute")
+_NOT_READY = Taint("node.kubernetes.io/not-ready", "", "NoExecute")
+_AUTOMATIC = frozenset({_UNSCHEDULABLE.key, _UNREACHABLE.key, _NOT_READY.key})
+_TOLERATED = frozenset({"nvidia.com/gpu"})
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+
+
+class ClusterTruth:
+    """`members`: node name -> machine, for those that are in the cluster or may join it."""
+
+    def __init__(self, members: Mapping[str, Machine], clock: Callable[[], float], rng: random.Random) -> None:
+        self.machines = members
+        self.budgets: list[DisruptionBudget] = []
+        self.down = False  # the API server does not answer; the fronts play it
+        self.revision = 1
+        self.evictions = 0
+        self._clock = clock
+        self._rng = rng
+        self._nodes: dict[str, NodeObject] = {}
+        self._pods: dict[tuple[str, str], PodObject] = {}
+        self._on_node: dict[str | None, dict[str, PodObject]] = {}
+        self._terminating: dict[str, PodObject] = {}
+        self._may_have_gpus: set[str] = set()  # nodes worth a look for a pod that wants GPUs
+        self._turn = 0  # others go round
+        self._room_changed = False
+        self._history: deque[WatchEvent] = deque(maxlen=WATCH_WINDOW)
+        for name, machine in members.items():
+            machine.gpu_clients = lambda name=name: self.has_work(name)  # type: ignore[misc]  # mypy: default in lambda
+
+    # --- reading; everything catches up first ---
+
+    def nodes(self) -> list[NodeObject]:
+        self.sync()
+        return list(self._nodes.values())
+
+    def node(self, name: str) -> NodeObject:
+        self.sync(name)
+        if name not in self._nodes:
+            raise NotFound(f'nodes "{name}" not found')
+        return self._nodes[name]
+
+    def pods(self, node: str | None = None) -> list[PodObject]:
+        """All pods, or those bound to one node."""
+        self.sync(node)
+        return list(self._pods.values()) if node is None else list(self._on_node.get(node, {}).values())
+
+    def pod(self, namespace: str, name: str) -> PodObject:
+        found = self._pods.get((namespace, name))
+        if found is not None and found.node is not None:
+            self.sync(found.node)
+        else:
+            self.sync()
+        if (namespace, name) not in self._pods:
+            raise NotFound(f'pods "{name}" not found')
+        return self._pods[namespace, name]
+
+    def disruption_budgets(self) -> list[DisruptionBudget]:
+        return self.budgets + [
+            DisruptionBudget("default", f"never-{name}", {"kubernetes.io/hostname": name}, 10**6)
+            for name, machine in self.machines.items()
+            if machine.fault("pdb_never_yields")
+        ]
+
+    def has_work(self, node: str) -> bool:
+        """Whether something evictable runs there, as far as the API server knows."""
+        return any(pod.evictable for pod in self._on_node.get(node, {}).values())
+
+    def events_since(self, revision: int) -> list[WatchEvent]:
+        """What happened after `revision`, oldest first. Gone: too long ago."""
+        self.sync()
+        if revision + 1 < self.revision and (not self._history or self._history[0].revision > revision + 1):
+            raise Gone(f"too old resource version: {revision} ({self.revision})")
+        return [event for event in self._history if event.revision > revision]
+
+    # --- writing ---
+
+    def add_node(
+        self, name: str, *, labels: Mapping[str, str] | None = None, control_plane: bool = False
+    ) -> NodeObject:
+        """A node registers."""
+        node = NodeObject(name, self._uid(), self._clock(), 0, control_plane=control_plane)
+        node.labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+        node.labels |= labels or {}
+        if control_plane:
+            node.labels["node-role.kubernetes.io/control-plane"] = ""
+        self._nodes[name] = node
+        self._record("ADDED", node)
+        return node
+
+    def update_node(
+        self,
+        name: str,
+        *,
+        resource_version: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        taints: Iterable[Taint] | None = None,
+        unschedulable: bool | None = None,
+    ) -> NodeObject:
+        """Replace what is given, whole. Conflict when the node is no longer at `resource_version`."""
+        node = self.node(name)
+        if resource_version is not None and str(node.resource_version) != resource_version:
+            raise Conflict(
+                f'Operation cannot be fulfilled on nodes "{name}": the object has been modified; '
+                "please apply your changes to the latest version and try again"
+            )
+        before = replace(node)
+        node.labels = node.labels if labels is None else dict(labels)
+        node.annotations = node.annotations if annotations is None else dict(annotations)
+        node.taints = node.taints if taints is None else tuple(taints)
+        node.unschedulable = node.unschedulable if unschedulable is None else unschedulable
+        if node != before:
+            self._record("MODIFIED", node)
+        return node
+
+    def remove_node(self, name: str) -> None:
+        """Delete the node object; its pods go with it. A kubelet that runs registers again when it restarts."""
+        node = self.node(name)
+        for pod in list(self._on_node.get(name, {}).values()):
+            self._forget(pod)
+        del self._nodes[name]
+        self._record("DELETED", node)
+
+    def add_pod(
+        self,
+        namespace: str,
+        name: str,
+        node: str | None,
+        owner: tuple[str, str],
+        *,
+        labels: Mapping[str, str] | None = None,
+        gpus: int = 0,
+        phase: str = "Running",
+        grace_s: float = 30.0,
+    ) -> PodObject:
+        """`owner`: kind and name; ("", "") = bare."""
+        pod = PodObject(namespace, name, self._uid(), self._clock(), 0, node, *owner, dict(labels or {}))
+        pod.gpus, pod.grace_s = gpus, grace_s
+        pod.phase = phase if node is not None else "Pending"
+        if owner[0] == "Node":
+            pod.annotations[MIRROR_ANNOTATION] = pod.uid
+        self._pods[namespace, name] = pod
+        self._on_node.setdefault(node, {})[pod.uid] = pod
+        self._record("ADDED", pod)
+        return pod
+
+    def evict(self, namespace: str, name: str, *, uid: str | None = None, grace_s: float | None = None) -> None:
+        """NotFound, Conflict (another pod of that name), TooManyRequests. A pod that is being deleted is fine."""
+        pod = self._target(namespace, name, uid)
+        if pod.ends is None:
+            if pod.phase == "Running":
+                self._check_budgets(pod)
+            self.evictions += 1
+            self._delete(pod, grace_s)
+
+    def delete_pod(self, namespace: str, name: str, *, uid: str | None = None, grace_s: float | None = None) -> None:
+        """As evict, whatever the budgets say. `grace_s` 0 removes the object at once, kubelet or not."""
+        self._delete(self._target(namespace, name, uid), grace_s)
+
+    def _target(self, namespace: str, name: str, uid: str | None) -> PodObject:
+        pod = self.pod(namespace, name)
+        if uid is not None and pod.uid != uid:
+            raise Conflict(f"Precondition failed: UID in precondition: {uid}, UID in object meta: {pod.uid}")
+        return pod
+
+    def _check_budgets(self, pod: PodObject) -> None:
+        for budget in self.disruption_budgets():
+            hostname = budget.selector.get("kubernetes.io/hostname")
+            if hostname is not None and hostname == pod.node:
+                raise TooManyRequests(budget.name)
+            if budget.namespace != pod.namespace or not budget.selector.items() <= pod.labels.items():
+                continue
+            healthy = sum(self._healthy(other, budget) for other in self._pods.values())
+            if healthy - 1 < budget.min_available:
+                raise TooManyRequests(budget.name)
+
+    def _healthy(self, pod: PodObject, budget: DisruptionBudget) -> bool:
+        return (
+            pod.namespace == budget.namespace
+            and budget.selector.items() <= pod.labels.items()
+            and pod.phase == "Running"
+            and pod.ends is None
+            and pod.node is not None
+            and self._nodes[pod.node].ready == "True"
+        )
+
+    def _delete(self, pod: PodObject, grace_s: float | None) -> None:
+        now, grace = self._clock(), pod.grace_s if grace_s is None else grace_s
+        if grace <= 0 or pod.node is None:
+            self._forget(pod)
+            self._replace(pod)
+            return
+        if pod.ends is None or now + grace < pod.ends:
+            pod.deletion_started = now if pod.deletion_started is None else pod.deletion_started
+            pod.ends = now + grace
+            self._terminating[pod.uid] = pod
+            self._record("MODIFIED", pod)
+
+    # --- what happens by itself ---
+
+    def sync(self, node: str | None = None) -> None:
+        """Let time pass: for one node, or for the whole cluster."""
+        names: Sequence[str] = list(self.machines) if node is None else [node] if node in self.machines else []
+        for name in names:
+            self._sync_node(name, self.machines[name])
+        now = self._clock()
+        for pod in [pod for pod in self._terminating.values() if pod.ends is not None and pod.ends <= now]:
+            assert pod.node is not None
+            if self.machines[pod.node].kubelet_running if pod.node in self.machines else True:
+                self._forget(pod)
+                self._replace(pod)
+        if self._room_changed:
+            self._room_changed = False
+            for pod in list(self._on_node.get(None, {}).values()):
+                self._schedule(pod)
+
+    def _sync_node(self, name: str, machine: Machine) -> None:
+        running = machine.kubelet_running
+        node = self._nodes.get(name)
+        if node is None:
+            if not running:
+                return
+            node = self.add_node(name)
+        ready = "Unknown" if not running else "True" if machine.kubelet_ready else "False"
+        automatic = ((_UNSCHEDULABLE,) if node.unschedulable else ()) + {
+            "True": (),
+            "False": (_NOT_READY,),
+            "Unknown": (_UNREACHABLE,),
+        }[ready]
+        taints = tuple(taint for taint in node.taints if taint.key not in _AUTOMATIC) + automatic
+        if ready != node.ready or taints != node.taints:
+            if ready != node.ready:
+                node.ready_since = self._clock()
+            node.ready, node.taints = ready, taints
+            self._record("MODIFIED", node)
+
+    def _replace(self, pod: PodObject) -> None:
+        """A controller makes a new pod for one that is gone."""
+        if pod.owner_kind not in ("ReplicaSet", "Job", "StatefulSet"):
+            return
+        suffix = "".join(self._rng.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
+        new = self.add_pod(
+            pod.namespace,
+            f"{pod.owner_name}-{suffix}",
+            None,
+            (pod.owner_kind, pod.owner_name),
+            labels=pod.labels,
+            gpus=pod.gpus,
+            grace_s=pod.grace_s,
+        )
+        self._schedule(new)
+
+    def _schedule(self, pod: PodObject) -> None:
+        node = self._node_with_gpus(pod.gpus) if pod.gpus else self._next_open_node()
+        if node is None:
+            return
+        del self._on_node[None][pod.uid]
+        pod.node, pod.phase = node, "Running"
+        self._on_node.setdefault(node, {})[pod.uid] = pod
+        self._record("MODIFIED", pod)
+
+    def _next_open_node(self) -> str | None:
+        names = list(self._nodes)
+        for step in range(len(names)):
+            name = names[(self._turn + step) % len(names)]
+            if self._open(name):
+                self._turn += step + 1
+                return name
+        return None
+
+    def _node_with_gpus(self, wanted: int) -> str | None:
+        for name in sorted(self._may_have_gpus):
+            free = self._free_gpus(name) if self._open(name) else 0
+            if free >= wanted:
+                return name
+            if not free:
+                self._may_have_gpus.discard(name)
+        return None
+
+    def _open(self, name: str) -> bool:
+        node = self._nodes.get(name)
+        if node is None or node.unschedulable or node.ready != "True" or node.control_plane:
+            return False
+        return all(taint.key in _TOLERATED or taint.effect == "PreferNoSchedule" for taint in node.taints)
+
+    def _free_gpus(self, name: str) -> int:
+        machine = self.machines.get(name)
+        used = sum(pod.gpus for pod in self._on_node.get(name, {}).values() if pod.evictable)
+        return sum(not gpu.lost for gpu in machine.state.gpus) - used if machine is not None else 0
+
+    def _forget(self, pod: PodObject) -> None:
+        del self._pods[pod.namespace, pod.name]
+        del self._on_node[pod.node][pod.uid]
+        self._terminating.pop(pod.uid, None)
+        if pod.node is not None:
+            self._room_on(pod.node)
+        self._record("DELETED", pod)
+
+    def _room_on(self, node: str) -> None:
+        self._may_have_gpus.add(node)
+        self._room_changed = True
+
+    def _record(self, kind: Literal["ADDED", "MODIFIED", "DELETED"], thing: NodeObject | PodObject) -> None:
+        self.revision += 1
+        thing.resource_version = self.revision
+        self._history.append(WatchEvent(self.revision, kind, replace(thing)))
+        if isinstance(thing, NodeObject):
+            self._room_on(thing.name)
+
+    def _uid(self) -> str:
+        return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+
+
+def usual_pods(truth: ClusterTruth, name: str, *, gpus: int, busy: bool) -> None:
+    """What runs on a GPU node: DaemonSets, a mirror pod, a finished job; `busy`: a job on its GPUs, and a server."""
+    for namespace, owner in (
+        ("kube-system", "kube-proxy"),
+        ("gpu-operator", "nvidia-device-plugin-daemonset"),
+        ("monitoring", "node-exporter"),
+    ):
+        truth.add_pod(namespace, f"{owner}-{name}", name, ("DaemonSet", owner), labels={"app": owner})
+    truth.add_pod("kube-system", f"haproxy-{name}", name, ("Node", name), labels={"component": "haproxy"})
+    truth.add_pod("default", f"prepare-{name}", name, ("Job", f"prepare-{name}"), phase="Succeeded")
+    if busy:
+        labels = {"app": "trainer"}
+        truth.add_pod("default", f"trainer-{name}-0", name, ("Job", f"trainer-{name}"), labels=labels, gpus=gpus)
+        truth.add_pod("default", f"router-{name}", name, ("ReplicaSet", "router-7c9d8f6b5"), labels={"app": "router"})
