@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -92,3 +93,19 @@ class Lease:
     holder: str
     token: int  # fencing token: grows with every holder
     expires_at: datetime
+
+
+def write_mark(mark: Mark) -> str:
+    """The annotation's text."""
+    return json.dumps(asdict(mark), sort_keys=True, separators=(",", ":"))
+
+
+def read_mark(annotation: str | None) -> Mark | None:
+    """The mark in an annotation. One that can't be read is somebody else's: its ledger is then "?"."""
+    if annotation is None:
+        return None
+    try:
+        found = json.loads(annotation)
+        return Mark(**{key: found[key] for key in ("ledger", "plan", "reason", "at", "cordoned")})
+    except (ValueError, KeyError, TypeError):
+        return Mark(ledger="?", plan="", reason=annotation[:200], at="", cordoned=False)

@@ -1,0 +1,172 @@
+"""The difference of one node, classified.
+
+Nodes that share a profile and read alike share one comparison: a `Comparer` keeps each (profile, readings) pair once,
+so a fleet of equal nodes costs one run of DeepDiff. What differs from node to node by nature (its own name, serial,
+nonce) is compared apart, so that it can't spoil the sharing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deepdiff import DeepDiff
+
+from reconciler.diff import normalise
+from reconciler.diff.facts import Managed, Missing, host, hot, managed
+from reconciler.diff.ignore import IgnoreRules
+from reconciler.model.desired import Desired, Profile
+from reconciler.model.drift import DriftClass, DriftItem
+from reconciler.model.observed import Observed
+from reconciler.model.records import NodeRecord
+from reconciler.model.vocab import Concern, Source, UnknownReason
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One path that is not as wanted, before it is tied to a node. `kind`: drifted, in_progress or unknown."""
+
+    path: str
+    concern: Concern
+    source: Source
+    desired: Any
+    observed: Any
+    kind: DriftClass
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDrift:
+    """`signature` is equal for nodes that differ from their spec in the same way."""
+
+    signature: Hashable
+    items: tuple[DriftItem, ...]
+
+
+class Comparer:
+    """Compares nodes; remembers comparisons for as long as it lives."""
+
+    def __init__(self, rules: IgnoreRules) -> None:
+        self.rules = rules
+        self._tables: dict[str, tuple[Managed, ...]] = {}
+        self._shared: dict[Hashable, tuple[Difference, ...]] = {}
+
+    def compare(self, desired: Desired, observed: Observed, record: NodeRecord) -> NodeDrift:
+        table = self._table(desired.profile)
+        seen = tuple([row.read(observed) for row in table])
+        pending = _pending_bios(observed, desired.profile)
+        key = (desired.profile.digest, seen, pending)
+        differences = self._shared.get(key)
+        if differences is None:
+            differences = self._shared[key] = _difference(table, seen, dict(pending))
+        own = _own_differences(desired, observed, record)
+        if not differences and not own:
+            return NodeDrift((desired.profile.digest, ()), ())
+        items = tuple([self._tie(desired, record, found) for found in (*own, *differences)])
+        return NodeDrift((desired.profile.digest, tuple([(i.path, i.kind, _frozen(i.observed)) for i in items])), items)
+
+    def _table(self, profile: Profile) -> tuple[Managed, ...]:
+        table = self._tables.get(profile.digest)
+        if table is None:
+            table = self._tables[profile.digest] = managed(profile)
+        return table
+
+    def _tie(self, desired: Desired, record: NodeRecord, found: Difference) -> DriftItem:
+        applied = record.applied.get(found.path)
+        rule = self.rules.match(desired, found.path)
+        kind, detail = found.kind, found.detail
+        if rule is not None:
+            kind, detail = DriftClass.IGNORED, rule.reason
+        elif kind is DriftClass.DRIFTED and applied is not None:
+            kind = _three_way(found, applied.value)
+        return DriftItem(
+            node=desired.node,
+            concern=found.concern,
+            path=found.path,
+            kind=kind,
+            desired=found.desired,
+            observed=found.observed,
+            applied=applied.value if applied is not None else None,
+            source=found.source,
+            detail=detail,
+        )
+
+
+def _three_way(found: Difference, applied: Any) -> DriftClass:
+    """Who moved: the node, the spec, or both (conventions D1)."""
+    if applied == found.desired:
+        return DriftClass.DRIFTED
+    return DriftClass.PENDING if _alike(applied, found.observed) else DriftClass.CONFLICT
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return bool(one == other or normalise.attribute(str(one)) == normalise.attribute(str(other)))
+
+
+def _difference(
+    table: tuple[Managed, ...], seen: tuple[Hashable, ...], pending: Mapping[str, str]
+) -> tuple[Difference, ...]:
+    wanted = {row.path: row.wanted for row in table}
+    known = {row.path: value for row, value in zip(table, seen, strict=True) if not isinstance(value, Missing)}
+    diff = DeepDiff({path: wanted[path] for path in known}, known)
+    changed = set(diff.affected_root_keys) if diff else set()
+    found = []
+    for row, value in zip(table, seen, strict=True):
+        if isinstance(value, Missing):
+            detail = f"{value.reason.value}: {value.detail}" if value.detail else value.reason.value
+            found.append(Difference(row.path, row.concern, row.source, row.shown, None, DriftClass.UNKNOWN, detail))
+        elif row.path in changed:
+            staged = pending.get(row.path) == row.wanted
+            kind = DriftClass.IN_PROGRESS if staged else DriftClass.DRIFTED
+            detail = "staged, waits for the next boot" if staged else ""
+            shown = list(value) if isinstance(value, tuple) else value
+            found.append(Difference(row.path, row.concern, row.source, row.shown, shown, kind, detail))
+    return tuple(found)
+
+
+def _pending_bios(observed: Observed, profile: Profile) -> tuple[tuple[str, str], ...]:
+    """Managed attributes that the next boot will change, normalised. A pending value is not a value (pitfall A11)."""
+    system = hot(observed)
+    if isinstance(system, Missing) or not system.pending_bios:
+        return ()
+    return tuple(
+        (f"bios.{name}", normalise.attribute(value))
+        for name, value in sorted(system.pending_bios.items())
+        if name in profile.bios
+    )
+
+
+def _own_differences(desired: Desired, observed: Observed, record: NodeRecord) -> tuple[Difference, ...]:
+    """What is each node's own: identity, hostname, and the nonce of the install that we journaled."""
+    system, os = hot(observed), host(observed)
+    found: list[Difference] = []
+
+    def differ(
+        path: str, concern: Concern, source: Source, wanted: str, value: str | None, missing: Missing | None
+    ) -> None:
+        if value is None:
+            reason = missing.reason.value if missing else UnknownReason.UNSUPPORTED.value
+            found.append(Difference(path, concern, source, wanted, None, DriftClass.UNKNOWN, reason))
+        elif normalise.text(value) != normalise.text(wanted):
+            found.append(Difference(path, concern, source, wanted, value, DriftClass.DRIFTED))
+
+    silent_bmc = system if isinstance(system, Missing) else None
+    silent_host = os if isinstance(os, Missing) else None
+    if desired.serial is not None:
+        value = None if isinstance(system, Missing) else system.serial
+        differ("identity.serial", Concern.IDENTITY, Source.REDFISH, desired.serial, value, silent_bmc)
+    if desired.uuid is not None:
+        value = None if isinstance(system, Missing) else system.uuid
+        differ("identity.uuid", Concern.IDENTITY, Source.REDFISH, desired.uuid, value, silent_bmc)
+    if record.nonce is not None and desired.profile.image is not None:
+        value = None if isinstance(os, Missing) or os.image is None else os.image.nonce or "none"
+        differ("image.nonce", Concern.IMAGE, Source.SSH, record.nonce, value, silent_host)
+    if desired.hostname is not None:
+        value = None if isinstance(os, Missing) else os.hostname
+        differ("host.hostname", Concern.HOST, Source.SSH, desired.hostname, value, silent_host)
+    return tuple(found)
+
+
+def _frozen(value: Any) -> Hashable:
+    return tuple(value) if isinstance(value, list) else str(value)

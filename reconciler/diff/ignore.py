@@ -1,0 +1,37 @@
+"""Ignore rules, compiled once; drift, plan and apply all see their effect because it is applied here, in the diff."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from fnmatch import fnmatchcase
+
+from reconciler.model.desired import Desired, IgnoreRule
+
+
+class IgnoreRules:
+    """`match` gives the rule that ignores a path of a node. Rules past their date ignore nothing and are `expired`."""
+
+    def __init__(self, rules: tuple[IgnoreRule, ...], now: datetime) -> None:
+        today = now.date()
+        self._live = tuple(rule for rule in rules if not rule.expires or date.fromisoformat(rule.expires) >= today)
+        self.expired = tuple(rule for rule in rules if rule not in self._live)
+
+    def match(self, desired: Desired, path: str) -> IgnoreRule | None:
+        for rule in self._live:
+            if _matches_path(rule.path, path) and _matches_node(rule, desired):
+                return rule
+        return None
+
+    def key(self, desired: Desired) -> tuple[int, ...]:
+        """Which rules can reach this node: part of the signature by which equal nodes share a comparison."""
+        return tuple(at for at, rule in enumerate(self._live) if _matches_node(rule, desired))
+
+
+def _matches_path(pattern: str, path: str) -> bool:
+    return path == pattern or path.startswith(pattern + ".") or fnmatchcase(path, pattern)
+
+
+def _matches_node(rule: IgnoreRule, desired: Desired) -> bool:
+    if not rule.pools and not rule.nodes:
+        return True
+    return desired.pool in rule.pools or any(fnmatchcase(desired.node, pattern) for pattern in rule.nodes)

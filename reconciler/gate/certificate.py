@@ -1,0 +1,130 @@
+"""Certificates: what they bind, and whether one is valid today.
+
+A certificate keeps raw metrics. `judge` reads them against the thresholds of now, so moving a bar reruns nothing; the
+tests themselves are bound by digest, so a changed test needs a new run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from reconciler.diff import normalise
+from reconciler.model.desired import Acceptance, Desired, GateTest
+from reconciler.model.gate import Binding, Certificate, GateJudgement, TestResult, Verdict
+from reconciler.model.observed import Observed, Silent
+from reconciler.model.units import format_duration
+
+
+def digest_of(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def tests_digest(acceptance: Acceptance) -> str:
+    """Of what is run, not of the bar: thresholds and timeouts are left out."""
+    return digest_of(
+        [
+            [phase.name, [[t.name, t.tool, sorted(t.args.items()), t.allow_skip] for t in phase.tests]]
+            for phase in acceptance.phases
+        ]
+    )
+
+
+def binding_of(desired: Desired, observed: Observed, tests: str) -> Binding | str:
+    """What a certificate for this node, as observed, must bind. A sentence instead when a part is not known.
+
+    `tests`: `tests_digest` of the acceptance profile, which equal nodes share.
+    """
+    if isinstance(observed.inventory, Silent):
+        return f"BMC inventory unknown ({observed.inventory.reason.value})"
+    if isinstance(observed.hot, Silent):
+        return f"BMC unknown ({observed.hot.reason.value})"
+    if isinstance(observed.host, Silent):
+        return f"host unknown ({observed.host.reason.value})"
+    facts, inventory = observed.host.value, observed.inventory.value
+    if facts.gpus is None or facts.image is None or inventory.firmware is None or inventory.bios is None:
+        return "GPUs, image, firmware or BIOS not reported"
+    profile = desired.profile
+    return Binding(
+        serial=observed.hot.value.serial or facts.serial or "",
+        gpu_serials=tuple(sorted(gpu.serial or gpu.uuid or "?" for gpu in facts.gpus)),
+        image_sha256=facts.image.sha256 or "",
+        firmware={
+            item.component: inventory.firmware[item.inventory_id].version
+            for item in profile.firmware
+            if item.inventory_id in inventory.firmware
+        },
+        bios_digest=digest_of(
+            {name: normalise.attribute(inventory.bios[name]) for name in sorted(profile.bios) if name in inventory.bios}
+        ),
+        tests_digest=tests,
+    )
+
+
+def judge(certificate: Certificate | None, acceptance: Acceptance, binding: Binding, now: datetime) -> GateJudgement:
+    """Whether the certificate admits this hardware today, and every reason why not."""
+    if certificate is None:
+        return GateJudgement(False, Verdict.UNJUDGED, ("no certificate",))
+    reasons = list(_differences(certificate.binding, binding))
+    age = now - certificate.issued_at
+    if acceptance.validity_s is not None and age > timedelta(seconds=acceptance.validity_s):
+        reasons.append(f"expired: issued {format_duration(age.total_seconds())} ago")
+    if certificate.adopted:
+        return GateJudgement(not reasons, Verdict.UNJUDGED, tuple(reasons))
+    results = {result.test: result for result in certificate.results}
+    worst = Verdict.PASS
+    for test in (test for phase in acceptance.phases for test in phase.tests):
+        verdict, why = judge_test(test, results.get(test.name))
+        if verdict is not Verdict.PASS:
+            reasons.extend(why)
+            worst = worse(worst, verdict)
+    return GateJudgement(not reasons and worst is Verdict.PASS, worst, tuple(reasons))
+
+
+def judge_test(test: GateTest, result: TestResult | None) -> tuple[Verdict, tuple[str, ...]]:
+    """One test against today's thresholds. A metric that was not measured can't pass."""
+    if result is None:
+        return Verdict.UNJUDGED, (f"{test.name}: not run",)
+    if result.verdict is not Verdict.PASS:
+        return result.verdict, tuple(f"{test.name}: {reason}" for reason in result.reasons) or (
+            f"{test.name}: {result.verdict}",
+        )
+    verdict, reasons = Verdict.PASS, []
+    for threshold in test.thresholds:
+        value = result.metrics.get(threshold.metric)
+        if value is None or value != value:  # NaN is not evidence
+            verdict = worse(verdict, Verdict.UNJUDGED)
+            reasons.append(f"{test.name}: {threshold.metric} was not measured")
+        elif threshold.min is not None and value < threshold.min:
+            verdict = Verdict.FAIL
+            reasons.append(f"{test.name}: {threshold.metric} {value:g} < {threshold.min:g}")
+        elif threshold.max is not None and value > threshold.max:
+            verdict = Verdict.FAIL
+            reasons.append(f"{test.name}: {threshold.metric} {value:g} > {threshold.max:g}")
+    return verdict, tuple(reasons)
+
+
+_ORDER = (Verdict.PASS, Verdict.UNJUDGED, Verdict.ERROR, Verdict.FAIL)
+
+
+def worse(one: Verdict, other: Verdict) -> Verdict:
+    """A failure outranks what could not be judged: it is evidence."""
+    return max(one, other, key=_ORDER.index)
+
+
+def _differences(bound: Binding, found: Binding) -> Iterable[str]:
+    if normalise.text(bound.serial) != normalise.text(found.serial):
+        yield f"issued for serial {bound.serial}, this is {found.serial}"
+    if bound.gpu_serials != found.gpu_serials:
+        yield "a GPU was exchanged, added or lost"
+    if bound.image_sha256 != found.image_sha256:
+        yield "issued for another image"
+    changed = sorted(name for name in found.firmware if bound.firmware.get(name) != found.firmware[name])
+    if changed:
+        yield f"firmware changed since: {', '.join(changed)}"
+    if bound.bios_digest != found.bios_digest:
+        yield "BIOS settings changed since"
+    if bound.tests_digest != found.tests_digest:
+        yield "the acceptance tests changed since"

@@ -1,0 +1,22 @@
+"""Which rung of the remediation ladder is next."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from reconciler.model.desired import Remediation, Rung
+from reconciler.model.records import Attempt
+
+REMEDIATION = "remediation"  # the cause under which rungs are journaled
+
+
+def next_rung(policy: Remediation | None, attempts: tuple[Attempt, ...], now: datetime) -> Rung | None:
+    """The first rung with attempts left inside the policy's window; None when none is left."""
+    if policy is None:
+        return None
+    since = now - timedelta(seconds=policy.window_s)
+    for rung in policy.ladder:
+        used = sum(a.cause == REMEDIATION and a.action == rung.action and a.at > since for a in attempts)
+        if used < rung.attempts:
+            return rung
+    return None

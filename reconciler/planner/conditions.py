@@ -1,0 +1,387 @@
+"""What the planner reasons over: conditions of one node, each true, false or unknown.
+
+An unknown is *explained* when its cause is known (powered off, in POST, in the installer): planning goes on and what
+lies behind it is predicted. Any other unknown never leads to a disruptive action (invariant 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from reconciler.diff.normalise import text
+from reconciler.gate.certificate import binding_of, judge, tests_digest
+from reconciler.health.signals import Signal, signals
+from reconciler.model.desired import Desired, Settings
+from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
+from reconciler.model.observed import Answered, HostFacts, Member, Observed, RedfishHot, Silent
+from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, read_mark
+from reconciler.model.vocab import BootPhase, Concern, DrainProvider, Power, UnknownReason
+
+IDENTITY = "identity_ok"
+POWER_ON = "power_on"
+HOST_UP = "host_up"
+REGISTERED = "registered"  # the cluster has a node object
+MEMBER = "member"  # and it is Ready
+MARKED = "marked"
+QUIESCED = "quiesced"
+IN_SERVICE = "in_service"
+BIOS = "bios_ok"
+BIOS_STAGED = "bios_staged"
+BOOT = "boot_ok"
+BOOT_STAGED = "boot_staged"
+IMAGE = "image_ok"
+SIGNATURE = "signature_ok"  # the image that the spec pins is signed by a key we trust
+HOST = "host_ok"
+GPU_PLAIN = "gpu_plain"  # MIG off, as diagnostics need it
+GPU = "gpu_ok"
+LABELS = "labels_ok"
+TRUST = "trust_ok"
+GATE = "gate_ok"
+HARDWARE = "hardware_ok"
+HEALTHY = "healthy"
+TREATED = "treated"
+
+
+def firmware_ok(component: str) -> str:
+    return f"firmware_ok:{component}"
+
+
+def firmware_staged(component: str) -> str:
+    return f"firmware_staged:{component}"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a node's conditions depend on besides the node.
+
+    `signatures`: (image, version) -> whether its signature verifies; None where the key is not known.
+    """
+
+    settings: Settings
+    ledger: str
+    now: datetime
+    signatures: Mapping[tuple[str, str], bool | None]
+    neighbours_answer: frozenset[str] = frozenset()  # "label=value" domains in which some other node answers over SSH
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """`false` is everything that is neither true nor unknown. `because`: condition -> the drift or evidence for it."""
+
+    true: frozenset[str]
+    unknown: Mapping[str, str]
+    explained: Mapping[str, str]
+    because: Mapping[str, tuple[str, ...]]
+    signals: tuple[Signal, ...]
+    mark: Mark | None  # ours
+    foreign_mark: Mark | None
+    foreign_cordon: bool
+    tampered: str  # evidence that the running image is not what it claims to be
+    waiting: str  # a boot or an installation is under way: look again
+
+
+@dataclass(slots=True)
+class _Sheet:
+    """Collects verdicts while a node is judged."""
+
+    explained_by: str  # "" = unknowns of the host have no known cause
+    true: set[str] = field(default_factory=set)
+    unknown: dict[str, str] = field(default_factory=dict)
+    explained: dict[str, str] = field(default_factory=dict)
+    because: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def set(self, name: str, value: bool | None, *why: str) -> None:
+        if value:
+            self.true.add(name)
+        elif value is None and self.explained_by:
+            self.explained[name] = self.explained_by
+        elif value is None:
+            self.unknown[name] = "; ".join(why) or "not known"
+        if value is not True and why:
+            self.because[name] = why
+
+
+def evaluate(
+    desired: Desired, observed: Observed, items: tuple[DriftItem, ...], record: NodeRecord, context: Context
+) -> Conditions:
+    """All conditions of one node, as of `context.now`."""
+    system = observed.hot.value if isinstance(observed.hot, Answered) else None
+    facts = observed.host.value if isinstance(observed.host, Answered) else None
+    explained_by, waiting = _cause(system, observed)
+    sheet = _Sheet(explained_by if facts is None else "")
+    _power(sheet, desired, observed, record, context, waiting)
+    found_signals = signals(desired.profile, observed)
+    _from_drift(sheet, desired, items)
+    _health(sheet, observed, found_signals)
+    sheet.set(GPU_PLAIN, _gpu_plain(facts), *_paths(items, Concern.GPU))
+    mark, foreign_mark, foreign_cordon = _cluster(sheet, desired, observed, record, context)
+    _signature_and_trust(sheet, desired, context)
+    _gate(sheet, desired, observed, record, context)
+    _identity(sheet, desired, system, facts, record)
+    return Conditions(
+        true=frozenset(sheet.true),
+        unknown=sheet.unknown,
+        explained=sheet.explained,
+        because=sheet.because,
+        signals=found_signals,
+        mark=mark,
+        foreign_mark=foreign_mark,
+        foreign_cordon=foreign_cordon,
+        tampered=_tampered(desired, facts),
+        waiting=waiting,
+    )
+
+
+def _cause(system: RedfishHot | None, observed: Observed) -> tuple[str, str]:
+    """(why the host can't answer, what to wait for)."""
+    if system is not None and system.power is Power.OFF:
+        return "powered off", ""
+    if system is not None and system.boot_phase in (BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING):
+        if isinstance(observed.host, Silent):
+            return f"in {system.boot_phase}", f"the machine is in {system.boot_phase}; look again when it has booted"
+    elif isinstance(observed.host, Silent) and observed.host.reason is UnknownReason.EXPLAINED:
+        return observed.host.detail or "explained", ""
+    return "", ""
+
+
+def _power(
+    sheet: _Sheet, desired: Desired, observed: Observed, record: NodeRecord, context: Context, waiting: str
+) -> None:
+    if isinstance(observed.hot, Silent):
+        power: bool | None = True if isinstance(observed.host, Answered) else None
+        sheet.set(POWER_ON, power, f"BMC {observed.hot.reason}")
+    else:
+        state = observed.hot.value.power
+        sheet.set(POWER_ON, None if state is None else state in (Power.ON, Power.POWERING_ON), f"power {state}")
+    if isinstance(observed.host, Answered):
+        sheet.set(HOST_UP, True)
+    elif POWER_ON not in sheet.true and POWER_ON not in sheet.unknown:
+        sheet.because[HOST_UP] = ("powered off",)
+    elif _host_down(desired, observed, record, context) and not waiting:
+        sheet.because[HOST_UP] = ("host_down: NotReady and SSH silent, while its BMC and its neighbours answer",)
+    else:
+        reason = f"SSH {observed.host.reason}" + (f": {observed.host.detail}" if observed.host.detail else "")
+        sheet.set(HOST_UP, None, reason)
+
+
+def _host_down(desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> bool:
+    """Agreement, not silence (DESIGN 5): NotReady and SSH silent for long enough, BMC and neighbours answering."""
+    policy = desired.profile.remediation
+    since = record.silent_since.get("ssh")
+    not_ready = record.silent_since.get("not_ready")
+    if policy is None or since is None or isinstance(observed.hot, Silent):
+        return False
+    if isinstance(observed.member, Silent) or observed.member.value is None or observed.member.value.ready is not False:
+        return False
+    long_enough = context.now - timedelta(seconds=policy.host_down_after_s)
+    silent_long = since <= long_enough and not_ready is not None and not_ready <= long_enough
+    domains = {f"{label}={value}" for label, value in desired.domains.items()}
+    return silent_long and (not domains or bool(domains & context.neighbours_answer))
+
+
+def _paths(items: Iterable[DriftItem], *concerns: Concern) -> tuple[str, ...]:
+    return tuple(item.path for item in items if item.concern in concerns and item.kind in ACTIONABLE)
+
+
+def _verdict(sheet: _Sheet, name: str, items: Iterable[DriftItem]) -> None:
+    """A condition from the drift items that speak about it: any drift makes it false, else any unknown unknown."""
+    bad, unknown = [], []
+    for item in items:
+        if item.kind in ACTIONABLE:
+            bad.append(item.path)
+        elif item.kind is DriftClass.UNKNOWN:
+            unknown.append(f"{item.path} ({item.detail})")
+    if bad:
+        sheet.because[name] = tuple(bad)
+    else:
+        sheet.set(name, None if unknown else True, *unknown)
+
+
+_ONE_TO_ONE = (
+    (BOOT, Concern.BOOT),
+    (IMAGE, Concern.IMAGE),
+    (HOST, Concern.HOST),
+    (GPU, Concern.GPU),
+    (HARDWARE, Concern.HARDWARE),
+)
+
+
+def _from_drift(sheet: _Sheet, desired: Desired, items: tuple[DriftItem, ...]) -> None:
+    by_concern: dict[Concern, list[DriftItem]] = {}
+    for item in items:
+        by_concern.setdefault(item.concern, []).append(item)
+    for name, concern in _ONE_TO_ONE:
+        _verdict(sheet, name, by_concern.get(concern, ()))
+    bios = by_concern.get(Concern.BIOS, [])
+    _verdict(sheet, BIOS, bios)
+    drifted = [item for item in bios if item.kind in ACTIONABLE]
+    if drifted and all(item.kind is DriftClass.IN_PROGRESS for item in drifted):
+        sheet.set(BIOS_STAGED, True)
+    firmware = by_concern.get(Concern.FIRMWARE, ())
+    for row in desired.profile.firmware:
+        path = f"firmware.{row.component}"
+        _verdict(sheet, firmware_ok(row.component), [item for item in firmware if item.path == path])
+    cluster = by_concern.get(Concern.CLUSTER, [])
+    _verdict(sheet, MEMBER, [item for item in cluster if item.path == "cluster.member"])
+    _verdict(sheet, LABELS, [item for item in cluster if item.path != "cluster.member"])
+
+
+def _health(sheet: _Sheet, observed: Observed, found: tuple[Signal, ...]) -> None:
+    if found:
+        sheet.because[HEALTHY] = tuple(f"health.{signal.name}" for signal in found)
+    elif isinstance(observed.host, Answered):
+        facts = observed.host.value
+        blind = [name for name, value in (("GPUs", facts.gpus), ("kernel log", facts.xids)) if value is None]
+        sheet.set(HEALTHY, None if blind else True, *(f"{name} could not be read" for name in blind))
+    elif HOST_UP not in sheet.true and HOST_UP not in sheet.unknown and POWER_ON in sheet.true:
+        sheet.because[HEALTHY] = ("health.host_down",)
+    else:
+        sheet.set(HEALTHY, None, "the host does not answer")
+
+
+def _gpu_plain(facts: HostFacts | None) -> bool | None:
+    if facts is None or facts.gpus is None:
+        return None
+    present = [gpu for gpu in facts.gpus if not gpu.lost]
+    if any(gpu.mig_current is None for gpu in present):
+        return None
+    return not any(gpu.mig_current or gpu.mig_pending for gpu in present)
+
+
+def _cluster(
+    sheet: _Sheet, desired: Desired, observed: Observed, record: NodeRecord, context: Context
+) -> tuple[Mark | None, Mark | None, bool]:
+    drain = desired.profile.drain
+    if context.settings.cluster is None or desired.profile.membership is None:
+        # Nothing schedules work here that we know of: in service means that the host is up.
+        sheet.set(IN_SERVICE, HOST_UP in sheet.true and not _drained(record, None))
+        quiet = POWER_ON not in sheet.true or _drained(record, None)
+        sheet.set(QUIESCED, quiet and POWER_ON not in sheet.unknown)
+        return None, None, False
+    if isinstance(observed.member, Silent):
+        why = f"the cluster is {observed.member.reason}"
+        for name in (REGISTERED, MARKED, QUIESCED, IN_SERVICE):
+            sheet.unknown[name] = why
+        return None, None, False
+    member = observed.member.value
+    if member is None:
+        sheet.set(QUIESCED, True)  # no node object, no pods (pitfall H7)
+        sheet.because[REGISTERED] = ("cluster.member",)
+        return None, None, False
+    sheet.set(REGISTERED, True)
+    mark = read_mark(member.annotations.get(OWNER_ANNOTATION))
+    ours = mark if mark is not None and mark.ledger == context.ledger else None
+    tainted = any(taint.key == MARK_TAINT for taint in member.taints)
+    sheet.set(MARKED, ours is not None and tainted)
+    sheet.set(IN_SERVICE, bool(member.ready) and not member.unschedulable and not tainted)
+    sheet.set(QUIESCED, MARKED in sheet.true and _quiet(member, ours, drain.provider, record))
+    foreign_cordon = member.unschedulable and (mark is None or (ours is not None and not ours.cordoned))
+    return ours, (mark if ours is None else None), foreign_cordon
+
+
+def _quiet(member: Member, mark: Mark | None, provider: DrainProvider, record: NodeRecord) -> bool:
+    if provider is DrainProvider.NONE:
+        return True
+    if provider is DrainProvider.COMMAND:
+        return _drained(record, mark)
+    return not any(pod.evictable for pod in member.pods)
+
+
+def _drained(record: NodeRecord, mark: Mark | None) -> bool:
+    """A drain that ended well, and no admission after it: what a drain command or `none` leaves as proof."""
+    for attempt in reversed(record.attempts):
+        if attempt.action == "admit" and attempt.outcome == "done":
+            return False
+        if attempt.action == "drain" and attempt.outcome == "done":
+            return mark is None or attempt.at.isoformat() >= mark.at
+    return False
+
+
+def _signature_and_trust(sheet: _Sheet, desired: Desired, context: Context) -> None:
+    image = desired.profile.image
+    verified: bool | None = True
+    if image is not None:
+        verified = context.signatures.get((image.name, image.version))
+        if verified:
+            sheet.true.add(SIGNATURE)
+        elif verified is None:
+            sheet.unknown[SIGNATURE] = f"no trusted key {image.key!r} for image {image.name} {image.version}"
+        else:
+            sheet.because[SIGNATURE] = (f"the signature of image {image.name} {image.version} does not verify",)
+    else:
+        sheet.true.add(SIGNATURE)
+    parts = [IMAGE, SIGNATURE, BOOT, *(firmware_ok(row.component) for row in desired.profile.firmware)]
+    false = [
+        part for part in parts if part not in sheet.true and part not in sheet.unknown and part not in sheet.explained
+    ]
+    if all(part in sheet.true for part in parts):
+        sheet.true.add(TRUST)
+    elif false:
+        sheet.because[TRUST] = tuple(why for part in false for why in sheet.because.get(part, (part,)))
+    else:
+        sheet.set(TRUST, None, *(sheet.unknown[part] for part in parts if part in sheet.unknown))
+
+
+def _gate(sheet: _Sheet, desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> None:
+    acceptance = desired.profile.acceptance
+    if acceptance is None:
+        sheet.because[GATE] = ("the persona declares no acceptance profile: nothing can prove this node",)
+        return
+    binding = binding_of(desired, observed, tests_digest(acceptance))
+    if isinstance(binding, str):
+        if record.certificate is None:
+            sheet.because[GATE] = ("no certificate",)
+        else:
+            sheet.set(GATE, None, binding)
+        return
+    judgement = judge(record.certificate, acceptance, binding, context.now)
+    sheet.set(GATE, judgement.valid, *judgement.reasons)
+
+
+def _identity(
+    sheet: _Sheet, desired: Desired, system: RedfishHot | None, facts: HostFacts | None, record: NodeRecord
+) -> None:
+    """Serial (and UUID) over Redfish against every other witness: the spec, the host, or the ledger (pitfall A14)."""
+    verdict, why = identity(desired, system, facts, record)
+    if verdict:
+        sheet.true.add(IDENTITY)
+    elif verdict is None:
+        sheet.unknown[IDENTITY] = why
+    else:
+        sheet.because[IDENTITY] = (why,)
+
+
+def identity(
+    desired: Desired, system: RedfishHot | None, facts: HostFacts | None, record: NodeRecord
+) -> tuple[bool | None, str]:
+    """True when the BMC is shown to be this node's; False when a witness contradicts; None when nobody can tell."""
+    if system is None:
+        return None, "the BMC does not answer"
+    if system.serial is None:
+        return None, "the BMC gives no serial number"
+    witnesses = {"the spec": (desired.serial, desired.uuid)}
+    if facts is not None and facts.serial is not None:
+        witnesses["the host"] = (facts.serial, facts.uuid)
+    else:
+        witnesses["the ledger"] = (record.serial, record.uuid)
+    agreed = False
+    for witness, (serial, uuid) in witnesses.items():
+        for kind, said, wanted in (("serial", system.serial, serial), ("UUID", system.uuid, uuid)):
+            if wanted is not None and said is not None and text(said) != text(wanted):
+                return False, f"the BMC answers for {kind} {said}, {witness} says {wanted}: is this the right machine?"
+        agreed = agreed or serial is not None
+    if agreed:
+        return True, ""
+    return None, "no second witness for the serial number; declare `serial` for this node, or let its host answer once"
+
+
+def _tampered(desired: Desired, facts: HostFacts | None) -> str:
+    image = desired.profile.image
+    if image is None or facts is None or facts.image is None:
+        return ""
+    found = facts.image
+    if (found.image, found.version) == (image.name, image.version) and found.sha256 not in (None, image.sha256):
+        return f"the host claims image {image.name} {image.version} with digest {found.sha256}"
+    return ""

@@ -1,0 +1,135 @@
+"""Goals by situation: the first that matches (DESIGN 7.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from reconciler.health.ladder import next_rung
+from reconciler.model.desired import Desired, Rung
+from reconciler.model.plan import BlockCode, Blocked, Goal
+from reconciler.model.records import Hold, NodeRecord
+from reconciler.model.vocab import NodeState
+from reconciler.planner import conditions as c
+from reconciler.planner.catalogue import Catalogue, Row, admission_requires
+from reconciler.planner.conditions import Conditions
+
+FAILURES = 3  # of one action in a row within a day; then a person must look (pitfalls F7, I5)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """`wanted`: the conditions of the goal. `harmless_only`: nothing that a workload could notice may run."""
+
+    goal: Goal
+    sentence: str
+    wanted: frozenset[str]
+    blocked: Blocked | None = None
+    harmless_only: bool = False
+    rung: Rung | None = None
+
+
+def situation(
+    desired: Desired, record: NodeRecord, holds: tuple[Hold, ...], state: Conditions, now: datetime
+) -> Situation:
+    stop = _hands_off(desired, record, holds, state, now)
+    if stop is not None:
+        return Situation(Goal.NOTHING, stop.detail, frozenset(), stop)
+    wanted = goal_conditions(desired, state)
+    if state.foreign_cordon:
+        detail = "somebody else cordoned this node; their cordon is kept"
+        blocked = Blocked(BlockCode.FOREIGN_CORDON, detail)
+        return Situation(Goal.CONVERGED_CORDONED, detail, wanted - {c.IN_SERVICE}, blocked, harmless_only=True)
+    if state.waiting:
+        blocked = Blocked(BlockCode.UNKNOWN, state.waiting)
+        return Situation(Goal.IN_SERVICE, state.waiting, wanted, blocked, harmless_only=True)
+    if c.HEALTHY in state.because and c.HEALTHY not in state.unknown and c.HEALTHY not in state.explained:
+        return _unhealthy(desired, record, state, wanted, now)
+    return Situation(Goal.IN_SERVICE, "to be in service as specified", wanted)
+
+
+def _hands_off(
+    desired: Desired, record: NodeRecord, holds: tuple[Hold, ...], state: Conditions, now: datetime
+) -> Blocked | None:
+    if desired.state is NodeState.RETIRED:
+        return Blocked(BlockCode.RETIRED, "retired in the spec: not acted upon")
+    if desired.state is NodeState.QUARANTINED:
+        return Blocked(BlockCode.QUARANTINED, "quarantined in the spec: not acted upon")
+    if record.malformed:
+        return Blocked(BlockCode.UNKNOWN, f"its ledger record can't be read: {record.malformed}")
+    for hold in (*record.holds, *holds):
+        if hold.subject in (desired.node, f"pool/{desired.pool}") and (hold.until is None or hold.until > now):
+            return Blocked(BlockCode.HELD, f"held by {hold.owner}: {hold.reason}", hold.until)
+    if state.foreign_mark is not None:
+        mark = state.foreign_mark
+        return Blocked(
+            BlockCode.FOREIGN_MARK,
+            f"marked by another reconciler (ledger {mark.ledger}, {mark.at}: {mark.reason}); "
+            "take it over with `reconciler ledger adopt` once that one is known to be gone",
+        )
+    if c.IDENTITY in state.because and c.IDENTITY not in state.unknown:
+        return Blocked(BlockCode.IDENTITY, "; ".join(state.because[c.IDENTITY]))
+    return None
+
+
+def goal_conditions(desired: Desired, state: Conditions) -> frozenset[str]:
+    wanted = set(admission_requires(desired))
+    if desired.profile.membership is None:
+        wanted -= {c.MEMBER, c.LABELS}
+    else:
+        wanted.add(c.IN_SERVICE)
+    if desired.profile.acceptance is None and c.IN_SERVICE in state.true:
+        wanted.discard(c.GATE)  # nothing can prove it; it serves, and is left serving
+    return frozenset(wanted)
+
+
+def _unhealthy(
+    desired: Desired, record: NodeRecord, state: Conditions, wanted: frozenset[str], now: datetime
+) -> Situation:
+    evidence = "; ".join(signal.detail for signal in state.signals) or "the host is down"
+    rung = next_rung(desired.profile.remediation, record.attempts, now)
+    if rung is not None:
+        sentence = f"unhealthy ({evidence}); next rung of the ladder: {rung.action}"
+        return Situation(Goal.IN_SERVICE, sentence, wanted, rung=rung)
+    why = "the ladder's attempts are used up" if desired.profile.remediation else "no remediation policy"
+    return isolate(f"unhealthy ({evidence}); {why}", BlockCode.ATTEMPTS)
+
+
+def isolate(sentence: str, code: BlockCode) -> Situation:
+    """Out of service, and reported: nothing else is done to it."""
+    return Situation(Goal.ISOLATED, sentence, frozenset({c.MARKED}), Blocked(code, sentence))
+
+
+def usable_rows(
+    catalogue: Catalogue, state: Conditions, found: Situation, record: NodeRecord, now: datetime
+) -> Catalogue:
+    """The rows that may be planned: none that would act on an unknown, none whose attempts are used up."""
+    host_down = c.HOST_UP not in state.true and c.POWER_ON in state.true
+    rows = []
+    for row in catalogue.rows:
+        rung = found.rung is not None and row.name == found.rung.action
+        brings = set(row.achieves) | {s.achieves for s in catalogue.staged if s.condition in row.achieves}
+        if brings & set(state.unknown) or exhausted(row, record, now):
+            continue
+        if host_down and row.name == "power_cycle" and not rung:
+            continue  # a host that is down is treated by the ladder alone
+        rows.append(_as_rung(row) if rung else row)
+    return Catalogue(tuple(rows), catalogue.staged)
+
+
+def _as_rung(row: Row) -> Row:
+    """The treatment: what it heals is a prediction, which only observation confirms. It voids the certificate."""
+    heals = (c.TREATED, c.HEALTHY, c.HARDWARE)
+    return replace(row, achieves=(*row.achieves, *heals), breaks=(*row.breaks, c.GATE))
+
+
+def exhausted(row: Row, record: NodeRecord, now: datetime) -> bool:
+    """Whether this action failed too often in a row. Attempts persist: a restart resets nothing (pitfall I1)."""
+    failures = 0
+    for attempt in reversed(record.attempts):
+        if (attempt.action, attempt.target) != (row.name, row.target) or attempt.outcome == "refused":
+            continue
+        if attempt.outcome == "done" or attempt.at < now - timedelta(days=1):
+            break
+        failures += attempt.outcome != "started"
+    return failures >= FAILURES

@@ -1,0 +1,245 @@
+"""The plan of one node: drift -> conditions -> goal -> the fewest actions, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from reconciler.diff.compare import Comparer
+from reconciler.gate.certificate import digest_of
+from reconciler.model.desired import Desired
+from reconciler.model.drift import DriftClass, DriftItem
+from reconciler.model.observed import Observed, Silent
+from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
+from reconciler.model.records import Hold, NodeRecord
+from reconciler.model.vocab import Certainty, Concern, NodeState, Source, UnknownReason
+from reconciler.planner import conditions as c
+from reconciler.planner.catalogue import Catalogue, Row, catalogue
+from reconciler.planner.conditions import Conditions, Context, evaluate
+from reconciler.planner.goals import Situation, goal_conditions, isolate, situation, usable_rows
+from reconciler.planner.search import apply, search
+
+FINGERPRINT = "1"  # version of the fingerprint's recipe: a new recipe is visible, not a silent mismatch (pitfall M1)
+
+
+@dataclass(slots=True)
+class NodePlanner:
+    """Plans nodes, one after another. Nodes in the same situation share one search."""
+
+    context: Context
+    comparer: Comparer
+    holds: tuple[Hold, ...] = ()
+    estimates: Mapping[str, float] = field(default_factory=dict)  # action id -> seconds, where history knows better
+    _searches: dict[Hashable, tuple[Row, ...] | None] = field(default_factory=dict)
+
+    def plan(self, desired: Desired, observed: Observed, record: NodeRecord) -> NodePlan:
+        items = self.comparer.compare(desired, observed, record).items
+        state = evaluate(desired, observed, items, record, self.context)
+        found = situation(desired, record, self.holds, state, self.context.now)
+        rows, found = self._choose(desired, observed, record, state, found)
+        actions = self._explain(desired, observed, state, found, rows)
+        if desired.state is NodeState.ACTIVE:
+            items = (*items, *_signal_items(desired, state), *_gate_item(desired, state))
+        return NodePlan(
+            node=desired.node,
+            pool=desired.pool,
+            goal=found.goal,
+            situation=found.sentence,
+            in_service=None if c.IN_SERVICE in state.unknown else c.IN_SERVICE in state.true,
+            observed_at=observed.hot.at,
+            incomplete=_incomplete(desired, observed, state),
+            drift=items,
+            actions=actions,
+            blocked=found.blocked,
+            wave=0 if actions else None,
+            fingerprint=fingerprint(desired, items, actions),
+        )
+
+    def _catalogue(self, desired: Desired, observed: Observed, state: Conditions) -> Catalogue:
+        clustered = self.context.settings.cluster is not None and desired.profile.membership is not None
+        member = None if isinstance(observed.member, Silent) else observed.member.value
+        busy = member is not None and any(pod.evictable for pod in member.pods)
+        return catalogue(desired, clustered=clustered, registered=c.REGISTERED in state.true, busy=busy)
+
+    def _choose(
+        self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions, found: Situation
+    ) -> tuple[tuple[Row, ...], Situation]:
+        if found.goal is Goal.NOTHING:
+            return (), found
+        if found.wanted <= state.true:
+            return (), found
+        full = self._catalogue(desired, observed, state)
+        start = _start(state)
+        if found.harmless_only:
+            return _harmless(full, state, start, found.wanted), found
+        rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
+        if rows is not None:
+            return rows, found
+        if found.rung is not None or state.tampered:
+            evidence = state.tampered or found.sentence
+            found = isolate(f"{evidence}; no way back into service: {_unmet(state, found.wanted)}", BlockCode.NO_PATH)
+            rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
+            return rows or (), found
+        return _harmless(full, state, start, found.wanted), _left_alone(
+            desired, state, found, full, record, self.context
+        )
+
+    def _search(
+        self, desired: Desired, usable: Catalogue, start: frozenset[str], found: Situation
+    ) -> tuple[Row, ...] | None:
+        key = (desired.profile.digest, start, found.wanted, tuple((row.id, row.achieves) for row in usable.rows))
+        if key not in self._searches:
+            self._searches[key] = search(usable, start, found.wanted)
+        return self._searches[key]
+
+    def _explain(
+        self, desired: Desired, observed: Observed, state: Conditions, found: Situation, rows: tuple[Row, ...]
+    ) -> tuple[PlannedAction, ...]:
+        if not rows:
+            return ()
+        full = self._catalogue(desired, observed, state)
+        reasons = _reasons(full, state, found, rows)
+        actions, predicted = [], False
+        for row, because in zip(rows, reasons, strict=True):
+            uncertain = predicted or bool(set(row.achieves) & set(state.explained))
+            # What lies behind a boot, a flash or a treatment is seen only when it has happened.
+            predicted = predicted or bool(row.reboots) or row.name == "update_firmware"
+            actions.append(
+                PlannedAction(
+                    name=row.name,
+                    target=row.target,
+                    concern=row.concern,
+                    because=because,
+                    disruption=row.disruption,
+                    estimate_s=self.estimates.get(row.id, row.seconds),
+                    certainty=Certainty.PREDICTED if uncertain else Certainty.EXACT,
+                    requires=row.requires,
+                    achieves=row.achieves,
+                    breaks=row.breaks,
+                )
+            )
+        return tuple(actions)
+
+
+def _start(state: Conditions) -> frozenset[str]:
+    """What the search starts from. Behind a known cause, health is hoped for, and everything else is to be redone."""
+    return state.true | ({c.HEALTHY, c.HARDWARE} & set(state.explained))
+
+
+def _harmless(full: Catalogue, state: Conditions, start: frozenset[str], wanted: frozenset[str]) -> tuple[Row, ...]:
+    """What can be done without any workload noticing, in catalogue order, until nothing more helps."""
+    chosen: list[Row] = []
+    reached = start
+    while True:
+        for row in full.rows:
+            gains = (set(row.achieves) & wanted) - reached
+            if row.harmless and gains and not gains & set(state.unknown) and set(row.requires) <= reached:
+                break
+        else:
+            return tuple(chosen)
+        chosen.append(row)
+        reached = apply(full, row, reached)
+
+
+def _unmet(state: Conditions, wanted: frozenset[str]) -> str:
+    parts = []
+    for name in sorted(wanted - state.true):
+        why = state.unknown.get(name) or "; ".join(state.because.get(name, ())) or state.explained.get(name, "")
+        parts.append(f"{name} ({why})" if why else name)
+    return ", ".join(parts)
+
+
+def _left_alone(
+    desired: Desired, state: Conditions, found: Situation, full: Catalogue, record: NodeRecord, context: Context
+) -> Situation:
+    """No path: say which conditions stand in the way, and whether it is for want of knowledge, attempts or a remedy."""
+    missing = goal_conditions(desired, state) - state.true
+    unknown = {name: why for name, why in state.unknown.items() if name in missing}
+    usable = {row.id for row in usable_rows(full, state, found, record, context.now).rows}
+    tired = sorted({row.id for row in full.rows if row.id not in usable and not set(row.achieves) & set(state.unknown)})
+    if unknown:
+        detail = "not known: " + ", ".join(f"{name} ({why})" for name, why in sorted(unknown.items()))
+        code = BlockCode.UNKNOWN
+    elif tired:
+        detail = f"{', '.join(tired)} failed too often; unmet: {_unmet(state, missing)}"
+        code = BlockCode.ATTEMPTS
+    else:
+        detail = f"no sequence of actions brings about: {_unmet(state, missing - {c.IN_SERVICE}) or c.IN_SERVICE}"
+        code = BlockCode.NO_PATH
+    return Situation(found.goal, "left alone: " + detail, found.wanted, Blocked(code, detail), found.harmless_only)
+
+
+def _reasons(full: Catalogue, state: Conditions, found: Situation, rows: tuple[Row, ...]) -> list[tuple[str, ...]]:
+    """Why each action is there: the drift it removes, what undid its effect, or the later action that requires it."""
+    staged = {s.condition: s.achieves for s in full.staged}
+    reached, undone_by, reasons = _start(state), dict[str, str](), []
+    for at, row in enumerate(rows):
+        after = apply(full, row, reached) | set(row.achieves)
+        because: list[str] = []
+        for name in sorted(after - reached):
+            final = staged.get(name, name)
+            if final in found.wanted and final in state.because:
+                because += state.because[final]
+            elif final in undone_by:
+                because.append(f"undone by {undone_by[final]}")
+            elif name in state.explained:
+                because.append(f"{name} can't be seen: {state.explained[name]}")
+            else:
+                because += [f"required by {later.id}" for later in rows[at + 1 :] if name in later.requires][:1]
+        for name in reached - after:
+            undone_by[name] = row.id
+        reasons.append(tuple(dict.fromkeys(because)) or (found.sentence,))
+        reached = frozenset(after) - (reached - after)
+    return reasons
+
+
+def _signal_items(desired: Desired, state: Conditions) -> list[DriftItem]:
+    return [
+        DriftItem(
+            desired.node, Concern.HEALTH, f"health.{s.name}", DriftClass.DRIFTED, "absent", s.detail, source=Source.SSH
+        )
+        for s in state.signals
+    ]
+
+
+def _gate_item(desired: Desired, state: Conditions) -> list[DriftItem]:
+    if desired.profile.acceptance is None or c.GATE in state.true:
+        return []
+    if c.GATE in state.unknown or c.GATE in state.explained:
+        detail = state.unknown.get(c.GATE) or state.explained[c.GATE]
+        return [_certificate(desired, DriftClass.UNKNOWN, None, detail)]
+    return [_certificate(desired, DriftClass.RENEWAL, "; ".join(state.because.get(c.GATE, ())), "")]
+
+
+def _certificate(desired: Desired, kind: DriftClass, observed: str | None, detail: str) -> DriftItem:
+    return DriftItem(
+        desired.node, Concern.GATE, "gate.certificate", kind, "valid", observed, source=Source.LEDGER, detail=detail
+    )
+
+
+def _incomplete(desired: Desired, observed: Observed, state: Conditions) -> tuple[str, ...]:
+    """Sources that the spec configures and that gave no answer, without a known cause."""
+    found = []
+    for name, reading in (("redfish", observed.hot), ("redfish inventory", observed.inventory), ("ssh", observed.host),
+                          ("kubernetes", observed.member)):  # fmt: skip
+        if isinstance(reading, Silent) and reading.reason not in (UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED):
+            if name == "ssh" and c.HOST_UP not in state.unknown:
+                continue  # powered off, booting, or known to be down
+            found.append(f"{name}: {reading.reason}" + (f" ({reading.detail})" if reading.detail else ""))
+    return tuple(found) if desired.state is NodeState.ACTIVE else ()
+
+
+def fingerprint(desired: Desired, items: tuple[DriftItem, ...], actions: tuple[PlannedAction, ...]) -> str:
+    """Over desired values used, drift used and actions; not over commit, time, estimates or text (invariant 13)."""
+    if not items and not actions:
+        return digest_of([FINGERPRINT, desired.profile.digest])
+    used = [_used(item) for item in items if item.kind not in (DriftClass.UNKNOWN, DriftClass.IGNORED)]
+    steps = [[action.id, action.disruption.label] for action in actions]
+    return digest_of([FINGERPRINT, desired.profile.digest, desired.hostname, used, steps])
+
+
+def _used(item: DriftItem) -> list[str]:
+    """Evidence of ill health and of a void certificate is told in words with counts and ages: only its kind is used."""
+    if item.concern in (Concern.HEALTH, Concern.GATE):
+        return [item.path, item.kind]
+    return [item.path, item.kind, repr(item.desired), repr(item.observed)]
