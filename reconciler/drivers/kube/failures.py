@@ -1,0 +1,147 @@
+"""What a failed kubectl means: the server's Status where there was one, else kubectl's words. Pure.
+
+kubectl prints one line for people and, at -v=4, the Status object that the API server sent: its reason and causes
+are stable, its sentences are not. Only where no server answered do we read sentences.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.vocab import UnknownReason
+
+_LONGEST = 300
+_KLOG = re.compile(r"^[IWEF]\d{4} ")
+_RESPONSE = "server response object: "
+
+_BY_REASON = {
+    "Unauthorized": Failure.AUTH,
+    "Forbidden": Failure.AUTH,
+    "Conflict": Failure.CONFLICT,
+    "TooManyRequests": Failure.BUSY,
+    "ServiceUnavailable": Failure.BUSY,
+    "Expired": Failure.BUSY,  # the token of a list's next page, twice in a row
+    "Timeout": Failure.TIMEOUT,
+    "ServerTimeout": Failure.TIMEOUT,
+    "InternalError": Failure.UNREACHABLE,  # of etcd, of a webhook; whether it wrote, it doesn't say
+}
+
+# Nothing reached the server: connecting failed, or kubectl didn't know where to or as whom.
+_NEVER_SENT = re.compile(
+    r"was refused|connection refused|no such host|no route to host|network is unreachable|dial tcp|dial unix"
+    r"|x509:|tls: |TLS handshake|HTTP response to HTTPS client"
+    r"|getting credentials|error loading config|[Cc]ontext .*does not exist|no such file|unknown flag"
+)
+_SENTENCES = (  # the first that matches
+    (Failure.AUTH, re.compile(r"x509:|tls: (?!handshake)|HTTP response to HTTPS client")),
+    (Failure.AUTH, re.compile(r"must be logged in|provide credentials|getting credentials|Unauthorized|[Ff]orbidden")),
+    (
+        Failure.AUTH,
+        re.compile(r"error loading config|[Cc]ontext .*does not exist|no such file|[Ii]nvalid configuration"),
+    ),
+    (Failure.TIMEOUT, re.compile(r"[Tt]imeout|timed out|deadline exceeded")),
+    (Failure.MALFORMED, re.compile(r"invalid character|unmarshal|malformed|couldn't get version/kind|did not specify")),
+    (Failure.UNREACHABLE, re.compile(r"refused|no such host|unreachable|no route|reset by peer|EOF|broken pipe|dial ")),
+    (Failure.UNREACHABLE, re.compile(r"Unable to connect|connection lost|GOAWAY|stream error")),
+    (Failure.UNSUPPORTED, re.compile(r"unknown flag|unknown command|doesn't have a resource type")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A call that did not succeed. `status`: the API server's own answer, {} when none came."""
+
+    kind: Failure
+    detail: str
+    status: Mapping[str, Any] = field(default_factory=dict)
+    never_sent: bool = False
+
+    @property
+    def code(self) -> int:
+        code = self.status.get("code")
+        return code if isinstance(code, int) else 0
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        causes = self._details.get("causes")
+        rows = causes if isinstance(causes, list) else []
+        return tuple(str(row["message"]) for row in rows if isinstance(row, dict) and row.get("message"))
+
+    def not_found(self, resource: str) -> bool:
+        """That the object is absent; a 404 for the whole path says nothing about the object."""
+        return self.code == 404 and self._details.get("kind") == resource
+
+    def unknown(self) -> UnknownReason:
+        """As the reason of a source that gave no answer."""
+        match self.kind:
+            case Failure.AUTH | Failure.TIMEOUT | Failure.MALFORMED | Failure.UNSUPPORTED | Failure.UNREACHABLE:
+                return UnknownReason(self.kind.value)
+            case Failure.BUSY:
+                return UnknownReason.UNREACHABLE
+            case _:  # 400, 404 and such on a list of nodes: this is no Kubernetes API
+                return UnknownReason.UNSUPPORTED
+
+    def of_read(self) -> DriverError:
+        return DriverError(self.kind, self.detail, retry_after=self._retry_after)
+
+    def of_write(self) -> DriverError:
+        """Whatever may have reached the server without an answer that says no is ambiguous (pitfall A3)."""
+        unsure = self.kind in (Failure.TIMEOUT, Failure.UNREACHABLE, Failure.MALFORMED) and not self.never_sent
+        return DriverError(Failure.AMBIGUOUS if unsure else self.kind, self.detail, retry_after=self._retry_after)
+
+    @property
+    def _details(self) -> Mapping[str, Any]:
+        details = self.status.get("details")
+        return details if isinstance(details, dict) else {}
+
+    @property
+    def _retry_after(self) -> float | None:
+        seconds = self._details.get("retryAfterSeconds")
+        return float(seconds) if isinstance(seconds, int) and seconds > 0 else None
+
+
+class KubeFailure(Exception):
+    """The one exception inside this package; its public methods turn it into what their port promises."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+
+
+def malformed(what: str) -> KubeFailure:
+    return KubeFailure(Problem(Failure.MALFORMED, f"not an answer of a Kubernetes API: {what}"[:_LONGEST]))
+
+
+def from_stderr(stderr: str) -> KubeFailure:
+    """Of a kubectl that ended with another code than 0."""
+    line, status = _said(stderr), _status(stderr)
+    if status:
+        return KubeFailure(Problem(_BY_REASON.get(str(status.get("reason")), Failure.REJECTED), line, status))
+    kind = next((kind for kind, words in _SENTENCES if words.search(line)), Failure.REJECTED)
+    return KubeFailure(Problem(kind, line, never_sent=_NEVER_SENT.search(line) is not None))
+
+
+def _said(stderr: str) -> str:
+    """The first line that kubectl means for people. Evidence for a report, so short, and without secrets."""
+    after_status = stderr.rpartition("\n}]\n")[2]
+    lines = [line.strip() for line in after_status.splitlines() if line.strip() and not _KLOG.match(line)]
+    line = lines[0] if lines else "kubectl failed without a word"
+    if "error loading config" in line:  # Go's JSON errors quote what surrounds them: a token, at worst
+        return "error loading config: the kubeconfig can't be parsed"
+    return line[:_LONGEST]
+
+
+def _status(stderr: str) -> Mapping[str, Any]:
+    start = stderr.find("[{", stderr.find(_RESPONSE)) if _RESPONSE in stderr else -1
+    if start < 0:
+        return {}
+    try:
+        found, _ = json.JSONDecoder().raw_decode(stderr[start:])
+    except ValueError:
+        return {}
+    return found[0] if isinstance(found, list) and found and isinstance(found[0], dict) else {}

@@ -1,0 +1,117 @@
+"""Kubernetes JSON -> our values. Pure. What every object must have and lacks is malformed; the rest may be absent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from reconciler.drivers.kube.failures import malformed
+from reconciler.model.observed import Member, Pod, Taint
+
+_MIRROR = "kubernetes.io/config.mirror"
+_CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+_FINISHED = ("Succeeded", "Failed")
+
+Json = Mapping[str, Any]
+
+
+def document(text: bytes, kind: str | None = None) -> Json:
+    """The JSON object, of that kind if one is named."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:  # of JSON, or of UTF-8
+        raise malformed(str(error)) from error
+    if not isinstance(value, dict) or (kind is not None and value.get("kind") != kind):
+        raise malformed(f"no {kind or 'object'}")
+    return value
+
+
+def versions(answer: Json) -> tuple[str, str]:
+    """Client's and server's gitVersion, of `kubectl version`."""
+    return _need(_map(answer, "clientVersion"), "gitVersion"), _need(_map(answer, "serverVersion"), "gitVersion")
+
+
+def listed(page: Json) -> tuple[list[Json], str]:
+    """Items of a list, and the token of its next page ("" on the last)."""
+    items = page.get("items")
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise malformed("a list without items")
+    return items, _text(_map(page, "metadata"), "continue")
+
+
+def pod(item: Json) -> tuple[str, Pod]:
+    """A pod and the name of its node."""
+    metadata, phase = _map(item, "metadata"), _text(_map(item, "status"), "phase")
+    mirror = _MIRROR in _map(metadata, "annotations")
+    owner = "Node" if mirror else _controller(metadata)
+    return _text(_map(item, "spec"), "nodeName"), Pod(
+        namespace=_need(metadata, "namespace"),
+        name=_need(metadata, "name"),
+        uid=_need(metadata, "uid"),
+        phase=phase,
+        owner_kind=owner,
+        evictable=owner not in ("DaemonSet", "Node") and phase not in _FINISHED,
+    )
+
+
+def member(item: Json, pods: Iterable[Pod] = ()) -> Member:
+    """Taints stay in the server's order: patches address them by position."""
+    metadata, spec, status = _map(item, "metadata"), _map(item, "spec"), _map(item, "status")
+    labels = _strings(metadata, "labels")
+    conditions = {_text(c, "type"): _text(c, "status") for c in _maps(status, "conditions")}
+    return Member(
+        name=_need(metadata, "name"),
+        uid=_need(metadata, "uid"),
+        resource_version=_need(metadata, "resourceVersion"),
+        ready=conditions["Ready"] == "True" if "Ready" in conditions else None,  # Unknown: the kubelet is silent
+        conditions=conditions,
+        unschedulable=spec.get("unschedulable") is True,
+        labels=labels,
+        annotations=_strings(metadata, "annotations"),
+        taints=tuple(Taint(_text(t, "key"), _text(t, "value"), _text(t, "effect")) for t in _maps(spec, "taints")),
+        kubelet_version=_text(_map(status, "nodeInfo"), "kubeletVersion"),
+        pods=tuple(pods),
+        control_plane=any(role in labels for role in _CONTROL_PLANE),
+    )
+
+
+def _controller(metadata: Json) -> str:
+    return next((_text(o, "kind") for o in _maps(metadata, "ownerReferences") if o.get("controller") is True), "")
+
+
+def _map(holder: Json, key: str) -> Json:
+    value = holder.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise malformed(f"{key} is not an object")
+    return value
+
+
+def _maps(holder: Json, key: str) -> list[Json]:
+    value = holder.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise malformed(f"{key} is not a list of objects")
+    return value
+
+
+def _strings(holder: Json, key: str) -> dict[str, str]:
+    values = _map(holder, key)
+    return {name: _text(values, name) for name in values}
+
+
+def _text(holder: Json, key: str) -> str:
+    value = holder.get(key, "")
+    if not isinstance(value, str):
+        raise malformed(f"{key} is not a string")
+    return value
+
+
+def _need(holder: Json, key: str) -> str:
+    value = _text(holder, key)
+    if not value:
+        raise malformed(f"an object without {key}")
+    return value

@@ -1,0 +1,105 @@
+"""The JSON patches (RFC 6902) of our writes on a node object. Pure: from the member as read, to the operations.
+
+The first operation puts the member's resourceVersion into the patched object. A server that has moved on answers 409
+then, where a `test` operation would be a 422 that kubectl can't tell from a bad request. Positions of taints are
+valid for the same reason: what is patched is what was read, or nothing is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from reconciler.model.observed import Member, Taint
+from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark
+
+OUR_TAINT = Taint(MARK_TAINT, "", "NoSchedule")
+
+Operation = dict[str, Any]
+
+
+def mark(member: Member, mark: Mark) -> list[Operation]:
+    """`mark.cordoned` is the caller's statement that the cordon is ours: it is set then, and lifted by unmark.
+
+    A member that somebody else has cordoned is marked with cordoned=False and its `unschedulable` is not touched.
+    """
+    changes = _set_taints(member, [] if _ours(member) else [OUR_TAINT])
+    changes += _set_entries(member, "annotations", {OWNER_ANNOTATION: json.dumps(asdict(mark), sort_keys=True)})
+    if mark.cordoned and not member.unschedulable:
+        changes.append(_op("add", "/spec/unschedulable", True))
+    return _guarded(member, changes)
+
+
+def unmark(member: Member, *, uncordon: bool) -> list[Operation]:
+    changes: list[Operation] = []
+    if len(_ours(member)) == len(member.taints) > 0:
+        changes.append(_op("remove", "/spec/taints"))
+    else:
+        changes += [_op("remove", f"/spec/taints/{position}") for position in reversed(_ours(member))]
+    if OWNER_ANNOTATION in member.annotations:
+        only = len(member.annotations) == 1
+        changes.append(_op("remove", "/metadata/annotations" if only else _entry("annotations", OWNER_ANNOTATION)))
+    if uncordon and member.unschedulable:
+        changes.append(_op("remove", "/spec/unschedulable"))
+    return _guarded(member, changes)
+
+
+def set_labels(member: Member, labels: Mapping[str, str], taints: Sequence[Taint]) -> list[Operation]:
+    missing = {key: value for key, value in labels.items() if member.labels.get(key) != value}
+    changes = _set_entries(member, "labels", missing) + _set_taints(member, taints)
+    return _guarded(member, changes)
+
+
+def _guarded(member: Member, changes: list[Operation]) -> list[Operation]:
+    """Nothing to change is no patch."""
+    if not changes:
+        return []
+    return [_op("replace", "/metadata/resourceVersion", member.resource_version), *changes]
+
+
+def _ours(member: Member) -> list[int]:
+    return [
+        position
+        for position, taint in enumerate(member.taints)
+        if (taint.key, taint.effect) == (OUR_TAINT.key, OUR_TAINT.effect)
+    ]
+
+
+def _set_taints(member: Member, taints: Sequence[Taint]) -> list[Operation]:
+    """A taint is known by key and effect. One that differs in its value is replaced where it stands."""
+    at = {(taint.key, taint.effect): position for position, taint in enumerate(member.taints)}
+    changes, new = [], []
+    for taint in dict.fromkeys(taints):
+        position = at.get((taint.key, taint.effect))
+        if position is None:
+            new.append(_taint(taint))
+        elif member.taints[position].value != taint.value:
+            changes.append(_op("replace", f"/spec/taints/{position}", _taint(taint)))
+    if new and not member.taints:
+        return [_op("add", "/spec/taints", new)]
+    return changes + [_op("add", "/spec/taints/-", taint) for taint in new]
+
+
+def _set_entries(member: Member, field: str, entries: Mapping[str, str]) -> list[Operation]:
+    if not entries:
+        return []
+    present = member.labels if field == "labels" else member.annotations
+    if not present:
+        return [_op("add", f"/metadata/{field}", dict(entries))]
+    return [_op("add", _entry(field, key), value) for key, value in sorted(entries.items())]
+
+
+def _entry(field: str, key: str) -> str:
+    return f"/metadata/{field}/" + key.replace("~", "~0").replace("/", "~1")
+
+
+def _taint(taint: Taint) -> dict[str, str]:
+    """As the API server writes it: an empty value is left out."""
+    value = {"value": taint.value} if taint.value else {}
+    return {"key": taint.key, **value, "effect": taint.effect}
+
+
+def _op(op: str, path: str, *value: Any) -> Operation:
+    return {"op": op, "path": path} | ({"value": value[0]} if value else {})

@@ -1,0 +1,94 @@
+"""Run kubectl as a child process and say how it ended. Knows nothing of nodes and pods.
+
+kubectl 1.20 is the oldest that must work: every flag used here exists there. Measured on 10,000 pods of 6 kB:
+`get --raw` costs kubectl 0.1 s of CPU, `get -o json` 15 s, because it decodes and prints every object again. So
+reads, and writes that have a raw form, go through `--raw`; that needs no discovery either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from reconciler.drivers.kube.failures import KubeFailure, Problem, from_stderr
+from reconciler.model.errors import Failure
+
+INSTALL_HINT = (
+    "install kubectl 1.20 or newer (Debian, Ubuntu: apt-get install kubernetes-client; else "
+    "https://kubernetes.io/docs/tasks/tools/#kubectl) or name it in the configuration"
+)
+_AT_ONCE = 8  # children of one cluster: each needs 30 ms of CPU and 50 MB
+_GRACE_S = 1.0  # kubectl's own deadline comes first, so that its message is the evidence
+
+
+class Kubectl:
+    """`kubeconfig=None` is the caller's word that what kubectl finds by itself is meant."""
+
+    def __init__(self, program: str, kubeconfig: Path | None, context: str | None, timeout_s: float) -> None:
+        self._program = program
+        self._timeout_s = timeout_s
+        self._told_config = kubeconfig is not None
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        # -v=4 makes kubectl log the server's Status object (reason, code, causes), and nothing that authenticates us:
+        # headers begin at 7. A timeout of "0s" would mean none.
+        self._common = ["-v=4", f"--request-timeout={max(1, round(timeout_s * 1000))}ms"]
+        if kubeconfig is not None:
+            self._common.append(f"--kubeconfig={kubeconfig}")
+        if context is not None:
+            self._common.append(f"--context={context}")
+
+    async def run(self, arguments: Sequence[str], stdin: bytes = b"") -> bytes:
+        """Its stdout; KubeFailure for whatever else happens. Cancelling kills the child and what it started."""
+        async with self._slots:
+            child = await self._start(arguments)
+            try:
+                async with asyncio.timeout(self._timeout_s + _GRACE_S):
+                    stdout, stderr = await child.communicate(stdin)
+            except TimeoutError:
+                detail = f"kubectl gave no answer within {self._timeout_s:g} s and was killed"
+                raise KubeFailure(Problem(Failure.TIMEOUT, detail)) from None
+            finally:
+                await _reap(child)
+        if child.returncode != 0:
+            raise from_stderr(stderr.decode(errors="replace"))
+        return stdout
+
+    async def _start(self, arguments: Sequence[str]) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_exec(
+                self._program,
+                *self._common,
+                *arguments,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=self._environment(),
+                start_new_session=True,  # credential plugins die with it
+            )
+        except (FileNotFoundError, PermissionError) as error:
+            detail = f"{self._program}: {error.strerror}; {INSTALL_HINT}"
+            raise KubeFailure(Problem(Failure.UNSUPPORTED, detail, never_sent=True)) from error
+        except OSError as error:
+            detail = f"{self._program} could not be started: {error.strerror}"
+            raise KubeFailure(Problem(Failure.UNREACHABLE, detail, never_sent=True)) from error
+
+    def _environment(self) -> dict[str, str]:
+        """Ours, for proxies and credential plugins, less what would silently name another cluster or other defaults."""
+        environment = dict(os.environ)
+        if self._told_config:
+            environment.pop("KUBECONFIG", None)
+        return environment | {"KUBERC": "off", "KUBECTL_KUBERC": "false", "LC_ALL": "C"}
+
+
+async def _reap(child: asyncio.subprocess.Process) -> None:
+    """Also after a cancellation: neither a child, nor its zombie, nor a full pipe stays behind."""
+    if child.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        with suppress(TimeoutError):  # a grandchild that left the session may keep the pipes open
+            async with asyncio.timeout(_GRACE_S):
+                await child.communicate()
