@@ -1,0 +1,1 @@
+"""Servers on loopback that speak what a fleet speaks: Redfish over HTTPS, SSH, a Kubernetes API."""

@@ -1,0 +1,266 @@
+"""The lab's BMC on the wire: one Redfish service over HTTPS per machine.
+
+The resources stand in redfish_*.py; here is what a request passes through on its way to them: the BMC's silence,
+login, preconditions, and the reply with its ETag. A machine's service is one small aiohttp server without router or
+middleware, so that hundreds run in one process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import json
+import ssl
+from collections import Counter
+from datetime import UTC, datetime
+from types import MappingProxyType
+
+from aiohttp import web
+
+from reconciler.lab.hardware.machine import HardwareRejected, Machine, Rejection
+from reconciler.lab.wire import (
+    redfish_bios,
+    redfish_chassis,
+    redfish_manager,
+    redfish_media,
+    redfish_parts,
+    redfish_service,
+    redfish_system,
+    redfish_update,
+)
+from reconciler.lab.wire.redfish_messages import Refusal
+from reconciler.lab.wire.redfish_protocol import Bmc, Document, Reply, Resource, Routes
+from reconciler.lab.wire.redfish_quirks import EtagStyle, Quirks, Silence
+from reconciler.lab.wire.redfish_sessions import Sessions
+
+__all__ = ["Quirks", "RedfishFront"]
+
+ROUTES: Routes = {
+    **redfish_service.ROUTES,
+    **redfish_system.ROUTES,
+    **redfish_bios.ROUTES,
+    **redfish_parts.ROUTES,
+    **redfish_media.ROUTES,
+    **redfish_update.ROUTES,
+    **redfish_chassis.ROUTES,
+    **redfish_manager.ROUTES,
+}
+STANDARD = Quirks()
+UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+RETRY_AFTER_S = "5"
+
+_HEADERS = MappingProxyType(
+    {"OData-Version": "4.0", "Cache-Control": "no-cache", "Content-Type": "application/json; charset=utf-8"}
+)
+_REFUSALS = {  # the other rejections are for values, which the views judge: they know the property's name
+    Rejection.CONFLICT: ("ResourceInUse",),
+    Rejection.IN_POST: ("UnableToModifyDuringSystemPOST",),
+    Rejection.BUSY: ("ServiceTemporarilyUnavailable", "30"),
+}
+
+
+class RedfishFront:
+    """`requests` counts by method and path, from the beginning; `epoch`: the instant at which the clock read 0."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        username: str,
+        password: str,
+        quirks: Quirks = STANDARD,
+        epoch: datetime = UNIX_EPOCH,
+    ) -> None:
+        sessions = Sessions(username, password, quirks.max_sessions, quirks.session_timeout_s)
+        self.requests: Counter[tuple[str, str]] = Counter()
+        self._bmc = Bmc(machine, quirks, sessions, epoch)
+        self._boots = machine.state.bmc_boots
+        self._runner: web.ServerRunner | None = None
+
+    @property
+    def open_sessions(self) -> int:
+        """How many logins nobody has ended yet."""
+        return len(self._bmc.sessions.open(self._bmc.machine.now))
+
+    async def start(self, ssl_context: ssl.SSLContext, host: str = "127.0.0.1", port: int = 0) -> int:
+        """The port it listens on."""
+        server = web.Server(self._handle, handler_cancellation=True, access_log=None)
+        self._runner = web.ServerRunner(server, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, host, port, ssl_context=ssl_context).start()
+        return int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    # --- a request's way ---
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.path.rstrip("/")
+        self.requests[request.method, path] += 1
+        quirks = self._bmc.quirks
+        trouble = self._trouble()
+        if trouble == "unreachable":
+            return await _silence(request, quirks.unreachable)
+        raw = await request.read()
+        try:
+            reply, tag = self._answer(request, path, raw, trouble)
+        except Refusal as refusal:
+            reply, tag = Reply(refusal.status, refusal.body(as_list=quirks.error_info_as_list), refusal.headers), ""
+        if quirks.swallows_writes and request.method != "GET" and reply.status < 300:
+            return await _silence(request, quirks.unreachable)
+        return self._respond(request, reply, tag, garbled=trouble == "garbage")
+
+    def _trouble(self) -> str | None:
+        """How the BMC fails this request, if it does: unreachable | 503 | wrong_password | garbage."""
+        machine = self._bmc.machine
+        restarting = machine.state.bmc_ready_at > machine.now
+        trouble = machine.bmc_transport()
+        if machine.state.bmc_boots != self._boots:
+            self._boots = machine.state.bmc_boots
+            self._bmc.sessions.forget()
+        return "503" if restarting and self._bmc.quirks.unavailable_in_restart else trouble
+
+    def _answer(self, request: web.BaseRequest, path: str, raw: bytes, trouble: str | None) -> tuple[Reply, str]:
+        """The reply, and what its ETag says about its content; "" = it has none."""
+        if trouble == "503":
+            raise Refusal("ServiceTemporarilyUnavailable", RETRY_AFTER_S, headers={"Retry-After": RETRY_AFTER_S})
+        resource, member = find(path)
+        method = "GET" if request.method == "HEAD" else request.method
+        if resource is None or resource.public != method:
+            self._authorise(request, path, refuse=trouble == "wrong_password")
+        elif method != "GET" and trouble == "wrong_password":
+            raise Refusal("ResourceAtUriUnauthorized", path)
+        if resource is None:
+            raise Refusal("ResourceMissingAtURI", path)
+        if method == "GET" and resource.get is not None:
+            return self._get(request, path, resource, member)
+        return self._change(request, path, raw, resource, member), ""
+
+    def _authorise(self, request: web.BaseRequest, path: str, *, refuse: bool) -> None:
+        token, basic = request.headers.get("X-Auth-Token"), request.headers.get("Authorization")
+        if token is None and basic is None:
+            raise Refusal("NoValidSession", headers={"WWW-Authenticate": 'Basic realm="Redfish"'})
+        if refuse or not self._bmc.sessions.authorised(token, basic, self._bmc.machine.now):
+            raise Refusal("ResourceAtUriUnauthorized" if token is None else "NoValidSession", path)
+
+    def _get(self, request: web.BaseRequest, path: str, resource: Resource, member: str) -> tuple[Reply, str]:
+        document = self._document(path, resource, member)
+        for name, value in request.query.items():
+            if name == "$expand" and self._bmc.quirks.expand and value[:1] in (".", "*"):
+                document = document | {"Members": [self._expanded(entry) for entry in document.get("Members", [])]}
+            elif name.startswith("$"):
+                raise Refusal("QueryNotSupported")
+        return Reply(resource.code(document), document, {"Allow": resource.allow}), _tag(document)
+
+    def _document(self, path: str, resource: Resource, member: str) -> Document:
+        document = resource.get(self._bmc, member) if resource.get is not None else None
+        if document is None:
+            raise Refusal("ResourceMissingAtURI", path)
+        return document
+
+    def _expanded(self, entry: Document) -> Document:
+        """A collection's member in full; log entries are that already."""
+        if len(entry) > 1:
+            return entry
+        path = entry["@odata.id"]
+        resource, member = find(path)
+        assert resource is not None  # our own collections link to our own resources
+        return self._document(path, resource, member)
+
+    def _change(self, request: web.BaseRequest, path: str, raw: bytes, resource: Resource, member: str) -> Reply:
+        bmc = self._bmc
+        try:
+            if request.method == "PATCH" and resource.patch is not None:
+                current = _tag(self._document(path, resource, member))
+                _check_precondition(bmc.quirks.etags, current, request.headers.get("If-Match"))
+                return resource.patch(bmc, member, _parse(raw))
+            if request.method == "POST" and resource.post is not None:
+                return resource.post(bmc, member, _parse(raw))
+            if request.method == "DELETE" and resource.delete is not None:
+                return resource.delete(bmc, member)
+        except HardwareRejected as rejected:
+            raise Refusal(*_REFUSALS[rejected.reason]) from rejected
+        raise Refusal("OperationNotAllowed", headers={"Allow": resource.allow})
+
+    # --- replies ---
+
+    def _respond(self, request: web.BaseRequest, reply: Reply, tag: str, *, garbled: bool) -> web.Response:
+        headers = {**_HEADERS, **reply.headers}
+        compressed = self._bmc.quirks.compress and "gzip" in request.headers.get("Accept-Encoding", "")
+        style = EtagStyle.WEAK if compressed else self._bmc.quirks.etags
+        etag = _etag(style, tag) if tag else None
+        if etag is not None:
+            headers["ETag"] = etag
+        if etag and request.headers.get("If-None-Match") == etag and reply.status == 200:
+            return web.Response(status=304, headers={"ETag": etag})
+        document = reply.document
+        if document is None:
+            return web.Response(status=reply.status, headers=headers)
+        body = _dump({**document, "@odata.etag": etag} if etag else document)
+        if garbled:
+            body = body[: len(body) // 2]
+        if compressed:
+            body, headers["Content-Encoding"] = gzip.compress(body, 1), "gzip"
+        return web.Response(status=reply.status, body=body, headers=headers)
+
+
+def find(path: str) -> tuple[Resource | None, str]:
+    """The resource at a path, and the member's name where it is one of a collection."""
+    resource = ROUTES.get(path)
+    if resource is not None:
+        return resource, ""
+    parent, _, member = path.rpartition("/")
+    return ROUTES.get(f"{parent}/*"), member
+
+
+async def _silence(request: web.BaseRequest, kind: Silence) -> web.Response:
+    if kind is Silence.HANG:
+        await asyncio.Event().wait()  # until the client gives up, which cancels us
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()  # nobody is there to read it
+
+
+def _dump(document: Document) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _parse(raw: bytes) -> Document:
+    """An absent body is an empty object: EjectMedia is sent both ways."""
+    try:
+        body = json.loads(raw) if raw.strip() else {}
+    except ValueError as error:
+        raise Refusal("MalformedJSON") from error
+    if not isinstance(body, dict):
+        raise Refusal("MalformedJSON")
+    return body
+
+
+def _tag(document: Document) -> str:
+    """What an ETag has between its quotes: equal for equal content."""
+    return hashlib.blake2b(_dump(document), digest_size=12).hexdigest()
+
+
+def _etag(style: EtagStyle, tag: str) -> str | None:
+    """The header's value; None = no such header."""
+    match style:
+        case EtagStyle.MISSING:
+            return None
+        case EtagStyle.EMPTY:
+            return ""
+        case EtagStyle.WEAK:
+            return f'W/"{tag}"'
+        case EtagStyle.STRONG | EtagStyle.REFUSED:
+            return f'"{tag}"'
+
+
+def _check_precondition(style: EtagStyle, tag: str, if_match: str | None) -> None:
+    """If-Match compares strongly (RFC 9110, 13.1.1): a weak ETag never matches."""
+    if if_match is None:
+        return
+    if style is EtagStyle.REFUSED or if_match.strip() not in ("*", f'"{tag}"'):
+        raise Refusal("PreconditionFailed")

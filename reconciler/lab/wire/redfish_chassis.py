@@ -1,0 +1,196 @@
+"""The chassis: temperatures, fans, power, and the same as sensors; network adapters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconciler.lab.hardware.state import MachineState
+from reconciler.lab.wire.redfish_protocol import (
+    CHASSIS,
+    MANAGER,
+    ROOT,
+    SYSTEM,
+    Bmc,
+    Document,
+    Resource,
+    Routes,
+    collection,
+    link,
+    odata,
+    status,
+)
+from reconciler.lab.wire.redfish_system import health
+
+THERMAL = f"{CHASSIS}/Thermal"
+POWER = f"{CHASSIS}/Power"
+SENSORS = f"{CHASSIS}/Sensors"
+ADAPTERS = f"{CHASSIS}/NetworkAdapters"
+SUPPLIES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One sensor. `standby`: it reads while the machine is off, too. `limit`: its critical threshold."""
+
+    id: str
+    kind: str  # Temperature | Rotational | Power | Voltage, the words of Sensor.ReadingType
+    unit: str
+    value: float
+    limit: float | None = None
+    standby: bool = False
+
+
+def readings(state: MachineState) -> list[Reading]:
+    """What the sensors of this machine are for. Steady numbers: a lab's reports should not flicker."""
+    cpus = [Reading(f"CPU{n + 1}_Temp", "Temperature", "Cel", 48, 99) for n in range(state.processors)]
+    gpus = [Reading(f"GPU{gpu.index + 1}_Temp", "Temperature", "Cel", 41, 92) for gpu in state.gpus if not gpu.lost]
+    fans = [Reading(f"FAN{n + 1}", "Rotational", "RPM", 8400) for n in range(10)]
+    volts = [Reading("12V", "Voltage", "V", 12.1), Reading("5VSB", "Voltage", "V", 5.1, standby=True)]
+    inlet = Reading("Inlet_Temp", "Temperature", "Cel", 23, 42, standby=True)
+    return [inlet, *cpus, *gpus, *fans, *volts, Reading("PowerConsumption", "Power", "W", _watts(state), standby=True)]
+
+
+def _watts(state: MachineState) -> float:
+    return 45.0 if state.power == "off" else 900.0 + 130.0 * len(state.gpus)
+
+
+def _value(bmc: Bmc, reading: Reading) -> float | None:
+    return reading.value if reading.standby or bmc.state.power != "off" else None
+
+
+def _status(bmc: Bmc, reading: Reading) -> Document:
+    return status() if _value(bmc, reading) is not None else status(None, "UnavailableOffline")
+
+
+def _chassis(bmc: Bmc, _: str) -> Document:
+    serial, _uuid = bmc.machine.shown_identity
+    return odata(CHASSIS, "Chassis.v1_14_0", "Computer System Chassis") | {
+        "ChassisType": "RackMount",
+        "Manufacturer": bmc.state.manufacturer,
+        "Model": bmc.state.model,
+        "SerialNumber": serial,
+        "PartNumber": bmc.state.model,
+        "AssetTag": None,
+        "IndicatorLED": "Off",
+        "PowerState": "Off" if bmc.state.power == "off" else "On",
+        "Status": status() | {"HealthRollup": health(bmc.state)},
+        "Thermal": link(THERMAL),
+        "Power": link(POWER),
+        "Sensors": link(SENSORS),
+        "NetworkAdapters": link(ADAPTERS),
+        "Links": {
+            "ComputerSystems": [link(SYSTEM)],
+            "ManagedBy": [link(MANAGER)],
+            "ManagersInChassis": [link(MANAGER)],
+        },
+    }
+
+
+def _thermal(bmc: Bmc, _: str) -> Document:
+    entries: dict[str, list[Document]] = {"Temperatures": [], "Fans": []}
+    for reading in readings(bmc.state):
+        group = {"Temperature": "Temperatures", "Rotational": "Fans"}.get(reading.kind)
+        if group is None:
+            continue
+        at = len(entries[group])
+        entry: Document = {
+            "@odata.id": f"{THERMAL}#/{group}/{at}",
+            "MemberId": str(at),
+            "Name": reading.id.replace("_", " "),
+            "Status": _status(bmc, reading),
+        }
+        if group == "Fans":
+            entry |= {"Reading": _value(bmc, reading), "ReadingUnits": "RPM", "LowerThresholdCritical": 300}
+        else:
+            entry |= {"ReadingCelsius": _value(bmc, reading), "UpperThresholdCritical": reading.limit}
+        entries[group].append(entry)
+    return odata(THERMAL, "Thermal.v1_6_2", "Thermal") | entries
+
+
+def _power(bmc: Bmc, _: str) -> Document:
+    watts = _watts(bmc.state)
+    volts = [reading for reading in readings(bmc.state) if reading.kind == "Voltage"]
+    return odata(POWER, "Power.v1_6_1", "Power") | {
+        "PowerControl": [
+            {
+                "@odata.id": f"{POWER}#/PowerControl/0",
+                "MemberId": "0",
+                "Name": "System Power Control",
+                "PowerConsumedWatts": watts,
+                "PowerCapacityWatts": 3000 * SUPPLIES,
+                "Status": status(),
+            }
+        ],
+        "Voltages": [
+            {
+                "@odata.id": f"{POWER}#/Voltages/{at}",
+                "MemberId": str(at),
+                "Name": reading.id,
+                "ReadingVolts": _value(bmc, reading),
+                "Status": _status(bmc, reading),
+            }
+            for at, reading in enumerate(volts)
+        ],
+        "PowerSupplies": [
+            {
+                "@odata.id": f"{POWER}#/PowerSupplies/{at}",
+                "MemberId": str(at),
+                "Name": f"Power Supply Bay {at + 1}",
+                "PowerSupplyType": "AC",
+                "LineInputVoltage": 240,
+                "PowerInputWatts": round(watts / SUPPLIES),
+                "PowerCapacityWatts": 3000,
+                "Model": "PWS-3K06G-2R",
+                "SerialNumber": f"P3K6GCN25IB{at:04d}",
+                "Status": status(),
+            }
+            for at in range(SUPPLIES)
+        ],
+    }
+
+
+def _sensor(bmc: Bmc, id_: str) -> Document | None:
+    reading = next((reading for reading in readings(bmc.state) if reading.id == id_), None)
+    if reading is None:
+        return None
+    document = odata(f"{SENSORS}/{id_}", "Sensor.v1_1_1", id_.replace("_", " ")) | {
+        "ReadingType": reading.kind,
+        "Reading": _value(bmc, reading),
+        "ReadingUnits": reading.unit,
+        "Status": _status(bmc, reading),
+    }
+    return document | ({"Thresholds": {"UpperCritical": {"Reading": reading.limit}}} if reading.limit else {})
+
+
+def _adapter_ids(bmc: Bmc) -> list[str]:
+    return [nic.name for nic in bmc.state.nics if nic.rdma]
+
+
+def _adapter(bmc: Bmc, id_: str) -> Document | None:
+    if id_ not in _adapter_ids(bmc):
+        return None
+    on = bmc.state.power != "off"
+    controller: Document = {"NetworkPortCount": 1}
+    firmware = next((item.version for item in bmc.state.firmware.values() if item.component.startswith("nic")), None)
+    if on and firmware is not None:  # A10: without power there is nothing to read
+        controller["FirmwarePackageVersion"] = firmware
+    return odata(f"{ADAPTERS}/{id_}", "NetworkAdapter.v1_9_0", "Network Adapter") | {
+        "Manufacturer": "NVIDIA",
+        "Model": "ConnectX-7",
+        "Controllers": [{"ControllerCapabilities": {"NetworkPortCount": 1}} | controller],
+        "Status": status() if on else status(None, "UnavailableOffline"),
+    }
+
+
+ROUTES: Routes = {
+    f"{ROOT}/Chassis": Resource(get=collection(f"{ROOT}/Chassis", "Chassis", "Chassis Collection", lambda _: ["1"])),
+    CHASSIS: Resource(get=_chassis),
+    THERMAL: Resource(get=_thermal),
+    POWER: Resource(get=_power),
+    SENSORS: Resource(
+        get=collection(SENSORS, "Sensor", "Sensor Collection", lambda bmc: [r.id for r in readings(bmc.state)])
+    ),
+    f"{SENSORS}/*": Resource(get=_sensor),
+    ADAPTERS: Resource(get=collection(ADAPTERS, "NetworkAdapter", "Network Adapter Collection", _adapter_ids)),
+    f"{ADAPTERS}/*": Resource(get=_adapter),
+}

@@ -1,0 +1,141 @@
+"""What every resource of the lab's Redfish service is made of: documents, routes, replies.
+
+A resource module offers ROUTES: paths to `Resource`, whose views are plain functions of a `Bmc`. All machines share
+these tables; what differs stands in the Bmc. A path that ends in `/*` stands for the members of a collection: its
+views get the last segment of the path, the others get "".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.hardware.state import MachineState
+from reconciler.lab.wire.redfish_messages import SUCCESS, Refusal
+from reconciler.lab.wire.redfish_quirks import Quirks
+from reconciler.lab.wire.redfish_sessions import Sessions
+
+Document = dict[str, Any]
+
+ROOT = "/redfish/v1"
+SYSTEM = f"{ROOT}/Systems/1"
+MANAGER = f"{ROOT}/Managers/1"
+CHASSIS = f"{ROOT}/Chassis/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Bmc:
+    """One machine's Redfish service, as its views see it. `epoch`: the instant at which the machine's clock read 0."""
+
+    machine: Machine
+    quirks: Quirks
+    sessions: Sessions
+    epoch: datetime
+
+    @property
+    def state(self) -> MachineState:
+        return self.machine.state
+
+    def date(self, seconds: float) -> str:
+        """A time of the machine's clock, as BMCs write dates: no microseconds (pitfall B6)."""
+        return (self.epoch + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S+00:00")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int = 200
+    document: Document | None = field(default_factory=lambda: SUCCESS)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """`get` gives None for a member that does not exist. `code`: the status of a GET. `public`: needs no login."""
+
+    get: Callable[[Bmc, str], Document | None] | None = None
+    patch: Callable[[Bmc, str, Document], Reply] | None = None
+    post: Callable[[Bmc, str, Document], Reply] | None = None
+    delete: Callable[[Bmc, str], Reply] | None = None
+    code: Callable[[Document], int] = lambda _: 200
+    public: str = ""  # the method that is
+
+    @property
+    def allow(self) -> str:
+        views = {"GET": self.get, "PATCH": self.patch, "POST": self.post, "DELETE": self.delete}
+        return ", ".join(method for method, view in views.items() if view)
+
+
+Routes = dict[str, Resource]
+
+
+def collection(
+    path: str, kind: str, name: str, members: Callable[[Bmc], Iterable[str]]
+) -> Callable[[Bmc, str], Document]:
+    """The view of a collection. `members`: last segments of paths below this one, or whole paths."""
+
+    def get(bmc: Bmc, _: str) -> Document:
+        links = [link(member if member.startswith("/") else f"{path}/{member}") for member in members(bmc)]
+        return {
+            "@odata.type": f"#{kind}Collection.{kind}Collection",
+            "@odata.id": path,
+            "Name": name,
+            "Members@odata.count": len(links),
+            "Members": links,
+        }
+
+    return get
+
+
+def action(view: Callable[[Bmc, Document], Reply]) -> Resource:
+    return Resource(post=lambda bmc, _, body: view(bmc, body))
+
+
+def link(path: str) -> Document:
+    return {"@odata.id": path}
+
+
+def odata(path: str, type_: str, name: str) -> Document:
+    """How every document begins. `type_` like "Memory.v1_11_0"."""
+    return {
+        "@odata.type": f"#{type_}.{type_.partition('.')[0]}",
+        "@odata.id": path,
+        "Id": path.rsplit("/", 1)[1],
+        "Name": name,
+    }
+
+
+def status(health: str | None = "OK", state: str = "Enabled") -> Document:
+    return {"State": state, "Health": health}
+
+
+def choose(body: Document, name: str, allowed: Iterable[str], default: str) -> str:
+    """A property of a PATCH that takes one of some words; `default` when it is not given."""
+    value = body.get(name, default)
+    if value not in allowed:
+        raise Refusal("PropertyValueNotInList", _text(value), name, related=[name])
+    return str(value)
+
+
+def only(body: Document, *writable: str) -> None:
+    """Refuses a PATCH of anything but these properties."""
+    for name in body:
+        if name not in writable and not name.startswith("@"):
+            raise Refusal("PropertyNotWritable", name, related=[name])
+
+
+def required(body: Document, action_: str, name: str, allowed: Iterable[str] | None = None) -> str:
+    """A string parameter of an action."""
+    value = body.get(name)
+    if value is None:
+        raise Refusal("ActionParameterMissing", action_, name, related=[name])
+    if not isinstance(value, str) or (allowed is not None and value not in allowed):
+        raise Refusal("ActionParameterValueNotInList", _text(value), name, action_, related=[name])
+    return value
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,78 @@
+"""Logins of one BMC: few, with a lifetime, and kept until somebody deletes them (pitfall B1)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import secrets
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Session:
+    id: str
+    token: str
+    username: str
+    used_at: float
+
+
+class Sessions:
+    """`now` arguments are seconds on the machine's clock; a session dies after `timeout_s` without a request."""
+
+    def __init__(self, username: str, password: str, limit: int, timeout_s: float) -> None:
+        self._username = username
+        self._password = password
+        self._limit = limit
+        self._timeout_s = timeout_s
+        self._created = 0
+        self._by_token: dict[str, Session] = {}
+
+    @property
+    def timeout_s(self) -> float:
+        return self._timeout_s
+
+    def open(self, now: float) -> dict[str, Session]:
+        """Those that are alive, by id."""
+        self._by_token = {
+            token: session for token, session in self._by_token.items() if now - session.used_at <= self._timeout_s
+        }
+        return {session.id: session for session in self._by_token.values()}
+
+    def login(self, username: str, now: float) -> Session | None:
+        """None when all sessions are taken. Call `accepts` first."""
+        if len(self.open(now)) >= self._limit:
+            return None
+        self._created += 1
+        session = Session(str(self._created), secrets.token_hex(16), username, now)
+        self._by_token[session.token] = session
+        return session
+
+    def accepts(self, username: str, password: str) -> bool:
+        given = hmac.compare_digest(password.encode(), self._password.encode())
+        return hmac.compare_digest(username.encode(), self._username.encode()) and given
+
+    def authorised(self, token: str | None, basic: str | None, now: float) -> bool:
+        """By X-Auth-Token, else by the header Authorization."""
+        if token is not None:
+            session = self._by_token.get(token)
+            if session is None or now - session.used_at > self._timeout_s:
+                return False
+            session.used_at = now
+            return True
+        kind, _, text = (basic or "").partition(" ")
+        if kind.lower() != "basic":
+            return False
+        try:
+            username, _, password = base64.b64decode(text, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return False
+        return self.accepts(username, password)
+
+    def delete(self, id_: str) -> bool:
+        token = next((token for token, session in self._by_token.items() if session.id == id_), None)
+        return token is not None and bool(self._by_token.pop(token))
+
+    def forget(self) -> None:
+        """A BMC that restarts has no sessions."""
+        self._by_token.clear()

@@ -1,0 +1,241 @@
+"""The computer system: identity, power, boot, secure boot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reconciler.lab.hardware.machine import HardwareRejected, Rejection
+from reconciler.lab.hardware.state import MachineState
+from reconciler.lab.wire.redfish_messages import Refusal
+from reconciler.lab.wire.redfish_protocol import (
+    CHASSIS,
+    MANAGER,
+    ROOT,
+    SYSTEM,
+    Bmc,
+    Document,
+    Reply,
+    Resource,
+    Routes,
+    action,
+    choose,
+    collection,
+    link,
+    odata,
+    only,
+    required,
+    status,
+)
+
+BOOT_OPTIONS = f"{SYSTEM}/BootOptions"
+SECURE_BOOT = f"{SYSTEM}/SecureBoot"
+
+RESETS = {
+    "On": "on",
+    "ForceOff": "force_off",
+    "GracefulShutdown": "graceful_off",
+    "GracefulRestart": "graceful_restart",
+    "ForceRestart": "force_restart",
+    "PowerCycle": "power_cycle",
+}
+_POWER = {"on": "On", "off": "Off", "powering_off": "PoweringOff"}
+_PROGRESS = {
+    "off": "None",
+    "post": "PCIResourceConfigStarted",
+    "installer": "OSBootStarted",  # no BMC can tell an installer from another system
+    "os_booting": "OSBootStarted",
+    "os_running": "OSRunning",
+}
+_BOOT_ENTRIES = {  # alias -> reference and what a boot menu would call it
+    "Hdd": ("Boot0001", "UEFI Hard Disk"),
+    "Pxe": ("Boot0002", "UEFI Network Card"),
+    "Cd": ("Boot0003", "UEFI USB CD/DVD"),
+    "UefiHttp": ("Boot0004", "UEFI HTTP Network Card"),
+}
+
+
+def health(state: MachineState) -> str:
+    """What the BMC makes of its sensors: it sees devices that are gone, not what the driver sees inside them."""
+    if any(gpu.lost for gpu in state.gpus):
+        return "Critical"
+    return "Warning" if any(drive.media_errors for drive in state.drives) else "OK"
+
+
+def _system(bmc: Bmc, _: str) -> Document:
+    state = bmc.state
+    serial, uuid = bmc.machine.shown_identity
+    rollup = health(state)
+    parts = {
+        name: link(f"{SYSTEM}/{name}")
+        for name in ("Processors", "Memory", "EthernetInterfaces", "Storage", "LogServices", "SecureBoot", "Bios")
+    }
+    bios = next((item.version for item in state.firmware.values() if item.component == "bios"), None)
+    document = odata(SYSTEM, "ComputerSystem.v1_14_0", "System") | {
+        "Description": "Description of server",
+        "SystemType": "Physical",
+        "Manufacturer": state.manufacturer,
+        "Model": state.model,
+        "SerialNumber": serial,
+        "SKU": "0x1D1415D9",
+        "PartNumber": state.model,
+        "UUID": uuid,
+        "IndicatorLED": "Off",
+        "BiosVersion": bios,
+        "PowerState": _POWER[state.power],
+        "Status": status(rollup) | {"HealthRollup": rollup},
+        "ProcessorSummary": {"Count": state.processors, "Status": status() | {"HealthRollup": "OK"}},
+        "MemorySummary": {
+            "TotalSystemMemoryGiB": state.memory_bytes // 2**30,
+            "MemoryMirroring": "System",
+            "Status": status() | {"HealthRollup": "OK"},
+        },
+        "Boot": _boot(bmc),
+        **parts,
+        "Links": {"Chassis": [link(CHASSIS)], "ManagedBy": [link(MANAGER)]},
+        "Actions": {
+            "#ComputerSystem.Reset": {
+                "target": f"{SYSTEM}/Actions/ComputerSystem.Reset",
+                "ResetType@Redfish.AllowableValues": list(RESETS),
+            }
+        },
+        # The content, and with it the ETag, changes with anything that changes below this system.
+        "Oem": {"Lab": {"@odata.type": "#LabSystem.v1_0_0.System", "Revision": state.etag}},
+    }
+    if bmc.quirks.media_under_system:
+        document["VirtualMedia"] = link(f"{SYSTEM}/VirtualMedia")
+    if bmc.quirks.boot_progress:
+        document["BootProgress"] = {
+            "LastState": _PROGRESS[state.phase],
+            "LastStateTime": bmc.date(state.phase_since),
+        }
+    return document
+
+
+# --- boot ---
+
+
+def _targets(bmc: Bmc) -> dict[str, str]:
+    """Words of this BMC for the override's target, and what each means to the machine."""
+    return {"None": "None", "Pxe": "Pxe", bmc.quirks.media_target: "Cd", "Hdd": "Hdd"}
+
+
+def _boot(bmc: Bmc) -> Document:
+    state = bmc.state
+    targets = _targets(bmc)
+    return {
+        "BootSourceOverrideEnabled": state.boot_override_enabled,
+        "BootSourceOverrideEnabled@Redfish.AllowableValues": ["Disabled", "Once"],
+        "BootSourceOverrideMode": "UEFI",
+        "BootSourceOverrideMode@Redfish.AllowableValues": ["UEFI"],
+        "BootSourceOverrideTarget": next(word for word, device in targets.items() if device == state.boot_override),
+        "BootSourceOverrideTarget@Redfish.AllowableValues": list(targets),
+        "BootOptions": link(BOOT_OPTIONS),
+        "BootNext": None,
+        "BootOrder": [_BOOT_ENTRIES[alias][0] for alias in state.boot_order],
+    }
+
+
+def _patch_system(bmc: Bmc, _: str, body: Document) -> Reply:
+    only(body, "Boot")
+    boot = body.get("Boot")
+    if not isinstance(boot, dict) or not boot:
+        raise Refusal("PropertyMissing", "Boot", related=["Boot"])
+    only(
+        boot,
+        "BootSourceOverrideTarget",
+        "BootSourceOverrideEnabled",
+        "BootSourceOverrideMode",
+        "BootOrder",
+    )
+    if "BootOrder" in boot:
+        _set_boot_order(bmc, boot["BootOrder"])
+    if any(name.startswith("BootSourceOverride") for name in boot):
+        _set_override(bmc, boot)
+    return Reply()
+
+
+def _set_override(bmc: Bmc, boot: Document) -> None:
+    """What is not given stays: a target alone does not enable the override (pitfall D1)."""
+    current = _boot(bmc)
+    choose(boot, "BootSourceOverrideMode", ["UEFI"], "UEFI")
+    targets = _targets(bmc)
+    target = choose(boot, "BootSourceOverrideTarget", targets, current["BootSourceOverrideTarget"])
+    enabled = choose(boot, "BootSourceOverrideEnabled", ["Disabled", "Once"], current["BootSourceOverrideEnabled"])
+    bmc.machine.set_boot_override(targets[target], enabled)
+
+
+def _set_boot_order(bmc: Bmc, order: Any) -> None:
+    """Only a new order of what there is."""
+    entries = {_BOOT_ENTRIES[alias][0]: alias for alias in bmc.state.boot_order}
+    if not isinstance(order, list) or sorted(map(str, order)) != sorted(entries):
+        raise Refusal("PropertyValueNotInList", str(order), "BootOrder", related=["Boot/BootOrder"])
+    bmc.machine.set_boot_order([entries[item] for item in order])
+
+
+def _boot_option(bmc: Bmc, id_: str) -> Document | None:
+    found = next((alias for alias in bmc.state.boot_order if _BOOT_ENTRIES[alias][0] == id_), None)
+    if found is None:
+        return None
+    return odata(f"{BOOT_OPTIONS}/{id_}", "BootOption.v1_0_4", _BOOT_ENTRIES[found][1]) | {
+        "BootOptionReference": id_,
+        "BootOptionEnabled": True,
+        "DisplayName": _BOOT_ENTRIES[found][1],
+        "Alias": found,
+    }
+
+
+# --- power ---
+
+
+def _reset(bmc: Bmc, body: Document) -> Reply:
+    kind = required(body, "ComputerSystem.Reset", "ResetType", RESETS)
+    try:
+        bmc.machine.power(RESETS[kind])
+    except HardwareRejected as rejected:
+        if rejected.reason is not Rejection.CONFLICT:
+            raise
+        if bmc.quirks.power_conflict == 400:
+            raise Refusal("InvalidOperationForSystemState") from rejected
+        raise Refusal("PSU501" if kind == "On" else "PSU502") from rejected
+    return Reply(204, None)
+
+
+# --- secure boot ---
+
+
+def _secure_boot(bmc: Bmc, _: str) -> Document:
+    state = bmc.state
+    wanted = state.secure_boot if state.pending_secure_boot is None else state.pending_secure_boot
+    return odata(SECURE_BOOT, "SecureBoot.v1_1_0", "SecureBoot") | {
+        "SecureBootEnable": wanted,
+        "SecureBootCurrentBoot": "Enabled" if state.secure_boot else "Disabled",
+        "SecureBootMode": "DeployedMode",
+    }
+
+
+def _patch_secure_boot(bmc: Bmc, _: str, body: Document) -> Reply:
+    only(body, "SecureBootEnable")
+    enable = body.get("SecureBootEnable")
+    if not isinstance(enable, bool):
+        raise Refusal("PropertyValueTypeError", str(enable), "SecureBootEnable", related=["SecureBootEnable"])
+    bmc.machine.set_secure_boot(enable)
+    return Reply()
+
+
+ROUTES: Routes = {
+    f"{ROOT}/Systems": Resource(
+        get=collection(f"{ROOT}/Systems", "ComputerSystem", "Computer System Collection", lambda _: ["1"])
+    ),
+    SYSTEM: Resource(get=_system, patch=_patch_system),
+    f"{SYSTEM}/Actions/ComputerSystem.Reset": action(_reset),
+    BOOT_OPTIONS: Resource(
+        get=collection(
+            BOOT_OPTIONS,
+            "BootOption",
+            "Boot Option Collection",
+            lambda bmc: [_BOOT_ENTRIES[alias][0] for alias in bmc.state.boot_order],
+        )
+    ),
+    f"{BOOT_OPTIONS}/*": Resource(get=_boot_option),
+    SECURE_BOOT: Resource(get=_secure_boot, patch=_patch_secure_boot),
+}

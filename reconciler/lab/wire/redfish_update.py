@@ -1,0 +1,150 @@
+"""Update service, firmware inventory and tasks (pitfalls A5, A6, A10, F1)."""
+
+from __future__ import annotations
+
+from reconciler.lab.hardware.state import FirmwareState, TaskState
+from reconciler.lab.wire.redfish_messages import Refusal
+from reconciler.lab.wire.redfish_protocol import (
+    MANAGER,
+    ROOT,
+    SYSTEM,
+    Bmc,
+    Document,
+    Reply,
+    Resource,
+    Routes,
+    action,
+    collection,
+    link,
+    odata,
+    required,
+    status,
+)
+
+UPDATE = f"{ROOT}/UpdateService"
+INVENTORY = f"{UPDATE}/FirmwareInventory"
+TASK_SERVICE = f"{ROOT}/TaskService"
+TASKS = f"{TASK_SERVICE}/Tasks"
+_SIMPLE_UPDATE = "UpdateService.SimpleUpdate"
+_RELATED = {"bmc": MANAGER, "bios": f"{SYSTEM}/Bios"}
+_ON_STANDBY_POWER = ("bmc", "bios", "cpld", "erot", "psu")
+
+
+def _update_service(_: Bmc, __: str) -> Document:
+    return odata(UPDATE, "UpdateService.v1_8_4", "Update Service") | {
+        "Status": status(),
+        "ServiceEnabled": True,
+        "FirmwareInventory": link(INVENTORY),
+        "Actions": {
+            f"#{_SIMPLE_UPDATE}": {
+                "target": f"{UPDATE}/Actions/{_SIMPLE_UPDATE}",
+                "TransferProtocol@Redfish.AllowableValues": ["HTTP", "HTTPS"],
+            }
+        },
+    }
+
+
+def _readable(item: FirmwareState, power: str) -> bool:
+    """Firmware of devices that have no standby power can't be read while the machine is off (A10)."""
+    return power != "off" or item.component.startswith(_ON_STANDBY_POWER)
+
+
+def _item(bmc: Bmc, id_: str) -> Document | None:
+    item = bmc.state.firmware.get(id_)
+    if item is None:
+        return None
+    readable = _readable(item, bmc.state.power)
+    related = _RELATED.get(item.component)
+    return odata(f"{INVENTORY}/{id_}", "SoftwareInventory.v1_3_0", id_) | {
+        "Version": item.version if readable else None,
+        "Updateable": True,
+        "Status": status("OK" if readable else None, "Enabled" if readable else "UnavailableOffline"),
+        "Manufacturer": bmc.state.manufacturer,
+        "RelatedItem": [link(related)] if related else [],
+    }
+
+
+def _simple_update(bmc: Bmc, body: Document) -> Reply:
+    uri = required(body, _SIMPLE_UPDATE, "ImageURI")
+    if not uri.startswith(("http://", "https://")):
+        raise Refusal("ActionParameterValueFormatError", uri, "ImageURI", _SIMPLE_UPDATE, related=["ImageURI"])
+    number = bmc.machine.start_update(_target(bmc, body.get("Targets"), uri), uri)
+    path = f"{TASKS}/{number}"
+    return Reply(202, _task(bmc, number), {"Location": path})
+
+
+def _target(bmc: Bmc, targets: object, uri: str) -> str:
+    """Which component is meant: the one named, or the only one that the image is for."""
+    if targets is None:
+        fits = sorted(bmc.machine.firmware_images.get(uri, {}))
+        if len(fits) != 1:
+            raise Refusal("ActionParameterMissing", _SIMPLE_UPDATE, "Targets", related=["Targets"])
+        return fits[0]
+    paths = targets if isinstance(targets, list) else []
+    ids = [path.rsplit("/", 1)[1] for path in paths if isinstance(path, str) and path.startswith(f"{INVENTORY}/")]
+    if len(paths) != 1 or len(ids) != 1 or ids[0] not in bmc.state.firmware:
+        raise Refusal("ActionParameterValueNotInList", str(targets), "Targets", _SIMPLE_UPDATE, related=["Targets"])
+    return ids[0]
+
+
+# --- tasks ---
+
+
+def _task_service(bmc: Bmc, _: str) -> Document:
+    return odata(TASK_SERVICE, "TaskService.v1_1_5", "Task Service") | {
+        "DateTime": bmc.date(bmc.machine.now),
+        "CompletedTaskOverWritePolicy": "Oldest",
+        "LifeCycleEventOnTaskStateChange": True,
+        "ServiceEnabled": True,
+        "Status": status(),
+        "Tasks": link(TASKS),
+    }
+
+
+def _task(bmc: Bmc, id_: str) -> Document | None:
+    task = bmc.machine.task(id_)
+    if task is None:
+        return None
+    running = task.state == "Running"
+    document = odata(f"{TASKS}/{id_}", "Task.v1_4_3", f"Firmware update of {task.inventory_id}") | {
+        "TaskState": task.state,
+        "TaskStatus": "Critical" if task.state == "Exception" else "OK",
+        "PercentComplete": task.percent(bmc.machine.now),
+        "StartTime": bmc.date(task.started),
+        "TaskMonitor": f"{TASKS}/{id_}",
+        "HidePayload": True,
+        "Messages": _messages(task),
+    }
+    return document if running else document | {"EndTime": bmc.date(task.ends)}
+
+
+def _messages(task: TaskState) -> list[Document]:
+    id_ = {"Running": "TransferringToComponent", "Completed": "UpdateSuccessful"}.get(task.state, "ApplyFailed")
+    texts = task.messages or [f"The image is being transferred to {task.inventory_id}."]
+    return [
+        {
+            "@odata.type": "#Message.v1_0_8.Message",
+            "MessageId": f"Update.1.0.{id_}",
+            "Message": text,
+            "MessageArgs": [task.inventory_id],
+            "Severity": "Critical" if task.state == "Exception" else "OK",
+            "Resolution": "None.",
+        }
+        for text in texts
+    ]
+
+
+ROUTES: Routes = {
+    UPDATE: Resource(get=_update_service),
+    f"{UPDATE}/Actions/{_SIMPLE_UPDATE}": action(_simple_update),
+    INVENTORY: Resource(
+        get=collection(INVENTORY, "SoftwareInventory", "Firmware Inventory Collection", lambda bmc: bmc.state.firmware)
+    ),
+    f"{INVENTORY}/*": Resource(get=_item),
+    TASK_SERVICE: Resource(get=_task_service),
+    TASKS: Resource(
+        get=collection(TASKS, "Task", "Task Collection", lambda bmc: [task.id for task in bmc.machine.tasks()])
+    ),
+    # As iDRACs do: 202 until the task has ended, so that the task's own URI serves as its monitor.
+    f"{TASKS}/*": Resource(get=_task, code=lambda document: 202 if document["TaskState"] == "Running" else 200),
+}
