@@ -76,6 +76,10 @@ class ClusterTruth:
         for name, machine in members.items():
             machine.gpu_clients = lambda name=name: self.has_work(name)  # type: ignore[misc]  # mypy: default in lambda
 
+    def now(self) -> float:
+        """The clock of `created`, `ready_since` and `deletion_started`."""
+        return self._clock()
+
     # --- reading; everything catches up first ---
 
     def nodes(self) -> list[NodeObject]:
@@ -109,6 +113,10 @@ class ClusterTruth:
             for name, machine in self.machines.items()
             if machine.fault("pdb_never_yields")
         ]
+
+    def healthy(self, budget: DisruptionBudget) -> int:
+        """How many pods of a budget are up."""
+        return sum(self._healthy(pod, budget) for pod in self._pods.values())
 
     def has_work(self, node: str) -> bool:
         """Whether something evictable runs there, as far as the API server knows."""
@@ -219,8 +227,7 @@ class ClusterTruth:
                 raise TooManyRequests(budget.name)
             if budget.namespace != pod.namespace or not budget.selector.items() <= pod.labels.items():
                 continue
-            healthy = sum(self._healthy(other, budget) for other in self._pods.values())
-            if healthy - 1 < budget.min_available:
+            if self.healthy(budget) - 1 < budget.min_available:
                 raise TooManyRequests(budget.name)
 
     def _healthy(self, pod: PodObject, budget: DisruptionBudget) -> bool:
