@@ -139,7 +139,7 @@ class HostSide(Lifecycle):
             gpu.mig_enabled = gpu.mig_pending
             gpu.mig_instances.clear()
 
-    def mig_create(self, profiles: Sequence[str], gpus: Sequence[GpuState]) -> None:
+    def mig_create(self, profiles: Sequence[str], gpus: Sequence[GpuState], *, compute: bool = True) -> None:
         """Add instances to each of these GPUs; nothing changes unless all fit. Profiles by name or id."""
         self.system()
         for gpu in gpus:
@@ -153,14 +153,19 @@ class HostSide(Lifecycle):
             for word in profiles:
                 identity = uuid.UUID(int=self.rng.getrandbits(128), version=4)
                 gpu.mig_instances.append((mig_profile(gpu, word), f"MIG-{identity}"))
+            gpu.mig_compute = compute
 
-    def mig_destroy(self, gpus: Sequence[GpuState]) -> None:
-        """BUSY while work holds the GPUs."""
+    def mig_destroy(self, gpus: Sequence[GpuState], *, only_compute: bool = False) -> None:
+        """Compute instances go first, then GPU instances. BUSY in the wrong order, and while work holds the GPUs."""
         self.system()
-        if self.gpu_clients() and any(gpu.mig_instances for gpu in gpus):
+        held = self.gpu_clients() or (not only_compute and any(gpu.mig_instances and gpu.mig_compute for gpu in gpus))
+        if held and any(gpu.mig_instances for gpu in gpus):
             raise HardwareRejected(Rejection.BUSY, "In use by another client")
         for gpu in gpus:
-            gpu.mig_instances.clear()
+            gpu.mig_compute = False
+            if not only_compute:
+                gpu.mig_instances.clear()
+                gpu.mig_compute = True
 
 
 def mig_memory_gb(gpu: GpuState) -> int:
@@ -171,9 +176,7 @@ def mig_profiles(gpu: GpuState) -> dict[str, tuple[int, int]]:
     """Profile name -> (compute slices, memory slices), largest first."""
     shapes = ((7, 8), (4, 4), (3, 4), (2, 2), (1, 2), (1, 1))
     total = mig_memory_gb(gpu)
-    sizes = {slices: total if slices == 8 else -(-total * slices // 8) for slices in (1, 2, 4, 8)}
-    if total == 180:
-        sizes = {1: 23, 2: 45, 4: 90, 8: 180}
+    sizes = {slices: (total * slices + 4) // 8 for slices in (1, 2, 4, 8)}
     return {f"{compute}g.{sizes[memory]}gb": (compute, memory) for compute, memory in shapes}
 
 

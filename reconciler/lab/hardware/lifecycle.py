@@ -58,11 +58,14 @@ class Lifecycle:
         timings: Timings = TYPICAL,
         rng: random.Random | None = None,
         fetch: Fetch | None = None,
+        *,
+        kernel_sysctls: Mapping[str, str] = KERNEL_DEFAULTS,
     ) -> None:
         self.state = state
         self.timings = timings
         self.rng = rng or random.Random(state.name)  # noqa: S311  identifiers of a lab, not secrets
         self.gpu_clients: Callable[[], bool] = lambda: False  # whether work runs here; the cluster knows
+        self._kernel_sysctls = kernel_sysctls
         self._clock = clock
         self._fetch = fetch
         self._agenda = Agenda()
@@ -221,7 +224,7 @@ class Lifecycle:
             boot_id=str(uuid.UUID(int=self.rng.getrandbits(128), version=4)),
             booted_at=self.now,
             hostname=disk.hostname,
-            sysctls=KERNEL_DEFAULTS | disk.sysctls,
+            sysctls={**self._kernel_sysctls, **disk.sysctls},
             services_active=dict(disk.services),
             service_since={name: self.now for name, enabled in disk.services.items() if enabled},
             kernel_log=kernel_log.driver_loaded(disk.driver, 4 if len(state.gpus) > 4 else 0),

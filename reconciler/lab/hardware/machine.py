@@ -21,7 +21,7 @@ from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.bmc_side import BmcSide
 from reconciler.lab.hardware.faults import FaultValue, parse_fault
 from reconciler.lab.hardware.host_side import HostSide
-from reconciler.lab.hardware.lifecycle import Fetch, HardwareRejected, Rejection
+from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS, Fetch, HardwareRejected, Rejection
 from reconciler.lab.hardware.state import MachineState
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 
@@ -39,8 +39,9 @@ class Machine(BmcSide, HostSide):
         *,
         firmware_images: Mapping[str, Mapping[str, str]] | None = None,
         registry: bios.Registry = bios.KNOWN,
+        kernel_sysctls: Mapping[str, str] = KERNEL_DEFAULTS,
     ) -> None:
-        super().__init__(state, clock, timings, rng, fetch)
+        super().__init__(state, clock, timings, rng, fetch, kernel_sysctls=kernel_sysctls)
         self.firmware_images = firmware_images or {}
         self.registry = registry
 

@@ -27,6 +27,7 @@ class GpuState:
     mig_enabled: bool = False
     mig_pending: bool = False
     mig_instances: list[tuple[str, str]] = field(default_factory=list)  # (profile, uuid)
+    mig_compute: bool = True  # the instances have their compute instances, so that they are usable
     lost: bool = False  # fallen off the bus
 
 
@@ -133,6 +134,7 @@ class Counters:
     installs: int = 0
     flashes: int = 0
     bios_writes: int = 0
+    overwritten_drives: int = 0  # raw drives that a benchmark wrote to
     killed_work: int = 0  # times that a running system went down under pods that nobody had evicted
 
 

@@ -1,0 +1,192 @@
+"""Command lines on a lab machine: argv -> what the real tool would print, and how long it would take.
+
+Both fronts use this: the in-process Host port, and sshd, which adds tools of its own (`run(..., tools=TOOLS | more)`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from reconciler.lab.hardware.machine import HardwareRejected, Machine
+from reconciler.lab.hardware.tools import nccl
+from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed
+from reconciler.lab.hardware.tools.dcgmi import dcgmi
+from reconciler.lab.hardware.tools.fio import fio
+from reconciler.lab.hardware.tools.nvbandwidth import nvbandwidth
+from reconciler.lab.hardware.tools.nvidia_smi import nvidia_smi
+from reconciler.model.gate import CommandResult
+
+IMAGE_FILE = "/etc/reconciler/image.json"
+
+
+def run(machine: Machine, argv: Sequence[str], stdin: str = "", tools: Mapping[str, Tool] | None = None) -> Ran:
+    """Start a command; its effects happen now, its result is due after `seconds`. The system must be running."""
+    machine.system()
+    name = argv[0].rsplit("/", 1)[-1] if argv else ""
+    tool = (TOOLS if tools is None else tools).get(name)
+    if tool is None:
+        return failed(127, f"bash: line 1: {name}: command not found\n")
+    return tool(Call(machine, name, tuple(argv[1:]), stdin))
+
+
+def image_json(machine: Machine) -> str:
+    """/etc/reconciler/image.json as the installer left it."""
+    disk = machine.disk()
+    document = {
+        "image": disk.image,
+        "version": disk.version,
+        "sha256": disk.sha256,
+        "root_disk": disk.root_disk,
+        "nonce": disk.nonce,
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _file(machine: Machine, path: str) -> str | None:
+    if path == IMAGE_FILE:
+        return image_json(machine) if machine.disk().image else None
+    if path == "/etc/hostname":
+        return f"{machine.disk().hostname}\n"
+    if path == "/proc/sys/kernel/random/boot_id":
+        return f"{machine.system().boot_id}\n"
+    return machine.disk().files.get(path)
+
+
+def _cat(call: Call) -> Ran:
+    if not call.args:
+        return done(call.stdin)
+    out, err = "", ""
+    for path in call.args:
+        text = _file(call.machine, path)
+        if text is None:
+            err += f"cat: {path}: No such file or directory\n"
+        else:
+            out += text
+    return failed(1, err, stdout=out) if err else done(out)
+
+
+def _tee(call: Call) -> Ran:
+    paths = [word for word in call.args if not word.startswith("-")]
+    for path in paths:
+        if not path.startswith("/"):
+            return failed(1, f"tee: {path}: Permission denied\n", stdout=call.stdin)
+        before = call.machine.disk().files.get(path, "") if "-a" in call.args else ""
+        call.machine.write_file(path, before + call.stdin)
+    return done(call.stdin)
+
+
+def _hostnamectl(call: Call) -> Ran:
+    match call.args:
+        case ("set-hostname", name) | ("hostname", name):
+            call.machine.set_hostname(name)
+            return done(seconds=0.3)
+        case () | ("status",) | ("hostname",):
+            return done(f"   Static hostname: {call.machine.system().hostname}\n")
+        case _:
+            return failed(1, f"Unknown command verb {' '.join(call.args)}.\n")
+
+
+def _sysctl(call: Call) -> Ran:
+    system = call.machine.system()
+    words = [word for word in call.args if not word.startswith("-")]
+    if "--system" in call.args:
+        for key, value in call.machine.disk().sysctls.items():
+            call.machine.sysctl_write(key, value)
+        return done("* Applying /etc/sysctl.d/90-reconciler.conf ...\n")
+    out, err = "", ""
+    for word in words:
+        key, assigned, value = word.partition("=")
+        if key.strip() not in system.sysctls:
+            err += f"sysctl: cannot stat /proc/sys/{key.strip().replace('.', '/')}: No such file or directory\n"
+            continue
+        if assigned:
+            call.machine.sysctl_write(key.strip(), value.strip())
+        out += f"{key.strip()} = {system.sysctls[key.strip()]}\n"
+    return failed(255, err, stdout=out) if err else done(out)
+
+
+_CHANGES: Mapping[str, tuple[bool | None, bool | None]] = {  # verb -> (active, enabled); None: as it is
+    "start": (True, None),
+    "stop": (False, None),
+    "restart": (True, None),
+    "enable": (None, True),
+    "disable": (None, False),
+}
+
+
+def _systemctl(call: Call) -> Ran:
+    words = [word for word in call.args if not word.startswith("-")]
+    verb, units = (words[0], [unit.removesuffix(".service") for unit in words[1:]]) if words else ("", [])
+    machine = call.machine
+    if verb in ("reboot", "poweroff"):
+        machine.reboot() if verb == "reboot" else machine.poweroff()
+        return done(seconds=0.2)
+    if verb == "daemon-reload":
+        return done(seconds=0.5)
+    if verb in ("is-active", "is-enabled"):
+        return _systemctl_is(call, verb, units)
+    if verb not in _CHANGES:
+        return failed(1, f"Unknown command verb {verb}.\n")
+    active, enabled = _CHANGES[verb]
+    if "--now" in call.args:
+        active = verb == "enable"
+    for unit in units:
+        try:
+            if verb == "restart":
+                machine.service_set(unit, active=False)
+            machine.service_set(unit, active=active, enabled=enabled)
+        except HardwareRejected as refused:
+            if enabled is not None:
+                return failed(1, f"Failed to {verb} unit: Unit file {unit}.service does not exist.\n")
+            return failed(5, f"Failed to {verb} {unit}.service: {refused.detail}\n")
+    return done(seconds=1.0)
+
+
+def _systemctl_is(call: Call, verb: str, units: Sequence[str]) -> Ran:
+    words = []
+    for unit in units:
+        if verb == "is-active":
+            words.append("active" if call.machine.system().services_active.get(unit) else "inactive")
+        elif not call.machine.service_known(unit):
+            return failed(1, f"Failed to get unit file state for {unit}.service: No such file or directory\n")
+        else:
+            words.append("enabled" if call.machine.disk().services[unit] else "disabled")
+    good = any(word in ("active", "enabled") for word in words)
+    return Ran(_lines(0 if good else 3 if verb == "is-active" else 1, words))
+
+
+def _lines(status: int, lines: Sequence[str]) -> CommandResult:
+    return CommandResult(status, "".join(f"{line}\n" for line in lines))
+
+
+def _test(call: Call) -> Ran:
+    match call.args:
+        case ("-b", path):
+            found = any(path == f"/dev/nvme{at}n1" for at in range(len(call.machine.state.drives)))
+        case ("-e" | "-f", path):
+            found = _file(call.machine, path) is not None
+        case _:
+            return failed(2, f"bash: line 1: test: {' '.join(call.args)}: unary operator expected\n")
+    return done() if found else failed(1)
+
+
+TOOLS: Mapping[str, Tool] = {
+    "true": lambda _: done(),
+    "false": lambda _: failed(1),
+    "sleep": lambda call: done(seconds=float(call.args[0])),
+    "hostname": lambda call: done(f"{call.machine.system().hostname}\n"),
+    "cat": _cat,
+    "tee": _tee,
+    "test": _test,
+    "mkdir": lambda _: done(),
+    "hostnamectl": _hostnamectl,
+    "sysctl": _sysctl,
+    "systemctl": _systemctl,
+    "reboot": lambda call: _systemctl(Call(call.machine, "systemctl", ("reboot",))),
+    "nvidia-smi": nvidia_smi(None),
+    "dcgmi": dcgmi,
+    "nvbandwidth": nvbandwidth,
+    "fio": fio,
+    **nccl.TOOLS,
+}

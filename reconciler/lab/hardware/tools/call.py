@@ -1,0 +1,72 @@
+"""What a tool gets and what it gives back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.hardware.state import GpuState
+from reconciler.model.gate import CommandResult
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`name` is argv[0], `args` the rest."""
+
+    machine: Machine
+    name: str
+    args: tuple[str, ...]
+    stdin: str = ""
+
+    def jitter(self, what: str, share: float = 0.004) -> float:
+        """A factor near 1 that is the same whenever this machine is measured: no two boards are equal."""
+        return 1 + share * (random.Random(f"{self.machine.state.serial} {what}").random() * 2 - 1)  # noqa: S311  noise
+
+    @property
+    def visible_gpus(self) -> list[GpuState]:
+        return [gpu for gpu in self.machine.state.gpus if not gpu.lost]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """`seconds` of the machine's time until the tool ends; the result is what it prints by then."""
+
+    result: CommandResult
+    seconds: float = 0.05
+
+
+Tool = Callable[[Call], Ran]
+
+
+def done(stdout: str = "", *, seconds: float = 0.05) -> Ran:
+    return Ran(CommandResult(0, stdout), seconds)
+
+
+def failed(status: int, stderr: str = "", *, stdout: str = "", seconds: float = 0.05) -> Ran:
+    return Ran(CommandResult(status, stdout, stderr), seconds)
+
+
+def parse_options(args: Sequence[str], valued: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """`valued`: option -> key under which its value is given back. Other words, in order, come second."""
+    options: dict[str, str] = {}
+    others: list[str] = []
+    rest = iter(args)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name in valued:
+            options[valued[name]] = value if equals else next(rest, "")
+        else:
+            others.append(word)
+    return options, others
+
+
+def cuda_error(machine: Machine) -> str | None:
+    """Why no CUDA program can start. Systems with NVSwitches need their Fabric Manager."""
+    system = machine.system()
+    if len(machine.state.gpus) > 4 and not system.services_active.get("nvidia-fabricmanager", True):
+        return "system not yet initialized"
+    if machine.state.gpus and all(gpu.lost for gpu in machine.state.gpus):
+        return "no CUDA-capable device is detected"
+    return None

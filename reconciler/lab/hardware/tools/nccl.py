@@ -1,0 +1,102 @@
+"""nccl-tests (`all_reduce_perf` and its siblings), text output of one process that drives all GPUs of its node."""
+
+from __future__ import annotations
+
+from reconciler.lab.hardware.kernel_log import short_pci
+from reconciler.lab.hardware.tools.call import Call, Ran, Tool, cuda_error, parse_options
+from reconciler.model.gate import CommandResult
+
+_SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+_BUSBW = {"H100": 481.0, "H200": 482.0, "B200": 691.0, "A100": 235.0}  # large all_reduce in one NVLink domain, GB/s
+_OPTIONS = {
+    "-b": "min", "--minbytes": "min", "-e": "max", "--maxbytes": "max", "-f": "factor", "--stepfactor": "factor",
+    "-g": "gpus", "--ngpus": "gpus", "-n": "iters", "--iters": "iters", "-w": "warmup", "--warmup_iters": "warmup",
+    "-c": "check", "--check": "check", "-t": "threads", "-d": "type", "-o": "op", "-G": "graph", "-J": "json",
+}  # fmt: skip
+_HALF_ALGBW = ("all_gather", "reduce_scatter")  # busbw = algbw * (n-1)/n; all_reduce moves twice as much
+
+
+def _bytes(text: str) -> int:
+    digits = text.rstrip("KMGkmgBb")
+    return int(digits) * _SIZES[text[len(digits) :].upper().removesuffix("B")]
+
+
+def _perf(collective: str, call: Call) -> Ran:
+    options, _ = parse_options(call.args, _OPTIONS)
+    low, high = _bytes(options.get("min", "32M")), _bytes(options.get("max", "32M"))
+    factor, wanted = int(options.get("factor", "1")), int(options.get("gpus", "1"))
+    check = options.get("check", "1") != "0"
+    gpus = call.visible_gpus
+    head = [
+        "# nccl-tests version 2.17.6 nccl-headers=22602 nccl-library=22602",
+        f"# Collective test starting: {collective}_perf",
+        (
+            f"# nThread 1 nGpus {wanted} minBytes {low} maxBytes {high} step: {max(factor, 1)}(factor) warmup iters: "
+            f"{options.get('warmup', '1')} iters: {options.get('iters', '20')} agg iters: 1 validation: {int(check)} "
+            "graph: 0 unalign: 0"
+        ),
+        "#",
+    ]
+    host = call.machine.system().hostname
+    error = cuda_error(call.machine)
+    if error is not None or wanted > len(gpus):
+        why = f"Test CUDA failure common.cu:1234 '{error or 'invalid device ordinal'}'"
+        return Ran(CommandResult(2, "\n".join(head) + f"\n{host}: {why}\n .. {host} pid 27306: Test failure\n"), 4.0)
+    head.append("# Using devices")
+    head += [
+        f"#  Rank {gpu.index:2d} Group  0 Pid  27306 on {host} device {gpu.index:2d} [{short_pci(gpu.pci)}] {gpu.name}"
+        for gpu in gpus[:wanted]
+    ]
+    rows, widths = [], []
+    size = low
+    while size <= high:
+        row, busbw = _row(call, collective, size, wanted, check=check)
+        rows.append(row)
+        widths += busbw
+        if factor < 2:
+            break
+        size *= factor
+    tail = [
+        "# Out of bounds values : 0 OK",
+        f"# Avg bus bandwidth    : {sum(widths) / len(widths):.3f} ",
+        "#",
+        f"# Collective test concluded: {collective}_perf",
+        "",
+    ]
+    return Ran(CommandResult(0, "\n".join([*head, *_COLUMNS, *rows, *tail])), 8.0 + 6.0 * len(rows))
+
+
+_SIDE = "     time   algbw   busbw  #wrong"
+_UNITS = "     (us)  (GB/s)  (GB/s)        "
+_COLUMNS = (
+    "#",
+    f"#{' ' * 62}out-of-place{' ' * 23}in-place          ",
+    f"#       size         count      type   redop    root{_SIDE}{_SIDE} ",
+    f"#        (B)    (elements)                          {_UNITS}{_UNITS} ",
+)
+
+
+def _row(call: Call, collective: str, size: int, ranks: int, *, check: bool) -> tuple[str, list[float]]:
+    peak = next((value for name, value in _BUSBW.items() if name in call.machine.state.gpus[0].name), 100.0)
+    worst = max(gpu.nvlinks_down / max(gpu.nvlinks, 1) for gpu in call.machine.state.gpus)
+    limit = call.machine.fault("low_nccl")
+    reach = min(peak * (1 - worst), float(limit["busbw"]) if limit else peak)
+    share = (ranks - 1) / ranks * (1 if collective in _HALF_ALGBW else 2) if ranks > 1 else 0.0
+    text, widths = f"{size:12d}  {size // 4:12d}  {'float':>8}  {'sum':>6}  {-1:6d}", []
+    for place in ("out", "in"):
+        busbw = reach * size / (size + 2**25) * call.jitter(f"{collective} {size} {place}", 0.002) if share else 0.0
+        algbw = busbw / share if share else 900.0
+        wrong = "0" if check else "N/A"
+        text += f"  {size / algbw / 1e3:7.1f}  {algbw:6.2f}  {busbw:6.2f}  {wrong:>6}"
+        widths.append(busbw)
+    return text, widths
+
+
+def _tool(collective: str) -> Tool:
+    return lambda call: _perf(collective, call)
+
+
+TOOLS: dict[str, Tool] = {
+    f"{collective}_perf": _tool(collective)
+    for collective in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall")
+}
