@@ -65,11 +65,11 @@ class Catalogue:
     staged: tuple[Staged, ...]
 
 
-def catalogue(desired: Desired, *, clustered: bool, registered: bool, busy: bool) -> Catalogue:
+def catalogue(desired: Desired, *, clustered: bool, registered: bool, busy: bool, cordoned: bool) -> Catalogue:
     """The rows that make sense for this node.
 
     `clustered`: the node belongs to a cluster; `registered`: its node object exists now; `busy`: pods are bound to it,
-    which start again as soon as it has power.
+    which start again as soon as it has power; `cordoned`: by somebody else, so that labels attract no work.
     """
     mig = desired.profile.gpu is not None and desired.profile.gpu.mig is not None
     lost_by_boot = (c.GPU,) if mig else ()
@@ -87,7 +87,7 @@ def catalogue(desired: Desired, *, clustered: bool, registered: bool, busy: bool
     rows += _proof_rows(desired, marked if registered else ())
     rows += _gpu_rows(desired, mig)
     if clustered:
-        rows += _service_rows(desired)
+        rows += _service_rows(desired, cordoned)
     return Catalogue(tuple(rows), _staged(desired))
 
 
@@ -260,10 +260,11 @@ def admission_requires(desired: Desired) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _service_rows(desired: Desired) -> list[Row]:
+def _service_rows(desired: Desired, cordoned: bool) -> list[Row]:
+    serving = () if cordoned else (c.IN_SERVICE,)
     return [
         Row(
-            "set_labels", Concern.CLUSTER, (c.REGISTERED, c.IN_SERVICE), (c.LABELS,), (), Disruption.NONE, 5,
+            "set_labels", Concern.CLUSTER, (c.REGISTERED, *serving), (c.LABELS,), (), Disruption.NONE, 5,
             harmless=True, forbids=(c.LABELS,),
         ),
         # Out of service, labels that attract work come last: after gate and GPU mode, just before admission.

@@ -110,6 +110,8 @@ def evaluate(
     system = observed.hot.value if isinstance(observed.hot, Answered) else None
     facts = observed.host.value if isinstance(observed.host, Answered) else None
     explained_by, waiting = _cause(system, observed)
+    if not waiting and not explained_by and _not_installed(desired, observed, record, context):
+        explained_by = "no system answers, and the node is in no cluster"
     sheet = _Sheet(explained_by if facts is None else "")
     _power(sheet, desired, observed, record, context, waiting)
     found_signals = signals(desired.profile, observed)
@@ -146,6 +148,12 @@ def _cause(system: RedfishHot | None, observed: Observed) -> tuple[str, str]:
     return "", ""
 
 
+def _not_installed(desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> bool:
+    """A machine that is on, is known to the cluster as absent, and on which nothing has answered for long."""
+    absent = isinstance(observed.member, Answered) and observed.member.value is None
+    return isinstance(observed.host, Silent) and absent and _host_down(desired, observed, record, context)
+
+
 def _power(
     sheet: _Sheet, desired: Desired, observed: Observed, record: NodeRecord, context: Context, waiting: str
 ) -> None:
@@ -167,18 +175,18 @@ def _power(
 
 
 def _host_down(desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> bool:
-    """Agreement, not silence (DESIGN 5): NotReady and SSH silent for long enough, BMC and neighbours answering."""
+    """Agreement, not silence (DESIGN 5): no Ready node and SSH silent for long enough, BMC and neighbours answering."""
     policy = desired.profile.remediation
-    since = record.silent_since.get("ssh")
-    not_ready = record.silent_since.get("not_ready")
-    if policy is None or since is None or isinstance(observed.hot, Silent):
+    silent, not_ready = record.silent_since.get("ssh"), record.silent_since.get("not_ready")
+    if policy is None or silent is None or not_ready is None:
         return False
-    if isinstance(observed.member, Silent) or observed.member.value is None or observed.member.value.ready is not False:
+    if isinstance(observed.hot, Silent) or isinstance(observed.member, Silent):
         return False
-    long_enough = context.now - timedelta(seconds=policy.host_down_after_s)
-    silent_long = since <= long_enough and not_ready is not None and not_ready <= long_enough
+    if observed.member.value is not None and observed.member.value.ready is not False:
+        return False
     domains = {f"{label}={value}" for label, value in desired.domains.items()}
-    return silent_long and (not domains or bool(domains & context.neighbours_answer))
+    long_enough = max(silent, not_ready) <= context.now - timedelta(seconds=policy.host_down_after_s)
+    return long_enough and (not domains or bool(domains & context.neighbours_answer))
 
 
 def _paths(items: Iterable[DriftItem], *concerns: Concern) -> tuple[str, ...]:
@@ -236,7 +244,10 @@ def _health(sheet: _Sheet, observed: Observed, found: tuple[Signal, ...]) -> Non
         blind = [name for name, value in (("GPUs", facts.gpus), ("kernel log", facts.xids)) if value is None]
         sheet.set(HEALTHY, None if blind else True, *(f"{name} could not be read" for name in blind))
     elif HOST_UP not in sheet.true and HOST_UP not in sheet.unknown and POWER_ON in sheet.true:
-        sheet.because[HEALTHY] = ("health.host_down",)
+        if isinstance(observed.member, Answered) and observed.member.value is None:
+            sheet.set(HEALTHY, None)  # nothing is installed: there is nothing to be ill
+        else:
+            sheet.because[HEALTHY] = ("health.host_down",)
     else:
         sheet.set(HEALTHY, None, "the host does not answer")
 

@@ -42,7 +42,8 @@ def plan_fleet(
 
     `observation` holds an entry for each selected node, and at least the membership of the others.
     """
-    names = [name for name in fleet.nodes if selected is None or name in set(selected)]
+    wanted = fleet.nodes.keys() if selected is None else set(selected)
+    names = [name for name in fleet.nodes if name in wanted]
     planner = node_planner(
         fleet, observation, now=now, ledger=ledger, signatures=signatures, holds=holds, estimates=estimates
     )
@@ -51,7 +52,7 @@ def plan_fleet(
         for name in names
     }
     budget = fleet_budget(fleet, observation)
-    plans = schedule(fleet, plans, budget)
+    plans = schedule(plans, budget)
     incomplete = tuple(name for name, plan in plans.items() if plan.incomplete)
     rules = planner.comparer.rules
     return Plan(
@@ -156,7 +157,7 @@ def in_turn(plans: Mapping[str, NodePlan]) -> list[NodePlan]:
     return [plan for _, plan in sorted(keyed, key=lambda pair: pair[0])]
 
 
-def schedule(fleet: Fleet, plans: Mapping[str, NodePlan], budget: Budget) -> dict[str, NodePlan]:
+def schedule(plans: Mapping[str, NodePlan], budget: Budget) -> dict[str, NodePlan]:
     """Say of each plan that takes a node out whether it may go now (wave 0), or in which batch and why not now."""
     verdicts: dict[str, NodePlan] = {}
     queued: dict[str, int] = {}

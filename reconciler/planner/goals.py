@@ -113,6 +113,9 @@ def usable_rows(
             continue
         if host_down and row.name == "power_cycle" and not rung:
             continue  # a host that is down is treated by the ladder alone
+        if c.IMAGE in row.achieves and c.IMAGE in state.explained:
+            # Look before wiping: a machine that is off has an image that nobody has read yet (invariant 4).
+            row = replace(row, requires=(*row.requires, c.POWER_ON))
         rows.append(_as_rung(row) if rung else row)
     return Catalogue(tuple(rows), catalogue.staged)
 

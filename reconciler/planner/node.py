@@ -59,7 +59,13 @@ class NodePlanner:
         clustered = self.context.settings.cluster is not None and desired.profile.membership is not None
         member = None if isinstance(observed.member, Silent) else observed.member.value
         busy = member is not None and any(pod.evictable for pod in member.pods)
-        return catalogue(desired, clustered=clustered, registered=c.REGISTERED in state.true, busy=busy)
+        return catalogue(
+            desired,
+            clustered=clustered,
+            registered=c.REGISTERED in state.true,
+            busy=busy,
+            cordoned=state.foreign_cordon,
+        )
 
     def _choose(
         self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions, found: Situation
@@ -158,7 +164,7 @@ def _left_alone(
     usable = {row.id for row in usable_rows(full, state, found, record, context.now).rows}
     tired = sorted({row.id for row in full.rows if row.id not in usable and not set(row.achieves) & set(state.unknown)})
     if unknown:
-        detail = "not known: " + ", ".join(f"{name} ({why})" for name, why in sorted(unknown.items()))
+        detail = _unknown_detail(unknown)
         code = BlockCode.UNKNOWN
     elif tired:
         detail = f"{', '.join(tired)} failed too often; unmet: {_unmet(state, missing)}"
@@ -167,6 +173,20 @@ def _left_alone(
         detail = f"no sequence of actions brings about: {_unmet(state, missing - {c.IN_SERVICE}) or c.IN_SERVICE}"
         code = BlockCode.NO_PATH
     return Situation(found.goal, "left alone: " + detail, found.wanted, Blocked(code, detail), found.harmless_only)
+
+
+def _unknown_detail(unknown: Mapping[str, str]) -> str:
+    """One sentence per cause: a silent source takes many conditions with it."""
+    causes: dict[str, list[str]] = {}
+    for name, why in sorted(unknown.items()):
+        causes.setdefault(_root(why), []).append(name)
+    return "; ".join(f"{cause}: {', '.join(names)} not known" for cause, names in causes.items())
+
+
+def _root(why: str) -> str:
+    """What the parts of a reason share: "firmware.bmc (unreachable); firmware.bios (unreachable)" is "unreachable"."""
+    inner = {part.rpartition("(")[2].rstrip(")") for part in why.split("; ")}
+    return inner.pop() if len(inner) == 1 else why
 
 
 def _reasons(full: Catalogue, state: Conditions, found: Situation, rows: tuple[Row, ...]) -> list[tuple[str, ...]]:
@@ -178,12 +198,12 @@ def _reasons(full: Catalogue, state: Conditions, found: Situation, rows: tuple[R
         because: list[str] = []
         for name in sorted(after - reached):
             final = staged.get(name, name)
-            if final in found.wanted and final in state.because:
+            if final in state.explained:
+                because.append(f"{final} can't be seen: {state.explained[final]}")
+            elif final in found.wanted and final in state.because:
                 because += state.because[final]
             elif final in undone_by:
                 because.append(f"undone by {undone_by[final]}")
-            elif name in state.explained:
-                because.append(f"{name} can't be seen: {state.explained[name]}")
             else:
                 because += [f"required by {later.id}" for later in rows[at + 1 :] if name in later.requires][:1]
         for name in reached - after:
