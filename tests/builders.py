@@ -22,8 +22,8 @@ LEDGER = "ledger-1"
 SHA = "ab" * 32
 
 IMAGE = d.DesiredImage(
-    "ubuntu-gpu", "2026.11.1", "https://images/x", SHA, "sig", "release", {"kernel": "6.8.0-48", "driver": "570.124.06"},
-    d.RootDisk(model="PM9A3"),
+    "ubuntu-gpu", "2026.11.1", "https://images/x", SHA, "sig", "release",
+    {"kernel": "6.8.0-48", "driver": "570.124.06"}, d.RootDisk(model="PM9A3"),
 )  # fmt: skip
 
 
@@ -122,8 +122,8 @@ def inventory(**changes: Any) -> o.RedfishInventory:
 
 def facts(name: str = "gpu-a001", **changes: Any) -> o.HostFacts:
     fields: dict[str, Any] = {
-        "hostname": name, "kernel": "6.8.0-48", "boot_id": "b1", "uptime_s": 1000.0, "serial": f"SN-{name}", "uuid": None,
-        "image": o.ImageIdentity("ubuntu-gpu", "2026.11.1", SHA, "D1", None, booted_disk="D1"), "secure_boot": True,
+        "hostname": name, "kernel": "6.8.0-48", "boot_id": "b1", "uptime_s": 1000.0, "serial": f"SN-{name}",
+        "uuid": None, "image": o.ImageIdentity("ubuntu-gpu", "2026.11.1", SHA, "D1", None, booted_disk="D1"), "secure_boot": True,
         "driver": "570.124.06", "gpus": (gpu(0), gpu(1)), "nvlinks_active": {0: 18, 1: 18}, "xids": (), "links": (),
         "nvme": (), "services": {"containerd": o.Service(True, True)}, "sysctls": {"vm.swappiness": "1"},
     }  # fmt: skip
@@ -132,7 +132,8 @@ def facts(name: str = "gpu-a001", **changes: Any) -> o.HostFacts:
 
 def pod(name: str = "job", **changes: Any) -> o.Pod:
     fields: dict[str, Any] = {
-        "namespace": "default", "name": name, "uid": f"u-{name}", "phase": "Running", "owner_kind": "Job", "evictable": True,
+        "namespace": "default", "name": name, "uid": f"u-{name}", "phase": "Running", "owner_kind": "Job",
+        "evictable": True,
     }  # fmt: skip
     return o.Pod(**(fields | changes))
 
