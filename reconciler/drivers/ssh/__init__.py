@@ -1,0 +1,5 @@
+"""A node's operating system over SSH: one connection per pass, facts as data, commands with a deadline."""
+
+from reconciler.drivers.ssh.host import SshHost
+
+__all__ = ["SshHost"]

@@ -1,0 +1,171 @@
+"""Opens SSH connections that trust the fleet's host CA, and nothing that lies in the user's home.
+
+asyncssh falls back on ~/.ssh (config, known_hosts, keys, certificates) and on the agent wherever an option is left
+out, so each of them is given, as "none". Host certificates carry the node's name as principal: a node is who the CA
+says it is, at whatever address, and a host without such a certificate is refused before the user's key is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+import asyncssh
+
+from reconciler.model.errors import DriverError, Failure
+
+KEEPALIVE_S: Final = 10  # a host that rebooted under a long command is noticed after three of these
+
+# Cheapest first, since a pass opens a connection to every node; `^` keeps asyncssh's other defaults as a fallback.
+_KEY_EXCHANGE: Final = "^curve25519-sha256"
+_CIPHERS: Final = "^aes128-gcm@openssh.com"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whom to connect to, and by which trust. `authorities`: texts of OpenSSH public keys, one per line."""
+
+    node: str
+    address: str
+    port: int
+    user: str
+    private_key: str = field(repr=False)
+    authorities: tuple[str, ...]
+    insecure: bool
+
+    def __str__(self) -> str:
+        address = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{self.node} ({address}:{self.port})"
+
+
+class _Reached(asyncssh.SSHClient):
+    """Tells a host that answers on TCP from one that does not answer at all."""
+
+    def __init__(self) -> None:
+        self.reached = False
+
+    def connection_made(self, _conn: asyncssh.SSHClientConnection) -> None:
+        self.reached = True
+
+
+async def connect(target: Target, timeout: float) -> asyncssh.SSHClientConnection:
+    """A connection, logged in. DriverError says who did not answer, why, and what to look at."""
+    client = _Reached()
+    key, authorities = _private_key(target), _authorities(target)
+    _name_the_local_user()
+    try:
+        async with asyncio.timeout(timeout):
+            return await asyncssh.connect(
+                target.address,
+                target.port,
+                username=target.user,
+                client_factory=lambda: client,
+                client_keys=[key],
+                known_hosts=None if target.insecure else ([], authorities, []),
+                host_key_alias=target.node,
+                # Plain host keys are accepted in negotiation, to be refused as what they are: unsigned.
+                server_host_key_algs="default",
+                preferred_auth="publickey",
+                agent_path=None,
+                config=None,
+                x509_trusted_certs=None,
+                x509_trusted_cert_paths=[],
+                gss_host=None,
+                kex_algs=_KEY_EXCHANGE,
+                encryption_algs=_CIPHERS,
+                compression_algs=None,
+                keepalive_interval=KEEPALIVE_S,
+            )
+    except TimeoutError:
+        if client.reached:
+            raise DriverError(
+                Failure.TIMEOUT,
+                f"{target} accepts connections, but SSH does not answer within {timeout:g} s: "
+                "the host hangs or is overloaded",
+            ) from None
+        raise DriverError(
+            Failure.UNREACHABLE,
+            f"{target} does not answer within {timeout:g} s: it is down, or a firewall drops the connection",
+        ) from None
+    except (OSError, asyncssh.Error) as error:
+        raise _failure(target, error) from error
+
+
+def _failure(target: Target, error: Exception) -> DriverError:
+    match error:
+        case asyncssh.HostKeyNotVerifiable():
+            return DriverError(
+                Failure.AUTH,
+                f"{target}: the host key is not signed by the fleet's CA for this node ({error.reason}). Unless the "
+                "host was installed by hand, treat this as an incident: something else may answer at this address",
+            )
+        case asyncssh.PermissionDenied():
+            return DriverError(
+                Failure.AUTH,
+                f"{target} refuses the key of user {target.user!r}: check ssh.user and ssh.credentials of the Fleet, "
+                "and authorized_keys on the host",
+            )
+        case asyncssh.KeyExchangeFailed() | asyncssh.ProtocolNotSupported():
+            return DriverError(Failure.UNSUPPORTED, f"{target}: no common SSH algorithms or version: {error.reason}")
+        case asyncssh.ProtocolError() | asyncssh.MACError() | asyncssh.CompressionError():
+            return DriverError(Failure.MALFORMED, f"{target} does not speak SSH: {error.reason}")
+        case asyncssh.Error():
+            return DriverError(
+                Failure.UNREACHABLE,
+                f"{target} closed the connection before the login: sshd is starting, stopping or overloaded "
+                f"({error.reason})",
+            )
+        case ConnectionRefusedError():
+            return DriverError(
+                Failure.UNREACHABLE,
+                f"{target} refuses connections: sshd does not run there, or the address or port is wrong",
+            )
+        case socket.gaierror():
+            return DriverError(Failure.UNREACHABLE, f"{target}: the address does not resolve: {error.strerror}")
+        case _:
+            return DriverError(Failure.UNREACHABLE, f"{target} is unreachable: {error}")
+
+
+def _private_key(target: Target) -> asyncssh.SSHKey:
+    try:
+        return _import_private_key(target.private_key)
+    except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError):
+        # asyncssh's own text may quote the key.
+        raise DriverError(
+            Failure.AUTH,
+            f"{target}: ssh.credentials of the Fleet is no private key that can be read without a passphrase",
+        ) from None
+
+
+def _authorities(target: Target) -> list[asyncssh.SSHKey]:
+    try:
+        return list(_import_authorities(target.authorities))
+    except asyncssh.KeyImportError as error:
+        raise DriverError(
+            Failure.AUTH, f"{target}: ssh.hostKeys.authorities holds a line that is no OpenSSH public key: {error}"
+        ) from None
+
+
+# One key and one set of authorities serve a whole fleet; parsing them costs as much as a handshake.
+@lru_cache(maxsize=8)
+def _import_private_key(text: str) -> asyncssh.SSHKey:
+    return asyncssh.import_private_key(text)
+
+
+@lru_cache(maxsize=8)
+def _import_authorities(texts: tuple[str, ...]) -> tuple[asyncssh.SSHKey, ...]:
+    lines = [line.strip() for text in texts for line in text.splitlines()]
+    return tuple(asyncssh.import_public_key(line) for line in lines if line and not line.startswith("#"))
+
+
+def _name_the_local_user() -> None:
+    """asyncssh looks up who we are though the login name is given, and fails for a uid that passwd does not know.
+
+    Containers of CI run under such uids; any name will do.
+    """
+    if not any(os.environ.get(name) for name in ("LOGNAME", "USER", "LNAME", "USERNAME")):
+        os.environ["LOGNAME"] = "reconciler"

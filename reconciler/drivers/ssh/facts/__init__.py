@@ -1,0 +1,143 @@
+"""The facts of a host, as data: which commands are asked, and how their answers become `HostFacts`.
+
+    requests(sysctls, services)           what to ask            -> model.frames.build_program
+    host_facts(answers, sysctls, ...)     what it means          <- model.frames.parse_answer
+
+Both are pure. A fact that failed is None in HostFacts, and `unknown` says why; it never spoils another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from reconciler.drivers.ssh.facts import gpu, kernel_log, network, nvlink, storage, system
+from reconciler.drivers.ssh.facts.fact import Fact, Parsed
+from reconciler.model.frames import FactRequest
+from reconciler.model.gate import CommandResult
+from reconciler.model.observed import Gpu, HostFacts, ImageIdentity, Link, Service
+
+__all__ = ["FACTS", "host_facts", "requests"]
+
+T = TypeVar("T")
+
+# The two facts that depend on what the spec manages, services and sysctls, are built when asked for.
+FACTS: tuple[Fact[Any], ...] = (
+    system.HOSTNAME,
+    system.KERNEL,
+    system.BOOT_ID,
+    system.UPTIME,
+    system.DMI,
+    system.OS_RELEASE,
+    system.IMAGE,
+    storage.ROOT_DISK,
+    system.SECURE_BOOT,
+    gpu.SMI,
+    gpu.LIST,
+    nvlink.NVLINK,
+    kernel_log.KERNEL_LOG,
+    network.LINKS,
+    network.RDMA,
+    storage.NVME,
+)
+
+
+def requests(sysctls: Sequence[str], services: Sequence[str]) -> tuple[FactRequest, ...]:
+    named = ([system.services_fact(services)] if services else []) + ([system.sysctls_fact(sysctls)] if sysctls else [])
+    return tuple(fact.request for fact in (*FACTS, *named))
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads facts out of one answer, and gathers why some are unknown."""
+
+    answers: Mapping[str, CommandResult]
+    unknown: dict[str, str] = field(default_factory=dict)
+
+    def read(self, fact: Fact[T]) -> T | None:
+        return self.take(fact.read(self.answers))
+
+    def take(self, parsed: Parsed[T]) -> T:
+        self.unknown |= parsed.notes
+        return parsed.value
+
+
+def host_facts(
+    answers: Mapping[str, CommandResult], sysctls: Sequence[str] = (), services: Sequence[str] = ()
+) -> HostFacts:
+    reader = _Reader(answers)
+    serial, uuid = reader.read(system.DMI) or (None, None)
+    driver, gpus = _gpus(reader)
+    return HostFacts(
+        hostname=reader.read(system.HOSTNAME),
+        kernel=reader.read(system.KERNEL),
+        boot_id=reader.read(system.BOOT_ID),
+        uptime_s=reader.read(system.UPTIME),
+        serial=serial,
+        uuid=uuid,
+        image=_image(reader),
+        secure_boot=reader.read(system.SECURE_BOOT),
+        driver=driver,
+        gpus=gpus,
+        nvlinks_active=reader.read(nvlink.NVLINK),
+        xids=reader.read(kernel_log.KERNEL_LOG),
+        links=_links(reader),
+        nvme=reader.read(storage.NVME),
+        services=_services(reader, services),
+        sysctls=_sysctls(reader, sysctls),
+        unknown=reader.unknown,
+    )
+
+
+def _gpus(reader: _Reader) -> tuple[str | None, tuple[Gpu, ...] | None]:
+    report = reader.read(gpu.SMI)
+    if report is None:
+        return None, None
+    report = reader.take(gpu.with_mig_devices(report, gpu.LIST.read(reader.answers)))
+    return report.driver, report.gpus
+
+
+def _image(reader: _Reader) -> ImageIdentity | None:
+    """image.json, with os-release and the booted disk as witnesses beside it."""
+    image, release, disk = reader.read(system.IMAGE), reader.read(system.OS_RELEASE), reader.read(storage.ROOT_DISK)
+    if image is None:
+        return None
+    release = release or {}
+    return replace(
+        image,
+        os_release_id=release.get("IMAGE_ID"),
+        os_release_version=release.get("IMAGE_VERSION"),
+        booted_disk=disk,
+    )
+
+
+def _links(reader: _Reader) -> tuple[Link, ...] | None:
+    """Both halves or nothing: missing RDMA ports would look like ports that are not there."""
+    ethernet, rdma = reader.read(network.LINKS), reader.read(network.RDMA)
+    return None if ethernet is None or rdma is None else ethernet + rdma
+
+
+def _services(reader: _Reader, names: Sequence[str]) -> Mapping[str, Service] | None:
+    if not names:
+        return {}
+    found = reader.read(system.services_fact(names))
+    if found is None:
+        return None
+    named = system.asked_services(found, names)
+    for name in names:
+        if name not in named:
+            reader.unknown[f"services.{name}"] = "malformed: systemctl gave no answer for it"
+        elif named[name].active is None:
+            reader.unknown[f"services.{name}"] = "unsupported: it is neither active nor inactive"
+    return named
+
+
+def _sysctls(reader: _Reader, names: Sequence[str]) -> Mapping[str, str] | None:
+    if not names:
+        return {}
+    found = reader.read(system.sysctls_fact(names))
+    for name in names:
+        if found is not None and name not in found:
+            reader.unknown[f"sysctls.{name}"] = "unsupported: this kernel has no such key, or it can't be read"
+    return found

@@ -1,0 +1,112 @@
+"""What a fact is: a POSIX sh command, a timeout, and a pure parser of what the command left behind.
+
+A parser gives the value, with notes about parts of it that are unknown, or raises `Unreadable`. Nothing else may come
+out of it whatever the text is: a node that prints garbage must not abort the run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+from reconciler.model.frames import MAX_BYTES, FactRequest
+from reconciler.model.gate import CommandResult
+from reconciler.model.vocab import UnknownReason
+
+T = TypeVar("T")
+
+_JSON_STARTS = 20  # brackets of banners that are tried before the document
+
+
+class Unreadable(ValueError):
+    """The answer holds no value. The text says why; `reason` is its class."""
+
+    def __init__(self, detail: str, reason: UnknownReason = UnknownReason.MALFORMED) -> None:
+        super().__init__(f"{reason.value}: {detail}")
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed(Generic[T]):
+    """`notes`: HostFacts field, dotted for a part of it -> why it is unknown."""
+
+    value: T
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact(Generic[T]):
+    name: str
+    command: str
+    parse: Callable[[CommandResult], Parsed[T]]
+    fields: tuple[str, ...]  # what is unknown when the fact is
+    timeout_s: float = 5.0
+    statuses: frozenset[int] = frozenset({0})  # exit statuses whose output is worth parsing
+
+    @property
+    def request(self) -> FactRequest:
+        return FactRequest(self.name, self.command, self.timeout_s)
+
+    def read(self, answers: Mapping[str, CommandResult]) -> Parsed[T | None]:
+        """The value, or None with the reason under each of the fact's fields."""
+        try:
+            parsed = self.parse(self._usable(answers.get(self.name)))
+        except Unreadable as error:
+            return Parsed(None, dict.fromkeys(self.fields, str(error)))
+        return Parsed(parsed.value, parsed.notes)
+
+    def _usable(self, answer: CommandResult | None) -> CommandResult:
+        if answer is None:
+            raise Unreadable(f"the facts program gave no answer for {self.name}")
+        if answer.timed_out:
+            raise Unreadable(f"{self.name} took longer than {self.timeout_s:g} s and was killed", UnknownReason.TIMEOUT)
+        if len(answer.stdout) * 4 >= MAX_BYTES and len(answer.stdout.encode()) >= MAX_BYTES:
+            raise Unreadable(f"{self.name} printed more than {MAX_BYTES} bytes, which were cut")
+        if answer.exit_status not in self.statuses:
+            raise _failed(self.name, answer)
+        return answer
+
+
+def _failed(name: str, answer: CommandResult) -> Unreadable:
+    said = excerpt(answer.stderr) or excerpt(answer.stdout) or "it printed nothing"
+    if answer.exit_status == 127:
+        return Unreadable(f"{name} can't be read on this host: {said}", UnknownReason.UNSUPPORTED)
+    denied = "permission denied" in said.lower() or "operation not permitted" in said.lower()
+    return Unreadable(
+        f"{name} ended with exit status {answer.exit_status}: {said}",
+        UnknownReason.AUTH if denied else UnknownReason.MALFORMED,
+    )
+
+
+def excerpt(text: str, limit: int = 200) -> str:
+    """One line of what a node said: printable, short. Untrusted all the same."""
+    return "".join(char for char in " ".join(text[: 4 * limit].split()) if char.isprintable())[:limit]
+
+
+def find_json(text: str) -> Any:
+    """The first JSON array or object in text that may begin with banners and warnings (acceptance rule 5)."""
+    decoder = json.JSONDecoder()
+    for start in islice(re.finditer(r"[\[{]", text), _JSON_STARTS):
+        try:
+            return decoder.raw_decode(text, start.start())[0]
+        except (ValueError, RecursionError):  # ValueError: also an integer of more than 4300 digits
+            continue
+    raise Unreadable(f"no JSON document in {excerpt(text, 80)!r}")
+
+
+def whole_number(value: object) -> int | None:
+    """A count as tools print it: 3, 3.0, "3", "0x4", "1,234". None for what is no count."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        digits = value.strip().replace(",", "")[:32]
+        try:
+            value = int(digits, 16 if digits[:2].lower() == "0x" else 10)
+        except ValueError:
+            return None
+    if isinstance(value, float):
+        value = int(value) if value.is_integer() else None
+    return value if isinstance(value, int) and 0 <= value < 1 << 128 else None

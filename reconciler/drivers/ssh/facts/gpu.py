@@ -1,0 +1,194 @@
+"""GPUs: nvidia-smi -q -x, and nvidia-smi -L for what the XML does not carry.
+
+Fields are looked up by name and never by the DTD's version: v12 covers both names of half of them. Every cell is a
+string until it proves to be a value; "N/A", "[Not Supported]", "GPU is lost", "ERR!" and the like are None.
+nvidia-smi exits with 0 when a GPU is lost, and says so in the cells alone.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from reconciler.drivers.ssh.facts.fact import Fact, Parsed, Unreadable, excerpt, whole_number
+from reconciler.model.gate import CommandResult
+from reconciler.model.observed import Gpu, MigDevice
+
+_PCI = re.compile(r"(?:PCI:)?([0-9A-F]{4,8}):([0-9A-F]{2}):([0-9A-F]{2})(?:\.([0-7]))?", re.IGNORECASE)
+_NOT_A_VALUE = re.compile(
+    r"\[.*\]|n/?a|none|unknown|not (supported|available|found|specified)|gpu is lost|gpu requires reset|err!?|"
+    r"unknown error|no reading|insufficient permissions|requires reset|reset required|function not found",
+    re.IGNORECASE,
+)
+_LOST = re.compile(r"\[?GPU is lost\.?\]?|\[?GPU has fallen off the bus\.?\]?", re.IGNORECASE)
+_SWITCH = {"enabled": True, "disabled": False, "yes": True, "no": False}
+_LISTED_GPU = re.compile(r"GPU (\d{1,4}): .*\(UUID: (\S+)\)")
+_LISTED_MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+(\d{1,4}): \(UUID: (\S+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class SmiReport:
+    driver: str | None
+    gpus: tuple[Gpu, ...]
+    mig_counts: tuple[int, ...]  # MIG devices that the XML counts, by GPU; it names neither profile nor UUID
+
+
+# --- nvidia-smi -q -x --------------------------------------------------------------------------------------------
+
+
+def parse_smi(answer: CommandResult) -> Parsed[SmiReport]:
+    text = answer.stdout
+    if "<nvidia_smi_log" not in text and text.strip() == "No devices were found":
+        return Parsed(SmiReport(None, (), ()), {"driver": "unsupported: nvidia-smi finds no device to ask"})
+    root = _document(text)
+    notes: dict[str, str] = {}
+    elements = root.findall("gpu")
+    gpus = tuple(_gpu(at, element) for at, element in enumerate(elements))
+    driver = _text(root, "driver_version")
+    if driver is None:
+        notes["driver"] = "malformed: nvidia-smi names no driver version"
+    attached = whole_number(root.findtext("attached_gpus"))
+    if attached is not None and attached != len(gpus):
+        notes["gpus.count"] = f"malformed: nvidia-smi says {attached} attached GPUs and describes {len(gpus)}"
+    if answer.exit_status != 0:
+        notes["gpus.exit_status"] = f"malformed: nvidia-smi ended with {answer.exit_status} after a whole document"
+    if len({gpu.pci for gpu in gpus}) < len(gpus):
+        notes["gpus.pci"] = "malformed: two GPUs give the same PCI address, or several give none"
+    counts = tuple(len(element.findall("mig_devices/mig_device")) for element in elements)
+    return Parsed(SmiReport(driver, gpus, counts), notes)
+
+
+def _document(text: str) -> ET.Element:
+    """The XML document in what nvidia-smi printed. Its errors and warnings go to stdout too."""
+    start, end = text.find("<nvidia_smi_log"), text.rfind("</nvidia_smi_log>")
+    if start < 0:
+        raise Unreadable(f"nvidia-smi printed no XML: {excerpt(text) or 'nothing'}")
+    if end < start:
+        raise Unreadable("the XML of nvidia-smi is cut short")
+    # From the root element on: the DOCTYPE before it, the only place for entities and their bombs, is never parsed.
+    document = text[start : end + len("</nvidia_smi_log>")]
+    if "<!DOCTYPE" in document or "<!ENTITY" in document:
+        raise Unreadable("the XML of nvidia-smi declares entities")
+    try:
+        return ET.fromstring(document)  # noqa: S314  no DOCTYPE, so no entities; size is bounded by the frame
+    except (ET.ParseError, ValueError) as error:
+        raise Unreadable(f"the XML of nvidia-smi is damaged: {error}") from None
+
+
+def _gpu(index: int, element: ET.Element) -> Gpu:
+    lost = any(_LOST.fullmatch(cell.strip()) for cell in element.itertext())
+    return Gpu(
+        index=index,
+        pci=pci_address(element.get("id") or "") or pci_address(element.findtext("pci/pci_bus_id") or "") or "",
+        uuid=_text(element, "uuid"),
+        name=_text(element, "product_name"),
+        serial=_text(element, "serial"),
+        vbios=_text(element, "vbios_version"),
+        ecc_enabled=_switch(element, "ecc_mode/current_ecc"),
+        ecc_uncorrectable=_uncorrectable(element),
+        remap_pending=_remap_pending(element),
+        remap_failed=_switch(element, "remapped_rows/remapped_row_failure"),
+        mig_current=_mig_mode(element, "mig_mode/current_mig", lost=lost),
+        mig_pending=_mig_mode(element, "mig_mode/pending_mig", lost=lost),
+        lost=lost,
+    )
+
+
+def _text(element: ET.Element, path: str) -> str | None:
+    value = (element.findtext(path) or "").strip()
+    return value if value and _NOT_A_VALUE.fullmatch(value) is None else None
+
+
+def _switch(element: ET.Element, path: str) -> bool | None:
+    return _SWITCH.get((element.findtext(path) or "").strip().lower())
+
+
+def _mig_mode(element: ET.Element, path: str, *, lost: bool) -> bool | None:
+    """ "N/A" from a GPU that answers means that it has no MIG: the mode is off, and known. Not so from a lost one."""
+    if not lost and (element.findtext(path) or "").strip() == "N/A":
+        return False
+    return _switch(element, path)
+
+
+def _uncorrectable(element: ET.Element) -> int | None:
+    """Volatile uncorrectable errors of SRAM and DRAM. A cell that can't be read makes a sum of zero unknown.
+
+    Names: dram_uncorrectable; sram_uncorrectable, or its parts _parity and _secded from 550 on; before 450,
+    double_bit/total.
+    """
+    volatile = element.find("ecc_errors/volatile")
+    if volatile is None:
+        return None
+    cells = [cell for cell in volatile if re.fullmatch(r"[sd]ram_uncorrectable(_\w+)?", cell.tag)]
+    cells = cells or volatile.findall("double_bit/total")
+    counts = [whole_number(cell.text) for cell in cells]
+    total = sum(count for count in counts if count is not None)
+    return total if counts and (total or None not in counts) else None
+
+
+def _remap_pending(element: ET.Element) -> bool | None:
+    """From Ampere on rows are remapped; before, pages were retired, and that too waits for a reset."""
+    if element.find("remapped_rows/remapped_row_pending") is not None:
+        return _switch(element, "remapped_rows/remapped_row_pending")
+    retired = [_switch(element, f"retired_pages/{name}") for name in ("pending_retirement", "pending_blacklist")]
+    return next((value for value in retired if value is not None), None)
+
+
+def pci_address(text: str) -> str | None:
+    """ "00000000:1A:00.0" of 0000:1a:00, PCI:0000:1a:00 and 00000000:1A:00.0: nvidia-smi and the kernel differ."""
+    match = _PCI.fullmatch(text.strip())
+    return f"{match[1].zfill(8)}:{match[2]}:{match[3]}.{match[4] or 0}".upper() if match else None
+
+
+# --- nvidia-smi -L -----------------------------------------------------------------------------------------------
+
+
+def parse_list(answer: CommandResult) -> Parsed[Mapping[str, tuple[MigDevice, ...]]]:
+    """MIG devices by the UUID of their GPU."""
+    devices: dict[str, tuple[MigDevice, ...]] = {}
+    gpu, uuid = 0, ""
+    for line in answer.stdout.splitlines():
+        if listed := _LISTED_GPU.match(line):
+            gpu, uuid = int(listed[1]), listed[2]
+            devices[uuid] = ()
+        elif (device := _LISTED_MIG.match(line)) and uuid:
+            devices[uuid] += (MigDevice(gpu, device[1], device[3]),)
+    if not devices:
+        raise Unreadable(f"nvidia-smi -L lists no GPU: {excerpt(answer.stdout) or 'nothing'}")
+    return Parsed(devices)
+
+
+def with_mig_devices(
+    report: SmiReport, listed: Parsed[Mapping[str, tuple[MigDevice, ...]] | None]
+) -> Parsed[SmiReport]:
+    """The report, with MIG profiles and UUIDs from the list.
+
+    Where the two don't agree on a GPU its MIG mode is unknown, for a layout without names can't be compared with any.
+    """
+    notes: dict[str, str] = {}
+    gpus = []
+    for gpu, count in zip(report.gpus, report.mig_counts, strict=True):
+        found = (listed.value or {}).get(gpu.uuid or "", ())
+        if len(found) == count:
+            devices = tuple(replace(device, gpu=gpu.index) for device in found)
+            gpus.append(replace(gpu, mig_devices=devices) if devices else gpu)
+        else:
+            seen = f"nvidia-smi -q -x counts {count} MIG devices, -L lists {len(found)}"
+            notes[f"gpus.{gpu.index}.mig"] = listed.notes.get("gpus.mig", f"malformed: {seen}")
+            gpus.append(replace(gpu, mig_current=None, mig_pending=None))
+    return Parsed(replace(report, gpus=tuple(gpus)), notes)
+
+
+# Exit statuses with a whole document: 2-15 are nvidia-smi's own (14: a corrupt infoROM is only a warning). Without one
+# the parser finds no XML and says what was printed instead.
+SMI = Fact(
+    "nvidia_smi",
+    "nvidia-smi -q -x",
+    parse_smi,
+    ("driver", "gpus"),
+    timeout_s=15,
+    statuses=frozenset(range(16)) | {255},
+)
+LIST = Fact("gpu_list", "nvidia-smi -L", parse_list, ("gpus.mig",), timeout_s=15)

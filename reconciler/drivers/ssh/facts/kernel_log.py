@@ -1,0 +1,100 @@
+"""Xid and SXid messages of the kernel log since boot, bursts folded.
+
+The grammar is wider than NVIDIA's documents: old drivers leave out "PCI:", some messages end with the code, SXid
+lines may have no severity or be a continuation, and a GPU can fall off the bus without the word Xid (that is 79).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from reconciler.drivers.ssh.facts.fact import Fact, Parsed, Unreadable
+from reconciler.drivers.ssh.facts.gpu import pci_address
+from reconciler.model.gate import CommandResult
+from reconciler.model.observed import Xid
+
+FALLEN_OFF_THE_BUS = 79
+RECOVERY_ACTION_CHANGED = 154
+_TEXT_LIMIT = 300
+
+_XID = re.compile(
+    r"NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\): (?P<code>\d{1,6})\b"
+    r"(?:, pid=[^,]*)?(?:, name=[^,]*)?,?\s*(?P<rest>.*)"
+)
+_SXID = re.compile(
+    r"SXid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\): (?P<code>\d{1,6})\b"
+    r"(?:, (?P<severity>Fatal|Non-fatal)\b)?,?\s*(?P<rest>.*)"
+)
+# One line; or three, of which the first names the GPU: "The NVIDIA GPU <pci>", "(PCI ID: ...)", "fallen off ...".
+_GPU_FELL = re.compile(r"NVRM: GPU (?:at )?(?:PCI:)?(?P<pci>[0-9a-fA-F:.]+): GPU has fallen off the bus")
+_GPU_NAMED = re.compile(r"NVRM: The NVIDIA GPU (?P<pci>[0-9a-fA-F:.]+)")
+_FELL = re.compile(r"NVRM: (?:GPU has )?fallen off the bus")
+
+# awk reads the whole log, so that "no message" can be told from "no log": its last line counts what it read. Of one
+# message on one device it passes on 200, so that a burst can't push others out of the bounded answer.
+COMMAND = r"""
+pick() {
+    awk '
+        /NVRM: Xid|SXid|fallen off the bus|NVRM: The NVIDIA GPU/ {
+            if (match($0, /S?Xid \([^)]*\): [0-9]+/) && seen[substr($0, RSTART, RLENGTH)]++ >= 200) next
+            print substr($0, 1, 500)
+        }
+        END { if (!NR) exit 1; print "== " NR " lines" }'
+}
+journalctl -q -k -b -o cat --no-pager 2>/dev/null | pick || dmesg | pick
+"""
+
+
+def parse_kernel_log(answer: CommandResult) -> Parsed[tuple[Xid, ...]]:
+    found: dict[tuple[bool, int, str], Xid] = {}
+    named = ""
+    for line in answer.stdout.splitlines():
+        line = line.rstrip()
+        if match := _XID.search(line):
+            _add(found, match, switch=False, count=1)
+        elif match := _SXID.search(line):
+            _add(found, match, switch=True, count=int(not match["rest"].startswith("Data {")))
+        elif match := _GPU_FELL.search(line):
+            _add_fallen(found, match["pci"], line)
+        elif match := _GPU_NAMED.search(line):
+            named = match["pci"]
+        elif _FELL.search(line):
+            _add_fallen(found, named, line)
+    if not answer.stdout.strip():
+        raise Unreadable("the kernel log is empty: it was cleared, has rotated or may not be read")
+    # What was only seen as a continuation, its first line rotated away, happened once at least.
+    return Parsed(tuple(xid if xid.count else replace(xid, count=1) for xid in found.values()))
+
+
+def _add(found: dict[tuple[bool, int, str], Xid], match: re.Match[str], *, switch: bool, count: int) -> None:
+    code, device = int(match["code"]), _device(match["pci"])
+    text = match["rest"][:_TEXT_LIMIT]
+    severity = match["severity"] if switch else None
+    fatal = None if severity is None else severity == "Fatal"
+    known = found.get((switch, code, device))
+    if known is None:
+        found[switch, code, device] = Xid(code, device, count, switch, fatal, text)
+        return
+    # The first line says what happened, but each 154 replaces the one before.
+    latest = code == RECOVERY_ACTION_CHANGED and not switch
+    found[switch, code, device] = replace(
+        known,
+        count=known.count + count,
+        fatal=known.fatal if fatal is None else fatal or bool(known.fatal),
+        text=text if latest or not known.count else known.text,
+    )
+
+
+def _add_fallen(found: dict[tuple[bool, int, str], Xid], pci: str, line: str) -> None:
+    """Counts once beside an Xid 79 of the same GPU: it is the same event in other words."""
+    device = _device(pci)
+    fallen = Xid(FALLEN_OFF_THE_BUS, device, 0, text=line[line.index("NVRM: ") + 6 :][:_TEXT_LIMIT])
+    found.setdefault((False, FALLEN_OFF_THE_BUS, device), fallen)
+
+
+def _device(pci: str) -> str:
+    return pci_address(pci) or pci.upper()
+
+
+KERNEL_LOG = Fact("kernel_log", COMMAND, parse_kernel_log, ("xids",), timeout_s=10)

@@ -1,0 +1,193 @@
+"""One node's operating system over SSH: the Host port (model/ports.py) by asyncssh."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shlex
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final
+
+import asyncssh
+
+from reconciler.drivers.ssh.connect import Target, connect
+from reconciler.drivers.ssh.facts import host_facts, requests
+from reconciler.drivers.ssh.facts.fact import excerpt
+from reconciler.drivers.ssh.session import Capture
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.frames import PATIENCE_S, MalformedFrames, build_program, parse_answer
+from reconciler.model.gate import CommandResult
+from reconciler.model.observed import Answered, HostFacts, Silent
+from reconciler.model.vocab import UnknownReason
+
+FACTS_BYTES: Final = 8 * 1024 * 1024
+COMMAND_BYTES: Final = 16 * 1024 * 1024
+CLOSE_S: Final = 2.0  # how long a killed command or a closed connection is waited for
+
+_REASONS: Final = {
+    Failure.UNREACHABLE: UnknownReason.UNREACHABLE,
+    Failure.AUTH: UnknownReason.AUTH,
+    Failure.TIMEOUT: UnknownReason.TIMEOUT,
+    Failure.MALFORMED: UnknownReason.MALFORMED,
+    Failure.UNSUPPORTED: UnknownReason.UNSUPPORTED,
+    Failure.REJECTED: UnknownReason.UNSUPPORTED,
+    Failure.AMBIGUOUS: UnknownReason.UNREACHABLE,  # facts only read: a lost connection is just that
+}
+
+
+class SshHost:
+    """A connection is opened when first needed, kept until `close` or until it is lost, and then opened once more.
+
+    Nothing is read from the user's home or agent; `private_key` is the text of a key, `authorities` are public keys
+    of host CAs. `insecure` accepts any host key. `now` is the fleet's clock.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        address: str,
+        *,
+        port: int = 22,
+        user: str,
+        private_key: str,
+        authorities: Sequence[str] = (),
+        insecure: bool = False,
+        connect_timeout: float = 10.0,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._target = Target(node, address, port, user, private_key, tuple(authorities), insecure)
+        self._connect_timeout = connect_timeout
+        self._now = now
+        self._connection: asyncssh.SSHClientConnection | None = None
+        self._connecting = asyncio.Lock()
+
+    async def facts(self, sysctls: Sequence[str], services: Sequence[str]) -> Answered[HostFacts] | Silent:
+        nonce = secrets.token_hex(16)
+        asked = requests(sysctls, services)
+        longest = max(request.timeout_s for request in asked)
+        try:
+            answer = await self._ask(build_program(asked, nonce), nonce, longest + PATIENCE_S + self._connect_timeout)
+            facts = host_facts(parse_answer(answer, nonce), sysctls, services)
+        except DriverError as error:
+            return Silent(self._now(), _REASONS[error.kind], error.detail)
+        except MalformedFrames as error:
+            return Silent(self._now(), UnknownReason.MALFORMED, f"{self._target}: {error}")
+        return Answered(self._now(), facts)
+
+    async def _ask(self, program: str, nonce: str, deadline: float) -> bytes:
+        """The answer to a facts program: up to its last line, for a process left behind may keep the channel open."""
+        capture = await self._start("sh -s", program, Capture(FACTS_BYTES, until=f"END {nonce}\n".encode()))
+        try:
+            async with asyncio.timeout(deadline):
+                await capture.ended.wait()
+        except TimeoutError:
+            capture.terminate()
+            await self.close()  # whatever hangs there, this connection is of no more use
+            raise DriverError(
+                Failure.TIMEOUT, f"{self._target}: the facts were not all there after {deadline:g} s: the host hangs"
+            ) from None
+        finally:
+            capture.close()
+        if capture.exceeded:
+            raise DriverError(Failure.MALFORMED, f"{self._target} answers with more than {FACTS_BYTES} bytes of facts")
+        if capture.lost is not None:
+            raise DriverError(Failure.UNREACHABLE, f"{self._target} was lost while it answered: {capture.lost}")
+        if capture.exit_status:
+            said = excerpt((capture.stderr or capture.stdout).decode(errors="replace"))
+            raise DriverError(
+                Failure.MALFORMED, f"{self._target}: `sh -s` ended with exit status {capture.exit_status}: {said}"
+            )
+        return capture.stdout
+
+    async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:
+        """Run one command. AMBIGUOUS when the connection is lost meanwhile, as it is under `systemctl reboot`.
+
+        A command that prints more than 16 MiB is killed, with exit status -1 and a last line on stderr that says so.
+        """
+        capture = await self._start(shlex.join(argv), stdin, Capture(COMMAND_BYTES))
+        timed_out = False
+        try:
+            async with asyncio.timeout(timeout):
+                await capture.ended.wait()
+        except TimeoutError:
+            timed_out = True
+        except asyncio.CancelledError:
+            capture.terminate()
+            capture.close()
+            raise
+        if timed_out or capture.exceeded:
+            await self._stop(capture)
+        out, err = (stream.decode(errors="replace") for stream in (capture.stdout, capture.stderr))
+        if timed_out:
+            return CommandResult(-1, out, err, timed_out=True)
+        if capture.exceeded:
+            return CommandResult(-1, out, f"{err}\nkilled: it printed more than {COMMAND_BYTES} bytes")
+        if capture.exit_status is None:
+            raise DriverError(
+                Failure.AMBIGUOUS,
+                f"{self._target} was lost during `{excerpt(shlex.join(argv))}`, which may have run: "
+                f"{capture.lost or 'the session ended without an exit status'}",
+            )
+        return CommandResult(capture.exit_status, out, err)
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        connection.close()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await connection.wait_closed()
+        except TimeoutError:
+            connection.abort()
+
+    # --- sessions ------------------------------------------------------------------------------------------------
+
+    async def _start(self, command: str, stdin: str, capture: Capture) -> Capture:
+        """Start a command. On a connection that turns out to be dead it is tried once more on a new one.
+
+        DriverError AMBIGUOUS from the moment that the host has agreed to a session.
+        """
+        connection, reused = await self._connected()
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                await connection.create_session(lambda: capture, command, encoding=None)
+        except (TimeoutError, OSError, asyncssh.Error) as error:
+            if isinstance(error, asyncssh.ChannelOpenError) and not connection.is_closed():
+                raise DriverError(
+                    Failure.REJECTED, f"{self._target} refuses to run commands for this user: {error.reason}"
+                ) from error
+            await self.close()
+            if capture.opened:
+                raise DriverError(
+                    Failure.AMBIGUOUS, f"{self._target} was lost while `{excerpt(command)}` was being started"
+                ) from error
+            if reused:
+                return await self._start(command, stdin, capture)
+            raise DriverError(
+                Failure.TIMEOUT if isinstance(error, TimeoutError) else Failure.UNREACHABLE,
+                f"{self._target} accepts the login, but no session: {error or 'no answer'}",
+            ) from error
+        capture.feed(stdin.encode())
+        return capture
+
+    async def _connected(self) -> tuple[asyncssh.SSHClientConnection, bool]:
+        """A connection, and whether it had been opened before."""
+        async with self._connecting:
+            if self._connection is not None and not self._connection.is_closed():
+                return self._connection, True
+            self._connection = await connect(self._target, self._connect_timeout)
+            return self._connection, False
+
+    async def _stop(self, capture: Capture) -> None:
+        """Terminate a command, then kill it; if not even its channel closes then, give up the connection."""
+        for signal in (capture.terminate, capture.kill):
+            signal()
+            try:
+                async with asyncio.timeout(CLOSE_S):
+                    await capture.closed.wait()
+            except TimeoutError:
+                continue
+            return
+        await self.close()
