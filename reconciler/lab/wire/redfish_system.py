@@ -210,6 +210,7 @@ def _secure_boot(bmc: Bmc, _: str) -> Document:
         "SecureBootEnable": wanted,
         "SecureBootCurrentBoot": "Enabled" if state.secure_boot else "Disabled",
         "SecureBootMode": "DeployedMode",
+        "Actions": {"Oem": {}},
     }
 
 
