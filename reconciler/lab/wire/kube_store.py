@@ -1,0 +1,139 @@
+"""Reading from the cluster's truth as an API server does: one object, a page of a list, what changed since."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from reconciler.lab.hardware.cluster import ClusterTruth, Gone, NodeObject, NotFound
+from reconciler.lab.wire import kube_select as select
+from reconciler.lab.wire.kube_objects import Objects, ordered, place
+from reconciler.lab.wire.kube_status import ApiError, bad_request, expired, not_found
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What of a resource is meant. `namespace` None: all."""
+
+    resource: str
+    version: str
+    namespace: str | None = None
+    fields: str = ""
+    labels: str = ""
+
+    def matcher(self) -> Callable[[Json], bool]:
+        by_fields, by_labels = select.by_fields(self.fields, self.resource), select.by_labels(self.labels)
+        return lambda item: (
+            (self.namespace is None or item["metadata"].get("namespace") == self.namespace)
+            and by_fields(item)
+            and by_labels(item)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    items: list[Json]
+    metadata: Json
+
+
+class Store:
+    def __init__(self, truth: ClusterTruth, objects: Objects) -> None:
+        self._truth = truth
+        self._objects = objects
+
+    def get(self, query: Query, name: str) -> Json:
+        try:
+            if query.resource == "nodes":
+                return self._objects.node(self._truth.node(name))
+            if query.resource == "pods":
+                return self._objects.pod(self._truth.pod(query.namespace or "", name))
+        except NotFound as error:
+            raise not_found(query.resource, name) from error
+        matches = query.matcher()
+        found = next((item for item in self._all(query) if item["metadata"]["name"] == name and matches(item)), None)
+        if found is None:
+            raise not_found(query.resource, name)
+        return found
+
+    def page(self, query: Query, limit: int, token: str) -> Page:
+        """Everything from where the token says, in order, at most `limit` objects (0: no limit)."""
+        matches = query.matcher()
+        items = ordered(item for item in self._all(query) if matches(item))
+        revision = str(self._truth.revision)
+        if token:
+            revision, after = _read_token(token)
+            self._still_known(revision)
+            items = [item for item in items if place(item) > after]
+        rest = len(items) - limit if limit else 0
+        if rest <= 0:
+            return Page(items, {"resourceVersion": revision})
+        items = items[:limit]
+        metadata: Json = {"resourceVersion": revision, "continue": _token(revision, place(items[-1]))}
+        if not query.fields and not query.labels:
+            metadata["remainingItemCount"] = rest
+        return Page(items, metadata)
+
+    def changes(self, query: Query, revision: int) -> Iterator[tuple[str, Json]]:
+        """Events of this resource after `revision`: (type, object). 410 when that is too long ago."""
+        if query.resource not in ("nodes", "pods"):
+            return  # nothing else ever changes here
+        wants_nodes = query.resource == "nodes"
+        try:
+            events = self._truth.events_since(revision)
+        except Gone as error:
+            raise expired(str(error)) from error
+        for event in events:
+            thing = event.object
+            if isinstance(thing, NodeObject):
+                if wants_nodes:
+                    yield event.type, self._objects.node(thing)
+            elif not wants_nodes:
+                yield event.type, self._objects.pod(thing)
+
+    @property
+    def revision(self) -> int:
+        return self._truth.revision
+
+    def _all(self, query: Query) -> list[Json]:
+        match query.resource:
+            case "nodes":
+                return [self._objects.node(node) for node in self._truth.nodes()]
+            case "pods":
+                node = select.required_field(query.fields, "spec.nodeName") or None
+                return [self._objects.pod(pod) for pod in self._truth.pods(node)]
+            case "namespaces":
+                return self._objects.namespaces()
+            case "daemonsets":
+                return self._objects.daemon_sets()
+            case "poddisruptionbudgets":
+                return [self._objects.budget(each, query.version) for each in self._truth.disruption_budgets()]
+            case _:
+                return []
+
+    def _still_known(self, revision: str) -> None:
+        try:
+            self._truth.events_since(int(revision))
+        except Gone as error:
+            raise expired("The provided continue parameter is too old to display a consistent list result.") from error
+
+
+def _token(revision: str, after: tuple[str, str]) -> str:
+    return base64.urlsafe_b64encode(json.dumps([revision, *after]).encode()).decode()
+
+
+def _read_token(token: str) -> tuple[str, tuple[str, str]]:
+    try:
+        revision, namespace, name = json.loads(base64.urlsafe_b64decode(token))
+        int(revision)
+    except (ValueError, TypeError) as error:
+        raise _bad_token() from error
+    return revision, (namespace, name)
+
+
+def _bad_token() -> ApiError:
+    return bad_request("continue key is not valid")

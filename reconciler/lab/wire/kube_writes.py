@@ -1,0 +1,206 @@
+"""Writing to the cluster's truth: updates of nodes, evictions and deletions, refused as an API server refuses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from reconciler.lab.hardware.cluster import ClusterTruth, Conflict, NotFound, TooManyRequests
+from reconciler.lab.wire import kube_patch
+from reconciler.lab.wire.kube_objects import Objects
+from reconciler.lab.wire.kube_status import (
+    ApiError,
+    bad_patch,
+    bad_request,
+    budget_forbids,
+    conflict,
+    invalid,
+    not_found,
+    success,
+)
+from reconciler.model.observed import Taint
+
+PATCHES = {
+    "application/json-patch+json": kube_patch.json_patch,
+    "application/merge-patch+json": kube_patch.merge_patch,
+    "application/strategic-merge-patch+json": kube_patch.strategic_merge_patch,
+}
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_NAME = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
+_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+# Fields of a node that clients may change here. Anything else is refused rather than lost.
+_OPEN = {"metadata": ("labels", "annotations", "resourceVersion", "managedFields"), "spec": ("taints", "unschedulable")}
+
+Json = dict[str, Any]
+
+
+class Writes:
+    def __init__(self, truth: ClusterTruth, objects: Objects) -> None:
+        self._truth = truth
+        self._objects = objects
+
+    # --- nodes ---------------------------------------------------------------------------------------------------
+
+    def patch_node(self, name: str, media_type: str, patch: Any, *, dry: bool) -> Json:
+        apply = PATCHES.get(media_type)
+        if apply is None:
+            raise ApiError(415, "UnsupportedMediaType", "the body of the request was in an unknown format")
+        try:
+            wanted = apply(self._node(name), patch)
+        except kube_patch.BadPatch as error:
+            raise bad_patch() from error
+        return self.replace_node(name, wanted, dry=dry)
+
+    def replace_node(self, name: str, wanted: Any, *, dry: bool) -> Json:
+        current = self._node(name)
+        _check_shape(name, wanted)
+        metadata, spec = wanted["metadata"], wanted.get("spec") or {}
+        revision = metadata.get("resourceVersion")
+        if revision and revision != current["metadata"]["resourceVersion"]:
+            raise conflict("nodes", name, _modified(name))
+        if _closed(wanted) != _closed(current):
+            raise invalid("Node", name, "spec", "Forbidden: this server keeps only labels, annotations, taints and "
+                          "unschedulable")  # fmt: skip
+        labels, annotations = _labels(name, metadata), _strings(name, metadata, "annotations")
+        taints, unschedulable = _taints(name, spec), spec.get("unschedulable") or False
+        if dry:
+            return {**wanted, "metadata": {**metadata, "resourceVersion": current["metadata"]["resourceVersion"]}}
+        node = self._truth.update_node(
+            name, labels=labels, annotations=annotations, taints=taints, unschedulable=unschedulable
+        )
+        return self._objects.node(node)
+
+    def delete_node(self, name: str, options: Mapping[str, Any]) -> Json:
+        current = self._node(name)
+        uid = (options.get("preconditions") or {}).get("uid")
+        if uid is not None and uid != current["metadata"]["uid"]:
+            raise conflict("nodes", name, _other_uid("nodes", name, uid, current["metadata"]["uid"]))
+        self._truth.remove_node(name)
+        return success(200, name=name, kind="nodes", uid=current["metadata"]["uid"])
+
+    def _node(self, name: str) -> Json:
+        try:
+            return self._objects.node(self._truth.node(name))
+        except NotFound as error:
+            raise not_found("nodes", name) from error
+
+    # --- pods ----------------------------------------------------------------------------------------------------
+
+    def evict(self, namespace: str, name: str, eviction: Any, versions: tuple[str, ...]) -> Json:
+        """`versions`: API versions of Eviction that this server understands."""
+        if not isinstance(eviction, dict) or eviction.get("kind") != "Eviction":
+            raise bad_request(f"not an Eviction object: {eviction}")
+        if eviction.get("apiVersion") not in versions:
+            raise bad_request(f'Eviction in version "{eviction.get("apiVersion")}" cannot be handled as a Eviction: '
+                              "no kind is registered for it")  # fmt: skip
+        if (eviction.get("metadata") or {}).get("name", name) != name:
+            raise bad_request("name in URL does not match name in Eviction object")
+        uid, grace = _delete_options(eviction.get("deleteOptions") or {})
+        try:
+            self._truth.evict(namespace, name, uid=uid, grace_s=grace)
+        except TooManyRequests as error:
+            budget = next(each for each in self._truth.disruption_budgets() if each.name == error.budget)
+            raise budget_forbids(budget.name, budget.min_available, self._truth.healthy(budget)) from error
+        except (NotFound, Conflict) as error:
+            raise self._pod_error(namespace, name, error) from error
+        return success(201)
+
+    def delete_pod(self, namespace: str, name: str, options: Mapping[str, Any]) -> Json:
+        """The pod as it was, or as it is while it ends."""
+        uid, grace = _delete_options(options)
+        try:
+            pod = self._truth.pod(namespace, name)
+            before = self._objects.pod(pod)
+            self._truth.delete_pod(namespace, name, uid=uid, grace_s=grace)
+        except (NotFound, Conflict) as error:
+            raise self._pod_error(namespace, name, error) from error
+        return before if pod.ends is None else self._objects.pod(pod)
+
+    def _pod_error(self, namespace: str, name: str, error: NotFound | Conflict) -> ApiError:
+        if isinstance(error, NotFound):
+            return not_found("pods", name)
+        return conflict("pods", name, f'Operation cannot be fulfilled on pods "{namespace}/{name}": {error}')
+
+
+def _delete_options(options: Mapping[str, Any]) -> tuple[str | None, float | None]:
+    if options.get("dryRun"):
+        raise bad_request("this server has no dry run for pods")
+    return (options.get("preconditions") or {}).get("uid"), options.get("gracePeriodSeconds")
+
+
+def _modified(name: str) -> str:
+    return (
+        f'Operation cannot be fulfilled on nodes "{name}": the object has been modified; '
+        "please apply your changes to the latest version and try again"
+    )
+
+
+def _other_uid(resource: str, name: str, wanted: str, found: str) -> str:
+    return (
+        f'Operation cannot be fulfilled on {resource} "{name}": Precondition failed: '
+        f"UID in precondition: {wanted}, UID in object meta: {found}"
+    )
+
+
+def _check_shape(name: str, wanted: Any) -> None:
+    if not isinstance(wanted, dict) or not isinstance(wanted.get("metadata"), dict):
+        raise bad_request("the object provided is unrecognized")
+    if wanted["metadata"].get("name") != name:
+        raise bad_request("the name of the object does not match the name on the URL")
+    spec = wanted.get("spec")
+    if spec is not None and not isinstance(spec, dict):
+        raise bad_request("spec: expected an object")
+    if not isinstance((spec or {}).get("unschedulable") or False, bool):
+        raise bad_request("spec.unschedulable: expected a boolean")
+
+
+def _closed(node: Json) -> Json:
+    """What clients may not change: all but the open fields, and the status, which this path ignores."""
+    rest = {key: value for key, value in node.items() if key not in ("metadata", "spec", "status")}
+    for part, fields in _OPEN.items():
+        rest[part] = {key: value for key, value in (node.get(part) or {}).items() if key not in fields}
+    return rest
+
+
+def _strings(name: str, metadata: Json, field: str) -> dict[str, str]:
+    values = metadata.get(field) or {}
+    if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+        raise bad_request(f"metadata.{field}: expected a map of strings")
+    for key in values:
+        if not _KEY.fullmatch(key) or len(key.rpartition("/")[2]) > 63:
+            raise invalid("Node", name, f"metadata.{field}", f'Invalid value: "{key}": name part must consist of '
+                          "alphanumeric characters, '-', '_' or '.'")  # fmt: skip
+    return values
+
+
+def _labels(name: str, metadata: Json) -> dict[str, str]:
+    labels = _strings(name, metadata, "labels")
+    for value in labels.values():
+        _check_value(name, "metadata.labels", value)
+    return labels
+
+
+def _check_value(name: str, field: str, value: str) -> None:
+    if len(value) > 63 or not _NAME.fullmatch(value):
+        raise invalid("Node", name, field, f'Invalid value: "{value}": a valid label must be an empty string or '
+                      "consist of alphanumeric characters, '-', '_' or '.'")  # fmt: skip
+
+
+def _taints(name: str, spec: Json) -> list[Taint]:
+    rows = spec.get("taints") or []
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise bad_request("spec.taints: expected a list of objects")
+    taints: dict[tuple[str, str], Taint] = {}
+    for row in rows:
+        taint = Taint(str(row.get("key", "")), str(row.get("value", "")), str(row.get("effect", "")))
+        if not _KEY.fullmatch(taint.key):
+            raise invalid("Node", name, "spec.taints", f'Invalid value: "{taint.key}": name part must be non-empty')
+        if taint.effect not in _EFFECTS:
+            raise invalid("Node", name, "spec.taints", f'Unsupported value: "{taint.effect}"')
+        _check_value(name, "spec.taints", taint.value)
+        if (taint.key, taint.effect) in taints:
+            raise invalid("Node", name, "spec.taints", f"Duplicate value: {taint.key}:{taint.effect}: taints must be "
+                          "unique by key and effect pair")  # fmt: skip
+        taints[taint.key, taint.effect] = taint
+    return list(taints.values())
