@@ -1,0 +1,88 @@
+"""The `reconciler` command. Commands load when they are called, so that --help answers at once."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any, Final
+
+import click
+
+from reconciler import __version__
+from reconciler.cli.exit_codes import ExitCode, of_error
+from reconciler.model.errors import ReconcilerError
+
+# name -> (module, one line for --help). The order is the order of a first day's work.
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "validate": ("validate", "Check a spec; contact nothing."),
+    "doctor": ("doctor", "Check what the reconciler needs, and say what to do."),
+    "observe": ("observe", "Read every node; write what was seen."),
+    "drift": ("drift", "Say how the nodes differ from the spec."),
+    "plan": ("plan", "Say what would be done, and why."),
+    "apply": ("apply", "Do it, under one budget."),
+    "show": ("show", "Render a plan, drift report or observation from its file."),
+    "explain": ("explain", "Tell all about one node, or one value of it."),
+    "history": ("history", "Tell a node's story from the ledger."),
+    "hold": ("hold", "Forbid acting on a node or a pool."),
+    "release": ("hold", "Lift a hold."),
+    "schema": ("schema", "Print or write the JSON Schemas."),
+    "lab": ("lab", "An embedded fleet on loopback."),
+    "demo": ("demo", "Watch a drifted fleet being converged, in a lab."),
+}
+
+
+class LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"reconciler.cli.commands.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="reconciler")
+def cli() -> None:
+    """Keep a fleet of GPU nodes as its git repository says.
+
+    SPEC is a directory, ./fleet-spec if left out. stdout is the document, stderr is progress. Exit codes: README.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command and exit with a code of DESIGN section 11."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    try:
+        code: Any = cli.main(args=arguments, prog_name="reconciler", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return ExitCode.USAGE
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.Abort:
+        return ExitCode.INTERRUPTED
+    except click.ClickException as error:
+        click.echo(f"reconciler: {error.format_message()}", err=True)
+        return ExitCode.USAGE
+    except ReconcilerError as error:
+        click.echo(f"reconciler: {error}", err=True)
+        return of_error(error)
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (`| head`). Nothing is wrong, but stdout must not be flushed again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.DONE
+    return int(code) if isinstance(code, int) else ExitCode.DONE

@@ -1,0 +1,10 @@
+"""Values to text: human, JSON and Markdown. Pure; every string of a BMC or a node is untrusted and escaped.
+
+text       values, names, durations and escapes that all forms share
+tables     plain-text tables
+drift      the drift report
+plan       the plan
+outcome    what an apply did
+explain    one node, in full
+progress   events of a running pass, live on a terminal or as plain lines
+"""

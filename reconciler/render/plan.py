@@ -1,0 +1,156 @@
+"""The plan as text: verdict first, then what hurts, then who waits and why, then every node's actions with reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reconciler.model.drift import ACTIONABLE, DriftItem
+from reconciler.model.plan import Goal, NodePlan, Plan, PlannedAction
+from reconciler.model.units import format_duration
+from reconciler.model.vocab import Certainty, Disruption
+from reconciler.render.tables import markdown_table, table
+from reconciler.render.text import clock, count, disruption, fold, markdown, source, value, warnings
+
+
+def verdict(plan: Plan) -> str:
+    totals = plan.totals
+    if not plan.changes:
+        text = "nothing to do"
+        waiting = [node for node in plan.nodes.values() if node.blocked is not None]
+        if waiting:
+            text += f"; {count(len(waiting), 'node')} left as they are, for the reasons below"
+    else:
+        text = (
+            f"{count(totals.nodes_with_changes, 'node')} to change, {totals.nodes_disrupted} of them disrupted; "
+            f"about {format_duration(totals.finish_s)}, {totals.gpu_hours_out:g} GPU-hours out of service"
+        )
+    if plan.incomplete:
+        text += f"; {count(len(plan.incomplete), 'node')} could not be read in full"
+    return text
+
+
+def _heading(plan: Plan) -> list[str]:
+    lines = [
+        f"Plan {plan.id} for fleet {plan.fleet}: {verdict(plan)}",
+        f"  spec {source(plan.source)}",
+        f"  made {clock(plan.created_at)}, valid until {plan.expires_at.strftime('%H:%M')}; "
+        f"scope {plan.scope.selected} of {count(plan.scope.total, 'node')}; fingerprint {plan.fingerprint[:12]}",
+    ]
+    for line in plan.budget:
+        out = f"{len(line.out)} out now" + (f" ({fold(line.out)})" if line.out else "")
+        lines.append(
+            f"  budget of {line.scope}: {line.rule if '=' in line.rule else line.limit} of {line.total}, {out}"
+        )
+    lines += [f"  {note}" for note in plan.notes]
+    return lines + [f"  {line}" for line in warnings(plan.insecure, plan.time_scale)]
+
+
+def _alike(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:
+    """Nodes with the same actions for the same reasons, in the same wave, are one entry."""
+    groups: dict[tuple[object, ...], list[NodePlan]] = {}
+    for node in nodes:
+        drift = tuple((item.path, value(item.desired), value(item.observed)) for item in _shown(node))
+        wave = 0 if node.blocked is None else node.wave
+        groups.setdefault((node.pool, node.goal, wave, node.actions, drift), []).append(node)
+    return list(groups.values())
+
+
+def _shown(node: NodePlan) -> list[DriftItem]:
+    own = {"host.hostname", "image.nonce"}
+    return [item for item in node.drift if item.kind in ACTIONABLE and item.path not in own]
+
+
+def human(plan: Plan) -> str:
+    lines = _heading(plan)
+    red = dangerous(plan)
+    if red:
+        lines += ["", "Reboots, flashes and reimages:"]
+        lines += table(("action", "nodes"), [(name, f"{fold(nodes)} ({len(nodes)})") for name, nodes in red.items()])
+    for group in _alike(node for node in plan.nodes.values() if node.actions):
+        lines += ["", *_entry(group)]
+    waiting = [node for node in plan.nodes.values() if node.blocked is not None]
+    if waiting:
+        lines += ["", "Held back, and why:"]
+        rows = [(fold(names), code, detail) for (code, detail), names in _blocked(waiting).items()]
+        lines += table(("nodes", "code", "why"), rows)
+    return "\n".join(lines) + "\n"
+
+
+def _entry(group: list[NodePlan]) -> list[str]:
+    first = group[0]
+    names = fold(node.node for node in group) + (f" ({len(group)})" if len(group) > 1 else "")
+    total = sum(action.estimate_s for action in first.actions)
+    wave = f", batch {first.wave + 1} of the budget" if first.wave else ""
+    ordinary = first.goal is Goal.IN_SERVICE and first.blocked is None
+    story = "" if ordinary else f": {first.situation}"
+    hurts = f"up to {disruption(first.disruption)}, about {format_duration(total)}{wave}"
+    lines = [f"{names} [{first.pool}]{story}  ({hurts})"]
+    for item in _shown(first):
+        lines.append(f"    {item.path}: {value(item.observed)} -> {value(item.desired)}  [{item.kind.value}]")
+    rows = []
+    for at, action in enumerate(first.actions, 1):
+        rows.append((f"{at}.", action.id, _hurts(action), _sure(action), "because " + _because(action)))
+    return lines + table(("", "action", "disruption", "", ""), rows, indent="  ")[1:]
+
+
+def _hurts(action: PlannedAction) -> str:
+    return disruption(action.disruption) if action.disruption else "-"
+
+
+def _sure(action: PlannedAction) -> str:
+    return "if needed" if action.certainty is Certainty.PREDICTED else ""
+
+
+def _because(action: PlannedAction) -> str:
+    shown = ", ".join(action.because[:3])
+    return shown + (f" and {len(action.because) - 3} more" if len(action.because) > 3 else "")
+
+
+def dangerous(plan: Plan) -> dict[str, list[str]]:
+    """Action -> nodes, for all that reboots, power cycles, flashes or reimages."""
+    found: dict[str, list[str]] = {}
+    for node in plan.nodes.values():
+        for action in node.actions:
+            if action.disruption >= Disruption.REBOOT:
+                sure = " (if needed)" if action.certainty is Certainty.PREDICTED else ""
+                found.setdefault(action.id + sure, []).append(node.node)
+    return dict(sorted(found.items()))
+
+
+def _blocked(nodes: Iterable[NodePlan]) -> dict[tuple[str, str], list[str]]:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for node in nodes:
+        assert node.blocked is not None
+        until = f" (until {clock(node.blocked.until)})" if node.blocked.until else ""
+        groups.setdefault((node.blocked.code.value, node.blocked.detail + until), []).append(node.node)
+    return groups
+
+
+def as_markdown(plan: Plan) -> str:
+    sign = "✅" if not plan.changes else ("🔴" if dangerous(plan) else "🔶")
+    lines = [f"## {sign} Plan for fleet {markdown(plan.fleet)}", "", f"**{markdown(verdict(plan), 400)}**", ""]
+    for line in [*plan.notes, *warnings(plan.insecure, plan.time_scale)]:
+        lines += [f"> {markdown(line, 400)}", ""]
+    red = dangerous(plan)
+    if red:
+        rows = [(markdown(name), markdown(fold(nodes), 2000), str(len(nodes))) for name, nodes in red.items()]
+        lines += ["### Reboots, flashes and reimages", "", *markdown_table(("action", "nodes", "count"), rows), ""]
+    waiting = [node for node in plan.nodes.values() if node.blocked is not None]
+    if waiting:
+        rows = [(markdown(fold(n), 2000), code, markdown(why, 400)) for (code, why), n in _blocked(waiting).items()]
+        lines += ["### Held back", "", *markdown_table(("nodes", "code", "why"), rows), ""]
+    for group in _alike(node for node in plan.nodes.values() if node.actions):
+        first = group[0]
+        names = markdown(fold(node.node for node in group), 2000)
+        hurts = f"{count(len(first.actions), 'action')}, up to {disruption(first.disruption)}"
+        lines += [f"<details><summary>{names}: {hurts}</summary>", ""]
+        steps = [
+            (str(at), markdown(a.id), markdown(_hurts(a)), _sure(a), markdown(_because(a), 400))
+            for at, a in enumerate(first.actions, 1)
+        ]
+        lines += [*markdown_table(("#", "action", "disruption", "", "because"), steps), "", "</details>", ""]
+    lines.append(
+        f"<sub>plan {markdown(plan.id)} · fingerprint {plan.fingerprint[:12]} · "
+        f"spec {markdown(source(plan.source), 200)} · valid until {clock(plan.expires_at)}</sub>"
+    )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,29 @@
+"""Plain-text tables: columns as wide as their content, the last one free. Widths count terminal cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "  ") -> list[str]:
+    """Lines of a table. Columns that are empty throughout are left out."""
+    used = [at for at in range(len(head)) if any(row[at] for row in rows)]
+    lines = [[head[at] for at in used], *([row[at] for at in used] for row in rows)]
+    widths = [max(cell_len(line[at]) for line in lines) for at in range(len(used))]
+    return [
+        (
+            indent + "  ".join(cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a Markdown table. Cells must be escaped already."""
+    return [
+        "| " + " | ".join(head) + " |",
+        "|" + " --- |" * len(head),
+        *("| " + " | ".join(row) + " |" for row in rows),
+    ]

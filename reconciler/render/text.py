@@ -1,0 +1,111 @@
+"""What all renderings share: values, node names and escapes.
+
+Strings that come from a BMC, a host or a cluster are untrusted (pitfall M5, conventions R7): `plain` takes the teeth
+out of them for a terminal, `markdown` for a comment.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from reconciler.model.desired import SpecSource
+from reconciler.model.errors import Position
+from reconciler.model.vocab import Disruption
+
+MAX_VALUE = 120  # characters of one value in a table; JSON always has all of it
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~])")
+
+
+def plain(text: str, limit: int = MAX_VALUE) -> str:
+    """For a terminal: no control or bidirectional characters, one line, at most `limit` characters."""
+    clean = "".join(" " if char in "\t\r\n" else char for char in text if char in "\t\r\n" or _printable(char))
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
+
+
+def _printable(char: str) -> bool:
+    return unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn")
+
+
+def markdown(text: str, limit: int = MAX_VALUE) -> str:
+    """For a comment: one line, nothing that formats, mentions, links or closes a table cell."""
+    escaped = _MARKDOWN.sub(r"\\\1", plain(text, limit))
+    return escaped.replace("@", "@\u200b").replace("://", ":\u200b//").replace("www.", "www\u200b.")
+
+
+def value(found: Any) -> str:
+    """A JSON value as people write it. None is what nobody could read."""
+    if found is None:
+        return "?"
+    if isinstance(found, bool):
+        return "true" if found else "false"
+    if isinstance(found, list | tuple):
+        return ", ".join(value(item) for item in found) or "none"
+    if isinstance(found, Mapping):
+        return ", ".join(f"{key}={value(item)}" for key, item in sorted(found.items())) or "none"
+    return plain(str(found)) or '""'
+
+
+def fold(names: Iterable[str]) -> str:
+    """Node names with runs folded: gpu-a[001-003,007], gpu-b001."""
+    groups: dict[tuple[str, int, str], list[int]] = {}
+    others: list[str] = []
+    for name in names:
+        match = re.fullmatch(r"(.*?)(\d+)(\D*)", name)
+        if match is None:
+            others.append(name)
+        else:
+            groups.setdefault((match[1], len(match[2]), match[3]), []).append(int(match[2]))
+    folded = []
+    for (prefix, width, suffix), numbers in groups.items():
+        runs = _runs(sorted(set(numbers)))
+        parts = [f"{a:0{width}d}" if a == b else f"{a:0{width}d}-{b:0{width}d}" for a, b in runs]
+        single = len(parts) == 1 and "-" not in parts[0]
+        folded.append(f"{prefix}{parts[0]}{suffix}" if single else f"{prefix}[{','.join(parts)}]{suffix}")
+    return ", ".join([*folded, *sorted(others)])
+
+
+def _runs(numbers: list[int]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def disruption(level: Disruption) -> str:
+    return level.label.replace("_", " ")
+
+
+def clock(at: datetime) -> str:
+    return at.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def source(spec: SpecSource) -> str:
+    """Where the spec came from, in words: a report without its commit is worth little."""
+    if not spec.commit:
+        return f"{spec.directory} (not in git)"
+    dirty = ", with uncommitted changes" if spec.dirty else ""
+    at = f"{spec.rev} = " if spec.rev else ""
+    return f"{spec.directory} at {at}{spec.commit[:12]}{dirty}"
+
+
+def position(at: Position | None) -> str:
+    return str(at) if at is not None else "the default"
+
+
+def warnings(insecure: Iterable[str], time_scale: float) -> list[str]:
+    """What every output must say of how it was made."""
+    lines = [f"INSECURE: {sentence}" for sentence in insecure]
+    if time_scale != 1.0:
+        lines.append(f"Lab: time runs {time_scale:g} times as fast; deadlines, settles and soaks are scaled")
+    return lines
