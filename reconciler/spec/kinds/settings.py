@@ -114,6 +114,6 @@ class NodeSettings(Model):
 
 
 class SharedSettings(NodeSettings):
-    """Settings of many nodes. (The `host` of a node entry is its address, so there sysctls and services stand alone.)"""
+    """Settings of many nodes. On a node entry `host` is an address, so there sysctls and services stand alone."""
 
     host: HostSettings = Field(default=HostSettings(), description="Host configuration laid over that of the Persona.")

@@ -1,0 +1,137 @@
+"""The Fleet resource -> model.desired.Settings, with the files that it names read from the tree.
+
+Those files are public: CA certificates and public keys. A private key in a spec is an error wherever it is found.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ssl
+from collections.abc import Callable
+
+from reconciler.model.desired import (
+    BudgetLimit,
+    ClusterAccess,
+    HostKeyPolicy,
+    IgnoreRule,
+    InstallerPolicy,
+    Settings,
+    TlsPolicy,
+)
+from reconciler.model.errors import Diagnostic
+from reconciler.model.units import parse_duration
+from reconciler.spec.kinds.cluster import ClusterSpec
+from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Tls
+from reconciler.spec.load import Problem, Steps, Tree
+from reconciler.spec.parse import Declared
+
+_KEY_TYPES = ("ssh-ed25519", "ssh-rsa", "ecdsa-sha2-", "sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-")
+
+
+def read_settings(
+    fleet: Declared[FleetSpec], cluster: Declared[ClusterSpec] | None, tree: Tree
+) -> tuple[Settings, list[Diagnostic]]:
+    spec, files = fleet.spec, _Files(fleet, tree)
+    tls, host_keys = TlsPolicy(ca=None), HostKeyPolicy(authorities=())
+    insecure: list[str] = []
+    if spec.redfish is not None:
+        tls = files.tls(spec.redfish.tls)
+        if tls.insecure:
+            insecure.append(f"TLS certificates of BMCs are not verified ({fleet.at('redfish', 'tls', 'insecure')})")
+    if spec.ssh is not None:
+        host_keys = files.host_keys(spec.ssh.host_keys)
+        if host_keys.insecure:
+            insecure.append(f"SSH host keys are not verified ({fleet.at('ssh', 'hostKeys', 'insecure')})")
+    settings = Settings(
+        fleet=fleet.name,
+        bmc_credentials=spec.redfish.credentials if spec.redfish else None,
+        ssh_credentials=spec.ssh.credentials if spec.ssh else None,
+        ssh_user=spec.ssh.user if spec.ssh else "root",
+        tls=tls,
+        host_keys=host_keys,
+        cluster=ClusterAccess(cluster.name, cluster.spec.kubeconfig, cluster.spec.context) if cluster else None,
+        installer=InstallerPolicy(spec.installer.listen, spec.installer.url, spec.installer.iso)
+        if spec.installer
+        else None,
+        concurrency=spec.observation.concurrency,
+        redfish_deadline_s=parse_duration(spec.observation.deadlines.redfish),
+        ssh_deadline_s=parse_duration(spec.observation.deadlines.ssh),
+        kubernetes_deadline_s=parse_duration(spec.observation.deadlines.kubernetes),
+        inventory_max_age_s=parse_duration(spec.observation.inventory_max_age),
+        tolerate=spec.observation.tolerate,
+        budgets=tuple(BudgetLimit(budget.scope, budget.nodes) for budget in spec.budgets),
+        drift_mode=spec.drift.mode,
+        ignore=tuple(
+            IgnoreRule(rule.path, rule.reason, rule.pools, rule.nodes, rule.owner or "", rule.expires or "")
+            for rule in spec.ignore
+        ),
+        insecure=tuple(insecure),
+    )
+    return settings, files.problems
+
+
+class _Files:
+    """Reads what the Fleet names; collects what is wrong with it."""
+
+    def __init__(self, fleet: Declared[FleetSpec], tree: Tree) -> None:
+        self._fleet = fleet
+        self._tree = tree
+        self.problems: list[Diagnostic] = []
+
+    def tls(self, tls: Tls) -> TlsPolicy:
+        if tls.ca is None:
+            return TlsPolicy(ca=None, insecure=True)
+        return TlsPolicy(ca=self._read(tls.ca, ("redfish", "tls", "ca"), _check_certificates))
+
+    def host_keys(self, keys: HostKeys) -> HostKeyPolicy:
+        authorities: list[str] = []
+        for index, name in enumerate(keys.authorities or ()):
+            text = self._read(name, ("ssh", "hostKeys", "authorities", index), _check_public_keys)
+            authorities += _lines(text)
+        return HostKeyPolicy(authorities=tuple(authorities), insecure=keys.authorities is None)
+
+    def _read(self, name: str, steps: Steps, check: Callable[[str], None]) -> str:
+        try:
+            text = self._tree.text(name)
+            check(text)
+        except Problem as problem:
+            self.problems.append(self._fleet.problem(steps, f"{name!r}: {problem.diagnostic.problem}"))
+        except ValueError as error:
+            self.problems.append(self._fleet.problem(steps, f"{name!r}: {error}"))
+        else:
+            return text
+        return ""
+
+
+def _check_certificates(text: str) -> None:
+    _refuse_private_key(text)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+    except (ssl.SSLError, ValueError):
+        raise ValueError("not a PEM file of certificates") from None
+
+
+def _check_public_keys(text: str) -> None:
+    _refuse_private_key(text)
+    lines = _lines(text)
+    if not lines:
+        raise ValueError("holds no public key")
+    for line in lines:
+        kind, _, rest = line.partition(" ")
+        try:
+            blob = base64.b64decode(rest.partition(" ")[0], validate=True)
+        except binascii.Error:
+            blob = b""
+        if not kind.startswith(_KEY_TYPES) or blob[4 : 4 + len(kind)] != kind.encode():
+            raise ValueError("not a file of OpenSSH public keys, like `ssh-ed25519 AAAA... comment`")
+
+
+def _refuse_private_key(text: str) -> None:
+    if "PRIVATE KEY-----" in text:
+        raise ValueError("holds a private key; take it out of the repository, and consider it leaked")
+
+
+def _lines(text: str) -> list[str]:
+    stripped = (line.strip() for line in text.splitlines())
+    return [line for line in stripped if line and not line.startswith("#")]

@@ -1,0 +1,65 @@
+"""Addresses of nodes, brought to one form so that equal ones are equal texts.
+
+A BMC is `https://host[:port]`, an SSH endpoint `host:port`; host is an IPv4 address, a bracketed IPv6 address or a
+DNS name. ValueError says what is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from ipaddress import IPv6Address
+
+SSH_PORT = 22
+HTTPS_PORT = 443
+
+_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+))(?::(\d{1,5}))?")
+_IPV4 = re.compile(r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?!$)|$)){4}")
+_DNS = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
+
+
+def split_authority(text: str, default_port: int) -> tuple[str, int]:
+    """Host (without brackets, lower case) and port of `host[:port]`."""
+    match = _AUTHORITY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not an address; write host or host:port")
+    port = int(match[3] or default_port)
+    if not 0 < port < 65536:
+        raise ValueError(f"{text!r} has no valid port")
+    if match[1]:
+        return str(_ipv6(match[1])), port
+    host = match[2].lower()
+    if not (_IPV4 if host.replace(".", "").isdigit() else _DNS).fullmatch(host):
+        raise ValueError(f"{text!r} is not an address; {host!r} is neither an IP address nor a DNS name")
+    return host, port
+
+
+@lru_cache
+def _ipv6(text: str) -> IPv6Address:
+    try:
+        return IPv6Address(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not an IPv6 address") from None
+
+
+def join_authority(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def normalise_host(text: str) -> str:
+    """`host:port` of an SSH endpoint; the port is always there."""
+    return join_authority(*split_authority(text, SSH_PORT))
+
+
+def normalise_bmc(text: str) -> str:
+    """`https://host[:port]` of a BMC; port 443 is left out."""
+    if not text.lower().startswith("https://"):
+        raise ValueError(f"{text!r} is not the URL of a BMC; it starts with https://")
+    rest = text[len("https://") :].removesuffix("/")
+    if "@" in rest:
+        raise ValueError("the URL of a BMC holds no user or password; they are a secret, which the Fleet names")
+    if "/" in rest or "?" in rest or "#" in rest:
+        raise ValueError(f"{text!r} is not the URL of a BMC; nothing follows the host and port")
+    host, port = split_authority(rest, HTTPS_PORT)
+    name = f"[{host}]" if ":" in host else host
+    return f"https://{name}" if port == HTTPS_PORT else f"https://{name}:{port}"

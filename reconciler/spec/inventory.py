@@ -1,0 +1,146 @@
+"""CSV inventories: many nodes that have no settings of their own, one per line, so they don't pass through models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from reconciler.model.desired import Endpoints, RootDisk
+from reconciler.model.errors import Diagnostic, Position
+from reconciler.model.vocab import NodeState
+from reconciler.spec.kinds.node_pool import NodePoolSpec
+from reconciler.spec.node_source import NORMAL, Interned, NodeSource
+from reconciler.spec.parse import Declared, did_you_mean
+from reconciler.spec.ranges import MAX_NODES
+
+COLUMNS: Final = ("name", "bmc", "host", "serial", "uuid", "hostname", "rootDisk", "state")
+
+_CELL = re.compile(r'("(?:[^"]|"")*"|[^,"]*)(,|$)')
+_DOMAIN_COLUMN = re.compile(r"domains\.[a-z][a-z0-9-]*")
+
+
+class Inventory:
+    """One CSV file of a pool. Rows have no settings of their own, so they don't pass through the models."""
+
+    def __init__(self, pool: Declared[NodePoolSpec], file: str, interned: Interned, problems: list[Diagnostic]) -> None:
+        self._pool = pool
+        self._file = file
+        self._interned = interned
+        self._problems = problems
+        self._columns: list[str] = []
+
+    def read(self, text: str) -> list[NodeSource]:
+        lines = text.split("\n")
+        if not self._header(lines[0].rstrip("\r")):
+            return []
+        if len(lines) > MAX_NODES + 2:
+            self._note(1, 1, f"more than {MAX_NODES} rows")
+            return []
+        nodes = []
+        for number, line in enumerate(lines[1:], 2):
+            line = line.rstrip("\r")
+            if line.strip():
+                node = self._row(number, line)
+                if node is not None:
+                    nodes.append(node)
+        return nodes
+
+    def _note(self, line: int, column: int, problem: str, hint: str = "") -> None:
+        self._problems.append(Diagnostic(Position(self._file, line, column), "", problem, hint))
+
+    def _header(self, line: str) -> bool:
+        before = len(self._problems)
+        for name, start in _cells(line) or ():
+            if name not in COLUMNS and not _DOMAIN_COLUMN.fullmatch(name):
+                self._note(1, start, f"unknown column {name!r}", did_you_mean(name, (*COLUMNS, "domains.<label>")))
+            elif name in self._columns:
+                self._note(1, start, f"column {name!r} stands twice")
+            self._columns.append(name)
+        if "name" not in self._columns:
+            self._note(1, 1, "column 'name' is missing", "the first line names the columns")
+        return len(self._problems) == before
+
+    def _row(self, number: int, line: str) -> NodeSource | None:
+        cells = _cells(line)
+        if cells is None or len(cells) != len(self._columns):
+            found = (
+                "a quote is not closed" if cells is None else f"{len(cells)} cells, and {len(self._columns)} columns"
+            )
+            self._note(number, 1, found)
+            return None
+        values: dict[str, str] = {}
+        domains = dict(self._pool.spec.domains)
+        at = {"node": Position(self._file, number, 1)}
+        failed = False
+        for column, (text, start) in zip(self._columns, cells, strict=True):
+            if not text:
+                continue
+            if column.startswith("domains."):
+                domains[column[8:]] = text
+                continue
+            try:
+                values[column] = _CHECKS[column](text)
+            except ValueError as error:
+                self._note(number, start, str(error))
+                failed = True
+            if column in _PATHS:
+                at[_PATHS[column]] = Position(self._file, number, start)
+        if "name" not in values and not failed:
+            self._note(number, 1, "the node has no name")
+            failed = True
+        if not failed and "bmc" not in values and "host" not in values:
+            self._note(number, 1, "the node has no address", "give bmc, host or both")
+            failed = True
+        return None if failed else self._node(values, domains, at)
+
+    def _node(self, values: Mapping[str, str], domains: Mapping[str, str], at: dict[str, Position]) -> NodeSource:
+        return NodeSource(
+            name=values["name"],
+            pool=self._pool.name,
+            at=at["node"],
+            endpoints=Endpoints(values.get("bmc"), values.get("host")),
+            state=NodeState(values["state"]) if "state" in values else self._pool.spec.state,
+            domains=self._interned(domains),
+            serial=values.get("serial"),
+            uuid=values.get("uuid"),
+            hostname=values.get("hostname"),
+            root_disk=RootDisk(serial=values["rootDisk"]) if "rootDisk" in values else None,
+            provenance=at,
+        )
+
+
+def _cells(line: str) -> list[tuple[str, int]] | None:
+    """Cells with the column they start in. None when a quote is not closed."""
+    if '"' not in line:
+        found, start = [], 1
+        for cell in line.split(","):
+            found.append((cell.strip(), start))
+            start += len(cell) + 1
+        return found
+    quoted = []
+    at = 0
+    while True:
+        match = _CELL.match(line, at)
+        if match is None:
+            return None
+        text = match[1]
+        quoted.append((text[1:-1].replace('""', '"') if text.startswith('"') else text.strip(), at + 1))
+        if not match[2]:
+            return quoted
+        at = match.end()
+
+
+def _state(text: str) -> str:
+    if text not in list(NodeState):
+        raise ValueError(f"{text!r} is not one of {', '.join(NodeState)}")
+    return text
+
+
+_CHECKS: Final[Mapping[str, Callable[[str], str]]] = {**NORMAL, "rootDisk": str, "state": _state}
+_PATHS: Final = {
+    "serial": "identity.serial",
+    "uuid": "identity.uuid",
+    "hostname": "host.hostname",
+    "rootDisk": "image.root_disk",
+}

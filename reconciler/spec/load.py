@@ -1,0 +1,313 @@
+"""Files -> documents with a position for every key and value. The only module that imports ruamel.yaml.
+
+A spec is untrusted text from a pull request, so the parser is driven by events and builds plain values alone: no tags,
+no merge keys, no code, and limits on what a file may expand to. Scalars follow the YAML 1.2 core schema: `no`, `on`
+and 2027-06-30 are text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, StreamMark
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+from ruamel.yaml.reader import ReaderError
+
+from reconciler.model.errors import Diagnostic, Position
+
+MAX_YAML_BYTES: Final = 1024 * 1024
+MAX_OTHER_BYTES: Final = 16 * 1024 * 1024
+MAX_DEPTH: Final = 40
+MAX_VALUES: Final = 200_000  # per file, aliases expanded; a 1 MiB file without aliases stays below
+
+Steps = tuple[str | int, ...]  # from the top of a document to a value: ("spec", "nodes", 2, "bmc")
+
+_INT = re.compile(r"[-+]?[0-9]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_SPECIAL = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_WORDS: Final[Mapping[str, bool | None]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+
+class Problem(Exception):
+    """One thing that makes a file unreadable; becomes a Diagnostic."""
+
+    def __init__(self, at: Position, problem: str, hint: str = "", path: str = "") -> None:
+        super().__init__(problem)
+        self.diagnostic = Diagnostic(at, path, problem, hint)
+
+
+def show_path(steps: Steps) -> str:
+    """`spec.nodes[2].bmc`"""
+    text = ""
+    for step in steps:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One YAML document as plain values. Positions are by the way to a value."""
+
+    file: str
+    data: Any
+    values: Mapping[Steps, Position]
+    keys: Mapping[Steps, Position]
+
+    def at(self, steps: Steps = (), *, key: bool = False) -> Position:
+        """Where the value (or its key) stands; where what encloses it stands, if it has no place of its own."""
+        if key and steps in self.keys:
+            return self.keys[steps]
+        while steps not in self.values:
+            steps = steps[:-1]
+        return self.values[steps]
+
+
+# --- the tree ------------------------------------------------------------------------------------------------------
+
+
+class Tree:
+    """The files of a spec: a directory, or their contents by relative path, as a git revision gives them."""
+
+    def __init__(self, source: Path | Mapping[str, bytes], directory: str) -> None:
+        self._source = source
+        self._prefix = "" if directory in {"", "."} else directory.rstrip("/") + "/"
+
+    def where(self, name: str, line: int = 0, column: int = 0) -> Position:
+        return Position((self._prefix + name).rstrip("/") or ".", line, column)
+
+    def yaml_names(self) -> list[str]:
+        """YAML files, sorted; nothing whose name, or folder's name, starts with a dot. Reading tells of links."""
+        if isinstance(self._source, Path):
+            return sorted(_walk(self._source, ""))
+        return sorted(name for name in self._source if _is_yaml(name) and not re.search(r"(^|/)\.", name))
+
+    def read(self, name: str) -> bytes:
+        """Problem when it is no plain file of the tree, or too large."""
+        limit = MAX_YAML_BYTES if _is_yaml(name) else MAX_OTHER_BYTES
+        source = self._source
+        data = self._read_file(source, name, limit) if isinstance(source, Path) else source.get(name)
+        if data is None:
+            raise Problem(self.where(name), "no such file in the spec directory")
+        if len(data) > limit:
+            raise Problem(self.where(name), f"larger than {limit // 1024 // 1024} MiB")
+        return data
+
+    def text(self, name: str) -> str:
+        data = self.read(name)
+        try:
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            column = error.start - data.rfind(b"\n", 0, error.start)
+            raise Problem(self.where(name, line, column), "not UTF-8 text") from None
+
+    def _read_file(self, root: Path, name: str, limit: int) -> bytes | None:
+        path = root
+        for part in name.split("/"):
+            path = path / part
+            if path.is_symlink():
+                raise Problem(self.where(name), "a symbolic link", "a spec holds plain files only")
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            return file.read(limit + 1)
+
+
+def _is_yaml(name: str) -> bool:
+    return name.endswith((".yaml", ".yml"))
+
+
+def _walk(folder: Path, prefix: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(folder / entry.name, f"{prefix}{entry.name}/")
+            elif _is_yaml(entry.name) or (entry.is_symlink() and entry.is_dir()):
+                yield prefix + entry.name
+
+
+def load_documents(tree: Tree) -> tuple[list[Document], list[Diagnostic]]:
+    """Every document of every YAML file, and what makes files unreadable."""
+    documents: list[Document] = []
+    problems: list[Diagnostic] = []
+    for name in tree.yaml_names():
+        try:
+            parsed, found = parse_yaml(tree.text(name), str(tree.where(name)))
+        except Problem as problem:
+            problems.append(problem.diagnostic)
+        else:
+            documents += parsed
+            problems += found
+    return documents, problems
+
+
+# --- YAML ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Node:
+    """A value with its place. `size` counts values, aliases expanded; an aliased node has several parents."""
+
+    value: Any
+    at: Position
+    size: int = 1
+    children: list[tuple[str | int, Position | None, _Node]] = field(default_factory=list)
+
+
+def parse_yaml(text: str, file: str) -> tuple[list[Document], list[Diagnostic]]:
+    """The documents of one file. Problem when the rest of the file can't be understood."""
+    builder = _Builder(text, file)
+    try:
+        nodes = builder.documents()
+    except ReaderError as error:
+        before = text[: error.position]
+        at = Position(file, before.count("\n") + 1, error.position - before.rfind("\n"))
+        raise Problem(at, f"character U+{ord(text[error.position]):04X} is not allowed in YAML") from None
+    except MarkedYAMLError as error:
+        raise _syntax_problem(error, file) from None
+    if not nodes and not builder.problems:
+        raise Problem(Position(file), "the file is empty", "it needs at least one document with apiVersion and kind")
+    documents = []
+    for node in nodes:
+        values: dict[Steps, Position] = {}
+        keys: dict[Steps, Position] = {}
+        _place(node, (), values, keys)
+        documents.append(Document(file, node.value, values, keys))
+    return documents, builder.problems
+
+
+def _syntax_problem(error: MarkedYAMLError, file: str) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    at = Position(file, mark.line + 1, mark.column + 1) if mark else Position(file)
+    problem = str(error.problem or error.context or "not YAML")
+    if "'\\t'" in problem:
+        return Problem(at, "a tab where YAML wants spaces")
+    return Problem(at, f"not YAML: {problem}", str(error.context or "") if error.problem else "")
+
+
+def _place(node: _Node, steps: Steps, values: dict[Steps, Position], keys: dict[Steps, Position]) -> None:
+    values[steps] = node.at
+    for step, key, child in node.children:
+        if key is not None:
+            keys[(*steps, step)] = key
+        _place(child, (*steps, step), values, keys)
+
+
+class _Builder:
+    """Turns the parser's events into nodes. What can be read past is collected in `problems`."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self._events: Iterator[Any] = iter(YAML(typ="safe", pure=True).parse(text))
+        self._file = file
+        self._anchors: dict[str, _Node] = {}
+        self._size = 0
+        self.problems: list[Diagnostic] = []
+
+    def documents(self) -> list[_Node]:
+        found = []
+        for event in self._events:
+            if isinstance(event, DocumentStartEvent):
+                self._anchors = {}
+                found.append(self._value(next(self._events), 0))
+        return found
+
+    def _at(self, mark: StreamMark) -> Position:
+        return Position(self._file, mark.line + 1, mark.column + 1)
+
+    def _note(self, event: Any, problem: str, hint: str = "") -> None:
+        self.problems.append(Diagnostic(self._at(event.start_mark), "", problem, hint))
+
+    def _value(self, event: Any, depth: int) -> _Node:
+        at = self._at(event.start_mark)
+        if isinstance(event, AliasEvent):
+            node = self._anchors.get(event.anchor)
+            if node is None:
+                raise Problem(at, f"alias *{event.anchor} has no anchor before it")
+        else:
+            if event.tag is not None:
+                self._note(event, f"tag {event.tag} is not allowed", "a spec holds plain values only")
+            if depth > MAX_DEPTH:
+                raise Problem(at, f"nested deeper than {MAX_DEPTH} levels")
+            node = _Node(None, at)
+            if isinstance(event, ScalarEvent):
+                node.value = self._scalar(event)
+            elif isinstance(event, MappingStartEvent):
+                self._mapping(node, depth)
+            elif isinstance(event, SequenceStartEvent):
+                self._sequence(node, depth)
+            if event.anchor is not None:
+                self._anchors[event.anchor] = node
+        self._size += node.size if isinstance(event, AliasEvent) else 1
+        if self._size > MAX_VALUES:
+            raise Problem(at, f"the file expands to more than {MAX_VALUES} values")
+        return node
+
+    def _sequence(self, node: _Node, depth: int) -> None:
+        node.value = []
+        while not isinstance(event := next(self._events), SequenceEndEvent):
+            child = self._value(event, depth + 1)
+            node.children.append((len(node.value), None, child))
+            node.value.append(child.value)
+            node.size += child.size
+
+    def _mapping(self, node: _Node, depth: int) -> None:
+        node.value = {}
+        seen: dict[str, Position] = {}
+        while not isinstance(event := next(self._events), MappingEndEvent):
+            key = self._value(event, depth + 1)
+            child = self._value(next(self._events), depth + 1)
+            node.size += 1 + child.size
+            if key.value == "<<":
+                self._note(event, "merge keys are not part of YAML 1.2", "share values through profiles and defaults")
+            elif not isinstance(key.value, str):
+                self._note(event, "a key that is not text", "put it in quotes")
+            elif key.value in seen:
+                self._note(event, f"key {key.value!r} is set twice", f"first in line {seen[key.value].line}")
+            else:
+                seen[key.value] = key.at
+                node.value[key.value] = child.value
+                node.children.append((key.value, key.at, child))
+
+    def _scalar(self, event: ScalarEvent) -> str | int | float | bool | None:
+        text: str = event.value
+        if event.style or event.tag is not None:  # quoted, a block, or of a kind that was refused
+            return text
+        if text in _WORDS:
+            return _WORDS[text]
+        if _INT.fullmatch(text):
+            if len(text) > 18:
+                self._note(event, "a number that is too long", "put it in quotes if it is text")
+                return 0
+            return int(text)
+        if _BASED.fullmatch(text):
+            return int(text, 0)
+        if _SPECIAL.fullmatch(text):
+            self._note(event, f"{text} is not a finite number")
+            return 0
+        if _FLOAT.fullmatch(text):
+            number = float(text)
+            if abs(number) == float("inf"):
+                self._note(event, f"{text} is not a finite number")
+            return number
+        return text

@@ -1,0 +1,99 @@
+"""One node as declared, whichever way: what an entry of a pool and a row of a CSV file have in common."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from reconciler.model.desired import Endpoints, RootDisk
+from reconciler.model.errors import Diagnostic, Position
+from reconciler.model.vocab import NodeState
+from reconciler.spec.addresses import normalise_bmc, normalise_host
+
+_NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
+_UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSource:
+    """One node as declared. `entry`: index of the entry whose settings it has; None for a row of a CSV file."""
+
+    name: str
+    pool: str
+    at: Position
+    endpoints: Endpoints
+    state: NodeState
+    domains: Mapping[str, str]
+    serial: str | None = None
+    uuid: str | None = None
+    hostname: str | None = None
+    root_disk: RootDisk | None = None
+    entry: int | None = None
+    provenance: Mapping[str, Position] = field(default_factory=dict)
+
+
+class Interned:
+    """Failure domains are the same few combinations on thousands of nodes; one mapping each is enough."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
+
+    def __call__(self, domains: Mapping[str, str]) -> Mapping[str, str]:
+        return self._known.setdefault(tuple(sorted(domains.items())), domains)
+
+
+def _node_name(text: str) -> str:
+    if not _NODE_NAME.fullmatch(text) or len(text) > 253:
+        raise ValueError(
+            f"{text!r} is not a node name; use lower-case letters, digits, '-' and '.', ranges as [001-008]"
+        )
+    return text
+
+
+def _uuid(text: str) -> str:
+    if not _UUID.fullmatch(text):
+        raise ValueError(f"{text!r} is not a UUID")
+    return text
+
+
+NORMAL: Final[Mapping[str, Callable[[str], str]]] = {
+    "name": _node_name,
+    "bmc": normalise_bmc,
+    "host": normalise_host,
+    "hostname": _node_name,
+    "serial": str,
+    "uuid": _uuid,
+}
+
+
+def find_overlaps(nodes: Iterable[NodeSource]) -> list[Diagnostic]:
+    """Two nodes of one name, address or identity. Overlapping ranges are one problem, not one per node."""
+    first: dict[tuple[str, str], NodeSource] = {}
+    groups: dict[tuple[str, Position, Position], list[tuple[str, NodeSource, NodeSource]]] = defaultdict(list)
+    for node in sorted(nodes, key=lambda node: (node.at, node.name)):
+        for what, value in (
+            ("name", node.name),
+            ("bmc", node.endpoints.bmc),
+            ("host", node.endpoints.host),
+            ("hostname", node.hostname),
+            ("serial", node.serial),
+            ("uuid", node.uuid and node.uuid.lower()),
+        ):
+            if value is None:
+                continue
+            other = first.setdefault((what, value), node)
+            if other is not node:
+                groups[what, node.at, other.at].append((value, node, other))
+    return [_overlap(what, at, found) for (what, at, _), found in groups.items()]
+
+
+def _overlap(what: str, at: Position, found: list[tuple[str, NodeSource, NodeSource]]) -> Diagnostic:
+    value, node, other = found[0]
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    hint = f"the other is at {other.at}"
+    if what == "name":
+        return Diagnostic(at, "", f"node {value!r}{more} is declared twice", hint)
+    return Diagnostic(at, "", f"{what} {value!r}{more} is given to two nodes, {other.name} and {node.name}", hint)

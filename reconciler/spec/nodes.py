@@ -1,0 +1,129 @@
+"""Pools -> nodes: the ranges of an entry expanded together, then the rows of the pool's CSV inventory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from reconciler.model.desired import Endpoints, RootDisk
+from reconciler.model.errors import Diagnostic
+from reconciler.model.units import parse_size
+from reconciler.spec.inventory import Inventory
+from reconciler.spec.kinds.node_pool import NodeEntry, NodePoolSpec
+from reconciler.spec.kinds.settings import RootDiskRule
+from reconciler.spec.load import Problem, Tree
+from reconciler.spec.node_source import NORMAL, Interned, NodeSource
+from reconciler.spec.parse import Declared
+from reconciler.spec.ranges import expand
+
+_PER_NODE: Final = ("name", "bmc", "host", "hostname", "serial", "uuid")  # ranges here count along with the name
+
+
+def expand_pool(
+    pool: Declared[NodePoolSpec], tree: Tree, interned: Interned
+) -> tuple[list[NodeSource], list[Diagnostic]]:
+    """All nodes of a pool, in order of declaration, and what is wrong with their entries."""
+    nodes: list[NodeSource] = []
+    problems: list[Diagnostic] = []
+    for index, entry in enumerate(pool.spec.nodes):
+        nodes += _expand_entry(pool, index, entry, interned, problems)
+    if pool.spec.inventory is not None:
+        try:
+            text = tree.text(pool.spec.inventory)
+        except Problem as problem:
+            problems.append(pool.problem(("inventory",), f"{pool.spec.inventory!r}: {problem.diagnostic.problem}"))
+        else:
+            nodes += Inventory(pool, str(tree.where(pool.spec.inventory)), interned, problems).read(text)
+    return nodes, problems
+
+
+def _expand_entry(
+    pool: Declared[NodePoolSpec], index: int, entry: NodeEntry, interned: Interned, problems: list[Diagnostic]
+) -> list[NodeSource]:
+    before = len(problems)
+    steps = ("nodes", index)
+    columns: dict[str, list[str]] = {}
+    for name in _PER_NODE:
+        text = getattr(entry, name)
+        if text is None:
+            continue
+        try:
+            columns[name] = [NORMAL[name](value) for value in expand(text)]
+        except ValueError as error:
+            problems.append(pool.problem((*steps, name), str(error)))
+    if entry.bmc is None and entry.host is None:
+        problems.append(pool.problem(steps, "the node has no address", "give bmc, host or both"))
+    count = len(columns.get("name", ()))
+    for name, values in columns.items():
+        if count and len(values) != count:
+            share = f"all {count} nodes would share one {name}" if len(values) == 1 else ""
+            many = f"{len(values)} values for {count} {'name' if count == 1 else 'names'}"
+            problems.append(
+                pool.problem(
+                    (*steps, name), share or many, "write a range as long as that of the names, or entries of their own"
+                )
+            )
+    problems += [
+        pool.problem((*steps, key), f"{count} nodes can't share it", "give these nodes entries of their own")
+        for key, value in _single(entry)
+        if value is not None and count > 1
+    ]
+    return _nodes_of(pool, index, entry, columns, interned) if len(problems) == before else []
+
+
+def _single(entry: NodeEntry) -> Iterator[tuple[str, str | None]]:
+    """What can belong to one node only, and can't be a range."""
+    yield "hostKey", entry.host_key
+    if entry.root_disk is not None:
+        yield "rootDisk", entry.root_disk.serial or entry.root_disk.wwn
+
+
+def _nodes_of(
+    pool: Declared[NodePoolSpec], index: int, entry: NodeEntry, columns: Mapping[str, list[str]], interned: Interned
+) -> list[NodeSource]:
+    at = {key: pool.at("nodes", index, key) for key in ("name", "serial", "uuid", "hostname", "rootDisk")}
+    provenance = {"node": at["name"]} | {
+        path: at[key]
+        for key, path, value in (
+            ("serial", "identity.serial", entry.serial),
+            ("uuid", "identity.uuid", entry.uuid),
+            ("hostname", "host.hostname", entry.hostname),
+            ("rootDisk", "image.root_disk", entry.root_disk),
+        )
+        if value is not None
+    }
+    domains = interned({**pool.spec.domains, **entry.domains})
+    disk = root_disk(entry.root_disk)
+
+    def value_of(name: str, number: int) -> str | None:
+        return columns[name][number] if name in columns else None
+
+    return [
+        NodeSource(
+            name=name,
+            pool=pool.name,
+            at=at["name"],
+            endpoints=Endpoints(value_of("bmc", number), value_of("host", number)),
+            state=entry.state or pool.spec.state,
+            domains=domains,
+            serial=value_of("serial", number),
+            uuid=value_of("uuid", number),
+            hostname=value_of("hostname", number),
+            root_disk=disk,
+            entry=index,
+            provenance=provenance,
+        )
+        for number, name in enumerate(columns["name"])
+    ]
+
+
+def root_disk(rule: RootDiskRule | None) -> RootDisk | None:
+    if rule is None:
+        return None
+    return RootDisk(
+        serial=rule.serial,
+        wwn=rule.wwn,
+        model=rule.model,
+        min_bytes=parse_size(rule.min_size) if rule.min_size else None,
+        max_bytes=parse_size(rule.max_size) if rule.max_size else None,
+    )

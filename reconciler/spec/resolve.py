@@ -1,0 +1,257 @@
+"""A checked spec -> model.desired.Fleet: settings merged, profiles interned by digest, provenance by value path.
+
+Pure: equal declarations give equal fleets, in whatever order files were read. The digest of a profile is over its
+values alone, so that moving a line, or saying the same in another layer, changes nothing (pitfall M1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+from reconciler.model.desired import (
+    Acceptance,
+    Desired,
+    DesiredGpu,
+    DesiredHost,
+    DesiredImage,
+    DesiredInventory,
+    DesiredMembership,
+    DrainPolicy,
+    Fleet,
+    GatePhase,
+    GateTest,
+    Profile,
+    Remediation,
+    Rung,
+    Settings,
+    SpecSource,
+    Threshold,
+)
+from reconciler.model.errors import Position
+from reconciler.model.units import parse_duration
+from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec
+from reconciler.spec.kinds.golden_image import GoldenImageSpec, ImageVersion
+from reconciler.spec.kinds.persona import Drain, PersonaSpec
+from reconciler.spec.layers import (
+    Layer,
+    Setting,
+    below,
+    choices_of,
+    hardware_layer,
+    merge,
+    persona_layer,
+    values_of,
+)
+from reconciler.spec.node_source import NodeSource
+from reconciler.spec.nodes import root_disk
+from reconciler.spec.parse import Declarations, Declared
+
+# Value paths that follow from a choice: explain shows where the choice was made.
+_DERIVED: Final[Mapping[str, str]] = {
+    "trust.firmware": "hardware",
+    "trust.secure_boot": "boot.secure_boot",
+    "health": "remediation",
+}
+
+
+def digest_of(value: Any) -> str:
+    """SHA-256 over canonical JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def choices(declared: Declarations, pool: str, entry: int | None) -> dict[str, Setting]:
+    """Which image and profiles a node of this pool and entry has: `image.name`, `image.version`, `hardware` ..."""
+    return merge(_layers(declared, pool, entry, choices_of))
+
+
+def _layers(declared: Declarations, pool: str, entry: int | None, take: Any) -> Iterable[Layer]:
+    fleet, owner = declared.fleets[0], declared.pools[pool]
+    yield take(fleet, fleet.spec.defaults, "defaults")
+    yield take(owner, owner.spec)
+    if entry is not None:
+        yield take(owner, owner.spec.nodes[entry], "nodes", entry)
+
+
+def resolve(declared: Declarations, nodes: Iterable[NodeSource], settings: Settings, source: SpecSource) -> Fleet:
+    """Only for declarations without errors: references are taken to exist."""
+    resolver = _Resolver(declared)
+    resolved = {node.name: resolver.node(node) for node in sorted(nodes, key=lambda node: (node.pool, node.name))}
+    digest = digest_of([asdict(settings), [_identity(node) for node in resolved.values()]])
+    return Fleet(settings=settings, source=source, nodes=resolved, digest=digest)
+
+
+def _identity(node: Desired) -> list[Any]:
+    disk = asdict(node.root_disk) if node.root_disk else None
+    where = [node.endpoints.bmc, node.endpoints.host, sorted(node.domains.items())]
+    own = [node.node, node.pool, node.state, node.hostname, node.serial, node.uuid]
+    return [*own, *where, disk, node.profile.digest]
+
+
+class _Resolver:
+    def __init__(self, declared: Declarations) -> None:
+        self._declared = declared
+        self._profiles: dict[tuple[str, int | None], tuple[Profile, Setting | None]] = {}
+        self._interned: dict[tuple[Hashable, ...], Profile] = {}
+
+    def node(self, node: NodeSource) -> Desired:
+        key = (node.pool, node.entry)
+        if key not in self._profiles:
+            self._profiles[key] = self._profile(*key)
+        profile, from_name = self._profiles[key]
+        provenance = node.provenance
+        if node.hostname is None and from_name is not None:
+            provenance = {**provenance, "host.hostname": from_name.at}
+        return Desired(
+            node=node.name,
+            pool=node.pool,
+            state=node.state,
+            endpoints=node.endpoints,
+            domains=node.domains,
+            hostname=node.hostname or (node.name if from_name else None),
+            serial=node.serial,
+            uuid=node.uuid,
+            root_disk=node.root_disk,
+            profile=profile,
+            provenance=provenance,
+        )
+
+    def _profile(self, pool: str, entry: int | None) -> tuple[Profile, Setting | None]:
+        """The profile, and the setting that names hosts after their nodes."""
+        declared = self._declared
+        chosen = choices(declared, pool, entry)
+        persona = declared.personas[chosen["persona"].value] if "persona" in chosen else None
+        layers: list[Layer] = []
+        if "hardware" in chosen:
+            layers.append(hardware_layer(declared.hardware[chosen["hardware"].value]))
+        if persona is not None:
+            layers.append(persona_layer(persona))
+        merged = merge([*layers, *_layers(declared, pool, entry, values_of)])
+        from_name = merged.pop("host.hostname", None)
+        image, image_places = self._image(chosen)
+        membership, member_places = self._membership(merged)
+        provenance = {path: setting.at for path, setting in (chosen | merged).items()} | image_places | member_places
+        for path, origin in _DERIVED.items():
+            if origin in provenance:
+                provenance[path] = provenance[origin]
+        services = {name: state.value for name, state in below(merged, "host.services.").items()}
+        profile = Profile(
+            digest="",
+            image=image,
+            inventory=DesiredInventory(**below(merged, "hardware.")),
+            firmware=tuple(sorted(below(merged, "firmware.").values(), key=lambda item: (item.stage, item.component))),
+            bios=below(merged, "bios."),
+            secure_boot=merged["boot.secure_boot"].value if "boot.secure_boot" in merged else None,
+            boot_order=merged["boot.order"].value if "boot.order" in merged else None,
+            host=DesiredHost(sysctls=below(merged, "host.sysctls."), services=services),
+            gpu=DesiredGpu(merged["gpu.mig"].value or None) if "gpu.mig" in merged else None,
+            membership=membership,
+            drain=_drain((persona.spec if persona else PersonaSpec()).drain),
+            acceptance=self._acceptance(merged),
+            remediation=self._remediation(chosen),
+            provenance=dict(sorted(provenance.items())),
+        )
+        return self._intern(profile), from_name
+
+    def _intern(self, profile: Profile) -> Profile:
+        """One object for equal values from equal places. Equal values from elsewhere share the digest alone."""
+        digest = digest_of(asdict(replace(profile, provenance={})))
+        key = (digest, tuple(profile.provenance.items()))
+        return self._interned.setdefault(key, replace(profile, digest=digest))
+
+    def _image(self, chosen: Layer) -> tuple[DesiredImage | None, dict[str, Position]]:
+        if "image.name" not in chosen:
+            return None, {}
+        name, wanted = chosen["image.name"].value, chosen["image.version"].value
+        image = self._declared.images[name]
+        index, version = find_version(image, wanted)
+        at = ("versions", index)
+        provenance = {f"image.{part}": image.at(*at, "contents", part) for part in version.contents}
+        provenance |= {"image.sha256": image.at(*at, "sha256"), "trust.image": image.at(*at, "signature")}
+        if version.root_disk is not None:
+            provenance["image.root_disk"] = image.at(*at, "rootDisk")
+        signature = version.signature
+        return (
+            DesiredImage(
+                name=name,
+                version=wanted,
+                url=version.url,
+                sha256=version.sha256,
+                signature=signature.minisign if signature else None,
+                key=signature.key if signature else None,
+                contents=dict(sorted(version.contents.items())),
+                root_disk=root_disk(version.root_disk),
+                preserve=version.preserve,
+            ),
+            provenance,
+        )
+
+    def _membership(self, merged: Layer) -> tuple[DesiredMembership | None, dict[str, Position]]:
+        fleet = self._declared.fleets[0]
+        if fleet.spec.cluster is None:
+            return None, {}
+        cluster = self._declared.clusters[fleet.spec.cluster]
+        join = cluster.spec.join.command if cluster.spec.join else ()
+        taints = tuple(sorted(below(merged, "cluster.taints.").values()))
+        return DesiredMembership(below(merged, "cluster.labels."), taints, join), {
+            "cluster.member": fleet.at("cluster")
+        }
+
+    def _acceptance(self, merged: Layer) -> Acceptance | None:
+        if "gate.certificate" not in merged:
+            return None
+        profile = self._declared.acceptance[merged["gate.certificate"].value]
+        return _acceptance(profile.name, profile.spec)
+
+    def _remediation(self, chosen: Layer) -> Remediation | None:
+        if "remediation" not in chosen:
+            return None
+        policy = self._declared.remediation[chosen["remediation"].value]
+        return Remediation(
+            name=policy.name,
+            ladder=tuple(Rung(rung.action.value, rung.attempts) for rung in policy.spec.ladder),
+            window_s=parse_duration(policy.spec.window),
+            ignore_xids=policy.spec.ignore_xids,
+            host_down_after_s=parse_duration(policy.spec.host_down_after),
+        )
+
+
+def find_version(image: Declared[GoldenImageSpec], version: str) -> tuple[int, ImageVersion]:
+    """Index and value of a version. StopIteration when there is none, which `validate` has ruled out."""
+    return next((at, found) for at, found in enumerate(image.spec.versions) if found.version == version)
+
+
+def _drain(spec: Drain) -> DrainPolicy:
+    return DrainPolicy(
+        provider=spec.provider,
+        timeout_s=parse_duration(spec.timeout),
+        grace_s=parse_duration(spec.grace) if spec.grace else None,
+        force=spec.force,
+        command=spec.command or (),
+    )
+
+
+def _acceptance(name: str, spec: AcceptanceProfileSpec) -> Acceptance:
+    phases = tuple(
+        GatePhase(
+            phase.name,
+            tuple(
+                GateTest(
+                    name=test.name,
+                    tool=test.tool.value,
+                    args=dict(sorted(test.args.items())),
+                    thresholds=tuple(Threshold(bar.metric, bar.min, bar.max) for bar in test.thresholds),
+                    timeout_s=parse_duration(test.timeout),
+                    versions=test.versions,
+                    allow_skip=test.allow_skip,
+                )
+                for test in phase.tests
+            ),
+        )
+        for phase in spec.phases
+    )
+    return Acceptance(name, phases, parse_duration(spec.validity) if spec.validity else None)

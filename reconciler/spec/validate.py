@@ -1,0 +1,101 @@
+"""The way in: a directory, or the files of a git revision -> Fleet, or every problem of the spec at once.
+
+A problem never hides another one: files that can't be read, resources that can't be parsed and names that don't
+resolve are all collected before the verdict. Nothing is contacted and no secret is resolved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from reconciler.model.desired import Fleet, SpecSource
+from reconciler.model.errors import Diagnostic, SpecError
+from reconciler.spec.access import read_settings
+from reconciler.spec.load import Tree, load_documents
+from reconciler.spec.node_source import Interned, NodeSource, find_overlaps
+from reconciler.spec.nodes import expand_pool
+from reconciler.spec.parse import Declarations, parse_resources
+from reconciler.spec.references import check_combinations, check_fleet, check_installable, check_references
+from reconciler.spec.resolve import resolve
+
+
+def load_spec(source: Path | Mapping[str, bytes], *, directory: str, origin: SpecSource | None = None) -> Fleet:
+    """The fleet that the spec describes. SpecError with every diagnostic, warnings included, when it has errors."""
+    fleet, diagnostics = check_spec(source, directory=directory, origin=origin)
+    if fleet is None:
+        raise SpecError(diagnostics)
+    return fleet
+
+
+def check_spec(
+    source: Path | Mapping[str, bytes], *, directory: str, origin: SpecSource | None = None
+) -> tuple[Fleet | None, tuple[Diagnostic, ...]]:
+    """The fleet, if there is no error, and all diagnostics in order of place.
+
+    `directory` is how the spec is called in positions. `source` may be a mapping of path below it to content.
+    """
+    tree = Tree(source, directory)
+    if isinstance(source, Path) and not source.is_dir():
+        return None, (Diagnostic(tree.where(""), "", "no such directory"),)
+    documents, problems = load_documents(tree)
+    complete = not problems  # of what follows from everything being there, nothing is said about half a spec
+    if not documents and not problems:
+        problems.append(
+            Diagnostic(tree.where(""), "", "the spec is empty", "it needs *.yaml files with a Fleet in one")
+        )
+        return None, tuple(problems)
+    declared, found = parse_resources(documents)
+    complete = complete and not found
+    problems += found
+    problems += _one_fleet(declared, tree, complete)
+    problems += check_references(declared)
+    nodes, found = _nodes(declared, tree)
+    problems += found
+    if not declared.fleets:
+        return None, _ordered(problems)
+    fleet = declared.fleets[0]
+    cluster = declared.clusters.get(fleet.spec.cluster) if fleet.spec.cluster else None
+    settings, found = read_settings(fleet, cluster, tree)
+    problems += found
+    problems += check_combinations(declared)
+    if complete:
+        problems += check_fleet(fleet, declared, nodes)
+        if not nodes and not _errors(problems):
+            problems.append(fleet.problem((), "the spec names no node", "an empty fleet would forget every node"))
+    if _errors(problems):
+        return None, _ordered(problems)
+    problems += check_installable(declared, nodes)
+    resolved = resolve(declared, nodes, settings, origin or SpecSource(directory))
+    return resolved, _ordered(problems)
+
+
+def _nodes(declared: Declarations, tree: Tree) -> tuple[list[NodeSource], list[Diagnostic]]:
+    nodes: list[NodeSource] = []
+    problems: list[Diagnostic] = []
+    interned = Interned()
+    for pool in declared.pools.values():
+        expanded, found = expand_pool(pool, tree, interned)
+        nodes += expanded
+        problems += found
+    return nodes, problems + find_overlaps(nodes)
+
+
+def _one_fleet(declared: Declarations, tree: Tree, complete: bool) -> list[Diagnostic]:
+    if not declared.fleets:
+        told_already = not complete or "Fleet" in declared.unread
+        return [] if told_already else [Diagnostic(tree.where(""), "", "there is no Fleet", "a spec has exactly one")]
+    first = min(declared.fleets, key=lambda fleet: fleet.place)
+    declared.fleets.sort(key=lambda fleet: fleet.place)
+    return [
+        Diagnostic(fleet.place, "metadata.name", "there are two Fleets", f"the other is at {first.place}")
+        for fleet in declared.fleets[1:]
+    ]
+
+
+def _errors(problems: list[Diagnostic]) -> bool:
+    return any(problem.severity == "error" for problem in problems)
+
+
+def _ordered(problems: list[Diagnostic]) -> tuple[Diagnostic, ...]:
+    return tuple(sorted(set(problems), key=lambda problem: (problem.at, problem.path, problem.problem)))
