@@ -261,7 +261,7 @@ def test_documents_have_what_every_real_bmc_sends(bench: Bench, samples: Path) -
     for path, ours in walk(bench):
         kind = ours["@odata.type"].split(".")[0]
         theirs = real.get(kind, [])
-        if len({make for make, _ in theirs}) < 2:
+        if len({make for make, _ in theirs}) < 2 or path.endswith("/Settings"):  # no make's settings were recorded
             continue
         compared.add(kind)
         for key in set.intersection(*(set(document) for _, document in theirs)) - NOT_OURS:
