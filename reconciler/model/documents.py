@@ -63,6 +63,19 @@ def _derive(plan: Plan, data: dict[str, Any]) -> None:
         data["nodes"][name] |= {"changes": node.changes, "disruption": node.disruption.label}
 
 
+def document_schema(kind: type[Document]) -> dict[str, Any]:
+    """JSON Schema of what `dump` writes and `load` reads."""
+    schema = adapter(kind).json_schema()
+    if kind is Plan:
+        definitions = schema["$defs"]
+        schema["properties"]["changes"] = {"type": "boolean"}
+        definitions["NodePlan"]["properties"] |= {
+            "changes": {"type": "boolean"},
+            "disruption": definitions["PlannedAction"]["properties"]["disruption"],
+        }
+    return schema
+
+
 def load(kind: type[D], text: str | bytes, *, name: str = "") -> D:
     """Read a document of `kind`. DocumentError says what is wrong with the file `name`."""
     where = f"{name}: " if name else ""
@@ -88,4 +101,3 @@ def _check_version(text: str | bytes, what: str) -> None:
         raise DocumentError(f"{what}: no format_version, so this is not one of our documents")
     if int(major) != MAJOR:
         raise DocumentError(f"{what}: format_version {version} is not readable by this version, which reads {MAJOR}.x")
-

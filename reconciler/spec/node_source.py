@@ -19,7 +19,7 @@ _UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 
 @dataclass(frozen=True, slots=True)
 class NodeSource:
-    """One node as declared. `entry`: index of the entry whose settings it has; None for a row of a CSV file."""
+    """One node as declared. `entry`: index of its entry, if that has settings; None: it has those of the pool."""
 
     name: str
     pool: str

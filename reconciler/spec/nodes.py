@@ -94,6 +94,7 @@ def _nodes_of(
     }
     domains = interned({**pool.spec.domains, **entry.domains})
     disk = root_disk(entry.root_disk)
+    settings = index if entry.has_settings else None
 
     def value_of(name: str, number: int) -> str | None:
         return columns[name][number] if name in columns else None
@@ -110,7 +111,7 @@ def _nodes_of(
             uuid=value_of("uuid", number),
             hostname=value_of("hostname", number),
             root_disk=disk,
-            entry=index,
+            entry=settings,
             provenance=provenance,
         )
         for number, name in enumerate(columns["name"])

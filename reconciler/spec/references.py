@@ -100,16 +100,18 @@ def _reserved(resource: Declared[Any], labels: Iterable[str], steps: Steps) -> I
 def check_combinations(declared: Declarations) -> Iterator[Diagnostic]:
     """What each pool and entry ends up with, once defaults are applied. Dangling names are told elsewhere."""
     for pool in declared.pools.values():
-        entries: list[int | None] = [None] if pool.spec.inventory or not pool.spec.nodes else []
+        own = [index for index, entry in enumerate(pool.spec.nodes) if entry.has_settings]
         seen: set[Diagnostic] = set()
-        for entry in (*entries, *range(len(pool.spec.nodes))):
-            steps: Steps = () if entry is None else ("nodes", entry)
+        shared = [] if pool.spec.nodes and len(own) == len(pool.spec.nodes) and not pool.spec.inventory else [None]
+        for entry in (*shared, *own):
             chosen = choices(declared, pool.name, entry)
             found = [*_image_fits(declared, chosen), *_overrides_fit(declared, pool.name, entry, chosen)]
-            if entry is not None and pool.spec.nodes[entry].host_key is not None:
-                found.append(_pinned(pool, (*steps, "hostKey"), "image.name" in chosen))
             yield from (problem for problem in found if problem not in seen)
             seen.update(found)
+        for index, node in enumerate(pool.spec.nodes):
+            if node.host_key is not None:
+                chosen = choices(declared, pool.name, index)
+                yield _pinned(pool, ("nodes", index, "hostKey"), "image.name" in chosen)
 
 
 def _pinned(pool: Declared[Any], steps: Steps, managed: bool) -> Diagnostic:

@@ -119,7 +119,7 @@ Name = Annotated[
         "a name; use lower-case letters, digits, '-' and '.', with a letter or digit at both ends",
     ),
 ]
-Text = Annotated[str, Matching(r"(?s)\S(.*\S)?", "text; it is empty or has blanks around it")]
+Text = Annotated[str, Matching(r"\S([\s\S]*\S)?", "text; it is empty or has blanks around it")]
 Duration = Annotated[str, Checked(parse_duration, pattern=f"^{_DURATION}$", examples=["30s", "10m", "1h30m", "7d"])]
 PositiveDuration = Annotated[str, Checked(_positive, pattern=f"^{_DURATION}$", examples=["30s", "10m", "1h30m"])]
 Size = Annotated[str, Checked(parse_size, pattern=r"^\d+(\.\d+)?\s*([KMGT]i?)?B$", examples=["480GB", "2TiB"])]

@@ -51,6 +51,14 @@ class NodeEntry(NodeSettings):
     domains: Domains = Field(default={}, description="Failure domains of the node: rack, nvlink-domain, pdu ...")
     state: NodeState | None = Field(default=None, description="active, quarantined or retired. Absent: as the pool.")
 
+    @property
+    def has_settings(self) -> bool:
+        """Whether it overrides anything that nodes of the pool share."""
+        return not self.model_fields_set.isdisjoint(_SETTINGS)
+
+
+_SETTINGS = {*NodeSettings.model_fields, "sysctls", "services"}
+
 
 class Rollout(Model):
     """How a change spreads over the pool."""
