@@ -1,0 +1,43 @@
+"""The facts of a running machine, as the raw text that the real tools would print: one pure function per fact.
+
+A fact's names (units, sysctl keys) come from the text of its command, everything else from the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from reconciler.lab.wire.facts import devices, nvidia_smi, system
+from reconciler.lab.wire.facts.question import Question
+from reconciler.model.gate import CommandResult
+
+Fact = Callable[[Question], CommandResult]
+
+FACTS: Mapping[str, Fact] = {
+    "hostname": system.hostname,
+    "kernel": system.kernel,
+    "boot_id": system.boot_id,
+    "uptime": system.uptime,
+    "dmi": system.dmi,
+    "os_release": system.os_release,
+    "image": system.image,
+    "root_disk": system.root_disk,
+    "secure_boot": system.secure_boot,
+    "nvidia_smi": nvidia_smi.query_xml,
+    "gpu_list": nvidia_smi.listing,
+    "nvlink": nvidia_smi.nvlink_status,
+    "kernel_log": system.kernel_log,
+    "links": devices.links,
+    "rdma": devices.rdma,
+    "nvme": devices.nvme,
+    "services": system.services,
+    "sysctls": system.sysctls,
+}
+
+
+def answer(name: str, asked: Question) -> CommandResult:
+    """As `sh -c` would: a fact that this machine has no tool for exits with 127."""
+    fact = FACTS.get(name)
+    if fact is None:
+        return CommandResult(127, "", f"sh: 1: {name}: not found\n")
+    return fact(asked)

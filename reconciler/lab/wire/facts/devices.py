@@ -1,0 +1,102 @@
+"""Network, RDMA and NVMe devices, as ip, sysfs and nvme-cli show them."""
+
+from __future__ import annotations
+
+import json
+
+from reconciler.lab.hardware.state import DriveState, NicState
+from reconciler.lab.wire.facts.question import Question
+from reconciler.model.gate import CommandResult
+
+_LOOPBACK = {
+    "ifindex": 1,
+    "ifname": "lo",
+    "flags": ["LOOPBACK", "UP", "LOWER_UP"],
+    "mtu": 65536,
+    "qdisc": "noqueue",
+    "operstate": "UNKNOWN",
+    "linkmode": "DEFAULT",
+    "group": "default",
+    "txqlen": 1000,
+    "link_type": "loopback",
+    "address": "00:00:00:00:00:00",
+    "broadcast": "00:00:00:00:00:00",
+}
+_GENERATIONS = {100.0: "4X EDR", 200.0: "4X HDR", 400.0: "4X NDR", 800.0: "4X XDR"}
+
+
+def links(asked: Question) -> CommandResult:
+    """`ip -j link`: the Ethernet ports; RDMA ports here are InfiniBand, whose IPoIB interfaces ip shows too."""
+    rows = [_LOOPBACK, *(_link(at, nic) for at, nic in enumerate(asked.state.nics, start=2))]
+    return CommandResult(0, json.dumps(rows, separators=(",", ":")) + "\n")
+
+
+def _link(index: int, nic: NicState) -> dict[str, object]:
+    return {
+        "ifindex": index,
+        "ifname": interface(nic),
+        "flags": ["BROADCAST", "MULTICAST", "UP", *(["LOWER_UP"] if nic.up else ["NO-CARRIER"])],
+        "mtu": 4092 if nic.rdma else 1500,
+        "qdisc": "mq",
+        "operstate": "UP" if nic.up else "DOWN",
+        "linkmode": "DEFAULT",
+        "group": "default",
+        "txqlen": 256 if nic.rdma else 1000,
+        "link_type": "infiniband" if nic.rdma else "ether",
+        "address": nic.mac.lower(),
+        "broadcast": "ff:ff:ff:ff:ff:ff",
+    }
+
+
+def interface(nic: NicState) -> str:
+    """An RDMA device "mlx5_3" has the IPoIB interface "ib3"; other ports keep their name."""
+    return f"ib{nic.name.removeprefix('mlx5_')}" if nic.rdma and nic.name.startswith("mlx5_") else nic.name
+
+
+def rdma(asked: Question) -> CommandResult:
+    """One line per port, from state, phys_state, rate and link_layer below /sys/class/infiniband."""
+    return CommandResult(0, "".join(f"{_port(nic)}\n" for nic in asked.state.nics if nic.rdma))
+
+
+def _port(nic: NicState) -> str:
+    if not nic.up:
+        return f"{nic.name} 1 1: DOWN | 2: Polling | 10 Gb/sec (4X SDR) | InfiniBand"
+    generation = _GENERATIONS.get(nic.rate_gbps, "4X")
+    return f"{nic.name} 1 4: ACTIVE | 5: LinkUp | {nic.rate_gbps:g} Gb/sec ({generation}) | InfiniBand"
+
+
+def nvme(asked: Question) -> CommandResult:
+    """nvme smart-log -o json of each drive, under a line that says which it is."""
+    blocks = [
+        f"== /dev/{name} {drive.serial} {drive.model}\n{json.dumps(_smart(drive), indent=2)}\n"
+        for name, drive in asked.drives
+    ]
+    return CommandResult(0, "".join(blocks))
+
+
+def _smart(drive: DriveState) -> dict[str, int]:
+    return {
+        "critical_warning": 0,
+        "temperature": 309,
+        "avail_spare": 100,
+        "spare_thresh": 10,
+        "percent_used": drive.percentage_used,
+        "endurance_grp_critical_warning_summary": 0,
+        "data_units_read": 178037231,
+        "data_units_written": 92868348,
+        "host_read_commands": 5808178366,
+        "host_write_commands": 2427350778,
+        "controller_busy_time": 6954,
+        "power_cycles": 99,
+        "power_on_hours": 12424,
+        "unsafe_shutdowns": 49,
+        "media_errors": drive.media_errors,
+        "num_err_log_entries": drive.media_errors,
+        "warning_temp_time": 0,
+        "critical_comp_time": 0,
+        "temperature_sensor_1": 309,
+        "thm_temp1_trans_count": 0,
+        "thm_temp2_trans_count": 0,
+        "thm_temp1_total_time": 0,
+        "thm_temp2_total_time": 0,
+    }

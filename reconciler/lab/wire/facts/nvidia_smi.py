@@ -1,0 +1,250 @@
+"""nvidia-smi -q -x, -L and nvlink -s, as the tools of a 570 driver print them on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.resources import files
+from string import Template
+from xml.sax.saxutils import escape
+
+from reconciler.lab.hardware.state import GpuState
+from reconciler.lab.wire.facts.question import Question
+from reconciler.lab.wire.facts.skus import Sku, mig_shape, sku
+from reconciler.model.gate import CommandResult
+
+Show = Callable[[Question], CommandResult]
+
+LOST = "GPU is lost"
+_HISTOGRAM = ("max", "high", "partial", "low", "none")
+_BANKS = 2560  # of an HBM3 stack set; each has spare rows of its own
+
+
+@cache
+def _template() -> Template:
+    return Template(files(__package__).joinpath("gpu.xml").read_text(encoding="utf-8"))
+
+
+def _on_gpus(show: Show) -> Show:
+    """What nvidia-smi says where there is nothing to show. It prints its errors on stdout."""
+
+    def run(asked: Question) -> CommandResult:
+        if not asked.image.driver:  # an image without the driver has no nvidia-smi either
+            return CommandResult(127, "", "sh: 1: nvidia-smi: not found\n")
+        if not asked.state.gpus:
+            return CommandResult(6, "No devices were found\n")
+        return show(asked)
+
+    return run
+
+
+@_on_gpus
+def query_xml(asked: Question) -> CommandResult:
+    """`nvidia-smi -q -x`. Exits 0 with a lost GPU, whose live cells read "GPU is lost", as the real one does."""
+    driver = asked.image.driver
+    head = [
+        '<?xml version="1.0" ?>',
+        '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">',
+        "<nvidia_smi_log>",
+        f"\t<timestamp>{asked.date:%a %b %e %H:%M:%S %Y}</timestamp>",
+        f"\t<driver_version>{driver}</driver_version>",
+        f"\t<cuda_version>{_cuda(driver)}</cuda_version>",
+        f"\t<attached_gpus>{len(asked.state.gpus)}</attached_gpus>",
+    ]
+    gpus = "".join(_gpu(gpu, driver) for gpu in asked.state.gpus)
+    return CommandResult(0, "\n".join(head) + "\n" + gpus + "</nvidia_smi_log>\n")
+
+
+@_on_gpus
+def listing(asked: Question) -> CommandResult:
+    """`nvidia-smi -L`: the one place that shows profile names and UUIDs of MIG devices; -q -x has neither."""
+    lines = []
+    for gpu in asked.state.gpus:
+        lines.append(_header(gpu))
+        lines += [
+            f"  MIG {profile:<11} Device {at:2}: (UUID: {uuid})"
+            for at, (_, profile, uuid) in enumerate(_mig_instances(gpu))
+        ]
+    return CommandResult(0, "".join(f"{line}\n" for line in lines))
+
+
+@_on_gpus
+def nvlink_status(asked: Question) -> CommandResult:
+    """`nvidia-smi nvlink -s`. Links can't be read on a GPU in MIG mode."""
+    lines = []
+    for gpu in asked.state.gpus:
+        lines.append(_header(gpu))
+        if gpu.mig_enabled:
+            lines.append("Nvlink queries are not supported for Devices in MIG mode")
+        elif gpu.lost or (gpu.nvlinks and gpu.nvlinks_down >= gpu.nvlinks):
+            lines.append("NVML: Unable to retrieve NVLink information as all links are inActive")
+        else:
+            speed, up = sku(gpu.name).link_gbs, gpu.nvlinks - gpu.nvlinks_down
+            lines += [f"\t Link {at}: {f'{speed} GB/s' if at < up else '<inactive>'}" for at in range(gpu.nvlinks)]
+    return CommandResult(0, "".join(f"{line}\n" for line in lines))
+
+
+def _header(gpu: GpuState) -> str:
+    return f"GPU {gpu.index}: {gpu.name} (UUID: {gpu.uuid})"
+
+
+def _cuda(driver: str) -> str:
+    """The newest CUDA that a driver branch supports."""
+    branch = int(driver.split(".")[0])
+    known = {535: "12.2", 545: "12.3", 550: "12.4", 555: "12.5", 560: "12.6", 565: "12.7", 570: "12.8", 575: "12.9"}
+    return known.get(branch, "12.8" if branch < 580 else "13.0")
+
+
+def _gpu(gpu: GpuState, driver: str) -> str:
+    product = sku(gpu.name)
+    domain, bus, device = gpu.pci.split(":")
+    live = _live(gpu, product)
+    return _template().substitute(
+        dict.fromkeys(live, LOST) if gpu.lost else live,
+        index=gpu.index,
+        pci=gpu.pci,
+        pci_domain=domain[-4:],
+        pci_bus=bus,
+        pci_device=device.split(".")[0],
+        board_id=f"0x{int(bus, 16) << 8:x}",
+        module_id=gpu.index + 1,
+        name=escape(gpu.name),
+        serial=gpu.serial,
+        uuid=gpu.uuid,
+        vbios=gpu.vbios,
+        driver=driver,
+        architecture=product.architecture,
+        device_id=product.device_id,
+        subsystem_id=product.subsystem_id,
+        part_number=product.part_number,
+        gpu_part_number=product.gpu_part_number,
+        inforom=product.inforom,
+        pcie_gen=product.pcie_gen,
+        bar1_total=f"{product.bar1_mib} MiB",
+        bar1_free=f"{product.bar1_mib - 1} MiB",
+        power_limit=f"{product.power_limit_w}.00 W",
+        max_clock=f"{product.max_clock_mhz} MHz",
+        max_memory_clock=f"{product.memory_clock_mhz} MHz",
+        current_mig=_enabled(gpu.mig_enabled),
+        pending_mig=_enabled(gpu.mig_pending),
+        mig_devices=_mig_devices(gpu, product) or "\t\t\tNone",
+    )
+
+
+def _live(gpu: GpuState, product: Sku) -> dict[str, str]:
+    """The cells that the driver has to ask the board for: those that a lost GPU can't give."""
+    used = 1 if not gpu.mig_enabled else 59
+    return {
+        "recovery_action": "None",
+        "tx_util": "359 KB/s",
+        "rx_util": "329 KB/s",
+        "memory_total": f"{product.memory_mib} MiB",
+        "memory_reserved": f"{product.reserved_mib} MiB",
+        "memory_used": f"{used} MiB",
+        "memory_free": f"{product.memory_mib - product.reserved_mib - used} MiB",
+        "utilization": "N/A" if gpu.mig_enabled else "0 %",
+        "no_errors": "0",
+        "dram_uncorrectable": str(gpu.ecc_uncorrectable),
+        "threshold_exceeded": "No",
+        "remapped_rows": _remapped_rows(gpu),
+        "gpu_temp": f"{31 + gpu.index} C",
+        "gpu_temp_tlimit": f"{54 - gpu.index} C",
+        "memory_temp": f"{40 + gpu.index} C",
+        "power_draw": f"{70 + gpu.index}.27 W",
+        "memory_power_draw": "44.00 W",
+        "idle_clock": "345 MHz",
+        "memory_clock": f"{product.memory_clock_mhz} MHz",
+        "fabric_state": "Completed",
+        "fabric_status": "Success",
+        "fabric_clique": "0",
+        "fabric_cluster": "00000000-0000-0000-0000-000000000000",
+        "fabric_bandwidth": "N/A",
+        "fabric_flag": "N/A",
+    }
+
+
+def _remapped_rows(gpu: GpuState) -> str:
+    """One element's content: N/A in MIG mode, as on real boards."""
+    if gpu.mig_enabled:
+        return "N/A"
+    remapped = int(gpu.remap_pending)
+    banks = dict.fromkeys(_HISTOGRAM, 0) | {"max": _BANKS - remapped, "high": remapped}
+    rows = [
+        "",
+        "<remapped_row_corr>0</remapped_row_corr>",
+        f"<remapped_row_unc>{remapped}</remapped_row_unc>",
+        f"<remapped_row_pending>{'Yes' if gpu.remap_pending else 'No'}</remapped_row_pending>",
+        "<remapped_row_failure>No</remapped_row_failure>",
+        "<row_remapper_histogram>",
+        *(f"\t<row_remapper_histogram_{at}>{n} bank(s)</row_remapper_histogram_{at}>" for at, n in banks.items()),
+        "</row_remapper_histogram>",
+    ]
+    return "\n\t\t\t".join(rows) + "\n\t\t"
+
+
+def _mig_instances(gpu: GpuState) -> Iterator[tuple[int, str, str]]:
+    """(GPU instance id, profile, UUID), the largest first, as the driver numbers them.
+
+    A GPU instance without a compute instance is no device yet and is not shown.
+    """
+    if not gpu.mig_compute:
+        return
+    product, taken = sku(gpu.name), set[int]()
+    by_size = sorted(gpu.mig_instances, key=lambda instance: -mig_shape(product, instance[0]).slices)
+    for profile, uuid in by_size:
+        instance = mig_shape(product, profile).first_instance
+        while instance in taken:
+            instance += 1
+        taken.add(instance)
+        yield instance, profile, uuid
+
+
+def _mig_devices(gpu: GpuState, product: Sku) -> str:
+    return "\n".join(_mig_device(at, *found[:2], product) for at, found in enumerate(_mig_instances(gpu)))
+
+
+def _mig_device(at: int, instance: int, profile: str, product: Sku) -> str:
+    shape = mig_shape(product, profile)
+    counts = {
+        "multiprocessor_count": shape.multiprocessors,
+        "copy_engine_count": shape.slices,
+        "encoder_count": 0,
+        "decoder_count": shape.slices,
+        "ofa_count": 0,
+        "jpg_count": shape.slices,
+    }
+    lines = [
+        "<mig_device>",
+        f"\t<index>{at}</index>",
+        f"\t<gpu_instance_id>{instance}</gpu_instance_id>",
+        "\t<compute_instance_id>0</compute_instance_id>",
+        "\t<device_attributes>",
+        "\t\t<shared>",
+        *(f"\t\t\t<{name}>{count}</{name}>" for name, count in counts.items()),
+        "\t\t</shared>",
+        "\t</device_attributes>",
+        "\t<ecc_error_count>",
+        "\t\t<volatile_count>",
+        "\t\t\t<sram_uncorrectable>0</sram_uncorrectable>",
+        "\t\t</volatile_count>",
+        "\t</ecc_error_count>",
+        *_usage("fb_memory_usage", shape.memory_mib, 9 * shape.slices, reserved=True),
+        *_usage("bar1_memory_usage", shape.bar1_mib, 0),
+        "</mig_device>",
+    ]
+    return "\n".join(f"\t\t\t{line}" for line in lines)
+
+
+def _usage(name: str, total: int, used: int, *, reserved: bool = False) -> list[str]:
+    return [
+        f"\t<{name}>",
+        f"\t\t<total>{total} MiB</total>",
+        *(["\t\t<reserved>0 MiB</reserved>"] if reserved else []),
+        f"\t\t<used>{used} MiB</used>",
+        f"\t\t<free>{total - used} MiB</free>",
+        f"\t</{name}>",
+    ]
+
+
+def _enabled(on: bool) -> str:
+    return "Enabled" if on else "Disabled"

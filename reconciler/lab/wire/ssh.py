@@ -1,0 +1,198 @@
+"""sshd of one lab machine, on loopback: it runs when the machine's system runs and fails as the machine fails.
+
+The machine decides how a connection goes (Machine.ssh_transport): nobody listens while no system runs, or while
+sshd is refused by a fault; a hung system completes the TCP handshake and says nothing more; established sessions of a
+hung system stall, those of a system that goes down are cut without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from datetime import datetime
+
+import asyncssh
+
+from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.wire.ssh_port import Port, reset
+from reconciler.lab.wire.ssh_session import Session, Sleep, SshCounters
+
+USER = "root"
+_VERSION = "OpenSSH_8.9p1 Ubuntu-3ubuntu0.10"
+_KEX = ("curve25519-sha256", "curve25519-sha256@libssh.org")
+_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "chacha20-poly1305@openssh.com")
+
+# The system that a connection belongs to, and whether it hung when it accepted.
+_Origin = tuple[str | None, bool]
+
+
+class SshFront:
+    """`epoch`: the instant at which the machine's clock reads 0. `sleep`: for seconds of the machine's time.
+
+    `host_key`, `host_certificate` and `authorized_key` are OpenSSH texts. The certificate is offered only by a system
+    whose disk has our CA's signature (DiskImage.ssh_ca). `poll_s`: real seconds until a change of the machine shows.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        *,
+        host_key: str,
+        host_certificate: str,
+        authorized_key: str,
+        epoch: datetime,
+        sleep: Sleep,
+        poll_s: float = 0.2,
+    ) -> None:
+        self.counters = SshCounters()
+        self._machine = machine
+        self._poll_s = poll_s
+        self._session = Session(machine, epoch, sleep, self._awake, self.counters)
+        key = asyncssh.import_private_key(host_key)
+        certificate = asyncssh.import_certificate(host_certificate)
+        authorized = asyncssh.import_authorized_keys(authorized_key)
+        self._signed = self._options((key, certificate), authorized)
+        self._unsigned = self._options(key, authorized)
+        self._port: Port | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._not_hung = asyncio.Event()
+        self._connections: dict[asyncio.Task[None], _Origin] = {}
+
+    def _options(self, key: object, authorized: asyncssh.SSHAuthorizedKeys) -> asyncssh.SSHServerConnectionOptions:
+        return asyncssh.SSHServerConnectionOptions(
+            server_factory=lambda: _Login(authorized),
+            server_host_keys=[key],
+            process_factory=self._session.serve,
+            server_version=_VERSION,
+            kex_algs=_KEX,
+            encryption_algs=_CIPHERS,
+            compression_algs=("none",),
+            encoding=None,
+            line_editor=False,
+            agent_forwarding=False,
+            x11_forwarding=False,
+            allow_scp=False,
+            password_auth=False,
+            kbdint_auth=False,
+            host_based_auth=False,
+            gss_host=None,
+        )
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
+        """The port's number. 0: any that is free; it stays the same through all boots."""
+        self._port = Port(host, port, self._accept)
+        self._follow()
+        self._watcher = asyncio.create_task(self._watch(), name=f"sshd of {self._machine.name}")
+        return self._port.number
+
+    async def stop(self) -> None:
+        if self._port is None or self._watcher is None:
+            return
+        self._port.close()
+        await _end([self._watcher, *self._connections])
+        await self._session.stop()
+        self._port = self._watcher = None
+
+    # --- the machine's life ---
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._poll_s)
+            await _end(self._follow())
+
+    def _follow(self) -> list[asyncio.Task[None]]:
+        """Listen or not, as the machine now does; the connections whose system is gone, or has come to itself."""
+        assert self._port is not None
+        transport = self._machine.ssh_transport()
+        if transport in (None, "hang"):
+            self._port.open()
+        else:
+            self._port.shut()
+        if transport != "hang":
+            self._not_hung.set()
+        boot = self._boot()
+        return [
+            task
+            for task, (accepted_by, hung) in self._connections.items()
+            if accepted_by != boot or (hung and transport != "hang")
+        ]
+
+    def _boot(self) -> str | None:
+        """Which run of the system answers. One that is on its way down answers nobody."""
+        system = self._machine.state.os
+        return None if system is None or system.stopping else system.boot_id
+
+    def _hangs_after_login(self) -> bool:
+        """sshd is well and what it starts hangs, as with a root file system that does not answer."""
+        fault = self._machine.fault("ssh_hang")
+        return fault is not None and fault.get("at") == "exec" and not self._machine.system().hung
+
+    async def _awake(self) -> None:
+        """Until the system does not hang (any more)."""
+        if self._machine.ssh_transport() == "hang":
+            self._not_hung.clear()
+            await self._not_hung.wait()
+
+    # --- connections ---
+
+    def _accept(self, connection: socket.socket) -> None:
+        self.counters.connections += 1
+        transport = self._machine.ssh_transport()
+        silent = transport == "hang" and not self._hangs_after_login()
+        if transport not in (None, "hang"):  # it went down since we last looked
+            reset(connection)
+            return
+        options = self._signed if self._machine.disk().ssh_ca else self._unsigned
+        task = asyncio.create_task(self._say_nothing(connection) if silent else self._serve(connection, options))
+        self._connections[task] = self._boot(), silent
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._connections[task]
+        if not task.cancelled():
+            task.result()  # an error here is one of ours: it goes to the loop's handler
+
+    async def _serve(self, connection: socket.socket, options: asyncssh.SSHServerConnectionOptions) -> None:
+        try:
+            ssh = await asyncssh.run_server(connection, options=options)
+        except (asyncssh.Error, OSError):
+            self.counters.rejected += 1
+            return
+        self.counters.sessions += 1
+        try:
+            await ssh.wait_closed()
+        finally:
+            ssh.abort()
+
+    async def _say_nothing(self, connection: socket.socket) -> None:
+        self.counters.silent += 1
+        loop = asyncio.get_running_loop()
+        try:
+            with contextlib.suppress(ConnectionError):
+                while await loop.sock_recv(connection, 4096):
+                    pass
+        finally:
+            reset(connection)
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Login(asyncssh.SSHServer):
+    """Public keys alone, for root alone."""
+
+    def __init__(self, authorized: asyncssh.SSHAuthorizedKeys) -> None:
+        self._authorized = authorized
+        self._connection: asyncssh.SSHServerConnection | None = None
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._connection = conn
+
+    def begin_auth(self, username: str) -> bool:
+        if username == USER and self._connection is not None:
+            self._connection.set_authorized_keys(self._authorized)
+        return True

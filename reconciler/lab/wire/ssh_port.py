@@ -1,0 +1,75 @@
+"""A TCP port whose listener comes and goes while its number stays ours.
+
+Between boots nobody listens and the kernel refuses connections, as it does when sshd is not running. A second socket,
+bound but never listening, keeps the number from being given to somebody else meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import Callable
+
+_BACKLOG = 128
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class Port:
+    """`accepted` gets every connection; the socket is its own to close."""
+
+    def __init__(self, host: str, port: int, accepted: Callable[[socket.socket], None]) -> None:
+        self._accepted = accepted
+        self._listener: socket.socket | None = None
+        self._reserved = _bound(host, port)
+        self.host = host
+        self.number: int = self._reserved.getsockname()[1]
+
+    @property
+    def is_open(self) -> bool:
+        return self._listener is not None
+
+    def open(self) -> None:
+        if self._listener is not None:
+            return
+        self._listener = _bound(self.host, self.number)
+        self._listener.listen(_BACKLOG)
+        asyncio.get_running_loop().add_reader(self._listener, self._accept)
+
+    def shut(self) -> None:
+        """From now on connections are refused; those that are there stay."""
+        if self._listener is None:
+            return
+        asyncio.get_running_loop().remove_reader(self._listener)
+        self._listener.close()
+        self._listener = None
+
+    def close(self) -> None:
+        self.shut()
+        self._reserved.close()
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        with contextlib.suppress(BlockingIOError, ConnectionAbortedError):  # the peer may have gone already
+            connection, _ = self._listener.accept()
+            connection.setblocking(False)
+            self._accepted(connection)
+
+
+def reset(connection: socket.socket) -> None:
+    """Close at once, with a reset instead of an orderly end."""
+    with contextlib.suppress(OSError):  # on some systems not after the peer has reset it
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    connection.close()
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setblocking(False)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if not hasattr(socket, "TCP_QUICKACK"):  # elsewhere than on Linux two sockets share a number only with this
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    bound.bind((host, port))
+    return bound

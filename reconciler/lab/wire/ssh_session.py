@@ -1,0 +1,117 @@
+"""What happens inside an authenticated connection: one command per channel, as sshd starts them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+import asyncssh
+
+from reconciler.lab.hardware import commands
+from reconciler.lab.hardware.machine import HardwareRejected, Machine
+from reconciler.lab.wire import facts
+from reconciler.lab.wire.ssh_tools import host_tools, question
+from reconciler.model.frames import build_answer, parse_program
+from reconciler.model.gate import CommandResult
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class SshCounters:
+    """What clients did to one machine, for tests and load figures."""
+
+    connections: int = 0  # accepted at all
+    sessions: int = 0  # of them: authenticated
+    rejected: int = 0  # of them: gone before they were, for whatever reason
+    silent: int = 0  # of them: accepted by a hung system
+    fact_programs: int = 0
+    commands: int = 0
+
+
+class Session:
+    """Answers for the machine. `awake`: waits while the system hangs, as everything in it does then."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        epoch: datetime,
+        sleep: Sleep,
+        awake: Callable[[], Awaitable[None]],
+        counters: SshCounters,
+    ) -> None:
+        self._machine = machine
+        self._epoch = epoch
+        self._sleep = sleep
+        self._awake = awake
+        self._counters = counters
+        self._tools = host_tools(epoch)
+        self._running: set[asyncio.Task[None]] = set()
+
+    def serve(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
+        """In a task of ours: asyncssh would hide what goes wrong in its own."""
+        task = asyncio.create_task(self._run(process))
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+
+    async def stop(self) -> None:
+        """What still runs is killed, as it is when a system goes down."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.result()
+
+    async def _run(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
+        with contextlib.suppress(OSError, asyncssh.Error, HardwareRejected):  # the client or the system is gone
+            await self._awake()
+            status, out, err = await self._answer(process)
+            await self._awake()
+            process.stdout.write(out)
+            process.stderr.write(err)
+            process.exit(status)
+
+    async def _answer(self, process: asyncssh.SSHServerProcess[bytes]) -> tuple[int, bytes, bytes]:
+        if process.command is None:
+            return 1, b"", b"This machine runs commands only.\n"
+        try:
+            argv = shlex.split(process.command)
+        except ValueError:
+            return 2, b"", b"bash: -c: line 1: unexpected EOF while looking for matching quote\n"
+        stdin = await process.stdin.read() if _reads_stdin(argv) else b""
+        if argv == ["sh", "-s"]:
+            return self._facts(stdin.decode(errors="replace"))
+        result = await self._command(argv, stdin.decode(errors="replace"))
+        return result.exit_status, result.stdout.encode(), result.stderr.encode()
+
+    def _facts(self, program: str) -> tuple[int, bytes, bytes]:
+        self._counters.fact_programs += 1
+        try:
+            nonce, asked = parse_program(program)
+        except ValueError as problem:
+            return 127, b"", f"sh: 1: {problem}\n".encode()
+        self._machine.system()
+        answers = {
+            request.name: facts.answer(request.name, question(self._machine, self._epoch, request.command))
+            for request in asked
+        }
+        return 0, build_answer(nonce, answers), b""
+
+    async def _command(self, argv: list[str], stdin: str) -> CommandResult:
+        """Its effects happen at once, its answer comes after what the tool would take."""
+        self._counters.commands += 1
+        ran = commands.run(self._machine, argv, stdin, self._tools)
+        await self._sleep(ran.seconds)
+        return ran.result
+
+
+def _reads_stdin(argv: list[str]) -> bool:
+    """The others leave it alone, so that nobody waits for its end."""
+    return argv in (["sh", "-s"], ["cat"]) or argv[:1] == ["tee"]
