@@ -95,7 +95,7 @@ class Tree:
         return Position((self._prefix + name).rstrip("/") or ".", line, column)
 
     def yaml_names(self) -> list[str]:
-        """YAML files, sorted; nothing whose name, or folder's name, starts with a dot. Reading tells of links."""
+        """YAML files, and links for `read` to refuse; nothing whose name, or folder's name, starts with a dot."""
         if isinstance(self._source, Path):
             return sorted(_walk(self._source, ""))
         return sorted(name for name in self._source if _is_yaml(name) and not re.search(r"(^|/)\.", name))
@@ -143,7 +143,7 @@ def _walk(folder: Path, prefix: str) -> Iterator[str]:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 yield from _walk(folder / entry.name, f"{prefix}{entry.name}/")
-            elif _is_yaml(entry.name) or (entry.is_symlink() and entry.is_dir()):
+            elif _is_yaml(entry.name) or entry.is_symlink():
                 yield prefix + entry.name
 
 

@@ -1,0 +1,192 @@
+"""endpoints.json of a lab: which loopback target stands in for each address of the spec, and what to trust there.
+
+With this overlay the secrets are the lab's own and go to loopback alone, so a spec can't lead real credentials
+anywhere, and a lab's credentials never leave the machine. Paths in the file are relative to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
+
+from reconciler.drivers.secrets import KeySource, SecretsFile, SecretSource, SecretStore
+from reconciler.model.errors import UsageError
+from reconciler.spec.addresses import SSH_PORT, split_authority
+from reconciler.spec.load import Problem, parse_yaml
+
+T = TypeVar("T")
+
+MAJOR: Final = 1
+_LOOPBACK: Final = ("127.0.0.0/8", "::1", "localhost")
+
+
+class EndpointsError(UsageError):
+    """endpoints.json is unusable, or has no target for an address."""
+
+
+class _Part(BaseModel):
+    """Keys of later minor versions are ignored."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+
+class _Bmc(_Part):
+    target: str
+    ca: str
+
+
+class _Ssh(_Part):
+    target: str
+    authority: str
+
+
+class _Cluster(_Part):
+    kubeconfig: str
+
+
+class _Installer(_Part):
+    listen: str
+    iso: str
+
+
+class _File(_Part):
+    time_scale: float = Field(gt=0, le=1_000_000)
+    bmc: Mapping[str, _Bmc]
+    ssh: Mapping[str, _Ssh]
+    clusters: Mapping[str, _Cluster]
+    secrets: Mapping[str, str]
+    keys: Mapping[str, str]
+    installer: _Installer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BmcTarget:
+    url: str
+    ca: str  # PEM text
+
+
+@dataclass(frozen=True, slots=True)
+class SshTarget:
+    host: str
+    port: int
+    authorities: tuple[str, ...]  # OpenSSH public keys
+
+
+@dataclass(frozen=True, slots=True)
+class InstallerTarget:
+    listen: str
+    iso: str
+
+
+class Overlay:
+    """The targets of a lab. Addresses are asked for as `Desired.endpoints` has them; EndpointsError for others."""
+
+    def __init__(self, contents: _File, path: Path) -> None:
+        self._contents = contents
+        self._path = path
+        self.time_scale = contents.time_scale
+        secrets = {name: SecretSource(file=file, allow=_LOOPBACK) for name, file in contents.secrets.items()}
+        keys = {name: KeySource(file=file) for name, file in contents.keys.items()}
+        self.secrets = SecretStore(SecretsFile(secrets=secrets, keys=keys), path)
+
+    def bmc(self, address: str) -> BmcTarget:
+        found = self._find(self._contents.bmc, address, "bmc")
+        return BmcTarget(found.target, self._text(found.ca))
+
+    def ssh(self, address: str) -> SshTarget:
+        found = self._find(self._contents.ssh, address, "ssh")
+        host, port = split_authority(found.target, SSH_PORT)
+        lines = (line.strip() for line in self._text(found.authority).splitlines())
+        return SshTarget(host, port, tuple(line for line in lines if line and not line.startswith("#")))
+
+    def kubeconfig(self, cluster: str) -> Path:
+        return self._path.parent / self._find(self._contents.clusters, cluster, "clusters").kubeconfig
+
+    @property
+    def installer(self) -> InstallerTarget | None:
+        found = self._contents.installer
+        return InstallerTarget(found.listen, found.iso) if found else None
+
+    def _find(self, table: Mapping[str, T], key: str, name: str) -> T:
+        if key not in table:
+            raise EndpointsError(f"{self._path}: {name} has no {key}; the lab was started for another spec")
+        return table[key]
+
+    def _text(self, name: str) -> str:
+        return _read(self._path.parent / name)
+
+    def check_targets(self) -> None:
+        """EndpointsError unless every target is on loopback."""
+        contents = self._contents
+        for name, bmc in contents.bmc.items():
+            self._check_loopback(f"bmc.{name}", _authority(bmc.target))
+        for name, ssh in contents.ssh.items():
+            self._check_loopback(f"ssh.{name}", ssh.target)
+        if contents.installer is not None:
+            self._check_loopback("installer.listen", contents.installer.listen)
+            self._check_loopback("installer.iso", _authority(contents.installer.iso))
+        for name in contents.clusters:
+            for server in _servers(self.kubeconfig(name)):
+                self._check_loopback(f"clusters.{name}", _authority(server))
+
+    def _check_loopback(self, what: str, authority: str) -> None:
+        try:
+            host, _ = split_authority(authority.removesuffix(":0"), 1)  # 0: any free port
+            inside = host == "localhost" or ip_address(host).is_loopback
+        except ValueError:
+            inside = False
+        if not inside:
+            raise EndpointsError(f"{self._path}: {what} leads to {authority}, which is not on loopback")
+
+
+def load_endpoints(path: Path) -> Overlay:
+    """The overlay of a lab, all of its targets checked. Secrets are read when they are needed."""
+    text = _read(path)
+    try:
+        head = from_json(text)
+    except ValueError as error:
+        raise EndpointsError(f"{path}: not JSON: {error}") from None
+    version = str(head.get("format_version", "")) if isinstance(head, dict) else ""
+    if version.partition(".")[0] != str(MAJOR):
+        raise EndpointsError(f"{path}: format_version {version or 'is missing'}; this version reads {MAJOR}.x")
+    try:
+        contents = _File.model_validate_json(text)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False)
+        words = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults[:3])
+        raise EndpointsError(f"{path}: {words}") from None
+    overlay = Overlay(contents, path)
+    overlay.check_targets()
+    return overlay
+
+
+def _authority(url: str) -> str:
+    return url.partition("://")[2].partition("/")[0]
+
+
+def _servers(kubeconfig: Path) -> list[str]:
+    try:
+        documents, _ = parse_yaml(_read(kubeconfig), str(kubeconfig))
+    except Problem as problem:
+        raise EndpointsError(str(problem.diagnostic)) from None
+    data = documents[0].data if documents else None
+    clusters = data.get("clusters") if isinstance(data, dict) else None
+    found = [cluster.get("cluster", {}).get("server") for cluster in clusters or () if isinstance(cluster, dict)]
+    if not found:
+        raise EndpointsError(f"{kubeconfig}: names no cluster")
+    return [str(server) for server in found]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise EndpointsError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise EndpointsError(f"{path}: not UTF-8 text") from None

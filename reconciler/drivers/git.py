@@ -1,0 +1,126 @@
+"""The spec in git: which commit a directory is at, and its files at any revision, without a checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from reconciler.model.desired import SpecSource
+from reconciler.model.errors import Diagnostic, Position, SpecError, UsageError
+
+if TYPE_CHECKING:
+    from git import Blob, Repo, Tree
+
+MAX_BYTES: Final = 16 * 1024 * 1024  # of one file; a byte more is read, so that the loader sees that it is too large
+_LINK: Final = 0o120000
+_READ_BY_US: Final = (".yaml", ".yml", ".csv")
+
+
+class GitError(UsageError):
+    """Git can't answer: no repository, no such revision, no such directory in it."""
+
+
+def describe(directory: Path) -> SpecSource:
+    """Where the spec stands. Outside git, or without a git program, the commit is ""."""
+    with _repository(directory) as repo:
+        if repo is None:
+            return SpecSource(str(directory))
+        if not repo.head.is_valid():  # no commit yet
+            return SpecSource(str(directory), dirty=True)
+        return SpecSource(str(directory), commit=repo.head.commit.hexsha, dirty=_is_dirty(repo, directory))
+
+
+def read_revision(directory: Path, rev: str) -> tuple[Mapping[str, bytes], SpecSource]:
+    """Files below `directory` as they are at `rev`, by path relative to it. GitError, or SpecError for a link."""
+    with _repository(directory) as repo:
+        if repo is None:
+            reason = "not in a git repository" if shutil.which("git") else "there is no git program on the PATH"
+            raise GitError(f"can't read {directory} at {rev}: {reason}")
+        from git import Tree
+
+        commit = repo.commit(_resolve(repo, rev))
+        below = _inside(repo, directory)
+        try:
+            tree = commit.tree / below if below else commit.tree
+        except KeyError:
+            raise GitError(f"{rev} ({commit.hexsha[:12]}) has no {below}") from None
+        if not isinstance(tree, Tree):
+            raise GitError(f"{below} is not a directory at {rev} ({commit.hexsha[:12]})")
+        files: dict[str, bytes] = {}
+        links: list[Diagnostic] = []
+        for name, blob in _files_of(tree, below):
+            if blob.mode == _LINK:
+                at = Position(f"{directory}/{name}")
+                links.append(Diagnostic(at, "", "a symbolic link", "a spec holds plain files only"))
+            else:
+                files[name] = blob.data_stream.read(MAX_BYTES + 1)
+        if links:
+            raise SpecError(tuple(links))
+        return files, SpecSource(str(directory), commit=commit.hexsha, rev=rev)
+
+
+def _files_of(tree: Tree, below: str) -> Iterator[tuple[str, Blob]]:
+    from git import Blob
+
+    for item in tree.traverse():
+        if isinstance(item, Blob):
+            name = str(item.path)[len(below) :].lstrip("/")
+            if not any(part.startswith(".") for part in name.split("/")):
+                yield name, item
+
+
+@contextmanager
+def _repository(directory: Path) -> Iterator[Repo | None]:
+    """The repository around `directory`, which need not exist in the work tree; closed afterwards."""
+    if shutil.which("git") is None:
+        yield None
+        return
+    os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+    from git import GitCommandError, InvalidGitRepositoryError, Repo  # 100 ms, which most commands need not spend
+
+    existing = directory.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    try:
+        repo = Repo(existing, search_parent_directories=True)
+    except InvalidGitRepositoryError:
+        yield None
+        return
+    with repo:
+        if repo.working_tree_dir is None:
+            raise GitError(f"{existing} lies in a bare git repository")
+        try:
+            yield repo
+        except GitCommandError as error:
+            words = str(error.stderr).removeprefix("\n  stderr: ").strip(" '\n")
+            raise GitError(f"git: {words.splitlines()[0] if words else error.status}") from None
+
+
+def _resolve(repo: Repo, rev: str) -> str:
+    from git import GitCommandError
+
+    if not rev.startswith("-"):  # it would be an option
+        try:
+            return str(repo.git.rev_parse("--verify", "--quiet", f"{rev}^{{commit}}"))
+        except GitCommandError:
+            pass
+    raise GitError(f"{rev!r} is not a revision of {repo.working_tree_dir}")
+
+
+def _inside(repo: Repo, directory: Path) -> str:
+    """Path of the directory from the top of the repository; "" for the top itself."""
+    top = Path(str(repo.working_tree_dir)).resolve()
+    relative = directory.resolve().relative_to(top).as_posix()
+    return "" if relative == "." else relative
+
+
+def _is_dirty(repo: Repo, directory: Path) -> bool:
+    """Whether anything that a spec is read from differs from the commit: changed, new, or ignored by git."""
+    below = _inside(repo, directory) or "."
+    status = str(repo.git.status("--porcelain", "-z", "--untracked-files=all", "--ignored", "--", f":(top){below}"))
+    entries = [entry for entry in status.split("\0") if entry]
+    return any(not entry.startswith("!!") or entry.endswith(_READ_BY_US) for entry in entries)

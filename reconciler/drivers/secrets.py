@@ -1,0 +1,308 @@
+"""What the names of secrets stand for. The file lies outside the spec: whoever may change the spec may not redirect.
+
+    secrets:
+      bmc: {file: /etc/reconciler/bmc.json, allow: ["10.20.0.0/16"]}   # or env: NAME, or exec: [program, argument]
+    keys:
+      release: RWQ...                                                  # a minisign public key, or {file: ...}
+
+A secret is resolved when it is needed and for an address that its `allow` list covers. Values are `Secret`, whose
+text shows in no output; messages name the file and the key, and never the value.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import re
+import stat
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Annotated, Any, Final, NoReturn
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from reconciler.model.errors import UsageError
+from reconciler.spec.addresses import split_authority
+from reconciler.spec.kinds.base import Argv, Checked, Model, Name, Text
+from reconciler.spec.load import Problem, parse_yaml
+from reconciler.spec.parse import parse_model
+
+MAX_BYTES: Final = 1024 * 1024
+EXEC_TIMEOUT_S: Final = 30.0
+
+
+class SecretError(UsageError):
+    """A secret can't be had, or may not be sent there. Never holds a value, not even as its cause."""
+
+
+class Secret:
+    """A text that shows itself only to `reveal`. Neither printed, compared, hashed by value, copied nor pickled."""
+
+    __slots__ = ("__value",)
+
+    def __init__(self, value: str) -> None:
+        self.__value = value
+
+    def reveal(self) -> str:
+        return self.__value
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret is not serialised")
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    username: str
+    password: Secret
+
+
+def default_path() -> Path:
+    """RECONCILER_SECRETS, or secrets.yaml in the user's configuration directory."""
+    if named := os.environ.get("RECONCILER_SECRETS"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "reconciler" / "secrets.yaml"
+
+
+# --- the file ------------------------------------------------------------------------------------------------------
+
+_HOST_PATTERN = re.compile(r"[A-Za-z0-9*?.-]+")
+
+
+def _check_pattern(text: str) -> None:
+    try:
+        ip_network(text, strict=False)
+    except ValueError:
+        looks_numeric = text.replace(".", "").replace("/", "").isdigit()
+        if looks_numeric or not _HOST_PATTERN.fullmatch(text):
+            raise ValueError(f"{text!r} is not an address, a network or a pattern like *.bmc.example.com") from None
+
+
+class SecretSource(Model):
+    """Where a secret comes from: exactly one of `file`, `env` and `exec`."""
+
+    file: Text | None = Field(default=None, description="File, readable by its owner alone.")
+    env: Text | None = Field(default=None, description="Environment variable.")
+    exec: Argv | None = Field(default=None, description="Program and arguments that print it.")
+    allow: tuple[Annotated[str, Checked(_check_pattern)], ...] = Field(
+        default=(), description="Addresses, networks and names of hosts that it may be sent to."
+    )
+
+    @model_validator(mode="after")
+    def _one_of(self) -> SecretSource:
+        if sum(value is not None for value in (self.file, self.env, self.exec)) != 1:
+            raise ValueError("give exactly one of file, env and exec")
+        return self
+
+
+class KeySource(Model):
+    """A minisign public key, literally or in a file."""
+
+    value: Text | None = Field(default=None, description="The key.")
+    file: Text | None = Field(default=None, description="A .pub file.")
+
+    @model_validator(mode="after")
+    def _one_of(self) -> KeySource:
+        if (self.value is None) == (self.file is None):
+            raise ValueError("give the key, or file")
+        return self
+
+
+def _literal(value: Any) -> Any:
+    return {"value": value} if isinstance(value, str) else value
+
+
+class SecretsFile(Model):
+    secrets: Mapping[Name, SecretSource] = Field(default={}, description="Secrets by name.")
+    keys: Mapping[Name, Annotated[KeySource, BeforeValidator(_literal)]] = Field(
+        default={}, description="Minisign public keys by name."
+    )
+
+
+# --- resolving -----------------------------------------------------------------------------------------------------
+
+
+class SecretStore:
+    """Secrets by name. Each is read once; exec runs once."""
+
+    def __init__(self, contents: SecretsFile, path: Path) -> None:
+        self._contents = contents
+        self._path = path
+        self._read: dict[str, Secret] = {}
+
+    @classmethod
+    def load(cls, path: Path | None = None) -> SecretStore:
+        """The store of `path`, or of `default_path`. A missing default file is an empty store."""
+        chosen = path or default_path()
+        if not chosen.exists():
+            if path is None and "RECONCILER_SECRETS" not in os.environ:
+                return cls(SecretsFile(), chosen)
+            raise SecretError(f"{chosen}: no such file")
+        if chosen.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise SecretError(f"{chosen}: others may write it; chmod go-w {chosen}")
+        try:
+            documents, problems = parse_yaml(chosen.read_text(encoding="utf-8"), str(chosen))
+        except Problem as problem:
+            raise SecretError(str(problem.diagnostic)) from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise SecretError(f"{chosen}: {_reason(error)}") from None
+        if len(documents) != 1:
+            raise SecretError(f"{chosen}: holds {len(documents)} documents, not one")
+        contents, found = parse_model(SecretsFile, documents[0])
+        if contents is None or problems or found:
+            raise SecretError("\n".join(map(str, [*problems, *found])))
+        return cls(contents, chosen)
+
+    def resolve(self, name: str, address: str | None = None) -> Secret:
+        """The secret, to be sent to `address` (a URL or host[:port]); None: it is sent nowhere by us."""
+        source = self._source(name)
+        if address is not None and not _is_allowed(address, source.allow):
+            allowed = ", ".join(source.allow) or "none"
+            raise SecretError(f"{self._where(name)}: may not be sent to {address}; allow lists {allowed}")
+        if address is None and source.allow:
+            raise SecretError(f"{self._where(name)}: is for {', '.join(source.allow)} alone")
+        if name not in self._read:
+            self._read[name] = Secret(self._value(name, source))
+        return self._read[name]
+
+    def credentials(self, name: str, address: str) -> Credentials:
+        """A secret of the form {"username": ..., "password": ...}."""
+        text = self.resolve(name, address).reveal()
+        try:
+            data = json.loads(text)
+        except ValueError:
+            data = None  # raising here would keep the text as the cause
+        del text
+        if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in ("username", "password")):
+            raise SecretError(f"{self._where(name)}: is not JSON with username and password")
+        return Credentials(data["username"], Secret(data["password"]))
+
+    def file(self, name: str) -> Path:
+        """Path of a secret that a program reads by itself, such as a kubeconfig."""
+        source = self._source(name)
+        if source.file is None:
+            raise SecretError(f"{self._where(name)}: must be a file, since a program reads it by path")
+        path = self._beside(source.file)
+        self._check_private(name, path)
+        return path
+
+    def public_key(self, name: str) -> str | None:
+        """The base64 line of a minisign public key. None: no key of that name."""
+        source = self._contents.keys.get(name)
+        if source is None:
+            return None
+        where = f"{self._path} keys.{name}"
+        text = source.value or ""
+        if source.file is not None:
+            try:
+                text = self._beside(source.file).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise SecretError(f"{where}: {source.file}: {_reason(error)}") from None
+        line = next(
+            (line for line in text.split("\n") if line and not line.startswith("untrusted comment:")), ""
+        ).strip()
+        try:
+            raw = base64.b64decode(line, validate=True)
+        except binascii.Error:
+            raw = b""
+        if len(raw) != 42 or raw[:2] != b"Ed":
+            raise SecretError(f"{where}: not a minisign public key")
+        return line
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _where(self, name: str) -> str:
+        return f"{self._path} secrets.{name}"
+
+    def _source(self, name: str) -> SecretSource:
+        source = self._contents.secrets.get(name)
+        if source is None:
+            missing = "" if self._path.exists() else " (there is no such file)"
+            raise SecretError(f"the spec names secret {name!r}, and {self._path} does not define it{missing}")
+        return source
+
+    def _beside(self, name: str) -> Path:
+        return self._path.parent / Path(name).expanduser()
+
+    def _value(self, name: str, source: SecretSource) -> str:
+        if source.env is not None:
+            value = os.environ.get(source.env)
+            if value is None:
+                raise SecretError(f"{self._where(name)}: environment variable {source.env} is not set")
+            return value
+        data = (
+            self._file_bytes(name, self._beside(source.file)) if source.file else self._output(name, source.exec or ())
+        )
+        text = data.decode(errors="replace")
+        if "\N{REPLACEMENT CHARACTER}" in text or len(data) > MAX_BYTES:
+            raise SecretError(f"{self._where(name)}: is not UTF-8 text of at most 1 MiB")
+        return text
+
+    def _file_bytes(self, name: str, path: Path) -> bytes:
+        self._check_private(name, path)
+        try:
+            with path.open("rb") as file:
+                return file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise SecretError(f"{self._where(name)}: {path}: {_reason(error)}") from None
+
+    def _check_private(self, name: str, path: Path) -> None:
+        try:
+            mode = path.stat().st_mode
+        except OSError as error:
+            raise SecretError(f"{self._where(name)}: {path}: {_reason(error)}") from None
+        if not stat.S_ISREG(mode):
+            raise SecretError(f"{self._where(name)}: {path} is not a file")
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise SecretError(
+                f"{self._where(name)}: {path} is open to others (mode {mode & 0o777:o}); chmod 600 {path}"
+            )
+
+    def _output(self, name: str, argv: tuple[str, ...]) -> bytes:
+        """What a program prints, less one newline. What it says on stderr may hold the secret and is not shown."""
+        try:
+            done = subprocess.run(
+                argv, capture_output=True, timeout=EXEC_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False
+            )
+        except subprocess.TimeoutExpired:
+            problem = f"gave no answer within {EXEC_TIMEOUT_S:g} s"
+        except OSError as error:
+            problem = _reason(error)
+        else:
+            if done.returncode == 0:
+                return done.stdout.removesuffix(b"\n")
+            problem = f"ended with status {done.returncode}"
+        raise SecretError(f"{self._where(name)}: {argv[0]} {problem}")
+
+
+def _is_allowed(address: str, patterns: tuple[str, ...]) -> bool:
+    authority = address.partition("://")[2].partition("/")[0] if "://" in address else address
+    try:
+        host, _ = split_authority(authority, 1)
+    except ValueError:
+        return False
+    try:
+        ip = ip_address(host)
+    except ValueError:
+        return any(fnmatchcase(host, pattern.lower()) for pattern in patterns)
+    return any(ip in ip_network(pattern, strict=False) for pattern in patterns if _is_network(pattern))
+
+
+def _is_network(pattern: str) -> bool:
+    try:
+        ip_network(pattern, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror or type(error).__name__ if isinstance(error, OSError) else "not UTF-8 text"
