@@ -13,8 +13,8 @@ import random
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Literal
+from dataclasses import asdict, replace
+from typing import Any, Literal
 
 from reconciler.lab.hardware.cluster_objects import (
     KUBELET_VERSION,
@@ -128,6 +128,16 @@ class ClusterTruth:
         if revision + 1 < self.revision and (not self._history or self._history[0].revision > revision + 1):
             raise Gone(f"too old resource version: {revision} ({self.revision})")
         return [event for event in self._history if event.revision > revision]
+
+    def dump(self) -> dict[str, Any]:
+        """Everything, as JSON values."""
+        self.sync()
+        return {
+            "revision": self.revision,
+            "evictions": self.evictions,
+            "nodes": {name: asdict(node) for name, node in self._nodes.items()},
+            "pods": [asdict(pod) for pod in self._pods.values()],
+        }
 
     # --- writing ---
 

@@ -1,0 +1,162 @@
+"""Machines for the nodes of a spec: each exactly as desired, then changed by a scenario, then brought to life."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from reconciler.lab.build import build_state, known_sysctls
+from reconciler.lab.drifts import DRIFTS, Draft
+from reconciler.lab.hardware import bios
+from reconciler.lab.hardware.cluster import ClusterTruth, usual_pods
+from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.hardware.timings import TYPICAL, Timings
+from reconciler.lab.scenario import Drift, Scenario
+from reconciler.model.desired import Desired, Fleet
+from reconciler.model.errors import UsageError
+
+SYSCTL_FILE = "/etc/sysctl.d/90-reconciler.conf"
+CONTROL_PLANE = "control-1"  # a node that no spec names: its cluster is not ours alone
+
+
+@dataclass(slots=True)
+class Lab:
+    """A fleet that exists. `documents`: what installers find at which URL, when they live in this process."""
+
+    fleet: Fleet
+    scenario: Scenario
+    machines: Mapping[str, Machine]
+    cluster: ClusterTruth | None
+    by_bmc: Mapping[str, Machine]  # address in the spec -> the machine behind it
+    by_host: Mapping[str, Machine]
+    public_keys: Mapping[str, str]
+    documents: dict[str, Mapping[str, Any]]
+
+    def dump(self) -> dict[str, Any]:
+        """The truth about everything, as JSON values, for `lab state`."""
+        nodes = {
+            name: machine.dump() | {"expect": self.scenario.expect(name).value}
+            for name, machine in self.machines.items()
+        }
+        return {"nodes": nodes, "cluster": None if self.cluster is None else self.cluster.dump()}
+
+
+def build_lab(
+    fleet: Fleet,
+    scenario: Scenario,
+    clock: Callable[[], float],
+    *,
+    seed: int | None = None,
+    timings: Timings = TYPICAL,
+    public_keys: Mapping[str, str] | None = None,
+    serve_documents: bool = True,
+) -> Lab:
+    """The same seed builds the same fleet. `serve_documents` False: installers ask over HTTP, see lab/up.py.
+
+    UsageError when the scenario does not fit the spec.
+    """
+    scenario.check(list(fleet.nodes))
+    chosen = seed if seed is not None else scenario.seed if scenario.seed is not None else 0
+    documents: dict[str, Mapping[str, Any]] = {}
+    fetch = documents.get if serve_documents else None
+    drafts = {name: _draft(desired, scenario, chosen) for name, desired in fleet.nodes.items()}
+    images = _firmware_images(fleet)
+    machines = {
+        name: Machine(
+            draft.state,
+            clock,
+            timings,
+            random.Random(f"{chosen} life {name}"),  # noqa: S311  identifiers of a lab, not secrets
+            fetch,
+            firmware_images=images,
+            registry=draft.registry,
+            kernel_sysctls=known_sysctls(draft.desired.profile),
+        )
+        for name, draft in drafts.items()
+    }
+    for name, draft in drafts.items():
+        machines[name].start(draft.power)
+    cluster = _cluster(fleet, drafts, machines, clock, chosen)
+    for name, machine in machines.items():  # only now: a fault may already want to see a running system
+        for play in scenario.plays(name):
+            for kind, parameters in play.faults.items():
+                machine.inject(kind, **parameters)
+    endpoints = {name: desired.endpoints for name, desired in fleet.nodes.items()}
+    return Lab(
+        fleet=fleet,
+        scenario=scenario,
+        machines=machines,
+        cluster=cluster,
+        by_bmc={ends.bmc: machines[name] for name, ends in endpoints.items() if ends.bmc is not None},
+        by_host={ends.host: machines[name] for name, ends in endpoints.items() if ends.host is not None},
+        public_keys=public_keys or {},
+        documents=documents,
+    )
+
+
+def _draft(desired: Desired, scenario: Scenario, seed: int) -> Draft:
+    state, disk, root_disk = build_state(desired)
+    membership = desired.profile.membership
+    draft = Draft(
+        desired=desired,
+        state=state,
+        registry=bios.learn(desired.profile.bios),
+        disk=disk,
+        root_disk=root_disk,
+        labels=dict(membership.labels) if membership else {},
+        taints=list(membership.taints) if membership else [],
+        rng=random.Random(f"{seed} {desired.node}"),  # noqa: S311  the draw of a scenario
+    )
+    for play in scenario.plays(desired.node):
+        for drift in play.drift:
+            if not _play(draft, drift):
+                raise UsageError(f"{desired.node}: the spec gives the drift {drift.kind!r} nothing to differ from")
+        if play.pick is not None:
+            choice = draft.rng.sample(play.pick.of, len(play.pick.of))
+            count = draft.rng.randint(play.pick.least, play.pick.most)
+            for drift in choice:
+                if count and _play(draft, drift):
+                    count -= 1
+    if draft.disk is not None:
+        persisted = "".join(f"{key} = {value}\n" for key, value in sorted(draft.disk.sysctls.items()))
+        if persisted:
+            draft.disk.files[SYSCTL_FILE] = persisted
+        draft.state.disks[root_disk] = draft.disk
+        draft.state.boot_disk = root_disk
+    return draft
+
+
+def _play(draft: Draft, drift: Drift) -> bool:
+    return DRIFTS[drift.kind].play(draft, drift.parameters)
+
+
+def _firmware_images(fleet: Fleet) -> dict[str, dict[str, str]]:
+    """What each image URL of the spec brings to which component."""
+    images: dict[str, dict[str, str]] = {}
+    for profile in {desired.profile.digest: desired.profile for desired in fleet.nodes.values()}.values():
+        for item in profile.firmware:
+            if item.url is not None:
+                images.setdefault(item.url, {})[item.inventory_id] = item.version
+    return images
+
+
+def _cluster(
+    fleet: Fleet,
+    drafts: Mapping[str, Draft],
+    machines: Mapping[str, Machine],
+    clock: Callable[[], float],
+    seed: int,
+) -> ClusterTruth | None:
+    """Members run the usual pods, and work unless somebody cordoned them."""
+    if fleet.settings.cluster is None:
+        return None
+    truth = ClusterTruth(machines, clock, random.Random(f"{seed} cluster"))  # noqa: S311  names of pods
+    truth.add_node(CONTROL_PLANE, control_plane=True).ready = "True"
+    for name, draft in drafts.items():
+        if draft.member:
+            truth.add_node(name, labels=draft.labels)
+            usual_pods(truth, name, gpus=len(draft.state.gpus), busy=draft.power == "on" and not draft.cordoned)
+            truth.update_node(name, taints=draft.taints, unschedulable=draft.cordoned)
+    return truth

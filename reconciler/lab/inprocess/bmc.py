@@ -1,0 +1,238 @@
+"""ports.Bmc over a machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from reconciler.lab.hardware.machine import HardwareRejected, Machine, Rejection
+from reconciler.lab.hardware.state import TaskState
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.observed import (
+    Answered,
+    AttributeValue,
+    BmcEvent,
+    BmcTask,
+    BootOverride,
+    Drive,
+    FirmwareItem,
+    Manager,
+    Nic,
+    RedfishHot,
+    RedfishInventory,
+    Sensor,
+    Silent,
+)
+from reconciler.model.ports import Clock, PowerAction
+from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT_S = 10.0
+LATENCY_S = 0.3
+TASKS = "/redfish/v1/TaskService/Tasks/"
+_RETRIES_503 = 3
+_TARGETS = {"cd": "Cd", "disk": "Hdd", "pxe": "Pxe"}
+_REACHED = {
+    PowerAction.ON: "on",
+    PowerAction.GRACEFUL_OFF: "off",
+    PowerAction.FORCE_OFF: "off",
+}
+_FAILURES: Mapping[str, tuple[Failure, str]] = {
+    "unreachable": (Failure.UNREACHABLE, "no answer from the BMC"),
+    "503": (Failure.BUSY, "HTTP 503 Service Unavailable"),
+    "wrong_password": (Failure.AUTH, "HTTP 401 Unauthorized"),
+    "garbage": (Failure.MALFORMED, "the BMC's answer is not JSON"),
+}
+_REASONS = {
+    Failure.UNREACHABLE: UnknownReason.UNREACHABLE,
+    Failure.BUSY: UnknownReason.UNREACHABLE,
+    Failure.AUTH: UnknownReason.AUTH,
+    Failure.MALFORMED: UnknownReason.MALFORMED,
+}
+_KINDS: Mapping[Rejection, tuple[Failure, float | None]] = {
+    Rejection.CONFLICT: (Failure.BUSY, 10.0),
+    Rejection.IN_POST: (Failure.BUSY, 5.0),
+    Rejection.BUSY: (Failure.BUSY, 30.0),
+    Rejection.INVALID: (Failure.REJECTED, None),
+    Rejection.ABSENT: (Failure.REJECTED, None),
+    Rejection.UNSUPPORTED: (Failure.UNSUPPORTED, None),
+}
+_SEVERITIES = {"OK": Health.OK, "Warning": Health.WARNING, "Critical": Health.CRITICAL}
+_ON_STANDBY_POWER = ("bmc", "bios", "cpld")  # firmware of other devices can't be read while they are off (A10)
+
+
+class MachineBmc:
+    """`epoch`: the instant at which the machine's clock reads 0."""
+
+    def __init__(self, machine: Machine, clock: Clock, epoch: datetime) -> None:
+        self._machine = machine
+        self._clock = clock
+        self._epoch = epoch
+        self._lock = asyncio.Lock()  # one call at a time (A12)
+
+    # --- reads ---
+
+    async def hot(self) -> Answered[RedfishHot] | Silent:
+        return await self._read(self._hot)
+
+    async def inventory(self) -> Answered[RedfishInventory] | Silent:
+        return await self._read(self._inventory)
+
+    async def media(self) -> str | None:
+        return await self._ask(lambda: self._machine.shown_media)
+
+    async def task(self, uri: str) -> BmcTask | None:
+        found = await self._ask(lambda: self._machine.task(uri.removeprefix(TASKS)))
+        return None if found is None else self._task(found)
+
+    # --- writes ---
+
+    async def power(self, action: PowerAction) -> None:
+        def order() -> None:
+            try:
+                self._machine.power(action.value)
+            except HardwareRejected:
+                if self._machine.state.power != _REACHED.get(action):  # a conflict with the target reached is fine (A7)
+                    raise
+
+        await self._ask(order)
+
+    async def stage_bios(self, attributes: Mapping[str, AttributeValue]) -> None:
+        await self._ask(lambda: self._machine.stage_bios(attributes))
+
+    async def clear_bios(self) -> None:
+        await self._ask(self._machine.clear_pending_bios)
+
+    async def set_secure_boot(self, enabled: bool) -> None:
+        await self._ask(lambda: self._machine.set_secure_boot(enabled))
+
+    async def set_boot_order(self, order: Sequence[str]) -> None:
+        """The given entries first; the others keep their order behind them."""
+        rest = [entry for entry in self._machine.state.boot_order if entry not in order]
+        await self._ask(lambda: self._machine.set_boot_order([*order, *rest]))
+
+    async def boot_once(self, device: str) -> None:
+        await self._ask(lambda: self._machine.set_boot_override(_TARGETS[device], "Once"))
+
+    async def insert_media(self, url: str) -> None:
+        await self._ask(lambda: self._machine.insert_media(url))
+
+    async def eject_media(self) -> None:
+        await self._ask(self._machine.eject_media)
+
+    async def update_firmware(self, inventory_id: str, url: str) -> str:
+        return TASKS + await self._ask(lambda: self._machine.start_update(inventory_id, url))
+
+    async def reset(self) -> None:
+        await self._ask(self._machine.reset_bmc)
+
+    async def close(self) -> None:
+        """There is no session."""
+
+    # --- the transport ---
+
+    async def _ask(self, do: Callable[[], T]) -> T:
+        async with self._lock:
+            await self._reach()
+            try:
+                return do()
+            except HardwareRejected as refused:
+                kind, retry_after = _KINDS[refused.reason]
+                raise DriverError(kind, refused.detail, retry_after=retry_after) from refused
+
+    async def _reach(self) -> None:
+        """One request's way to the BMC. 503 is asked again a few times, as drivers do (A4)."""
+        for attempt in range(_RETRIES_503 + 1):
+            await asyncio.sleep(LATENCY_S)
+            fault = self._machine.bmc_transport()
+            if fault is None:
+                return
+            if fault == "unreachable":
+                await asyncio.sleep(CONNECT_TIMEOUT_S)
+            if fault != "503" or attempt == _RETRIES_503:
+                kind, detail = _FAILURES[fault]
+                raise DriverError(kind, detail)
+            await asyncio.sleep(1.0)
+
+    async def _read(self, snapshot: Callable[[], T]) -> Answered[T] | Silent:
+        try:
+            value = await self._ask(snapshot)
+        except DriverError as error:
+            return Silent(self._clock.now(), _REASONS[error.kind], error.detail)
+        return Answered(self._clock.now(), value)
+
+    # --- snapshots ---
+
+    def _hot(self) -> RedfishHot:
+        machine, state = self._machine, self._machine.state
+        serial, uuid = machine.shown_identity
+        return RedfishHot(
+            manufacturer=state.manufacturer,
+            model=state.model,
+            serial=serial,
+            uuid=uuid,
+            power=Power(state.power),
+            boot_phase=BootPhase(state.phase),
+            boot_override=BootOverride(state.boot_override_enabled, state.boot_override, ("None", "Cd", "Hdd", "Pxe")),
+            pending_bios=dict(state.pending_bios),
+            tasks=tuple(self._task(task) for task in machine.tasks() if task.state == "Running"),
+            health=self._health(),
+            etag=str(state.etag),
+        )
+
+    def _health(self) -> Health:
+        """The BMC sees devices that are gone, not what the driver sees inside them."""
+        if any(gpu.lost for gpu in self._machine.state.gpus):
+            return Health.CRITICAL
+        return Health.WARNING if any(drive.media_errors for drive in self._machine.state.drives) else Health.OK
+
+    def _task(self, task: TaskState) -> BmcTask:
+        done = task.state != "Running"
+        return BmcTask(
+            uri=TASKS + task.id,
+            state=task.state,
+            done=done,
+            ok=task.state == "Completed" if done else None,
+            percent=task.percent(self._machine.now),
+            messages=tuple(task.messages),
+        )
+
+    def _inventory(self) -> RedfishInventory:
+        state = self._machine.state
+        off = state.power == "off"
+        firmware, unknown = {}, {}
+        for item in state.firmware.values():
+            if off and not item.component.startswith(_ON_STANDBY_POWER):
+                unknown[f"firmware.{item.inventory_id}"] = "the device is off"
+            else:
+                firmware[item.inventory_id] = FirmwareItem(item.version, True, item.component)
+        bmc = next((item.version for item in state.firmware.values() if item.component == "bmc"), None)
+        sensors = (
+            Sensor("Inlet_Temp", "temperature", 23.0, "Cel", Health.OK),
+            Sensor("PowerConsumption", "power", 45.0 if off else 900.0 + 130.0 * len(state.gpus), "W", Health.OK),
+        )
+        return RedfishInventory(
+            bios=dict(state.bios),
+            secure_boot=state.secure_boot,
+            boot_order=tuple(state.boot_order),
+            firmware=firmware,
+            memory_bytes=state.memory_bytes,
+            dimms=state.dimms,
+            processors=state.processors,
+            nics=tuple(Nic(nic.name, nic.mac, nic.up, int(nic.rate_gbps * 1000)) for nic in state.nics),
+            drives=tuple(
+                Drive(drive.id, drive.serial, drive.wwn, drive.model, drive.capacity_bytes, Health.OK)
+                for drive in state.drives
+            ),
+            sensors=sensors,
+            events=tuple(self._event(event) for event in state.events[-200:]),
+            manager=Manager("AST2600", bmc, self._clock.now()),
+            unknown=unknown,
+        )
+
+    def _event(self, event: Mapping[str, object]) -> BmcEvent:
+        at = self._epoch + timedelta(seconds=float(str(event["at"])))
+        return BmcEvent(str(event["id"]), at.isoformat(), _SEVERITIES[str(event["severity"])], str(event["message"]))

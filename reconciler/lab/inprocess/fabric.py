@@ -1,0 +1,63 @@
+"""ports.Fabric and ports.Installer over a lab: endpoints lead to machines as the lab has cabled them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from reconciler.lab.fleet import Lab
+from reconciler.lab.inprocess.bmc import MachineBmc
+from reconciler.lab.inprocess.cluster import TruthCluster
+from reconciler.lab.inprocess.host import MachineHost
+from reconciler.lab.inprocess.virtual_time import EPOCH
+from reconciler.model.desired import Desired
+from reconciler.model.ports import Clock, Fabric, Installer
+
+BASE = "http://installer.lab.invalid"
+
+
+class LabInstaller:
+    """Publishes documents where the machines of this lab look for them."""
+
+    def __init__(self, documents: dict[str, Mapping[str, Any]]) -> None:
+        self._documents = documents
+
+    async def publish(self, token: str, document: Mapping[str, Any]) -> str:
+        self._documents[f"{BASE}/{token}/install.json"] = document
+        return f"{BASE}/{token}/boot.iso"
+
+    async def withdraw(self, token: str) -> None:
+        self._documents.pop(f"{BASE}/{token}/install.json", None)
+
+
+class LabFabric:
+    """One object per node, for as long as the fabric lives."""
+
+    def __init__(self, lab: Lab, clock: Clock) -> None:
+        self._lab = lab
+        self._bmcs = {url: MachineBmc(machine, clock, EPOCH) for url, machine in lab.by_bmc.items()}
+        self._hosts = {address: MachineHost(machine, clock) for address, machine in lab.by_host.items()}
+        self._cluster = None if lab.cluster is None else TruthCluster(lab.cluster, clock)
+        self._installer = LabInstaller(lab.documents)
+
+    def bmc(self, desired: Desired) -> MachineBmc | None:
+        return None if desired.endpoints.bmc is None else self._bmcs[desired.endpoints.bmc]
+
+    def host(self, desired: Desired) -> MachineHost | None:
+        return None if desired.endpoints.host is None else self._hosts[desired.endpoints.host]
+
+    def cluster(self) -> TruthCluster | None:
+        return self._cluster
+
+    def installer(self) -> LabInstaller | None:
+        return self._installer
+
+    def public_key(self, name: str) -> str | None:
+        return self._lab.public_keys.get(name)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+_fabric: type[Fabric] = LabFabric
+_installer: type[Installer] = LabInstaller

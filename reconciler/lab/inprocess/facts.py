@@ -1,0 +1,112 @@
+"""HostFacts straight from a machine's state: what the facts program and its parsers would make of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.hardware.state import GpuState
+from reconciler.model.observed import Gpu, HostFacts, ImageIdentity, Link, MigDevice, NvmeHealth, Service, Xid
+
+_XID = re.compile(r"NVRM: Xid \(PCI:(?P<pci>[0-9a-f:]+)\): (?P<code>\d+), pid=[^,]*, name=[^,]*, (?P<rest>.*)")
+
+
+def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]) -> HostFacts:
+    state, system, disk = machine.state, machine.system(), machine.disk()
+    unknown: dict[str, str] = {}
+    return HostFacts(
+        hostname=system.hostname,
+        kernel=disk.kernel,
+        boot_id=system.boot_id,
+        uptime_s=round(machine.now - system.booted_at, 2),
+        serial=state.serial,
+        uuid=state.uuid.lower(),
+        image=_image(machine),
+        secure_boot=state.secure_boot,
+        driver=disk.driver or None,
+        gpus=tuple(map(_gpu, state.gpus)) if disk.driver else None,
+        nvlinks_active=_nvlinks(machine, unknown),
+        xids=_xids(system.kernel_log),
+        links=_links(machine),
+        nvme=tuple(
+            NvmeHealth(f"/dev/nvme{at}n1", drive.serial, drive.model, 0, drive.media_errors, drive.percentage_used, 100)
+            for at, drive in enumerate(state.drives)
+        ),
+        services={
+            name: Service(system.services_active.get(name, False), disk.services.get(name, False)) for name in services
+        },
+        sysctls={name: system.sysctls[name] for name in sysctls if name in system.sysctls},
+        unknown=unknown,
+    )
+
+
+def _image(machine: Machine) -> ImageIdentity:
+    disk, booted = machine.disk(), machine.state.booted_disk
+    if not disk.image:
+        return ImageIdentity(None, None, None, None, None, booted_disk=booted)
+    return ImageIdentity(
+        disk.image, disk.version, disk.sha256, disk.root_disk, disk.nonce, disk.image, disk.version, booted
+    )
+
+
+def _gpu(gpu: GpuState) -> Gpu:
+    """A lost GPU still gives what the driver remembers of it; whatever must be asked of the board is None."""
+    known = Gpu(
+        index=gpu.index,
+        pci=gpu.pci,
+        uuid=gpu.uuid,
+        name=gpu.name,
+        serial=gpu.serial,
+        vbios=gpu.vbios,
+        ecc_enabled=True,
+        ecc_uncorrectable=gpu.ecc_uncorrectable,
+        remap_pending=gpu.remap_pending,
+        remap_failed=False,
+        mig_current=gpu.mig_enabled,
+        mig_pending=gpu.mig_pending,
+        mig_devices=tuple(
+            MigDevice(gpu.index, profile, uuid) for profile, uuid in gpu.mig_instances if gpu.mig_compute
+        ),
+    )
+    if not gpu.lost:
+        return known
+    return replace(known, ecc_uncorrectable=None, remap_pending=None, remap_failed=None, mig_devices=(), lost=True)
+
+
+def _nvlinks(machine: Machine, unknown: dict[str, str]) -> dict[int, int] | None:
+    """Active links by GPU. They can't be read in MIG mode."""
+    active = {}
+    for gpu in machine.state.gpus:
+        if gpu.mig_enabled:
+            unknown[f"nvlinks_active.{gpu.index}"] = "unsupported: not in MIG mode"
+        else:
+            active[gpu.index] = 0 if gpu.lost else gpu.nvlinks - gpu.nvlinks_down
+    if not active and machine.state.gpus:
+        unknown["nvlinks_active"] = "unsupported: not in MIG mode"
+        return None
+    return active
+
+
+def _xids(lines: Sequence[str]) -> tuple[Xid, ...]:
+    found: dict[tuple[int, str], Xid] = {}
+    for line in lines:
+        match = _XID.match(line)
+        if match is None:
+            continue
+        code, device = int(match["code"]), f"0000{match['pci']}.0".upper()
+        known = found.get((code, device))
+        found[code, device] = Xid(code, device, 1, text=match["rest"]) if known is None else _once_more(known)
+    return tuple(found.values())
+
+
+def _once_more(xid: Xid) -> Xid:
+    return replace(xid, count=xid.count + 1)
+
+
+def _links(machine: Machine) -> tuple[Link, ...]:
+    nics = machine.state.nics
+    ethernet = [Link(nic.name, nic.up) for nic in nics if not nic.rdma]
+    rdma = [Link(f"{nic.name}/1", nic.up, nic.rate_gbps if nic.up else 10.0, "infiniband") for nic in nics if nic.rdma]
+    return (*ethernet, *rdma)

@@ -1,0 +1,72 @@
+"""ports.Host over a machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from reconciler.lab.hardware import commands
+from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.inprocess.facts import host_facts
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.gate import CommandResult
+from reconciler.model.observed import Answered, HostFacts, Silent
+from reconciler.model.ports import Clock
+from reconciler.model.vocab import UnknownReason
+
+CONNECT_TIMEOUT_S = 10.0
+LATENCY_S = 0.4
+_FACTS_S = 2.0
+_STEP_S = 5.0  # how often a running command notices that its system has gone
+
+
+class MachineHost:
+    def __init__(self, machine: Machine, clock: Clock) -> None:
+        self._machine = machine
+        self._clock = clock
+
+    async def facts(self, sysctls: Sequence[str], services: Sequence[str]) -> Answered[HostFacts] | Silent:
+        try:
+            await self._connect()
+            boot = self._boot()
+            await asyncio.sleep(_FACTS_S)
+            self._still(boot)
+        except DriverError as error:
+            timed_out = error.kind is Failure.TIMEOUT
+            reason = UnknownReason.TIMEOUT if timed_out else UnknownReason.UNREACHABLE
+            return Silent(self._clock.now(), reason, error.detail)
+        return Answered(self._clock.now(), host_facts(self._machine, sysctls, services))
+
+    async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:
+        await self._connect()
+        boot = self._boot()
+        ran = commands.run(self._machine, argv, stdin)
+        left = min(ran.seconds, timeout)
+        while left > 0:
+            await asyncio.sleep(min(left, _STEP_S))
+            left -= _STEP_S
+            if ran.seconds > _STEP_S:  # what is over at once gave its answer before the system went
+                self._still(boot)
+        return CommandResult(-1, "", "", timed_out=True) if ran.seconds > timeout else ran.result
+
+    async def close(self) -> None:
+        """There is no connection."""
+
+    async def _connect(self) -> None:
+        await asyncio.sleep(LATENCY_S)
+        match self._machine.ssh_transport():
+            case "hang":
+                await asyncio.sleep(CONNECT_TIMEOUT_S)
+                raise DriverError(Failure.TIMEOUT, "the SSH server does not answer")
+            case "refused":
+                raise DriverError(Failure.UNREACHABLE, "connection refused")
+            case "down":
+                await asyncio.sleep(CONNECT_TIMEOUT_S)
+                raise DriverError(Failure.UNREACHABLE, "no route to host")
+
+    def _boot(self) -> str:
+        return self._machine.system().boot_id
+
+    def _still(self, boot: str) -> None:
+        if self._machine.ssh_transport() is not None or self._boot() != boot:
+            raise DriverError(Failure.AMBIGUOUS, "the connection was lost while the command ran")

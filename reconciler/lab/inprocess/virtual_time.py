@@ -1,0 +1,94 @@
+"""Virtual time for asyncio: when every task waits, the clock jumps to the next timer. An hour of POSTs takes a second.
+
+Threads do not exist in virtual time: work in an executor may find that hours have passed when it returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Coroutine, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from reconciler.model.ports import Clock
+
+T = TypeVar("T")
+
+EPOCH = datetime(2027, 1, 1, tzinfo=UTC)
+_PATIENCE_S = 10.0  # real seconds for a thread or a socket to wake a loop that has no timer left
+
+
+class VirtualClock:
+    """A Clock that outlives event loops, so that a run can be killed and the next one continues in the same world."""
+
+    def __init__(self, start: datetime = EPOCH) -> None:
+        self.elapsed = 0.0
+        self._start = start
+
+    def seconds(self) -> float:
+        """Since the start: the clock that machines are built with."""
+        return self.elapsed
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self.elapsed)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def real_seconds(self, seconds: float) -> float:
+        return seconds
+
+
+_: type[Clock] = VirtualClock
+
+
+class _Selector(selectors.BaseSelector):
+    """Looks at the real files, and lets time pass in place of waiting."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self._real = selectors.DefaultSelector()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = self._real.select(0)
+        if ready or timeout == 0:
+            return ready
+        if timeout is None:
+            ready = self._real.select(_PATIENCE_S)
+            if not ready:
+                raise RuntimeError("every task waits, and nothing is due that could wake one")
+            return ready
+        self._clock.elapsed += max(timeout, 0.0)
+        return []
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._real.register(fileobj, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._real.unregister(fileobj)
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._real.modify(fileobj, events, data)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._real.get_map()
+
+    def close(self) -> None:
+        self._real.close()
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    def __init__(self, clock: VirtualClock) -> None:
+        self._virtual = clock
+        super().__init__(_Selector(clock))
+
+    def time(self) -> float:
+        return self._virtual.elapsed
+
+
+def run_virtual(main: Coroutine[Any, Any, T], clock: VirtualClock | None = None) -> T:
+    """asyncio.run, in virtual time. The clock stays where the run ended."""
+    chosen = clock or VirtualClock()
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(chosen)) as runner:
+        return runner.run(main)

@@ -1,0 +1,143 @@
+"""How machines differ from their spec when a lab starts: data, the same for built-in scenarios and files.
+
+description: what this plays
+seed: 7                                       # optional; `lab up --seed` wins
+nodes:
+  gpu-a*:                                     # shell patterns; all that match a node count, in this order
+    drift: [old_image, {bios_off: {count: 2}}]    # see lab/drifts.py
+    pick: {of: [...], least: 0, most: 3}          # so many of these, drawn per node
+    faults: {xid_79: {gpu: 3, persistent: true}}  # see lab/hardware/faults.py
+    expect: isolated                              # how it shall end; converged if left out
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from reconciler.lab.drifts import DRIFTS, parse_drift
+from reconciler.lab.hardware.faults import FaultValue, parse_fault
+from reconciler.model.errors import UsageError
+
+
+class End(StrEnum):
+    """What a node shall have become when the reconciler is done with it."""
+
+    CONVERGED = "converged"
+    ISOLATED = "isolated"  # out of service and reported
+    LEFT_ALONE = "left_alone"  # nothing was done to it, and that is said
+    CORDONED = "cordoned"  # as specified, but for the cordon of somebody else
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Parameters = dict[str, FaultValue]
+
+
+def _as_drift(given: Any) -> Any:
+    """A drift is its name, or {name: parameters}."""
+    return {given: {}} if isinstance(given, str) else given
+
+
+class Drift(_Model):
+    kind: str
+    parameters: Parameters = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        given = _as_drift(given)
+        if not isinstance(given, dict) or len(given) != 1:
+            raise ValueError("a drift is a name or one {name: {parameter: value}}")
+        [(kind, parameters)] = given.items()
+        return {"kind": kind, "parameters": parse_drift(str(kind), parameters or {})}
+
+
+class Pick(_Model):
+    """Between `least` and `most` of these, drawn for each node. Those that the spec gives no hold for are left out."""
+
+    of: tuple[Drift, ...] = Field(min_length=1)
+    least: int = Field(default=0, ge=0)
+    most: int = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Pick:
+        if self.least > self.most:
+            raise ValueError("least is more than most")
+        return self
+
+
+class Play(_Model):
+    """What is played on the nodes of one pattern."""
+
+    drift: tuple[Drift, ...] = ()
+    pick: Pick | None = None
+    faults: Annotated[Mapping[str, Parameters], Field(default={})]
+    expect: End | None = None
+
+    @model_validator(mode="after")
+    def _known_faults(self) -> Play:
+        for kind, parameters in self.faults.items():
+            parse_fault(kind, parameters)
+        return self
+
+
+class Scenario(_Model):
+    description: str = ""
+    seed: int | None = None
+    nodes: dict[str, Play]
+
+    def plays(self, node: str) -> Sequence[Play]:
+        return [play for pattern, play in self.nodes.items() if fnmatchcase(node, pattern)]
+
+    def expect(self, node: str) -> End:
+        return next((play.expect for play in reversed(self.plays(node)) if play.expect), End.CONVERGED)
+
+    def check(self, nodes: Sequence[str]) -> None:
+        """UsageError when a pattern matches none of these nodes: it plays nothing, and nobody would notice."""
+        for pattern in self.nodes:
+            if not any(fnmatchcase(node, pattern) for node in nodes):
+                close = difflib.get_close_matches(pattern, nodes, n=1)
+                hint = f"; did you mean {close[0]!r}?" if close else ""
+                raise UsageError(f"the scenario's {pattern!r} matches no node of the spec{hint}")
+
+
+BUILT_IN = ("clean", "drifted", "demo", "blank")
+
+
+def load_scenario(name: str) -> Scenario:
+    """A built-in one by name, or a YAML file. UsageError says what is wrong."""
+    if name in BUILT_IN:
+        text = files("reconciler.lab.scenarios").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    else:
+        try:
+            text = Path(name).read_text(encoding="utf-8")
+        except OSError as error:
+            known = ", ".join(BUILT_IN)
+            raise UsageError(f"no scenario {name!r}: {error.strerror}; built in are {known}") from error
+    try:
+        return Scenario.model_validate(YAML(typ="safe", pure=True).load(text))
+    except YAMLError as error:
+        raise UsageError(f"{name} is not YAML: {error}") from error
+    except ValidationError as error:
+        raise UsageError(f"{name}: " + "; ".join(_problem(entry) for entry in error.errors())) from error
+
+
+def _problem(entry: Any) -> str:
+    where = ".".join(str(part) for part in entry["loc"])
+    return f"{where}: {entry['msg'].removeprefix('Value error, ')}"
+
+
+def describe_drifts() -> Mapping[str, str]:
+    return {name: drift.description for name, drift in DRIFTS.items()}
