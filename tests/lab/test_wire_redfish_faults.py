@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 import sushy
 
-from reconciler.lab.wire.redfish_quirks import Quirks, Silence
+from reconciler.lab.wire.redfish_quirks import EtagStyle, Quirks, Silence, quirks_of_make
 from tests.lab.redfish_bench import (
     BIOS_IMAGE,
     CHASSIS,
@@ -345,6 +345,76 @@ def test_expand_may_be_unknown(make_bench: MakeBench) -> None:
     bench = make_bench(expand=False)
     assert bench.get("/redfish/v1")["ProtocolFeaturesSupported"]["ExpandQuery"]["ExpandAll"] is False
     assert bench.call("GET", f"{INVENTORY}?$expand=.").status == 501
+
+
+def test_bios_may_show_what_is_pending(make_bench: MakeBench) -> None:
+    """A11; and an OEM action drops it (G3)."""
+    bench = make_bench(settings_shown_early=True, settings_clearable=True)
+    bench.machine.stage_bios({"SriovGlobalEnable": "Enabled"})
+    assert bench.get(f"{SYSTEM}/Bios")["Attributes"]["SriovGlobalEnable"] == "Enabled"
+    assert bench.machine.state.bios["SriovGlobalEnable"] == "Disabled"
+    clear = bench.get(f"{SYSTEM}/Bios/Settings")["Actions"]["Oem"]["#DellManager.ClearPending"]["target"]
+    assert bench.call("POST", clear, {}).status == 200
+    assert bench.get(f"{SYSTEM}/Bios")["Attributes"]["SriovGlobalEnable"] == "Disabled"
+    assert make_bench().call("POST", clear, {}).status == 404
+
+
+def test_boot_override_may_stand_in_the_settings_object(make_bench: MakeBench) -> None:
+    """A15: AMI. The system shows the override and refuses to change it."""
+    bench = make_bench(boot_in_settings=True)
+    system = bench.get(SYSTEM)
+    assert "BootSourceOverrideTarget@Redfish.AllowableValues" not in system["Boot"]
+    assert bench.call("PATCH", SYSTEM, PXE_ONCE).message_id == "PropertyNotWritable"
+    order = system["Boot"]["BootOrder"][::-1]
+    assert bench.call("PATCH", SYSTEM, {"Boot": {"BootOrder": order}}).status == 200
+    settings = system["@Redfish.Settings"]["SettingsObject"]["@odata.id"]
+    assert "Pxe" in bench.get(settings)["Boot"]["BootSourceOverrideTarget@Redfish.AllowableValues"]
+    assert bench.call("PATCH", settings, {"Boot": {"BootOrder": order}}).message_id == "PropertyNotWritable"
+    with bench.sushy() as root:  # which finds the object by itself
+        options = {"target": sushy.BootSource.HDD, "enabled": sushy.BootSourceOverrideEnabled.ONCE}
+        root.get_system().set_system_boot_options(**options)
+    assert bench.get(SYSTEM)["Boot"]["BootSourceOverrideTarget"] == "Hdd"
+    assert make_bench().call("PATCH", settings, PXE_ONCE).status == 404
+
+
+def test_firmware_ids_may_carry_versions(make_bench: MakeBench) -> None:
+    """F12: they change with the update, and the rollback image stands beside the one that runs."""
+    bench = make_bench(firmware_ids_carry_versions=True)
+    versions = {item["Id"]: item["Version"] for item in bench.get(f"{INVENTORY}?$expand=.")["Members"]}
+    assert versions["Installed-0-2.3__BIOS"] == "2.3"
+    assert versions["Previous-0-0.0.1__BIOS"] == "0.0.1"
+    assert bench.call("GET", f"{INVENTORY}/BIOS").status == 404
+    for wrong in ("BIOS", "Previous-0-0.0.1__BIOS"):
+        refused = bench.call("POST", UPDATE, {"ImageURI": BIOS_IMAGE, "Targets": [f"{INVENTORY}/{wrong}"]})
+        assert refused.message_id == "ActionParameterValueNotInList"
+    target = f"{INVENTORY}/Installed-0-2.3__BIOS"
+    assert bench.call("POST", UPDATE, {"ImageURI": BIOS_IMAGE, "Targets": [target]}).status == 202
+    bench.pass_time(700)
+    reboot(bench)
+    assert bench.call("GET", target).status == 404
+    assert bench.get(f"{INVENTORY}/Installed-0-2.4__BIOS")["Version"] == "2.4"
+
+
+def test_serial_may_stand_in_sku(make_bench: MakeBench) -> None:
+    """A13."""
+    system = make_bench(serial_in_sku=True).get(SYSTEM)
+    assert system["SKU"] == "S889914X3710910" != system["SerialNumber"]
+
+
+@pytest.mark.parametrize(
+    ("manufacturer", "expected"),
+    [
+        ("Dell Inc.", {"serial_in_sku": True, "etags": EtagStyle.MISSING}),
+        ("HPE", {"power_conflict": 400, "etags": EtagStyle.WEAK}),
+        ("Supermicro", {"settings_complete": True}),
+        ("NVIDIA", {"boot_in_settings": True}),
+        ("Contoso", {}),
+    ],
+)
+def test_a_machine_has_the_quirks_of_its_make(manufacturer: str, expected: dict[str, object]) -> None:
+    quirks = quirks_of_make(manufacturer)
+    assert {name: getattr(quirks, name) for name in expected} == expected
+    assert (quirks == Quirks()) is (not expected)
 
 
 def test_every_quirk_is_tried() -> None:

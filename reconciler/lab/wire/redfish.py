@@ -31,7 +31,7 @@ from reconciler.lab.wire import (
 )
 from reconciler.lab.wire.redfish_messages import Refusal
 from reconciler.lab.wire.redfish_protocol import Bmc, Document, Reply, Resource, Routes
-from reconciler.lab.wire.redfish_quirks import EtagStyle, Quirks, Silence
+from reconciler.lab.wire.redfish_quirks import EtagStyle, Quirks, Silence, quirks_of_make
 from reconciler.lab.wire.redfish_sessions import Sessions
 
 __all__ = ["Quirks", "RedfishFront"]
@@ -46,7 +46,6 @@ ROUTES: Routes = {
     **redfish_chassis.ROUTES,
     **redfish_manager.ROUTES,
 }
-STANDARD = Quirks()
 UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RETRY_AFTER_S = "5"
 
@@ -61,7 +60,10 @@ _REFUSALS = {  # the other rejections are for values, which the views judge: the
 
 
 class RedfishFront:
-    """`requests` counts by method and path, from the beginning; `epoch`: the instant at which the clock read 0."""
+    """`requests` counts by method and path, from the beginning.
+
+    `quirks`: None = those of the machine's manufacturer. `epoch`: the instant at which the machine's clock read 0.
+    """
 
     def __init__(
         self,
@@ -69,9 +71,10 @@ class RedfishFront:
         *,
         username: str,
         password: str,
-        quirks: Quirks = STANDARD,
+        quirks: Quirks | None = None,
         epoch: datetime = UNIX_EPOCH,
     ) -> None:
+        quirks = quirks or quirks_of_make(machine.state.manufacturer)
         sessions = Sessions(username, password, quirks.max_sessions, quirks.session_timeout_s)
         self.requests: Counter[tuple[str, str]] = Counter()
         self._bmc = Bmc(machine, quirks, sessions, epoch)

@@ -22,6 +22,7 @@ from reconciler.lab.wire.redfish_service import BIOS_REGISTRY
 
 BIOS = f"{SYSTEM}/Bios"
 SETTINGS = f"{BIOS}/Settings"
+CLEAR_PENDING = f"{SETTINGS}/Actions/Oem/DellManager.ClearPending"
 APPLY_TIME = "@Redfish.SettingsApplyTime"
 
 
@@ -32,7 +33,7 @@ def _bios(bmc: Bmc, _: str) -> Document:
         settings["SupportedApplyTimes"] = ["OnReset"]
     return odata(BIOS, "Bios.v1_1_1", "BIOS Configuration Current Settings") | {
         "AttributeRegistry": BIOS_REGISTRY,
-        "Attributes": bmc.state.bios,
+        "Attributes": bmc.state.bios | bmc.state.pending_bios if bmc.quirks.settings_shown_early else bmc.state.bios,
         "@Redfish.Settings": settings,
         "Actions": {"#Bios.ResetBios": {"target": f"{BIOS}/Actions/Bios.ResetBios"}},
         "Links": {"ActiveSoftwareImage": link(f"{ROOT}/UpdateService/FirmwareInventory/{firmware}")},
@@ -51,6 +52,8 @@ def _settings(bmc: Bmc, _: str) -> Document:
             "ApplyTime": "OnReset",
             "ApplyTime@Redfish.AllowableValues": ["OnReset"],
         }
+    if bmc.quirks.settings_clearable:
+        document["Actions"] = {"Oem": {"#DellManager.ClearPending": {"target": CLEAR_PENDING}}}
     return document
 
 
@@ -74,6 +77,13 @@ def _patch_settings(bmc: Bmc, _: str, body: Document) -> Reply:
     return Reply()
 
 
+def _clear_pending(bmc: Bmc, _: Document) -> Reply:
+    if not bmc.quirks.settings_clearable:
+        raise Refusal("ResourceMissingAtURI", CLEAR_PENDING)
+    bmc.machine.clear_pending_bios()
+    return Reply()
+
+
 def _reset_bios(bmc: Bmc, _: Document) -> Reply:
     bmc.machine.stage_bios(bios.defaults(bmc.machine.registry))
     return Reply()
@@ -82,5 +92,6 @@ def _reset_bios(bmc: Bmc, _: Document) -> Reply:
 ROUTES: Routes = {
     BIOS: Resource(get=_bios),
     SETTINGS: Resource(get=_settings, patch=_patch_settings),
+    CLEAR_PENDING: action(_clear_pending),
     f"{BIOS}/Actions/Bios.ResetBios": action(_reset_bios),
 }

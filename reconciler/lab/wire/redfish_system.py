@@ -28,6 +28,7 @@ from reconciler.lab.wire.redfish_protocol import (
 )
 
 BOOT_OPTIONS = f"{SYSTEM}/BootOptions"
+FUTURE = f"{SYSTEM}/SD"
 SECURE_BOOT = f"{SYSTEM}/SecureBoot"
 
 RESETS = {
@@ -46,6 +47,7 @@ _PROGRESS = {
     "os_booting": "OSBootStarted",
     "os_running": "OSRunning",
 }
+_OVERRIDE = ["BootSourceOverrideTarget", "BootSourceOverrideEnabled", "BootSourceOverrideMode"]
 _BOOT_ENTRIES = {  # alias -> reference and what a boot menu would call it
     "Hdd": ("Boot0001", "UEFI Hard Disk"),
     "Pxe": ("Boot0002", "UEFI Network Card"),
@@ -75,8 +77,8 @@ def _system(bmc: Bmc, _: str) -> Document:
         "SystemType": "Physical",
         "Manufacturer": state.manufacturer,
         "Model": state.model,
-        "SerialNumber": serial,
-        "SKU": "0x1D1415D9",
+        "SerialNumber": f"CN{serial[::-1]}" if bmc.quirks.serial_in_sku else serial,
+        "SKU": serial if bmc.quirks.serial_in_sku else "0x1D1415D9",
         "PartNumber": state.model,
         "UUID": uuid,
         "IndicatorLED": "Off",
@@ -89,7 +91,7 @@ def _system(bmc: Bmc, _: str) -> Document:
             "MemoryMirroring": "System",
             "Status": status() | {"HealthRollup": "OK"},
         },
-        "Boot": _boot(bmc),
+        "Boot": _boot(bmc, settable=not bmc.quirks.boot_in_settings),
         **parts,
         "Links": {"Chassis": [link(CHASSIS)], "ManagedBy": [link(MANAGER)]},
         "Actions": {
@@ -101,6 +103,8 @@ def _system(bmc: Bmc, _: str) -> Document:
         # The content, and with it the ETag, changes with anything that changes below this system.
         "Oem": {"Lab": {"@odata.type": "#LabSystem.v1_0_0.System", "Revision": state.etag}},
     }
+    if bmc.quirks.boot_in_settings:
+        document["@Redfish.Settings"] = {"@odata.type": "#Settings.v1_2_2.Settings", "SettingsObject": link(FUTURE)}
     if bmc.quirks.media_under_system:
         document["VirtualMedia"] = link(f"{SYSTEM}/VirtualMedia")
     if bmc.quirks.boot_progress:
@@ -119,49 +123,63 @@ def _targets(bmc: Bmc) -> dict[str, str]:
     return {"None": "None", "Pxe": "Pxe", bmc.quirks.media_target: "Cd", "Hdd": "Hdd"}
 
 
-def _boot(bmc: Bmc) -> Document:
+def _override(bmc: Bmc) -> Document:
     state = bmc.state
     targets = _targets(bmc)
     return {
         "BootSourceOverrideEnabled": state.boot_override_enabled,
-        "BootSourceOverrideEnabled@Redfish.AllowableValues": ["Disabled", "Once"],
         "BootSourceOverrideMode": "UEFI",
-        "BootSourceOverrideMode@Redfish.AllowableValues": ["UEFI"],
         "BootSourceOverrideTarget": next(word for word, device in targets.items() if device == state.boot_override),
-        "BootSourceOverrideTarget@Redfish.AllowableValues": list(targets),
-        "BootOptions": link(BOOT_OPTIONS),
-        "BootNext": None,
-        "BootOrder": [_BOOT_ENTRIES[alias][0] for alias in state.boot_order],
     }
 
 
+def _allowable(bmc: Bmc) -> Document:
+    allowable = {"Enabled": ["Disabled", "Once"], "Mode": ["UEFI"], "Target": list(_targets(bmc))}
+    return {f"BootSourceOverride{name}@Redfish.AllowableValues": words for name, words in allowable.items()}
+
+
+def _boot(bmc: Bmc, *, settable: bool) -> Document:
+    return {
+        **_override(bmc),
+        **(_allowable(bmc) if settable else {}),
+        "BootOptions": link(BOOT_OPTIONS),
+        "BootNext": None,
+        "BootOrder": [_BOOT_ENTRIES[alias][0] for alias in bmc.state.boot_order],
+    }
+
+
+def _future(bmc: Bmc, _: str) -> Document | None:
+    """The system's settings object."""
+    if not bmc.quirks.boot_in_settings:
+        return None
+    return odata(FUTURE, "ComputerSystem.v1_14_0", "System") | {"Boot": _override(bmc) | _allowable(bmc)}
+
+
 def _patch_system(bmc: Bmc, _: str, body: Document) -> Reply:
+    return _patch_boot(bmc, body, [] if bmc.quirks.boot_in_settings else _OVERRIDE, ["BootOrder"])
+
+
+def _patch_future(bmc: Bmc, _: str, body: Document) -> Reply:
+    return _patch_boot(bmc, body, _OVERRIDE, [])
+
+
+def _patch_boot(bmc: Bmc, body: Document, override: list[str], order: list[str]) -> Reply:
+    """What is not given stays: a target alone does not enable the override (pitfall D1)."""
     only(body, "Boot")
     boot = body.get("Boot")
     if not isinstance(boot, dict) or not boot:
         raise Refusal("PropertyMissing", "Boot", related=["Boot"])
-    only(
-        boot,
-        "BootSourceOverrideTarget",
-        "BootSourceOverrideEnabled",
-        "BootSourceOverrideMode",
-        "BootOrder",
-    )
+    only(boot, *override, *order)
     if "BootOrder" in boot:
         _set_boot_order(bmc, boot["BootOrder"])
-    if any(name.startswith("BootSourceOverride") for name in boot):
-        _set_override(bmc, boot)
+    if set(boot) & set(override):
+        current, targets = _override(bmc), _targets(bmc)
+        choose(boot, "BootSourceOverrideMode", ["UEFI"], "UEFI")
+        target = choose(boot, "BootSourceOverrideTarget", targets, current["BootSourceOverrideTarget"])
+        once = ["Disabled", "Once"]
+        enabled = choose(boot, "BootSourceOverrideEnabled", once, current["BootSourceOverrideEnabled"])
+        bmc.machine.set_boot_override(targets[target], enabled)
     return Reply()
-
-
-def _set_override(bmc: Bmc, boot: Document) -> None:
-    """What is not given stays: a target alone does not enable the override (pitfall D1)."""
-    current = _boot(bmc)
-    choose(boot, "BootSourceOverrideMode", ["UEFI"], "UEFI")
-    targets = _targets(bmc)
-    target = choose(boot, "BootSourceOverrideTarget", targets, current["BootSourceOverrideTarget"])
-    enabled = choose(boot, "BootSourceOverrideEnabled", ["Disabled", "Once"], current["BootSourceOverrideEnabled"])
-    bmc.machine.set_boot_override(targets[target], enabled)
 
 
 def _set_boot_order(bmc: Bmc, order: Any) -> None:
@@ -228,6 +246,7 @@ ROUTES: Routes = {
         get=collection(f"{ROOT}/Systems", "ComputerSystem", "Computer System Collection", lambda _: ["1"])
     ),
     SYSTEM: Resource(get=_system, patch=_patch_system),
+    FUTURE: Resource(get=_future, patch=_patch_future),
     f"{SYSTEM}/Actions/ComputerSystem.Reset": action(_reset),
     BOOT_OPTIONS: Resource(
         get=collection(

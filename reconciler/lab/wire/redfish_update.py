@@ -27,6 +27,7 @@ TASK_SERVICE = f"{ROOT}/TaskService"
 TASKS = f"{TASK_SERVICE}/Tasks"
 _SIMPLE_UPDATE = "UpdateService.SimpleUpdate"
 _RELATED = {"bmc": MANAGER, "bios": f"{SYSTEM}/Bios"}
+_ROLLBACK = "0.0.1"  # the version that the rollback image of every component has
 _ON_STANDBY_POWER = ("bmc", "bios", "cpld", "erot", "psu")
 
 
@@ -49,14 +50,27 @@ def _readable(item: FirmwareState, power: str) -> bool:
     return power != "off" or item.component.startswith(_ON_STANDBY_POWER)
 
 
+def _members(bmc: Bmc) -> dict[str, tuple[FirmwareState, bool]]:
+    """By member id: the component, and whether it is the one that runs. iDRACs list rollback images as well."""
+    found: dict[str, tuple[FirmwareState, bool]] = {}
+    for id_, item in bmc.state.firmware.items():
+        if bmc.quirks.firmware_ids_carry_versions:
+            found[f"Previous-0-{_ROLLBACK}__{id_}"] = item, False
+            found[f"Installed-0-{item.version}__{id_}"] = item, True
+        else:
+            found[id_] = item, True
+    return found
+
+
 def _item(bmc: Bmc, id_: str) -> Document | None:
-    item = bmc.state.firmware.get(id_)
+    item, runs = _members(bmc).get(id_, (None, False))
     if item is None:
         return None
     readable = _readable(item, bmc.state.power)
     related = _RELATED.get(item.component)
-    return odata(f"{INVENTORY}/{id_}", "SoftwareInventory.v1_3_0", id_) | {
-        "Version": item.version if readable else None,
+    version = item.version if runs else _ROLLBACK
+    return odata(f"{INVENTORY}/{id_}", "SoftwareInventory.v1_3_0", item.inventory_id) | {
+        "Version": version if readable else None,
         "Updateable": True,
         "Status": status("OK" if readable else None, "Enabled" if readable else "UnavailableOffline"),
         "Manufacturer": bmc.state.manufacturer,
@@ -81,10 +95,11 @@ def _target(bmc: Bmc, targets: object, uri: str) -> str:
             raise Refusal("ActionParameterMissing", _SIMPLE_UPDATE, "Targets", related=["Targets"])
         return fits[0]
     paths = targets if isinstance(targets, list) else []
-    ids = [path.rsplit("/", 1)[1] for path in paths if isinstance(path, str) and path.startswith(f"{INVENTORY}/")]
-    if len(paths) != 1 or len(ids) != 1 or ids[0] not in bmc.state.firmware:
+    members = _members(bmc)
+    named = [item for id_, (item, runs) in members.items() if runs and paths == [f"{INVENTORY}/{id_}"]]
+    if not named:
         raise Refusal("ActionParameterValueNotInList", str(targets), "Targets", _SIMPLE_UPDATE, related=["Targets"])
-    return ids[0]
+    return named[0].inventory_id
 
 
 # --- tasks ---
@@ -137,9 +152,7 @@ def _messages(task: TaskState) -> list[Document]:
 ROUTES: Routes = {
     UPDATE: Resource(get=_update_service),
     f"{UPDATE}/Actions/{_SIMPLE_UPDATE}": action(_simple_update),
-    INVENTORY: Resource(
-        get=collection(INVENTORY, "SoftwareInventory", "Firmware Inventory Collection", lambda bmc: bmc.state.firmware)
-    ),
+    INVENTORY: Resource(get=collection(INVENTORY, "SoftwareInventory", "Firmware Inventory Collection", _members)),
     f"{INVENTORY}/*": Resource(get=_item),
     TASK_SERVICE: Resource(get=_task_service),
     TASKS: Resource(
