@@ -1,0 +1,160 @@
+"""Lenient readers of Redfish documents (pitfall A10).
+
+A BMC may leave out any field and give any field the wrong type. A reader that must give a value raises `Unknown` with
+the reason; `Gaps` runs readers one by one and keeps the reasons. Nothing here guesses: what isn't there stays unknown.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from reconciler.model.vocab import Health
+
+T = TypeVar("T")
+
+Document = Mapping[str, Any]
+
+_LONGEST = 300  # of a text by the BMC that we quote
+_PATH = re.compile(r"/(?!/)[\x21-\x22\x24-\x7e]{0,1023}")  # no host, no fragment, nothing that has to be quoted
+_NOT_PRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\s]+")
+# What firmware writes where nobody filled in a value.
+_PLACEHOLDERS = frozenset(
+    {"-", "0", "n/a", "na", "none", "null", "unknown", "empty", "default", "default string", "unspecified"}
+    | {"not specified", "not available", "not applicable", "to be filled by o.e.m.", "system serial number"}
+    | {"chassis serial number", "0123456789"}
+)
+_HEALTH = {"ok": Health.OK, "warning": Health.WARNING, "critical": Health.CRITICAL}
+# Elsewhere Health is what is left of an absent or sleeping device: GB200 shows Absent sensors as Critical.
+_JUDGED = frozenset({"Enabled", "StandbyOffline"})
+
+
+class Unknown(Exception):
+    """A field that has no usable value; the message says why."""
+
+
+class Gaps:
+    """Collects why fields have no value, for a snapshot's `unknown`."""
+
+    def __init__(self) -> None:
+        self.unknown: dict[str, str] = {}
+
+    def read(self, name: str, reader: Callable[[], T]) -> T | None:
+        try:
+            return reader()
+        except Unknown as gap:
+            self.unknown[name] = str(gap)
+            return None
+
+
+def quote(value: object) -> str:
+    """A BMC's words for one of our messages: one line, not too long."""
+    line = _NOT_PRINTABLE.sub(" ", str(value)).strip()
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."
+
+
+def member(document: Document, name: str) -> Document:
+    """A nested object; an empty one where there is none."""
+    value = document.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def objects(document: Document, name: str) -> Iterator[Document]:
+    """The objects of an array, whatever else it holds."""
+    value = document.get(name)
+    return (item for item in (value if isinstance(value, list) else ()) if isinstance(item, dict))
+
+
+def texts(document: Document, name: str) -> tuple[str, ...]:
+    value = document.get(name)
+    return tuple(item for item in (value if isinstance(value, list) else ()) if isinstance(item, str))
+
+
+def text(document: Document, name: str) -> str | None:
+    """A text, without outer space, that is not empty."""
+    value = document.get(name)
+    return (value.strip() or None) if isinstance(value, str) else None
+
+
+def stated(document: Document, name: str) -> str | None:
+    """A text that somebody filled in."""
+    found = text(document, name)
+    return None if found is None or found.casefold() in _PLACEHOLDERS else found
+
+
+def need(document: Document, name: str, reader: Callable[[Document, str], T | None]) -> T:
+    found = reader(document, name)
+    if found is None:
+        raise Unknown(missing(document, name))
+    return found
+
+
+def missing(document: Document, name: str) -> str:
+    """Why `name` has no usable value."""
+    return f"{name} is {quote(repr(document[name]))}" if name in document else f"{name} is not given"
+
+
+def number(document: Document, name: str) -> float | None:
+    value = document.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def integer(document: Document, name: str) -> int | None:
+    found = number(document, name)
+    return int(found) if found is not None and found == int(found) else None
+
+
+def boolean(document: Document, name: str) -> bool | None:
+    value = document.get(name)
+    return value if isinstance(value, bool) else None
+
+
+def path(value: object) -> str | None:
+    """A path on the BMC. Never another host: a document must not send our session elsewhere."""
+    return value if isinstance(value, str) and _PATH.fullmatch(value) else None
+
+
+def link(document: Document, name: str) -> str | None:
+    return path(member(document, name).get("@odata.id"))
+
+
+def need_link(document: Document, name: str) -> str:
+    found = link(document, name)
+    if found is None:
+        raise Unknown(f"the BMC offers no {name}")
+    return found
+
+
+def links(document: Document, name: str) -> tuple[str, ...]:
+    found = (path(item.get("@odata.id")) for item in objects(document, name))
+    return tuple(item for item in found if item is not None)
+
+
+def last_segment(uri: str) -> str:
+    return uri.rstrip("/").rsplit("/", 1)[-1]
+
+
+def state(document: Document) -> str | None:
+    return text(member(document, "Status"), "State")
+
+
+def absent(document: Document) -> bool:
+    return state(document) == "Absent"
+
+
+def health(document: Document) -> Health | None:
+    """The worse of Health and HealthRollup, judged only where State says that there is something to judge."""
+    status = member(document, "Status")
+    if state(document) not in _JUDGED:
+        return None
+    words = (text(status, name) for name in ("Health", "HealthRollup"))
+    found = [_HEALTH[word.casefold()] for word in words if word is not None and word.casefold() in _HEALTH]
+    return max(found, key=list(Health).index, default=None)

@@ -1,0 +1,87 @@
+"""Starting firmware updates, and looking at tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from reconciler.drivers.redfish import devices, tasks
+from reconciler.drivers.redfish.failures import HttpError
+from reconciler.drivers.redfish.fields import Unknown, boolean, last_segment, need_link
+from reconciler.drivers.redfish.quirks import Quirks
+from reconciler.drivers.redfish.tree import Tree, action
+from reconciler.drivers.redfish.writes import allowable
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.observed import BmcTask
+
+_UPDATE = "#UpdateService.SimpleUpdate"
+
+
+def start_update(tree: Tree, inventory_id: str, url: str) -> str:
+    """URI of the task. AMBIGUOUS where the BMC took the update and names no task: the version will tell."""
+    service = tree.follow(tree.session.root(), "UpdateService").body
+    offered = action(service, _UPDATE)
+    if offered is None:
+        raise Unknown("the BMC offers no UpdateService.SimpleUpdate: it may need a licence (F6)")
+    if boolean(service, "ServiceEnabled") is False:
+        raise Unknown("the BMC's update service is disabled: enable it (F6)")
+    target = _target(tree, need_link(service, "FirmwareInventory"), inventory_id)
+    refusal: HttpError | None = None
+    for payload in _payloads(url, target, allowable(tree, offered[1], "TransferProtocol")):
+        try:
+            reply = tree.session.post(offered[0], payload)
+        except HttpError as error:
+            if error.kind is not Failure.REJECTED or not _about_form(error):
+                raise
+            refusal = refusal or error
+            continue
+        uri = tasks.task_of_reply(reply.body, reply.location)
+        if uri is None:
+            raise DriverError(Failure.AMBIGUOUS, f"the BMC took the update of {inventory_id} but names no task for it")
+        return uri
+    assert refusal is not None
+    raise refusal
+
+
+def _target(tree: Tree, where: str, inventory_id: str) -> str:
+    """URI of the component. Its members are read only where the id is not the last part of a URI (Dell)."""
+    listed = [uri for uri, _ in tree.listed(where)]
+    found = next((uri for uri in listed if last_segment(uri) == inventory_id), None)
+    if found is not None:
+        return found
+    quirks = tree.quirks(tree.system().body)
+    if quirks is not None and quirks.firmware_id is not None:
+        found = next((uri for uri in listed if _key(uri, quirks) == inventory_id), None)
+    if found is None:
+        raise DriverError(Failure.REJECTED, f"GET {where}: the BMC lists no firmware {inventory_id!r}")
+    return found
+
+
+def _key(uri: str, quirks: Quirks) -> str | None:
+    return devices.firmware_key({"Id": last_segment(uri)}, quirks)
+
+
+def _payloads(url: str, target: str, protocols: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """Ways to say it; each is tried once."""
+    scheme = url.split(":", 1)[0].upper()
+    full: dict[str, Any] = {"ImageURI": url, "Targets": [target]}
+    if not protocols or scheme in protocols:
+        yield {**full, "TransferProtocol": scheme}
+    yield full
+    # Without a target the image says what it is for; images are made for one component.
+    yield {"ImageURI": url, **({"TransferProtocol": scheme} if scheme in protocols else {})}
+
+
+def _about_form(error: HttpError) -> bool:
+    """That a parameter, not the image, is refused."""
+    return any(error.mentions(word) for word in ("Targets", "TransferProtocol"))
+
+
+def read_task(tree: Tree, uri: str) -> BmcTask | None:
+    try:
+        found = tree.get(uri)
+    except HttpError as error:
+        if error.status in (404, 410):
+            return None
+        raise
+    return tasks.task(uri, found.body)

@@ -1,0 +1,118 @@
+"""What is read each pass: at most six GETs, once URIs and old tasks are known (DESIGN section 5).
+
+System, its settings object where it has one (AMI, OpenBMC), the BIOS settings, BIOS only when those list something
+that has to be compared, the list of tasks, and tasks that were not seen to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from reconciler.drivers.redfish import bios, system, tasks
+from reconciler.drivers.redfish.failures import HttpError
+from reconciler.drivers.redfish.fields import Document, Unknown, link, member, need, stated, text
+from reconciler.drivers.redfish.quirks import Quirks
+from reconciler.drivers.redfish.session import Resource
+from reconciler.drivers.redfish.tree import Survey, Tree, numbers
+from reconciler.model.observed import AttributeValue, BmcTask, RedfishHot
+
+_MOST_GETS = 6
+_MOST_GETS_AT_FIRST = 64  # when nothing is known of any task
+
+
+def read_hot(tree: Tree, running: Tasks) -> RedfishHot:
+    before = tree.session.gets
+    survey = Survey()
+    found = tree.system()
+    quirks = tree.quirks(found.body)
+    boot = survey.read("boot_override", lambda: boot_of(tree, found)[0])
+    return replace(
+        of_system(found.body, boot, quirks, survey),
+        pending_bios=survey.read("pending_bios", lambda: pending(tree, found.body, quirks)),
+        tasks=survey.read("tasks", lambda: running.unfinished(_MOST_GETS + before - tree.session.gets)),
+        etag=found.etag,
+    )
+
+
+def of_system(document: Document, boot: Document | None, quirks: Quirks | None, survey: Survey) -> RedfishHot:
+    """Pure: what the system's own document tells."""
+    return RedfishHot(
+        manufacturer=survey.read("manufacturer", lambda: need(document, "Manufacturer", stated)),
+        model=survey.read("model", lambda: need(document, "Model", stated)),
+        serial=survey.read("serial", lambda: system.serial(document, quirks)),
+        uuid=survey.read("uuid", lambda: system.uuid(document)),
+        power=survey.read("power", lambda: system.power(document)),
+        boot_phase=survey.read("boot_phase", lambda: system.boot_phase(document, quirks)),
+        boot_override=None if boot is None else survey.read("boot_override", lambda: system.boot_override(boot)),
+        pending_bios=None,
+        tasks=None,
+        health=survey.read("health", lambda: system.rollup(document)),
+        unknown=survey.unknown,
+    )
+
+
+def boot_of(tree: Tree, found: Resource) -> tuple[Document, Resource]:
+    """Boot as it will be used, and the resource that takes changes of it."""
+    where = link(member(found.body, "@Redfish.Settings"), "SettingsObject")
+    if where is not None:
+        try:
+            settings = tree.get(where)
+        except HttpError as error:
+            if error.status != 404:
+                raise
+        else:
+            return system.boot_section(found.body, settings.body), settings if "Boot" in settings.body else found
+    return member(found.body, "Boot"), found
+
+
+def pending(tree: Tree, document: Document, quirks: Quirks | None) -> Mapping[str, AttributeValue]:
+    staged = bios.attributes(tree.bios_settings(document).body, strict=True)
+    if not staged or (quirks is not None and quirks.pending_is_delta):
+        return staged
+    return bios.differing(staged, bios.attributes(tree.follow(document, "Bios").body))
+
+
+class Tasks:
+    """The tasks of one BMC. Those that were seen to end are not read again."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._ended: set[str] = set()
+        self._logins = -1
+
+    def unfinished(self, gets: int) -> tuple[BmcTask, ...]:
+        """Reads the list, and with what is left of `gets` the tasks that may run; newest first."""
+        if self._logins != self._tree.session.logins:
+            # A new session may be one with a BMC that has restarted, and numbers its tasks anew.
+            self._ended.clear()
+            gets = _MOST_GETS_AT_FIRST
+        where, listed = self._tree.tasks()
+        waiting = self._waiting(listed)
+        gets -= 1
+        if len(waiting) > gets and self._tree.expands(where):
+            waiting = self._waiting(self._tree.expanded(where))
+            gets -= 1
+        found = []
+        for uri, item in sorted(waiting, key=lambda entry: numbers(entry[0]), reverse=True):
+            told = text(item, "TaskState") is not None
+            gets -= not told
+            if gets < 0:
+                raise Unknown("more tasks are listed than one pass may read; the next passes will")
+            found.append(self._note(uri, item if told else self._tree.get(uri).body))
+        self._logins = self._tree.session.logins
+        return tuple(task for task in found if not task.done)
+
+    def expect(self, uri: str) -> None:
+        """A task that was just started; BMCs that restarted count from 1 again."""
+        self._ended.discard(uri)
+
+    def _waiting(self, listed: list[tuple[str, Document]]) -> list[tuple[str, Document]]:
+        self._ended &= {uri for uri, _ in listed}
+        return [(uri, item) for uri, item in listed if uri not in self._ended]
+
+    def _note(self, uri: str, document: Document) -> BmcTask:
+        found = tasks.task(uri, document)
+        if found.done:
+            self._ended.add(uri)
+        return found

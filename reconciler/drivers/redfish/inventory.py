@@ -1,0 +1,193 @@
+"""What changes seldom, read on first sight, after our writes and before decisions that use it (DESIGN section 5).
+
+Each field stands alone: what a BMC does not have, or can't tell, leaves that field unknown with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from itertools import chain
+
+from reconciler.drivers.redfish import bios, devices, hot, system
+from reconciler.drivers.redfish.fields import (
+    Document,
+    Unknown,
+    absent,
+    last_segment,
+    link,
+    links,
+    member,
+    missing,
+    need,
+    need_link,
+    objects,
+    text,
+)
+from reconciler.drivers.redfish.quirks import Quirks
+from reconciler.drivers.redfish.tree import Survey, Tree
+from reconciler.model.observed import (
+    AttributeValue,
+    BmcEvent,
+    Drive,
+    FirmwareItem,
+    Manager,
+    Nic,
+    RedfishInventory,
+    Sensor,
+)
+
+_LOGS = ("sel", "iml", "eventlog", "event", "log1", "systemevent", "lclog")  # the first that is there
+_MOST_SINGLE_ENTRIES = 50  # each costs a GET where the log neither holds nor expands them (A12)
+
+
+def read_inventory(tree: Tree) -> RedfishInventory:
+    found = tree.system().body
+    quirks = tree.quirks(found)
+    survey = Survey()
+    modules = survey.read("dimms", lambda: devices.memory(_bodies(tree, need_link(found, "Memory"))))
+    return RedfishInventory(
+        bios=survey.read("bios", lambda: _bios(tree, found, quirks)),
+        secure_boot=survey.read("secure_boot", lambda: secure_boot(tree.follow(found, "SecureBoot").body)),
+        boot_order=survey.read("boot_order", lambda: system.boot_order(found, boot_aliases(tree, found))),
+        firmware=survey.read("firmware", lambda: _firmware(tree, quirks, survey)),
+        memory_bytes=(modules and modules[1]) or survey.read("memory_bytes", lambda: devices.summary_bytes(found)),
+        dimms=modules[0] if modules else None,
+        processors=survey.read("processors", lambda: _processors(tree, found)),
+        nics=survey.read("nics", lambda: _nics(tree, found, quirks)),
+        drives=survey.read("drives", lambda: _drives(tree, found)),
+        sensors=survey.read("sensors", lambda: _sensors(tree, found)),
+        events=survey.read("events", lambda: _events(tree, found)),
+        manager=survey.read("manager", lambda: _manager(tree, found)),
+        unknown=survey.unknown,
+    )
+
+
+def _bodies(tree: Tree, where: str, *, newest: int | None = None) -> list[Document]:
+    return [resource.body for resource in tree.members(where, newest=newest)]
+
+
+def _bios(tree: Tree, found: Document, quirks: Quirks | None) -> Mapping[str, AttributeValue]:
+    values = bios.attributes(tree.follow(found, "Bios").body)
+    if quirks is not None and quirks.pending_is_delta:
+        # These show a pending value as if it were in force (A11): until the boot, nobody can tell the value.
+        waiting = hot.pending(tree, found, quirks)
+        return {name: value for name, value in values.items() if name not in waiting}
+    return values
+
+
+def secure_boot(document: Document) -> bool:
+    """Of the boot that runs. SecureBootEnable is what the next one will be asked for."""
+    word = text(document, "SecureBootCurrentBoot")
+    if word not in ("Enabled", "Disabled"):
+        raise Unknown(missing(document, "SecureBootCurrentBoot"))
+    return word == "Enabled"
+
+
+def boot_aliases(tree: Tree, found: Document) -> dict[str, str | None]:
+    """Alias by reference, for each boot option; none where the BMC describes none."""
+    where = link(member(found, "Boot"), "BootOptions")
+    if where is None:
+        return {}
+    options = _bodies(tree, where)
+    return {need(option, "BootOptionReference", _reference): text(option, "Alias") for option in options}
+
+
+def _reference(option: Document, name: str) -> str | None:
+    return text(option, name) or text(option, "Id")
+
+
+def _firmware(tree: Tree, quirks: Quirks | None, survey: Survey) -> Mapping[str, FirmwareItem]:
+    items: dict[str, FirmwareItem] = {}
+    for document in _bodies(tree, firmware_collection(tree)):
+        key = devices.firmware_key(document, quirks)
+        if key is None:
+            continue
+        item = survey.read(f"firmware.{key}", partial(devices.firmware_item, document, quirks))
+        if item is None:
+            continue
+        if key in items and items[key].version != item.version:
+            survey.unknown[f"firmware.{key}"] = f"listed as both {items[key].version} and {item.version}"
+        items[key] = item
+    return {key: item for key, item in items.items() if f"firmware.{key}" not in survey.unknown}
+
+
+def firmware_collection(tree: Tree) -> str:
+    return need_link(tree.follow(tree.session.root(), "UpdateService").body, "FirmwareInventory")
+
+
+def _processors(tree: Tree, found: Document) -> int:
+    try:
+        return devices.processors(found)
+    except Unknown as gap:
+        if link(found, "Processors") is None:
+            raise
+        listed = _bodies(tree, need_link(found, "Processors"))
+        count = sum(text(item, "ProcessorType") == "CPU" and not absent(item) for item in listed)
+        if not count:
+            raise Unknown(f"{gap}, and no processor is listed") from None
+        return count
+
+
+def _nics(tree: Tree, found: Document, quirks: Quirks | None) -> tuple[Nic, ...]:
+    ignored = quirks.ignored_nics if quirks else frozenset()
+    listed = _bodies(tree, need_link(found, "EthernetInterfaces"))
+    return tuple(devices.nic(item) for item in listed if not absent(item) and text(item, "Id") not in ignored)
+
+
+def _drives(tree: Tree, found: Document) -> tuple[Drive, ...]:
+    """From Storage, whose drives have serials; from SimpleStorage where that is all there is."""
+    if link(found, "Storage") is not None:
+        uris = chain.from_iterable(links(item, "Drives") for item in _bodies(tree, need_link(found, "Storage")))
+        items = [tree.get(uri).body for uri in dict.fromkeys(uris)]
+    else:
+        storages = _bodies(tree, need_link(found, "SimpleStorage"))
+        items = list(chain.from_iterable(objects(item, "Devices") for item in storages))
+    return tuple(devices.drive(item) for item in items if not absent(item))
+
+
+def _sensors(tree: Tree, found: Document) -> tuple[Sensor, ...]:
+    """Thermal and Power, or else Sensors: a Supermicro that has both lists one battery in the latter."""
+    chassis = links(member(found, "Links"), "Chassis")
+    if not chassis:
+        raise Unknown("the system names no chassis")
+    rows: list[Sensor] = []
+    for body in [tree.get(where).body for where in chassis]:
+        thermal, power = link(body, "Thermal"), link(body, "Power")
+        if thermal is not None:
+            rows += devices.sensors_of_thermal(tree.get(thermal).body)
+        if power is not None:
+            rows += devices.sensors_of_power(tree.get(power).body)
+        if thermal is None and power is None and link(body, "Sensors") is not None:
+            rows += chain.from_iterable(map(devices.sensor, _bodies(tree, need_link(body, "Sensors"))))
+    return tuple(rows)
+
+
+def _events(tree: Tree, found: Document) -> tuple[BmcEvent, ...]:
+    log = tree.get(_log(tree, found)).body
+    return devices.newest(_bodies(tree, need_link(log, "Entries"), newest=_MOST_SINGLE_ENTRIES))
+
+
+def _log(tree: Tree, found: Document) -> str:
+    """The event log of the host: the system's, else its manager's."""
+    others: list[str] = []
+    if link(found, "LogServices") is not None:
+        others += links(tree.follow(found, "LogServices").body, "Members")
+    best = min(others, key=_rank, default=None)
+    if best is None or _rank(best) == len(_LOGS):
+        body = tree.manager(found).body
+        if link(body, "LogServices") is not None:
+            others += links(tree.follow(body, "LogServices").body, "Members")
+        best = min(others, key=_rank, default=None)
+    if best is None:
+        raise Unknown("the BMC keeps no log")
+    return best
+
+
+def _rank(uri: str) -> int:
+    name = last_segment(uri).casefold()
+    return _LOGS.index(name) if name in _LOGS else len(_LOGS)
+
+
+def _manager(tree: Tree, found: Document) -> Manager:
+    return devices.manager(tree.manager(found).body)

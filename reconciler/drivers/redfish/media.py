@@ -1,0 +1,116 @@
+"""Virtual media: which slot, and which words (pitfalls E2-E4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from reconciler.drivers.redfish.failures import HttpError
+from reconciler.drivers.redfish.fields import Document, Unknown, boolean, link, text, texts
+from reconciler.drivers.redfish.session import Resource
+from reconciler.drivers.redfish.tree import Tree, action
+from reconciler.model.errors import DriverError, Failure
+
+_INSERT, _EJECT = "#VirtualMedia.InsertMedia", "#VirtualMedia.EjectMedia"
+_DISCS = frozenset({"CD", "DVD"})
+
+
+class Media:
+    """The slot for discs of one BMC, chosen once: the same one for insert, eject and look."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._slot: str | None = None
+
+    def url(self) -> str | None:
+        return _inserted(self._read().body)
+
+    def insert(self, url: str) -> None:
+        slot = self._read()
+        offered = action(slot.body, _INSERT)
+        refusal: HttpError | None = None
+        for payload in _payloads(url):
+            try:
+                if offered is not None:
+                    self._tree.session.post(offered[0], payload)
+                else:  # Lenovo has no action, and wants all of it in a PATCH
+                    self._tree.session.patch(slot, {"Inserted": True, "WriteProtected": True, **payload})
+            except HttpError as error:
+                if error.kind is not Failure.REJECTED or error.status == 409:
+                    raise
+                refusal = refusal or error
+            else:
+                return
+        assert refusal is not None
+        hint = "can the BMC reach it, and does it take this URL (no query, .iso at the end, trusted TLS)?"
+        raise DriverError(Failure.REJECTED, f"{refusal.detail}; {hint}")
+
+    def eject(self) -> None:
+        """Sent even where the slot seems empty: Inserted may be stale (E2), and a refusal then means it is empty."""
+        slot = self._read()
+        offered = action(slot.body, _EJECT)
+        try:
+            if offered is not None:
+                self._tree.session.post(offered[0], {})
+            elif _inserted(slot.body) is not None:
+                self._tree.session.patch(slot, {"Inserted": False, "Image": None})
+        except HttpError as error:
+            if error.kind in (Failure.AUTH, Failure.BUSY) or _inserted(self._read().body) is not None:
+                raise
+
+    def _read(self) -> Resource:
+        if self._slot is not None:
+            try:
+                return self._tree.get(self._slot)
+            except HttpError as error:
+                if error.status != 404:
+                    raise
+        found = list(self._slots())
+        if not found:
+            raise Unknown("the BMC offers no virtual media for discs")
+        best = max(found, key=lambda slot: _usable(slot.body))
+        if _usable(best.body) == 0:
+            raise Unknown("no slot of the BMC's virtual media can be written")
+        self._slot = best.path
+        return best
+
+    def _slots(self) -> Iterator[Resource]:
+        """Those for discs, under the system, where the standard has them now, and under its managers (E4)."""
+        found = self._tree.system().body
+        seen: set[str] = set()
+        for holder in (found, *(self._tree.get(where).body for where in self._tree.managers(found))):
+            where = link(holder, "VirtualMedia")
+            if where is None or where in seen:
+                continue
+            seen.add(where)
+            for slot in self._tree.members(where):
+                if _DISCS & set(texts(slot.body, "MediaTypes")):
+                    yield slot
+
+
+def _usable(slot: Document) -> int:
+    """2: has the action to insert. 1: has no actions at all, so takes a PATCH. 0: a slot that only a viewer can use."""
+    if action(slot, _INSERT) is not None:
+        return 2
+    return 0 if action(slot, _EJECT) is not None else 1
+
+
+def _inserted(slot: Document) -> str | None:
+    """URL of the medium. `Inserted` decides where it is given."""
+    image = text(slot, "Image") or text(slot, "ImageName")
+    inserted = boolean(slot, "Inserted")
+    if inserted is None:
+        return image
+    return (image or "unnamed") if inserted else None
+
+
+def _payloads(url: str) -> Iterator[dict[str, Any]]:
+    """Ways to say it, the plainest first; each is tried once (E3). Supermicro X11 refuses more than the image."""
+    protocol = url.split(":", 1)[0].upper()
+    plain = {"Image": url}
+    with_protocol = {**plain, "TransferProtocolType": protocol}
+    with_method = {**with_protocol, "TransferMethod": "Stream"}
+    yield plain
+    yield with_protocol
+    yield with_method
+    yield {**with_method, "UserName": "none", "Password": "none"}  # DGX wants an account for an open server

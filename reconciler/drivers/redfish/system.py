@@ -1,0 +1,119 @@
+"""Pure: a ComputerSystem's document -> what a hot pass knows of it. Readers raise Unknown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from reconciler.drivers.redfish.fields import (
+    Document,
+    Unknown,
+    health,
+    member,
+    missing,
+    need,
+    quote,
+    stated,
+    text,
+    texts,
+)
+from reconciler.drivers.redfish.quirks import Quirks
+from reconciler.model.observed import BootOverride
+from reconciler.model.vocab import BootPhase, Health, Power
+
+TARGETS = "BootSourceOverrideTarget@Redfish.AllowableValues"
+_OVERRIDE = ("BootSourceOverrideEnabled", "BootSourceOverrideTarget", "BootSourceOverrideMode", TARGETS)
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_POWER = {"On": Power.ON, "Off": Power.OFF, "PoweringOn": Power.POWERING_ON, "PoweringOff": Power.POWERING_OFF}
+_PROGRESS = {
+    "PrimaryProcessorInitializationStarted": BootPhase.POST,
+    "BusInitializationStarted": BootPhase.POST,
+    "MemoryInitializationStarted": BootPhase.POST,
+    "SecondaryProcessorInitializationStarted": BootPhase.POST,
+    "PCIResourceConfigStarted": BootPhase.POST,
+    "SystemHardwareInitializationComplete": BootPhase.POST,
+    "SetupEntered": BootPhase.POST,
+    "OSBootStarted": BootPhase.OS_BOOTING,
+    "OSRunning": BootPhase.OS_RUNNING,
+}
+_OEM_PROGRESS = {"OsIsRunning": BootPhase.OS_RUNNING}  # BlueField-3
+
+
+def serial(system: Document, quirks: Quirks | None) -> str:
+    """The serial that DMI shows inside the host. Which property holds it depends on the make (pitfall A13)."""
+    if quirks is None:
+        raise Unknown("nothing says who made this system, so it is open which property holds its serial")
+    return need(system, quirks.serial, stated)
+
+
+def uuid(system: Document) -> str:
+    found = need(system, "UUID", text).lower()
+    if not _UUID.fullmatch(found) or set(found) <= set("0-") or set(found) <= set("f-"):
+        raise Unknown(f"UUID is {quote(repr(found))}")
+    return found
+
+
+def power(system: Document) -> Power:
+    word = need(system, "PowerState", text)
+    if word not in _POWER:
+        raise Unknown(f"PowerState is {quote(repr(word))}")
+    return _POWER[word]
+
+
+def boot_phase(system: Document, quirks: Quirks | None) -> BootPhase:
+    """How far the boot has come. What a powered-off system says of its last boot is over."""
+    if text(system, "PowerState") == "Off":
+        return BootPhase.OFF
+    progress = member(system, "BootProgress")
+    word = text(progress, "LastState")
+    found = _PROGRESS.get(word or "")
+    if word == "OEM":
+        word = text(progress, "OemLastState")
+        found = _OEM_PROGRESS.get(word or "")
+    if quirks is not None and word in quirks.stuck_at:
+        raise Unknown(f"BootProgress stays at {word} on this make")
+    found = found or _post_state(system, quirks)
+    if found is None:
+        raise Unknown(f"BootProgress is {quote(repr(word))}" if word else "the BMC reports no BootProgress")
+    return found
+
+
+def _post_state(system: Document, quirks: Quirks | None) -> BootPhase | None:
+    states: Mapping[str, BootPhase] = quirks.post_state if quirks else {}
+    vendors = (section for section in member(system, "Oem").values() if isinstance(section, dict))
+    words = (text(section, "PostState") for section in vendors)
+    return next((states[word] for word in words if word is not None and word in states), None)
+
+
+def boot_section(system: Document, settings: Document) -> Document:
+    """Boot, with what the system's settings object has instead: AMI and OpenBMC keep the override there."""
+    staged = member(settings, "Boot")
+    return {**member(system, "Boot"), **{name: staged[name] for name in _OVERRIDE if name in staged}}
+
+
+def boot_override(boot: Document) -> BootOverride:
+    enabled = need(boot, "BootSourceOverrideEnabled", text)
+    target = text(boot, "BootSourceOverrideTarget")
+    if target is None and enabled != "Disabled":
+        raise Unknown(missing(boot, "BootSourceOverrideTarget"))
+    return BootOverride(enabled, target or "None", texts(boot, TARGETS))
+
+
+def rollup(system: Document) -> Health:
+    found = health(system)
+    if found is None:
+        raise Unknown(f"{missing(system, 'Status')}, which tells no health")
+    return found
+
+
+def boot_order(system: Document, options: Mapping[str, str | None]) -> tuple[str, ...]:
+    """The persistent order. `options`: alias by reference; references differ from node to node, aliases don't.
+
+    An option without an alias keeps its reference. An alias stands where its first option stands.
+    """
+    boot = member(system, "Boot")
+    name = "AliasBootOrder" if text(boot, "BootOrderPropertySelection") == "AliasBootOrder" else "BootOrder"
+    order = texts(boot, name)
+    if not isinstance(boot.get(name), list) or len(order) != len(boot[name]):
+        raise Unknown(missing(boot, name))
+    return tuple(dict.fromkeys(options.get(reference) or reference for reference in order))

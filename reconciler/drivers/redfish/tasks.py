@@ -1,0 +1,70 @@
+"""Pure: tasks. What a BMC says of its work is a hint; the outcome is judged by what changed (pitfalls A5, A6)."""
+
+from __future__ import annotations
+
+import re
+
+from reconciler.drivers.redfish.failures import messages_of
+from reconciler.drivers.redfish.fields import Document, integer, member, objects, path, quote, text
+from reconciler.model.observed import BmcTask
+
+_MOST_MESSAGES = 8
+# Any other word, also one that we have never seen, means: not done yet. `New` is not a failure (A6). Interrupted is
+# not an end either: Redfish expects such a task to go on.
+_GOOD_ENDS = frozenset({"Completed"})
+_BAD_ENDS = frozenset(
+    {"Exception", "Killed", "Cancelled", "Failed", "CompletedWithErrors", "RebootFailed"}  # the last three: Dell, SMC
+)
+_TASK_URI = re.compile(r"/redfish/v1/(?:TaskService/Tasks|JobService/Jobs)/[\w.:-]+")
+
+
+def task(uri: str, document: Document) -> BmcTask:
+    """`ok` is None where the end is not clearly good or bad."""
+    state = text(document, "TaskState") or text(document, "JobState") or "unknown"
+    bad = state in _BAD_ENDS
+    done = bad or state in _GOOD_ENDS
+    percent = integer(document, "PercentComplete")
+    return BmcTask(
+        uri,
+        quote(state),
+        done,
+        _verdict(document, bad) if done else None,
+        percent if percent is not None and 0 <= percent <= 100 else None,
+        _messages(document),
+    )
+
+
+def _verdict(document: Document, bad: bool) -> bool | None:
+    """Some complete although parts of them failed (A6)."""
+    severities = {text(message, "Severity") or text(message, "MessageSeverity") for message in _entries(document)}
+    status = text(document, "TaskStatus") or text(document, "JobStatus")
+    if bad or status == "Critical" or "Critical" in severities:
+        return False
+    return None if status == "Warning" else True
+
+
+def _entries(document: Document) -> list[Document]:
+    return list(objects(document, "Messages"))
+
+
+def _messages(document: Document) -> tuple[str, ...]:
+    words = [text(entry, "Message") or text(entry, "MessageId") for entry in _entries(document)]
+    words.append(text(document, "Message"))  # of a Dell job
+    return tuple(quote(word) for word in words if word)[:_MOST_MESSAGES]
+
+
+def task_of_reply(body: Document, location: str | None) -> str | None:
+    """URI of the task that a write started.
+
+    A task's own URI is better than its monitor's, which is gone once it has been read at the end. Supermicro names
+    the task in the text of a message alone.
+    """
+    own = path(body.get("@odata.id"))
+    kind = text(body, "@odata.type") or ""
+    if own is not None and (".Task" in kind or ".Job" in kind):
+        return own
+    said = [word for message in messages_of(member(body, "Accepted") or body) for word in (*message.args, message.text)]
+    named = next((found[0] for word in said if (found := _TASK_URI.search(word))), None)
+    if location is not None and _TASK_URI.search(location):
+        return location
+    return named or location

@@ -1,0 +1,188 @@
+"""Sockets, TLS and limits under sushy's Connector.
+
+sushy repeats what fails by itself: any request, writes too, up to three times with sleeps after a lost connection, and
+by its own table after errors of the BMC. A write that is sent twice is worse than one that failed (pitfall A3), and a
+sleep is ours to decide. It repeats on exceptions of `requests` and on its own; this transport raises another,
+ConnectionFailed, and judges the status before sushy does (`response_callback`), so none of that ever starts.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from http.client import BadStatusLine, RemoteDisconnected
+from io import BytesIO
+from typing import Any
+
+import requests
+import urllib3
+from requests.adapters import HTTPAdapter
+from sushy.connector import Connector
+from urllib3.connection import HTTPConnection
+from urllib3.exceptions import NewConnectionError
+
+from reconciler.drivers.redfish.failures import ConnectionFailed
+from reconciler.drivers.redfish.fields import quote
+from reconciler.model.errors import Failure
+
+_LARGEST_BODY = 16 * 2**20  # BIOS registries are the largest: some 3 MB
+_CHUNK = 2**16
+_WHERE = "check address and port"
+
+
+class Aborted(Exception):
+    """Nobody waits for this call any more."""
+
+
+@lru_cache(maxsize=64)
+def tls_context(ca_pem: str | None, insecure: bool) -> ssl.SSLContext:
+    """Trusts `ca_pem` and nothing else; without one, what the system trusts. No environment has a say (pitfall B5)."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif ca_pem is None:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(cadata=ca_pem)
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # what the file names is trusted, root or not
+    return context
+
+
+class Transport(HTTPAdapter):
+    """Connections to one BMC. One thread at a time sends. Once `aborted` is set, nothing more is sent."""
+
+    def __init__(self, context: ssl.SSLContext, read_timeout: float, aborted: threading.Event) -> None:
+        self.context = context
+        self._read_timeout = read_timeout
+        self._aborted = aborted
+        self._live: weakref.WeakSet[HTTPConnection] = weakref.WeakSet()
+        super().__init__(pool_connections=1, pool_maxsize=1)
+
+    def build_connection_pool_key_attributes(
+        self, request: requests.PreparedRequest, verify: Any, cert: Any = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        host, _ = super().build_connection_pool_key_attributes(request, verify, cert)
+        required = self.context.verify_mode == ssl.CERT_REQUIRED
+        tls = {"ssl_context": self.context, "cert_reqs": "CERT_REQUIRED" if required else "CERT_NONE"}
+        return host, tls if host["scheme"] == "https" else {}
+
+    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
+        """The context says what to trust; the base class would add the bundle of `certifi` to it."""
+
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
+        if isinstance(pool.ConnectionCls, type):
+            pool.ConnectionCls = self._tracked(pool.ConnectionCls)
+        return pool
+
+    def _tracked(self, kind: Callable[..., HTTPConnection]) -> Callable[..., HTTPConnection]:
+        def create(*args: Any, **kwargs: Any) -> HTTPConnection:
+            connection = kind(*args, **kwargs)
+            self._live.add(connection)
+            return connection
+
+        return create
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
+        if self._aborted.is_set():
+            raise Aborted
+        try:
+            response = super().send(request, *args, **{**kwargs, "stream": True})
+            body = self._body(response.raw)
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+            if self._aborted.is_set():
+                raise Aborted from error
+            raise failed(error, self._read_timeout) from error
+        response.raw = urllib3.HTTPResponse(BytesIO(body), status=response.status_code, preload_content=False)
+        return response
+
+    def _body(self, raw: Any) -> bytes:
+        """All of the body, within limits of size and time: the timeout of a socket starts anew with each byte."""
+        deadline = time.monotonic() + self._read_timeout
+        parts: list[bytes] = []
+        size = 0
+        while chunk := raw.read1(_CHUNK, decode_content=True):
+            parts.append(chunk)
+            size += len(chunk)
+            if size > _LARGEST_BODY or time.monotonic() > deadline:
+                raw.close()
+                slow = size <= _LARGEST_BODY
+                kind = Failure.TIMEOUT if slow else Failure.MALFORMED
+                why = f"trickles for over {self._read_timeout:g} s" if slow else f"exceeds {_LARGEST_BODY >> 20} MiB"
+                raise ConnectionFailed(kind, f"the answer {why}", sent=True)
+        return b"".join(parts)
+
+    def shut(self) -> None:
+        """From another thread: end the request that is under way."""
+        for connection in list(self._live):
+            live = connection.sock
+            if live is not None:
+                try:
+                    socket.socket.shutdown(live, socket.SHUT_RDWR)  # SSLSocket's own would first forget its TLS state
+                except OSError:
+                    continue  # closed meanwhile
+
+
+def connector(address: str, transport: Transport, timeouts: tuple[float, float], judge: Callable[[Any], None]) -> Any:
+    """sushy's Connector over our transport. Its requests session is private, but the only way to set these."""
+    connect, read = timeouts
+    verified = transport.context.verify_mode == ssl.CERT_REQUIRED
+    made = Connector(
+        address,
+        verify=verified,
+        response_callback=judge,
+        default_request_timeout=read,
+        connect_timeout=connect,
+    )
+    session: requests.Session = made._session
+    session.trust_env = False  # no proxies, no .netrc, no REQUESTS_CA_BUNDLE (pitfall B5)
+    session.mount("https://", transport)
+    session.mount("http://", transport)
+    # One connection serves the requests of one call; sushy opens one per request. None is kept between calls, because
+    # BMCs choke on connections that stay (a note of sushy's, from the field).
+    del session.headers["Connection"]
+    return made
+
+
+def failed(error: Exception, read_timeout: float) -> ConnectionFailed:
+    """What an exception of requests, urllib3 or a socket means."""
+    causes = list(_causes(error))
+    certificate = next((cause for cause in causes if isinstance(cause, ssl.SSLCertVerificationError)), None)
+    if certificate is not None:
+        why = quote(certificate.verify_message or certificate)
+        hint = "give the CA that signed it (redfish.tls.ca), with the address in the certificate's alternative names"
+        return ConnectionFailed(Failure.AUTH, f"the BMC's certificate is not trusted: {why}; {hint}", sent=False)
+    if any(isinstance(cause, requests.ConnectTimeout) for cause in causes):
+        hint = "check the network, and that the BMC has power"
+        return ConnectionFailed(Failure.UNREACHABLE, f"no connection in time; {hint}", sent=False)
+    if any(isinstance(cause, NewConnectionError) for cause in causes):
+        refusal = next((cause for cause in causes if isinstance(cause, OSError)), error)
+        return ConnectionFailed(Failure.UNREACHABLE, f"no connection: {quote(refusal)}; {_WHERE}", sent=False)
+    if any(isinstance(cause, requests.Timeout | TimeoutError | urllib3.exceptions.TimeoutError) for cause in causes):
+        hint = "the BMC hangs: reset it if this stays"
+        return ConnectionFailed(Failure.TIMEOUT, f"no answer within {read_timeout:g} s; {hint}", sent=True)
+    if any(isinstance(cause, BadStatusLine) and not isinstance(cause, RemoteDisconnected) for cause in causes):
+        return ConnectionFailed(Failure.MALFORMED, f"the answer is not HTTP; {_WHERE}", sent=True)
+    if any(isinstance(cause, ssl.SSLError) for cause in causes):
+        return ConnectionFailed(Failure.UNREACHABLE, f"TLS failed: {quote(causes[-1])}; {_WHERE}", sent=True)
+    return ConnectionFailed(Failure.UNREACHABLE, f"the connection was lost: {quote(causes[-1])}", sent=True)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The exception and what it wraps, in arguments and in chains, outermost first."""
+    seen: set[int] = set()
+    waiting = [error]
+    while waiting:
+        cause = waiting.pop(0)
+        if id(cause) in seen:
+            continue
+        seen.add(id(cause))
+        yield cause
+        chained = (*cause.args, getattr(cause, "reason", None), cause.__cause__, cause.__context__)
+        waiting.extend(item for item in chained if isinstance(item, BaseException))

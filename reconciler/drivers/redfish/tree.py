@@ -1,0 +1,231 @@
+"""What one BMC serves: URIs and capabilities, learned once and kept. Values are read anew each time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TypeVar
+
+from reconciler.drivers.redfish.failures import HttpError
+from reconciler.drivers.redfish.fields import (
+    Document,
+    Gaps,
+    Unknown,
+    boolean,
+    last_segment,
+    link,
+    links,
+    member,
+    need_link,
+    path,
+    text,
+)
+from reconciler.drivers.redfish.quirks import Quirks, quirks_of
+from reconciler.drivers.redfish.session import ROOT, Resource, Session
+from reconciler.model.errors import DriverError, Failure
+
+T = TypeVar("T")
+
+_MOST_PAGES = 40
+
+
+class Tree:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._system: str | None = None
+        self._tasks: str | None = None
+        self._bios_settings: dict[str, str] = {}  # Bios -> its settings object
+        self._plain: set[str] = set()  # collections where $expand failed
+
+    # --- the way to resources ------------------------------------------------------------------------------------
+
+    def get(self, where: str) -> Resource:
+        return self.session.get(where)
+
+    def follow(self, document: Document, name: str) -> Resource:
+        """The resource behind a link. Unknown where there is no such link."""
+        return self.get(need_link(document, name))
+
+    def system(self) -> Resource:
+        """The system that runs the host. Boards such as HGX list their baseboard as a system beside it."""
+        if self._system is not None:
+            try:
+                return self.get(self._system)
+            except HttpError as error:
+                if error.status != 404:
+                    raise
+                self.forget()  # other firmware, other URIs
+        found: list[Resource] = []
+        broken: HttpError | None = None
+        for where in self._systems():
+            try:
+                found.append(self.get(where))
+            except HttpError as error:
+                broken = error
+        best = max(found, key=lambda resource: _host_like(resource.body), default=None)
+        if broken is not None and (best is None or action(best.body, "#ComputerSystem.Reset") is None):
+            raise broken  # the host's system may be the one that can't be read now
+        assert best is not None
+        self._system = best.path
+        return best
+
+    def _systems(self) -> tuple[str, ...]:
+        root = self.session.root()
+        where = link(root, "Systems")
+        if where is None:
+            raise DriverError(Failure.MALFORMED, f"GET {ROOT}: the BMC offers no Systems; is this a Redfish service?")
+        collection = self.get(where).body
+        uris = links(collection, "Members")
+        if not uris:
+            raise DriverError(Failure.MALFORMED, f"GET {where}: the BMC lists no system")
+        return uris
+
+    def manager(self, system: Document) -> Resource:
+        """The BMC itself: the system's manager, else the first there is."""
+        return self.get(self.managers(system)[0])
+
+    def managers(self, system: Document) -> tuple[str, ...]:
+        linked = links(member(system, "Links"), "ManagedBy")
+        if linked:
+            return linked
+        listed = links(self.follow(self.session.root(), "Managers").body, "Members")
+        if not listed:
+            raise Unknown("the BMC lists no manager")
+        return listed
+
+    def tasks(self) -> tuple[str, list[tuple[str, Document]]]:
+        """The collection of tasks: its URI, and what it lists."""
+        where = self._tasks or need_link(self.follow(self.session.root(), "Tasks").body, "Tasks")
+        self._tasks = None  # asked for anew should it be gone
+        listed = self.listed(where)
+        self._tasks = where
+        return where, listed
+
+    def bios_settings(self, system: Document) -> Resource:
+        """The object that holds pending BIOS attributes."""
+        bios = need_link(system, "Bios")
+        where = self._bios_settings.pop(bios, None) or settings_link(self.get(bios).body)
+        found = self.get(where)
+        self._bios_settings[bios] = where
+        return found
+
+    def quirks(self, system: Document) -> Quirks | None:
+        return quirks_of(system, self.session.root())
+
+    def forget(self) -> None:
+        self._system = self._tasks = None
+        self._bios_settings.clear()
+        self._plain.clear()
+
+    # --- collections ---------------------------------------------------------------------------------------------
+
+    def members(self, where: str, *, newest: int | None = None) -> tuple[Resource, ...]:
+        """All members with their content: as the collection has it, expanded by the BMC, or read one by one.
+
+        Any member that can't be read fails the whole: a list that lacks one is not the list. `newest`: that many are
+        enough where they have to be read one by one, judged by ids that grow.
+        """
+        listed = self.expanded(where)
+        if newest is not None and not all(_is_content(item) for _, item in listed):
+            listed = sorted(listed, key=lambda entry: numbers(entry[0]))[-newest:]
+        return tuple(Resource(uri, item) if _is_content(item) else self.get(uri) for uri, item in listed)
+
+    def listed(self, where: str) -> list[tuple[str, Document]]:
+        """Members as the collection lists them, most often mere links."""
+        return self._pages(where)
+
+    def expands(self, where: str) -> bool:
+        return bool(self._expand_query()) and where not in self._plain
+
+    def expanded(self, where: str) -> list[tuple[str, Document]]:
+        """Members with their content where the BMC can do that, else as listed."""
+        if self.expands(where):
+            try:
+                return self._pages(f"{where}?{self._expand_query()}")
+            except HttpError as error:
+                if error.kind in (Failure.AUTH, Failure.BUSY):
+                    raise
+                self._plain.add(where)  # it claims the query and fails at it
+        return self._pages(where)
+
+    def _expand_query(self) -> str:
+        expand = member(member(self.session.root(), "ProtocolFeaturesSupported"), "ExpandQuery")
+        if boolean(expand, "NoLinks"):
+            return "$expand=.($levels=1)" if boolean(expand, "Levels") else "$expand=."
+        return "$expand=*" if boolean(expand, "ExpandAll") else ""
+
+    def _pages(self, where: str) -> list[tuple[str, Document]]:
+        found: dict[str, Document] = {}
+        page: str | None = where
+        for _ in range(_MOST_PAGES):
+            if page is None:
+                return list(found.items())
+            body = self.get(page).body
+            listed = body.get("Members")
+            if not isinstance(listed, list):
+                raise Unknown(f"{where} has no Members")
+            for item in listed:
+                uri = path(item.get("@odata.id")) if isinstance(item, dict) else None
+                if uri is None:
+                    raise Unknown(f"{where} has a member without @odata.id")
+                found[uri] = item
+            page = path(body.get("Members@odata.nextLink"))
+        raise Unknown(f"{where} has more than {_MOST_PAGES} pages")
+
+
+def settings_link(document: Document) -> str:
+    """Where changes of a resource wait for the next boot."""
+    found = link(member(document, "@Redfish.Settings"), "SettingsObject")
+    if found is None:
+        raise Unknown("the BMC offers no object for pending settings")
+    return found
+
+
+def action(document: Document, name: str) -> tuple[str, Document] | None:
+    """Target and description of an action, also of an OEM one. None: the BMC does not offer it."""
+    actions = member(document, "Actions")
+    for holder in (actions, member(actions, "Oem")):
+        found = member(holder, name)
+        target = path(found.get("target"))
+        if target is not None:
+            return target, found
+    return None
+
+
+def _host_like(system: Document) -> int:
+    marks = ("Bios", "Boot", "BiosVersion", "SecureBoot", "BootProgress")
+    return sum(name in system for name in marks) + 2 * (action(system, "#ComputerSystem.Reset") is not None)
+
+
+def _is_content(item: Document) -> bool:
+    """That a member is more than a link: every resource must have an Id."""
+    return text(item, "Id") is not None
+
+
+def numbers(uri: str) -> tuple[int, ...]:
+    return tuple(int(digits) for digits in re.findall(r"\d{1,18}", last_segment(uri)))
+
+
+class Survey(Gaps):
+    """Reads parts of a snapshot: what the BMC refuses or garbles costs the part, what concerns the BMC the whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._patience = 1  # a second resource that hangs is a BMC that hangs
+
+    def read(self, name: str, reader: Callable[[], T]) -> T | None:
+        try:
+            return super().read(name, reader)
+        except DriverError as error:
+            hangs = error.kind is Failure.TIMEOUT and not isinstance(error, HttpError)
+            if not (error.kind is Failure.MALFORMED or _of_resource(error) or (hangs and self._patience)):
+                raise
+            self._patience -= hangs
+            self.unknown[name] = error.detail
+            return None
+
+
+def _of_resource(error: DriverError) -> bool:
+    """That the BMC answered for this resource alone. A 401 is about us."""
+    return isinstance(error, HttpError) and error.status != HTTPStatus.UNAUTHORIZED
