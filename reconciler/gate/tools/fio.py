@@ -1,0 +1,114 @@
+"""fio (acceptance 4.4): each drive alone, read-only, and proof that it was the drive that was measured.
+
+As root, fio makes a regular file of a device that is not there and measures memory; so files may not be created, the
+path must be a block device that the host lists, and fio's own disk statistics must name it. Metrics: read_mbps, the
+slowest drive's, in 10^6 bytes a second; read_mbps.<serial> of each; spread, slowest over fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reconciler.gate.tools.common import Sheet, Tool, find_document, killed, number, rows
+from reconciler.model.desired import Desired, GateTest
+from reconciler.model.gate import CommandResult, TestResult
+from reconciler.model.observed import NvmeHealth, Observed, Silent
+
+KNOWN = ("fio-3",)
+DEFAULT_RUNTIME = 10
+
+
+def _drives(observed: Observed) -> tuple[NvmeHealth, ...] | None:
+    return None if isinstance(observed.host, Silent) else observed.host.value.nvme
+
+
+def _runtime(test: GateTest) -> int:
+    runtime = test.args.get("runtime", DEFAULT_RUNTIME)
+    return runtime if isinstance(runtime, int) and runtime > 0 else DEFAULT_RUNTIME
+
+
+def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
+    drives = _drives(observed)
+    if not drives:
+        return "the host lists no NVMe drive"
+    wanted = desired.profile.inventory.drives
+    if wanted is None:
+        return "HardwareProfile.inventory.drives is not declared"
+    if len(drives) != wanted:
+        return f"the host lists {len(drives)} drives, {wanted} are declared"
+    return tuple(
+        (
+            "fio", f"--name={drive.serial or drive.device}", f"--filename={_path(drive)}", "--rw=read", "--bs=1M",
+            "--iodepth=32", "--ioengine=libaio", "--direct=1", "--readonly", "--allow_file_create=0", "--time_based",
+            f"--runtime={_runtime(test)}", "--output-format=json+",
+        )
+        for drive in drives
+    )  # fmt: skip
+
+
+def _path(drive: NvmeHealth) -> str:
+    return drive.device if drive.device.startswith("/") else f"/dev/{drive.device}"
+
+
+def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequence[CommandResult]) -> TestResult:
+    sheet = Sheet()
+    drives = _drives(observed) or ()
+    if not outputs or len(outputs) != len(drives):
+        sheet.unjudged(f"{len(outputs)} of {len(drives)} drives were measured")
+        return sheet.result(test, outputs)
+    speeds = []
+    for drive, output in zip(drives, outputs, strict=True):
+        speed = _judge_drive(sheet, test, drive, output)
+        if speed is not None:
+            speeds.append(speed)
+            sheet.metrics[f"read_mbps.{drive.serial or drive.device}"] = speed
+    if len(speeds) == len(drives):
+        sheet.metrics["read_mbps"] = min(speeds)
+        sheet.metrics["spread"] = min(speeds) / max(speeds)
+    elif not sheet.reasons:
+        sheet.unjudged("not every drive gave a figure")
+    return sheet.result(test, outputs)
+
+
+def _judge_drive(sheet: Sheet, test: GateTest, drive: NvmeHealth, output: CommandResult) -> float | None:
+    name = drive.serial or drive.device
+    if killed(sheet, output):
+        return None
+    document = find_document(output.stdout)
+    jobs = rows(document.get("jobs")) if document else []
+    if document is None or len(jobs) != 1:
+        sheet.error(f"{name}: no fio document with one job (exit status {output.exit_status})")
+        return None
+    version = document.get("fio version")
+    sheet.version = version if isinstance(version, str) else ""
+    if not any(sheet.version.startswith(known) for known in test.versions or KNOWN):
+        sheet.unjudged(f"{name}: fio version {sheet.version or 'not said'} is not known")
+        return None
+    if output.exit_status != 0 or jobs[0].get("error") != 0:
+        sheet.error(f"{name}: fio error {jobs[0].get('error')}, exit status {output.exit_status}")
+        return None
+    if number(jobs[0].get("total_err", 0)) != 0:
+        sheet.fail(f"{name}: {jobs[0].get('total_err')} I/O errors")
+    return _speed(sheet, test, drive, name, jobs[0], document)
+
+
+def _speed(
+    sheet: Sheet, test: GateTest, drive: NvmeHealth, name: str, job: Mapping[str, Any], document: Mapping[str, Any]
+) -> float | None:
+    read = job.get("read")
+    read = read if isinstance(read, Mapping) else {}
+    moved, speed, ran = (number(read.get(key)) for key in ("io_bytes", "bw_bytes", "runtime"))
+    disks = {str(disk.get("name")) for disk in rows(document.get("disk_util"))}
+    if not moved or not speed:
+        sheet.unjudged(f"{name}: nothing was read")
+    elif ran is None or ran < 0.9 * 1000 * _runtime(test):
+        sheet.unjudged(f"{name}: ran {(ran or 0) / 1000:g} s, {_runtime(test)} s were asked for")
+    elif _path(drive).rpartition("/")[2] not in disks:
+        sheet.unjudged(f"{name}: fio's disk statistics do not name {_path(drive)}; something else was measured")
+    else:
+        return speed / 1e6
+    return None
+
+
+TOOL = Tool(_commands, _judge)

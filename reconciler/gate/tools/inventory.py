@@ -1,0 +1,42 @@
+"""The declared inventory against what the node shows: fewer or more both fail, unread is unjudged (rule 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reconciler.diff.facts import Missing, managed
+from reconciler.gate.tools.common import Sheet, Tool
+from reconciler.model.desired import Desired, GateTest
+from reconciler.model.gate import CommandResult, TestResult
+from reconciler.model.observed import Observed, Silent
+from reconciler.model.vocab import Concern
+
+
+def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
+    return ()
+
+
+def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequence[CommandResult]) -> TestResult:
+    sheet = Sheet(version="1")
+    declared = [row for row in managed(desired.profile) if row.concern is Concern.HARDWARE]
+    if not declared:
+        sheet.unjudged("HardwareProfile.inventory declares nothing")
+    for row in declared:
+        seen = row.read(observed)
+        if isinstance(seen, Missing):
+            sheet.unjudged(f"{row.path}: {seen.reason} {seen.detail}".strip())
+        elif seen != row.wanted:
+            sheet.fail(f"{row.path}: {seen}, declared {row.shown}")
+        elif isinstance(seen, int):
+            sheet.metrics[row.path] = float(seen)
+    if not isinstance(observed.host, Silent):
+        for drive in observed.host.value.nvme or ():
+            if drive.critical_warning or drive.media_errors:
+                sheet.fail(
+                    f"drive {drive.serial or drive.device}: critical warning {drive.critical_warning}, "
+                    f"{drive.media_errors} media errors"
+                )
+    return sheet.result(test, outputs, evidence="")
+
+
+TOOL = Tool(_commands, _judge)

@@ -1,0 +1,113 @@
+"""Whether an image is what its publisher signed: minisign over `name version sha256`, checked with a key from outside
+the spec.
+
+A signature in the spec that is checked with a key in the spec proves nothing: whoever can change one can change both.
+Both of minisign's forms are read, "Ed" (the message) and "ED" (its BLAKE2b-512), and the global signature over the
+trusted comment is checked as well. Nothing here degrades to "skipped": what can't be checked is not trusted.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from reconciler.model.desired import Desired, DesiredImage
+from reconciler.model.gate import GateJudgement, Verdict
+from reconciler.model.observed import Observed, Silent
+
+
+class BadSignature(ValueError):
+    """Why a signature does not hold, in words."""
+
+
+def statement(image: DesiredImage) -> bytes:
+    """What is signed: one line that ties the name and version to the content."""
+    return f"{image.name} {image.version} {image.sha256}\n".encode()
+
+
+def verify_minisign(message: bytes, signature: str, public_key: str) -> str:
+    """The trusted comment of a signature that holds; BadSignature otherwise."""
+    key_id, key = _public_key(public_key)
+    lines = [line.strip() for line in signature.strip().splitlines()]
+    if len(lines) != 4 or not lines[2].startswith("trusted comment: "):
+        raise BadSignature("not a minisign signature of four lines")
+    blob, seal = _decode(lines[1], 74), _decode(lines[3], 64)
+    algorithm, signed_by, proof = blob[:2], blob[2:10], blob[10:]
+    if algorithm not in (b"Ed", b"ED"):
+        raise BadSignature(f"unknown signature algorithm {algorithm!r}")
+    if signed_by != key_id:
+        raise BadSignature("signed with another key")
+    comment = lines[2].removeprefix("trusted comment: ")
+    signed = hashlib.blake2b(message).digest() if algorithm == b"ED" else message
+    try:
+        key.verify(proof, signed)
+        key.verify(seal, proof + comment.encode())
+    except InvalidSignature:
+        raise BadSignature("the signature does not verify") from None
+    return comment
+
+
+def _public_key(text: str) -> tuple[bytes, Ed25519PublicKey]:
+    lines = [line.strip() for line in text.strip().splitlines() if not line.startswith("untrusted comment:")]
+    blob = _decode(lines[-1] if lines else "", 42)
+    if blob[:2] != b"Ed":
+        raise BadSignature("not a minisign public key")
+    return blob[2:10], Ed25519PublicKey.from_public_bytes(blob[10:])
+
+
+def _decode(text: str, size: int) -> bytes:
+    try:
+        blob = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadSignature("not base64") from None
+    if len(blob) != size:
+        raise BadSignature(f"{len(blob)} bytes where {size} belong")
+    return blob
+
+
+def verify_image(image: DesiredImage, public_key: str | None) -> bool | None:
+    """True: signed by that key. False: it is not. None: the key is not known here, so nobody can say."""
+    if image.key is None or image.signature is None:
+        return False
+    if public_key is None:
+        return None
+    try:
+        verify_minisign(statement(image), image.signature, public_key)
+    except BadSignature:
+        return False
+    return True
+
+
+def check_trust(desired: Desired, observed: Observed, verified: bool | None) -> GateJudgement:
+    """What runs on the node against what was signed and declared: digest, signature, secure boot."""
+    image = desired.profile.image
+    if isinstance(observed.host, Silent):
+        return GateJudgement(False, Verdict.ERROR, (f"the host does not answer: {observed.host.reason}",))
+    facts = observed.host.value
+    if image is not None:
+        if facts.image is None or facts.image.sha256 is None:
+            return GateJudgement(False, Verdict.UNJUDGED, ("the host does not say which image it runs",))
+        if facts.image.sha256 != image.sha256:
+            return GateJudgement(
+                False, Verdict.FAIL, (f"runs image digest {facts.image.sha256}, {image.sha256} is declared",)
+            )
+        if verified is None:
+            return GateJudgement(
+                False, Verdict.UNJUDGED, (f"no public key {image.key!r} is configured outside the spec",)
+            )
+        if not verified:
+            return GateJudgement(False, Verdict.FAIL, ("the image's signature does not verify",))
+    if desired.profile.secure_boot is not None:
+        bmc = None if isinstance(observed.inventory, Silent) else observed.inventory.value.secure_boot
+        if bmc is None:
+            return GateJudgement(False, Verdict.UNJUDGED, ("the BMC does not say whether secure boot is on",))
+        for witness, said in (("BMC", bmc), ("host", facts.secure_boot)):
+            if said is not None and said != desired.profile.secure_boot:
+                return GateJudgement(
+                    False, Verdict.FAIL, (f"secure boot is {'on' if said else 'off'}, says the {witness}",)
+                )
+    return GateJudgement(True, Verdict.PASS)
