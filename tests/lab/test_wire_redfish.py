@@ -111,6 +111,11 @@ def test_wrong_methods_say_which_are_right(bench: Bench, method: str, path: str)
     assert "GET" in refused.headers["Allow"]
 
 
+def test_head_is_a_get_without_a_body(bench: Bench) -> None:
+    head, get = bench.call("HEAD", SYSTEM), bench.call("GET", SYSTEM)
+    assert (head.status, head.text, head.headers["ETag"]) == (200, "", get.headers["ETag"])
+
+
 @pytest.mark.parametrize("body", ["{", "[1]", "true"])
 def test_malformed_bodies_are_refused(bench: Bench, body: str) -> None:
     assert bench.call("PATCH", SYSTEM, body).message_id == "MalformedJSON"
@@ -169,6 +174,10 @@ def test_expand_gives_members_in_full(bench: Bench) -> None:
             "NIC0": "28.42.1000",
         }
     assert bench.call("GET", f"{INVENTORY}?$filter=x").status == 501
+    assert bench.call("GET", f"{SYSTEM}?$expand=.").status == 501
+    entries = f"{SYSTEM}/LogServices/Sel/Entries"
+    bench.machine.inject("xid_79")
+    assert bench.get(f"{entries}?$expand=.")["Members"] == bench.get(entries)["Members"]
 
 
 def test_compression_is_never_offered_to_identity(make_bench: Callable[..., Bench]) -> None:

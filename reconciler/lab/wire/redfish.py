@@ -32,6 +32,7 @@ from reconciler.lab.wire import (
 from reconciler.lab.wire.redfish_messages import Refusal
 from reconciler.lab.wire.redfish_protocol import Bmc, Document, Reply, Resource, Routes
 from reconciler.lab.wire.redfish_quirks import EtagStyle, Quirks, Silence, quirks_of_make
+from reconciler.lab.wire.redfish_service import SESSIONS
 from reconciler.lab.wire.redfish_sessions import Sessions
 
 __all__ = ["Quirks", "RedfishFront"]
@@ -82,6 +83,11 @@ class RedfishFront:
         self._runner: web.ServerRunner | None = None
 
     @property
+    def refused_logins(self) -> int:
+        """How often wrong credentials were sent: what locks accounts in the field (pitfall B3)."""
+        return self._bmc.sessions.refused
+
+    @property
     def open_sessions(self) -> int:
         """How many logins nobody has ended yet."""
         return len(self._bmc.sessions.open(self._bmc.machine.now))
@@ -113,18 +119,19 @@ class RedfishFront:
             reply, tag = self._answer(request, path, raw, trouble)
         except Refusal as refusal:
             reply, tag = Reply(refusal.status, refusal.body(as_list=quirks.error_info_as_list), refusal.headers), ""
-        if quirks.swallows_writes and request.method != "GET" and reply.status < 300:
+        if quirks.swallows_writes and request.method in ("PATCH", "POST") and reply.status < 300 and path != SESSIONS:
             return await _silence(request, quirks.unreachable)
         return self._respond(request, reply, tag, garbled=trouble == "garbage")
 
     def _trouble(self) -> str | None:
-        """How the BMC fails this request, if it does: unreachable | 503 | wrong_password | garbage."""
+        """How the BMC fails this request, if it does: unreachable | 503 | garbage; wrong_password is the sessions'."""
         machine = self._bmc.machine
         restarting = machine.state.bmc_ready_at > machine.now
         trouble = machine.bmc_transport()
         if machine.state.bmc_boots != self._boots:
             self._boots = machine.state.bmc_boots
             self._bmc.sessions.forget()
+        self._bmc.sessions.refusing = trouble == "wrong_password"
         return "503" if restarting and self._bmc.quirks.unavailable_in_restart else trouble
 
     def _answer(self, request: web.BaseRequest, path: str, raw: bytes, trouble: str | None) -> tuple[Reply, str]:
@@ -134,27 +141,25 @@ class RedfishFront:
         resource, member = find(path)
         method = "GET" if request.method == "HEAD" else request.method
         if resource is None or resource.public != method:
-            self._authorise(request, path, refuse=trouble == "wrong_password")
-        elif method != "GET" and trouble == "wrong_password":
-            raise Refusal("ResourceAtUriUnauthorized", path)
+            self._authorise(request, path)
         if resource is None:
             raise Refusal("ResourceMissingAtURI", path)
         if method == "GET" and resource.get is not None:
             return self._get(request, path, resource, member)
         return self._change(request, path, raw, resource, member), ""
 
-    def _authorise(self, request: web.BaseRequest, path: str, *, refuse: bool) -> None:
+    def _authorise(self, request: web.BaseRequest, path: str) -> None:
         token, basic = request.headers.get("X-Auth-Token"), request.headers.get("Authorization")
         if token is None and basic is None:
             raise Refusal("NoValidSession", headers={"WWW-Authenticate": 'Basic realm="Redfish"'})
-        if refuse or not self._bmc.sessions.authorised(token, basic, self._bmc.machine.now):
+        if not self._bmc.sessions.authorised(token, basic, self._bmc.machine.now):
             raise Refusal("ResourceAtUriUnauthorized" if token is None else "NoValidSession", path)
 
     def _get(self, request: web.BaseRequest, path: str, resource: Resource, member: str) -> tuple[Reply, str]:
         document = self._document(path, resource, member)
         for name, value in request.query.items():
-            if name == "$expand" and self._bmc.quirks.expand and value[:1] in (".", "*"):
-                document = document | {"Members": [self._expanded(entry) for entry in document.get("Members", [])]}
+            if name == "$expand" and self._bmc.quirks.expand and value[:1] in (".", "*") and "Members" in document:
+                document = document | {"Members": [self._expanded(entry) for entry in document["Members"]]}
             elif name.startswith("$"):
                 raise Refusal("QueryNotSupported")
         return Reply(resource.code(document), document, {"Allow": resource.allow}), _tag(document)

@@ -27,7 +27,6 @@ _RESUBMIT = "Correct the request and resubmit it if the operation failed."
 
 MESSAGES = {
     "Success": Message(200, "The request completed successfully.", "None.", "OK"),
-    "GeneralError": Message(500, "A general error has occurred. %1", "None."),
     "NoValidSession": Message(
         401,
         "There is no valid session established with the implementation.",

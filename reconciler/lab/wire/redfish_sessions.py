@@ -25,6 +25,8 @@ class Sessions:
         self._password = password
         self._limit = limit
         self._timeout_s = timeout_s
+        self.refusing = False  # the account does not work at the moment, whatever is sent
+        self.refused = 0  # how often credentials were wrong
         self._created = 0
         self._by_token: dict[str, Session] = {}
 
@@ -49,14 +51,16 @@ class Sessions:
         return session
 
     def accepts(self, username: str, password: str) -> bool:
-        given = hmac.compare_digest(password.encode(), self._password.encode())
-        return hmac.compare_digest(username.encode(), self._username.encode()) and given
+        right = hmac.compare_digest(password.encode(), self._password.encode())
+        right = hmac.compare_digest(username.encode(), self._username.encode()) and right and not self.refusing
+        self.refused += not right
+        return right
 
     def authorised(self, token: str | None, basic: str | None, now: float) -> bool:
         """By X-Auth-Token, else by the header Authorization."""
         if token is not None:
             session = self._by_token.get(token)
-            if session is None or now - session.used_at > self._timeout_s:
+            if session is None or self.refusing or now - session.used_at > self._timeout_s:
                 return False
             session.used_at = now
             return True
