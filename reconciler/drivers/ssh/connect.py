@@ -8,6 +8,7 @@ says it is, at whatever address, and a host without such a certificate is refuse
 from __future__ import annotations
 
 import asyncio
+import getpass
 import os
 import socket
 from dataclasses import dataclass, field
@@ -167,5 +168,7 @@ def _name_the_local_user() -> None:
 
     Containers of CI run under such uids; any name will do.
     """
-    if not any(os.environ.get(name) for name in ("LOGNAME", "USER", "LNAME", "USERNAME")):
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):
         os.environ["LOGNAME"] = "reconciler"

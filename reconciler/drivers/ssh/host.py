@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 import secrets
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -16,14 +19,16 @@ from reconciler.drivers.ssh.facts import host_facts, requests
 from reconciler.drivers.ssh.facts.fact import excerpt
 from reconciler.drivers.ssh.session import Capture
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.frames import PATIENCE_S, MalformedFrames, build_program, parse_answer
+from reconciler.model.frames import PATIENCE_S, TIMED_OUT, MalformedFrames, build_program, parse_answer
 from reconciler.model.gate import CommandResult
 from reconciler.model.observed import Answered, HostFacts, Silent
 from reconciler.model.vocab import UnknownReason
 
 FACTS_BYTES: Final = 8 * 1024 * 1024
 COMMAND_BYTES: Final = 16 * 1024 * 1024
+KILL_AFTER_S: Final = 5  # from TERM to KILL: dcgmi and fio undo what they began
 CLOSE_S: Final = 2.0  # how long a killed command or a closed connection is waited for
+_NO_TIMEOUT: Final = re.compile(r"\btimeout: (command )?not found")
 
 _REASONS: Final = {
     Failure.UNREACHABLE: UnknownReason.UNREACHABLE,
@@ -40,7 +45,8 @@ class SshHost:
     """A connection is opened when first needed, kept until `close` or until it is lost, and then opened once more.
 
     Nothing is read from the user's home or agent; `private_key` is the text of a key, `authorities` are public keys
-    of host CAs. `insecure` accepts any host key. `now` is the fleet's clock.
+    of host CAs. `insecure` accepts any host key. `now` is the fleet's clock. Wall-clock seconds: `connect_timeout` to
+    be logged in, `facts_timeout` for all facts together, which bounds what each of them may take.
     """
 
     def __init__(
@@ -54,20 +60,22 @@ class SshHost:
         authorities: Sequence[str] = (),
         insecure: bool = False,
         connect_timeout: float = 10.0,
+        facts_timeout: float = 18.0,
         now: Callable[[], datetime],
     ) -> None:
         self._target = Target(node, address, port, user, private_key, tuple(authorities), insecure)
         self._connect_timeout = connect_timeout
+        self._facts_timeout = facts_timeout
         self._now = now
         self._connection: asyncssh.SSHClientConnection | None = None
         self._connecting = asyncio.Lock()
+        self._has_timeout = True  # until the host says that it has no timeout(1)
 
     async def facts(self, sysctls: Sequence[str], services: Sequence[str]) -> Answered[HostFacts] | Silent:
         nonce = secrets.token_hex(16)
-        asked = requests(sysctls, services)
-        longest = max(request.timeout_s for request in asked)
+        asked = requests(sysctls, services, at_most_s=max(1.0, self._facts_timeout - PATIENCE_S - 1))
         try:
-            answer = await self._ask(build_program(asked, nonce), nonce, longest + PATIENCE_S + self._connect_timeout)
+            answer = await self._ask(build_program(asked, nonce), nonce)
             facts = host_facts(parse_answer(answer, nonce), sysctls, services)
         except DriverError as error:
             return Silent(self._now(), _REASONS[error.kind], error.detail)
@@ -75,17 +83,18 @@ class SshHost:
             return Silent(self._now(), UnknownReason.MALFORMED, f"{self._target}: {error}")
         return Answered(self._now(), facts)
 
-    async def _ask(self, program: str, nonce: str, deadline: float) -> bytes:
+    async def _ask(self, program: str, nonce: str) -> bytes:
         """The answer to a facts program: up to its last line, for a process left behind may keep the channel open."""
         capture = await self._start("sh -s", program, Capture(FACTS_BYTES, until=f"END {nonce}\n".encode()))
         try:
-            async with asyncio.timeout(deadline):
+            async with asyncio.timeout(self._facts_timeout):
                 await capture.ended.wait()
         except TimeoutError:
             capture.terminate()
             await self.close()  # whatever hangs there, this connection is of no more use
             raise DriverError(
-                Failure.TIMEOUT, f"{self._target}: the facts were not all there after {deadline:g} s: the host hangs"
+                Failure.TIMEOUT,
+                f"{self._target}: no facts after {self._facts_timeout:g} s: the host hangs or is overloaded",
             ) from None
         finally:
             capture.close()
@@ -101,14 +110,30 @@ class SshHost:
         return capture.stdout
 
     async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:
-        """Run one command. AMBIGUOUS when the connection is lost meanwhile, as it is under `systemctl reboot`.
+        """Run one command, under timeout(1) on the host: it ends in time even when we are killed or cut off.
 
-        A command that prints more than 16 MiB is killed, with exit status -1 and a last line on stderr that says so.
+        AMBIGUOUS when the connection is lost meanwhile, as it is under `systemctl reboot`. A command that prints more
+        than 16 MiB is killed, with exit status -1 and a last line on stderr that says so.
         """
-        capture = await self._start(shlex.join(argv), stdin, Capture(COMMAND_BYTES))
+        loop = asyncio.get_running_loop()
+        if self._has_timeout:
+            seconds, started = max(1, math.ceil(timeout)), loop.time()
+            bounded = ("timeout", "-k", str(KILL_AFTER_S), str(seconds), *argv)
+            result = await self._run(bounded, seconds + KILL_AFTER_S + CLOSE_S, stdin)
+            killed = result.exit_status in TIMED_OUT or result.exit_status < 0
+            if killed and loop.time() - started >= seconds:
+                return replace(result, exit_status=-1, timed_out=True)
+            if result.exit_status != 127 or _NO_TIMEOUT.search(result.stderr) is None:
+                return result
+            self._has_timeout = False  # nothing was started; from now on only we watch the time
+        return await self._run(argv, timeout, stdin)
+
+    async def _run(self, argv: Sequence[str], deadline: float, stdin: str) -> CommandResult:
+        command = shlex.join(argv)
+        capture = await self._start(command, stdin, Capture(COMMAND_BYTES))
         timed_out = False
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(deadline):
                 await capture.ended.wait()
         except TimeoutError:
             timed_out = True
@@ -126,7 +151,7 @@ class SshHost:
         if capture.exit_status is None:
             raise DriverError(
                 Failure.AMBIGUOUS,
-                f"{self._target} was lost during `{excerpt(shlex.join(argv))}`, which may have run: "
+                f"{self._target} was lost during `{excerpt(command)}`, which may have run: "
                 f"{capture.lost or 'the session ended without an exit status'}",
             )
         return CommandResult(capture.exit_status, out, err)
@@ -181,9 +206,12 @@ class SshHost:
             return self._connection, False
 
     async def _stop(self, capture: Capture) -> None:
-        """Terminate a command, then kill it; if not even its channel closes then, give up the connection."""
-        for signal in (capture.terminate, capture.kill):
-            signal()
+        """Terminate a command, then kill it; if not even its channel closes then, give up the connection.
+
+        sshd passes signals on since OpenSSH 7.9, and to root's commands never: those meet a closed pipe.
+        """
+        for end in (capture.kill,) if capture.exceeded else (capture.terminate, capture.kill):
+            end()
             try:
                 async with asyncio.timeout(CLOSE_S):
                     await capture.closed.wait()

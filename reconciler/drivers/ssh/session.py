@@ -73,11 +73,12 @@ class Capture(asyncssh.SSHClientSession[bytes]):
             self._channel.write_eof()
 
     def terminate(self) -> None:
-        """TERM to the command's process group, so that dcgmi and fio undo what they began. Since OpenSSH 7.9."""
+        """TERM to the command's process group, where the server passes signals on."""
         self._signal("TERM")
 
     def kill(self) -> None:
         self._signal("KILL")
+        self.close()
 
     def _signal(self, name: str) -> None:
         if self._channel is not None and not self.closed.is_set():
@@ -85,5 +86,6 @@ class Capture(asyncssh.SSHClientSession[bytes]):
                 self._channel.send_signal(name)
 
     def close(self) -> None:
+        """Tell the host that nobody listens any more. `closed` is set when it agrees."""
         if self._channel is not None and not self.closed.is_set():
             self._channel.close()

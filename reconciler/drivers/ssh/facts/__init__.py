@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, TypeVar
 
 from reconciler.drivers.ssh.facts import gpu, kernel_log, network, nvlink, storage, system
@@ -43,9 +44,10 @@ FACTS: tuple[Fact[Any], ...] = (
 )
 
 
-def requests(sysctls: Sequence[str], services: Sequence[str]) -> tuple[FactRequest, ...]:
+def requests(sysctls: Sequence[str], services: Sequence[str], *, at_most_s: float = inf) -> tuple[FactRequest, ...]:
+    """What to ask a host. No fact may take longer than `at_most_s`, however slow it is known to be."""
     named = ([system.services_fact(services)] if services else []) + ([system.sysctls_fact(sysctls)] if sysctls else [])
-    return tuple(fact.request for fact in (*FACTS, *named))
+    return tuple(FactRequest(fact.name, fact.command, min(fact.timeout_s, at_most_s)) for fact in (*FACTS, *named))
 
 
 @dataclass(slots=True)

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from reconciler.model.frames import MAX_BYTES, FactRequest
+from reconciler.model.frames import MAX_BYTES
 from reconciler.model.gate import CommandResult
 from reconciler.model.vocab import UnknownReason
 
 T = TypeVar("T")
 
+_DENIED = re.compile(r"permission denied|operation not permitted|insufficient permissions", re.IGNORECASE)
+_LACKING = re.compile(r"not supported|no such file or directory|can't cd|has not been booted with", re.IGNORECASE)
 _JSON_STARTS = 20  # brackets of banners that are tried before the document
 
 
@@ -46,10 +48,6 @@ class Fact(Generic[T]):
     timeout_s: float = 5.0
     statuses: frozenset[int] = frozenset({0})  # exit statuses whose output is worth parsing
 
-    @property
-    def request(self) -> FactRequest:
-        return FactRequest(self.name, self.command, self.timeout_s)
-
     def read(self, answers: Mapping[str, CommandResult]) -> Parsed[T | None]:
         """The value, or None with the reason under each of the fact's fields."""
         try:
@@ -62,7 +60,7 @@ class Fact(Generic[T]):
         if answer is None:
             raise Unreadable(f"the facts program gave no answer for {self.name}")
         if answer.timed_out:
-            raise Unreadable(f"{self.name} took longer than {self.timeout_s:g} s and was killed", UnknownReason.TIMEOUT)
+            raise Unreadable(f"{self.name} did not end in time and was killed", UnknownReason.TIMEOUT)
         if len(answer.stdout) * 4 >= MAX_BYTES and len(answer.stdout.encode()) >= MAX_BYTES:
             raise Unreadable(f"{self.name} printed more than {MAX_BYTES} bytes, which were cut")
         if answer.exit_status not in self.statuses:
@@ -72,13 +70,12 @@ class Fact(Generic[T]):
 
 def _failed(name: str, answer: CommandResult) -> Unreadable:
     said = excerpt(answer.stderr) or excerpt(answer.stdout) or "it printed nothing"
-    if answer.exit_status == 127:
-        return Unreadable(f"{name} can't be read on this host: {said}", UnknownReason.UNSUPPORTED)
-    denied = "permission denied" in said.lower() or "operation not permitted" in said.lower()
-    return Unreadable(
-        f"{name} ended with exit status {answer.exit_status}: {said}",
-        UnknownReason.AUTH if denied else UnknownReason.MALFORMED,
-    )
+    reason = UnknownReason.MALFORMED
+    if _DENIED.search(said):
+        reason = UnknownReason.AUTH
+    elif answer.exit_status == 127 or _LACKING.search(said):
+        reason = UnknownReason.UNSUPPORTED
+    return Unreadable(f"{name} ended with exit status {answer.exit_status}: {said}", reason)
 
 
 def excerpt(text: str, limit: int = 200) -> str:

@@ -22,7 +22,7 @@ _NOT_A_VALUE = re.compile(
     r"unknown error|no reading|insufficient permissions|requires reset|reset required|function not found",
     re.IGNORECASE,
 )
-_LOST = re.compile(r"\[?GPU is lost\.?\]?|\[?GPU has fallen off the bus\.?\]?", re.IGNORECASE)
+_LOST = re.compile(r"\[?GPU (is lost|has fallen off the bus)\.?\]?")
 _SWITCH = {"enabled": True, "disabled": False, "yes": True, "no": False}
 _LISTED_GPU = re.compile(r"GPU (\d{1,4}): .*\(UUID: (\S+)\)")
 _LISTED_MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+(\d{1,4}): \(UUID: (\S+)\)")
@@ -45,7 +45,8 @@ def parse_smi(answer: CommandResult) -> Parsed[SmiReport]:
     root = _document(text)
     notes: dict[str, str] = {}
     elements = root.findall("gpu")
-    gpus = tuple(_gpu(at, element) for at, element in enumerate(elements))
+    seems_lost = "lost" in text or "fallen" in text  # spares the look at each cell where all is well
+    gpus = tuple(_gpu(at, element, seems_lost) for at, element in enumerate(elements))
     driver = _text(root, "driver_version")
     if driver is None:
         notes["driver"] = "malformed: nvidia-smi names no driver version"
@@ -77,8 +78,8 @@ def _document(text: str) -> ET.Element:
         raise Unreadable(f"the XML of nvidia-smi is damaged: {error}") from None
 
 
-def _gpu(index: int, element: ET.Element) -> Gpu:
-    lost = any(_LOST.fullmatch(cell.strip()) for cell in element.itertext())
+def _gpu(index: int, element: ET.Element, seems_lost: bool) -> Gpu:
+    lost = seems_lost and any(_LOST.fullmatch(cell.strip()) for cell in element.itertext())
     return Gpu(
         index=index,
         pci=pci_address(element.get("id") or "") or pci_address(element.findtext("pci/pci_bus_id") or "") or "",

@@ -35,8 +35,10 @@ exit 0
 def parse_nvme(answer: CommandResult) -> Parsed[tuple[NvmeHealth, ...]]:
     """One row per drive; a drive whose log can't be read keeps its row, with no health."""
     headers = list(_DRIVE.finditer(answer.stdout))
-    if not headers and answer.stdout.strip():
-        raise Unreadable(f"no drive in {excerpt(answer.stdout, 80)!r}")
+    if not headers:
+        if answer.stdout.strip():
+            raise Unreadable(f"no drive in {excerpt(answer.stdout, 80)!r}")
+        return Parsed(())
     ends = [header.start() for header in headers[1:]] + [len(answer.stdout)]
     rows, notes = [], {}
     for header, end in zip(headers, ends, strict=True):
