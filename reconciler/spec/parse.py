@@ -80,12 +80,12 @@ class Declarations:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint: the nearest of the known words, or all of them where they are few."""
-    words = sorted(set(known))
+    words = sorted({str(word) for word in known})
     folded = {candidate.casefold(): candidate for candidate in words}
     near = get_close_matches(word.casefold(), folded, n=1, cutoff=0.6)
     if near:
         return f"did you mean {folded[near[0]]!r}?"
-    return f"there is {', '.join(words)}" if 0 < len(words) <= 12 else ""
+    return f"known: {', '.join(words)}" if 0 < len(words) <= 12 else ""
 
 
 def parse_resources(documents: Iterable[Document]) -> tuple[Declarations, list[Diagnostic]]:
@@ -149,10 +149,16 @@ def parse_model(model: type[M], document: Document) -> tuple[M | None, list[Diag
             return model.model_validate_json(json.dumps(data)), problems
         except ValidationError as error:
             faults = [fault for fault in error.errors(include_url=False) if _steps(fault) not in gone]
-            problems += [_explain(fault, model, document) for fault in faults]
             gone |= {_steps(fault) for fault in faults}
+            # What is wrong with a whole because a part of it was taken out is not worth telling.
+            faults = [fault for fault in faults if not any(_is_part(steps, _steps(fault)) for steps in gone)]
+            problems += [_explain(fault, model, document) for fault in faults]
             data = _without(gone, document.data)
     return None, problems
+
+
+def _is_part(steps: Steps, whole: Steps) -> bool:
+    return len(steps) > len(whole) and steps[: len(whole)] == whole
 
 
 def _without(places: Iterable[Steps], data: Any) -> Any:
@@ -216,7 +222,7 @@ def _explain(fault: Mapping[str, Any], model: type[BaseModel], document: Documen
     if kind == "not_enforced":
         words = [str(word) for word in context["values"]]
         subject = f"{value!r} is " if words else ""
-        hint = f"enforced: {', '.join(words)}" if words else "remove it; a promise that nobody keeps is worse than none"
+        hint = f"enforced: {', '.join(words)}" if words else "remove it"
         return Diagnostic(document.at(steps, key=not words), path, f"{subject}not enforced by this version", hint)
     if kind == "value_error":
         return Diagnostic(document.at(steps, key=fault["loc"] != steps), path, str(context["error"]))

@@ -27,6 +27,9 @@ def check_references(declared: Declarations) -> Iterator[Diagnostic]:
         if fleet.spec.cluster is not None:
             yield from _named(declared, "Cluster", fleet.spec.cluster, fleet, ("cluster",))
         yield from _settings(declared, fleet, fleet.spec.defaults, ("defaults",))
+        yield from _reserved(fleet, fleet.spec.defaults.labels, ("defaults", "labels"))
+        for index, rule in enumerate(fleet.spec.ignore):
+            yield from _ignorable(fleet, index, rule.path)
     for image in declared.images.values():
         for index, version in enumerate(image.spec.versions):
             for at, name in enumerate(version.hardware):
@@ -34,7 +37,7 @@ def check_references(declared: Declarations) -> Iterator[Diagnostic]:
     for persona in declared.personas.values():
         if persona.spec.acceptance is not None:
             yield from _named(declared, "AcceptanceProfile", persona.spec.acceptance, persona, ("acceptance",))
-        yield from _persona(declared, persona)
+        yield from _persona(persona)
     for pool in declared.pools.values():
         yield from _settings(declared, pool, pool.spec, ())
         yield from _reserved(pool, pool.spec.labels, ("labels",))
@@ -69,16 +72,8 @@ def _settings(
             )
 
 
-def _persona(declared: Declarations, persona: Declared[PersonaSpec]) -> Iterator[Diagnostic]:
+def _persona(persona: Declared[PersonaSpec]) -> Iterator[Diagnostic]:
     spec = persona.spec
-    fleet = declared.fleets[0].spec if declared.fleets else None
-    without_cluster = fleet is not None and fleet.cluster is None
-    if without_cluster and "drain" in spec.model_fields_set and spec.drain.provider is DrainProvider.KUBERNETES:
-        hint = "use provider command, or none where nothing needs to be waited for"
-        yield persona.problem(("drain", "provider"), "the fleet names no cluster to drain from", hint)
-    if without_cluster and (spec.labels or spec.taints):
-        place = ("labels",) if spec.labels else ("taints",)
-        yield persona.problem(place, "the fleet names no cluster, so nothing gets these", severity="warning")
     yield from _reserved(persona, spec.labels, ("labels",))
     keys = [taint.key for taint in spec.taints]
     for index, key in enumerate(keys):
@@ -136,7 +131,7 @@ def _image_fits(declared: Declarations, chosen: dict[str, Setting]) -> Iterator[
     name = f"image {image.name} {version.version}"
     if version.hardware and "hardware" not in chosen:
         yield Diagnostic(wanted.at, "", f"{name} is for {fitting}, and these nodes have no hardware profile")
-    elif version.hardware and chosen["hardware"].value not in version.hardware:
+    elif version.hardware and chosen["hardware"].value in declared.hardware.keys() - set(version.hardware):
         hardware = chosen["hardware"]
         yield Diagnostic(
             wanted.at,
@@ -176,15 +171,28 @@ def _overrides_fit(
 
 
 def check_fleet(fleet: Declared[FleetSpec], declared: Declarations, nodes: list[NodeSource]) -> Iterator[Diagnostic]:
-    """Only when all pools could be read: otherwise what is missing may just not have been understood."""
-    names = {node.name for node in nodes}
+    """Only when all could be read: what is missing from half a spec may just not have been understood."""
+    yield from _ignored_exist(fleet, declared, {node.name for node in nodes})
+    yield from _budgets_apply(fleet, nodes)
+    if fleet.spec.redfish is None and any(node.endpoints.bmc for node in nodes):
+        yield fleet.problem((), "nodes have a bmc, and spec.redfish does not say how to reach it")
+    if fleet.spec.ssh is None and any(node.endpoints.host for node in nodes):
+        yield fleet.problem((), "nodes have a host, and spec.ssh does not say how to reach it")
+    if fleet.spec.cluster is None:
+        for persona in declared.personas.values():
+            yield from _clusterless(persona)
+
+
+def _ignored_exist(fleet: Declared[FleetSpec], declared: Declarations, nodes: set[str]) -> Iterator[Diagnostic]:
     for index, rule in enumerate(fleet.spec.ignore):
-        yield from _ignorable(fleet, index, rule.path)
-        for kind, given, known in (("pools", rule.pools, set(declared.pools)), ("nodes", rule.nodes, names)):
+        for kind, given, known in (("pools", rule.pools, set(declared.pools)), ("nodes", rule.nodes, nodes)):
             for at, name in enumerate(given):
                 if name not in known:
                     problem = f"there is no {kind.removesuffix('s')} {name!r}"
                     yield fleet.problem(("ignore", index, kind, at), problem, did_you_mean(name, known))
+
+
+def _budgets_apply(fleet: Declared[FleetSpec], nodes: list[NodeSource]) -> Iterator[Diagnostic]:
     labels = {label for node in nodes for label in node.domains}
     for index, budget in enumerate(fleet.spec.budgets):
         if budget.scope in {"fleet", "pool"}:
@@ -198,10 +206,16 @@ def check_fleet(fleet: Declared[FleetSpec], declared: Declarations, nodes: list[
         if without:
             problem = f"{without} of {len(nodes)} nodes have no {budget.scope}, so this limit does not cover them"
             yield fleet.problem(place, problem, severity="warning")
-    if fleet.spec.redfish is None and any(node.endpoints.bmc for node in nodes):
-        yield fleet.problem((), "nodes have a bmc, and spec.redfish does not say how to reach it")
-    if fleet.spec.ssh is None and any(node.endpoints.host for node in nodes):
-        yield fleet.problem((), "nodes have a host, and spec.ssh does not say how to reach it")
+
+
+def _clusterless(persona: Declared[PersonaSpec]) -> Iterator[Diagnostic]:
+    spec = persona.spec
+    if "drain" in spec.model_fields_set and spec.drain.provider is DrainProvider.KUBERNETES:
+        hint = "use provider command, or none where nothing needs to be waited for"
+        yield persona.problem(("drain", "provider"), "the fleet names no cluster to drain from", hint)
+    if spec.labels or spec.taints:
+        place = ("labels",) if spec.labels else ("taints",)
+        yield persona.problem(place, "the fleet names no cluster, so nothing gets these", severity="warning")
 
 
 def _ignorable(fleet: Declared[FleetSpec], index: int, path: str) -> Iterator[Diagnostic]:

@@ -48,10 +48,13 @@ def check_spec(
     declared, found = parse_resources(documents)
     complete = complete and not found
     problems += found
-    problems += _one_fleet(declared, tree, complete)
+    found = _one_fleet(declared, tree, complete)
+    complete = complete and not found
+    problems += found
     problems += check_references(declared)
     nodes, found = _nodes(declared, tree)
-    problems += found
+    complete = complete and not found
+    problems += found + find_overlaps(nodes)
     if not declared.fleets:
         return None, _ordered(problems)
     fleet = declared.fleets[0]
@@ -78,15 +81,14 @@ def _nodes(declared: Declarations, tree: Tree) -> tuple[list[NodeSource], list[D
         expanded, found = expand_pool(pool, tree, interned)
         nodes += expanded
         problems += found
-    return nodes, problems + find_overlaps(nodes)
+    return nodes, problems
 
 
 def _one_fleet(declared: Declarations, tree: Tree, complete: bool) -> list[Diagnostic]:
     if not declared.fleets:
         told_already = not complete or "Fleet" in declared.unread
         return [] if told_already else [Diagnostic(tree.where(""), "", "there is no Fleet", "a spec has exactly one")]
-    first = min(declared.fleets, key=lambda fleet: fleet.place)
-    declared.fleets.sort(key=lambda fleet: fleet.place)
+    first = declared.fleets[0]
     return [
         Diagnostic(fleet.place, "metadata.name", "there are two Fleets", f"the other is at {first.place}")
         for fleet in declared.fleets[1:]

@@ -93,7 +93,16 @@ def _some_nodes(text: str) -> None:
 
 
 def _count_as_text(value: Any) -> Any:
+    if isinstance(value, float):
+        problem = "{value} is not a number of nodes; write a count like 3 or a share like 10%"
+        raise PydanticCustomError("share", problem, {"value": value})
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _has_unit(value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise PydanticCustomError("unit", "{value} has no unit; write it like 30s, 10m or 480GB", {"value": value})
+    return value
 
 
 def _attribute(value: Any) -> Any:
@@ -120,9 +129,19 @@ Name = Annotated[
     ),
 ]
 Text = Annotated[str, Matching(r"\S([\s\S]*\S)?", "text; it is empty or has blanks around it")]
-Duration = Annotated[str, Checked(parse_duration, pattern=f"^{_DURATION}$", examples=["30s", "10m", "1h30m", "7d"])]
-PositiveDuration = Annotated[str, Checked(_positive, pattern=f"^{_DURATION}$", examples=["30s", "10m", "1h30m"])]
-Size = Annotated[str, Checked(parse_size, pattern=r"^\d+(\.\d+)?\s*([KMGT]i?)?B$", examples=["480GB", "2TiB"])]
+Duration = Annotated[
+    str,
+    BeforeValidator(_has_unit),
+    Checked(parse_duration, pattern=f"^{_DURATION}$", examples=["30s", "10m", "1h30m", "7d"]),
+]
+PositiveDuration = Annotated[
+    str, BeforeValidator(_has_unit), Checked(_positive, pattern=f"^{_DURATION}$", examples=["30s", "10m", "1h30m"])
+]
+Size = Annotated[
+    str,
+    BeforeValidator(_has_unit),
+    Checked(parse_size, pattern=r"^\d+(\.\d+)?\s*([KMGT]i?)?B$", examples=["480GB", "2TiB"]),
+]
 NodeShare = Annotated[str, BeforeValidator(_count_as_text), Checked(_share, **_SHARE)]
 SomeNodes = Annotated[str, BeforeValidator(_count_as_text), Checked(_some_nodes, **{**_SHARE, "minimum": 1})]
 Sha256 = Annotated[str, Matching(r"[0-9a-f]{64}", "a SHA-256 digest; it has 64 lower-case hex digits")]

@@ -49,7 +49,7 @@ class FirmwareComponent(Model):
         Enforced(Activation.IMMEDIATE, Activation.BMC_RESET, Activation.REBOOT, Activation.POWER_CYCLE),
     ] = Field(description="What makes an update take effect.")
     settle: Duration = Field(default="0s", description="How long to leave it alone after activation.")
-    minutes: float = Field(default=10, gt=0, le=600, description="How long an update takes.")
+    minutes: float = Field(default=10.0, gt=0, le=600, description="How long an update takes.")
     url: WebUrl | None = Field(default=None, description="Where the BMC fetches it. Absent: compared, never updated.")
     sha256: Sha256 | None = Field(default=None, description="Digest of the file at `url`.")
 
