@@ -1,0 +1,110 @@
+"""Runs the acceptance tests over SSH and keeps what was measured. The verdict is gate/'s, a pure function of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from reconciler.converge.observe import io_seconds
+from reconciler.gate.certificate import binding_of, judge, judge_test, tests_digest, worse
+from reconciler.gate.tools import TOOLS
+from reconciler.gate.trust import check_trust, verify_image
+from reconciler.model.desired import Acceptance, Desired, DesiredImage, GateTest
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.gate import Binding, Certificate, GateJudgement, TestResult, Verdict
+from reconciler.model.observed import Observed, Silent
+from reconciler.model.ports import Clock, Host
+
+CERTIFICATE_FORMAT = "1.0"
+_AGAIN = (Verdict.UNJUDGED, Verdict.ERROR)  # retried once; they never count against the hardware
+
+
+class AcceptanceGate:
+    """Implements GateRunner. `public_key`: a minisign key by name, from outside the spec."""
+
+    def __init__(self, public_key: Callable[[str], str | None]) -> None:
+        self._public_key = public_key
+
+    def verified(self, image: DesiredImage) -> bool | None:
+        """Whether the image is signed as the spec says; None where its key is not known here."""
+        return verify_image(image, self._public_key(image.key) if image.key is not None else None)
+
+    def trust(self, desired: Desired, observed: Observed) -> GateJudgement:
+        image = desired.profile.image
+        return check_trust(desired, observed, None if image is None else self.verified(image))
+
+    def judge(self, certificate: Certificate, desired: Desired, observed: Observed, clock: Clock) -> GateJudgement:
+        acceptance = _acceptance(desired)
+        binding = binding_of(desired, observed, tests_digest(acceptance))
+        if isinstance(binding, str):
+            return GateJudgement(False, Verdict.ERROR, (binding,))
+        return judge(certificate, acceptance, binding, clock.now())
+
+    async def run(self, desired: Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
+        """Phases in order; a phase that does not pass ends the run, and what follows counts as not run.
+
+        Passive health is read before and after: what a burn-in brings to light is the verdict of the burn-in.
+        """
+        acceptance = _acceptance(desired)
+        observed = await _look_again(desired, host, observed)
+        results: dict[str, TestResult] = {}
+        for phase in acceptance.phases:
+            verdict = Verdict.PASS
+            for test in phase.tests:
+                results[test.name] = await _run_with_retry(test, desired, host, observed, clock)
+                verdict = worse(verdict, judge_test(test, results[test.name])[0])
+            if verdict is not Verdict.PASS:
+                break
+        observed = await _look_again(desired, host, observed)
+        for test in (test for phase in acceptance.phases for test in phase.tests):
+            if test.name in results and TOOLS[test.tool].commands(test, desired, observed) == ():
+                after = TOOLS[test.tool].judge(test, desired, observed, ())
+                if worse(results[test.name].verdict, after.verdict) is not results[test.name].verdict:
+                    results[test.name] = after
+        return Certificate(
+            format_version=CERTIFICATE_FORMAT,
+            node=desired.node,
+            issued_at=clock.now(),
+            binding=_binding(desired, observed, acceptance),
+            results=tuple(results.values()),
+        )
+
+
+def _acceptance(desired: Desired) -> Acceptance:
+    acceptance = desired.profile.acceptance
+    assert acceptance is not None, "the catalogue has no run_gate without an acceptance profile"
+    return acceptance
+
+
+def _binding(desired: Desired, observed: Observed, acceptance: Acceptance) -> Binding:
+    binding = binding_of(desired, observed, tests_digest(acceptance))
+    if isinstance(binding, str):
+        raise DriverError(Failure.MALFORMED, f"nothing to bind a certificate to: {binding}")
+    return binding
+
+
+async def _look_again(desired: Desired, host: Host, observed: Observed) -> Observed:
+    wanted = desired.profile.host
+    reading = await host.facts(tuple(wanted.sysctls), tuple(wanted.services))
+    if isinstance(reading, Silent):
+        raise DriverError(
+            Failure.UNREACHABLE, f"the host went silent at the gate: {reading.reason} {reading.detail}".strip()
+        )
+    return replace(observed, host=reading)
+
+
+async def _run_with_retry(test: GateTest, desired: Desired, host: Host, observed: Observed, clock: Clock) -> TestResult:
+    result = await _run(test, desired, host, observed, clock)
+    if judge_test(test, result)[0] in _AGAIN:
+        result = await _run(test, desired, host, observed, clock)
+    return result
+
+
+async def _run(test: GateTest, desired: Desired, host: Host, observed: Observed, clock: Clock) -> TestResult:
+    tool = TOOLS[test.tool]
+    commands = tool.commands(test, desired, observed)
+    if isinstance(commands, str):
+        return TestResult(test.name, test.tool, Verdict.UNJUDGED, (commands,), {})
+    timeout = io_seconds(clock, test.timeout_s)
+    outputs = [await host.run(argv, timeout=timeout) for argv in commands]
+    return tool.judge(test, desired, observed, outputs)
