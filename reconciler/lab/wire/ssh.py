@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from datetime import datetime
 
 import asyncssh
 
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.wire.ssh_port import Port, reset
-from reconciler.lab.wire.ssh_session import Session, Sleep, SshCounters
+from reconciler.lab.wire.ssh_session import Session, Sleep, SshCounters, surface
 
 USER = "root"
 _VERSION = "OpenSSH_8.9p1 Ubuntu-3ubuntu0.10"
+_LAST_WORD_S = 0.5  # real time, as the network is
 _KEX = ("curve25519-sha256", "curve25519-sha256@libssh.org")
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "chacha20-poly1305@openssh.com")
 
@@ -57,6 +59,7 @@ class SshFront:
         self._port: Port | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._not_hung = asyncio.Event()
+        self._stopping_since: float | None = None  # in real time
         self._connections: dict[asyncio.Task[None], _Origin] = {}
 
     def _options(self, key: object, authorized: asyncssh.SSHAuthorizedKeys) -> asyncssh.SSHServerConnectionOptions:
@@ -84,6 +87,7 @@ class SshFront:
         self._port = Port(host, port, self._accept)
         self._follow()
         self._watcher = asyncio.create_task(self._watch(), name=f"sshd of {self._machine.name}")
+        self._watcher.add_done_callback(surface)
         return self._port.number
 
     async def stop(self) -> None:
@@ -111,7 +115,7 @@ class SshFront:
             self._port.shut()
         if transport != "hang":
             self._not_hung.set()
-        boot = self._boot()
+        boot = None if self._is_silenced() else self._boot()
         return [
             task
             for task, (accepted_by, hung) in self._connections.items()
@@ -119,9 +123,19 @@ class SshFront:
         ]
 
     def _boot(self) -> str | None:
-        """Which run of the system answers. One that is on its way down answers nobody."""
+        """Which run of the system answers."""
         system = self._machine.state.os
-        return None if system is None or system.stopping else system.boot_id
+        return None if system is None else system.boot_id
+
+    def _is_silenced(self) -> bool:
+        """A system that shuts down ends its sessions, but not before `systemctl reboot` has said its last word."""
+        system = self._machine.state.os
+        if system is None or not system.stopping:
+            self._stopping_since = None
+            return system is None
+        if self._stopping_since is None:
+            self._stopping_since = time.monotonic()
+        return time.monotonic() - self._stopping_since > _LAST_WORD_S
 
     def _hangs_after_login(self) -> bool:
         """sshd is well and what it starts hangs, as with a root file system that does not answer."""
@@ -150,8 +164,7 @@ class SshFront:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._connections[task]
-        if not task.cancelled():
-            task.result()  # an error here is one of ours: it goes to the loop's handler
+        surface(task)
 
     async def _serve(self, connection: socket.socket, options: asyncssh.SSHServerConnectionOptions) -> None:
         try:

@@ -66,8 +66,7 @@ class Session:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        if not task.cancelled():
-            task.result()
+        surface(task)
 
     async def _run(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
         with contextlib.suppress(OSError, asyncssh.Error, HardwareRejected):  # the client or the system is gone
@@ -115,3 +114,9 @@ class Session:
 def _reads_stdin(argv: list[str]) -> bool:
     """The others leave it alone, so that nobody waits for its end."""
     return argv in (["sh", "-s"], ["cat"]) or argv[:1] == ["tee"]
+
+
+def surface(task: asyncio.Task[None]) -> None:
+    """An error that ended a task of ours is a bug: it goes to the loop's handler instead of nowhere."""
+    if not task.cancelled():
+        task.result()
