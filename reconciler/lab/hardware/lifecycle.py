@@ -248,6 +248,15 @@ class Lifecycle:
             self._boot_disk()
         else:
             self._run_os(drive)
+            self._age_system(self.rng.uniform(86400, 30 * 86400))
+
+    def _age_system(self, seconds: float) -> None:
+        """The system has been running for so long."""
+        system = self.state.os
+        assert system is not None
+        system.booted_at -= seconds
+        for name in system.service_since:
+            system.service_since[name] -= seconds
 
     # --- faults of the hardware itself ---
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 
 from reconciler.lab.hardware.cluster import (
     KUBELET_VERSION,
@@ -19,7 +17,7 @@ from reconciler.lab.hardware.cluster import (
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
 from reconciler.model.ports import Clock
-from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark
+from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, write_mark
 from reconciler.model.vocab import UnknownReason
 
 LATENCY_S = 0.1
@@ -49,7 +47,7 @@ class TruthCluster:
     async def mark(self, member: Member, mark: Mark) -> None:
         await self._patch(
             member,
-            annotations={OWNER_ANNOTATION: json.dumps(asdict(mark), sort_keys=True)},
+            annotations={OWNER_ANNOTATION: write_mark(mark)},
             taints=[_OURS],
             unschedulable=True if mark.cordoned else None,
         )

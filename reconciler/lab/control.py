@@ -1,0 +1,153 @@
+"""Talking to a lab that runs: JSON lines over a Unix socket in its directory.
+
+    {"do": "fault", "node": "gpu-a001", "kind": "xid_79", "parameters": {"gpu": "3"}}
+    {"do": "clear", "node": "gpu-a001", "kind": null}
+    {"do": "state"}      {"do": "down"}
+
+The answer is {"ok": true, "value": ...} or {"ok": false, "error": "..."}.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import socket
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from reconciler.lab.fleet import Lab
+from reconciler.lab.hardware.faults import FaultValue
+from reconciler.lab.hardware.machine import Machine
+from reconciler.model.errors import UsageError
+
+_LONGEST_SOCKET_PATH = 100  # sockaddr_un has room for 107
+_TIMEOUT_S = 30.0
+_LIMIT = 2**20
+
+
+class NoLab(UsageError):
+    """No lab runs in this directory."""
+
+
+def socket_path(directory: Path) -> Path:
+    """In the directory, or where its name would be too long in the temporary one."""
+    path = directory.resolve() / "control.sock"
+    if len(str(path)) <= _LONGEST_SOCKET_PATH:
+        return path
+    name = hashlib.sha256(str(path).encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"reconciler-lab-{name}.sock"
+
+
+# --- the lab's side ----------------------------------------------------------------------------------------------
+
+
+class ControlServer:
+    """`down` is called when somebody asks the lab to end."""
+
+    def __init__(self, lab: Lab, down: Callable[[], None]) -> None:
+        self._lab = lab
+        self._down = down
+        self._server: asyncio.Server | None = None
+
+    async def start(self, directory: Path) -> None:
+        path = socket_path(directory)
+        path.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._serve, path, limit=_LIMIT)
+        path.chmod(0o600)
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            line = await reader.readline()
+            answer: dict[str, Any]
+            try:
+                answer = {"ok": True, "value": self._answer(json.loads(line))}
+            except (ValueError, UsageError) as error:
+                answer = {"ok": False, "error": str(error)}
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await writer.drain()
+        except ConnectionError:
+            pass  # the client went away
+        finally:
+            writer.close()
+
+    def _answer(self, request: Mapping[str, Any]) -> Any:
+        match request:
+            case {"do": "state"}:
+                return self._lab.dump()
+            case {"do": "down"}:
+                self._down()
+                return None
+            case {"do": "fault", "node": str(node), "kind": str(kind), "parameters": dict(parameters)}:
+                self._machine(node).inject(kind, **parameters)
+                return None
+            case {"do": "clear", "node": str(node), "kind": str() | None as kind}:
+                self._machine(node).clear(kind)
+                return None
+        raise ValueError("not a request of this protocol")
+
+    def _machine(self, node: str) -> Machine:
+        if node not in self._lab.machines:
+            raise UsageError(f"the lab has no node {node!r}")
+        return self._lab.machines[node]
+
+
+# --- the caller's side -------------------------------------------------------------------------------------------
+
+
+def inject_fault(directory: Path, node: str, kind: str, parameters: Mapping[str, FaultValue]) -> None:
+    _ask(directory, {"do": "fault", "node": node, "kind": kind, "parameters": dict(parameters)})
+
+
+def clear_fault(directory: Path, node: str, kind: str | None = None) -> None:
+    _ask(directory, {"do": "clear", "node": node, "kind": kind})
+
+
+def read_state(directory: Path) -> dict[str, Any]:
+    """The truth about every machine and the cluster."""
+    found: dict[str, Any] = _ask(directory, {"do": "state"})
+    return found
+
+
+def shut_down(directory: Path) -> None:
+    _ask(directory, {"do": "down"})
+
+
+def is_running(directory: Path) -> bool:
+    try:
+        with _connected(directory):
+            return True
+    except NoLab:
+        return False
+
+
+def _ask(directory: Path, request: Mapping[str, Any]) -> Any:
+    """UsageError in the lab's own words when it refuses; NoLab when there is none."""
+    with _connected(directory) as connection:
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        with connection.makefile("rb") as answer:
+            line = answer.readline()
+    if not line:
+        raise NoLab(f"the lab in {directory} ended meanwhile")
+    found = json.loads(line)
+    if not found["ok"]:
+        raise UsageError(found["error"])
+    return found["value"]
+
+
+def _connected(directory: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(_TIMEOUT_S)
+    try:
+        connection.connect(str(socket_path(directory)))
+    except OSError as error:
+        connection.close()
+        raise NoLab(f"no lab runs in {directory}: {error.strerror}") from error
+    return connection

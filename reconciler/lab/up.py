@@ -1,0 +1,310 @@
+"""`reconciler lab up`: a fleet on loopback, in the foreground, until it is told to end.
+
+DIR then holds fleet-spec/ (when it was generated), kubeconfig, secrets/, secrets.yaml, pki/, endpoints.json and, last
+of all, `ready`. Real time and the fleet's time start together: a machine's clock reads 0 at `epoch` and runs
+`time_scale` times as fast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import resource
+import secrets
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from aiohttp import ClientError, ClientSession, ClientTimeout, web
+
+from reconciler.lab.control import ControlServer, is_running, socket_path
+from reconciler.lab.fleet import Lab, build_lab
+from reconciler.lab.generate import Addresses, generate_spec
+from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.keys import known_keys
+from reconciler.lab.pki import ImageKey, SshAuthority, TlsAuthority, new_password, write_private
+from reconciler.lab.scenario import Scenario
+from reconciler.lab.wire.kube import KubeFront
+from reconciler.lab.wire.redfish import RedfishFront
+from reconciler.lab.wire.ssh import SshFront
+from reconciler.model.desired import Fleet
+from reconciler.model.errors import UsageError
+from reconciler.spec import load_spec
+
+USERNAME = "reconciler"
+_TICK_S = 0.2  # how often installers are looked after
+_FETCH = ClientTimeout(total=10, connect=3)
+_FILES_PER_NODE = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Exactly one of `spec` (a directory to play) and `nodes` (how many to make up)."""
+
+    directory: Path
+    scenario: Scenario
+    spec: Path | None = None
+    nodes: int | None = None
+    seed: int | None = None
+    time_scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A lab that serves. `endpoints`: the document in endpoints.json."""
+
+    lab: Lab
+    directory: Path
+    spec: Path
+    endpoints: MappingProxyType[str, Any]
+
+
+async def up(options: Options, announce: Callable[[Running], None] = lambda _: None) -> None:
+    """Run until SIGINT, SIGTERM or `lab down`. `announce` is called once, when everything serves."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    async with running_lab(options, ended.set) as running:
+        announce(running)
+        await ended.wait()
+
+
+@contextlib.asynccontextmanager
+async def running_lab(options: Options, down: Callable[[], None] = lambda: None) -> AsyncIterator[Running]:
+    """A lab that serves while the block runs. UsageError: options, spec or scenario make no sense."""
+    directory = options.directory.resolve()
+    if (options.spec is None) == (options.nodes is None):
+        raise UsageError("a lab needs a spec or a number of nodes, and not both")
+    if is_running(directory):
+        raise UsageError(
+            f"a lab is running in {directory} already; end it with `reconciler lab down --dir {directory}`"
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "ready").unlink(missing_ok=True)
+    starting = _Starting(options, directory)
+    try:
+        yield await starting.start(down)
+    finally:
+        (directory / "ready").unlink(missing_ok=True)
+        await starting.stop()
+
+
+class _Starting:
+    """Builds a lab piece by piece; `stop` takes down what stands, in reverse."""
+
+    def __init__(self, options: Options, directory: Path) -> None:
+        self._options = options
+        self._directory = directory
+        self._tls = TlsAuthority()
+        self._ssh = SshAuthority()
+        self._image_key = ImageKey()
+        self._password = new_password()
+        self._stack = contextlib.AsyncExitStack()
+        self._epoch = datetime.now(UTC)
+        self._zero = time.monotonic()
+
+    def _clock(self) -> float:
+        return (time.monotonic() - self._zero) * self._options.time_scale
+
+    async def _sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / self._options.time_scale)
+
+    async def start(self, down: Callable[[], None]) -> Running:
+        addresses = _free_addresses(self._options.nodes or 0)
+        spec = self._options.spec or self._generate(addresses)
+        fleet = load_spec(spec, directory=str(spec))
+        _allow_files(len(fleet.nodes))
+        keys = known_keys(fleet, self._image_key.public_text)
+        lab = build_lab(
+            fleet,
+            self._options.scenario,
+            self._clock,
+            seed=self._options.seed,
+            public_keys=keys,
+            serve_documents=False,
+        )
+        endpoints = await self._serve(lab, generated=self._options.spec is None, iso=addresses.iso)
+        self._write(lab, endpoints)
+        looking_after = asyncio.create_task(_look_after_installers(list(lab.machines.values())))
+        self._stack.push_async_callback(_cancel, looking_after)
+        control = ControlServer(lab, down)
+        await control.start(self._directory)
+        self._stack.push_async_callback(control.stop)
+        self._stack.callback(socket_path(self._directory).unlink, missing_ok=True)
+        (self._directory / "ready").write_text(f"{self._epoch.isoformat()}\n", encoding="utf-8")
+        return Running(lab, self._directory, spec, MappingProxyType(endpoints))
+
+    async def stop(self) -> None:
+        await self._stack.aclose()
+
+    def _generate(self, addresses: Addresses) -> Path:
+        spec = self._directory / "fleet-spec"
+        generate_spec(spec, addresses, tls_ca=self._tls.pem, ssh_ca=self._ssh.public_key, image_key=self._image_key)
+        return spec
+
+    # --- servers ---
+
+    async def _serve(self, lab: Lab, *, generated: bool, iso: int) -> dict[str, Any]:
+        """Start everything; endpoints.json's document. A generated spec has named the ports already."""
+        context = self._tls.server_context(self._directory / "secrets" / "server.pem")
+        bmc, ssh = {}, {}
+        for name, machine in lab.machines.items():
+            ends = lab.fleet.nodes[name].endpoints
+            if ends.bmc is not None:
+                redfish = RedfishFront(machine, username=USERNAME, password=self._password, epoch=self._epoch)
+                self._stack.push_async_callback(redfish.stop)
+                port = await redfish.start(context, port=_port(ends.bmc) if generated else 0)
+                bmc[ends.bmc] = {"target": f"https://127.0.0.1:{port}", "ca": "pki/bmc-ca.pem"}
+            if ends.host is not None:
+                port = await self._start_ssh(name, machine, _port(ends.host) if generated else 0)
+                ssh[ends.host] = {"target": f"127.0.0.1:{port}", "authority": "pki/ssh-host-ca.pub"}
+        return {
+            "format_version": "1.0",
+            "time_scale": self._options.time_scale,
+            "epoch": self._epoch.isoformat(),
+            "bmc": bmc,
+            "ssh": ssh,
+            "clusters": await self._serve_cluster(lab, context),
+            "secrets": self._secrets(lab.fleet),
+            "keys": {name: f"secrets/{name}.pub" for name in lab.public_keys},
+            "installer": {"listen": "127.0.0.1:0", "iso": await self._serve_iso(iso)},
+        }
+
+    async def _start_ssh(self, name: str, machine: Machine, port: int) -> int:
+        key = self._ssh.host_key(name)
+        front = SshFront(
+            machine,
+            host_key=key.private,
+            host_certificate=key.certificate,
+            authorized_key=self._ssh.user_public_key,
+            epoch=self._epoch,
+            sleep=self._sleep,
+        )
+        self._stack.push_async_callback(front.stop)
+        return await front.start(port=port)
+
+    async def _serve_cluster(self, lab: Lab, context: Any) -> dict[str, Any]:
+        access = lab.fleet.settings.cluster
+        if access is None or lab.cluster is None:
+            return {}
+        token = secrets.token_urlsafe(24)
+        front = KubeFront(lab.cluster, token=token, epoch=self._epoch)
+        self._stack.push_async_callback(front.stop)
+        port = await front.start(context)
+        kubeconfig = front.kubeconfig(f"https://127.0.0.1:{port}", self._tls.pem, token)
+        write_private(self._directory / "kubeconfig", kubeconfig)
+        return {access.name: {"kubeconfig": "kubeconfig"}}
+
+    async def _serve_iso(self, port: int) -> str:
+        """A boot medium that is big enough to be fetched."""
+        app = web.Application()
+
+        async def medium(_: web.Request) -> web.Response:
+            return web.Response(body=b"\0" * 32768 + b"\x01CD001\x01", content_type="application/x-iso9660-image")
+
+        app.router.add_get("/installer.iso", medium)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
+        await runner.setup()
+        self._stack.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        return f"http://127.0.0.1:{port}/installer.iso"
+
+    # --- files ---
+
+    def _secrets(self, fleet: Fleet) -> dict[str, str]:
+        settings = fleet.settings
+        files = {
+            settings.bmc_credentials: "secrets/bmc.json",
+            settings.ssh_credentials: "secrets/ssh_ed25519",
+            settings.cluster.kubeconfig if settings.cluster else None: "kubeconfig",
+        }
+        return {name: file for name, file in files.items() if name is not None}
+
+    def _write(self, lab: Lab, endpoints: dict[str, Any]) -> None:
+        directory = self._directory
+        (directory / "pki").mkdir(exist_ok=True)
+        (directory / "pki/bmc-ca.pem").write_text(self._tls.pem, encoding="utf-8")
+        (directory / "pki/ssh-host-ca.pub").write_text(self._ssh.public_key, encoding="utf-8")
+        credentials = {"username": USERNAME, "password": self._password}
+        write_private(directory / "secrets/bmc.json", json.dumps(credentials))
+        write_private(directory / "secrets/ssh_ed25519", self._ssh.user_private_key)
+        for name, key in lab.public_keys.items():
+            (directory / f"secrets/{name}.pub").write_text(f"{key}\n", encoding="utf-8")
+        # For a generated spec without --endpoints: RECONCILER_SECRETS may name this file.
+        sources = {
+            name: {"file": str(directory / file), "allow": ["127.0.0.0/8"]}
+            for name, file in endpoints["secrets"].items()
+        }
+        document = {"secrets": sources, "keys": dict(lab.public_keys)}
+        write_private(directory / "secrets.yaml", json.dumps(document, indent=2) + "\n")
+        (directory / "endpoints.json").write_text(json.dumps(endpoints, indent=2) + "\n", encoding="utf-8")
+
+
+def _port(address: str) -> int:
+    return int(address.rsplit(":", 1)[1])
+
+
+def _free_addresses(nodes: int) -> Addresses:
+    """Ports that are free now, all different."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(2 * nodes + 2)]
+    ports = [int(one.getsockname()[1]) for one in held]
+    for one in held:
+        one.close()
+    return Addresses(list(zip(ports[2::2], ports[3::2], strict=True)), ports[0], ports[1])
+
+
+def _allow_files(nodes: int) -> None:
+    """Raise this process's limit of open files as far as these nodes need and the system lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 256 + _FILES_PER_NODE * nodes
+    if soft < wanted:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        )
+
+
+# --- installers --------------------------------------------------------------------------------------------------
+
+
+async def _look_after_installers(machines: Sequence[Machine]) -> None:
+    """Fetch what installers ask for, as they would over their network."""
+    asked: dict[str, asyncio.Task[None]] = {}
+    async with ClientSession(timeout=_FETCH) as session, asyncio.TaskGroup() as group:
+        while True:
+            for machine in machines:
+                machine.catch_up()
+                run = machine.state.installer
+                busy = asked.get(machine.name)
+                if run is not None and run.wants_document is not None and (busy is None or busy.done()):
+                    fetch = _fetch(session, machine, run.medium, run.wants_document)
+                    asked[machine.name] = group.create_task(fetch)
+            await asyncio.sleep(_TICK_S)
+
+
+async def _fetch(session: ClientSession, machine: Machine, medium: str, url: str) -> None:
+    """The medium first: a BMC that can't read it boots nothing (E5)."""
+    document = None
+    try:
+        async with session.get(medium) as boot:
+            readable = boot.status == web.HTTPOk.status_code and bool(await boot.content.readany())
+        if readable:
+            async with session.get(url) as answer:
+                if answer.status == web.HTTPOk.status_code:
+                    document = await answer.json()
+    except (ClientError, TimeoutError, ValueError):
+        document = None
+    machine.deliver_document(document if isinstance(document, dict) else None)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
