@@ -94,8 +94,9 @@ class KubectlCluster:
             await self._kubectl.run(["patch", f"nodes/{member.name}", "--type=json", patch, "--output=name"])
         except KubeFailure as failure:
             problem = failure.problem
-            # 422: what the patch points at may be gone, which a server finds before it compares resourceVersions.
-            moved = problem.not_found("nodes") or (problem.code == 422 and await self._moved(member))
+            # Rejected: what the patch points at may be gone, which a server finds before it compares resourceVersions.
+            rejected = problem.kind is Failure.REJECTED
+            moved = problem.not_found("nodes") or (rejected and await self._moved(member))
             raise (DriverError(Failure.CONFLICT, problem.detail) if moved else problem.of_write()) from failure
 
     async def _moved(self, member: Member) -> bool:
