@@ -71,7 +71,7 @@ def truth(machine: Machine) -> HostFacts:
         hostname=system.hostname,
         kernel=disk.kernel,
         boot_id=system.boot_id,
-        uptime_s=machine.now - system.booted_at,
+        uptime_s=round(machine.now - system.booted_at, 2),  # the kernel prints hundredths
         serial=state.serial,
         uuid=state.uuid.lower(),
         image=ImageIdentity(
