@@ -10,8 +10,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from reconciler.lab.wire.redfish import ROUTES
+from reconciler.lab.hardware.machine import HardwareRejected
+from reconciler.lab.wire.redfish import ROUTES, Quirks
 from reconciler.lab.wire.redfish_messages import MESSAGES, Refusal
+from reconciler.lab.wire.redfish_protocol import Bmc
+from reconciler.lab.wire.redfish_sessions import Sessions
 from tests.lab.redfish_bench import (
     BIOS_IMAGE,
     CHASSIS,
@@ -24,6 +27,8 @@ from tests.lab.redfish_bench import (
     TASKS,
     USERNAME,
     Bench,
+    Clock,
+    make_machine,
 )
 
 pytestmark = pytest.mark.wire
@@ -119,6 +124,34 @@ def test_head_is_a_get_without_a_body(bench: Bench) -> None:
 @pytest.mark.parametrize("body", ["{", "[1]", "true"])
 def test_malformed_bodies_are_refused(bench: Bench, body: str) -> None:
     assert bench.call("PATCH", SYSTEM, body).message_id == "MalformedJSON"
+
+
+ODD: tuple[object, ...] = (None, True, -1, 1.5, "", "x", [], [1], ["x"], {}, {"x": 1})
+VIEWS = {
+    f"{method} {path}": view
+    for path, resource in ROUTES.items()
+    for method, view in (("PATCH", resource.patch), ("POST", resource.post))
+    if view is not None
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_odd_values_are_refused_and_break_nothing(view: str) -> None:
+    """A BMC's answer is a reply or a refusal; anything else that a view raises is a mistake of ours."""
+    boots = ("BootOrder", "BootSourceOverrideTarget", "BootSourceOverrideEnabled", "BootSourceOverrideMode")
+    names = ("Boot", "Attributes", "@Redfish.SettingsApplyTime", "SecureBootEnable", "ResetType", "Image", "ImageURI")
+    good = {"Attributes": {"QuietBoot": True}, "ImageURI": BIOS_IMAGE, "UserName": USERNAME, "Password": PASSWORD}
+    bodies = [{name: value} for name in names for value in ODD]
+    bodies += [{"Boot": {name: value}} for name in boots for value in ODD]
+    bodies += [{"Attributes": {"QuietBoot": value}} for value in ODD]
+    bodies += [good | {name: value} for name in ("@Redfish.SettingsApplyTime", "Targets", "UserName") for value in ODD]
+    bmc = Bmc(make_machine(Clock()), Quirks(), Sessions(USERNAME, PASSWORD, 8, 1800), EPOCH)
+    for body in bodies:
+        try:
+            reply = VIEWS[view](bmc, "", body)
+        except (Refusal, HardwareRejected):
+            continue
+        assert reply.status in (200, 201, 202, 204), body
 
 
 def test_read_only_properties_are_refused(bench: Bench) -> None:

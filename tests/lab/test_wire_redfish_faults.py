@@ -164,7 +164,8 @@ def test_target_alone_does_not_enable_the_override(bench: Bench) -> None:
     """D1."""
     assert bench.call("PATCH", SYSTEM, {"Boot": {"BootSourceOverrideTarget": "Pxe"}}).status == 200
     assert bench.get(SYSTEM)["Boot"]["BootSourceOverrideTarget"] == "None"
-    for wrong in ({"BootSourceOverrideTarget": "Floppy"}, {"BootSourceOverrideEnabled": "Continuous"}):
+    target, enabled = "BootSourceOverrideTarget", "BootSourceOverrideEnabled"
+    for wrong in ({target: "Floppy"}, {target: ["Pxe"]}, {target: None}, {enabled: "Continuous"}, {enabled: True}):
         assert bench.call("PATCH", SYSTEM, {"Boot": wrong}).message_id == "PropertyValueNotInList"
     legacy = {"Boot": {"BootSourceOverrideMode": "Legacy"}}
     assert bench.call("PATCH", SYSTEM, legacy).message_id == "PropertyValueNotInList"

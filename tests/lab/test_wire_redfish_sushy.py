@@ -178,6 +178,15 @@ def test_boot_order_is_a_permutation_of_the_options(bench: Bench, root: sushy.Su
     assert bench.machine.state.boot_order == ["Pxe", "Hdd"]
 
 
+def test_boot_entries_may_have_any_name(bench: Bench) -> None:
+    bench.machine.state.boot_order = ["Hdd", "Slot7", "Slot8"]
+    options = {option["Id"]: option["Alias"] for option in bench.get(f"{SYSTEM}/BootOptions?$expand=.")["Members"]}
+    assert list(options.values()) == ["Hdd", "Slot7", "Slot8"]
+    assert bench.get(SYSTEM)["Boot"]["BootOrder"] == list(options)
+    assert bench.call("PATCH", SYSTEM, {"Boot": {"BootOrder": list(options)[::-1]}}).status == 200
+    assert bench.machine.state.boot_order == ["Slot8", "Slot7", "Hdd"]
+
+
 def test_virtual_media_boots_the_installer(bench: Bench, root: sushy.Sushy) -> None:
     (slot,) = root.get_manager().virtual_media.get_members()
     assert not slot.inserted

@@ -115,9 +115,9 @@ def status(health: str | None = "OK", state: str = "Enabled") -> Document:
 def choose(body: Document, name: str, allowed: Iterable[str], default: str) -> str:
     """A property of a PATCH that takes one of some words; `default` when it is not given."""
     value = body.get(name, default)
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise Refusal("PropertyValueNotInList", _text(value), name, related=[name])
-    return str(value)
+    return value
 
 
 def only(body: Document, *writable: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 from reconciler.lab.hardware.machine import HardwareRejected, Rejection
@@ -48,7 +49,7 @@ _PROGRESS = {
     "os_running": "OSRunning",
 }
 _OVERRIDE = ["BootSourceOverrideTarget", "BootSourceOverrideEnabled", "BootSourceOverrideMode"]
-_BOOT_ENTRIES = {  # alias -> reference and what a boot menu would call it
+_BOOT_ENTRIES = {  # alias -> reference and title; others get a number of their own
     "Hdd": ("Boot0001", "UEFI Hard Disk"),
     "Pxe": ("Boot0002", "UEFI Network Card"),
     "Cd": ("Boot0003", "UEFI USB CD/DVD"),
@@ -118,6 +119,16 @@ def _system(bmc: Bmc, _: str) -> Document:
 # --- boot ---
 
 
+def _entry(alias: str) -> tuple[str, str]:
+    """Reference and title of a boot entry."""
+    return _BOOT_ENTRIES.get(alias) or (f"Boot{0x1000 | zlib.crc32(alias.encode()) & 0xFFF:04X}", f"UEFI {alias}")
+
+
+def _entries(bmc: Bmc) -> dict[str, str]:
+    """The machine's boot entries in order: reference -> alias."""
+    return {_entry(alias)[0]: alias for alias in bmc.state.boot_order}
+
+
 def _targets(bmc: Bmc) -> dict[str, str]:
     """Words of this BMC for the override's target, and what each means to the machine."""
     return {"None": "None", "Pxe": "Pxe", bmc.quirks.media_target: "Cd", "Hdd": "Hdd"}
@@ -144,7 +155,7 @@ def _boot(bmc: Bmc, *, settable: bool) -> Document:
         **(_allowable(bmc) if settable else {}),
         "BootOptions": link(BOOT_OPTIONS),
         "BootNext": None,
-        "BootOrder": [_BOOT_ENTRIES[alias][0] for alias in bmc.state.boot_order],
+        "BootOrder": list(_entries(bmc)),
     }
 
 
@@ -184,21 +195,22 @@ def _patch_boot(bmc: Bmc, body: Document, override: list[str], order: list[str])
 
 def _set_boot_order(bmc: Bmc, order: Any) -> None:
     """Only a new order of what there is."""
-    entries = {_BOOT_ENTRIES[alias][0]: alias for alias in bmc.state.boot_order}
+    entries = _entries(bmc)
     if not isinstance(order, list) or sorted(map(str, order)) != sorted(entries):
         raise Refusal("PropertyValueNotInList", str(order), "BootOrder", related=["Boot/BootOrder"])
     bmc.machine.set_boot_order([entries[item] for item in order])
 
 
 def _boot_option(bmc: Bmc, id_: str) -> Document | None:
-    found = next((alias for alias in bmc.state.boot_order if _BOOT_ENTRIES[alias][0] == id_), None)
-    if found is None:
+    alias = _entries(bmc).get(id_)
+    if alias is None:
         return None
-    return odata(f"{BOOT_OPTIONS}/{id_}", "BootOption.v1_0_4", _BOOT_ENTRIES[found][1]) | {
+    title = _entry(alias)[1]
+    return odata(f"{BOOT_OPTIONS}/{id_}", "BootOption.v1_0_4", title) | {
         "BootOptionReference": id_,
         "BootOptionEnabled": True,
-        "DisplayName": _BOOT_ENTRIES[found][1],
-        "Alias": found,
+        "DisplayName": title,
+        "Alias": alias,
     }
 
 
@@ -248,14 +260,7 @@ ROUTES: Routes = {
     SYSTEM: Resource(get=_system, patch=_patch_system),
     FUTURE: Resource(get=_future, patch=_patch_future),
     f"{SYSTEM}/Actions/ComputerSystem.Reset": action(_reset),
-    BOOT_OPTIONS: Resource(
-        get=collection(
-            BOOT_OPTIONS,
-            "BootOption",
-            "Boot Option Collection",
-            lambda bmc: [_BOOT_ENTRIES[alias][0] for alias in bmc.state.boot_order],
-        )
-    ),
+    BOOT_OPTIONS: Resource(get=collection(BOOT_OPTIONS, "BootOption", "Boot Option Collection", _entries)),
     f"{BOOT_OPTIONS}/*": Resource(get=_boot_option),
     SECURE_BOOT: Resource(get=_secure_boot, patch=_patch_secure_boot),
 }
