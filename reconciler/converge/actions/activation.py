@@ -1,0 +1,116 @@
+"""Staged settings and firmware, and whether the restart that was to bring them in did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from reconciler.converge.actions.context import ActionContext, Stop, until
+from reconciler.converge.guard import known
+from reconciler.diff import normalise
+from reconciler.model.desired import DesiredFirmware
+from reconciler.model.observed import Answered, AttributeValue, RedfishInventory, Silent
+from reconciler.model.outcome import Permanent, Transient
+from reconciler.model.vocab import Activation
+
+STEADY_READS = 3  # pitfall F1: a BMC that has just come back tells different things for a while
+BETWEEN_READS_S = 10.0
+STEADY_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What waits for a restart: BIOS attributes that the BMC shows as pending, and firmware that we staged."""
+
+    bios: Mapping[str, AttributeValue]
+    firmware: tuple[DesiredFirmware, ...]
+
+
+_CONSUMED_BY = {
+    "reset_bmc": frozenset({Activation.BMC_RESET}),
+    "soft_restart": frozenset({Activation.REBOOT}),
+    "power_cycle": frozenset({Activation.REBOOT, Activation.POWER_CYCLE}),
+    "power_on": frozenset({Activation.REBOOT, Activation.POWER_CYCLE}),
+    "reimage": frozenset({Activation.REBOOT, Activation.POWER_CYCLE}),
+}
+
+
+async def pending_settings(ctx: ActionContext) -> Pending:
+    classes = _CONSUMED_BY[ctx.action.name]
+    bios = known(await ctx.bmc.hot()).pending_bios if Activation.REBOOT in classes else None
+    staged = tuple(item for item in ctx.desired.profile.firmware if item.activation in classes and _staged(ctx, item))
+    return Pending(dict(bios or {}), staged)
+
+
+def _staged(ctx: ActionContext, item: DesiredFirmware) -> bool:
+    """Flashed by us, and not activated since."""
+    for attempt in reversed(ctx.record.attempts):
+        if attempt.outcome == "done" and item.activation in _CONSUMED_BY.get(attempt.action, ()):
+            return False
+        if (attempt.action, attempt.target, attempt.outcome) == ("update_firmware", item.component, "done"):
+            return True
+    return False
+
+
+async def verify_activation(ctx: ActionContext, pending: Pending) -> None:
+    """Stop unless everything that was pending is in effect now, told by three equal readings."""
+    if not pending.bios and not pending.firmware:
+        return
+    ctx.step("checking what the restart brought in")
+    inventory = await steady_inventory(ctx)
+    found = inventory.bios or {}
+    stale = [
+        f"BIOS {name} is {found.get(name)!r}, {value!r} was staged"
+        for name, value in sorted(pending.bios.items())
+        if name not in found or normalise.attribute(found[name]) != normalise.attribute(value)
+    ]
+    resets_bios = any(item.component == "bios" for item in pending.firmware)
+    if resets_bios:
+        stale.clear()  # flashing the BIOS returns its settings to factory defaults (pitfall G6): they are staged again
+    for item in pending.firmware:
+        version = version_of(inventory, item)
+        if not satisfies(item, version):
+            stale.append(f"{item.component} runs {version}, {item.version} was staged")
+    if stale:
+        raise Stop(Permanent("it restarted, but did not take what was staged: " + "; ".join(stale)))
+
+
+async def steady_inventory(ctx: ActionContext) -> RedfishInventory:
+    """The inventory, once three readings in a row agree on versions, settings and power."""
+    reads: list[tuple[object, ...]] = []
+
+    async def probe() -> RedfishInventory | None:
+        inventory, hot = await ctx.bmc.inventory(), await ctx.bmc.hot()
+        if isinstance(inventory, Silent) or isinstance(hot, Silent):
+            reads.clear()
+            return None
+        value = inventory.value
+        reads.append((value.firmware, value.bios, value.secure_boot, hot.value.power, hot.value.serial))
+        return value if len(reads) >= STEADY_READS and reads[-STEADY_READS:] == [reads[-1]] * STEADY_READS else None
+
+    inventory = await until(ctx, probe, within_s=STEADY_S, every_s=BETWEEN_READS_S)
+    if inventory is None:
+        raise Stop(Transient("the BMC does not give the same answer three times in a row"))
+    return inventory
+
+
+def version_of(inventory: RedfishInventory, item: DesiredFirmware) -> str | None:
+    found = (inventory.firmware or {}).get(item.inventory_id)
+    return None if found is None else found.version
+
+
+def satisfies(item: DesiredFirmware, version: str | None) -> bool:
+    if version is None:
+        return False
+    if item.policy == "min":
+        return normalise.version_key(version) >= normalise.version_key(item.version)
+    return normalise.version(version) == normalise.version(item.version)
+
+
+async def answers_again(ctx: ActionContext, within_s: float) -> bool:
+    """Whether the BMC came back."""
+
+    async def probe() -> bool | None:
+        return True if isinstance(await ctx.bmc.hot(), Answered) else None
+
+    return bool(await until(ctx, probe, within_s=within_s, every_s=10.0))

@@ -1,0 +1,118 @@
+"""Quiescing a node: nothing evictable runs on it any more (pitfalls H1-H7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import assert_never
+
+from reconciler.converge.actions.cluster import mark_of, tainted
+from reconciler.converge.actions.context import ActionContext, Stop
+from reconciler.converge.actions.host import drain_by_command
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.observed import Pod, Silent
+from reconciler.model.outcome import Declined, Done, Outcome, Transient
+from reconciler.model.units import format_duration
+from reconciler.model.vocab import DrainProvider
+
+ROUND_S = 10.0
+USUAL_GRACE_S = 30.0  # Kubernetes' own default
+FORCED_S = 120.0
+
+
+async def drain(ctx: ActionContext) -> Outcome:
+    match ctx.desired.profile.drain.provider:
+        case DrainProvider.KUBERNETES:
+            return await _drain_pods(ctx)
+        case DrainProvider.COMMAND:
+            return await drain_by_command(ctx)
+        case DrainProvider.NONE:
+            return Done("the spec says that nothing has to be drained")
+        case provider:
+            assert_never(provider)
+
+
+@dataclass(slots=True)
+class _Evictions:
+    """What was asked for so far. By UID: a pod of the same name elsewhere is another pod (H6)."""
+
+    asked: set[str] = field(default_factory=set)
+    refused: dict[str, str] = field(default_factory=dict)  # uid -> why, e.g. which budget
+
+
+async def _drain_pods(ctx: ActionContext) -> Outcome:
+    policy = ctx.desired.profile.drain
+    seen = _Evictions()
+    began = ctx.clock.now()
+    while left := await _evictable(ctx):
+        elapsed = ctx.clock.now() - began
+        late = elapsed >= timedelta(seconds=policy.timeout_s)
+        dead = await _dead(ctx) and elapsed >= timedelta(seconds=policy.grace_s or USUAL_GRACE_S)
+        if dead or (late and policy.force):
+            return await _delete(ctx, left, at_once=dead)
+        if late:
+            return Transient(_blocking(left, seen, policy.timeout_s))
+        ctx.step(f"{len(left)} pods to go")
+        for pod in left:
+            await _evict(ctx, pod, seen)
+        await ctx.clock.sleep(ROUND_S)
+    return Done(f"{len(seen.asked)} pods evicted" if seen.asked else "nothing to evict", changed=bool(seen.asked))
+
+
+async def _evictable(ctx: ActionContext) -> Sequence[Pod]:
+    """What is left to go. Only under our mark, as it stands now: without it, new pods would come (H5)."""
+    member = await ctx.cluster.member(ctx.node)
+    if member is None:
+        return ()  # no node object, no pods (H7)
+    if mark_of(member, ctx.ledger.id) is None or not tainted(member) or not member.unschedulable:
+        raise Stop(Declined("not_marked", "the node does not carry our mark, so it can't be drained"))
+    return [pod for pod in member.pods if pod.evictable]
+
+
+async def _evict(ctx: ActionContext, pod: Pod, seen: _Evictions) -> None:
+    if pod.uid in seen.asked:
+        return  # it is on its way out
+    try:
+        await ctx.cluster.evict(pod, grace_s=ctx.desired.profile.drain.grace_s)
+    except DriverError as error:
+        if error.kind not in (Failure.BUSY, Failure.AMBIGUOUS, Failure.CONFLICT):
+            raise
+        seen.refused[pod.uid] = error.detail
+        return
+    seen.asked.add(pod.uid)
+    seen.refused.pop(pod.uid, None)
+
+
+async def _dead(ctx: ActionContext) -> bool:
+    """Whether nothing on the node can end its pods: host silent, kubelet too. They do not run, and never say so."""
+    if not isinstance(ctx.observed.host, Silent):
+        return False
+    member = await ctx.cluster.member(ctx.node)
+    return member is not None and not member.ready
+
+
+async def _delete(ctx: ActionContext, pods: Sequence[Pod], *, at_once: bool) -> Outcome:
+    ctx.step(f"deleting {len(pods)} pods")
+    for pod in pods:
+        await ctx.cluster.delete(pod, grace_s=0.0 if at_once else ctx.desired.profile.drain.grace_s)
+    deadline = ctx.clock.now() + timedelta(seconds=FORCED_S)
+    while left := await _evictable(ctx):
+        if ctx.clock.now() >= deadline:
+            return Transient(f"deleted, but still there: {_names(left)}")
+        await ctx.clock.sleep(ROUND_S)
+    return Done(f"{len(pods)} pods deleted")
+
+
+def _blocking(left: Sequence[Pod], seen: _Evictions, timeout_s: float) -> str:
+    refused = [pod for pod in left if pod.uid in seen.refused]
+    parts = [f"{pod.namespace}/{pod.name}: {seen.refused[pod.uid]}" for pod in refused[:5]]
+    slow = [pod for pod in left if pod.uid not in seen.refused]
+    if slow:
+        parts.append(f"asked to end, still running: {_names(slow)}")
+    return f"{len(left)} pods left after {format_duration(timeout_s)}: " + "; ".join(parts)
+
+
+def _names(pods: Sequence[Pod]) -> str:
+    shown = ", ".join(f"{pod.namespace}/{pod.name}" for pod in pods[:5])
+    return shown + (f" and {len(pods) - 5} more" if len(pods) > 5 else "")

@@ -1,0 +1,127 @@
+"""Firmware updates and BMC resets. A task says how an update goes; only the version says that it went (pitfall A6)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from reconciler.converge.actions.activation import (
+    answers_again,
+    pending_settings,
+    satisfies,
+    steady_inventory,
+    verify_activation,
+    version_of,
+)
+from reconciler.converge.actions.context import ActionContext, Stop, tolerate
+from reconciler.converge.guard import known
+from reconciler.model.desired import DesiredFirmware
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.observed import BmcTask, Silent
+from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Transient
+from reconciler.model.vocab import Activation
+
+POLL_S = 12.0  # old iDRACs delete a finished task after a minute (pitfall A5)
+GRACE_S = 60.0  # so long may a new task be unknown, or a BMC that flashes itself be silent
+BMC_BACK_S = 900.0
+
+
+async def update_firmware(ctx: ActionContext) -> Outcome:
+    item = next((item for item in ctx.desired.profile.firmware if item.component == ctx.action.target), None)
+    if item is None or item.url is None:
+        return Declined("no_image", f"the spec gives no URL to flash {ctx.action.target} from")
+    before = version_of(known(await ctx.bmc.inventory()), item)
+    if before is None:
+        return Declined("unknown", f"the BMC lists no firmware {item.inventory_id!r}")
+    if satisfies(item, before):
+        return Done(f"{item.component} runs {before} already", changed=False)
+    task = await _adopted(ctx) or await _started(ctx, item, item.url)
+    ctx.step(f"flashing {item.component} {before} -> {item.version}")
+    verdict = await _follow(ctx, item, task)
+    ctx.step(f"settling {item.settle_s:g}s")
+    await ctx.clock.sleep(item.settle_s)
+    if not await answers_again(ctx, BMC_BACK_S):
+        return Transient("the BMC did not come back after the update")
+    after = version_of(await steady_inventory(ctx), item)
+    if satisfies(item, after):
+        return Done(f"{item.component} {before} -> {after}")
+    if verdict is not None and verdict.ok is False:
+        return Transient(f"the update of {item.component} failed: {'; '.join(verdict.messages) or verdict.state}", 60.0)
+    if item.activation is Activation.IMMEDIATE:
+        return Transient(f"the update ended, but {item.component} still runs {after}", 60.0)
+    return Done(f"{item.component} {item.version} is staged; {item.activation} brings it in")
+
+
+async def _adopted(ctx: ActionContext) -> str | None:
+    """The task of an earlier attempt whose run ended, if the BMC still knows it (pitfall F8)."""
+    uri = ctx.resumed.get("task")
+    if not isinstance(uri, str) or await ctx.bmc.task(uri) is None:
+        return None
+    ctx.learn(task=uri)
+    return uri
+
+
+async def _started(ctx: ActionContext, item: DesiredFirmware, url: str) -> str:
+    running = await _running(ctx)
+    if running:
+        raise Stop(Transient(f"another task is running on the BMC: {', '.join(sorted(running))}", 120.0))
+    try:
+        uri = await ctx.bmc.update_firmware(item.inventory_id, url)
+    except DriverError as error:
+        if error.kind is not Failure.AMBIGUOUS:
+            raise
+        new = await _running(ctx)
+        if len(new) != 1:
+            raise Stop(Ambiguous(f"{error.detail}; the BMC shows {len(new)} new tasks")) from error
+        uri = new.pop()
+    ctx.learn(task=uri)
+    return uri
+
+
+async def _running(ctx: ActionContext) -> set[str]:
+    tasks = known(await ctx.bmc.hot()).tasks
+    if tasks is None:
+        raise Stop(Transient("the BMC does not say which tasks are running"))
+    return {task.uri for task in tasks if not task.done}
+
+
+async def _follow(ctx: ActionContext, item: DesiredFirmware, uri: str) -> BmcTask | None:
+    """The ended task; None when the BMC lost it, so that its effect must speak for it (pitfall A5)."""
+    deadline = ctx.clock.now() + timedelta(seconds=2 * item.minutes * 60 + 300)
+    last_seen = ctx.clock.now()
+    while ctx.clock.now() < deadline:
+        await ctx.clock.sleep(POLL_S)
+        task = await _look(ctx, uri)
+        if task is not None:
+            last_seen = ctx.clock.now()
+            if task.done:
+                return task
+        elif _gone(ctx, last_seen) and not isinstance(await ctx.bmc.hot(), Silent):
+            return None
+    raise Stop(Transient(f"the update of {item.component} did not end in time; its task is {uri}"))
+
+
+async def _look(ctx: ActionContext, uri: str) -> BmcTask | None:
+    try:
+        return await ctx.bmc.task(uri)
+    except DriverError as error:
+        if error.kind is Failure.AUTH:
+            raise
+        return None  # a BMC that flashes itself is silent for a while
+
+
+def _gone(ctx: ActionContext, last_seen: datetime) -> bool:
+    return ctx.clock.now() - last_seen > timedelta(seconds=GRACE_S)
+
+
+async def reset_bmc(ctx: ActionContext) -> Outcome:
+    """Restart the BMC, and check the firmware that waited for it."""
+    pending = await pending_settings(ctx)
+    ctx.step("resetting the BMC")
+    await tolerate(ctx.bmc.reset(), Failure.AMBIGUOUS)
+    await ctx.clock.sleep(GRACE_S / 2)  # one that has not gone down yet would answer
+    if not await answers_again(ctx, BMC_BACK_S):
+        return Transient("the BMC did not come back after its reset")
+    await ctx.clock.sleep(max((item.settle_s for item in pending.firmware), default=0.0))
+    await steady_inventory(ctx)
+    await verify_activation(ctx, pending)
+    return Done("the BMC restarted")

@@ -1,0 +1,67 @@
+"""MIG mode and layout: a transaction, verified by what nvidia-smi reports and not by what was asked (pitfall K4)."""
+
+from __future__ import annotations
+
+from reconciler.converge.actions.context import ActionContext, Stop
+from reconciler.converge.actions.host import run, still_wrong
+from reconciler.converge.actions.power import restart, wait_for_host
+from reconciler.model.observed import Gpu
+from reconciler.model.outcome import Done, Outcome, Transient
+from reconciler.model.vocab import Concern
+
+
+async def set_gpu_mode(ctx: ActionContext) -> Outcome:
+    """Target "off": plain GPUs, as diagnostics need them; otherwise the layout that the spec says."""
+    wanted = None if ctx.action.target == "off" or ctx.desired.profile.gpu is None else ctx.desired.profile.gpu.mig
+    gpus = await _gpus(ctx)
+    if wanted is None:
+        if _mode_is(gpus, enabled=False):
+            return Done("MIG is off already", changed=False)
+        await _clear_layout(ctx, gpus)
+        await _set_mode(ctx, enabled=False)
+        return Done("MIG is off")
+    if not await still_wrong(ctx, Concern.GPU):
+        return Done("the layout is there already", changed=False)
+    if not _mode_is(gpus, enabled=True):
+        await _set_mode(ctx, enabled=True)
+    await _clear_layout(ctx, await _gpus(ctx))
+    profiles = ",".join(name for name, count in sorted(wanted.items()) for _ in range(count))
+    if profiles:
+        ctx.step(f"creating {profiles}")
+        await run(ctx, ("nvidia-smi", "mig", "-cgi", profiles, "-C"))
+    left = await still_wrong(ctx, Concern.GPU)
+    return Transient(f"set, but reading back: {left}") if left else Done(f"MIG layout {profiles or 'empty'}")
+
+
+async def _gpus(ctx: ActionContext) -> tuple[Gpu, ...]:
+    gpus = (await ctx.facts()).gpus
+    if gpus is None or any(gpu.mig_current is None for gpu in gpus if not gpu.lost):
+        raise Stop(Transient("nvidia-smi does not tell the MIG mode of every GPU"))
+    return tuple(gpu for gpu in gpus if not gpu.lost)
+
+
+def _mode_is(gpus: tuple[Gpu, ...], *, enabled: bool) -> bool:
+    return all(gpu.mig_current is enabled and gpu.mig_pending in (None, enabled) for gpu in gpus)
+
+
+async def _set_mode(ctx: ActionContext, *, enabled: bool) -> None:
+    """Some GPUs change only at a restart; one is tried, once (pitfall K4). The node is quiesced."""
+    ctx.step(f"MIG mode {'on' if enabled else 'off'}")
+    await run(ctx, ("nvidia-smi", "-mig", "1" if enabled else "0"))
+    if _mode_is(await _gpus(ctx), enabled=enabled):
+        return
+    boot_id = (await ctx.facts()).boot_id
+    if boot_id is None:
+        raise Stop(Transient("the MIG mode waits for a restart, and the host gives no boot id to prove one"))
+    await restart(ctx)
+    await wait_for_host(ctx, unlike=boot_id)
+    if not _mode_is(await _gpus(ctx), enabled=enabled):
+        raise Stop(Transient("the MIG mode is still pending after a restart"))
+
+
+async def _clear_layout(ctx: ActionContext, gpus: tuple[Gpu, ...]) -> None:
+    if not any(gpu.mig_devices for gpu in gpus):
+        return
+    ctx.step("removing MIG devices")
+    for argv in (("nvidia-smi", "mig", "-dci"), ("nvidia-smi", "mig", "-dgi")):
+        await run(ctx, argv)

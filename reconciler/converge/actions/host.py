@@ -1,0 +1,97 @@
+"""Configuration of the running system. What was set is read back by the facts program and compared as the plan does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from reconciler.converge.actions.context import ActionContext, Stop
+from reconciler.model.drift import ACTIONABLE, DriftClass
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.gate import CommandResult
+from reconciler.model.observed import Answered
+from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
+from reconciler.model.vocab import Concern
+
+SYSCTL_FILE = "/etc/sysctl.d/90-reconciler.conf"
+COMMAND_S = 120.0
+
+
+async def run(ctx: ActionContext, argv: Sequence[str], *, seconds: float = COMMAND_S, stdin: str = "") -> CommandResult:
+    """Run a command on the host; Stop when it fails."""
+    result = await ctx.host.run(argv, timeout=max(2.0, ctx.clock.real_seconds(seconds)), stdin=stdin)
+    if result.timed_out:
+        raise Stop(Transient(f"{' '.join(argv)}: killed after {seconds:g}s"))
+    if result.exit_status:
+        said = (result.stderr.strip() or result.stdout.strip())[-300:]
+        raise Stop(Permanent(f"{' '.join(argv)}: exit {result.exit_status}" + (f": {said}" if said else "")))
+    return result
+
+
+async def still_wrong(ctx: ActionContext, concern: Concern) -> str:
+    """Read the host again and compare as the planner does; what is left of the concern's drift, in words."""
+    facts = await ctx.facts()
+    seen = replace(ctx.observed, host=Answered(ctx.clock.now(), facts))
+    items = ctx.comparer.compare(ctx.desired, seen, ctx.record).items
+    bad = ACTIONABLE | {DriftClass.UNKNOWN}
+    left = [item for item in items if item.concern is concern and item.kind in bad]
+    return "; ".join(f"{item.path} is {item.observed!r}, not {item.desired!r}" for item in left)
+
+
+async def configure_host(ctx: ActionContext) -> Outcome:
+    items = ctx.to_do(Concern.HOST)
+    if not items:
+        return Done("nothing to configure", changed=False)
+    sysctls = {item.path.removeprefix("host.sysctls."): str(item.desired) for item in items if "sysctls." in item.path}
+    for item in items:
+        ctx.step(f"setting {item.path}")
+        if item.path == "host.hostname":
+            await run(ctx, ("hostnamectl", "set-hostname", str(item.desired)))
+        elif item.path.startswith("host.services."):
+            await _set_service(ctx, item.path.removeprefix("host.services."), str(item.desired))
+    for name, value in sysctls.items():
+        await run(ctx, ("sysctl", "-w", f"{name}={value}"))
+    if sysctls:
+        await run(ctx, ("tee", SYSCTL_FILE), stdin=_sysctl_file(ctx))
+    left = await still_wrong(ctx, Concern.HOST)
+    if left:
+        return Transient(f"set, but reading back: {left}", 10.0)
+    return Done(", ".join(item.path for item in items))
+
+
+def _sysctl_file(ctx: ActionContext) -> str:
+    """All that is managed, so that a boot restores it; what an ignore rule covers is left out."""
+    ignored = {item.path for item in ctx.drift if item.kind is DriftClass.IGNORED}
+    lines = [
+        f"{name} = {value}\n"
+        for name, value in sorted(ctx.desired.profile.host.sysctls.items())
+        if f"host.sysctls.{name}" not in ignored
+    ]
+    return "# Written by the reconciler from the fleet's spec; changes here are overwritten.\n" + "".join(lines)
+
+
+async def _set_service(ctx: ActionContext, name: str, state: str) -> None:
+    match state:
+        case "running":
+            await run(ctx, ("systemctl", "enable", "--now", name))
+        case "stopped":
+            await run(ctx, ("systemctl", "disable", "--now", name))
+        case _:
+            raise Stop(Declined("unsupported", f"a service can be running or stopped, not {state!r}"))
+
+
+async def drain_by_command(ctx: ActionContext) -> Outcome:
+    """Exit 0 = quiesced."""
+    policy = ctx.desired.profile.drain
+    ctx.step(f"draining: {' '.join(policy.command)}")
+    try:
+        await run(ctx, policy.command, seconds=policy.timeout_s)
+    except Stop as stop:
+        if isinstance(stop.outcome, Permanent):
+            return Transient(f"drain command: {stop.outcome.detail}")
+        return stop.outcome
+    except DriverError as error:
+        if error.kind is not Failure.AMBIGUOUS:
+            raise
+        return Transient(f"drain command: {error.detail}")
+    return Done("the drain command reports that nothing runs any more")

@@ -1,0 +1,132 @@
+"""Power and restarts. Proof of a restart is a new boot id, never the answer of a BMC (pitfalls A9, I1)."""
+
+from __future__ import annotations
+
+from reconciler.converge.actions.activation import Pending, pending_settings, verify_activation
+from reconciler.converge.actions.context import ActionContext, Stop, outcome_of, tolerate, until
+from reconciler.converge.guard import known
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.observed import Answered, HostFacts, Silent
+from reconciler.model.outcome import Declined, Done, Outcome, Transient
+from reconciler.model.ports import PowerAction
+from reconciler.model.units import format_duration
+from reconciler.model.vocab import Power
+
+GRACEFUL_S = 180.0  # a hung system never ends by itself (pitfall C3)
+FORCED_S = 60.0
+POWER_ON_TRIES = 6
+BETWEEN_TRIES_S = 10.0  # pitfall A7: 409 to On for a while after power-off
+BOOT_S = 1800.0  # POST of an 8-GPU server takes up to a quarter of an hour
+_MAY_HAVE_WORKED = (Failure.AMBIGUOUS, Failure.CONFLICT, Failure.BUSY)
+
+
+async def power_on(ctx: ActionContext) -> Outcome:
+    changed = await ensure_on(ctx)
+    await wait_for_host(ctx, unlike=None)
+    return Done("on, and the host answers", changed=changed)
+
+
+async def power_cycle(ctx: ActionContext) -> Outcome:
+    """Off, confirmed off, on, confirmed on, and a new boot id."""
+    boot_id = ctx.intent.get("boot_id")
+    if ctx.resumed and await has_restarted(ctx, boot_id):
+        return Done("it had restarted before the last run ended", changed=False)
+    pending = await pending_settings(ctx)
+    if not ctx.resumed.get("was_off"):
+        await ensure_off(ctx)
+        ctx.learn(was_off=True)
+    await ensure_on(ctx)
+    return await _came_back(ctx, boot_id, pending)
+
+
+async def soft_restart(ctx: ActionContext) -> Outcome:
+    boot_id = ctx.intent.get("boot_id")
+    if boot_id is None:
+        return Declined("unknown", "the host gives no boot id, so a restart could not be proved")
+    if ctx.resumed and await has_restarted(ctx, boot_id):
+        return Done("it had restarted before the last run ended", changed=False)
+    pending = await pending_settings(ctx) if ctx.bmc_port is not None else Pending({}, ())
+    await restart(ctx)
+    return await _came_back(ctx, boot_id, pending)
+
+
+async def restart(ctx: ActionContext) -> None:
+    """Ask the system to restart. The connection may be gone before it could answer."""
+    ctx.step("restarting the system")
+    seconds = ctx.clock.real_seconds(30.0)
+    try:
+        result = await ctx.host.run(("systemctl", "reboot"), timeout=max(2.0, seconds))
+    except DriverError as error:
+        if error.kind is not Failure.AMBIGUOUS:
+            raise
+        return
+    if result.exit_status > 0:
+        raise Stop(Transient(f"systemctl reboot: exit {result.exit_status}: {result.stderr.strip()[:200]}"))
+
+
+async def has_restarted(ctx: ActionContext, boot_id: str | None) -> bool:
+    reading = await ctx.host.facts((), ())
+    return isinstance(reading, Answered) and boot_id is not None and reading.value.boot_id not in (None, boot_id)
+
+
+async def _came_back(ctx: ActionContext, boot_id: str | None, pending: Pending) -> Outcome:
+    facts = await wait_for_host(ctx, unlike=boot_id)
+    await verify_activation(ctx, pending)
+    return Done(f"restarted, boot id {facts.boot_id}")
+
+
+async def wait_for_host(ctx: ActionContext, *, unlike: str | None) -> HostFacts:
+    """Until the host answers with a boot id other than `unlike`."""
+    ctx.step("waiting for the host")
+
+    async def probe() -> HostFacts | None:
+        reading = await ctx.host.facts((), ())
+        if isinstance(reading, Silent) or reading.value.boot_id in (None, unlike):
+            return None
+        return reading.value
+
+    facts = await until(ctx, probe, within_s=BOOT_S, every_s=15.0)
+    if facts is None:
+        raise Stop(Transient(f"the host did not come back within {format_duration(BOOT_S)}"))
+    return facts
+
+
+async def ensure_off(ctx: ActionContext) -> None:
+    """Ask the system to end, then force it; off is what the BMC shows afterwards, twice."""
+    if await _power(ctx) is Power.OFF:
+        return
+    failed: DriverError | None = None
+    for action, seconds in ((PowerAction.GRACEFUL_OFF, GRACEFUL_S), (PowerAction.FORCE_OFF, FORCED_S)):
+        if action is PowerAction.GRACEFUL_OFF and isinstance(ctx.observed.host, Silent):
+            continue  # nobody there to end anything
+        ctx.step("powering off" if action is PowerAction.GRACEFUL_OFF else "forcing power off")
+        failed = await tolerate(ctx.bmc.power(action), *_MAY_HAVE_WORKED, Failure.UNSUPPORTED, Failure.REJECTED)
+        if await until(ctx, lambda: _reached(ctx, Power.OFF), within_s=seconds, every_s=5.0):
+            return
+    raise Stop(outcome_of(failed) if failed else Transient("it did not power off, neither asked nor forced"))
+
+
+async def ensure_on(ctx: ActionContext) -> bool:
+    """Whether anything had to be done."""
+    if await _power(ctx) is Power.ON:
+        return False
+    ctx.step("powering on")
+    failed: DriverError | None = None
+    for _ in range(POWER_ON_TRIES):
+        failed = await tolerate(ctx.bmc.power(PowerAction.ON), *_MAY_HAVE_WORKED)
+        if await until(ctx, lambda: _reached(ctx, Power.ON), within_s=BETWEEN_TRIES_S, every_s=5.0):
+            return True
+    raise Stop(outcome_of(failed) if failed else Transient("it did not power on"))
+
+
+async def _power(ctx: ActionContext) -> Power | None:
+    return known(await ctx.bmc.hot()).power
+
+
+async def _reached(ctx: ActionContext, wanted: Power) -> bool | None:
+    """Two equal readings: BMCs show a stale power state now and then (pitfall A11)."""
+    for _ in range(2):
+        reading = await ctx.bmc.hot()
+        if isinstance(reading, Silent) or reading.value.power is not wanted:
+            return None
+    return True

@@ -1,0 +1,28 @@
+"""Trust and the acceptance gate."""
+
+from __future__ import annotations
+
+from reconciler.converge.actions.context import ActionContext
+from reconciler.model.gate import GateJudgement, Verdict
+from reconciler.model.outcome import Done, Outcome, Permanent, Transient
+
+
+async def check_trust(ctx: ActionContext) -> Outcome:
+    return _outcome(ctx.gate.trust(ctx.desired, ctx.observed), "what runs here is what was signed")
+
+
+async def run_gate(ctx: ActionContext) -> Outcome:
+    """The ledger's copy decides, and it keeps what was measured whatever the verdict."""
+    ctx.step("running the acceptance tests")
+    certificate = await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock)
+    ctx.ledger.save_certificate(certificate)
+    judgement = ctx.gate.judge(certificate, ctx.desired, ctx.observed, ctx.clock)
+    return _outcome(judgement, f"{len(certificate.results)} tests passed")
+
+
+def _outcome(judgement: GateJudgement, passed: str) -> Outcome:
+    """A failure is evidence and is not tried again; what could not be judged is (DESIGN 7.4)."""
+    if judgement.valid:
+        return Done(passed)
+    why = "; ".join(judgement.reasons) or judgement.verdict.value
+    return Permanent(why) if judgement.verdict is Verdict.FAIL else Transient(f"{judgement.verdict}: {why}")

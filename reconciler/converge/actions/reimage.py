@@ -1,0 +1,197 @@
+"""Writing an image (DESIGN 7.5): one document on a URL of its own per attempt, and proof from the booted system.
+
+The order is the safety: what can be refused is refused before anything is touched; the nonce is in the ledger before
+the machine is; the medium and the one-time boot are read back before power comes on (pitfalls D2, D8, E2). Done is a
+system that shows our nonce and digest, on the disk that was meant (L1, L2).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from reconciler.converge.actions.activation import pending_settings, verify_activation
+from reconciler.converge.actions.context import ActionContext, Stop, outcome_of, tolerate, until
+from reconciler.converge.actions.power import ensure_off, ensure_on
+from reconciler.converge.guard import known
+from reconciler.diff import normalise
+from reconciler.model.desired import DesiredImage, RootDisk
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.observed import Answered, Drive, ImageIdentity
+from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
+from reconciler.model.units import format_duration
+from reconciler.model.vocab import BootPhase, Power
+
+INSTALL_S = 5400.0
+TRIES = 2
+_UNDER_WAY = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
+_REPEATABLE = (Failure.AMBIGUOUS, Failure.BUSY, Failure.CONFLICT)
+
+
+async def reimage(ctx: ActionContext) -> Outcome:
+    image, rule = ctx.desired.profile.image, root_disk_rule(ctx)
+    if image is None or rule is None:
+        return Declined("no_root_disk", "the spec names no image, or no root disk to write it to")
+    drive = the_drive(rule, known(await ctx.bmc.inventory()).drives)
+    if ctx.resumed.get("nonce"):
+        outcome = await _continue(ctx, image, drive, ctx.resumed)
+        if outcome is not None:
+            return outcome
+    pending = await pending_settings(ctx)
+    token, nonce = secrets.token_hex(16), secrets.token_hex(16)
+    answer = document(ctx, image, drive, nonce)
+    ctx.learn(token=token, nonce=nonce, document=answer)
+    url = await ctx.installer.publish(token, answer)
+    try:
+        await _prepare(ctx, url)
+        ctx.ledger.set_nonce(ctx.node, nonce, ctx.clock.now())
+        ctx.learn(started=True)
+        await ensure_on(ctx)
+        outcome = await _installed(ctx, image, drive, nonce)
+    finally:
+        await ctx.installer.withdraw(token)
+    if isinstance(outcome, Done):
+        await tolerate(ctx.bmc.eject_media(), *_REPEATABLE)  # the system runs from its disk now
+        await verify_activation(ctx, pending)
+    return outcome
+
+
+def root_disk_rule(ctx: ActionContext) -> RootDisk | None:
+    image = ctx.desired.profile.image
+    return ctx.desired.root_disk or (image.root_disk if image is not None else None)
+
+
+def the_drive(rule: RootDisk, drives: tuple[Drive, ...] | None) -> Drive:
+    """The one drive that the rule means. Kernel names play no part: they change between boots (L4)."""
+    if drives is None:
+        raise Stop(Transient("the BMC does not list the drives"))
+    found = [drive for drive in drives if _matches(rule, drive)]
+    if len(found) != 1:
+        listed = ", ".join(f"{drive.id} ({drive.model}, {drive.serial})" for drive in found or drives)
+        problem = f"{len(found)} drives match" if found else "no drive matches"
+        raise Stop(Declined("root_disk", f"{problem} the root disk rule: {listed or 'the BMC lists none'}"))
+    if found[0].serial is None:
+        raise Stop(Declined("root_disk", f"drive {found[0].id} matches, but the BMC does not give its serial number"))
+    return found[0]
+
+
+def _matches(rule: RootDisk, drive: Drive) -> bool:
+    texts = ((rule.serial, drive.serial), (rule.wwn, drive.wwn), (rule.model, drive.model))
+    for wanted, value in texts:
+        if wanted is not None and (value is None or normalise.text(wanted) != normalise.text(value)):
+            return False
+    size = drive.capacity_bytes
+    if rule.min_bytes is not None and (size is None or size < rule.min_bytes):
+        return False
+    return rule.max_bytes is None or (size is not None and size <= rule.max_bytes)
+
+
+def document(ctx: ActionContext, image: DesiredImage, drive: Drive, nonce: str) -> Mapping[str, Any]:
+    return {
+        "node": ctx.node,
+        "hostname": ctx.desired.hostname or ctx.node,
+        "image": {
+            "name": image.name,
+            "version": image.version,
+            "url": image.url,
+            "sha256": image.sha256,
+            "contents": dict(image.contents),
+        },
+        "root_disk": {"serial": drive.serial, "wwn": drive.wwn},
+        "preserve": list(image.preserve),
+        "ssh_authorities": list(ctx.settings.host_keys.authorities),
+        "nonce": nonce,
+    }
+
+
+async def _prepare(ctx: ActionContext, url: str) -> None:
+    """Power off, our medium and only ours, boot from it once; each read back."""
+    await ensure_off(ctx)  # first: ejecting under a running system corrupts it (E1)
+    ctx.step("inserting the boot medium")
+    await _insert(ctx, url)
+    shown, failed = "nothing", None
+    for _ in range(TRIES):
+        failed = await tolerate(ctx.bmc.boot_once("cd"), *_REPEATABLE)
+        override = known(await ctx.bmc.hot()).boot_override
+        if override is not None and override.enabled == "Once" and override.target in ("Cd", "UsbCd"):
+            return
+        shown = f"{override.target}, {override.enabled}" if override is not None else "nothing"
+        await ctx.clock.sleep(5.0)
+    raise Stop(Transient(f"{failed or 'accepted'}, but the BMC shows as one-time boot: {shown} (D2)"))
+
+
+async def _insert(ctx: ActionContext, url: str) -> None:
+    """Eject, see that it is empty, insert, see that it is ours: BMCs show media that are not there (E2)."""
+    failed: DriverError | None = None
+    for _ in range(TRIES):
+        failed = await tolerate(ctx.bmc.eject_media(), *_REPEATABLE)
+        if await ctx.bmc.media() is not None:
+            continue
+        failed = await tolerate(ctx.bmc.insert_media(url), *_REPEATABLE)
+        if await ctx.bmc.media() == url:
+            return
+    raise Stop(outcome_of(failed) if failed else Transient("the BMC does not show our medium as inserted"))
+
+
+async def _continue(ctx: ActionContext, image: DesiredImage, drive: Drive, before: Mapping[str, Any]) -> Outcome | None:
+    """What an earlier run began. None: it did not get far enough, or failed; begin again with a new nonce."""
+    nonce = str(before["nonce"])
+    reading = await ctx.host.facts((), ())
+    if isinstance(reading, Answered):
+        found = reading.value.image
+        return _judged(found, image, drive) if found is not None and found.nonce == nonce else None
+    hot = known(await ctx.bmc.hot())
+    if not before.get("started") or hot.power is not Power.ON or hot.boot_phase not in _UNDER_WAY:
+        return None
+    ctx.step("an installation is under way")
+    # The installer may still be asking, and the process that answered it is gone.
+    await ctx.installer.publish(str(before["token"]), before["document"])
+    try:
+        outcome = await _installed(ctx, image, drive, nonce)
+    finally:
+        await ctx.installer.withdraw(str(before["token"]))
+    return outcome if isinstance(outcome, Done) else None
+
+
+async def _installed(ctx: ActionContext, image: DesiredImage, drive: Drive, nonce: str) -> Outcome:
+    """Wait for a system, whichever it is, and judge it. What answered before the wipe was powered off."""
+    ctx.step("installing")
+    seen_installer = False
+
+    async def probe() -> Answered[ImageIdentity | None] | None:
+        nonlocal seen_installer
+        hot = await ctx.bmc.hot()
+        seen_installer |= isinstance(hot, Answered) and hot.value.boot_phase is BootPhase.INSTALLER
+        reading = await ctx.host.facts((), ())
+        return Answered(reading.at, reading.value.image) if isinstance(reading, Answered) else None
+
+    answer = await until(ctx, probe, within_s=INSTALL_S, every_s=20.0)
+    if answer is None:
+        where = "the installer started, but no system followed" if seen_installer else "the installer did not start"
+        return Transient(f"no answer within {format_duration(INSTALL_S)}: {where}")
+    found = answer.value
+    if found is None or found.nonce != nonce:
+        what = "nothing of ours" if found is None else f"{found.image} {found.version} from another installation"
+        if seen_installer:
+            return Permanent(f"the installer ran, and then the machine booted {what}, not the image just written (L1)")
+        return Transient(f"the machine did not boot the installer but {what}")
+    return _judged(found, image, drive)
+
+
+def _judged(found: ImageIdentity, image: DesiredImage, drive: Drive) -> Outcome:
+    wanted = {
+        "image": (found.image, image.name),
+        "version": (found.version, image.version),
+        "sha256": (found.sha256, image.sha256),
+        "root disk": (found.root_disk, drive.serial),
+        "booted disk": (found.booted_disk, drive.serial),
+    }
+    wrong = [
+        f"{name} is {value!r}, not {right!r}"
+        for name, (value, right) in wanted.items()
+        if value is None or right is None or normalise.text(value) != normalise.text(right)
+    ]
+    if wrong:
+        return Permanent("installed, but " + "; ".join(wrong))
+    return Done(f"{image.name} {image.version} on {drive.serial}")

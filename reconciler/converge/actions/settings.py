@@ -1,0 +1,82 @@
+"""BIOS attributes and boot settings: staged and read back. The next restart brings them in."""
+
+from __future__ import annotations
+
+from reconciler.converge.actions.context import ActionContext, Stop, tolerate, until
+from reconciler.converge.guard import known
+from reconciler.diff import normalise
+from reconciler.model.errors import Failure
+from reconciler.model.observed import AttributeValue, RedfishHot
+from reconciler.model.outcome import Declined, Done, Outcome, Transient
+from reconciler.model.vocab import BootPhase, Concern
+
+_READ_BACK_S = 20.0
+
+
+async def set_bios(ctx: ActionContext) -> Outcome:
+    """Stage what drifted and is not staged yet. A BMC that says 200 and forgets is caught by reading back."""
+    wanted: dict[str, AttributeValue] = {
+        item.path.removeprefix("bios."): item.desired for item in ctx.to_do(Concern.BIOS)
+    }
+    missing = _missing(wanted, known(await ctx.bmc.hot()))
+    if not missing:
+        return Done("already staged" if wanted else "nothing to stage", changed=False)
+    ctx.step(f"staging {', '.join(sorted(missing))}")
+    failed = await tolerate(ctx.bmc.stage_bios(missing), Failure.AMBIGUOUS)
+
+    async def staged() -> bool | None:
+        return None if _missing(wanted, known(await ctx.bmc.hot())) else True
+
+    if await until(ctx, staged, within_s=_READ_BACK_S, every_s=5.0):
+        return Done(f"staged {', '.join(f'{name}={value}' for name, value in sorted(missing.items()))}")
+    forgotten = ", ".join(sorted(_missing(wanted, known(await ctx.bmc.hot()))))
+    return Transient(f"{failed or 'accepted'}, but the BMC does not show as pending: {forgotten}")
+
+
+def _missing(wanted: dict[str, AttributeValue], hot: RedfishHot) -> dict[str, AttributeValue]:
+    if hot.pending_bios is None:
+        raise Stop(Transient("the BMC does not say which BIOS settings are pending"))
+    pending = {name: normalise.attribute(value) for name, value in hot.pending_bios.items()}
+    return {name: value for name, value in wanted.items() if pending.get(name) != normalise.attribute(value)}
+
+
+async def set_boot(ctx: ActionContext) -> Outcome:
+    """Secure boot and boot order. The order is read back; secure boot shows only after the restart."""
+    items = {item.path: item.desired for item in ctx.to_do(Concern.BOOT)}
+    if not items:
+        return Done("nothing to set", changed=False)
+    if known(await ctx.bmc.hot()).boot_phase is BootPhase.POST:
+        return Transient("the machine is in POST, which refuses boot settings", 30.0)  # pitfall A8
+    if "boot.secure_boot" in items:
+        ctx.step("setting secure boot")
+        await ctx.bmc.set_secure_boot(bool(items["boot.secure_boot"]))
+    if "boot.order" not in items:
+        return Done("secure boot set, for the next boot")
+    order = await _full_order(ctx, [str(device) for device in items["boot.order"]])
+    ctx.step("setting the boot order")
+    failed = await tolerate(ctx.bmc.set_boot_order(order), Failure.AMBIGUOUS)
+
+    async def shown() -> bool | None:
+        found = known(await ctx.bmc.inventory()).boot_order or ()
+        return True if _alike(found, order) else None
+
+    if not await until(ctx, shown, within_s=_READ_BACK_S, every_s=5.0):
+        return Transient(f"{failed or 'accepted'}, but the BMC does not show the boot order {', '.join(order)}")
+    return Done(f"boot order {', '.join(order)}")
+
+
+async def _full_order(ctx: ActionContext, wanted: list[str]) -> tuple[str, ...]:
+    """The declared entries first, in the BMC's own spelling; what stands behind them keeps its order."""
+    present = known(await ctx.bmc.inventory()).boot_order
+    if present is None:
+        raise Stop(Declined("unknown", "the BMC does not tell its boot order"))
+    spelled = {normalise.text(entry): entry for entry in present}
+    absent = [entry for entry in wanted if normalise.text(entry) not in spelled]
+    if absent:
+        raise Stop(Declined("no_such_entry", f"no boot entry {', '.join(absent)}; there are: {', '.join(present)}"))
+    first = [spelled[normalise.text(entry)] for entry in wanted]
+    return (*first, *(entry for entry in present if entry not in first))
+
+
+def _alike(found: tuple[str, ...], order: tuple[str, ...]) -> bool:
+    return tuple(map(normalise.text, found)) == tuple(map(normalise.text, order))

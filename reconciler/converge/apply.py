@@ -1,0 +1,204 @@
+"""Apply: the lease, one full observation, then every node that may go, until nothing more may start (DESIGN 8).
+
+Nodes run side by side under one budget. Which may start is decided again whenever one ends; a node that fails stays
+out of service, is reported, and holds nobody else up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from reconciler.converge.crew import Crew
+from reconciler.converge.events import Progress, RunEnded, ignore
+from reconciler.converge.execute import Ended, Executed, NodeResult, Run
+from reconciler.converge.lease import HeldLease, held_lease
+from reconciler.converge.leftovers import lift_forgotten_marks, take_over
+from reconciler.converge.memory import remember_facts, remember_plans
+from reconciler.converge.observe import observe
+from reconciler.converge.ports import GateRunner
+from reconciler.model.desired import Fleet
+from reconciler.model.errors import StalePlan
+from reconciler.model.observed import Observation
+from reconciler.model.plan import Plan, Scope
+from reconciler.model.ports import Clock, Fabric, Ledger
+from reconciler.model.records import NodeRecord
+from reconciler.planner.fleet import node_planner, plan_fleet
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyRequest:
+    """`signatures`: (image, version) -> verified, as for `plan_fleet`. `holder`: who the lease names to others."""
+
+    fleet: Fleet
+    run: str
+    plan_id: str
+    holder: str
+    signatures: Mapping[tuple[str, str], bool | None]
+    selected: Sequence[str] | None = None
+    scope: Scope | None = None
+    approved: Plan | None = None
+    wait_s: float = 1800.0
+    estimates: Mapping[str, float] | None = None
+    time_scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyReport:
+    """What a run did. `plan`: what is left to do. `abandoned`: marks of ours on nodes that left the spec."""
+
+    run: str
+    plan_id: str
+    results: Mapping[str, NodeResult]
+    executed: tuple[Executed, ...]
+    observation: Observation
+    plan: Plan
+    abandoned: tuple[str, ...]
+    started_at: datetime
+    ended_at: datetime
+    interrupted: bool = False
+
+    def of(self, state: Ended) -> tuple[NodeResult, ...]:
+        return tuple(result for result in self.results.values() if result.state is state)
+
+
+async def apply(
+    request: ApplyRequest,
+    *,
+    fabric: Fabric,
+    ledger: Ledger,
+    clock: Clock,
+    gate: GateRunner,
+    progress: Progress = ignore,
+) -> ApplyReport:
+    """LeaseHeld, StalePlan, LedgerError as in model.errors.
+
+    When cancelled, what runs is parked, journaled for the next run to continue; the report then goes to `progress`.
+    """
+    approved = request.approved
+    if approved is not None:
+        check_usable(approved, request.fleet, ledger, clock.now())
+    async with held_lease(ledger, request.fleet.settings.fleet, request.holder, clock) as lease:
+        work = _Apply(request, fabric, ledger, clock, gate, progress, lease)
+        try:
+            await work.start()
+            await work.crew.work(request.wait_s)
+        except asyncio.CancelledError:
+            if work.started:
+                progress(RunEnded(work.report(interrupted=True)))
+            raise
+        return work.conclude()
+
+
+def check_usable(plan: Plan, fleet: Fleet, ledger: Ledger, now: datetime) -> None:
+    if plan.fleet != fleet.settings.fleet:
+        raise StalePlan(f"plan {plan.id} is for fleet {plan.fleet}, this is {fleet.settings.fleet}")
+    if now > plan.expires_at:
+        raise StalePlan(f"plan {plan.id} expired at {plan.expires_at:%Y-%m-%d %H:%M:%SZ}; make a new one")
+    if ledger.plan_used(plan.id):
+        raise StalePlan(f"plan {plan.id} is used up; make a new one")
+
+
+class _Apply:
+    def __init__(
+        self,
+        request: ApplyRequest,
+        fabric: Fabric,
+        ledger: Ledger,
+        clock: Clock,
+        gate: GateRunner,
+        progress: Progress,
+        lease: HeldLease,
+    ) -> None:
+        self.request = request
+        self.fabric = fabric
+        self.ledger = ledger
+        self.clock = clock
+        self.gate = gate
+        self.progress = progress
+        self.lease = lease
+        self.started_at = clock.now()
+        self.abandoned: tuple[str, ...] = ()
+        self.started = False
+
+    @property
+    def names(self) -> list[str]:
+        fleet, selected = self.request.fleet, self.request.selected
+        return [name for name in fleet.nodes if selected is None or name in self._selected]
+
+    @property
+    def _selected(self) -> frozenset[str]:
+        return frozenset(self.request.selected or ())
+
+    async def start(self) -> None:
+        """Read only, until everything was observed once; then take over what an earlier run left behind."""
+        request, now = self.request, self.clock.now
+        observation = await observe(
+            request.fleet, self.names, self.fabric, self.clock,
+            fresh_inventory=True, progress=self.progress, time_scale=request.time_scale,
+        )  # fmt: skip
+        records = self.ledger.nodes(self.names)
+        remember_facts(self.ledger, (observation.nodes[name] for name in self.names), records, now())
+        resumed = await take_over(self.ledger, self.fabric.installer(), request.fleet, now())
+        if request.selected is None:
+            self.abandoned = await lift_forgotten_marks(self.ledger, self.fabric.cluster(), request.fleet, self.clock)
+        planner = node_planner(
+            request.fleet, observation, now=now(), ledger=self.ledger.id, signatures=request.signatures,
+            holds=tuple(self.ledger.holds()), estimates=request.estimates,
+        )  # fmt: skip
+        self.run = Run(
+            id=request.run, plan_id=request.plan_id, fleet=request.fleet, fabric=self.fabric, ledger=self.ledger,
+            clock=self.clock, gate=self.gate, planner=planner, lease=self.lease, approved=request.approved,
+            progress=self.progress, begun=_begun(request.approved, records), resumed=resumed,
+            reading=asyncio.Semaphore(request.fleet.settings.concurrency),
+        )  # fmt: skip
+        self.crew = Crew(self.run, observation, self.plan(observation).nodes)
+        self.started = True
+
+    def plan(self, observation: Observation) -> Plan:
+        request = self.request
+        return plan_fleet(
+            request.fleet, observation, self.ledger.nodes(self.names), now=self.clock.now(), ledger=self.ledger.id,
+            plan_id=request.plan_id, signatures=request.signatures, holds=tuple(self.ledger.holds()),
+            scope=request.scope, selected=self.names, estimates=request.estimates,
+        )  # fmt: skip
+
+    def report(self, *, interrupted: bool = False) -> ApplyReport:
+        observation = replace(self.crew.observation, finished_at=self.clock.now())
+        return ApplyReport(
+            run=self.request.run,
+            plan_id=self.request.plan_id,
+            results=self.crew.results(),
+            executed=tuple(self.run.executed),
+            observation=observation,
+            plan=self.plan(observation),
+            abandoned=self.abandoned,
+            started_at=self.started_at,
+            ended_at=self.clock.now(),
+            interrupted=interrupted,
+        )
+
+    def conclude(self) -> ApplyReport:
+        """What is left, after all; and the approved plan is used up once none of its nodes can go further under it."""
+        report = self.report()
+        records = self.ledger.nodes(self.names)
+        remember_plans(self.ledger, self.request.fleet, report.plan.nodes, records, self.request.run, self.clock.now())
+        approved = self.request.approved
+        if approved is None:
+            return report
+        planned = [name for name in self.names if name in approved.nodes and approved.nodes[name].changes]
+        ends = {name: report.results[name].state for name in planned}
+        if planned and not report.executed and set(ends.values()) == {Ended.STALE}:
+            raise StalePlan(f"plan {approved.id}: every node changed since; " + report.results[planned[0]].detail)
+        if all(end in (Ended.CONVERGED, Ended.DONE, Ended.STALE) for end in ends.values()):
+            self.ledger.use_plan(approved.id, self.clock.now())
+        return report
+
+
+def _begun(approved: Plan | None, records: Mapping[str, NodeRecord]) -> frozenset[str]:
+    if approved is None:
+        return frozenset()
+    since = approved.created_at
+    return frozenset(name for name, record in records.items() if any(a.at >= since for a in record.attempts))

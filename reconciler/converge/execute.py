@@ -1,0 +1,325 @@
+"""One node's way to its goal: look, plan, do the first action, look again (DESIGN 8).
+
+Level-triggered: no action is decided from anything but facts read for it; plans and earlier outcomes only say where to
+look. A node ends converged, failed or blocked, and its end never depends on how another node fares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, assert_never
+
+from reconciler.converge.actions import ACTIONS
+from reconciler.converge.actions.cluster import lift_mark
+from reconciler.converge.actions.context import ActionContext, Stop, carried_out
+from reconciler.converge.approval import stale_because
+from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep, Progress
+from reconciler.converge.guard import GuardedBmc, TimedCluster, TimedHost
+from reconciler.converge.lease import HeldLease
+from reconciler.converge.memory import remember_facts
+from reconciler.converge.observe import observe_node
+from reconciler.converge.ports import GateRunner
+from reconciler.health.ladder import REMEDIATION
+from reconciler.model.desired import Desired, Fleet
+from reconciler.model.drift import ACTIONABLE
+from reconciler.model.errors import DriverError
+from reconciler.model.observed import Answered, Observed, Silent
+from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Permanent, Transient, outcome_word
+from reconciler.model.plan import BlockCode, Goal, NodePlan, Plan, PlannedAction
+from reconciler.model.ports import Clock, Fabric, Ledger
+from reconciler.model.records import OWNER_ANNOTATION, Mark, NodeRecord, read_mark
+from reconciler.model.vocab import BootPhase, Disruption
+from reconciler.planner import conditions as c
+from reconciler.planner.node import NodePlanner
+
+TRIES = 3  # of one action in a row
+HOLDS_AFTER = 2  # what was done so often for the same drift and is needed again does not hold
+BACK_OFF_S = (15.0, 60.0)
+BOOT_S = 1800.0
+LOOK_S = 20.0
+RESUME_WITHIN = timedelta(hours=2)  # an older intent says nothing about what is needed now
+_BOOTING = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
+_TOUCHES_NOTHING = frozenset({"mark", "drain"})  # the node is as it was when it served
+
+
+class Ended(StrEnum):
+    CONVERGED = "converged"  # there was nothing to do
+    DONE = "done"
+    FAILED = "failed"
+    NOT_STARTED = "not_started"
+    STALE = "stale"
+    POSTPONED = "postponed"  # the budget said no: it may start later
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResult:
+    node: str
+    state: Ended
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """One attempt. `seconds`: of the fleet's time."""
+
+    node: str
+    action: str
+    target: str
+    because: tuple[str, ...]
+    outcome: Outcome
+    started_at: datetime
+    seconds: float
+
+
+# Take this node out of service now? "" when the budget has room, and the node is then charged to it.
+Reserve = Callable[[str], Awaitable[str]]
+
+
+@dataclass(slots=True)
+class Run:
+    """What the nodes of one run share."""
+
+    id: str
+    plan_id: str
+    fleet: Fleet
+    fabric: Fabric
+    ledger: Ledger
+    clock: Clock
+    gate: GateRunner
+    planner: NodePlanner
+    lease: HeldLease
+    approved: Plan | None
+    progress: Progress
+    begun: frozenset[str]  # nodes on which an earlier run has begun with the approved plan
+    resumed: dict[tuple[str, str, str], Mapping[str, Any]]  # by node, action, target; each is used once
+    executed: list[Executed] = field(default_factory=list)
+    reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(64))
+
+    def plan_node(self, observed: Observed, record: NodeRecord) -> NodePlan:
+        self.planner.context = replace(self.planner.context, now=self.clock.now())
+        self.planner.holds = tuple(self.ledger.holds())
+        return self.planner.plan(self.fleet.nodes[observed.node], observed, record)
+
+
+def booting(observed: Observed) -> bool:
+    """A boot or an installation is under way: its end is worth waiting for."""
+    if isinstance(observed.hot, Silent) or isinstance(observed.host, Answered):
+        return False
+    return observed.hot.value.boot_phase in _BOOTING
+
+
+class NodeRun:
+    """`observed`, `record` and `plan` are the latest; they are part of the run's final report."""
+
+    def __init__(self, run: Run, node: str, reserve: Reserve) -> None:
+        self.run = run
+        self.node = node
+        self.desired: Desired = run.fleet.nodes[node]
+        self.observed: Observed | None = None
+        self.plan: NodePlan | None = None
+        self.record = NodeRecord(node)
+        self._reserve = reserve
+        self._inventory_due = True
+        self._failures: Counter[str] = Counter()  # in a row, by action
+        self._done: Counter[tuple[str, frozenset[str]]] = Counter()  # by action and the drift that it was done for
+        self._last = ""  # why the last attempt failed
+        self._worked = False
+        self._boot_deadline: datetime | None = None
+
+    async def to_the_end(self) -> NodeResult:
+        while True:
+            plan = await self._look()
+            if plan.actions:
+                result = await self._may_act(plan) or await self._act(plan, plan.actions[0])
+            elif self._worth_waiting():
+                await self.run.clock.sleep(LOOK_S)
+                continue
+            else:
+                result = self._nothing_left(plan)
+            if result is not None:
+                return await self._leave(result)
+
+    def _worth_waiting(self) -> bool:
+        """For a boot that nobody has waited for in vain yet."""
+        if self.observed is None or not booting(self.observed) or self._last:
+            return False
+        now = self.run.clock.now()
+        self._boot_deadline = self._boot_deadline or now + timedelta(seconds=BOOT_S)
+        return now < self._boot_deadline
+
+    async def _look(self) -> NodePlan:
+        run = self.run
+        kept = None if self._inventory_due else self.observed
+        async with run.reading:
+            self.observed = await observe_node(self.desired, run.fabric, run.clock, run.fleet.settings, previous=kept)
+        self._inventory_due = False
+        record = run.ledger.node(self.node)
+        remember_facts(run.ledger, [self.observed], {self.node: record}, run.clock.now())
+        self.record = run.ledger.node(self.node)
+        self.plan = run.plan_node(self.observed, self.record)
+        return self.plan
+
+    async def _may_act(self, plan: NodePlan) -> NodeResult | None:
+        """Approval and budget, on the plan of this moment. Holds, marks and identity are in the plan itself."""
+        action = plan.actions[0]
+        if self.run.approved is not None:
+            approved = self.run.approved.nodes.get(self.node)
+            if why := stale_because(approved, plan, begun=self._worked or self.node in self.run.begun):
+                return self._result(Ended.STALE, why)
+        if self._failures[action.id] >= TRIES:
+            return self._result(Ended.FAILED, f"{action.id} failed {TRIES} times: {self._last}")
+        if self._done[action.id, drift_of(plan)] >= HOLDS_AFTER:
+            return self._result(Ended.FAILED, f"{action.id} was done {HOLDS_AFTER} times and does not hold")
+        if takes_out(action) and (why := await self._reserve(self.node)):
+            return self._result(Ended.POSTPONED, why)
+        return None
+
+    async def _act(self, plan: NodePlan, action: PlannedAction) -> NodeResult | None:
+        """One attempt, counted before it is tried. None: look again."""
+        outcome = await self._attempt(action)
+        self._boot_deadline = None
+        match outcome:
+            case Done():
+                self._last, self._failures[action.id] = "", 0
+                self._done[action.id, drift_of(plan)] += 1
+                return None
+            case Transient() | Ambiguous() if action.name != "drain":
+                self._last = outcome.detail
+                self._failures[action.id] += 1
+                if self._failures[action.id] < TRIES:
+                    await self.run.clock.sleep(self._pause(outcome, self._failures[action.id]))
+                return None
+            case Transient() | Ambiguous() | Permanent():
+                return self._result(Ended.FAILED, f"{action.id}: {outcome.detail}")
+            case Declined():
+                state = Ended.FAILED if self._worked else Ended.NOT_STARTED
+                return self._result(state, f"{action.id} refused ({outcome.code}): {outcome.detail}")
+            case _:
+                assert_never(outcome)
+
+    @staticmethod
+    def _pause(outcome: Transient | Ambiguous, failures: int) -> float:
+        asked = outcome.retry_after_s if isinstance(outcome, Transient) else None
+        return max(asked or 0.0, BACK_OFF_S[min(failures, len(BACK_OFF_S)) - 1])
+
+    async def _attempt(self, action: PlannedAction) -> Outcome:
+        run, began = self.run, self.run.clock.now()
+        resumed = run.resumed.pop((self.node, action.name, action.target), {})
+        intent = {"at": began.isoformat(), "boot_id": self._boot_id(), "plan": run.plan_id, **resumed}
+        cause = REMEDIATION if c.TREATED in action.achieves else ", ".join(action.because)
+        attempt = run.ledger.begin(run.id, self.node, action.name, action.target, cause, intent, run.lease.token, began)
+        run.progress(ActionStarted(self.node, action))
+        ctx = self._context(action, attempt, intent, resumed)
+        outcome = await carried_out(ACTIONS[action.name], ctx)
+        ended = run.clock.now()
+        run.ledger.finish(attempt, outcome_word(outcome), outcome.detail, ended)
+        if not isinstance(outcome, Declined):
+            self._worked = True
+        if action.disruption >= Disruption.RESTART or (ctx.bmc_port is not None and ctx.bmc_port.wrote):
+            self._inventory_due = True
+        seconds = (ended - began).total_seconds()
+        run.executed.append(Executed(self.node, action.name, action.target, action.because, outcome, began, seconds))
+        run.progress(ActionFinished(self.node, action, outcome, seconds))
+        return outcome
+
+    def _context(
+        self, action: PlannedAction, attempt: int, intent: Mapping[str, Any], resumed: Mapping[str, Any]
+    ) -> ActionContext:
+        run, settings, observed = self.run, self.run.fleet.settings, self.observed
+        assert observed is not None
+        assert self.plan is not None
+        bmc, host, cluster = run.fabric.bmc(self.desired), run.fabric.host(self.desired), run.fabric.cluster()
+        facts = observed.host.value if isinstance(observed.host, Answered) else None
+        guarded = None if bmc is None else GuardedBmc(bmc, self.desired, facts, self.record, run.clock, settings)
+        return ActionContext(
+            action=action,
+            desired=self.desired,
+            observed=observed,
+            record=self.record,
+            drift=self.plan.drift,
+            comparer=run.planner.comparer,
+            settings=settings,
+            bmc_port=guarded,
+            host_port=None if host is None else TimedHost(host, run.clock, settings),
+            cluster_port=None if cluster is None else TimedCluster(cluster, run.clock, settings),
+            installer_port=run.fabric.installer(),
+            gate=run.gate,
+            ledger=run.ledger,
+            clock=run.clock,
+            attempt=attempt,
+            intent=intent,
+            resumed=resumed,
+            plan=run.plan_id,
+            step=lambda text: run.progress(ActionStep(self.node, action.id, text)),
+        )
+
+    def _boot_id(self) -> str | None:
+        host = self.observed.host if self.observed is not None else None
+        return host.value.boot_id if isinstance(host, Answered) else None
+
+    def _nothing_left(self, plan: NodePlan) -> NodeResult:
+        assert self.observed is not None
+        if booting(self.observed):
+            return self._result(Ended.FAILED, self._last or "the boot under way did not end in time")
+        if plan.blocked is not None and not _only_waits(plan):
+            state = Ended.FAILED if self._worked or self._last else Ended.NOT_STARTED
+            return self._result(state, plan.blocked.detail + (f" (last: {self._last})" if self._last else ""))
+        return self._result(Ended.DONE if self._worked else Ended.CONVERGED, plan.situation)
+
+    def _result(self, state: Ended, detail: str) -> NodeResult:
+        return NodeResult(self.node, state, detail)
+
+    async def _leave(self, result: NodeResult) -> NodeResult:
+        """Our mark stays on a node that something was done to until it is admitted; else it is lifted (H1, H3)."""
+        if result.state is Ended.POSTPONED or not await self._lift_idle_mark():
+            return result
+        await self._look()
+        return replace(result, detail=result.detail + "; it serves as before")
+
+    async def _lift_idle_mark(self) -> bool:
+        member = self.observed.member if self.observed is not None else None
+        cluster = self.run.fabric.cluster()
+        if cluster is None or member is None or isinstance(member, Silent) or member.value is None:
+            return False
+        mark = read_mark(member.value.annotations.get(OWNER_ANNOTATION))
+        healthy = bool(member.value.ready) and self.plan is not None and not _isolated(self.plan)
+        if mark is None or mark.ledger != self.run.ledger.id or not healthy or not untouched(self.record, mark):
+            return False
+        try:
+            return await lift_mark(
+                TimedCluster(cluster, self.run.clock, self.run.fleet.settings), self.node, self.run.ledger.id
+            )
+        except (Stop, DriverError):
+            return False  # it is still marked, as the final observation shows
+
+
+def drift_of(plan: NodePlan) -> frozenset[str]:
+    return frozenset(item.path for item in plan.drift if item.kind in ACTIONABLE)
+
+
+def takes_out(action: PlannedAction) -> bool:
+    """Whether it ends the node's service, or would if the node were in service."""
+    return c.IN_SERVICE in action.breaks or action.name == "mark" or action.disruption >= Disruption.DRAIN
+
+
+def _only_waits(plan: NodePlan) -> bool:
+    """Blocked by what is as it should be: somebody else's cordon on a node that is converged otherwise."""
+    return plan.blocked is not None and plan.blocked.code is BlockCode.FOREIGN_CORDON
+
+
+def _isolated(plan: NodePlan) -> bool:
+    return plan.goal is Goal.ISOLATED or any(item.path.startswith("health.") for item in plan.drift)
+
+
+def untouched(record: NodeRecord, mark: Mark) -> bool:
+    """Whether nothing was done to the node since it was marked, by any run."""
+    return all(
+        attempt.action in _TOUCHES_NOTHING or attempt.outcome == "refused"
+        for attempt in record.attempts
+        if attempt.at.isoformat(timespec="seconds") >= mark.at
+    )

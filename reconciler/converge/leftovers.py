@@ -1,0 +1,69 @@
+"""What earlier runs left behind: attempts that never ended, and our marks on nodes that the spec has forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from reconciler.converge.actions.cluster import lift_mark
+from reconciler.converge.actions.context import Stop
+from reconciler.converge.execute import RESUME_WITHIN, untouched
+from reconciler.converge.guard import TimedCluster
+from reconciler.converge.observe import answer
+from reconciler.model.desired import Fleet
+from reconciler.model.errors import DriverError
+from reconciler.model.observed import Silent
+from reconciler.model.ports import Clock, Cluster, Installer, Ledger
+from reconciler.model.records import OWNER_ANNOTATION, read_mark
+
+Resumed = dict[tuple[str, str, str], Mapping[str, Any]]
+
+
+async def take_over(ledger: Ledger, installer: Installer | None, fleet: Fleet, now: datetime) -> Resumed:
+    """Close the attempts of runs that died, and hand on the intents that still mean something.
+
+    We hold the lease, so whoever wrote them is gone. An installer that is asking for its document gets it again.
+    """
+    resumed: Resumed = {}
+    for attempt, node, action, target, intent in ledger.unfinished():
+        ledger.finish(attempt, "ambiguous", "its run ended before it did", now)
+        if node not in fleet.nodes or not _recent(intent, now):
+            continue
+        resumed[node, action, target] = intent
+        if intent.get("started") and "document" in intent and installer is not None:
+            await installer.publish(str(intent["token"]), intent["document"])
+    return resumed
+
+
+def _recent(intent: Mapping[str, Any], now: datetime) -> bool:
+    try:
+        return now - datetime.fromisoformat(intent["at"]) <= RESUME_WITHIN
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+async def lift_forgotten_marks(ledger: Ledger, cluster: Cluster | None, fleet: Fleet, clock: Clock) -> tuple[str, ...]:
+    """Removing a node from the spec means to forget it: our mark is lifted, and nothing else is touched (invariant 8).
+
+    The names of nodes that keep their mark, since something was done to them that no gate has judged.
+    """
+    if cluster is None:
+        return ()
+    state = await answer(cluster.state, fleet.settings.kubernetes_deadline_s, clock)
+    if isinstance(state, Silent):
+        return ()
+    abandoned = []
+    for name, member in state.value.members.items():
+        mark = read_mark(member.annotations.get(OWNER_ANNOTATION))
+        if name in fleet.nodes or mark is None or mark.ledger != ledger.id:
+            continue
+        lifted = False
+        if member.ready and untouched(ledger.node(name), mark):
+            try:
+                lifted = await lift_mark(TimedCluster(cluster, clock, fleet.settings), name, ledger.id)
+            except (Stop, DriverError):
+                lifted = False
+        if not lifted:
+            abandoned.append(name)
+    return tuple(abandoned)

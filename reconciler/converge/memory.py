@@ -1,0 +1,90 @@
+"""What a pass teaches the ledger: identities, silences, drift, and what nodes have converged to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from reconciler.diff import normalise
+from reconciler.diff.facts import Managed, managed
+from reconciler.model.desired import Desired, Fleet
+from reconciler.model.observed import Answered, Observed, Silent
+from reconciler.model.plan import NodePlan
+from reconciler.model.ports import Ledger
+from reconciler.model.records import NodeRecord
+from reconciler.model.vocab import UnknownReason
+
+_NO_SILENCE = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED})
+
+
+def remember_facts(
+    ledger: Ledger, observed: Iterable[Observed], records: Mapping[str, NodeRecord], now: datetime
+) -> None:
+    """Identity that BMC and host agree on, and since when sources have been silent. Writes what changed only."""
+    with ledger.batch():
+        for seen in observed:
+            record = records.get(seen.node) or NodeRecord(seen.node)
+            serial, uuid = agreed_identity(seen)
+            if serial is not None and (serial, uuid or record.uuid) != (record.serial, record.uuid):
+                ledger.remember_identity(seen.node, serial, uuid, now)
+            for source, silent in silences(seen).items():
+                if silent is not (source in record.silent_since):
+                    ledger.note_silence(seen.node, source, silent, now)
+
+
+def agreed_identity(seen: Observed) -> tuple[str | None, str | None]:
+    """Serial and UUID that the BMC and the host both give."""
+    if isinstance(seen.hot, Silent) or isinstance(seen.host, Silent):
+        return None, None
+    bmc, host = seen.hot.value, seen.host.value
+    if bmc.serial is None or host.serial is None or normalise.text(bmc.serial) != normalise.text(host.serial):
+        return None, None
+    same = bmc.uuid is not None and host.uuid is not None and normalise.text(bmc.uuid) == normalise.text(host.uuid)
+    return bmc.serial, bmc.uuid if same else None
+
+
+def silences(seen: Observed) -> Mapping[str, bool]:
+    """By source: silent without a known cause. `not_ready`: the cluster says that there is no Ready node."""
+    found = {name: _silent(reading) for name, reading in (("redfish", seen.hot), ("ssh", seen.host))}
+    if isinstance(seen.member, Answered):
+        found["not_ready"] = seen.member.value is None or seen.member.value.ready is False
+    return found
+
+
+def _silent(reading: Answered[Any] | Silent) -> bool:
+    return isinstance(reading, Silent) and reading.reason not in _NO_SILENCE
+
+
+def remember_plans(
+    ledger: Ledger,
+    fleet: Fleet,
+    plans: Mapping[str, NodePlan],
+    records: Mapping[str, NodeRecord],
+    run: str,
+    now: datetime,
+) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
+    """Drift as of now, with its first and last sight by (node, path); and what is as desired is as applied."""
+    tables: dict[str, tuple[Managed, ...]] = {}
+    items = [(i.node, i.path, i.kind.value, i.desired, i.observed) for plan in plans.values() for i in plan.drift]
+    with ledger.batch():
+        for name, plan in plans.items():
+            desired = fleet.nodes[name]
+            table = tables.setdefault(desired.profile.digest, managed(desired.profile))
+            values = _converged(desired, plan, table, records.get(name) or NodeRecord(name))
+            if values:
+                ledger.remember_applied(name, values, desired.profile.digest, fleet.source.commit, now)
+        return ledger.record_drift(run, items, list(plans), now)
+
+
+def _converged(desired: Desired, plan: NodePlan, table: tuple[Managed, ...], record: NodeRecord) -> Mapping[str, Any]:
+    """Managed values that the node has and the ledger does not know of yet. What differs or is unknown is drift."""
+    differing = {item.path for item in plan.drift}
+    values = {row.path: row.shown for row in table}
+    if desired.hostname is not None:
+        values["host.hostname"] = desired.hostname
+    return {
+        path: value
+        for path, value in values.items()
+        if path not in differing and (path not in record.applied or record.applied[path].value != value)
+    }

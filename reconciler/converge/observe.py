@@ -1,0 +1,231 @@
+"""One pass over nodes: everything that plans are made from, read at once and with a result for every node.
+
+A source that fails, hangs or is cut off costs its own answer and nothing else. Redfish is read in two tiers, to be
+kind to BMCs (DESIGN 5): hot facts each pass, the inventory when something says that it may have changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Container, Sequence
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from reconciler.converge.events import NodeObserved, Progress, ignore
+from reconciler.model.desired import Desired, Fleet, Settings
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.observed import (
+    Answered,
+    ClusterState,
+    HostFacts,
+    Member,
+    Observation,
+    Observed,
+    RedfishHot,
+    RedfishInventory,
+    Silent,
+)
+from reconciler.model.ports import Bmc, Clock, Cluster, Fabric, Host
+from reconciler.model.units import format_duration
+from reconciler.model.vocab import BootPhase, Power, UnknownReason
+
+T = TypeVar("T")
+
+OBSERVATION_FORMAT = "1.0"
+LEAST_REAL_S = 2.0  # a scaled clock shortens deadlines; loopback servers and threads stay as slow as they are
+
+_REASONS = {
+    Failure.UNREACHABLE: UnknownReason.UNREACHABLE,
+    Failure.AUTH: UnknownReason.AUTH,
+    Failure.TIMEOUT: UnknownReason.TIMEOUT,
+    Failure.MALFORMED: UnknownReason.MALFORMED,
+    Failure.UNSUPPORTED: UnknownReason.UNSUPPORTED,
+    Failure.REJECTED: UnknownReason.UNSUPPORTED,
+    Failure.BUSY: UnknownReason.UNREACHABLE,
+    Failure.CONFLICT: UnknownReason.UNREACHABLE,
+    Failure.AMBIGUOUS: UnknownReason.TIMEOUT,
+}
+_EXPLAINING = frozenset({BootPhase.OFF, BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
+
+
+async def observe(
+    fleet: Fleet,
+    nodes: Sequence[str],
+    fabric: Fabric,
+    clock: Clock,
+    *,
+    previous: Observation | None = None,
+    fresh_inventory: bool = False,
+    progress: Progress = ignore,
+    time_scale: float = 1.0,
+) -> Observation:
+    """Read `nodes`, all sources at once, the cluster in one bulk read. `fresh_inventory`: whatever its age.
+
+    Of the fleet's other nodes the membership is there too: they count against the budget.
+    """
+    settings = fleet.settings
+    started_at = clock.now()
+    limit = asyncio.Semaphore(settings.concurrency)
+    readings: dict[str, tuple[Answered[RedfishHot] | Silent, Answered[RedfishInventory] | Silent, _Host]] = {}
+
+    async def read(name: str) -> None:
+        before = None if fresh_inventory or previous is None else previous.nodes.get(name)
+        async with limit:
+            readings[name] = await _read_node(fleet.nodes[name], fabric, clock, settings, before)
+        progress(NodeObserved(name, len(readings), len(nodes)))
+
+    async with asyncio.TaskGroup() as group:
+        cluster = group.create_task(_read_cluster(fabric.cluster(), clock, settings))
+        for name in nodes:
+            group.create_task(read(name))
+    state = cluster.result()
+    versions = ("", "") if isinstance(state, Silent) else (state.value.server_version, state.value.client_version)
+    return Observation(
+        format_version=OBSERVATION_FORMAT,
+        fleet=settings.fleet,
+        spec_commit=fleet.source.commit,
+        started_at=started_at,
+        finished_at=clock.now(),
+        nodes={name: Observed(name, *readings[name], _member_of(name, state)) for name in nodes}
+        | _memberships(fleet, readings.keys(), state, started_at),
+        cluster_version=versions[0],
+        kubectl_version=versions[1],
+        insecure=settings.insecure,
+        time_scale=time_scale,
+    )
+
+
+async def observe_node(
+    desired: Desired,
+    fabric: Fabric,
+    clock: Clock,
+    settings: Settings,
+    *,
+    previous: Observed | None = None,
+) -> Observed:
+    """One node, as a decision needs it: its node object read afresh. `previous` None: the inventory too."""
+    async with asyncio.TaskGroup() as group:
+        own = group.create_task(_read_node(desired, fabric, clock, settings, previous))
+        member = group.create_task(_read_member(desired.node, fabric.cluster(), clock, settings))
+    return Observed(desired.node, *own.result(), member.result())
+
+
+def io_seconds(clock: Clock, seconds: float) -> float:
+    """A deadline of I/O, in wall-clock seconds."""
+    return max(LEAST_REAL_S, clock.real_seconds(seconds))
+
+
+_Host = Answered[HostFacts] | Silent
+
+
+async def _read_node(
+    desired: Desired, fabric: Fabric, clock: Clock, settings: Settings, before: Observed | None
+) -> tuple[Answered[RedfishHot] | Silent, Answered[RedfishInventory] | Silent, _Host]:
+    async with asyncio.TaskGroup() as group:
+        redfish = group.create_task(_read_redfish(fabric.bmc(desired), clock, settings, before))
+        ssh = group.create_task(_read_host(fabric.host(desired), desired, clock, settings))
+    hot, inventory = redfish.result()
+    return hot, inventory, _explain(ssh.result(), hot)
+
+
+async def _read_redfish(
+    bmc: Bmc | None, clock: Clock, settings: Settings, before: Observed | None
+) -> tuple[Answered[RedfishHot] | Silent, Answered[RedfishInventory] | Silent]:
+    if bmc is None:
+        silent = Silent(clock.now(), UnknownReason.NOT_ASKED, "the spec names no BMC for this node")
+        return silent, silent
+    hot = await answer(bmc.hot, settings.redfish_deadline_s, clock)
+    if isinstance(hot, Silent):
+        return hot, Silent(hot.at, hot.reason, hot.detail)
+    kept = _still_good(before, hot, clock, settings)
+    return hot, kept or await answer(bmc.inventory, settings.redfish_deadline_s, clock)
+
+
+def _still_good(
+    before: Observed | None, hot: Answered[RedfishHot], clock: Clock, settings: Settings
+) -> Answered[RedfishInventory] | None:
+    """The inventory of an earlier pass, while nothing says that it changed. It keeps its own time."""
+    if before is None or isinstance(before.inventory, Silent) or isinstance(before.hot, Silent):
+        return None
+    old = timedelta(seconds=settings.inventory_max_age_s)
+    if before.hot.value.etag != hot.value.etag or clock.now() - before.inventory.at > old:
+        return None
+    return before.inventory
+
+
+async def _read_host(host: Host | None, desired: Desired, clock: Clock, settings: Settings) -> _Host:
+    if host is None:
+        return Silent(clock.now(), UnknownReason.NOT_ASKED, "the spec names no host address for this node")
+    wanted = desired.profile.host
+    return await answer(
+        lambda: host.facts(tuple(wanted.sysctls), tuple(wanted.services)), settings.ssh_deadline_s, clock
+    )
+
+
+def _explain(host: _Host, hot: Answered[RedfishHot] | Silent) -> _Host:
+    """A host that can't answer is no mystery: its BMC says that it is off, or not that far yet."""
+    if isinstance(host, Answered) or isinstance(hot, Silent) or host.reason is UnknownReason.NOT_ASKED:
+        return host
+    if hot.value.power is Power.OFF:
+        return Silent(host.at, UnknownReason.EXPLAINED, "powered off")
+    if hot.value.boot_phase in _EXPLAINING:
+        return Silent(host.at, UnknownReason.EXPLAINED, f"in {hot.value.boot_phase}")
+    return host
+
+
+async def _read_cluster(cluster: Cluster | None, clock: Clock, settings: Settings) -> Answered[ClusterState] | Silent:
+    if cluster is None:
+        return _no_cluster(clock)
+    return await answer(cluster.state, settings.kubernetes_deadline_s, clock)
+
+
+def _member_of(name: str, state: Answered[ClusterState] | Silent) -> Answered[Member | None] | Silent:
+    return state if isinstance(state, Silent) else Answered(state.at, state.value.members.get(name))
+
+
+def _memberships(
+    fleet: Fleet, read: Container[str], state: Answered[ClusterState] | Silent, at: datetime
+) -> dict[str, Observed]:
+    if isinstance(state, Silent):
+        return {}
+    skipped = Silent(at, UnknownReason.NOT_ASKED, "not selected")
+    return {
+        name: Observed(name, skipped, skipped, skipped, _member_of(name, state))
+        for name in fleet.nodes
+        if name not in read
+    }
+
+
+async def _read_member(
+    name: str, cluster: Cluster | None, clock: Clock, settings: Settings
+) -> Answered[Member | None] | Silent:
+    if cluster is None:
+        return _no_cluster(clock)
+
+    async def read() -> Answered[Member | None] | Silent:
+        try:
+            return Answered(clock.now(), await cluster.member(name))
+        except DriverError as error:
+            return Silent(clock.now(), _REASONS[error.kind], error.detail)
+
+    return await answer(read, settings.kubernetes_deadline_s, clock)
+
+
+def _no_cluster(clock: Clock) -> Silent:
+    return Silent(clock.now(), UnknownReason.NOT_ASKED, "the spec names no cluster")
+
+
+async def answer(
+    read: Callable[[], Awaitable[Answered[T] | Silent]], deadline_s: float, clock: Clock
+) -> Answered[T] | Silent:
+    """The answer of one source within its deadline. A read that is cut off, but not by us, is silence too."""
+    try:
+        async with asyncio.timeout(io_seconds(clock, deadline_s)):
+            return await read()
+    except TimeoutError:
+        return Silent(clock.now(), UnknownReason.TIMEOUT, f"no answer within {format_duration(deadline_s)}")
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return Silent(clock.now(), UnknownReason.UNREACHABLE, "the read was cut off")

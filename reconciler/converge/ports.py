@@ -1,0 +1,22 @@
+"""What the shell needs of the gate. The command line wires it to reconciler/gate."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from reconciler.model.desired import Desired
+from reconciler.model.gate import Certificate, GateJudgement
+from reconciler.model.observed import Observed
+from reconciler.model.ports import Clock, Host
+
+
+class GateRunner(Protocol):
+    async def run(self, desired: Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
+        """Run the acceptance tests on the host. A test that can't run is a result in the certificate, no exception;
+        DriverError where the host is lost altogether."""
+
+    def judge(self, certificate: Certificate, desired: Desired, observed: Observed, clock: Clock) -> GateJudgement:
+        """Whether this certificate admits the node as observed now."""
+
+    def trust(self, desired: Desired, observed: Observed) -> GateJudgement:
+        """Whether what runs on the node is what was signed and measured."""

@@ -1,0 +1,208 @@
+"""A fleet that exists under virtual time, with a ledger and everything that apply needs; and questions about its truth."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
+from reconciler.converge.events import ActionFinished, Event
+from reconciler.converge.observe import observe
+from reconciler.drivers.ledger import SqlLedger
+from reconciler.gate.certificate import binding_of, judge, tests_digest
+from reconciler.lab.fleet import Lab, build_lab
+from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
+from reconciler.lab.scenario import Scenario
+from reconciler.model import desired as d
+from reconciler.model.gate import Binding, Certificate, GateJudgement, TestResult, Verdict
+from reconciler.model.observed import Observation, Observed, Taint
+from reconciler.model.outcome import outcome_word
+from reconciler.model.plan import Plan
+from reconciler.model.ports import Clock, Host
+from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION
+from reconciler.model.vocab import Activation, DrainProvider
+from reconciler.planner.fleet import plan_fleet
+from tests import builders as b
+
+T = TypeVar("T")
+
+IMAGE = d.DesiredImage(
+    "ubuntu-gpu", "2026.11.1", "https://images/x.raw", b.SHA, "sig", "release",
+    {"kernel": "6.8.0-48-generic", "driver": "570.124.06"}, d.RootDisk(max_bytes=10**12),
+)  # fmt: skip
+FIRMWARE = (
+    b.firmware("bmc", 1, Activation.BMC_RESET),
+    b.firmware("bios", 2, Activation.REBOOT),
+    b.firmware("nic0", 3, Activation.POWER_CYCLE),
+)
+PROFILE = replace(
+    b.PROFILE,
+    digest="world",
+    image=IMAGE,
+    inventory=d.DesiredInventory(gpus=4, nvlinks_per_gpu=18, drives=3),
+    firmware=FIRMWARE,
+    host=d.DesiredHost({"vm.swappiness": "1"}, {"containerd": "running", "kubelet": "running"}),
+    membership=d.DesiredMembership(
+        {"workload": "training"},
+        (Taint("nvidia.com/gpu", "present", "NoSchedule"),),
+        ("systemctl", "enable", "--now", "kubelet"),
+    ),
+    drain=d.DrainPolicy(DrainProvider.KUBERNETES, timeout_s=300.0),
+)
+SIGNATURES = {(IMAGE.name, IMAGE.version): True}
+
+
+class QuickGate:
+    """A gate of one test that always measures well. What it is asked and what it issues is real."""
+
+    def __init__(self, **verdicts: Verdict) -> None:
+        self.verdicts = verdicts  # by node, where it is not PASS
+        self.runs: list[str] = []
+
+    async def run(self, desired: d.Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
+        self.runs.append(desired.node)
+        await host.run(("true",), timeout=10)
+        await clock.sleep(60)
+        acceptance = desired.profile.acceptance
+        assert acceptance is not None
+        binding = binding_of(desired, observed, tests_digest(acceptance))
+        assert isinstance(binding, Binding), binding
+        verdict = self.verdicts.get(desired.node.replace("-", "_"), Verdict.PASS)
+        tests = [test for phase in acceptance.phases for test in phase.tests]
+        results = tuple(
+            TestResult(test.name, test.tool, verdict, (), {t.metric: 2.0 for t in test.thresholds}) for test in tests
+        )
+        return Certificate("1.0", desired.node, clock.now(), binding, results)
+
+    def judge(
+        self, certificate: Certificate, desired: d.Desired, observed: Observed, clock: Clock
+    ) -> GateJudgement:
+        acceptance = desired.profile.acceptance
+        assert acceptance is not None
+        binding = binding_of(desired, observed, tests_digest(acceptance))
+        assert isinstance(binding, Binding), binding
+        return judge(certificate, acceptance, binding, clock.now())
+
+    def trust(self, desired: d.Desired, observed: Observed) -> GateJudgement:
+        return GateJudgement(True, Verdict.PASS)
+
+
+def desired_node(name: str, number: int, **changes: Any) -> d.Desired:
+    fields: dict[str, Any] = {
+        "endpoints": d.Endpoints(f"https://bmc-{number}", f"host-{number}:22"), "domains": {"rack": f"r{number % 2}"},
+        "serial": None, "profile": PROFILE,
+    }  # fmt: skip
+    return b.node(name, **(fields | changes))
+
+
+def fleet_of(nodes: Sequence[d.Desired], *, cluster: bool = True, **settings: Any) -> d.Fleet:
+    access = d.ClusterAccess("main", None) if cluster else None
+    chosen = {"installer": d.InstallerPolicy("127.0.0.1:0", None, "http://x/i.iso"), "budgets": ALL, **settings}
+    return d.Fleet(
+        replace(b.SETTINGS, cluster=access, **chosen), d.SpecSource("spec", "c0ffee"), {n.node: n for n in nodes}, "digest"
+    )
+
+
+ALL = (d.BudgetLimit("fleet", "100%"),)
+
+
+@dataclass
+class World:
+    """`drift`: node pattern -> drifts of lab/drifts.py, as a scenario says them; `faults` alike."""
+
+    where: Path
+    nodes: int = 3
+    drift: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    faults: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    profile: d.Profile = PROFILE
+    cluster: bool = True
+    node: Mapping[str, Any] = field(default_factory=dict)
+    gate: QuickGate = field(default_factory=QuickGate)
+
+    def __post_init__(self) -> None:
+        self.clock = VirtualClock()
+        desired = [desired_node(f"n{at}", at, profile=self.profile, **self.node) for at in range(self.nodes)]
+        self.fleet = fleet_of(desired, cluster=self.cluster, **self.settings)
+        plays: dict[str, dict[str, Any]] = {}
+        for pattern in {*self.drift, *self.faults}:
+            plays[pattern] = {
+                "drift": list(self.drift.get(pattern, ())),
+                "faults": dict(self.faults.get(pattern, {})),
+            }
+        scenario = Scenario.model_validate({"nodes": plays})
+        self.lab: Lab = build_lab(self.fleet, scenario, self.clock.seconds)
+        self.clock.elapsed = 3600.0  # everything has been up for a while
+        self.fabric = LabFabric(self.lab, self.clock)
+        self.ledger = SqlLedger(self.where / "ledger.sqlite")
+        self.events: list[Event] = []
+        self._runs = 0
+
+    # --- doing ---
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return run_virtual(work, self.clock)
+
+    def observe(self, **options: Any) -> Observation:
+        return self.run(observe(self.fleet, list(self.fleet.nodes), self.fabric, self.clock, **options))
+
+    def adopt(self) -> None:
+        """Certificates for all nodes as they are, so that only drift leads to work."""
+
+        async def issue() -> None:
+            seen = await observe(self.fleet, list(self.fleet.nodes), self.fabric, self.clock)
+            for name, desired in self.fleet.nodes.items():
+                binding = binding_of(desired, seen.nodes[name], tests_digest(b.ACCEPTANCE))
+                if isinstance(binding, Binding):
+                    found = Certificate("1.0", name, self.clock.now(), binding, (), adopted=True)
+                    self.ledger.save_certificate(found)
+
+        self.run(issue())
+
+    def apply(self, **changes: Any) -> ApplyReport:
+        return self.run(self.applying(**changes))
+
+    async def applying(self, **changes: Any) -> ApplyReport:
+        self._runs += 1
+        values: dict[str, Any] = {
+            "fleet": self.fleet, "run": f"run-{self._runs}", "plan_id": f"plan-{self._runs}", "holder": f"runner-{self._runs}",
+            "signatures": SIGNATURES, "wait_s": 7200.0,
+        }  # fmt: skip
+        request = ApplyRequest(**(values | changes))
+        return await apply(
+            request, fabric=self.fabric, ledger=self.ledger, clock=self.clock, gate=self.gate, progress=self.events.append
+        )
+
+    def plan(self, **changes: Any) -> Plan:
+        names = list(self.fleet.nodes)
+        return plan_fleet(
+            self.fleet, self.observe(), self.ledger.nodes(names), now=self.clock.now(), ledger=self.ledger.id,
+            plan_id=changes.pop("plan_id", "approved"), signatures=SIGNATURES, holds=tuple(self.ledger.holds()), **changes,
+        )  # fmt: skip
+
+    # --- the truth ---
+
+    def machine(self, name: str) -> Machine:
+        return self.lab.machines[name]
+
+    def serves(self, name: str) -> bool:
+        assert self.lab.cluster is not None
+        node = self.lab.cluster.node(name)
+        return node.ready == "True" and not node.unschedulable and not self.tainted(name)
+
+    def tainted(self, name: str) -> bool:
+        assert self.lab.cluster is not None
+        return any(taint.key == MARK_TAINT for taint in self.lab.cluster.node(name).taints)
+
+    def marked(self, name: str) -> bool:
+        assert self.lab.cluster is not None
+        return self.tainted(name) or OWNER_ANNOTATION in self.lab.cluster.node(name).annotations
+
+    def did(self, node: str) -> list[str]:
+        """Actions and how they ended: "mark", "drain!transient"."""
+        ended = [event for event in self.events if isinstance(event, ActionFinished) and event.node == node]
+        words = [(event.action.id, outcome_word(event.outcome)) for event in ended]
+        return [name if word == "done" else f"{name}!{word}" for name, word in words]
