@@ -1,6 +1,7 @@
 """From drift to ordered actions.
 
 conditions   what is true, false or unknown of a node, and why
+staged       what waits for a restart, from our own attempts
 catalogue    the actions: one table, expanded per node
 search       the fewest actions from conditions to goal
 goals        which goal a node has: goals by situation, first match

@@ -17,7 +17,8 @@ from reconciler.model.desired import Desired, Settings
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, RedfishHot, Silent
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, read_mark
-from reconciler.model.vocab import BootPhase, Concern, DrainProvider, Power, UnknownReason
+from reconciler.model.vocab import Activation, BootPhase, Concern, DrainProvider, Power, UnknownReason
+from reconciler.planner.staged import waits
 
 IDENTITY = "identity_ok"
 POWER_ON = "power_on"
@@ -116,6 +117,7 @@ def evaluate(
     _power(sheet, desired, observed, record, context, waiting)
     found_signals = signals(desired.profile, observed)
     _from_drift(sheet, desired, items)
+    _from_attempts(sheet, desired, record)
     _health(sheet, observed, found_signals)
     sheet.set(GPU_PLAIN, _gpu_plain(facts), *_paths(items, Concern.GPU))
     mark, foreign_mark, foreign_cordon = _cluster(sheet, desired, observed, record, context)
@@ -234,6 +236,17 @@ def _from_drift(sheet: _Sheet, desired: Desired, items: tuple[DriftItem, ...]) -
     cluster = by_concern.get(Concern.CLUSTER, [])
     _verdict(sheet, MEMBER, [item for item in cluster if item.path == "cluster.member"])
     _verdict(sheet, LABELS, [item for item in cluster if item.path != "cluster.member"])
+
+
+def _from_attempts(sheet: _Sheet, desired: Desired, record: NodeRecord) -> None:
+    """Staged by us, as far as it still is to take effect."""
+    if BOOT not in sheet.true and waits(record, "set_boot", "", Activation.REBOOT):
+        sheet.true.add(BOOT_STAGED)
+    for item in desired.profile.firmware:
+        if firmware_ok(item.component) not in sheet.true and waits(
+            record, "update_firmware", item.component, item.activation
+        ):
+            sheet.true.add(firmware_staged(item.component))
 
 
 def _health(sheet: _Sheet, observed: Observed, found: tuple[Signal, ...]) -> None:

@@ -12,6 +12,7 @@ from reconciler.model.desired import DesiredFirmware
 from reconciler.model.observed import Answered, AttributeValue, RedfishInventory, Silent
 from reconciler.model.outcome import Permanent, Transient
 from reconciler.model.vocab import Activation
+from reconciler.planner.staged import ACTIVATES, waits
 
 STEADY_READS = 3  # pitfall F1: a BMC that has just come back tells different things for a while
 BETWEEN_READS_S = 10.0
@@ -26,30 +27,15 @@ class Pending:
     firmware: tuple[DesiredFirmware, ...]
 
 
-_CONSUMED_BY = {
-    "reset_bmc": frozenset({Activation.BMC_RESET}),
-    "soft_restart": frozenset({Activation.REBOOT}),
-    "power_cycle": frozenset({Activation.REBOOT, Activation.POWER_CYCLE}),
-    "power_on": frozenset({Activation.REBOOT, Activation.POWER_CYCLE}),
-    "reimage": frozenset({Activation.REBOOT, Activation.POWER_CYCLE}),
-}
-
-
 async def pending_settings(ctx: ActionContext) -> Pending:
-    classes = _CONSUMED_BY[ctx.action.name]
+    classes = ACTIVATES[ctx.action.name]
     bios = known(await ctx.bmc.hot()).pending_bios if Activation.REBOOT in classes else None
-    staged = tuple(item for item in ctx.desired.profile.firmware if item.activation in classes and _staged(ctx, item))
+    staged = tuple(
+        item
+        for item in ctx.desired.profile.firmware
+        if item.activation in classes and waits(ctx.record, "update_firmware", item.component, item.activation)
+    )
     return Pending(dict(bios or {}), staged)
-
-
-def _staged(ctx: ActionContext, item: DesiredFirmware) -> bool:
-    """Flashed by us, and not activated since."""
-    for attempt in reversed(ctx.record.attempts):
-        if attempt.outcome == "done" and item.activation in _CONSUMED_BY.get(attempt.action, ()):
-            return False
-        if (attempt.action, attempt.target, attempt.outcome) == ("update_firmware", item.component, "done"):
-            return True
-    return False
 
 
 async def verify_activation(ctx: ActionContext, pending: Pending) -> None:

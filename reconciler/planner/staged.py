@@ -1,0 +1,34 @@
+"""What we staged and no restart has brought in yet.
+
+A BMC shows pending BIOS attributes, but neither a flashed image that waits nor a pending secure-boot mode: for those,
+our own journaled attempts are the only witness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from reconciler.model.records import NodeRecord
+from reconciler.model.vocab import Activation
+
+ACTIVATES: Final[Mapping[str, frozenset[Activation]]] = {
+    "reset_bmc": frozenset({Activation.BMC_RESET}),
+    "soft_restart": frozenset({Activation.REBOOT}),
+    "power_cycle": frozenset({Activation.REBOOT, Activation.POWER_CYCLE}),
+    "power_on": frozenset({Activation.REBOOT, Activation.POWER_CYCLE}),
+    "reimage": frozenset({Activation.REBOOT, Activation.POWER_CYCLE}),
+}
+
+
+def waits(record: NodeRecord, action: str, target: str, activation: Activation) -> bool:
+    """Whether `action` was done and nothing of its activation class came after it.
+
+    A restart that failed for good because the setting did not take (`permanent`) did restart: it is staged no more.
+    """
+    for attempt in reversed(record.attempts):
+        if attempt.outcome in ("done", "permanent") and activation in ACTIVATES.get(attempt.action, ()):
+            return False
+        if (attempt.action, attempt.target, attempt.outcome) == (action, target, "done"):
+            return True
+    return False
