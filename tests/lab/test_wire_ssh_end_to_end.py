@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import asyncssh
@@ -11,6 +12,7 @@ import pytest
 
 from reconciler.drivers.ssh import SshHost
 from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.inprocess.facts import host_facts
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.gate import CommandResult
 from reconciler.model.observed import (
@@ -115,7 +117,7 @@ def truth(machine: Machine) -> HostFacts:
             ),
         ),
         nvme=tuple(
-            NvmeHealth(f"/dev/nvme{at}", drive.serial, drive.model, 0, drive.media_errors, drive.percentage_used, 100)
+            NvmeHealth(f"/dev/nvme{at}n1", drive.serial, drive.model, 0, drive.media_errors, drive.percentage_used, 100)
             for at, drive in enumerate(state.drives)
         ),
         services={name: Service(system.services_active[name], disk.services[name]) for name in SERVICES},
@@ -341,5 +343,43 @@ def test_a_command_that_the_power_cuts_off_is_ambiguous() -> None:
         with pytest.raises(DriverError) as lost:
             await running
         assert lost.value.kind is Failure.AMBIGUOUS
+
+    with_host(scenario)
+
+
+# --- the other front ---------------------------------------------------------------------------------------------
+
+
+def mig(machine: Machine) -> None:
+    gpus = machine.state.gpus[:3]
+    machine.mig_mode(True, gpus)
+    machine.mig_create(["3g.40gb", "1g.10gb"], gpus[:2])
+
+
+def without_remaps_of_mig(facts: HostFacts) -> HostFacts:
+    """nvidia-smi tells nothing about remapped rows in MIG mode, which a front that reads the state does know."""
+    gpus = (replace(gpu, remap_pending=None, remap_failed=None) if gpu.mig_current else gpu for gpu in facts.gpus or ())
+    return replace(facts, gpus=tuple(gpus))
+
+
+def not_ours(machine: Machine) -> None:
+    machine.disk().image = ""
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [nothing, fell_off_the_bus, ecc, links_down, configured_otherwise, worn_drive, other_identity, mig, not_ours],
+)
+def test_both_fronts_of_the_lab_tell_the_same(trouble: Callable[[Machine], None]) -> None:
+    async def scenario(bench: Bench, host: SshHost) -> None:
+        trouble(bench.machine)
+        asked = SYSCTLS, (*SERVICES, "nope")
+        wire = await host.facts(*asked)
+        assert isinstance(wire, Answered)
+        in_process = without_remaps_of_mig(host_facts(bench.machine, *asked))
+        for field in HostFacts.__dataclass_fields__.keys() - {"unknown", "uptime_s"}:
+            assert getattr(wire.value, field) == getattr(in_process, field), field
+        assert wire.value.unknown.keys() == in_process.unknown.keys()
+        assert wire.value.uptime_s == pytest.approx(in_process.uptime_s, abs=0.01)
 
     with_host(scenario)

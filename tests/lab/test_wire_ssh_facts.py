@@ -254,7 +254,7 @@ def test_nvme_logs_stand_under_the_name_of_their_drive(samples: Path, machine: M
     blocks = text(machine, "nvme").split("== ")[1:]
     assert len(blocks) == 5
     header, _, log = blocks[3].partition("\n")
-    assert header == "/dev/nvme3 S6NANA0W000003 SAMSUNG MZQL2960HCJR-00A07"
+    assert header == "/dev/nvme3n1 S6NANA0W000003 SAMSUNG MZQL2960HCJR-00A07"
     assert json.loads(log)["media_errors"] == 4
     recorded = json.loads((samples / "nvme-cli" / "netdata_v2.11_nvme-smart-log.json").read_text())
     assert recorded.keys() <= json.loads(log).keys()

@@ -30,8 +30,8 @@ class Question:
 
     @property
     def drives(self) -> list[tuple[str, DriveState]]:
-        """By controller: the kernel numbers drives in the order in which it finds them."""
-        return [(f"nvme{at}", drive) for at, drive in enumerate(self.state.drives)]
+        """By kernel name: the kernel numbers drives in the order in which it finds them."""
+        return [(f"nvme{at}n1", drive) for at, drive in enumerate(self.state.drives)]
 
     @property
     def root_drive(self) -> tuple[str, DriveState]:

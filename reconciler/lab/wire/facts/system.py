@@ -57,8 +57,7 @@ def image(asked: Question) -> CommandResult:
 
 def root_disk(asked: Question) -> CommandResult:
     """lsblk -J -s: the partition that / is on, and below it the disk that it is a part of."""
-    controller, drive = asked.root_drive
-    name = f"{controller}n1"
+    name, drive = asked.root_drive
     disk = {"name": name, "type": "disk", "serial": drive.serial, "wwn": drive.wwn}
     part = {"name": f"{name}p2", "type": "part", "serial": None, "wwn": drive.wwn, "children": [disk]}
     return CommandResult(0, json.dumps({"blockdevices": [part]}, indent=3) + "\n")
