@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, TypeVar
@@ -57,6 +58,7 @@ class _Installer(_Part):
 
 class _File(_Part):
     time_scale: float = Field(gt=0, le=1_000_000)
+    epoch: datetime | None = Field(default=None, strict=False)  # when the lab's time began; scaled time counts from it
     bmc: Mapping[str, _Bmc]
     ssh: Mapping[str, _Ssh]
     clusters: Mapping[str, _Cluster]
@@ -91,6 +93,7 @@ class Overlay:
         self._contents = contents
         self._path = path
         self.time_scale = contents.time_scale
+        self.epoch = contents.epoch
         secrets = {name: SecretSource(file=file, allow=_LOOPBACK) for name, file in contents.secrets.items()}
         keys = {name: KeySource(file=file) for name, file in contents.keys.items()}
         self.secrets = SecretStore(SecretsFile(secrets=secrets, keys=keys), path)

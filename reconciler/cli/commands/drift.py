@@ -1,0 +1,47 @@
+"""reconciler drift"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from reconciler.cli.exit_codes import ExitCode, strongest
+from reconciler.cli.options import Common, detailed_exitcode, fleet_options
+
+
+@click.command()
+@fleet_options(rev=True)
+@click.option(
+    "--observation", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
+    help="Judge this observation instead of reading the nodes.",
+)  # fmt: skip
+@detailed_exitcode
+def drift(common: Common, observation: Path | None, detailed_exitcode: bool) -> int:
+    """Say how the nodes differ from the spec, and since when. Nothing is changed."""
+    from reconciler.cli.session import Session, drift_report, new_id
+    from reconciler.model.documents import dump
+    from reconciler.render.drift import as_markdown, human
+
+    session = Session(common)
+    session.selection  # noqa: B018 - a wrong --limit is said before anything is contacted
+    seen = session.observe() if observation is None else session.observation_from(observation)
+    run = new_id("drift", session.clock.now())
+    with session.ledger() as ledger:
+        ledger.start_run(run, "drift", session.fleet.source.commit, "", session.clock.now())
+        if observation is None:
+            session.learn(seen, ledger)
+        plan = session.remember(session.make_plan(seen, ledger, run), ledger, run)
+        report = drift_report(plan, seen)
+        code = strongest(
+            [
+                ExitCode.INCOMPLETE if not report.tolerated else ExitCode.DONE,
+                ExitCode.CHANGES if detailed_exitcode and (report.changes or report.incomplete) else ExitCode.DONE,
+            ]
+        )
+        ledger.end_run(run, int(code), f"{len(report.items)} differences", session.clock.now())
+    if common.output == "json":
+        click.echo(dump(report), nl=False)
+    else:
+        click.echo((human if common.output == "human" else as_markdown)(report), nl=False)
+    return code

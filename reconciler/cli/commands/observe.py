@@ -1,0 +1,38 @@
+"""reconciler observe"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from reconciler.cli.exit_codes import ExitCode
+from reconciler.cli.options import Common, fleet_options
+
+
+@click.command()
+@fleet_options(rev=True)
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the observation here."
+)
+def observe(common: Common, out: Path | None) -> int:
+    """Read every node over Redfish, SSH and kubectl, and write what was seen. Nothing is changed."""
+    from reconciler.cli.session import Session
+    from reconciler.model.documents import dump
+    from reconciler.model.units import parse_nodes
+    from reconciler.render.observation import as_markdown, human, unanswered
+
+    session = Session(common)
+    names, scope = session.selection
+    observation = session.observe()
+    with session.ledger() as ledger:
+        session.learn(observation, ledger)
+    if out is not None:
+        out.write_text(dump(observation), encoding="utf-8")
+    if common.output == "json":
+        click.echo(dump(observation), nl=False)
+    else:
+        click.echo((human if common.output == "human" else as_markdown)(observation, scope), nl=False)
+    silent = unanswered(observation, names)
+    tolerated = len(silent) <= parse_nodes(session.fleet.settings.tolerate, len(names))
+    return ExitCode.DONE if tolerated else ExitCode.INCOMPLETE

@@ -1,0 +1,50 @@
+"""reconciler plan"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from reconciler.cli.exit_codes import ExitCode, strongest
+from reconciler.cli.options import Common, detailed_exitcode, fleet_options
+
+
+@click.command()
+@fleet_options(rev=True)
+@click.option(
+    "--observation", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
+    help="Plan from this observation instead of reading the nodes.",
+)  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the plan here.")
+@detailed_exitcode
+def plan(common: Common, observation: Path | None, out: Path | None, detailed_exitcode: bool) -> int:
+    """Say what would be done to each node, in which order and why. Nothing is changed, no lease is taken."""
+    from reconciler.cli.session import Session, new_id
+    from reconciler.model.documents import dump
+    from reconciler.model.plan import BlockCode
+    from reconciler.render.plan import as_markdown, human
+
+    session = Session(common)
+    session.selection  # noqa: B018 - a wrong --limit is said before anything is contacted
+    seen = session.observe() if observation is None else session.observation_from(observation)
+    with session.ledger() as ledger:
+        if observation is None:
+            session.learn(seen, ledger)
+        made = session.make_plan(seen, ledger, new_id("plan", session.clock.now()))
+    text = dump(made)
+    if out is not None:
+        out.write_text(text, encoding="utf-8")
+    if common.output == "json":
+        click.echo(text, nl=False)
+    else:
+        click.echo((human if common.output == "human" else as_markdown)(made), nl=False)
+        if out is not None and common.output == "human":
+            click.echo(f"Written to {out}. Next: reconciler apply {common.spec} --plan {out} --yes", err=True)
+    waits = any(node.blocked is not None and node.blocked.code is BlockCode.BUDGET for node in made.nodes.values())
+    return strongest(
+        [
+            ExitCode.INCOMPLETE if not made.tolerated else ExitCode.DONE,
+            ExitCode.CHANGES if detailed_exitcode and (made.changes or waits or made.incomplete) else ExitCode.DONE,
+        ]
+    )

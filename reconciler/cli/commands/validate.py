@@ -1,0 +1,48 @@
+"""reconciler validate"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from reconciler.cli.exit_codes import ExitCode
+from reconciler.cli.options import output_option
+
+
+@click.command()
+@click.argument("spec", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec"))
+@click.option("--rev", metavar="REV", help="Read the spec at this git revision.")
+@output_option
+def validate(spec: Path, rev: str | None, output: str) -> int:
+    """Check a spec: every problem at once, each with its place. Nothing is contacted, no secret is resolved."""
+    from reconciler.drivers.git import describe, read_revision
+    from reconciler.render.text import count, markdown, source
+    from reconciler.spec import check_spec
+
+    if rev is None:
+        fleet, found = check_spec(spec, directory=str(spec), origin=describe(spec))
+    else:
+        files, origin = read_revision(spec, rev)
+        fleet, found = check_spec(files, directory=str(spec), origin=origin)
+    if output == "json":
+        document = {"valid": fleet is not None, "diagnostics": [asdict(diagnostic) for diagnostic in found]}
+        click.echo(json.dumps(document, indent=1, sort_keys=True))
+    elif output == "markdown":
+        lines = [f"- `{d.at}` {markdown(str(d).removeprefix(str(d.at)).lstrip(': '), 400)}" for d in found]
+        click.echo("\n".join([f"## {'✅ The spec is valid' if fleet else '🔴 The spec is invalid'}", "", *lines]))
+    else:
+        for diagnostic in found:
+            click.echo(f"{diagnostic.severity}: {diagnostic}")
+        if fleet is not None:
+            pools = len({node.pool for node in fleet.nodes.values()})
+            click.echo(
+                f"{source(fleet.source)} is valid: fleet {fleet.settings.fleet}, "
+                f"{count(pools, 'pool')}, {count(len(fleet.nodes), 'node')}"
+            )
+        else:
+            errors = sum(d.severity == "error" for d in found)
+            click.echo(f"{spec}: {count(errors, 'problem')}; nothing was contacted", err=True)
+    return ExitCode.DONE if fleet is not None else ExitCode.SPEC_INVALID

@@ -1,0 +1,123 @@
+"""Wiring: hands converge/ the real drivers. Secrets are resolved here, one name and one address at a time."""
+
+from __future__ import annotations
+
+from reconciler.drivers.endpoints import Overlay
+from reconciler.drivers.installer import HttpInstaller
+from reconciler.drivers.kube import KubectlCluster
+from reconciler.drivers.redfish import RedfishBmc
+from reconciler.drivers.secrets import SecretStore
+from reconciler.drivers.ssh import SshHost
+from reconciler.model.desired import Desired, Fleet, InstallerPolicy, TlsPolicy
+from reconciler.model.ports import Bmc, Clock, Cluster, Host, Installer
+from reconciler.spec.addresses import SSH_PORT, split_authority
+
+LEAST_REAL_S = 2.0
+
+
+class WireFabric:
+    """Implements ports.Fabric. An `overlay` sends everything to a lab on loopback, with the lab's own secrets."""
+
+    def __init__(self, fleet: Fleet, clock: Clock, secrets: SecretStore, overlay: Overlay | None) -> None:
+        self._settings = fleet.settings
+        self._clock = clock
+        self._secrets = secrets if overlay is None else overlay.secrets
+        self._overlay = overlay
+        self._bmcs: dict[str, RedfishBmc] = {}
+        self._hosts: dict[str, SshHost] = {}
+        self._cluster: KubectlCluster | None = None
+        self._installer: HttpInstaller | None = None
+
+    def bmc(self, desired: Desired) -> Bmc | None:
+        address, secret = desired.endpoints.bmc, self._settings.bmc_credentials
+        if address is None or secret is None:
+            return None
+        if desired.node not in self._bmcs:
+            tls = self._settings.tls
+            if self._overlay is not None:
+                target = self._overlay.bmc(address)
+                address, tls = target.url, TlsPolicy(target.ca)
+            credentials = self._secrets.credentials(secret, address)
+            deadline = self._deadline(self._settings.redfish_deadline_s)
+            self._bmcs[desired.node] = RedfishBmc(
+                address,
+                username=credentials.username,
+                password=credentials.password.reveal(),
+                ca_pem=tls.ca,
+                insecure=tls.insecure,
+                node=desired.node,
+                connect_timeout=min(10.0, deadline),
+                read_timeout=deadline,
+                now=self._clock.now,
+            )
+        return self._bmcs[desired.node]
+
+    def host(self, desired: Desired) -> Host | None:
+        address, secret = desired.endpoints.host, self._settings.ssh_credentials
+        if address is None or secret is None:
+            return None
+        if desired.node not in self._hosts:
+            authorities = self._settings.host_keys.authorities
+            name, port = split_authority(address, SSH_PORT)
+            if self._overlay is not None:
+                target = self._overlay.ssh(address)
+                name, port, authorities = target.host, target.port, target.authorities
+            deadline = self._deadline(self._settings.ssh_deadline_s)
+            self._hosts[desired.node] = SshHost(
+                desired.node,
+                name,
+                port=port,
+                user=self._settings.ssh_user,
+                private_key=self._secrets.resolve(secret, f"{name}:{port}").reveal(),
+                authorities=authorities,
+                insecure=self._settings.host_keys.insecure and self._overlay is None,
+                connect_timeout=min(10.0, deadline),
+                facts_timeout=deadline,
+                now=self._clock.now,
+            )
+        return self._hosts[desired.node]
+
+    def cluster(self) -> Cluster | None:
+        access = self._settings.cluster
+        if access is None:
+            return None
+        if self._cluster is None:
+            kubeconfig = None
+            if self._overlay is not None:
+                kubeconfig = self._overlay.kubeconfig(access.name)
+            elif access.kubeconfig is not None:
+                kubeconfig = self._secrets.file(access.kubeconfig)
+            self._cluster = KubectlCluster(
+                kubeconfig=kubeconfig,
+                context=None if self._overlay is not None else access.context,
+                timeout_s=self._deadline(self._settings.kubernetes_deadline_s),
+                now=self._clock.now,
+            )
+        return self._cluster
+
+    def installer(self) -> Installer | None:
+        policy = self._settings.installer
+        if self._overlay is not None and self._overlay.installer is not None:
+            policy = InstallerPolicy(self._overlay.installer.listen, None, self._overlay.installer.iso)
+        if policy is None:
+            return None
+        if self._installer is None:
+            self._installer = HttpInstaller(policy)
+        return self._installer
+
+    def public_key(self, name: str) -> str | None:
+        return self._secrets.public_key(name)
+
+    async def close(self) -> None:
+        """Every BMC session deleted, every connection closed; a BMC that does not answer costs its deadline once."""
+        import asyncio
+
+        await asyncio.gather(
+            *(bmc.close() for bmc in self._bmcs.values()), *(host.close() for host in self._hosts.values())
+        )
+        if self._installer is not None:
+            await self._installer.close()
+
+    def _deadline(self, seconds: float) -> float:
+        """A scaled clock shortens deadlines; loopback servers stay as slow as they are."""
+        return max(LEAST_REAL_S, self._clock.real_seconds(seconds)) if self._overlay is None else max(15.0, seconds)

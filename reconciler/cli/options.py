@@ -1,0 +1,108 @@
+"""Options that several commands share, and the values they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from reconciler.model.units import parse_duration
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OUTPUTS = ("human", "json", "markdown")
+
+
+class Duration(click.ParamType[float]):
+    """10m, 1h30m, 0: seconds as a float."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        if value == "0":
+            return 0.0
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What every command that works on a fleet is told."""
+
+    spec: Path
+    rev: str | None
+    output: str
+    limit: tuple[str, ...]
+    exclude: tuple[str, ...]
+    ledger: str | None
+    endpoints: Path | None
+
+
+def fleet_options(*, rev: bool = False) -> Callable[[F], F]:
+    """SPEC, --output, --limit, --exclude, --ledger, --endpoints (and --rev), handed over as one `common`."""
+
+    def decorate(function: F) -> F:
+        wrapped: Any = _gather(function)
+        wrapped = click.option(
+            "--endpoints", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
+            help="endpoints.json of a lab: loopback targets for the spec's addresses.",
+        )(wrapped)  # fmt: skip
+        wrapped = click.option(
+            "--ledger", envvar="RECONCILER_LEDGER", metavar="URL",
+            help="Ledger: a file or a postgresql:// URL. Default: SQLite in the state directory, one file per fleet.",
+        )(wrapped)  # fmt: skip
+        wrapped = click.option(
+            "--exclude", multiple=True, metavar="EXPR", help="Leave these nodes out; like --limit, applied after it."
+        )(wrapped)
+        wrapped = click.option(
+            "--limit",
+            multiple=True,
+            metavar="EXPR",
+            help="Only these: a name, gpu-a*, gpu-a[001-008], pool=P or rack=R.",
+        )(wrapped)
+        if rev:
+            wrapped = click.option("--rev", metavar="REV", help="Read the spec at this git revision.")(wrapped)
+        wrapped = output_option(wrapped)
+        return click.argument(  # type: ignore[no-any-return]  # decorators of click lose the type
+            "spec", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec")
+        )(wrapped)
+
+    return decorate
+
+
+def output_option(function: F) -> F:
+    choice = click.Choice(OUTPUTS)
+    return click.option(
+        "--output", "-o", type=choice, default="human", show_default=True, help="Form of the document on stdout."
+    )(function)
+
+
+def _gather(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(**given: Any) -> Any:
+        common = Common(
+            spec=given.pop("spec"),
+            rev=given.pop("rev", None),
+            output=given.pop("output"),
+            limit=given.pop("limit"),
+            exclude=given.pop("exclude"),
+            ledger=given.pop("ledger"),
+            endpoints=given.pop("endpoints"),
+        )
+        return function(common, **given)
+
+    call.__doc__ = function.__doc__
+    call.__name__ = function.__name__
+    call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]  # options below us
+    return call
+
+
+detailed_exitcode = click.option(
+    "--detailed-exitcode", is_flag=True, help="Exit with 2 when drift, changes or waits are present."
+)

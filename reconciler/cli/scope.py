@@ -1,0 +1,62 @@
+"""--limit and --exclude: which nodes of the fleet a command is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from reconciler.model.desired import Desired, Fleet
+from reconciler.model.errors import UsageError
+from reconciler.model.plan import Scope
+from reconciler.spec.ranges import expand
+
+
+def select(fleet: Fleet, limit: tuple[str, ...], exclude: tuple[str, ...]) -> tuple[list[str], Scope]:
+    """Names in the fleet's order. Include first, then exclude. UsageError for an expression that matches no node."""
+    chosen = set(fleet.nodes)
+    if limit:
+        chosen = set().union(*(_matching(fleet, expression) for expression in _split(limit)))
+    for expression in _split(exclude):
+        chosen -= _matching(fleet, expression)
+    names = [name for name in fleet.nodes if name in chosen]
+    return names, Scope(limit, exclude, len(names), len(fleet.nodes))
+
+
+def _split(expressions: Iterable[str]) -> list[str]:
+    """Commas separate, but not inside brackets."""
+    parts, depth, current = [], 0, ""
+    for expression in expressions:
+        for char in expression + ",":
+            depth += (char == "[") - (char == "]")
+            if char == "," and depth <= 0:
+                parts.append(current.strip())
+                current = ""
+            else:
+                current += char
+    return [part for part in parts if part]
+
+
+def _matching(fleet: Fleet, expression: str) -> set[str]:
+    key, equals, value = expression.partition("=")
+    if equals:
+        found = {name for name, node in fleet.nodes.items() if fnmatchcase(_label(node, key), value)}
+    elif "[" in expression:
+        found = set(_expanded(expression)) & fleet.nodes.keys()
+    else:
+        found = {name for name in fleet.nodes if fnmatchcase(name, expression)}
+    if not found:
+        labels = sorted({label for node in fleet.nodes.values() for label in node.domains})
+        hint = f"pool=NAME, {', '.join(f'{label}=VALUE' for label in labels)}, a node name, a*, or a[001-008]"
+        raise UsageError(f"{expression!r} matches no node of fleet {fleet.settings.fleet}; expressions are {hint}")
+    return found
+
+
+def _expanded(expression: str) -> Iterable[str]:
+    try:
+        return expand(expression)
+    except ValueError as error:
+        raise UsageError(f"{expression!r}: {error}") from None
+
+
+def _label(node: Desired, key: str) -> str:
+    return node.pool if key == "pool" else node.domains.get(key, "")

@@ -1,0 +1,240 @@
+"""One command's world: the spec, the clock, the ledger, the fabric, and the passes over them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from reconciler import __version__
+from reconciler.cli.clocks import RealClock, ScaledClock
+from reconciler.cli.options import Common
+from reconciler.cli.scope import select
+from reconciler.model.desired import DesiredImage, Fleet
+from reconciler.model.documents import load
+from reconciler.model.drift import ACTIONABLE
+from reconciler.model.errors import UsageError
+from reconciler.model.observed import Observation
+from reconciler.model.plan import Plan, Scope
+from reconciler.model.ports import Clock, Ledger
+from reconciler.model.report import DRIFT_FORMAT, DriftReport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reconciler.cli.fabric import WireFabric
+    from reconciler.converge.gate import AcceptanceGate
+    from reconciler.drivers.endpoints import Overlay
+    from reconciler.drivers.secrets import SecretStore
+
+
+class Session:
+    def __init__(self, common: Common) -> None:
+        self.common = common
+
+    # --- the spec ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        """Loaded, checked and resolved; warnings go to stderr. SpecError with every problem at once."""
+        return self.fleet_at(self.common.rev)
+
+    def fleet_at(self, rev: str | None) -> Fleet:
+        from reconciler.drivers.git import describe, read_revision
+        from reconciler.model.errors import SpecError
+        from reconciler.spec import check_spec
+
+        directory = self.common.spec
+        if rev is None:
+            fleet, diagnostics = check_spec(directory, directory=str(directory), origin=describe(directory))
+        else:
+            files, origin = read_revision(directory, rev)
+            fleet, diagnostics = check_spec(files, directory=str(directory), origin=origin)
+        if fleet is None:
+            raise SpecError(diagnostics)
+        for diagnostic in diagnostics:
+            click.echo(f"warning: {diagnostic}", err=True)
+        return fleet
+
+    @cached_property
+    def selection(self) -> tuple[list[str], Scope]:
+        return select(self.fleet, self.common.limit, self.common.exclude)
+
+    # --- the world -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def overlay(self) -> Overlay | None:
+        if self.common.endpoints is None:
+            return None
+        from reconciler.drivers.endpoints import load_endpoints
+
+        return load_endpoints(self.common.endpoints)
+
+    @cached_property
+    def clock(self) -> Clock:
+        if self.overlay is None or self.overlay.time_scale == 1.0:
+            return RealClock()
+        return ScaledClock(self.overlay.time_scale, self.overlay.epoch or datetime.now(UTC))
+
+    @property
+    def time_scale(self) -> float:
+        return 1.0 if self.overlay is None else self.overlay.time_scale
+
+    @cached_property
+    def secrets(self) -> SecretStore:
+        from reconciler.drivers.secrets import SecretStore
+
+        return SecretStore.load() if self.overlay is None else self.overlay.secrets
+
+    def ledger_place(self, fleet: Fleet) -> str | Path:
+        """--ledger; beside the endpoints of a lab; or one file per fleet in the user's state directory."""
+        if self.common.ledger is not None:
+            return self.common.ledger
+        if self.common.endpoints is not None:
+            return self.common.endpoints.parent / "ledger.sqlite"
+        state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+        return state / "reconciler" / f"{fleet.settings.fleet}.sqlite"
+
+    @contextmanager
+    def ledger(self) -> Iterator[Ledger]:
+        from reconciler.drivers.ledger import SqlLedger
+
+        found = SqlLedger(self.ledger_place(self.fleet))
+        try:
+            yield found
+        finally:
+            found.close()
+
+    def fabric(self) -> WireFabric:
+        from reconciler.cli.fabric import WireFabric
+
+        return WireFabric(self.fleet, self.clock, self.secrets, self.overlay)
+
+    @cached_property
+    def gate(self) -> AcceptanceGate:
+        from reconciler.converge.gate import AcceptanceGate
+
+        return AcceptanceGate(self.secrets.public_key)
+
+    @cached_property
+    def signatures(self) -> Mapping[tuple[str, str], bool | None]:
+        """Each image that the spec pins -> whether its signature verifies."""
+        images: dict[tuple[str, str], DesiredImage] = {}
+        for node in self.fleet.nodes.values():
+            if node.profile.image is not None:
+                images[node.profile.image.name, node.profile.image.version] = node.profile.image
+        return {key: self.gate.verified(image) for key, image in images.items()}
+
+    # --- passes --------------------------------------------------------------------------------------------------
+
+    def observe(self) -> Observation:
+        """One pass over the selected nodes; progress on stderr."""
+        return asyncio.run(self._observe())
+
+    async def _observe(self) -> Observation:
+        from reconciler.cli.progress import make_progress
+        from reconciler.converge.observe import observe
+
+        fabric = self.fabric()
+        try:
+            with make_progress("observing") as progress:
+                return await observe(
+                    self.fleet, self.selection[0], fabric, self.clock,
+                    fresh_inventory=True, progress=progress, time_scale=self.time_scale,
+                )  # fmt: skip
+        finally:
+            await fabric.close()
+
+    def observation_from(self, path: Path) -> Observation:
+        """A pass that `observe --out` wrote. UsageError when it is another fleet's, or lacks selected nodes."""
+        found = load(Observation, path.read_bytes(), name=str(path))
+        if found.fleet != self.fleet.settings.fleet:
+            raise UsageError(
+                f"{path} is an observation of fleet {found.fleet}, the spec is of {self.fleet.settings.fleet}"
+            )
+        missing = [name for name in self.selection[0] if name not in found.nodes]
+        if missing:
+            raise UsageError(f"{path} has no observation of {', '.join(missing[:5])}; observe again, or use --limit")
+        return found
+
+    def make_plan(self, observation: Observation, ledger: Ledger, plan_id: str) -> Plan:
+        from reconciler.planner.fleet import plan_fleet
+
+        names, scope = self.selection
+        return plan_fleet(
+            self.fleet, observation, ledger.nodes(names), now=self.clock.now(), ledger=ledger.id, plan_id=plan_id,
+            signatures=self.signatures, holds=tuple(ledger.holds()), scope=scope, selected=names,
+        )  # fmt: skip
+
+    def learn(self, observation: Observation, ledger: Ledger) -> None:
+        """Keep what this pass teaches: agreed identities, and since when a source has been silent."""
+        from reconciler.converge.memory import remember_facts
+
+        names = self.selection[0]
+        remember_facts(ledger, (observation.nodes[name] for name in names), ledger.nodes(names), self.clock.now())
+
+    def remember(self, plan: Plan, ledger: Ledger, run: str) -> Plan:
+        """Record the drift of a plan; the plan again, each item with when it was first and last seen."""
+        from reconciler.converge.memory import remember_plans
+
+        records = ledger.nodes(list(plan.nodes))
+        seen = remember_plans(ledger, self.fleet, plan.nodes, records, run, self.clock.now())
+        nodes = {}
+        for name, node in plan.nodes.items():
+            items = tuple(
+                replace(item, first_seen=seen[name, item.path][0], last_seen=seen[name, item.path][1])
+                if (name, item.path) in seen
+                else item
+                for item in node.drift
+            )
+            nodes[name] = replace(node, drift=items)
+        return replace(plan, nodes=nodes)
+
+
+def drift_report(plan: Plan, observation: Observation) -> DriftReport:
+    items = tuple(item for node in plan.nodes.values() for item in node.drift)
+    return DriftReport(
+        format_version=DRIFT_FORMAT,
+        tool_version=__version__,
+        fleet=plan.fleet,
+        source=plan.source,
+        generated_at=plan.created_at,
+        started_at=observation.started_at,
+        finished_at=observation.finished_at,
+        scope=plan.scope,
+        incomplete=plan.incomplete,
+        tolerated=plan.tolerated,
+        changes=any(item.kind in ACTIONABLE for item in items),
+        items=items,
+        counts=dict(sorted(Counter(item.kind.value for item in items).items())),
+        insecure=plan.insecure,
+        time_scale=plan.time_scale,
+    )
+
+
+def new_id(prefix: str, now: datetime) -> str:
+    """Readable and sortable, and unguessable enough that two runs never share one."""
+    return f"{prefix}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+def whoami() -> str:
+    """Who holds a lease or sets a hold, as others will read it."""
+    import getpass
+    import socket
+
+    return os.environ.get("RECONCILER_ACTOR") or f"{getpass.getuser()}@{socket.gethostname()} pid {os.getpid()}"
+
+
+def on_terminal() -> bool:
+    return sys.stderr.isatty()
