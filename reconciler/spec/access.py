@@ -1,6 +1,6 @@
 """The Fleet resource -> model.desired.Settings, with the files that it names read from the tree.
 
-Those files are public: CA certificates and public keys. A private key in a spec is an error wherever it is found.
+Those files are public: CA certificates and public keys. A private key among them is an error.
 """
 
 from __future__ import annotations

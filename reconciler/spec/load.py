@@ -7,6 +7,7 @@ and 2027-06-30 are text.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -32,7 +33,8 @@ from reconciler.model.errors import Diagnostic, Position
 MAX_YAML_BYTES: Final = 1024 * 1024
 MAX_OTHER_BYTES: Final = 16 * 1024 * 1024
 MAX_DEPTH: Final = 40
-MAX_VALUES: Final = 200_000  # per file, aliases expanded; a 1 MiB file without aliases stays below
+MAX_VALUES: Final = 200_000  # per file, aliases expanded
+_LONGEST_NUMBER: Final = 20  # longer ones are digests and serial numbers that lack their quotes
 
 Steps = tuple[str | int, ...]  # from the top of a document to a value: ("spec", "nodes", 2, "bmc")
 
@@ -295,19 +297,17 @@ class _Builder:
             return text
         if text in _WORDS:
             return _WORDS[text]
+        if not (_INT.fullmatch(text) or _BASED.fullmatch(text) or _FLOAT.fullmatch(text) or _SPECIAL.fullmatch(text)):
+            return text
+        if len(text) > _LONGEST_NUMBER:
+            self._note(event, "a number that is too long", "put it in quotes if it is text")
+            return text
         if _INT.fullmatch(text):
-            if len(text) > 18:
-                self._note(event, "a number that is too long", "put it in quotes if it is text")
-                return 0
             return int(text)
         if _BASED.fullmatch(text):
             return int(text, 0)
-        if _SPECIAL.fullmatch(text):
+        number = float(text) if _FLOAT.fullmatch(text) else math.inf
+        if math.isinf(number):
             self._note(event, f"{text} is not a finite number")
             return 0
-        if _FLOAT.fullmatch(text):
-            number = float(text)
-            if abs(number) == float("inf"):
-                self._note(event, f"{text} is not a finite number")
-            return number
-        return text
+        return number

@@ -32,12 +32,13 @@ S = TypeVar("S", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Declared(Generic[S]):
-    """A resource as declared somewhere."""
+    """A resource as declared somewhere. Not `whole`: faulty keys were taken out, so what is missing means nothing."""
 
     kind: str
     name: str
     spec: S
     document: Document
+    whole: bool = True
 
     def at(self, *steps: str | int, key: bool = False) -> Position:
         """Where a value (or its key) of the resource's `spec` stands."""
@@ -110,7 +111,7 @@ def _add(document: Document, declared: Declarations) -> Iterator[Diagnostic]:
     if model is None:
         declared.unread.setdefault(kind, set()).add(name)
         return
-    resource: Declared[Any] = Declared(kind, name, model.spec, document)
+    resource: Declared[Any] = Declared(kind, name, model.spec, document, whole=not problems)
     if kind == "Fleet":
         declared.fleets.append(resource)
         return

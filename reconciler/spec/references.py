@@ -63,7 +63,7 @@ def _settings(
         return
     yield from _named(declared, "GoldenImage", settings.image.name, resource, (*steps, "image", "name"))
     image = declared.images.get(settings.image.name)
-    if image is not None:
+    if image is not None and image.whole:
         versions = [version.version for version in image.spec.versions]
         if settings.image.version not in versions:
             problem = f"GoldenImage {image.name!r} has no version {settings.image.version!r}"
@@ -146,7 +146,7 @@ def _overrides_fit(
 ) -> Iterator[Diagnostic]:
     """Firmware overrides name components of the hardware profile that the node ends up with."""
     profile = declared.hardware.get(chosen["hardware"].value) if "hardware" in chosen else None
-    if "hardware" in chosen and profile is None:
+    if "hardware" in chosen and (profile is None or not profile.whole):
         return
     components = [item.component for item in profile.spec.firmware] if profile else []
     fleet, owner = declared.fleets[0], declared.pools[pool]

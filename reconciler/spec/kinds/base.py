@@ -117,8 +117,9 @@ def _inside_tree(text: str) -> None:
         raise ValueError(f"{text!r} is not a path below the spec directory")
 
 
-_DURATION = r"(\d+d)?(\d+h)?(\d+m)?(\d+(\.\d+)?s)?(\d+ms)?"
+_DURATION = r"(?=.)(\d+d)?(\d+h)?(\d+m)?(\d+(\.\d+)?s)?(\d+ms)?"
 _SHARE = {"type": ["integer", "string"], "minimum": 0, "pattern": r"^\d+%?$"}
+_SOME = {"type": ["integer", "string"], "minimum": 1, "pattern": r"^0*[1-9]\d*%?$"}
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 
 Name = Annotated[
@@ -143,7 +144,7 @@ Size = Annotated[
     Checked(parse_size, pattern=r"^\d+(\.\d+)?\s*([KMGT]i?)?B$", examples=["480GB", "2TiB"]),
 ]
 NodeShare = Annotated[str, BeforeValidator(_count_as_text), Checked(_share, **_SHARE)]
-SomeNodes = Annotated[str, BeforeValidator(_count_as_text), Checked(_some_nodes, **{**_SHARE, "minimum": 1})]
+SomeNodes = Annotated[str, BeforeValidator(_count_as_text), Checked(_some_nodes, **_SOME)]
 Sha256 = Annotated[str, Matching(r"[0-9a-f]{64}", "a SHA-256 digest; it has 64 lower-case hex digits")]
 WebUrl = Annotated[str, Matching(r"https?://[^\s/@?#]+(/[^\s]*)?", "a URL like https://host/path")]
 TreePath = Annotated[str, Checked(_inside_tree)]

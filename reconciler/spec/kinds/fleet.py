@@ -34,7 +34,16 @@ Iso = Annotated[
     ),
 ]
 Listen = Annotated[str, Matching(r"([A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}", "an address like 0.0.0.0:8089")]
-Day = Annotated[str, Checked(date.fromisoformat, format="date")]
+
+
+def _day(text: str) -> None:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a day; write it like 2027-06-30") from None
+
+
+Day = Annotated[str, Checked(_day, format="date")]
 
 
 class WindowEffect(StrEnum):

@@ -1,0 +1,277 @@
+"""A spec resolved for its nodes: inheritance, what null takes back, provenance, digests."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.model.desired import DesiredFirmware, DesiredGpu, Fleet, RootDisk, SpecSource
+from reconciler.model.errors import Position, SpecError
+from reconciler.model.observed import Taint
+from reconciler.model.vocab import Activation, DriftMode, NodeState
+from reconciler.spec import load_spec
+from tests.spec.example import FILES, Edit, load
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Fleet:
+    return load()
+
+
+def test_nodes_of_ranges_entries_and_csv(fleet: Fleet) -> None:
+    assert list(fleet.nodes) == [f"gpu-a{number:03d}" for number in range(1, 12)]
+    third, ninth, tenth, last = (fleet.nodes[f"gpu-a{number:03d}"] for number in (3, 9, 10, 11))
+    assert (third.endpoints.bmc, third.endpoints.host) == ("https://10.20.0.13", "10.20.1.13:22")
+    assert third.domains == {"rack": "r1", "nvlink-domain": "d1"}
+    assert (third.state, third.hostname, third.serial, third.root_disk) == (NodeState.ACTIVE, "gpu-a003", None, None)
+    assert (ninth.state, ninth.hostname, ninth.serial) == (NodeState.QUARANTINED, "nine", "S123")
+    assert ninth.endpoints.host == "10.20.1.19:2222"
+    assert ninth.root_disk == RootDisk(serial="D9")
+    assert (tenth.serial, tenth.hostname, tenth.root_disk) == ("S010", "ten", RootDisk(serial="D10"))
+    assert (last.state, last.hostname, last.domains["rack"]) == (NodeState.RETIRED, "gpu-a011", "r2")
+
+
+def test_later_layers_override_earlier_ones(fleet: Fleet) -> None:
+    shared, own = fleet.nodes["gpu-a001"].profile, fleet.nodes["gpu-a009"].profile
+    assert shared.bios == {"BootTimeout": 5, "NumaNodesPerSocket": "NPS2", "SriovGlobalEnable": "Enabled"}
+    assert own.bios == {"BootTimeout": 5, "SriovGlobalEnable": "Enabled"}, "null leaves it unmanaged"
+    assert shared.host.sysctls == {"kernel.numa_balancing": "0", "vm.swappiness": "1"}
+    assert own.host.sysctls == {"kernel.numa_balancing": "0", "vm.swappiness": "60"}
+    assert (shared.gpu, own.gpu) == (DesiredGpu(None), DesiredGpu({"3g.40gb": 2}))
+    assert shared.firmware[1] == DesiredFirmware(
+        "bios", "BIOS", "2.5", "min", Activation.REBOOT, 2, 0.0, None, None, minutes=10.0
+    )
+    assert shared.membership is not None
+    assert own.membership is not None
+    assert shared.membership.labels == {"tier": "gold", "workload": "training"}
+    assert own.membership.labels == {"tier": "gold"}
+    assert shared.membership.taints == (Taint("nvidia.com/gpu", "present", "NoSchedule"),)
+    assert shared.membership.join == ("systemctl", "enable", "--now", "kubelet")
+    assert shared.acceptance is not None
+    assert own.acceptance is None
+    assert shared.remediation == own.remediation
+
+
+def test_settings_of_the_fleet(fleet: Fleet) -> None:
+    settings = fleet.settings
+    assert settings.tls.ca == FILES["pki/bmc-ca.pem"]
+    assert settings.host_keys.authorities == (FILES["pki/ssh-host-ca.pub"].strip(),)
+    assert settings.insecure == ()
+    assert settings.drift_mode is DriftMode.CORRECT
+    assert [(budget.scope, budget.nodes) for budget in settings.budgets] == [("fleet", "25%"), ("rack", "2")]
+    assert (settings.tolerate, settings.inventory_max_age_s) == ("0", 86400.0)
+    assert settings.ignore[0].expires == "2027-06-30"
+
+
+def test_insecure_access_is_put_in_words() -> None:
+    fleet = load(
+        ("fleet.yaml", "{ca: pki/bmc-ca.pem}", "{insecure: true}"),
+        ("fleet.yaml", "{authorities: [pki/ssh-host-ca.pub]}", "{insecure: true}"),
+    )
+    assert fleet.settings.insecure == (
+        "TLS certificates of BMCs are not verified (fleet.yaml:8:21)",
+        "SSH host keys are not verified (fleet.yaml:12:26)",
+    )
+
+
+def test_defaults_are_safe() -> None:
+    fleet = load_spec(
+        {
+            "a.yaml": b"apiVersion: reconciler.dev/v1alpha1\nkind: Fleet\nmetadata: {name: f}\nspec:\n"
+            b"  redfish: {credentials: bmc, tls: {insecure: true}}\n---\n"
+            b"apiVersion: reconciler.dev/v1alpha1\nkind: NodePool\nmetadata: {name: p}\n"
+            b"spec: {nodes: [{name: n1, bmc: 'https://10.0.0.1'}]}\n"
+        },
+        directory="fleet-spec",
+        origin=SpecSource("fleet-spec", commit="abc", rev="main"),
+    )
+    assert [(budget.scope, budget.nodes) for budget in fleet.settings.budgets] == [("fleet", "1")]
+    assert fleet.settings.drift_mode is DriftMode.OBSERVE
+    assert fleet.source.commit == "abc"
+    profile = fleet.nodes["n1"].profile
+    assert (profile.image, profile.gpu, profile.membership, profile.secure_boot) == (None, None, None, None)
+    assert (profile.bios, profile.firmware, profile.boot_order, profile.remediation) == ({}, (), None, None)
+    assert fleet.nodes["n1"].hostname is None
+    assert fleet.nodes["n1"].provenance == {"node": Position("fleet-spec/a.yaml", 10, 23)}
+
+
+# --- provenance ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("node", "path", "text"),
+    [
+        ("gpu-a001", "bios.BootTimeout", "5}}"),
+        ("gpu-a001", "bios.NumaNodesPerSocket", "NPS2"),
+        ("gpu-a001", "bios.SriovGlobalEnable", "Enabled"),
+        ("gpu-a001", "boot.order", "[Hdd, Pxe]"),
+        ("gpu-a001", "boot.secure_boot", "true"),
+        ("gpu-a001", "cluster.labels.tier", "gold"),
+        ("gpu-a001", "cluster.labels.workload", "training}"),
+        ("gpu-a001", "cluster.member", "main"),
+        ("gpu-a001", "cluster.taints.nvidia.com/gpu", "{key: nvidia.com/gpu"),
+        ("gpu-a001", "firmware.bios", '"2.5"'),
+        ("gpu-a001", "firmware.bmc", '"01.05.03"'),
+        ("gpu-a001", "gate.certificate", "standard"),
+        ("gpu-a001", "gpu.mig", "disabled"),
+        ("gpu-a009", "gpu.mig", "{3g.40gb: 2}"),
+        ("gpu-a001", "hardware.memory_bytes", "2TiB"),
+        ("gpu-a001", "hardware.manufacturer", "Supermicro"),
+        ("gpu-a001", "health", "standard"),
+        ("gpu-a001", "host.services.kubelet", "running}"),
+        ("gpu-a001", "host.sysctls.vm.swappiness", '"1"'),
+        ("gpu-a009", "host.sysctls.vm.swappiness", '"60"'),
+        ("gpu-a001", "image.kernel", "6.8.0-48-generic"),
+        ("gpu-a001", "image.name", "ubuntu-gpu"),
+        ("gpu-a001", "image.root_disk", "{model:"),
+        ("gpu-a001", "image.sha256", "8ad0c"),
+        ("gpu-a001", "image.version", '"2026.11.1"'),
+        ("gpu-a001", "trust.firmware", "hgx-h100"),
+        ("gpu-a001", "trust.image", "key: release"),
+        ("gpu-a001", "trust.secure_boot", "true"),
+    ],
+)
+def test_provenance_points_at_the_value(fleet: Fleet, node: str, path: str, text: str) -> None:
+    assert _text_at(fleet.nodes[node].profile.provenance[path]).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("node", "path", "text"),
+    [
+        ("gpu-a004", "node", '"gpu-a[001-008]"'),
+        ("gpu-a004", "host.hostname", "fromName"),
+        ("gpu-a009", "node", "gpu-a009"),
+        ("gpu-a009", "identity.serial", "S123"),
+        ("gpu-a009", "identity.uuid", "7f0c2a1e"),
+        ("gpu-a009", "host.hostname", "nine"),
+        ("gpu-a009", "image.root_disk", "{serial: D9}"),
+        ("gpu-a010", "node", "gpu-a010"),
+        ("gpu-a010", "identity.serial", "S010"),
+        ("gpu-a010", "host.hostname", "ten"),
+        ("gpu-a010", "image.root_disk", "D10"),
+        ("gpu-a011", "host.hostname", "fromName"),
+    ],
+)
+def test_provenance_of_a_nodes_own_values(fleet: Fleet, node: str, path: str, text: str) -> None:
+    assert _text_at(fleet.nodes[node].provenance[path]).startswith(text)
+
+
+def _text_at(at: Position) -> str:
+    return FILES[at.file].split("\n")[at.line - 1][at.column - 1 :]
+
+
+def test_every_managed_value_has_a_provenance(fleet: Fleet) -> None:
+    for node in fleet.nodes.values():
+        profile = node.profile
+        assert profile.image is not None
+        assert profile.membership is not None
+        paths = {
+            *(f"bios.{name}" for name in profile.bios),
+            *(f"firmware.{item.component}" for item in profile.firmware),
+            *(f"hardware.{name}" for name, value in asdict(profile.inventory).items() if value is not None),
+            *(f"image.{name}" for name in ("name", "version", "sha256", *profile.image.contents)),
+            *(f"host.sysctls.{name}" for name in profile.host.sysctls),
+            *(f"host.services.{name}" for name in profile.host.services),
+            *(f"cluster.labels.{name}" for name in profile.membership.labels),
+            *(f"cluster.taints.{taint.key}" for taint in profile.membership.taints),
+        }
+        assert paths <= profile.provenance.keys()
+
+
+# --- digests -------------------------------------------------------------------------------------------------------
+
+
+def test_equal_nodes_share_one_profile(fleet: Fleet) -> None:
+    first = fleet.nodes["gpu-a001"].profile
+    assert all(fleet.nodes[name].profile is first for name in fleet.nodes if name != "gpu-a009")
+    assert fleet.nodes["gpu-a009"].profile.digest != first.digest
+
+
+@given(st.randoms(use_true_random=False))
+def test_resolution_does_not_depend_on_the_order_of_files(rng: random.Random) -> None:
+    names = list(FILES)
+    rng.shuffle(names)
+    shuffled = load_spec({name: FILES[name].encode() for name in names}, directory="")
+    assert shuffled == load()
+
+
+def test_resolution_does_not_depend_on_the_order_of_documents_or_names_of_files(fleet: Fleet) -> None:
+    documents = [text for name, text in FILES.items() if name.endswith(".yaml")]
+    parts = [part for text in documents for part in text.split("---\n")]
+    others = {name: text.encode() for name, text in FILES.items() if not name.endswith(".yaml")}
+    one_file = {**others, "all.yml": "---\n".join(reversed(parts)).encode()}
+    resolved = load_spec(one_file, directory="")
+    assert resolved.digest == fleet.digest
+    assert {node.profile.digest for node in resolved.nodes.values()} == {
+        node.profile.digest for node in fleet.nodes.values()
+    }
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ("pool.yaml", "apiVersion", "# a comment\napiVersion"),
+        (
+            "pool.yaml",
+            "bios: {attributes: {NumaNodesPerSocket: NPS2}}",
+            "bios:\n    attributes:\n      NumaNodesPerSocket: NPS2",
+        ),
+        ("hardware.yaml", "NumaNodesPerSocket: NPS1", "NumaNodesPerSocket: NPS4"),
+        ("persona.yaml", "timeout: 10m, force", "timeout: 600s, force"),
+        ("hardware.yaml", "memory: 2TiB", "memory: 2048GiB"),
+    ],
+)
+def test_the_digest_is_of_values_and_not_of_text(fleet: Fleet, edit: Edit) -> None:
+    assert load(edit).digest == fleet.digest
+
+
+@pytest.mark.parametrize(
+    ("edit", "profile_changes"),
+    [
+        (("pool.yaml", "NumaNodesPerSocket: NPS2", "NumaNodesPerSocket: NPS1"), True),
+        (("persona.yaml", "busbw_peak, min: 440", "busbw_peak, min: 441"), True),
+        (("persona.yaml", "timeout: 10m, force", "timeout: 11m, force"), True),
+        (("pool.yaml", "https://10.20.0.19", "https://10.20.0.99"), False),
+        (("fleet.yaml", 'nodes: "25%"', 'nodes: "26%"'), False),
+        (("nodes.csv", "retired", "active"), False),
+    ],
+)
+def test_the_digest_changes_with_a_value(fleet: Fleet, edit: Edit, profile_changes: bool) -> None:
+    after = load(edit)
+    assert after.digest != fleet.digest
+    digests = [one.nodes["gpu-a001"].profile.digest for one in (fleet, after)]
+    assert (digests[0] != digests[1]) is profile_changes
+
+
+def test_equal_pools_share_the_digest_and_keep_their_own_provenance() -> None:
+    twin = FILES["pool.yaml"].replace("name: train", "name: twin").replace("gpu-a", "gpu-b").replace("10.20.", "10.21.")
+    twin = twin.replace("S123", "S999").replace("7f0c2a1e", "7f0c2a1f").replace("nine", "neun")
+    fleet = load(("twin.yaml", "", twin.replace("  inventory: nodes.csv\n", "")))
+    one, other = fleet.nodes["gpu-a001"].profile, fleet.nodes["gpu-b001"].profile
+    assert one.digest == other.digest
+    assert one.provenance["image.version"].file == "pool.yaml"
+    assert other.provenance["image.version"].file == "twin.yaml"
+
+
+def test_an_invalid_spec_raises_with_every_diagnostic() -> None:
+    with pytest.raises(SpecError) as caught:
+        load(("fleet.yaml", "mode: correct", "mode: corect"), ("pool.yaml", "persona: training", "persona: x"))
+    assert [found.path for found in caught.value.diagnostics] == ["spec.drift.mode", "spec.persona"]
+
+
+# --- the worked example --------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_worked_example_is_valid() -> None:
+    fleet = load_spec(ROOT / "fleet-spec", directory="fleet-spec")
+    assert len(fleet.nodes) == 12
+    assert {node.pool for node in fleet.nodes.values()} == {"train", "infer"}
+    assert len({node.profile.digest for node in fleet.nodes.values()}) == 2
+    assert fleet.nodes["gpu-b001"].profile.gpu == DesiredGpu({"3g.40gb": 2})
