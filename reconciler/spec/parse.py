@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Final, Generic, TypeVar, get_args
+from types import UnionType
+from typing import Annotated, Any, Final, Generic, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -254,17 +255,20 @@ def _known_keys(model: type[BaseModel], steps: Steps) -> list[str]:
     """The keys that the mapping at `steps` may have."""
     current: Any = model
     for step in steps:
-        if isinstance(step, int) or not (isinstance(current, type) and issubclass(current, BaseModel)):
-            continue
-        annotation = next((f.annotation for f in current.model_fields.values() if f.alias == step), None)
-        current = _model_in(annotation)
-    if isinstance(current, type) and issubclass(current, BaseModel):
-        return [str(entry.alias) for entry in current.model_fields.values()]
-    return []
+        if _is_model(current):
+            current = next((entry.annotation for entry in current.model_fields.values() if entry.alias == step), None)
+        else:  # a mapping or a list: what its values are
+            current = get_args(current)[-1 if isinstance(step, str) else 0] if get_args(current) else None
+        current = _unwrap(current)
+    return [str(entry.alias) for entry in current.model_fields.values()] if _is_model(current) else []
 
 
-def _model_in(annotation: Any) -> Any:
-    """The model inside of `tuple[M, ...] | None` and the like."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _model_in(part)) is not None), None)
+def _unwrap(annotation: Any) -> Any:
+    """`M` of `Annotated[M, ...]` and `M | None`."""
+    while get_origin(annotation) in {Annotated, Union, UnionType}:
+        annotation = get_args(annotation)[0]
+    return annotation
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

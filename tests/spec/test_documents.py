@@ -123,8 +123,8 @@ def values_of(kind: Any, bound: Mapping[Any, Any] | None = None) -> st.SearchStr
         return st.lists(values_of(arguments[0], bound), max_size=2).map(tuple)
     if origin in {dict, Mapping}:
         return st.dictionaries(values_of(arguments[0]), values_of(arguments[1], bound), max_size=2)
+    assert is_dataclass(origin or kind), kind
     made: Any = origin or kind
-    assert is_dataclass(made), kind
     inner = dict(zip(made.__parameters__, arguments, strict=True)) if origin else bound
     hints = get_type_hints(made)
     return st.deferred(lambda: st.builds(made, **{f.name: values_of(hints[f.name], inner) for f in fields(made)}))

@@ -1,0 +1,254 @@
+"""Secrets: where they come from, where they may go, and that they show nowhere."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import traceback
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.drivers.secrets import Secret, SecretError, SecretStore
+from reconciler.model.errors import UsageError
+
+VALUE = "hunter2-Zb9"
+KEY = "RWQv3CgBSQ17mwuc/T+z/W+jXVakvKm6aGjhz38M86CoZ8gjW2Gq0g9e"
+
+
+def store(folder: Path, text: str) -> SecretStore:
+    path = folder / "secrets.yaml"
+    path.write_text(text)
+    path.chmod(0o600)
+    return SecretStore.load(path)
+
+
+def private(folder: Path, name: str, text: str, mode: int = 0o600) -> Path:
+    path = folder / name
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+# --- where they come from ------------------------------------------------------------------------------------------
+
+
+def test_a_file_beside_the_store_or_elsewhere(tmp_path: Path) -> None:
+    path = private(tmp_path, "x", VALUE)
+    secrets = store(tmp_path, f"secrets:\n  near: {{file: x}}\n  far: {{file: {path}}}\n")
+    assert secrets.resolve("near").reveal() == secrets.resolve("far").reveal() == VALUE
+    assert secrets.file("near") == path
+
+
+def test_an_environment_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BMC_SECRET", VALUE)
+    secrets = store(tmp_path, "secrets:\n  bmc: {env: BMC_SECRET}\n  gone: {env: NOT_SET}\n")
+    assert secrets.resolve("bmc").reveal() == VALUE
+    with pytest.raises(SecretError) as caught:
+        secrets.resolve("gone")
+    assert str(caught.value) == f"{tmp_path}/secrets.yaml secrets.gone: environment variable NOT_SET is not set"
+
+
+def test_a_program_is_run_once_without_a_shell(tmp_path: Path) -> None:
+    script = private(tmp_path, "tell", f"#!/bin/sh\necho run >> {tmp_path}/runs\nprintf '%s\\n' \"$1\"\n", 0o700)
+    secrets = store(tmp_path, f"secrets:\n  bmc: {{exec: [{script}, '$HOME `id`']}}\n")
+    assert secrets.resolve("bmc").reveal() == secrets.resolve("bmc").reveal() == "$HOME `id`"
+    assert (tmp_path / "runs").read_text() == "run\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        (f"echo {VALUE}; echo {VALUE} >&2; exit 3", "ended with status 3"),
+        ("head -c 2000000 /dev/zero", "is not UTF-8 text of at most 1 MiB"),
+        (r"printf '\377'", "is not UTF-8 text of at most 1 MiB"),
+    ],
+)
+def test_a_program_that_fails_tells_its_name_and_not_its_output(tmp_path: Path, script: str, problem: str) -> None:
+    secrets = store(tmp_path, f"secrets:\n  bmc: {{exec: [sh, -c, {script!r}]}}\n")
+    with pytest.raises(SecretError, match=problem) as caught:
+        secrets.resolve("bmc")
+    assert VALUE not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    secrets = store(tmp_path, "secrets:\n  bmc: {exec: [/no/such/program]}\n")
+    with pytest.raises(SecretError, match=r"secrets.bmc: /no/such/program No such file or directory"):
+        secrets.resolve("bmc")
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o610])
+def test_a_file_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> None:
+    path = private(tmp_path, "x", VALUE, mode)
+    secrets = store(tmp_path, "secrets:\n  bmc: {file: x}\n")
+    for use in (secrets.resolve, secrets.file):
+        with pytest.raises(SecretError) as caught:
+            use("bmc")
+        assert f"secrets.bmc: {path} is open to others (mode {mode:o}); chmod 600 {path}" in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_is_a_folder(tmp_path: Path) -> None:
+    secrets = store(tmp_path, "secrets:\n  gone: {file: nothing}\n  folder: {file: .}\n  env: {env: X}\n")
+    with pytest.raises(SecretError, match=r"secrets.gone: .*/nothing: No such file or directory"):
+        secrets.resolve("gone")
+    with pytest.raises(SecretError, match=r"secrets.folder: .* is not a file"):
+        secrets.resolve("folder")
+    with pytest.raises(SecretError, match=r"secrets.env: must be a file"):
+        secrets.file("env")
+
+
+def test_credentials(tmp_path: Path) -> None:
+    private(tmp_path, "good", f'{{"username": "admin", "password": "{VALUE}"}}')
+    private(tmp_path, "bad", f'{{"username": "admin", "password": {VALUE}}}')
+    private(tmp_path, "odd", f'{{"user": "admin", "password": "{VALUE}"}}')
+    secrets = store(
+        tmp_path, "\n  ".join(["secrets:", *(f"{n}: {{file: {n}, allow: [10.0.0.1]}}" for n in ("good", "bad", "odd"))])
+    )
+    found = secrets.credentials("good", "https://10.0.0.1")
+    assert (found.username, found.password.reveal()) == ("admin", VALUE)
+    assert VALUE not in repr(found)
+    for name in ("bad", "odd"):
+        with pytest.raises(SecretError, match=f"secrets.{name}: is not JSON with username and password") as caught:
+            secrets.credentials(name, "https://10.0.0.1")
+        assert caught.value.__context__ is None, "a JSONDecodeError carries the text"
+
+
+# --- where they may go ---------------------------------------------------------------------------------------------
+
+ALLOWED = ["10.20.0.0/16", "192.0.2.7", "*.bmc.example.com", "fd00::/64"]
+
+
+@pytest.mark.parametrize(
+    ("address", "allowed"),
+    [
+        ("https://10.20.3.4", True),
+        ("https://10.20.3.4:8443/redfish/v1", True),
+        ("10.20.3.4:22", True),
+        ("192.0.2.7", True),
+        ("https://n1.BMC.example.com", True),
+        ("https://[fd00::1]:443", True),
+        ("https://10.21.0.1", False),
+        ("192.0.2.70", False),
+        ("https://bmc.example.com", False),
+        ("https://n1.bmc.example.com.evil.org", False),
+        ("https://10.20.3.4@evil.org", False),
+        ("https://evil.org#10.20.3.4", False),
+        ("https://evil.org/10.20.3.4", False),
+        ("https://010.20.3.4", False),
+        ("", False),
+    ],
+)
+def test_a_secret_goes_only_where_it_may(tmp_path: Path, address: str, allowed: bool) -> None:
+    private(tmp_path, "x", VALUE)
+    secrets = store(tmp_path, f"secrets:\n  bmc: {{file: x, allow: {ALLOWED}}}\n")
+    if allowed:
+        assert secrets.resolve("bmc", address).reveal() == VALUE
+    else:
+        with pytest.raises(SecretError, match="may not be sent to"):
+            secrets.resolve("bmc", address)
+
+
+def test_without_a_list_a_secret_goes_nowhere(tmp_path: Path) -> None:
+    private(tmp_path, "x", VALUE)
+    secrets = store(tmp_path, "secrets:\n  open: {file: x}\n  bound: {file: x, allow: [10.0.0.1]}\n")
+    with pytest.raises(SecretError, match=r"secrets.open: may not be sent to https://10.0.0.1; allow lists none"):
+        secrets.resolve("open", "https://10.0.0.1")
+    with pytest.raises(SecretError, match=r"secrets.bound: is for 10.0.0.1 alone"):
+        secrets.resolve("bound")
+
+
+def test_nothing_is_read_before_the_address_is_checked(tmp_path: Path) -> None:
+    secrets = store(tmp_path, f"secrets:\n  bmc: {{exec: [touch, {tmp_path}/ran], allow: [10.0.0.1]}}\n")
+    with pytest.raises(SecretError):
+        secrets.resolve("bmc", "https://10.0.0.2")
+    assert not (tmp_path / "ran").exists()
+
+
+# --- that they show nowhere ----------------------------------------------------------------------------------------
+
+
+@given(st.text(min_size=8))
+def test_a_secret_shows_only_when_revealed(text: str) -> None:
+    secret = Secret(text)
+    assert secret.reveal() == text
+    for shown in (repr(secret), str(secret), f"{secret}", f"{secret!s:>20}".strip(), "%s" % (secret,), repr([secret])):  # noqa: UP031 - a way to show it
+        assert shown.strip("[]") == "Secret(***)"
+    assert not hasattr(secret, "__dict__")
+    for leak in (lambda: pickle.dumps(secret), lambda: copy.deepcopy(secret)):
+        with pytest.raises(TypeError, match="not serialised"):
+            leak()
+
+
+# --- the file itself -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("secrets:\n  bmc: {fiel: x}\n", "2:9 secrets.bmc: unknown key 'fiel' (did you mean 'file'?)"),
+        ("secrets:\n  bmc: {file: x, env: Y}\n", "2:8 secrets.bmc: give exactly one of file, env and exec"),
+        ("secrets:\n  bmc: {}\n", "2:8 secrets.bmc: give exactly one of file, env and exec"),
+        ("secrets:\n  bmc: {exec: ls}\n", "2:15 secrets.bmc.exec: must be a list, not 'ls'"),
+        ("secrets:\n  bmc: {file: x, allow: [10.20.0.0/99]}\n", "'10.20.0.0/99' is not an address, a network"),
+        ("secrets:\n  bmc: {file: x, allow: ['https://x']}\n", "'https://x' is not an address, a network"),
+        ("secrets:\n  bmc: {file: x}\n  bmc: {file: y}\n", "3:3: key 'bmc' is set twice (first in line 2)"),
+        ("screts: {}\n", "1:1: unknown key 'screts' (did you mean 'secrets'?)"),
+        ("a: [", "1:5: not YAML"),
+        ("", "the file is empty"),
+        ("secrets: {}\n---\nsecrets: {}\n", "holds 2 documents, not one"),
+    ],
+)
+def test_a_bad_file_names_the_place(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(SecretError) as caught:
+        store(tmp_path, text)
+    assert str(caught.value).startswith(f"{tmp_path}/secrets.yaml")
+    assert problem in str(caught.value)
+    assert isinstance(caught.value, UsageError)
+
+
+def test_unknown_names(tmp_path: Path) -> None:
+    secrets = store(tmp_path, "secrets: {}\n")
+    with pytest.raises(SecretError) as caught:
+        secrets.resolve("bmc", "https://10.0.0.1")
+    assert str(caught.value) == f"the spec names secret 'bmc', and {tmp_path}/secrets.yaml does not define it"
+    assert secrets.public_key("release") is None
+
+
+def test_the_default_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RECONCILER_SECRETS", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(SecretError, match=r"/reconciler/secrets.yaml does not define it \(there is no such file\)"):
+        SecretStore.load().resolve("bmc")
+    (tmp_path / "reconciler").mkdir()
+    private(tmp_path / "reconciler", "secrets.yaml", f"keys: {{release: {KEY}}}\n")
+    assert SecretStore.load().public_key("release") == KEY
+    monkeypatch.setenv("RECONCILER_SECRETS", str(tmp_path / "nothing"))
+    with pytest.raises(SecretError, match=r"/nothing: no such file"):
+        SecretStore.load()
+
+
+def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    path = private(tmp_path, "secrets.yaml", "secrets: {}\n", 0o666)
+    with pytest.raises(SecretError, match="others may write it"):
+        SecretStore.load(path)
+
+
+def test_public_keys(tmp_path: Path) -> None:
+    private(tmp_path, "release.pub", f"untrusted comment: minisign public key\n{KEY}\n", 0o644)
+    private(tmp_path, "bad.pub", "untrusted comment: x\nRWQ\n", 0o644)
+    secrets = store(
+        tmp_path,
+        f"keys:\n  literal: {KEY}\n  file: {{file: release.pub}}\n  bad: {{file: bad.pub}}\n  gone: {{file: x}}\n",
+    )
+    assert secrets.public_key("literal") == secrets.public_key("file") == KEY
+    with pytest.raises(SecretError, match=r"keys.bad: not a minisign public key"):
+        secrets.public_key("bad")
+    with pytest.raises(SecretError, match=r"keys.gone: x: No such file or directory"):
+        secrets.public_key("gone")
+
+
+def test_the_key_of_the_example_images_is_one(tmp_path: Path) -> None:
+    released = Path(__file__).resolve().parents[1] / "fixtures" / "keys" / "release.pub"
+    assert store(tmp_path, f"keys: {{release: {{file: {released}}}}}\n").public_key("release") == KEY
