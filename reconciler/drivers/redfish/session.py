@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import requests
@@ -86,6 +86,7 @@ class Session:
         self._made: tuple[Any, Transport] | None = None
         self._aborted = threading.Event()
         self._auth: AuthBase | None = None
+        self._proven = False
         self._refused = ""
         self._root: Document | None = None
         self.gets = 0  # of resources, as asked for; what the login needs is not counted
@@ -171,22 +172,25 @@ class Session:
     def _request(
         self, method: str, where: str, data: Document | None = None, headers: Mapping[str, str] | None = None
     ) -> requests.Response:
-        known = self._auth is not None
         self._login()
         try:
-            return self._send(method, where, data, headers)
+            return self._proved(where, self._send(method, where, data, headers))
         except HttpError as error:
             if not (error.status == HTTPStatus.UNAUTHORIZED or error.ids & SESSION_GONE):
                 raise
             if not isinstance(self._auth, SessionAuth):
                 self._refuse(error)
-            if not known:
-                raise  # a session of a moment ago: another one would fare no better
-        assert isinstance(self._auth, SessionAuth)
-        self._auth.reset_session_attrs()
-        self._auth = self._root = None
+            self._auth.reset_session_attrs()
+            self._auth = self._root = None
+            if not self._proven:
+                raise  # a session that never worked: another one now would fare no better
         self._login()
-        return self._send(method, where, data, headers)
+        return self._proved(where, self._send(method, where, data, headers))
+
+    def _proved(self, where: str, response: requests.Response) -> requests.Response:
+        """The root answers anybody; another answer shows that the session is good."""
+        self._proven = self._proven or where != ROOT
+        return response
 
     def _login(self) -> None:
         if self._refused:
@@ -203,6 +207,7 @@ class Session:
         auth.set_context(_Login(self, where or ""), self._parts()[0])
         auth.authenticate()
         self._auth = auth
+        self._proven = False
         self.logins += 1
 
     def _anonymous_root(self) -> Document:
@@ -217,6 +222,7 @@ class Session:
         return self._root
 
     def root(self) -> Document:
+        self._login()
         if self._root is None:
             self._root = self.get(ROOT).body
         return self._root
@@ -241,7 +247,7 @@ class Session:
             body = {}
         return token, _local(response.headers.get("Location")) or path(body.get("@odata.id"))
 
-    def _refuse(self, error: HttpError) -> None:
+    def _refuse(self, error: HttpError) -> NoReturn:
         """Remember that the credentials are wrong, and stop (B3)."""
         hint = "the credentials were refused and are not sent again, as the account might get locked; check the secret"
         self._refused = f"{error.detail}; {hint}"
