@@ -42,6 +42,10 @@ class Call:
     body: Any
 
 
+class HangUp(Exception):
+    """Raised by a rule to close the connection without an answer."""
+
+
 Rule = Callable[[Call], Awaitable[web.StreamResponse | None]]
 
 
@@ -96,7 +100,12 @@ class Bench:
         call = Call(request.method, request.path, request.query_string, dict(request.headers), body)
         self.calls.append(call)
         for rule in self.rules:
-            found = await rule(call)
+            try:
+                found = await rule(call)
+            except HangUp:
+                assert request.transport is not None
+                request.transport.close()
+                return web.Response()
             if found is not None:
                 return found
         if call.path == SESSIONS and call.method == "POST":

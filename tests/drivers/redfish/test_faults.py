@@ -33,6 +33,7 @@ from tests.drivers.redfish.bench import (
     TASKS,
     Bench,
     Call,
+    HangUp,
     client,
     machine,
     play,
@@ -471,7 +472,7 @@ def test_a_read_whose_connection_is_lost_is_sent_once_more(times: int) -> None:
     async def story(bench: Bench, bmc: RedfishBmc) -> bool:
         async def slam(call: Call) -> None:
             if call.path == SETTINGS and bench.gets().count(SETTINGS) <= times:
-                raise ConnectionResetError
+                raise HangUp
 
         bench.rules.append(slam)
         return isinstance(await bmc.hot(), Answered)
@@ -545,7 +546,7 @@ def test_a_write_whose_connection_is_lost_is_ambiguous_and_sent_once() -> None:
     async def story(bench: Bench, bmc: RedfishBmc) -> None:
         async def slam(call: Call) -> None:
             if call.method == "POST" and call.path == RESET:
-                raise ConnectionResetError
+                raise HangUp
 
         bench.rules.append(slam)
         error = await failure(bmc.power(PowerAction.FORCE_OFF))
