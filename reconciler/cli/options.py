@@ -51,8 +51,8 @@ def fleet_options(*, rev: bool = False) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         wrapped: Any = _gather(function)
         wrapped = click.option(
-            "--endpoints", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-            help="endpoints.json of a lab: loopback targets for the spec's addresses.",
+            "--endpoints", envvar="RECONCILER_ENDPOINTS", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+            metavar="FILE", help="endpoints.json of a lab: loopback targets for the spec's addresses.",
         )(wrapped)  # fmt: skip
         wrapped = click.option(
             "--ledger", envvar="RECONCILER_LEDGER", metavar="URL",

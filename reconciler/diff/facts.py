@@ -123,7 +123,7 @@ def _hardware(profile: Profile) -> list[Managed]:
         "model": (Source.REDFISH, _of_hot("model", normalise.text)),
         "gpus": (Source.SSH, _of_host("gpus", lambda gpus: sum(not gpu.lost for gpu in gpus))),
         "gpu_model": (Source.SSH, _of_host("gpus", _gpu_model)),
-        "nvlinks_per_gpu": (Source.SSH, _of_host("nvlinks_active", _fewest)),
+        "nvlinks_per_gpu": (Source.SSH, _nvlinks(want.nvlinks_per_gpu)),
         "rdma_ports": (Source.SSH, _of_host("links", _rdma_ports)),
         "nics": (Source.REDFISH, _of_inventory("nics", len)),
         "drives": (Source.REDFISH, _of_inventory("drives", len)),
@@ -145,9 +145,20 @@ def _gpu_model(gpus: Any) -> Hashable:
     return " + ".join(names) if names else Missing(UnknownReason.MALFORMED, "no GPU gives its name")
 
 
-def _fewest(links: Mapping[int, int]) -> Hashable:
-    """The GPU with the fewest links speaks for the node; no GPU at all has none."""
-    return min(links.values(), default=0)
+def _nvlinks(wanted: int | None) -> Callable[[Observed], Hashable]:
+    """The GPU with the fewest links speaks for the node; no GPU at all has none.
+
+    In MIG mode a GPU gives no NVLink status, as it uses none. The gate, which runs with MIG off, has counted them.
+    """
+    fewest = _of_host("nvlinks_active", lambda links: min(links.values(), default=0))
+
+    def read(observed: Observed) -> Hashable:
+        facts = host(observed)
+        if not isinstance(facts, Missing) and facts.gpus and all(gpu.mig_current for gpu in facts.gpus if not gpu.lost):
+            return wanted
+        return fewest(observed)
+
+    return read
 
 
 def _rdma_ports(links: Any) -> Hashable:

@@ -7,6 +7,7 @@ slowest drive's, in 10^6 bytes a second; read_mbps.<serial> of each; spread, slo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -48,7 +49,9 @@ def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tup
 
 
 def _path(drive: NvmeHealth) -> str:
-    return drive.device if drive.device.startswith("/") else f"/dev/{drive.device}"
+    """The first namespace of a controller: nvme-cli names /dev/nvme0, data lies on /dev/nvme0n1."""
+    name = drive.device.removeprefix("/dev/")
+    return f"/dev/{name}n1" if re.fullmatch(r"nvme\d+", name) else f"/dev/{name}"
 
 
 def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequence[CommandResult]) -> TestResult:

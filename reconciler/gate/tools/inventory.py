@@ -30,6 +30,8 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         elif isinstance(seen, int):
             sheet.metrics[row.path] = float(seen)
     if not isinstance(observed.host, Silent):
+        if any(gpu.mig_current for gpu in observed.host.value.gpus or ()):
+            sheet.unjudged("MIG is on: NVLinks can't be counted")
         for drive in observed.host.value.nvme or ():
             if drive.critical_warning or drive.media_errors:
                 sheet.fail(

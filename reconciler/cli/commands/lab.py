@@ -1,0 +1,140 @@
+"""reconciler lab"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reconciler.cli.exit_codes import ExitCode
+
+directory = click.option(
+    "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), required=True, metavar="DIR",
+    help="The lab's directory: spec, secrets, endpoints, control socket.",
+)  # fmt: skip
+
+
+@click.group()
+def lab() -> None:
+    """An embedded fleet on loopback: BMCs, hosts and a Kubernetes API, with faults to inject."""
+
+
+@lab.command()
+@directory
+@click.option("--nodes", type=click.IntRange(1), metavar="N", help="Make up a fleet of N nodes and its spec.")
+@click.option(
+    "--spec",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="SPEC",
+    help="Play this spec's nodes.",
+)
+@click.option(
+    "--scenario", default="drifted", show_default=True, metavar="NAME|FILE", help="How nodes differ at the start."
+)
+@click.option("--seed", type=int, metavar="S", help="Which nodes a scenario picks.")
+@click.option("--time-scale", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, metavar="F",
+              help="Machines live F times as fast.")  # fmt: skip
+def up(
+    directory: Path, nodes: int | None, spec: Path | None, scenario: str, seed: int | None, time_scale: float
+) -> None:
+    """Run in the foreground until SIGINT or `lab down`."""
+    from reconciler.lab.scenario import load_scenario
+    from reconciler.lab.up import Options, Running, up
+
+    def announce(running: Running) -> None:
+        click.echo(
+            f"{len(running.lab.machines)} nodes are up, scenario {scenario}, time runs {time_scale:g} times as fast."
+        )
+        click.echo("In another terminal:\n")
+        click.echo(f"  export RECONCILER_ENDPOINTS={running.directory / 'endpoints.json'}")
+        click.echo(f"  reconciler drift {running.spec}")
+        click.echo(f"  reconciler plan {running.spec} --out plan.json")
+        click.echo(f"  reconciler apply {running.spec} --plan plan.json --yes\n")
+        click.echo("Ctrl-C ends the lab.", err=True)
+
+    options = Options(directory, load_scenario(scenario), spec, nodes, seed, time_scale)
+    asyncio.run(up(options, announce))
+
+
+@lab.command()
+@directory
+@click.argument("node")
+@click.argument("kind", required=False)
+@click.argument("parameters", nargs=-1, metavar="[KEY=VALUE]...")
+def fault(directory: Path, node: str, kind: str | None, parameters: tuple[str, ...]) -> None:
+    """Make NODE fail in a way of KIND. Without KIND: list the kinds."""
+    from reconciler.lab.control import inject_fault
+    from reconciler.lab.hardware.faults import FAULTS
+    from reconciler.render.tables import table
+
+    if kind is None:
+        rows = [
+            (name, " ".join(f"{key}={value}" for key, value in found.parameters.items()), found.description)
+            for name, found in FAULTS.items()
+        ]
+        click.echo("\n".join(table(("kind", "parameters", "what happens"), rows)))
+        return
+    inject_fault(directory, node, kind, dict(_parameter(text) for text in parameters))
+    click.echo(f"{node}: {kind}")
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError(f"{text!r} is not KEY=VALUE")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+@lab.command()
+@directory
+@click.argument("node")
+@click.argument("kind", required=False)
+def clear(directory: Path, node: str, kind: str | None) -> None:
+    """Lift a fault of NODE, or all of them."""
+    from reconciler.lab.control import clear_fault
+
+    clear_fault(directory, node, kind)
+    click.echo(f"{node}: {kind or 'every fault'} lifted")
+
+
+@lab.command()
+@directory
+@click.option("--output", "-o", type=click.Choice(["human", "json"]), default="human", show_default=True)
+def state(directory: Path, output: str) -> None:
+    """What the hardware really is, whatever its BMC says."""
+    from reconciler.lab.control import read_state
+    from reconciler.render.tables import table
+
+    found = read_state(directory)
+    if output == "json":
+        click.echo(json.dumps(found, indent=1, sort_keys=True))
+        return
+    rows = [_state_row(name, machine) for name, machine in sorted(found["machines"].items())]
+    click.echo("\n".join(table(("node", "power", "phase", "image", "boots", "installs", "flashes", "faults"), rows)))
+
+
+def _state_row(name: str, machine: dict[str, Any]) -> tuple[str, ...]:
+    disk: dict[str, Any] = machine["disks"].get(machine.get("booted_disk") or "") or next(
+        iter(machine["disks"].values()), {}
+    )
+    counters = machine["counters"]
+    return (
+        name, machine["power"], machine["phase"], disk.get("version", "-"), str(counters["boots"]),
+        str(counters["installs"]), str(counters["flashes"]), ", ".join(machine["faults"]),
+    )  # fmt: skip
+
+
+@lab.command()
+@directory
+def down(directory: Path) -> int:
+    """End the lab."""
+    from reconciler.lab.control import shut_down
+
+    shut_down(directory)
+    return ExitCode.DONE

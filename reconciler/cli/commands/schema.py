@@ -1,0 +1,36 @@
+"""reconciler schema"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from reconciler.model.errors import UsageError
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option(
+    "--write",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write all of them here.",
+)
+def schema(name: str | None, directory: Path | None) -> None:
+    """Print the JSON Schema of NAME, list the names, or write them all."""
+    from reconciler.spec.parse import did_you_mean
+    from reconciler.spec.schema import all_schemas, render_schema, write_schemas
+
+    if directory is not None:
+        for path in write_schemas(directory):
+            click.echo(path)
+        return
+    schemas = {file.removesuffix(".json"): document for file, document in all_schemas().items()}
+    if name is None:
+        click.echo("\n".join(schemas))
+        return
+    if name not in schemas:
+        raise UsageError(f"no schema {name!r}; {did_you_mean(name, schemas) or 'there are ' + ', '.join(schemas)}")
+    click.echo(render_schema(schemas[name]), nl=False)
