@@ -159,8 +159,8 @@ class NodeRun:
             self.observed = await observe_node(self.desired, run.fabric, run.clock, run.fleet.settings, previous=kept)
         self._inventory_due = False
         record = run.ledger.node(self.node)
-        remember_facts(run.ledger, [self.observed], {self.node: record}, run.clock.now())
-        self.record = run.ledger.node(self.node)
+        news = remember_facts(run.ledger, [self.observed], {self.node: record}, run.clock.now())
+        self.record = run.ledger.node(self.node) if news else record
         self.plan = run.plan_node(self.observed, self.record)
         return self.plan
 

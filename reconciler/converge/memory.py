@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from reconciler.diff import normalise
@@ -20,17 +21,24 @@ _NO_SILENCE = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED})
 
 def remember_facts(
     ledger: Ledger, observed: Iterable[Observed], records: Mapping[str, NodeRecord], now: datetime
-) -> None:
-    """Identity that BMC and host agree on, and since when sources have been silent. Writes what changed only."""
-    with ledger.batch():
-        for seen in observed:
-            record = records.get(seen.node) or NodeRecord(seen.node)
-            serial, uuid = agreed_identity(seen)
-            if serial is not None and (serial, uuid or record.uuid) != (record.serial, record.uuid):
-                ledger.remember_identity(seen.node, serial, uuid, now)
-            for source, silent in silences(seen).items():
-                if silent is not (source in record.silent_since):
-                    ledger.note_silence(seen.node, source, silent, now)
+) -> bool:
+    """Identity that BMC and host agree on, and since when sources have been silent. Whether anything was news."""
+    news = [write for seen in observed for write in _news(ledger, seen, records.get(seen.node), now)]
+    if news:
+        with ledger.batch():
+            for write in news:
+                write()
+    return bool(news)
+
+
+def _news(ledger: Ledger, seen: Observed, known: NodeRecord | None, now: datetime) -> Iterator[Callable[[], None]]:
+    record = known or NodeRecord(seen.node)
+    serial, uuid = agreed_identity(seen)
+    if serial is not None and (serial, uuid or record.uuid) != (record.serial, record.uuid):
+        yield partial(ledger.remember_identity, seen.node, serial, uuid, now)
+    for source, silent in silences(seen).items():
+        if silent is not (source in record.silent_since):
+            yield partial(ledger.note_silence, seen.node, source, silent, now)
 
 
 def agreed_identity(seen: Observed) -> tuple[str | None, str | None]:

@@ -1,4 +1,4 @@
-"""A fleet that exists under virtual time, with a ledger and everything that apply needs; and questions about its truth."""
+"""A fleet that exists under virtual time, all that apply needs, and questions about the truth."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from reconciler.converge.actions import ACTIONS
+from reconciler.converge.actions.context import ActionContext, carried_out
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
 from reconciler.converge.events import ActionFinished, Event
-from reconciler.converge.observe import observe
+from reconciler.converge.guard import GuardedBmc, TimedCluster, TimedHost
+from reconciler.converge.observe import observe, observe_node
+from reconciler.diff.compare import Comparer
+from reconciler.diff.ignore import IgnoreRules
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.gate.certificate import binding_of, judge, tests_digest
 from reconciler.lab.fleet import Lab, build_lab
@@ -18,12 +23,12 @@ from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
 from reconciler.lab.scenario import Scenario
 from reconciler.model import desired as d
 from reconciler.model.gate import Binding, Certificate, GateJudgement, TestResult, Verdict
-from reconciler.model.observed import Observation, Observed, Taint
-from reconciler.model.outcome import outcome_word
-from reconciler.model.plan import Plan
+from reconciler.model.observed import Answered, Observation, Observed, Taint
+from reconciler.model.outcome import Outcome, outcome_word
+from reconciler.model.plan import Plan, PlannedAction
 from reconciler.model.ports import Clock, Host
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION
-from reconciler.model.vocab import Activation, DrainProvider
+from reconciler.model.vocab import Activation, Certainty, Concern, Disruption, DrainProvider
 from reconciler.planner.fleet import plan_fleet
 from tests import builders as b
 
@@ -77,9 +82,7 @@ class QuickGate:
         )
         return Certificate("1.0", desired.node, clock.now(), binding, results)
 
-    def judge(
-        self, certificate: Certificate, desired: d.Desired, observed: Observed, clock: Clock
-    ) -> GateJudgement:
+    def judge(self, certificate: Certificate, desired: d.Desired, observed: Observed, clock: Clock) -> GateJudgement:
         acceptance = desired.profile.acceptance
         assert acceptance is not None
         binding = binding_of(desired, observed, tests_digest(acceptance))
@@ -87,13 +90,14 @@ class QuickGate:
         return judge(certificate, acceptance, binding, clock.now())
 
     def trust(self, desired: d.Desired, observed: Observed) -> GateJudgement:
-        return GateJudgement(True, Verdict.PASS)
+        same = desired.node == observed.node
+        return GateJudgement(same, Verdict.PASS if same else Verdict.FAIL)
 
 
 def desired_node(name: str, number: int, **changes: Any) -> d.Desired:
     fields: dict[str, Any] = {
         "endpoints": d.Endpoints(f"https://bmc-{number}", f"host-{number}:22"), "domains": {"rack": f"r{number % 2}"},
-        "serial": None, "profile": PROFILE,
+        "profile": PROFILE,
     }  # fmt: skip
     return b.node(name, **(fields | changes))
 
@@ -102,7 +106,10 @@ def fleet_of(nodes: Sequence[d.Desired], *, cluster: bool = True, **settings: An
     access = d.ClusterAccess("main", None) if cluster else None
     chosen = {"installer": d.InstallerPolicy("127.0.0.1:0", None, "http://x/i.iso"), "budgets": ALL, **settings}
     return d.Fleet(
-        replace(b.SETTINGS, cluster=access, **chosen), d.SpecSource("spec", "c0ffee"), {n.node: n for n in nodes}, "digest"
+        replace(b.SETTINGS, cluster=access, **chosen),
+        d.SpecSource("spec", "c0ffee"),
+        {n.node: n for n in nodes},
+        "digest",
     )
 
 
@@ -167,20 +174,59 @@ class World:
 
     async def applying(self, **changes: Any) -> ApplyReport:
         self._runs += 1
+        run = self._runs
         values: dict[str, Any] = {
-            "fleet": self.fleet, "run": f"run-{self._runs}", "plan_id": f"plan-{self._runs}", "holder": f"runner-{self._runs}",
+            "fleet": self.fleet, "run": f"run-{run}", "plan_id": f"plan-{run}", "holder": f"runner-{run}",
             "signatures": SIGNATURES, "wait_s": 7200.0,
         }  # fmt: skip
         request = ApplyRequest(**(values | changes))
         return await apply(
-            request, fabric=self.fabric, ledger=self.ledger, clock=self.clock, gate=self.gate, progress=self.events.append
+            request,
+            fabric=self.fabric,
+            ledger=self.ledger,
+            clock=self.clock,
+            gate=self.gate,
+            progress=self.events.append,
         )
+
+    def act(self, action: str, node: str = "n0", target: str = "", **context: Any) -> Outcome:
+        """One action on a node as it is, whatever a plan would say. `context`: fields of ActionContext to replace."""
+        return self.run(self.acting(action, node, target, **context))
+
+    async def acting(self, action: str, node: str = "n0", target: str = "", **context: Any) -> Outcome:
+        now, settings, desired = self.clock.now(), self.fleet.settings, self.fleet.nodes[node]
+        observed = await observe_node(desired, self.fabric, self.clock, settings)
+        record = self.ledger.node(node)
+        comparer = Comparer(IgnoreRules(settings.ignore, now))
+        host, cluster = self.fabric.host(desired), self.fabric.cluster()
+        bmc = self.fabric.bmc(desired)
+        assert bmc is not None
+        facts = observed.host.value if isinstance(observed.host, Answered) else None
+        lease = self.ledger.acquire("test", "test", 3600.0, now)
+        intent = {"at": now.isoformat(), "boot_id": facts.boot_id if facts else None, **context.get("resumed", {})}
+        planned = PlannedAction(
+            action, target, Concern.HOST, ("a test",), Disruption.NONE, 1.0, Certainty.EXACT, (), ()
+        )  # fmt: skip
+        values: dict[str, Any] = {
+            "action": planned, "desired": desired, "observed": observed, "record": record,
+            "drift": comparer.compare(desired, observed, record).items, "comparer": comparer, "settings": settings,
+            "bmc_port": GuardedBmc(bmc, desired, facts, record, self.clock, settings),
+            "host_port": None if host is None else TimedHost(host, self.clock, settings),
+            "cluster_port": None if cluster is None else TimedCluster(cluster, self.clock, settings),
+            "installer_port": self.fabric.installer(), "gate": self.gate, "ledger": self.ledger, "clock": self.clock,
+            "attempt": self.ledger.begin("test", node, action, target, "", intent, lease.token, now),
+            "intent": intent, "resumed": {}, "plan": "plan", "step": lambda _: None,
+        }  # fmt: skip
+        ctx = ActionContext(**(values | context))
+        outcome = await carried_out(ACTIONS[action], ctx)
+        self.ledger.finish(ctx.attempt, outcome_word(outcome), outcome.detail, self.clock.now())
+        return outcome
 
     def plan(self, **changes: Any) -> Plan:
         names = list(self.fleet.nodes)
         return plan_fleet(
             self.fleet, self.observe(), self.ledger.nodes(names), now=self.clock.now(), ledger=self.ledger.id,
-            plan_id=changes.pop("plan_id", "approved"), signatures=SIGNATURES, holds=tuple(self.ledger.holds()), **changes,
+            plan_id="approved", signatures=SIGNATURES, holds=tuple(self.ledger.holds()), **changes,
         )  # fmt: skip
 
     # --- the truth ---

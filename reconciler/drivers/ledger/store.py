@@ -68,28 +68,28 @@ class SqlLedger:
     def remember_identity(self, node: str, serial: str | None, uuid: str | None, now: datetime) -> None:
         given = {name: value for name, value in (("serial", serial), ("uuid", uuid)) if value is not None}
         with self._database.write() as connection:
-            _upsert(connection, schema.nodes, {"node": node}, given | {"identity_at": instant(now)})
+            _upsert(connection, schema.nodes, [{"node": node, **given, "identity_at": instant(now)}])
 
     def note_silence(self, node: str, source: str, silent: bool, now: datetime) -> None:
         table = schema.silences
-        key = {"node": node, "source": source}
+        this = (table.c.node == node) & (table.c.source == source)
         with self._database.write() as connection:
-            if silent:  # the first silence stands until an answer ends it
-                _upsert(connection, table, key | {"since": instant(now)}, {})
-            else:
-                connection.execute(table.delete().where(table.c.node == node, table.c.source == source))
+            if not silent:
+                connection.execute(table.delete().where(this))
+            elif connection.execute(sa.select(table).where(this)).one_or_none() is None:  # the first one counts
+                connection.execute(table.insert().values(node=node, source=source, since=instant(now)))
 
     def remember_applied(
         self, node: str, values: Mapping[str, Any], spec_digest: str, commit: str, now: datetime
     ) -> None:
-        common = {"spec_digest": spec_digest, "commit_id": commit, "at": instant(now)}
+        common = {"node": node, "spec_digest": spec_digest, "commit_id": commit, "at": instant(now)}
+        rows = [common | {"path": path, "value": to_json(value)} for path, value in values.items()]
         with self._database.write() as connection:
-            for path, value in values.items():
-                _upsert(connection, schema.applied, {"node": node, "path": path}, common | {"value": to_json(value)})
+            _upsert(connection, schema.applied, rows)
 
     def set_nonce(self, node: str, nonce: str, now: datetime) -> None:
         with self._database.write() as connection:
-            _upsert(connection, schema.nodes, {"node": node}, {"nonce": nonce, "nonce_at": instant(now)})
+            _upsert(connection, schema.nodes, [{"node": node, "nonce": nonce, "nonce_at": instant(now)}])
 
     def save_certificate(self, certificate: Certificate) -> None:
         at = instant(certificate.issued_at)
@@ -216,8 +216,10 @@ class SqlLedger:
             return connection.execute(query).one_or_none() is not None
 
     def use_plan(self, plan_id: str, now: datetime) -> None:
+        if self.plan_used(plan_id):
+            return
         with self._database.write() as connection:
-            _upsert(connection, schema.plans, {"plan": plan_id, "used_at": instant(now)}, {})
+            _upsert(connection, schema.plans, [{"plan": plan_id, "used_at": instant(now)}])
 
     def start_run(self, run: str, command: str, commit: str, plan: str, now: datetime) -> None:
         values = {"run": run, "command": command, "commit_id": commit, "plan": plan, "started_at": instant(now)}
@@ -233,15 +235,19 @@ class SqlLedger:
             _write_journal(connection, instant(now), run, "", "run", detail=f"exit {exit_code}: {summary}")
 
 
-def _upsert(connection: sa.Connection, table: sa.Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Insert, or set `values` where the primary key is there already."""
+def _upsert(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert, or overwrite where the primary key is there already. A row of nothing but its key stays as it is."""
+    if not rows:
+        return
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    insert = dialect.insert(table).values({**key, **values})
+    insert = dialect.insert(table)
     columns = list(table.primary_key.columns)
-    if values:
-        connection.execute(insert.on_conflict_do_update(index_elements=columns, set_=dict(values)))
+    others = [name for name in rows[0] if name not in table.primary_key.columns]
+    if others:
+        new = {name: insert.excluded[name] for name in others}
+        connection.execute(insert.on_conflict_do_update(index_elements=columns, set_=new), list(rows))
     else:
-        connection.execute(insert.on_conflict_do_nothing(index_elements=columns))
+        connection.execute(insert.on_conflict_do_nothing(index_elements=columns), list(rows))
 
 
 def _write_journal(
