@@ -226,10 +226,12 @@ class BmcSide(Lifecycle):
         if any(task.state == "Running" for task in state.tasks.values()):
             raise HardwareRejected(Rejection.BUSY, "another update is in progress")
         version = self.firmware_images.get(image_uri, {}).get(inventory_id, "")
-        number = str(len(state.tasks) + 1)
+        state.tasks_started += 1
+        number = str(state.tasks_started)
         took = item.minutes * 60 * self.timings.firmware_scale if version else 5.0
         state.tasks[number] = TaskState(number, inventory_id, version, self.now, self.now + took)
-        self._agenda.at(self.now + took, f"task {number}", lambda: self._end_update(state.tasks[number]))
+        task = state.tasks[number]
+        self._agenda.at(task.ends, f"task {number}", lambda: self._end_update(task))
         self._touch()
         return number
 

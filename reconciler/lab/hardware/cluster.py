@@ -119,8 +119,10 @@ class ClusterTruth:
         return sum(self._healthy(pod, budget) for pod in self._pods.values())
 
     def has_work(self, node: str) -> bool:
-        """Whether something evictable runs there, as far as the API server knows."""
-        return any(pod.evictable for pod in self._on_node.get(node, {}).values())
+        """Whether something evictable runs there. What was to end by now does not: its kubelet saw to it, or is dead."""
+        now = self._clock()
+        pods = self._on_node.get(node, {}).values()
+        return any(pod.evictable and (pod.ends is None or pod.ends > now) for pod in pods)
 
     def events_since(self, revision: int) -> list[WatchEvent]:
         """What happened after `revision`, oldest first. Gone: too long ago."""

@@ -165,6 +165,7 @@ class MachineState:
     nics: list[NicState] = field(default_factory=list)
     firmware: dict[str, FirmwareState] = field(default_factory=dict)  # by inventory id
     tasks: dict[str, TaskState] = field(default_factory=dict)
+    tasks_started: int = 0  # numbers of tasks are never used twice
     disks: dict[str, DiskImage] = field(default_factory=dict)  # drive serial -> image
     boot_disk: str | None = None  # drive the firmware's boot entry names; else the first drive with an image (L1)
     os: OsState | None = None

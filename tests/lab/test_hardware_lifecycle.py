@@ -1,0 +1,155 @@
+"""Power, POST, boot and installer: what a machine does by itself as time passes."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.lab.hardware.machine import HardwareRejected, Machine, Rejection
+from reconciler.lab.hardware.timings import TYPICAL
+from tests.lab.machines import BOOT_S, HOUR, Time, after, boot_installer, document
+
+
+def test_a_graceful_restart_goes_through_shutdown_post_and_boot(gpu_machine: Machine, clock: Time) -> None:
+    first = gpu_machine.system().boot_id
+    gpu_machine.power("graceful_restart")
+    assert not gpu_machine.ssh_up
+    assert after(gpu_machine, clock, TYPICAL.shutdown_s).state.phase == "post"
+    assert after(gpu_machine, clock, TYPICAL.post_s).state.phase == "os_booting"
+    assert after(gpu_machine, clock, TYPICAL.os_boot_s).state.phase == "os_running"
+    assert gpu_machine.system().boot_id != first
+    assert (gpu_machine.state.counters.boots, gpu_machine.state.counters.power_cycles) == (1, 0)
+
+
+def test_time_is_made_up_for_in_one_go_each_event_at_its_own_instant(gpu_machine: Machine, clock: Time) -> None:
+    gpu_machine.reboot()
+    after(gpu_machine, clock, 10 * HOUR)
+    assert gpu_machine.system().booted_at == TYPICAL.shutdown_s + BOOT_S
+    assert gpu_machine.next_due() is None
+
+
+def test_kubelet_is_ready_a_while_after_the_boot(gpu_machine: Machine, clock: Time) -> None:
+    assert gpu_machine.kubelet_ready
+    gpu_machine.reboot()
+    after(gpu_machine, clock, TYPICAL.shutdown_s + BOOT_S)
+    assert gpu_machine.ssh_up
+    assert not gpu_machine.kubelet_ready
+    clock.pass_by(TYPICAL.kubelet_ready_s)
+    assert gpu_machine.kubelet_ready
+
+
+def test_power_orders_conflict_with_the_state_that_is_there(gpu_machine: Machine, clock: Time) -> None:
+    with pytest.raises(HardwareRejected, match="already on") as refused:
+        gpu_machine.power("on")
+    assert refused.value.reason is Rejection.CONFLICT
+    gpu_machine.power("force_off")
+    with pytest.raises(HardwareRejected, match="already on"):  # not off before it is off (A7)
+        gpu_machine.power("on")
+    assert after(gpu_machine, clock, TYPICAL.power_off_s).state.power == "off"
+    with pytest.raises(HardwareRejected, match="already off"):
+        gpu_machine.power("graceful_off")
+    gpu_machine.power("on")
+    assert after(gpu_machine, clock, BOOT_S).ssh_up
+    assert gpu_machine.state.counters.power_cycles == 1
+
+
+def test_a_hung_system_never_shuts_down_but_can_be_forced(gpu_machine: Machine, clock: Time) -> None:
+    gpu_machine.inject("host_hung")
+    gpu_machine.power("graceful_off")
+    assert after(gpu_machine, clock, HOUR).state.power == "on"  # C3
+    gpu_machine.power("force_off")
+    assert after(gpu_machine, clock, TYPICAL.power_off_s).state.power == "off"
+
+
+def test_runtime_settings_end_with_the_boot_and_persisted_ones_do_not(gpu_machine: Machine, clock: Time) -> None:
+    gpu_machine.sysctl_write("vm.swappiness", "77")
+    gpu_machine.service_set("containerd", active=False)
+    gpu_machine.write_file("/etc/sysctl.d/99-x.conf", "# ours\nkernel.numa_balancing = 0\n")
+    gpu_machine.set_hostname("other")
+    gpu_machine.reboot()
+    system = after(gpu_machine, clock, TYPICAL.shutdown_s + BOOT_S).system()
+    assert system.sysctls["vm.swappiness"] == "1"
+    assert system.sysctls["kernel.numa_balancing"] == "0"
+    assert system.services_active["containerd"]
+    assert system.hostname == "other"
+
+
+# --- installer ---
+
+
+def test_an_installer_asks_for_its_document_until_it_gets_one(clock: Time, wire_machine: Machine) -> None:
+    boot_installer(wire_machine, clock)
+    run = wire_machine.state.installer
+    assert run is not None
+    assert run.wants_document == "http://installer/tok/install.json"
+    wire_machine.deliver_document(None)
+    assert run.wants_document is None
+    after(wire_machine, clock, TYPICAL.document_retry_s)
+    assert run.wants_document == "http://installer/tok/install.json"
+    wire_machine.deliver_document(document(wire_machine))
+    after(wire_machine, clock, TYPICAL.install_s + BOOT_S)
+    disk = wire_machine.disk()
+    assert (disk.image, disk.version, disk.kernel, disk.driver, disk.nonce) == (
+        "ubuntu-gpu", "2027.01.0", "6.11.0-1", "575.10.01", "n-1",
+    )  # fmt: skip
+    assert wire_machine.system().hostname == "fresh"
+    assert wire_machine.system().sysctls["vm.swappiness"] == "60"  # host configuration went with the old image
+    assert not wire_machine.kubelet_running  # membership too
+    assert wire_machine.state.media is not None
+    assert wire_machine.state.counters.installs == 1
+
+
+def test_an_installer_without_a_document_gives_up_and_says_so(clock: Time, wire_machine: Machine) -> None:
+    boot_installer(wire_machine, clock)
+    for _ in range(TYPICAL.document_tries):
+        wire_machine.deliver_document(None)
+        after(wire_machine, clock, TYPICAL.document_retry_s)
+    assert wire_machine.state.phase == "installer"
+    assert wire_machine.state.installer is not None
+    assert wire_machine.state.installer.error == "got no document"
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"root_disk": {"serial": "NOT-HERE"}}, "no drive here has the serial 'NOT-HERE'"),
+        ({"image": {"name": "x"}}, "lacks 'contents'"),
+        ({"root_disk": None}, "lacks"),
+    ],
+)
+def test_a_document_that_does_not_fit_writes_nothing(
+    clock: Time, wire_machine: Machine, change: dict[str, object], error: str
+) -> None:
+    before = dict(wire_machine.state.disks)
+    boot_installer(wire_machine, clock)
+    wire_machine.deliver_document(document(wire_machine, **change))
+    after(wire_machine, clock, HOUR)
+    assert wire_machine.state.installer is not None
+    assert error in wire_machine.state.installer.error
+    assert wire_machine.state.disks == before
+    assert wire_machine.state.counters.installs == 0
+    wire_machine.power("power_cycle")
+    assert after(wire_machine, clock, BOOT_S).ssh_up  # the old image is still there
+
+
+def test_a_power_cut_during_the_install_leaves_the_old_image(clock: Time, wire_machine: Machine) -> None:
+    old = wire_machine.disk().version
+    boot_installer(wire_machine, clock)
+    wire_machine.deliver_document(document(wire_machine))
+    after(wire_machine, clock, TYPICAL.install_s / 2)
+    wire_machine.power("power_cycle")
+    assert after(wire_machine, clock, HOUR).disk().version == old
+
+
+def test_ejecting_under_an_installer_breaks_it(clock: Time, wire_machine: Machine) -> None:
+    boot_installer(wire_machine, clock)
+    wire_machine.eject_media()  # E1
+    assert wire_machine.state.installer is not None
+    assert wire_machine.state.installer.error == "the medium went away"
+
+
+def test_a_machine_without_an_image_finds_no_bootable_device(clock: Time, blank_machine: Machine) -> None:
+    blank_machine.power("on")
+    after(blank_machine, clock, HOUR)
+    assert (blank_machine.state.phase, blank_machine.ssh_transport()) == ("os_booting", "down")
+    assert blank_machine.state.events[-1]["message"] == "No bootable device"
+    blank_machine.set_boot_override("Cd", "Once")  # not in POST any more: it may be told what to boot
