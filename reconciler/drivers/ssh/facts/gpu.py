@@ -19,7 +19,7 @@ from reconciler.model.observed import Gpu, MigDevice
 _PCI = re.compile(r"(?:PCI:)?([0-9A-F]{4,8}):([0-9A-F]{2}):([0-9A-F]{2})(?:\.([0-7]))?", re.IGNORECASE)
 _NOT_A_VALUE = re.compile(
     r"\[.*\]|n/?a|none|unknown|not (supported|available|found|specified)|gpu is lost|gpu requires reset|err!?|"
-    r"unknown error|no reading|insufficient permissions|requires reset|reset required|function not found",
+    r"unknown error|no reading|nan|skip|waived|insufficient permissions|requires reset|reset required|function not found",
     re.IGNORECASE,
 )
 _LOST = re.compile(r"\[?GPU (is lost|has fallen off the bus)\.?\]?")
@@ -130,8 +130,9 @@ def _uncorrectable(element: ET.Element) -> int | None:
 
 
 def _remap_pending(element: ET.Element) -> bool | None:
-    """From Ampere on rows are remapped; before, pages were retired, and that too waits for a reset."""
-    if element.find("remapped_rows/remapped_row_pending") is not None:
+    """From Ampere on rows are remapped; before ("N/A"), pages were retired, and that too waits for a reset."""
+    rows = element.find("remapped_rows")
+    if rows is not None and (len(rows) or (rows.text or "").strip() != "N/A"):
         return _switch(element, "remapped_rows/remapped_row_pending")
     retired = [_switch(element, f"retired_pages/{name}") for name in ("pending_retirement", "pending_blacklist")]
     return next((value for value in retired if value is not None), None)

@@ -56,7 +56,7 @@ def parse_dmi(answer: CommandResult) -> Parsed[tuple[str | None, str | None]]:
         raise Unreadable(f"not a serial and a UUID: {excerpt(answer.stdout, 80)!r}")
     serial, uuid = (_identity(line) for line in lines)
     if uuid is not None and _UUID.fullmatch(uuid) is None:
-        uuid = None
+        raise Unreadable(f"not a UUID: {excerpt(uuid, 80)!r}")
     why = f"auth: {excerpt(answer.stderr)}" if answer.stderr.strip() else "unsupported: the firmware holds none"
     return Parsed((serial, uuid), {name: why for name, value in (("serial", serial), ("uuid", uuid)) if value is None})
 
