@@ -15,6 +15,7 @@ from reconciler.spec.load import Steps
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.parse import Declarations, Declared, did_you_mean
 from reconciler.spec.resolve import choices, find_version
+from reconciler.spec.tools import check_tests
 
 _KIND_OF = {"hardware": "HardwareProfile", "persona": "Persona", "remediation": "RemediationPolicy"}
 _OURS = "reconciler.dev/"
@@ -22,7 +23,7 @@ _NEVER_IGNORED = (Concern.IDENTITY, Concern.TRUST, Concern.GATE)
 
 
 def check_references(declared: Declarations) -> Iterator[Diagnostic]:
-    """Every name that one resource uses for another."""
+    """Every name that one resource uses for another, for a tool, or for a value path."""
     for fleet in declared.fleets:
         if fleet.spec.cluster is not None:
             yield from _named(declared, "Cluster", fleet.spec.cluster, fleet, ("cluster",))
@@ -38,6 +39,8 @@ def check_references(declared: Declarations) -> Iterator[Diagnostic]:
         if persona.spec.acceptance is not None:
             yield from _named(declared, "AcceptanceProfile", persona.spec.acceptance, persona, ("acceptance",))
         yield from _persona(persona)
+    for acceptance in declared.acceptance.values():
+        yield from check_tests(acceptance)
     for pool in declared.pools.values():
         yield from _settings(declared, pool, pool.spec, ())
         yield from _reserved(pool, pool.spec.labels, ("labels",))

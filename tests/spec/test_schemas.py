@@ -105,9 +105,10 @@ def test_what_editors_can_see_the_loader_refuses_too(file: str, old: str, new: s
         for found in jsonschema.Draft202012Validator(schema_of(data)).iter_errors(data)
     ]
     errors = [line for line in expected if not line.startswith("warning")]
+    deeper = any(".csv" in line or ".args." in line for line in errors)  # of which schemas know nothing
     if broken:
         assert errors
-    if any(phrase in line for line in errors for phrase in STRUCTURAL) and not any(".csv" in line for line in errors):
+    if not deeper and any(phrase in line for line in errors for phrase in STRUCTURAL):
         assert broken
 
 
