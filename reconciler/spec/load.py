@@ -94,12 +94,16 @@ class Tree:
         self._prefix = "" if directory in {"", "."} else directory.rstrip("/") + "/"
 
     def where(self, name: str, line: int = 0, column: int = 0) -> Position:
-        return Position((self._prefix + name).rstrip("/") or ".", line, column)
+        shown = (self._prefix + name).rstrip("/") or "."
+        return Position(shown.encode(errors="replace").decode(), line, column)  # names of files need not be UTF-8
 
     def yaml_names(self) -> list[str]:
         """YAML files, and links for `read` to refuse; nothing whose name, or folder's name, starts with a dot."""
         if isinstance(self._source, Path):
-            return sorted(_walk(self._source, ""))
+            try:
+                return sorted(_walk(self._source, ""))
+            except OSError as error:
+                raise Problem(self.where(""), f"{error.filename}: {error.strerror}") from None
         return sorted(name for name in self._source if _is_yaml(name) and not re.search(r"(^|/)\.", name))
 
     def read(self, name: str) -> bytes:
@@ -130,8 +134,11 @@ class Tree:
                 raise Problem(self.where(name), "a symbolic link", "a spec holds plain files only")
         if not path.is_file():
             return None
-        with path.open("rb") as file:
-            return file.read(limit + 1)
+        try:
+            with path.open("rb") as file:
+                return file.read(limit + 1)
+        except OSError as error:
+            raise Problem(self.where(name), str(error.strerror)) from None
 
 
 def _is_yaml(name: str) -> bool:
@@ -153,7 +160,11 @@ def load_documents(tree: Tree) -> tuple[list[Document], list[Diagnostic]]:
     """Every document of every YAML file, and what makes files unreadable."""
     documents: list[Document] = []
     problems: list[Diagnostic] = []
-    for name in tree.yaml_names():
+    try:
+        names = tree.yaml_names()
+    except Problem as problem:
+        return [], [problem.diagnostic]
+    for name in names:
         try:
             parsed, found = parse_yaml(tree.text(name), str(tree.where(name)))
         except Problem as problem:

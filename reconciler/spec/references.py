@@ -15,7 +15,7 @@ from reconciler.spec.load import Steps
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.parse import Declarations, Declared, did_you_mean
 from reconciler.spec.resolve import choices, find_version
-from reconciler.spec.tools import check_tests
+from reconciler.spec.tools import COUNTED, check_tests
 
 _KIND_OF = {"hardware": "HardwareProfile", "persona": "Persona", "remediation": "RemediationPolicy"}
 _OURS = "reconciler.dev/"
@@ -103,7 +103,11 @@ def check_combinations(declared: Declarations) -> Iterator[Diagnostic]:
         shared = [] if pool.spec.nodes and len(own) == len(pool.spec.nodes) and not pool.spec.inventory else [None]
         for entry in (*shared, *own):
             chosen = choices(declared, pool.name, entry)
-            found = [*_image_fits(declared, chosen), *_overrides_fit(declared, pool.name, entry, chosen)]
+            found = [
+                *_image_fits(declared, chosen),
+                *_overrides_fit(declared, pool.name, entry, chosen),
+                *_tests_fit(declared, chosen),
+            ]
             yield from (problem for problem in found if problem not in seen)
             seen.update(found)
         for index, node in enumerate(pool.spec.nodes):
@@ -142,6 +146,27 @@ def _image_fits(declared: Declarations, chosen: dict[str, Setting]) -> Iterator[
             f"{name} is not compatible with hardware {hardware.value} ({hardware.at})",
             f"it is for {fitting}",
         )
+
+
+def _tests_fit(declared: Declarations, chosen: dict[str, Setting]) -> Iterator[Diagnostic]:
+    """A test that counts devices passes only against a declared number (DESIGN 7.4)."""
+    persona = declared.personas.get(chosen["persona"].value) if "persona" in chosen else None
+    acceptance = declared.acceptance.get(persona.spec.acceptance or "") if persona else None
+    hardware = declared.hardware.get(chosen["hardware"].value) if "hardware" in chosen else None
+    if acceptance is None or ("hardware" in chosen and (hardware is None or not hardware.whole)):
+        return
+    for test in (test for phase in acceptance.spec.phases for test in phase.tests):
+        counted = COUNTED.get(test.tool)
+        if counted is None:
+            continue
+        if hardware is None:
+            at = chosen["persona"].at
+            yield Diagnostic(at, "", f"test {test.name!r} counts {counted}, and these nodes have no hardware profile")
+        elif getattr(hardware.spec.inventory, counted) is None:
+            problem = (
+                f"test {test.name!r} of {acceptance.name!r} counts {counted}, and the inventory does not say how many"
+            )
+            yield hardware.problem(("inventory",), problem)
 
 
 def _overrides_fit(

@@ -53,6 +53,12 @@ METRICS: Final[Mapping[Tool, tuple[str, re.Pattern[str]]]] = {
     Tool.INVENTORY: ("hardware.<field>", re.compile(r"hardware\.\w+")),
     Tool.XID: ("xids", re.compile(r"xids")),
 }
+COUNTED: Final[Mapping[Tool, str]] = {  # of the declared inventory: without it nothing is ever a pass
+    Tool.DCGMI_DIAG: "gpus",
+    Tool.NVBANDWIDTH: "gpus",
+    Tool.NCCL_TESTS: "gpus",
+    Tool.FIO: "drives",
+}
 
 
 def check_tests(profile: Declared[AcceptanceProfileSpec]) -> Iterator[Diagnostic]:

@@ -91,7 +91,7 @@ def test_editors_find_the_schema_of_every_example_file() -> None:
             assert SCHEMAS[schema.name]["title"] == document.data["kind"]
 
 
-STRUCTURAL = ("unknown key", "is missing", "is not one of", "must be text", "must be at", "never allows", "a SHA-256")
+STRUCTURAL = ("unknown key", "' is missing", "is not one of", "must be text", "must be at", "never allows", "a SHA-256")
 
 
 @pytest.mark.parametrize(("file", "old", "new", "expected"), cases())
@@ -130,6 +130,6 @@ def test_what_is_not_enforced_is_marked() -> None:
 
     assert marks(SCHEMAS["fleet.json"]).count(False) == 2  # windows, guards
     assert ["observe", "correct"] in marks(SCHEMAS["fleet.json"])
-    assert marks(SCHEMAS["node-pool.json"]) == [False]  # rollout
+    assert marks(SCHEMAS["node-pool.json"]) == [False, False]  # hostKey, rollout
     assert marks(SCHEMAS["acceptance-profile.json"]) == [["0s"]]
     assert ["immediate", "bmc_reset", "reboot", "power_cycle"] in marks(SCHEMAS["hardware-profile.json"])

@@ -105,6 +105,12 @@ class Installer(Model):
     url: WebUrl | None = Field(default=None, description="That address as BMCs and installers reach it.")
     iso: Iso = Field(description="Boot medium that BMCs insert.")
 
+    @model_validator(mode="after")
+    def _can_be_reached(self) -> Installer:
+        if self.url is None and self.listen.startswith(("0.0.0.0:", "[::]:")):
+            raise ValueError(f"url is missing: nobody reaches {self.listen}")
+        return self
+
 
 class Deadlines(Model):
     """How long one answer of one node may take."""

@@ -45,7 +45,9 @@ class NodeEntry(NodeSettings):
         default={}, description="Laid over host.services of the pool."
     )
     host_key: Text | None = Field(
-        default=None, description="A pinned SSH host key. A node whose image is managed can't have one."
+        default=None,
+        description="A pinned SSH host key. A node whose image is managed can't have one.",
+        json_schema_extra={"x-enforced": False},  # refused by `references`, which knows whether the image is managed
     )
     root_disk: RootDiskRule | None = Field(default=None, description="Overrides the image's rule. Not for ranges.")
     domains: Domains = Field(default={}, description="Failure domains of the node: rack, nvlink-domain, pdu ...")
