@@ -114,7 +114,7 @@ def _difference(
     found = []
     for row, value in zip(table, seen, strict=True):
         if isinstance(value, Missing):
-            detail = f"{value.reason.value}: {value.detail}" if value.detail else value.reason.value
+            detail = said(value)
             found.append(Difference(row.path, row.concern, row.source, row.shown, None, DriftClass.UNKNOWN, detail))
         elif row.path in changed:
             staged = pending.get(row.path) == row.wanted
@@ -123,6 +123,13 @@ def _difference(
             shown = list(value) if isinstance(value, tuple) else value
             found.append(Difference(row.path, row.concern, row.source, row.shown, shown, kind, detail))
     return tuple(found)
+
+
+def said(missing: Missing) -> str:
+    """Why a fact is not known; a known cause speaks for itself."""
+    if missing.reason is UnknownReason.EXPLAINED:
+        return missing.detail or "explained"
+    return f"{missing.reason.value}: {missing.detail}" if missing.detail else missing.reason.value
 
 
 def _pending_bios(observed: Observed, profile: Profile) -> tuple[tuple[str, str], ...]:
@@ -146,7 +153,7 @@ def _own_differences(desired: Desired, observed: Observed, record: NodeRecord) -
         path: str, concern: Concern, source: Source, wanted: str, value: str | None, missing: Missing | None
     ) -> None:
         if value is None:
-            reason = missing.reason.value if missing else UnknownReason.UNSUPPORTED.value
+            reason = said(missing) if missing else UnknownReason.UNSUPPORTED.value
             found.append(Difference(path, concern, source, wanted, None, DriftClass.UNKNOWN, reason))
         elif normalise.text(value) != normalise.text(wanted):
             found.append(Difference(path, concern, source, wanted, value, DriftClass.DRIFTED))

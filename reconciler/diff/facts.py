@@ -63,22 +63,27 @@ def managed(profile: Profile) -> tuple[Managed, ...]:
 # --- reading one source ------------------------------------------------------------------------------------------
 
 
+def _missing(silent: Silent) -> Missing:
+    """A known cause is told; other details name the node and its address, and would spoil the sharing."""
+    return Missing(silent.reason, silent.detail if silent.reason is UnknownReason.EXPLAINED else "")
+
+
 def hot(observed: Observed) -> RedfishHot | Missing:
-    return Missing(observed.hot.reason) if isinstance(observed.hot, Silent) else observed.hot.value
+    return _missing(observed.hot) if isinstance(observed.hot, Silent) else observed.hot.value
 
 
 def inventory(observed: Observed) -> RedfishInventory | Missing:
     reading = observed.inventory
-    return Missing(reading.reason) if isinstance(reading, Silent) else reading.value
+    return _missing(reading) if isinstance(reading, Silent) else reading.value
 
 
 def host(observed: Observed) -> HostFacts | Missing:
-    return Missing(observed.host.reason) if isinstance(observed.host, Silent) else observed.host.value
+    return _missing(observed.host) if isinstance(observed.host, Silent) else observed.host.value
 
 
 def member(observed: Observed) -> Member | Missing | None:
     """None: known to be absent from the cluster."""
-    return Missing(observed.member.reason) if isinstance(observed.member, Silent) else observed.member.value
+    return _missing(observed.member) if isinstance(observed.member, Silent) else observed.member.value
 
 
 def _field(snapshot: Any, name: str, shape: Callable[[Any], Hashable]) -> Hashable:

@@ -32,3 +32,50 @@ class DriftReport:
     counts: Mapping[str, int]  # drift class -> items
     insecure: tuple[str, ...] = ()
     time_scale: float = 1.0
+
+
+APPLY_FORMAT = "1.0"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEnd:
+    """How a run left a node. `state`: converged | done | failed | not_started | stale | postponed."""
+
+    state: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActionEnd:
+    """One attempt. `outcome`: done | transient | permanent | ambiguous | refused; `seconds`: of the fleet's time."""
+
+    node: str
+    action: str
+    outcome: str
+    detail: str
+    started_at: datetime
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOutcome:
+    """What a run did, and what it left. `changes`: something is still to be done; `incomplete` as in DriftReport."""
+
+    format_version: str
+    tool_version: str
+    run: str
+    plan: str
+    fleet: str
+    source: SpecSource
+    scope: Scope
+    started_at: datetime
+    ended_at: datetime
+    interrupted: bool
+    nodes: Mapping[str, NodeEnd]
+    actions: tuple[ActionEnd, ...]
+    abandoned: tuple[str, ...]  # marks of ours on nodes that left the spec, and that may not be lifted
+    incomplete: tuple[str, ...]
+    tolerated: bool
+    changes: bool
+    insecure: tuple[str, ...] = ()
+    time_scale: float = 1.0

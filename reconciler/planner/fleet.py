@@ -167,12 +167,15 @@ def schedule(plans: Mapping[str, NodePlan], budget: Budget) -> dict[str, NodePla
         blocked = budget.allows(plan.node)
         if blocked is None:
             budget.charge(plan.node)
+            if plan.blocked is not None and plan.blocked.code is BlockCode.BUDGET:
+                verdicts[plan.node] = replace(plan, wave=0, blocked=None)  # an earlier verdict, which holds no more
             continue
         wave = 1
         for name, limit in budget.groups_of(plan.node):
             wave = max(wave, 1 + queued.get(name, 0) // max(1, limit))
             queued[name] = queued.get(name, 0) + 1
-        verdicts[plan.node] = replace(plan, wave=wave, blocked=plan.blocked or blocked)
+        standing = plan.blocked if plan.blocked is not None and plan.blocked.code is not BlockCode.BUDGET else None
+        verdicts[plan.node] = replace(plan, wave=wave, blocked=standing or blocked)
     return {name: verdicts.get(name, plan) for name, plan in plans.items()}
 
 

@@ -198,7 +198,9 @@ def _reasons(full: Catalogue, state: Conditions, found: Situation, rows: tuple[R
         because: list[str] = []
         for name in sorted(after - reached):
             final = staged.get(name, name)
-            if final in state.explained:
+            if final == c.IN_SERVICE:
+                because.append("back into service")
+            elif final in state.explained:
                 because.append(f"{final} can't be seen: {state.explained[final]}")
             elif final in found.wanted and final in state.because:
                 because += state.because[final]

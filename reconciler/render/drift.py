@@ -73,7 +73,7 @@ def human(report: DriftReport) -> str:
         found = rows.get(kind, [])
         if found:
             lines += ["", f"{kind.value} ({sum(len(row.nodes) for row in found)})"]
-            lines += table(_HEAD, [_cells(row) for row in found])
+            lines += table(_UNKNOWN_HEAD, _unknown(found)) if kind is DriftClass.UNKNOWN else table(_HEAD, _all(found))
     counted = [
         f"{len_} {kind.value}" for kind in COUNTED if (len_ := sum(len(row.nodes) for row in rows.get(kind, [])))
     ]
@@ -95,6 +95,26 @@ def _cells(row: Row) -> tuple[str, ...]:
     return (item.path, wanted, found, row.since, nodes, item.detail)
 
 
+_UNKNOWN_HEAD = ("nodes", "why", "not known")
+
+
+def _all(found: list[Row]) -> list[tuple[str, ...]]:
+    return [_cells(row) for row in found]
+
+
+def _unknown(found: list[Row]) -> list[tuple[str, ...]]:
+    """One row per cause: a silent source takes many values with it. Few values are named, many are counted."""
+    causes: dict[tuple[str, str], list[str]] = {}
+    for row in found:
+        causes.setdefault((fold(row.nodes), row.item.detail), []).append(row.item.path)
+    rows: list[tuple[str, ...]] = []
+    for (nodes, why), paths in causes.items():
+        concerns = dict.fromkeys(path.partition(".")[0] for path in paths)
+        what = ", ".join(paths) if len(paths) <= 3 else f"{len(paths)} values of {', '.join(concerns)}"
+        rows.append((nodes, why, what))
+    return rows
+
+
 def as_markdown(report: DriftReport) -> str:
     rows = grouped(report.items)
     sign = "⚠️" if report.incomplete else ("🔶" if report.changes else "✅")
@@ -106,7 +126,8 @@ def as_markdown(report: DriftReport) -> str:
         if not found:
             continue
         lines += [f"### {kind.value} ({sum(len(row.nodes) for row in found)})", ""]
-        lines += [*markdown_table(_HEAD, [tuple(markdown(cell, 400) for cell in _cells(row)) for row in found]), ""]
+        head, cells = (_UNKNOWN_HEAD, _unknown(found)) if kind is DriftClass.UNKNOWN else (_HEAD, _all(found))
+        lines += [*markdown_table(head, [tuple(markdown(cell, 400) for cell in row) for row in cells]), ""]
     lines.append(
         f"<sub>spec {markdown(source(report.source), 200)} · observed {clock(report.started_at)} · "
         f"scope {report.scope.selected} of {report.scope.total}</sub>"

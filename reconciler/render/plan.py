@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from reconciler.model.drift import ACTIONABLE, DriftItem
-from reconciler.model.plan import Goal, NodePlan, Plan, PlannedAction
+from reconciler.model.plan import BlockCode, Goal, NodePlan, Plan, PlannedAction
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
 from reconciler.render.tables import markdown_table, table
@@ -81,7 +81,7 @@ def _entry(group: list[NodePlan]) -> list[str]:
     names = fold(node.node for node in group) + (f" ({len(group)})" if len(group) > 1 else "")
     total = sum(action.estimate_s for action in first.actions)
     wave = f", batch {first.wave + 1} of the budget" if first.wave else ""
-    ordinary = first.goal is Goal.IN_SERVICE and first.blocked is None
+    ordinary = first.goal is Goal.IN_SERVICE and (first.blocked is None or first.blocked.code is BlockCode.BUDGET)
     story = "" if ordinary else f": {first.situation}"
     hurts = f"up to {disruption(first.disruption)}, about {format_duration(total)}{wave}"
     lines = [f"{names} [{first.pool}]{story}  ({hurts})"]

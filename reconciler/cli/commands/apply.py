@@ -1,0 +1,185 @@
+"""reconciler apply"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from reconciler.cli.exit_codes import ExitCode, strongest
+from reconciler.cli.options import Common, Duration, detailed_exitcode, fleet_options
+from reconciler.model.errors import ReconcilerError, UsageError
+from reconciler.model.plan import Plan
+
+if TYPE_CHECKING:
+    from reconciler.cli.session import Session
+    from reconciler.converge.apply import ApplyReport
+    from reconciler.model.ports import Ledger
+    from reconciler.model.report import ApplyOutcome
+
+
+@click.command()
+@fleet_options(rev=True)
+@click.option(
+    "--plan", "plan_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
+    help="Do what this plan says, or a part of it, and nothing else.",
+)  # fmt: skip
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--wait", type=Duration(), default="30m", show_default=True, metavar="DURATION",
+              help="Wait for budget, boots and tests at most as long; 0 = one pass.")  # fmt: skip
+@detailed_exitcode
+def apply(common: Common, plan_file: Path | None, yes: bool, wait: float, detailed_exitcode: bool) -> int:
+    """Bring the nodes to what the spec says, under one budget. Ctrl-C starts nothing more and parks what runs."""
+    from reconciler.cli.session import Session, new_id
+    from reconciler.model.documents import load
+
+    if not sys.stdin.isatty() and (plan_file is None or not yes):
+        raise UsageError(
+            "off a terminal, apply needs --plan FILE and --yes: make the plan with `reconciler plan --out FILE`"
+        )
+    session = Session(common)
+    session.selection  # noqa: B018 - a wrong --limit is said before anything is contacted
+    approved = None if plan_file is None else load(Plan, plan_file.read_bytes(), name=str(plan_file))
+    with session.ledger() as ledger:
+        if approved is None and not yes:
+            confirm(session, ledger)
+        run = new_id("run", session.clock.now())
+        plan_id = run if approved is None else approved.id
+        ledger.start_run(run, "apply", session.fleet.source.commit, plan_id, session.clock.now())
+        try:
+            outcome = carry_out(session, ledger, run, plan_id, approved, wait)
+        except ReconcilerError as error:
+            from reconciler.cli.exit_codes import of_error
+
+            ledger.end_run(run, int(of_error(error)), str(error), session.clock.now())
+            raise
+        code = exit_code(outcome, detailed=detailed_exitcode)
+        ledger.end_run(run, int(code), f"{len(outcome.actions)} actions", session.clock.now())
+    print_outcome(outcome, common.output)
+    return code
+
+
+def confirm(session: Session, ledger: Ledger) -> None:
+    """Show the plan and ask; Abort when the answer is no."""
+    from reconciler.cli.session import new_id
+    from reconciler.render.plan import human
+
+    observation = session.observe()
+    session.learn(observation, ledger)
+    plan = session.make_plan(observation, ledger, new_id("plan", session.clock.now()))
+    click.echo(human(plan), err=True)
+    if not plan.changes:
+        return
+    if not click.confirm(f"Apply this to {plan.totals.nodes_with_changes} nodes?", err=True):
+        raise click.Abort
+
+
+def carry_out(
+    session: Session, ledger: Ledger, run: str, plan_id: str, approved: Plan | None, wait: float
+) -> ApplyOutcome:
+    """One run, and what came of it; an interrupted one is told as far as it came."""
+    from reconciler.cli.progress import make_progress
+    from reconciler.cli.session import whoami
+    from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
+    from reconciler.converge.events import Event, RunEnded
+
+    names, scope = session.selection
+    request = ApplyRequest(
+        fleet=session.fleet, run=run, plan_id=plan_id, holder=f"{whoami()}, {run}", signatures=session.signatures,
+        selected=None if len(names) == len(session.fleet.nodes) else names, scope=scope, approved=approved,
+        wait_s=wait, time_scale=session.time_scale,
+    )  # fmt: skip
+    ended: list[ApplyReport] = []
+
+    async def work() -> ApplyReport:
+        fabric = session.fabric()
+        try:
+            with make_progress("observing") as progress:
+
+                def told(event: Event) -> None:
+                    if isinstance(event, RunEnded) and isinstance(event.report, ApplyReport):
+                        ended.append(event.report)
+                    progress(event)
+
+                return await apply(
+                    request, fabric=fabric, ledger=ledger, clock=session.clock, gate=session.gate, progress=told
+                )
+        finally:
+            await fabric.close()
+
+    try:
+        report = asyncio.run(work())
+    except KeyboardInterrupt:
+        if not ended:
+            raise
+        report = ended[0]
+    return as_document(report, session)
+
+
+def as_document(report: ApplyReport, session: Session) -> ApplyOutcome:
+    from reconciler import __version__
+    from reconciler.model.outcome import outcome_word
+    from reconciler.model.report import APPLY_FORMAT, ActionEnd, ApplyOutcome, NodeEnd
+
+    plan = report.plan
+    return ApplyOutcome(
+        format_version=APPLY_FORMAT,
+        tool_version=__version__,
+        run=report.run,
+        plan=report.plan_id,
+        fleet=plan.fleet,
+        source=plan.source,
+        scope=plan.scope,
+        started_at=report.started_at,
+        ended_at=report.ended_at,
+        interrupted=report.interrupted,
+        nodes={name: NodeEnd(result.state.value, result.detail) for name, result in report.results.items()},
+        actions=tuple(
+            ActionEnd(
+                done.node,
+                f"{done.action}:{done.target}" if done.target else done.action,
+                outcome_word(done.outcome),
+                done.outcome.detail,
+                done.started_at,
+                done.seconds,
+            )
+            for done in report.executed
+        ),
+        abandoned=report.abandoned,
+        incomplete=plan.incomplete,
+        tolerated=plan.tolerated,
+        changes=plan.changes,
+        insecure=plan.insecure,
+        time_scale=session.time_scale,
+    )
+
+
+def exit_code(outcome: ApplyOutcome, *, detailed: bool) -> ExitCode:
+    states = {end.state for end in outcome.nodes.values()}
+    codes = [ExitCode.DONE]
+    if outcome.interrupted:
+        codes.append(ExitCode.INTERRUPTED)
+    if "failed" in states or ("stale" in states and outcome.actions):
+        codes.append(ExitCode.PARTLY_FAILED)
+    if not outcome.actions and (outcome.changes or "postponed" in states) and "failed" not in states:
+        codes.append(ExitCode.REFUSED)
+    if not outcome.tolerated:
+        codes.append(ExitCode.INCOMPLETE)
+    if detailed and (outcome.changes or outcome.incomplete or states - {"done", "converged"}):
+        codes.append(ExitCode.CHANGES)
+    return strongest(codes)
+
+
+def print_outcome(outcome: ApplyOutcome, output: str) -> None:
+    from pydantic import TypeAdapter
+
+    from reconciler.model.report import ApplyOutcome as Document
+    from reconciler.render.outcome import as_markdown, human
+
+    if output == "json":
+        click.echo(TypeAdapter(Document).dump_json(outcome, indent=1).decode())
+    else:
+        click.echo((human if output == "human" else as_markdown)(outcome), nl=False)

@@ -1,0 +1,75 @@
+"""What an apply did, as text: done, failed, not started, and the command that continues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reconciler.model.report import ApplyOutcome
+from reconciler.model.units import format_duration
+from reconciler.render.tables import markdown_table, table
+from reconciler.render.text import count, fold, markdown, plain, source, warnings
+
+# What needs a person first.
+_STATES = {
+    "failed": "failed, out of service or as the detail says",
+    "stale": "stale: changed since the plan was approved",
+    "not_started": "not started",
+    "postponed": "waiting for the budget",
+    "done": "done",
+    "converged": "as specified",
+}
+
+
+def verdict(outcome: ApplyOutcome) -> str:
+    states = [end.state for end in outcome.nodes.values()]
+    parts = [f"{states.count(state)} {state.replace('_', ' ')}" for state in _STATES if state in states]
+    spent = format_duration((outcome.ended_at - outcome.started_at).total_seconds())
+    head = "interrupted, everything in flight is journaled: " if outcome.interrupted else ""
+    return f"{head}{', '.join(parts) or 'no node selected'}; {count(len(outcome.actions), 'action')} in {spent}"
+
+
+def _groups(outcome: ApplyOutcome) -> Mapping[str, dict[str, list[str]]]:
+    """State -> detail -> nodes, worst state first."""
+    groups: dict[str, dict[str, list[str]]] = {state: {} for state in _STATES}
+    for node, end in outcome.nodes.items():
+        detail = "" if end.state in ("done", "converged") else end.detail
+        groups[end.state].setdefault(detail, []).append(node)
+    return groups
+
+
+def human(outcome: ApplyOutcome) -> str:
+    lines = [
+        f"Apply {outcome.run} of fleet {outcome.fleet}: {verdict(outcome)}",
+        f"  spec {source(outcome.source)}; plan {outcome.plan}",
+        *(f"  {line}" for line in warnings(outcome.insecure, outcome.time_scale)),
+        "",
+    ]
+    rows = [
+        (_STATES[state] if at == 0 else "", f"{fold(nodes)} ({len(nodes)})", plain(detail, 400))
+        for state, details in _groups(outcome).items()
+        for at, (detail, nodes) in enumerate(details.items())
+    ]
+    lines += table(("", "nodes", "why"), rows)[1:]
+    lines += [f"  abandoned: {plain(mark, 300)}" for mark in outcome.abandoned]
+    troubled = [node for node, end in outcome.nodes.items() if end.state == "failed"]
+    if troubled:
+        lines += ["", f"Next: `reconciler explain {troubled[0]}` and `reconciler history {troubled[0]}` tell why."]
+    elif outcome.changes:
+        lines += ["", "Next: run `reconciler apply` again; it continues where this run ended."]
+    return "\n".join(lines) + "\n"
+
+
+def as_markdown(outcome: ApplyOutcome) -> str:
+    states = {end.state for end in outcome.nodes.values()}
+    sign = "🔴" if "failed" in states else ("🔶" if outcome.changes or states & {"stale", "not_started"} else "✅")
+    lines = [f"## {sign} Applied to fleet {markdown(outcome.fleet)}", "", f"**{markdown(verdict(outcome), 400)}**", ""]
+    for line in warnings(outcome.insecure, outcome.time_scale):
+        lines += [f"> {markdown(line, 400)}", ""]
+    rows = [
+        (_STATES[state], markdown(fold(nodes), 2000), str(len(nodes)), markdown(detail, 400))
+        for state, details in _groups(outcome).items()
+        for detail, nodes in details.items()
+    ]
+    lines += [*markdown_table(("state", "nodes", "count", "why"), rows), ""]
+    lines.append(f"<sub>run {markdown(outcome.run)} · plan {markdown(outcome.plan)}</sub>")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,66 @@
+"""Who may go now: turns, waves, and verdicts that are made anew each time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reconciler.model.desired import BudgetLimit, Desired, Fleet, SpecSource
+from reconciler.model.observed import Observation
+from reconciler.model.plan import BlockCode
+from reconciler.planner.fleet import fleet_budget, plan_fleet, schedule
+from tests import builders as b
+
+
+def fleet_of(*names: str, limit: str = "1", pools: int = 1) -> tuple[Fleet, Observation]:
+    nodes: dict[str, Desired] = {name: b.node(name, pool=f"p{at % pools}") for at, name in enumerate(names)}
+    settings = replace(b.SETTINGS, budgets=(BudgetLimit("fleet", limit),))
+    seen = {name: b.observed(name, host=b.facts(name, driver="550.0")) for name in names}
+    return Fleet(settings, SpecSource("spec"), nodes, "d"), Observation("1.0", "test", "", b.NOW, b.NOW, seen)
+
+
+def plan(fleet: Fleet, seen: Observation):  # type: ignore[no-untyped-def]
+    return plan_fleet(fleet, seen, {}, now=b.NOW, ledger=b.LEDGER, plan_id="p", signatures=b.CONTEXT.signatures)
+
+
+def test_one_goes_and_the_others_wait_in_batches() -> None:
+    fleet, seen = fleet_of("a1", "a2", "a3", limit="1")
+    made = plan(fleet, seen)
+    assert {name: node.wave for name, node in made.nodes.items()} == {"a1": 0, "a2": 1, "a3": 2}
+    assert made.nodes["a1"].blocked is None
+    assert made.nodes["a2"].blocked is not None
+    assert made.nodes["a2"].blocked.code is BlockCode.BUDGET
+    assert "1 of 1 out (a1)" in made.nodes["a2"].blocked.detail
+
+
+def test_an_earlier_verdict_of_the_budget_does_not_stand() -> None:
+    fleet, seen = fleet_of("a1", "a2", limit="1")
+    made = plan(fleet, seen)
+    again = schedule({"a2": made.nodes["a2"]}, fleet_budget(fleet, seen))
+    assert again["a2"].blocked is None
+    assert again["a2"].wave == 0
+
+
+def test_nodes_that_are_out_use_the_budget_up_and_may_be_acted_on() -> None:
+    fleet, seen = fleet_of("a1", "a2", "a3", limit="1")
+    out = replace(seen.nodes["a3"], member=b.observed("a3", member=b.member("a3", mark=b.our_mark())).member)
+    seen = replace(seen, nodes={**seen.nodes, "a3": out})
+    made = plan(fleet, seen)
+    assert made.nodes["a3"].blocked is None
+    assert made.nodes["a3"].actions
+    assert made.nodes["a1"].blocked is not None
+    assert made.nodes["a2"].blocked is not None
+
+
+def test_an_unreadable_cluster_has_budget_zero() -> None:
+    fleet, seen = fleet_of("a1", "a2", limit="100%")
+    dark = {name: replace(node, member=b.silent()) for name, node in seen.nodes.items()}
+    made = plan(fleet, replace(seen, nodes=dark))
+    assert not any(action.name != "configure_host" for node in made.nodes.values() for action in node.actions)
+    assert all(fleet_budget(fleet, replace(seen, nodes=dark)).allows(name) is not None for name in dark)
+
+
+def test_pools_take_turns() -> None:
+    fleet, seen = fleet_of("a1", "a2", "a3", "a4", limit="2", pools=2)
+    made = plan(fleet, seen)
+    going = [name for name, node in made.nodes.items() if node.blocked is None]
+    assert {fleet.nodes[name].pool for name in going} == {"p0", "p1"}
