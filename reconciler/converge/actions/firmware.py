@@ -12,17 +12,18 @@ from reconciler.converge.actions.activation import (
     verify_activation,
     version_of,
 )
-from reconciler.converge.actions.context import ActionContext, Stop, tolerate
+from reconciler.converge.actions.context import ActionContext, Stop, tolerate, until
 from reconciler.converge.guard import known
 from reconciler.model.desired import DesiredFirmware
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.observed import BmcTask, Silent
+from reconciler.model.observed import Answered, BmcTask, Silent
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Transient
 from reconciler.model.vocab import Activation
 
 POLL_S = 12.0  # old iDRACs delete a finished task after a minute (pitfall A5)
 GRACE_S = 60.0  # so long may a new task be unknown, or a BMC that flashes itself be silent
 BMC_BACK_S = 900.0
+OUTLAST = 1.5  # times the usual duration
 
 
 async def update_firmware(ctx: ActionContext) -> Outcome:
@@ -86,9 +87,8 @@ async def _running(ctx: ActionContext) -> set[str]:
 
 async def _follow(ctx: ActionContext, item: DesiredFirmware, uri: str) -> BmcTask | None:
     """The ended task; None when the BMC lost it, so that its effect must speak for it (pitfall A5)."""
-    deadline = ctx.clock.now() + timedelta(seconds=2 * item.minutes * 60 + 300)
-    last_seen = ctx.clock.now()
-    while ctx.clock.now() < deadline:
+    began = last_seen = ctx.clock.now()
+    while ctx.clock.now() - began < timedelta(seconds=2 * item.minutes * 60 + 300):
         await ctx.clock.sleep(POLL_S)
         task = await _look(ctx, uri)
         if task is not None:
@@ -96,8 +96,21 @@ async def _follow(ctx: ActionContext, item: DesiredFirmware, uri: str) -> BmcTas
             if task.done:
                 return task
         elif _gone(ctx, last_seen) and not isinstance(await ctx.bmc.hot(), Silent):
+            await _outlast(ctx, item, began)
             return None
     raise Stop(Transient(f"the update of {item.component} did not end in time; its task is {uri}"))
+
+
+async def _outlast(ctx: ActionContext, item: DesiredFirmware, began: datetime) -> None:
+    """Nobody can say whether the flash still runs: leave it the time that it may take before anything restarts."""
+    ctx.step("the BMC lost the task; waiting for its effect")
+    left = began + timedelta(seconds=item.minutes * 60 * OUTLAST) - ctx.clock.now()
+
+    async def shown() -> bool | None:
+        inventory = await ctx.bmc.inventory()
+        return True if isinstance(inventory, Answered) and satisfies(item, version_of(inventory.value, item)) else None
+
+    await until(ctx, shown, within_s=left.total_seconds(), every_s=30.0)
 
 
 async def _look(ctx: ActionContext, uri: str) -> BmcTask | None:

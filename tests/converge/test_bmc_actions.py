@@ -1,0 +1,194 @@
+"""BIOS, boot settings, firmware: read back, because 200 proves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
+from reconciler.model.vocab import Activation
+from tests import builders as b
+from tests.converge.world import PROFILE, World
+
+Worlds = Callable[..., World]
+
+
+# --- BIOS ------------------------------------------------------------------------------------------------------------
+
+
+def test_bios_attributes_are_staged_once(world: Worlds) -> None:
+    here = world(nodes=1, drift={"n0": ["bios_off"]})
+    outcome = here.act("set_bios")
+    assert isinstance(outcome, Done)
+    assert dict(here.machine("n0").state.pending_bios) == dict(PROFILE.bios)
+    assert here.act("set_bios") == Done("already staged", changed=False)
+    assert here.machine("n0").state.counters.bios_writes == 1
+
+
+def test_a_bmc_that_accepts_and_forgets_is_found_out(world: Worlds) -> None:
+    here = world(nodes=1, drift={"n0": ["bios_off"]}, faults={"n0": {"bios_write_ignored": {}}})
+    outcome = here.act("set_bios")
+    assert isinstance(outcome, Transient)
+    assert "does not show as pending: NumaNodesPerSocket, SriovGlobalEnable" in outcome.detail
+
+
+def test_an_attribute_that_the_bios_refuses_is_a_permanent_failure(world: Worlds) -> None:
+    bios = {"NumaNodesPerSocket": "NPS7"}
+    here = world(nodes=1, profile=replace(PROFILE, digest="bad bios", bios=bios))
+    here.machine("n0").state.bios["NumaNodesPerSocket"] = "NPS1"
+    outcome = here.act("set_bios")
+    assert isinstance(outcome, Permanent)
+    assert "NumaNodesPerSocket" in outcome.detail
+
+
+# --- boot ------------------------------------------------------------------------------------------------------------
+
+
+def test_boot_settings(world: Worlds) -> None:
+    here = world(nodes=1, drift={"n0": ["wrong_boot_order", "secure_boot_off"]})
+    assert isinstance(here.act("set_boot"), Done)
+    state = here.machine("n0").state
+    assert state.boot_order == ["Hdd", "Pxe"]
+    assert state.pending_secure_boot is True
+    here.act("soft_restart")
+    assert state.secure_boot is True
+    assert here.act("set_boot") == Done("nothing to set", changed=False)
+
+
+def test_a_boot_entry_that_is_not_there_is_refused_before_anything_is_set(world: Worlds) -> None:
+    here = world(nodes=1, profile=replace(PROFILE, digest="no entry", boot_order=("Usb", "Hdd"), secure_boot=None))
+    here.machine("n0").state.boot_order = ["Hdd", "Pxe"]
+    outcome = here.act("set_boot")
+    assert isinstance(outcome, Declined)
+    assert "no boot entry Usb; there are: Hdd, Pxe" in outcome.detail
+
+
+# --- firmware --------------------------------------------------------------------------------------------------------
+
+
+def old(component: str) -> dict[str, Any]:
+    return {"n0": [{"old_firmware": {"component": component}}]}
+
+
+def version(here: World, component: str) -> str:
+    return next(item.version for item in here.machine("n0").state.firmware.values() if item.component == component)
+
+
+def test_firmware_that_waits_for_a_restart_is_staged_then_brought_in(world: Worlds) -> None:
+    here = world(nodes=1, drift=old("nic0"))
+    outcome = here.act("update_firmware", target="nic0")
+    assert outcome == Done("nic0 2.0 is staged; power_cycle brings it in")
+    assert version(here, "nic0") == "1.0"
+    assert isinstance(here.act("power_cycle"), Done)
+    assert version(here, "nic0") == "2.0"
+    assert here.machine("n0").state.counters.flashes == 1
+
+
+def test_a_bmc_that_flashes_itself_is_silent_and_comes_back(world: Worlds) -> None:
+    here = world(nodes=1, drift=old("bmc"))
+    assert here.act("update_firmware", target="bmc") == Done("bmc 1.0 -> 2.0")
+    assert here.act("update_firmware", target="bmc") == Done("bmc runs 2.0 already", changed=False)
+    assert here.machine("n0").state.counters.flashes == 1
+
+
+def test_immediate_firmware_must_show_its_version(world: Worlds) -> None:
+    item = b.firmware("retimer", 1, Activation.IMMEDIATE)
+    here = world(nodes=1, profile=replace(PROFILE, digest="retimer", firmware=(item,)), drift=old("retimer"))
+    assert here.act("update_firmware", target="retimer") == Done("retimer 1.0 -> 2.0")
+
+
+@pytest.mark.parametrize("flashed", [True, False])
+def test_a_lost_task_is_judged_by_its_effect(world: Worlds, flashed: bool) -> None:
+    """A5."""
+    item = b.firmware("retimer", 1, Activation.IMMEDIATE)
+    here = world(
+        nodes=1,
+        profile=replace(PROFILE, digest="retimer", firmware=(item,)),
+        drift=old("retimer"),
+        faults={"n0": {"firmware_task_lost": {"flashed": flashed}}},
+    )
+    outcome = here.act("update_firmware", target="retimer")
+    assert isinstance(outcome, Done if flashed else Transient), outcome
+
+
+def test_a_failed_update_says_what_the_bmc_said(world: Worlds) -> None:
+    here = world(nodes=1, drift=old("bios"), faults={"n0": {"firmware_fails": {}}})
+    outcome = here.act("update_firmware", target="bios")
+    assert isinstance(outcome, Transient)
+    assert "The image does not fit this component" in outcome.detail
+
+
+def test_an_update_whose_run_died_is_adopted_not_repeated(world: Worlds) -> None:
+    """F8: the task URI is in the journal."""
+    here = world(nodes=1, drift=old("nic0"))
+
+    async def dies() -> None:
+        action = asyncio.create_task(here.acting("update_firmware", target="nic0"))
+        await asyncio.sleep(120)
+        action.cancel()
+        await asyncio.wait([action])
+
+    here.run(dies())
+    [(_, _, _, _, intent)] = here.ledger.unfinished()
+    assert intent["task"]
+    assert isinstance(here.act("update_firmware", target="nic0", resumed=intent), Done)
+    assert len(here.machine("n0").state.tasks) == 1
+
+
+def test_another_task_on_the_bmc_is_not_disturbed(world: Worlds) -> None:
+    here = world(nodes=1, drift={"n0": [{"old_firmware": {}}]})
+    here.machine("n0").start_update("BIOS", "https://fw/bios")
+    outcome = here.act("update_firmware", target="nic0")
+    assert isinstance(outcome, Transient)
+    assert "another task is running" in outcome.detail
+
+
+def test_firmware_that_the_bmc_does_not_list_is_not_flashed(world: Worlds) -> None:
+    here = world(nodes=1, drift=old("nic0"))
+    del here.machine("n0").state.firmware["NIC0"]
+    assert isinstance(here.act("update_firmware", target="nic0"), Declined)
+
+
+def test_bios_firmware_that_resets_settings_is_no_failed_restart(world: Worlds) -> None:
+    """G6: what it reset is drift again, and is staged again by the next plan."""
+    here = world(nodes=1, drift=old("bios"), faults={"n0": {"bios_flash_resets": {}}})
+    here.act("update_firmware", target="bios")
+    assert isinstance(here.act("soft_restart"), Done)
+    assert version(here, "bios") == "2.0"
+    assert here.machine("n0").state.bios["NumaNodesPerSocket"] != "NPS1"
+
+
+def test_a_bmc_reset_waits_until_the_bmc_is_steady(world: Worlds) -> None:
+    here = world(nodes=1)
+    assert here.act("reset_bmc") == Done("the BMC restarted")
+    assert here.machine("n0").state.bmc_boots == 1
+    assert here.machine("n0").bmc_up
+    assert here.machine("n0").state.counters.boots == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [("bmc_unreachable", Transient), ("bmc_wrong_password", Permanent), ("bmc_garbage", Transient)],
+)
+@pytest.mark.parametrize("action", ["set_bios", "set_boot", "reset_bmc", "power_cycle", "power_on"])
+def test_a_bmc_that_does_not_answer_is_told_apart(
+    world: Worlds, action: str, fault: str, expected: type[Outcome]
+) -> None:
+    here = world(nodes=1, drift={"n0": ["bios_off", "secure_boot_off"]}, faults={"n0": {fault: {}}})
+    assert isinstance(here.act(action, drift=_drift(here)), expected)
+
+
+def _drift(here: World) -> Any:
+    """As it was when the BMC still answered."""
+    from reconciler.model.drift import DriftClass, DriftItem
+    from reconciler.model.vocab import Concern
+
+    del here
+    return (
+        DriftItem("n0", Concern.BIOS, "bios.NumaNodesPerSocket", DriftClass.DRIFTED, "NPS1", "NPS4"),
+        DriftItem("n0", Concern.BOOT, "boot.secure_boot", DriftClass.DRIFTED, True, False),
+    )

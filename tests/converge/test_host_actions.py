@@ -1,0 +1,148 @@
+"""Configuration, MIG, trust and gate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reconciler.converge.actions.host import SYSCTL_FILE
+from reconciler.model.desired import DesiredGpu, DesiredHost, IgnoreRule
+from reconciler.model.gate import Verdict
+from reconciler.model.outcome import Done, Outcome, Permanent, Transient
+from tests.converge.world import PROFILE, QuickGate, World
+
+Worlds = Callable[..., World]
+
+
+def test_configuration_holds_now_and_after_a_boot(world: Worlds) -> None:
+    drift = ["sysctl_off", "wrong_hostname", {"service_stopped": {"name": "containerd"}}]
+    here = world(nodes=1, drift={"n0": drift})
+    assert isinstance(here.act("configure_host"), Done)
+
+    def as_wanted() -> bool:
+        system = here.machine("n0").system()
+        return (system.sysctls["vm.swappiness"], system.hostname, system.services_active["containerd"]) == (
+            "1", "n0", True,
+        )  # fmt: skip
+
+    assert as_wanted()
+    here.act("soft_restart")
+    assert as_wanted()
+    assert here.act("configure_host") == Done("nothing to configure", changed=False)
+
+
+def test_what_an_ignore_rule_covers_is_not_written(world: Worlds) -> None:
+    host = DesiredHost({"vm.swappiness": "1", "kernel.numa_balancing": "0"}, {})
+    rule = IgnoreRule("host.sysctls.vm.swappiness", "a vendor's tool sets it")
+    here = world(nodes=1, profile=replace(PROFILE, digest="two", host=host), settings={"ignore": (rule,)})
+    machine = here.machine("n0")
+    machine.write_file(SYSCTL_FILE, "")
+    machine.sysctl_write("vm.swappiness", "60")
+    machine.sysctl_write("kernel.numa_balancing", "1")
+    assert isinstance(here.act("configure_host"), Done)
+    assert machine.system().sysctls["vm.swappiness"] == "60"
+    assert machine.system().sysctls["kernel.numa_balancing"] == "0"
+    assert "vm.swappiness" not in machine.disk().files[SYSCTL_FILE]
+    assert "kernel.numa_balancing = 0" in machine.disk().files[SYSCTL_FILE]
+
+
+def test_a_service_that_is_not_there_is_named(world: Worlds) -> None:
+    here = world(nodes=1, drift={"n0": [{"service_stopped": {"name": "containerd"}}]})
+    del here.machine("n0").disk().services["containerd"]
+    outcome = here.act("configure_host")
+    assert isinstance(outcome, Permanent)
+    assert "containerd.service does not exist" in outcome.detail
+
+
+@pytest.mark.parametrize("action", ["configure_host", "run_gate", "set_gpu_mode"])
+@pytest.mark.parametrize("fault", ["ssh_refused", "ssh_hang"])
+def test_a_host_that_does_not_answer_is_a_passing_failure(world: Worlds, action: str, fault: str) -> None:
+    here = world(nodes=1, drift={"n0": ["wrong_hostname"]})
+    context = {"observed": here.observe().nodes["n0"], "drift": here.plan().nodes["n0"].drift}
+    here.machine("n0").inject(fault)
+    assert isinstance(here.act(action, **context), Transient)
+
+
+# --- MIG -------------------------------------------------------------------------------------------------------------
+
+MIG = replace(PROFILE, digest="mig", gpu=DesiredGpu({"3g.40gb": 1, "1g.10gb": 2}))
+
+
+def layout(here: World) -> list[list[str]]:
+    return [sorted(name for name, _ in gpu.mig_instances) for gpu in here.machine("n0").state.gpus]
+
+
+@pytest.fixture
+def quiet(world: Worlds) -> Callable[..., World]:
+    """Nothing holds the GPUs, as after a drain."""
+
+    def build(**differences: Any) -> World:
+        here = world(nodes=1, **differences)
+        here.act("mark")
+        here.act("drain")
+        return here
+
+    return build
+
+
+def test_mig_off_and_on_again(quiet: Worlds) -> None:
+    here = quiet(profile=MIG)
+    wanted = [["1g.10gb", "1g.10gb", "3g.40gb"]] * 4
+    assert layout(here) == wanted
+    assert here.act("set_gpu_mode") == Done("the layout is there already", changed=False)
+    assert here.act("set_gpu_mode", target="off") == Done("MIG is off")
+    assert not any(gpu.mig_enabled for gpu in here.machine("n0").state.gpus)
+    assert here.act("set_gpu_mode", target="off") == Done("MIG is off already", changed=False)
+    assert isinstance(here.act("set_gpu_mode"), Done)
+    assert layout(here) == wanted
+
+
+def test_another_layout_is_replaced(quiet: Worlds) -> None:
+    here = quiet(profile=MIG, drift={"n0": ["wrong_mig"]})
+    assert isinstance(here.act("set_gpu_mode"), Done)
+    assert layout(here) == [["1g.10gb", "1g.10gb", "3g.40gb"]] * 4
+
+
+def test_a_mode_that_waits_for_a_restart_gets_one(quiet: Worlds) -> None:
+    """K4: before Hopper."""
+    inventory = replace(PROFILE.inventory, gpu_model="NVIDIA A100-SXM4-80GB")
+    here = quiet(profile=replace(PROFILE, digest="a100", inventory=inventory, gpu=DesiredGpu({"3g.40gb": 2})))
+    before = here.machine("n0").system().boot_id
+    assert isinstance(here.act("set_gpu_mode", target="off"), Done)
+    assert here.machine("n0").system().boot_id != before
+    assert not any(gpu.mig_enabled for gpu in here.machine("n0").state.gpus)
+
+
+def test_a_profile_that_the_gpu_does_not_have_is_named(quiet: Worlds) -> None:
+    here = quiet()
+    wrong = replace(here.fleet.nodes["n0"], profile=replace(PROFILE, digest="x", gpu=DesiredGpu({"9g.99gb": 1})))
+    outcome = here.act("set_gpu_mode", desired=wrong)
+    assert isinstance(outcome, Permanent)
+    assert "9g.99gb" in outcome.detail
+
+
+# --- proof -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("verdict", "ends"),
+    [(Verdict.PASS, Done), (Verdict.FAIL, Permanent), (Verdict.UNJUDGED, Transient), (Verdict.ERROR, Transient)],
+)
+def test_the_gate_s_verdict_decides_and_its_measurements_are_kept(
+    world: Worlds, verdict: Verdict, ends: type[Outcome]
+) -> None:
+    here = world(nodes=1, gate=QuickGate(n0=verdict))
+    assert isinstance(here.act("run_gate"), ends)
+    certificate = here.ledger.node("n0").certificate
+    assert certificate is not None
+    assert certificate.results[0].verdict is verdict
+
+
+def test_trust_is_asked_of_the_gate(world: Worlds) -> None:
+    here = world(nodes=2)
+    assert isinstance(here.act("check_trust"), Done)
+    other = here.observe().nodes["n1"]
+    assert isinstance(here.act("check_trust", observed=other), Permanent)

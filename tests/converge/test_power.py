@@ -1,0 +1,128 @@
+"""Power and restarts: the proof is a new boot id, and what was staged is in effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from reconciler.model.outcome import Declined, Done, Permanent, Transient
+from tests.converge.world import World
+
+Worlds = Callable[..., World]
+
+
+def boot_id(here: World, node: str = "n0") -> str:
+    return here.machine(node).system().boot_id
+
+
+@pytest.mark.parametrize("action", ["power_cycle", "soft_restart"])
+def test_a_restart_gives_a_new_boot(world: Worlds, action: str) -> None:
+    here = world(nodes=1)
+    before = boot_id(here)
+    assert isinstance(here.act(action), Done)
+    assert boot_id(here) != before
+    assert here.machine("n0").state.counters.boots == 1
+    assert here.machine("n0").state.counters.power_cycles == (action == "power_cycle")
+
+
+@pytest.mark.parametrize("action", ["power_cycle", "soft_restart"])
+def test_a_restart_that_happened_before_the_last_run_died_is_not_repeated(world: Worlds, action: str) -> None:
+    here = world(nodes=1)
+    outcome = here.act(action, resumed={"boot_id": "before the restart"})
+    assert outcome == Done("it had restarted before the last run ended", changed=False)
+    assert here.machine("n0").state.counters.boots == 0
+
+
+def test_a_power_cycle_that_died_while_off_goes_on_from_there(world: Worlds) -> None:
+    here = world(nodes=1)
+    before = boot_id(here)
+    here.machine("n0").power("force_off")
+    here.clock.elapsed += 10
+    assert isinstance(here.act("power_cycle", resumed={"boot_id": before, "was_off": True}), Done)
+    assert boot_id(here) != before
+    assert here.machine("n0").state.counters.power_cycles == 1
+
+
+def test_a_system_that_hangs_is_forced_off(world: Worlds) -> None:
+    here = world(nodes=1, faults={"n0": {"host_hung": {}}})
+    here.ledger.remember_identity("n0", "SN-n0", None, here.clock.now())
+    assert isinstance(here.act("power_cycle"), Done)
+    assert here.machine("n0").state.counters.power_cycles == 1
+
+
+def test_a_shutdown_that_never_ends_is_escalated(world: Worlds) -> None:
+    """C3: it hangs after we saw it answer."""
+    here = world(nodes=1)
+
+    async def cycle() -> Any:
+        import asyncio
+
+        action = asyncio.create_task(here.acting("power_cycle"))
+        await asyncio.sleep(3.5)
+        here.machine("n0").inject("host_hung")
+        return await action
+
+    assert isinstance(here.run(cycle()), Done)
+    assert here.machine("n0").state.counters.power_cycles == 1
+
+
+def test_power_on_is_repeated_through_a_window_of_conflicts(world: Worlds) -> None:
+    """A7: 409 to On for a while after power-off."""
+    here = world(nodes=1, faults={"n0": {"power_on_conflict": {"seconds": 35.0}}})
+    assert isinstance(here.act("power_cycle"), Done)
+
+
+def test_power_on(world: Worlds) -> None:
+    here = world(nodes=1, drift={"n0": ["powered_off"]})
+    outcome = here.act("power_on")
+    assert outcome == Done("on, and the host answers")
+    assert here.machine("n0").state.power == "on"
+    assert here.act("power_on") == Done("on, and the host answers", changed=False)
+
+
+def test_a_machine_that_hangs_in_post_is_reported_in_bounded_time(world: Worlds) -> None:
+    here = world(nodes=1, faults={"n0": {"post_hang": {"times": 5}}})
+    began = here.clock.elapsed
+    outcome = here.act("power_cycle")
+    assert isinstance(outcome, Transient)
+    assert "did not come back within 30m" in outcome.detail
+    assert here.clock.elapsed - began < 2400
+
+
+def test_a_restart_without_boot_id_is_not_started(world: Worlds) -> None:
+    here = world(nodes=1, faults={"n0": {"ssh_refused": {}}})
+    outcome = here.act("soft_restart")
+    assert isinstance(outcome, Declined)
+    assert here.machine("n0").state.counters.boots == 0
+
+
+def test_a_restart_brings_in_staged_settings_and_says_when_it_did_not(world: Worlds) -> None:
+    here = world(nodes=2, drift={"n*": ["bios_off"]})
+    assert isinstance(here.act("set_bios", "n0"), Done)
+    assert isinstance(here.act("soft_restart", "n0"), Done)
+    assert here.machine("n0").state.bios["NumaNodesPerSocket"] == "NPS1"
+
+    assert isinstance(here.act("set_bios", "n1"), Done)
+
+    async def forget() -> Any:
+        import asyncio
+
+        action = asyncio.create_task(here.acting("soft_restart", "n1"))
+        await asyncio.sleep(10)
+        here.machine("n1").clear_pending_bios()
+        return await action
+
+    outcome = here.run(forget())
+    assert isinstance(outcome, Permanent)
+    assert "BIOS NumaNodesPerSocket is" in outcome.detail
+
+
+def test_a_bmc_that_shows_another_machine_is_not_touched(world: Worlds) -> None:
+    here = world(nodes=1, faults={"n0": {"wrong_machine": {}}})
+    outcome = here.act("power_cycle")
+    assert isinstance(outcome, Declined)
+    assert outcome.code == "identity"
+    assert here.machine("n0").state.power == "on"
+    assert here.machine("n0").state.counters.boots == 0

@@ -1,0 +1,146 @@
+"""Writing images: refused before anything is touched, proved afterwards, never repeated because a run died."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reconciler.model.desired import RootDisk
+from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
+from tests.converge.world import IMAGE, PROFILE, World
+
+Worlds = Callable[..., World]
+OLD = {"n*": ["old_image"]}
+
+
+def running(here: World, node: str = "n0") -> Any:
+    return here.machine(node).disk()
+
+
+def test_the_image_is_written_to_the_disk_that_was_meant(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD)
+    outcome = here.act("reimage")
+    assert isinstance(outcome, Done)
+    machine = here.machine("n0")
+    disk = running(here)
+    assert (disk.image, disk.version, disk.sha256) == (IMAGE.name, IMAGE.version, IMAGE.sha256)
+    assert disk.root_disk == machine.state.drives[0].serial == machine.state.booted_disk
+    assert disk.nonce == here.ledger.node("n0").nonce
+    assert machine.state.media is None
+    assert machine.state.counters.installs == 1
+    assert here.lab.documents == {}, "the document is withdrawn"
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        (RootDisk(model="NO SUCH DRIVE"), "no drive matches the root disk rule: 0 ("),
+        (RootDisk(min_bytes=1), "3 drives match the root disk rule"),
+        (RootDisk(serial="S0"), "no drive matches"),
+        (RootDisk(wwn="eui.0"), "no drive matches"),
+    ],
+)
+def test_a_rule_that_does_not_mean_one_drive_touches_nothing(world: Worlds, rule: RootDisk, told: str) -> None:
+    here = world(nodes=1, drift=OLD)
+    desired = replace(here.fleet.nodes["n0"], root_disk=rule)
+    before = here.machine("n0").dump()
+    outcome = here.act("reimage", desired=desired)
+    assert isinstance(outcome, Declined)
+    assert told in outcome.detail
+    assert here.machine("n0").dump()["power"] == before["power"] == "on"
+    assert here.ledger.node("n0").nonce is None
+
+
+def test_no_rule_at_all_is_refused(world: Worlds) -> None:
+    image = replace(IMAGE, root_disk=None)
+    here = world(nodes=1, drift=OLD, profile=replace(PROFILE, digest="no rule", image=image))
+    assert isinstance(here.act("reimage"), Declined)
+
+
+def test_a_medium_that_the_bmc_only_claims_is_ejected_first(world: Worlds) -> None:
+    """E2."""
+    here = world(nodes=1, drift=OLD, faults={"n0": {"stale_media": {}}})
+    assert isinstance(here.act("reimage"), Done)
+
+
+def test_a_boot_override_that_is_not_stored_aborts_before_power_on(world: Worlds) -> None:
+    """D2: 200, and nothing."""
+    here = world(nodes=1, drift=OLD, faults={"n0": {"boot_override_ignored": {}}})
+    outcome = here.act("reimage")
+    assert isinstance(outcome, Transient)
+    assert "one-time boot: None, Disabled" in outcome.detail
+    assert here.machine("n0").state.counters.boots == 0
+    assert here.machine("n0").state.counters.installs == 0
+    assert here.ledger.node("n0").nonce is None, "nothing was installed under this nonce"
+
+
+def test_a_boot_override_that_is_ignored_at_boot_is_told_from_an_installation(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD, faults={"n0": {"boot_override_ignored": {"when": "boot"}}})
+    outcome = here.act("reimage")
+    assert isinstance(outcome, Transient)
+    assert "did not boot the installer but ubuntu-gpu 2026.11.0" in outcome.detail
+
+
+def test_a_machine_that_boots_another_disk_afterwards_is_not_done(world: Worlds) -> None:
+    """L1: the image is written, and something else runs."""
+    here = world(nodes=1, drift=OLD)
+    state = here.machine("n0").state
+    other = replace(state.disks[state.drives[0].serial], root_disk=state.drives[1].serial)
+    state.disks[state.drives[1].serial] = other
+    state.drives.insert(0, state.drives.pop(1))
+    here.machine("n0").inject("wrong_boot_disk")
+    outcome = here.act("reimage")
+    assert isinstance(outcome, Permanent)
+    assert "L1" in outcome.detail
+    assert state.counters.installs == 1
+
+
+def test_an_installer_that_fails_is_reported_in_bounded_time(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD, faults={"n0": {"installer_fails": {}}})
+    outcome = here.act("reimage")
+    assert isinstance(outcome, Transient)
+    assert "the installer started, but no system followed" in outcome.detail
+    assert isinstance(here.act("reimage"), Done), "the next attempt begins from the start"
+    assert here.machine("n0").state.counters.installs == 1
+
+
+def test_a_bmc_that_shows_another_machine_is_not_touched(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD, faults={"n0": {"wrong_machine": {}}})
+    outcome = here.act("reimage")
+    assert isinstance(outcome, Declined)
+    assert outcome.code == "identity"
+    assert here.machine("n0").state.power == "on"
+    assert here.machine("n0").state.media is None
+    assert here.lab.documents == {}
+
+
+def test_without_an_installer_nothing_is_begun(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD)
+    assert isinstance(here.act("reimage", installer_port=None), Declined)
+    assert here.machine("n0").state.power == "on"
+
+
+@pytest.mark.parametrize("after", [10, 60, 120, 240, 300, 330, 500, 600, 680])
+def test_wherever_the_run_dies_the_next_one_installs_once(world: Worlds, after: int) -> None:
+    here = world(nodes=1, drift=OLD)
+
+    async def dies() -> Outcome | None:
+        action = asyncio.create_task(here.acting("reimage"))
+        await asyncio.wait([action], timeout=after)
+        if action.done():
+            return action.result()
+        action.cancel()
+        await asyncio.wait([action])
+        return None
+
+    if here.run(dies()) is None:
+        here.clock.elapsed += 30
+        [(_, _, _, _, intent)] = here.ledger.unfinished()
+        assert isinstance(here.act("reimage", resumed=intent), Done)
+    assert here.machine("n0").state.counters.installs == 1
+    assert running(here).version == IMAGE.version
+    assert here.ledger.node("n0").nonce == running(here).nonce
