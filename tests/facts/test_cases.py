@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from reconciler.drivers.ssh.facts import FACTS, host_facts, requests
 from reconciler.model.gate import CommandResult
 
-CASES = [
+CASES: list[Any] = [
     pytest.param(case, id=f"{path.stem}: {case['name']}")
     for path in sorted((Path(__file__).parent / "cases").glob("*.yaml"))
     for case in YAML(typ="safe").load(path)

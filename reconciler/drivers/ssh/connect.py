@@ -17,6 +17,7 @@ from typing import Final
 
 import asyncssh
 
+from reconciler.drivers.ssh.facts.fact import excerpt
 from reconciler.model.errors import DriverError, Failure
 
 KEEPALIVE_S: Final = 10  # a host that rebooted under a long command is noticed after three of these
@@ -101,8 +102,9 @@ def _failure(target: Target, error: Exception) -> DriverError:
         case asyncssh.HostKeyNotVerifiable():
             return DriverError(
                 Failure.AUTH,
-                f"{target}: the host key is not signed by the fleet's CA for this node ({error.reason}). Unless the "
-                "host was installed by hand, treat this as an incident: something else may answer at this address",
+                f"{target}: the host key is not signed by the fleet's CA for this node "
+                f"({excerpt(error.reason)}). Unless the host was installed by hand, treat this as an incident: "
+                "something else may answer at this address",
             )
         case asyncssh.PermissionDenied():
             return DriverError(
@@ -111,14 +113,16 @@ def _failure(target: Target, error: Exception) -> DriverError:
                 "and authorized_keys on the host",
             )
         case asyncssh.KeyExchangeFailed() | asyncssh.ProtocolNotSupported():
-            return DriverError(Failure.UNSUPPORTED, f"{target}: no common SSH algorithms or version: {error.reason}")
+            return DriverError(
+                Failure.UNSUPPORTED, f"{target}: no common SSH algorithms or version: {excerpt(error.reason)}"
+            )
         case asyncssh.ProtocolError() | asyncssh.MACError() | asyncssh.CompressionError():
-            return DriverError(Failure.MALFORMED, f"{target} does not speak SSH: {error.reason}")
+            return DriverError(Failure.MALFORMED, f"{target} does not speak SSH: {excerpt(error.reason)}")
         case asyncssh.Error():
             return DriverError(
                 Failure.UNREACHABLE,
                 f"{target} closed the connection before the login: sshd is starting, stopping or overloaded "
-                f"({error.reason})",
+                f"({excerpt(error.reason)})",
             )
         case ConnectionRefusedError():
             return DriverError(

@@ -28,7 +28,7 @@ FACTS_BYTES: Final = 8 * 1024 * 1024
 COMMAND_BYTES: Final = 16 * 1024 * 1024
 KILL_AFTER_S: Final = 5  # from TERM to KILL: dcgmi and fio undo what they began
 CLOSE_S: Final = 2.0  # how long a killed command or a closed connection is waited for
-_NO_TIMEOUT: Final = re.compile(r"\btimeout: (command )?not found")
+_NO_TIMEOUT: Final = re.compile(r"\btimeout: (command )?not found|command not found: timeout")
 
 _REASONS: Final = {
     Failure.UNREACHABLE: UnknownReason.UNREACHABLE,
@@ -101,7 +101,9 @@ class SshHost:
         if capture.exceeded:
             raise DriverError(Failure.MALFORMED, f"{self._target} answers with more than {FACTS_BYTES} bytes of facts")
         if capture.lost is not None:
-            raise DriverError(Failure.UNREACHABLE, f"{self._target} was lost while it answered: {capture.lost}")
+            raise DriverError(
+                Failure.UNREACHABLE, f"{self._target} was lost while it answered: {excerpt(str(capture.lost))}"
+            )
         if capture.exit_status:
             said = excerpt((capture.stderr or capture.stdout).decode(errors="replace"))
             raise DriverError(
@@ -157,15 +159,8 @@ class SshHost:
         return CommandResult(capture.exit_status, out, err)
 
     async def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        connection.close()
-        try:
-            async with asyncio.timeout(CLOSE_S):
-                await connection.wait_closed()
-        except TimeoutError:
-            connection.abort()
+        if self._connection is not None:
+            await self._drop(self._connection)
 
     # --- sessions ------------------------------------------------------------------------------------------------
 
@@ -181,9 +176,9 @@ class SshHost:
         except (TimeoutError, OSError, asyncssh.Error) as error:
             if isinstance(error, asyncssh.ChannelOpenError) and not connection.is_closed():
                 raise DriverError(
-                    Failure.REJECTED, f"{self._target} refuses to run commands for this user: {error.reason}"
+                    Failure.REJECTED, f"{self._target} refuses to run commands for this user: {excerpt(error.reason)}"
                 ) from error
-            await self.close()
+            await self._drop(connection)
             if capture.opened:
                 raise DriverError(
                     Failure.AMBIGUOUS, f"{self._target} was lost while `{excerpt(command)}` was being started"
@@ -192,7 +187,7 @@ class SshHost:
                 return await self._start(command, stdin, capture)
             raise DriverError(
                 Failure.TIMEOUT if isinstance(error, TimeoutError) else Failure.UNREACHABLE,
-                f"{self._target} accepts the login, but no session: {error or 'no answer'}",
+                f"{self._target} accepts the login, but no session: {excerpt(str(error)) or 'no answer'}",
             ) from error
         capture.feed(stdin.encode())
         return capture
@@ -204,6 +199,17 @@ class SshHost:
                 return self._connection, True
             self._connection = await connect(self._target, self._connect_timeout)
             return self._connection, False
+
+    async def _drop(self, connection: asyncssh.SSHClientConnection) -> None:
+        """Close this connection; by now another may have taken its place."""
+        if self._connection is connection:
+            self._connection = None
+        connection.close()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await connection.wait_closed()
+        except TimeoutError:
+            connection.abort()
 
     async def _stop(self, capture: Capture) -> None:
         """Terminate a command, then kill it; if not even its channel closes then, give up the connection.

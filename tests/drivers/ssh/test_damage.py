@@ -25,7 +25,7 @@ Handler = Callable[[Process], Awaitable[None]]
 
 
 @asynccontextmanager
-async def server(keys: Keys, handler: Handler, *, host_keys: Any = None, **options: Any) -> AsyncIterator[int]:
+async def server(keys: Keys, handler: Handler | None, *, host_keys: Any = None, **options: Any) -> AsyncIterator[int]:
     """An SSH server that gives each command to `handler`; its port."""
     authorized = asyncssh.import_authorized_keys(keys.login.export_public_key().decode())
 
@@ -213,7 +213,7 @@ def test_a_host_that_never_answers(keys: Keys, make_host: HostFactory) -> None:
 
 
 def test_facts_are_bounded_by_what_there_is_time_for(keys: Keys, make_host: HostFactory) -> None:
-    asked = []
+    asked: list[float] = []
 
     async def handler(process: Process) -> None:
         _, program = parse_program((await process.stdin.read()).decode())
@@ -348,6 +348,33 @@ def test_a_connection_cut_under_a_command_is_ambiguous(keys: Keys, make_host: Ho
     asyncio.run(once())
 
 
+def test_a_connection_cut_at_the_start_of_a_command_is_ambiguous(keys: Keys, make_host: HostFactory) -> None:
+    """The host agreed to a session, and was gone before it said that the command runs."""
+
+    class Gone(asyncssh.SSHServerSession[bytes]):
+        def connection_made(self, chan: asyncssh.SSHServerChannel[bytes]) -> None:
+            self.channel = chan
+
+        def exec_requested(self, _command: str) -> bool:
+            self.channel.get_connection().abort()
+            return True
+
+    class Login(asyncssh.SSHServer):
+        def begin_auth(self, _username: str) -> bool:
+            return False
+
+        def session_requested(self) -> Any:
+            return Gone()
+
+    async def once() -> None:
+        async with server(keys, None, login=Login) as port:
+            with pytest.raises(DriverError) as caught:
+                await make_host(port).run(["true"], timeout=5)
+            assert caught.value.kind is Failure.AMBIGUOUS
+
+    asyncio.run(once())
+
+
 def test_a_session_without_an_exit_status_is_ambiguous(keys: Keys, make_host: HostFactory) -> None:
     async def handler(process: Process) -> None:
         process.close()
@@ -373,7 +400,7 @@ def test_a_server_that_opens_no_session(keys: Keys, make_host: HostFactory) -> N
     """No process factory: the login succeeds, every session is refused."""
 
     async def once() -> None:
-        async with server(keys, None) as port:  # type: ignore[arg-type]  # asyncssh's way to say "none"
+        async with server(keys, None) as port:
             host = make_host(port)
             with pytest.raises(DriverError) as caught:
                 await host.run(["true"], timeout=5)

@@ -19,7 +19,7 @@ from reconciler.model.observed import Gpu, MigDevice
 _PCI = re.compile(r"(?:PCI:)?([0-9A-F]{4,8}):([0-9A-F]{2}):([0-9A-F]{2})(?:\.([0-7]))?", re.IGNORECASE)
 _NOT_A_VALUE = re.compile(
     r"\[.*\]|n/?a|none|unknown|not (supported|available|found|specified)|gpu is lost|gpu requires reset|err!?|"
-    r"unknown error|no reading|nan|skip|waived|insufficient permissions|requires reset|reset required|function not found",
+    r"unknown error|no reading|nan|skip|waived|insufficient permissions|reset required|function not found",
     re.IGNORECASE,
 )
 _LOST = re.compile(r"\[?GPU (is lost|has fallen off the bus)\.?\]?")
