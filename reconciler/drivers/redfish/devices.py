@@ -38,6 +38,8 @@ _KINDS = {
     "Power": ("power", "W"),
     "Voltage": ("voltage", "V"),
 }
+_FAN_UNITS = {"RPM": "RPM", "Percent": "%"}
+_UNREADABLE = -524288.0  # what NVIDIA's boards show of a sensor that they can't read
 _GONE = frozenset({"Absent", "Disabled", "UnavailableOffline"})
 
 
@@ -71,11 +73,11 @@ def memory(modules: Iterable[Document]) -> tuple[int, int | None]:
     """How many modules work, and their bytes together where each tells its size."""
     count, total, complete = 0, 0, True
     for module in modules:
-        size = integer(module, "CapacityMiB")
-        if state(module) is None and size is None:
-            raise Unknown(f"memory {quote(module.get('Id'))} tells neither state nor size")
-        if state(module) in _GONE or (size == 0 and state(module) is None):
+        if state(module) is None:
+            raise Unknown(f"memory {quote(module.get('Id'))} does not tell whether it is there")
+        if state(module) in _GONE:
             continue
+        size = integer(module, "CapacityMiB")
         count += 1
         total += size or 0
         complete = complete and bool(size)
@@ -108,10 +110,10 @@ def nic(document: Document) -> Nic:
     )
 
 
-def drive(document: Document) -> Drive:
+def drive(document: Document, id_field: str = "Id") -> Drive:
     size = integer(document, "CapacityBytes")
     return Drive(
-        text(document, "Id") or need(document, "Name", text),  # devices of SimpleStorage have no Id
+        need(document, id_field, text),
         stated(document, "SerialNumber"),
         _wwn(document),
         stated(document, "Model"),
@@ -141,13 +143,12 @@ def sensors_of_thermal(thermal: Document) -> Iterator[Sensor]:
     for item in objects(thermal, "Temperatures"):
         yield from _sensor(item, "temperature", "ReadingCelsius", "C")
     for item in objects(thermal, "Fans"):
-        unit = {"Percent": "%"}.get(text(item, "ReadingUnits") or "", "RPM")
-        yield from _sensor(item, "fan", "Reading", unit)
+        yield from _sensor(item, "fan", "Reading", _FAN_UNITS.get(text(item, "ReadingUnits") or "", ""))
 
 
 def sensors_of_power(power: Document) -> Iterator[Sensor]:
     for item in objects(power, "PowerControl"):
-        yield from _sensor(item, "power", "PowerConsumedWatts", "W")
+        yield from _sensor(item, "power", "PowerConsumedWatts", "W", stateless="Status" not in item)
     for item in objects(power, "PowerSupplies"):
         reading = "PowerOutputWatts" if "PowerOutputWatts" in item else "LastPowerOutputWatts"
         yield from _sensor(item, "power", reading, "W")
@@ -164,16 +165,19 @@ def sensor(document: Document) -> Iterator[Sensor]:
         yield from _sensor(document, kind[0], "Reading", kind[1])
 
 
-def _sensor(item: Document, kind: str, reading: str, unit: str) -> Iterator[Sensor]:
+def _sensor(item: Document, kind: str, reading: str, unit: str, *, stateless: bool = False) -> Iterator[Sensor]:
+    """`stateless`: of a kind that often has no Status; of others a reading counts only while they are enabled."""
     name = text(item, "Name") or text(item, "FanName") or text(item, "MemberId")
     if name is None or absent(item):
         return
-    value = number(item, reading) if state(item) in ("Enabled", None) else None
+    value = number(item, reading) if state(item) == "Enabled" or stateless else None
     yield Sensor(name, kind, None if value is None or _implausible(item, kind, value) else value, unit, health(item))
 
 
 def _implausible(item: Document, kind: str, value: float) -> bool:
-    """Out of the range that the sensor itself states, as -524288 where it can't be read."""
+    """Out of the range that the sensor itself states, or of what there is."""
+    if value == _UNREADABLE:
+        return True
     lows = [number(item, name) for name in ("ReadingRangeMin", "MinReadingRange", "MinReadingRangeTemp")]
     highs = [number(item, name) for name in ("ReadingRangeMax", "MaxReadingRange", "MaxReadingRangeTemp")]
     floor = _ABSOLUTE_ZERO if kind == "temperature" else (0.0 if kind == "fan" else float("-inf"))

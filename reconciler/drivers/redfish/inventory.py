@@ -140,10 +140,10 @@ def _drives(tree: Tree, found: Document) -> tuple[Drive, ...]:
     if link(found, "Storage") is not None:
         uris = chain.from_iterable(links(item, "Drives") for item in _bodies(tree, need_link(found, "Storage")))
         items = [tree.get(uri).body for uri in dict.fromkeys(uris)]
-    else:
-        storages = _bodies(tree, need_link(found, "SimpleStorage"))
-        items = list(chain.from_iterable(objects(item, "Devices") for item in storages))
-    return tuple(devices.drive(item) for item in items if not absent(item))
+        return tuple(devices.drive(item) for item in items if not absent(item))
+    storages = _bodies(tree, need_link(found, "SimpleStorage"))
+    simple = chain.from_iterable(objects(item, "Devices") for item in storages)
+    return tuple(devices.drive(item, "Name") for item in simple if not absent(item))  # they have no Id
 
 
 def _sensors(tree: Tree, found: Document) -> tuple[Sensor, ...]:

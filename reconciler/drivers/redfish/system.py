@@ -62,24 +62,25 @@ def power(system: Document) -> Power:
 
 def boot_phase(system: Document, quirks: Quirks | None) -> BootPhase:
     """How far the boot has come. What a powered-off system says of its last boot is over."""
-    if text(system, "PowerState") == "Off":
+    if power(system) is Power.OFF:
         return BootPhase.OFF
+    if quirks is None:
+        raise Unknown("nothing says who made this system, and makes differ in what they show of a boot")
     progress = member(system, "BootProgress")
     word = text(progress, "LastState")
     found = _PROGRESS.get(word or "")
     if word == "OEM":
         word = text(progress, "OemLastState")
         found = _OEM_PROGRESS.get(word or "")
-    if quirks is not None and word in quirks.stuck_at:
+    if word in quirks.stuck_at:
         raise Unknown(f"BootProgress stays at {word} on this make")
-    found = found or _post_state(system, quirks)
+    found = found or _post_state(system, quirks.post_state)
     if found is None:
         raise Unknown(f"BootProgress is {quote(repr(word))}" if word else "the BMC reports no BootProgress")
     return found
 
 
-def _post_state(system: Document, quirks: Quirks | None) -> BootPhase | None:
-    states: Mapping[str, BootPhase] = quirks.post_state if quirks else {}
+def _post_state(system: Document, states: Mapping[str, BootPhase]) -> BootPhase | None:
     vendors = (section for section in member(system, "Oem").values() if isinstance(section, dict))
     words = (text(section, "PostState") for section in vendors)
     return next((states[word] for word in words if word is not None and word in states), None)

@@ -40,7 +40,7 @@ def _verdict(document: Document, bad: bool) -> bool | None:
     status = text(document, "TaskStatus") or text(document, "JobStatus")
     if bad or status == "Critical" or "Critical" in severities:
         return False
-    return None if status == "Warning" else True
+    return True if status == "OK" or (status is None and "JobState" in document) else None  # Dell's jobs have no status
 
 
 def _entries(document: Document) -> list[Document]:

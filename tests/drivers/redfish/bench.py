@@ -132,7 +132,8 @@ class Bench:
             return refusal(404, "ResourceMissingAtURI")
         document = self.documents[path]
         if "$expand" in call.query:
-            document = {**document, "Members": [self.documents[item["@odata.id"]] for item in document["Members"]]}
+            members = [self.documents.get(item["@odata.id"], item) for item in document["Members"]]
+            document = {**document, "Members": members}
         return web.json_response(document, headers=self._etag_header(path))
 
     def _tag(self, path: str) -> str:
