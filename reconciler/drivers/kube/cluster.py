@@ -100,7 +100,10 @@ class KubectlCluster:
             raise (DriverError(Failure.CONFLICT, problem.detail) if moved else problem.of_write()) from failure
 
     async def _moved(self, member: Member) -> bool:
-        current = await self.member(member.name)
+        try:
+            current = await self.member(member.name)
+        except DriverError:
+            return False  # then what the server said to the patch is all that is known
         return current is None or current.resource_version != member.resource_version
 
     # --- writes on pods ------------------------------------------------------------------------------------------
@@ -121,7 +124,7 @@ class KubectlCluster:
     async def delete(self, pod: Pod, *, grace_s: float | None) -> None:
         body = {"kind": "DeleteOptions", "apiVersion": "v1"} | _delete_options(pod, grace_s)
         try:
-            await self._kubectl.run(["delete", "--raw", _path(pod), "-f", "-"], json.dumps(body).encode())
+            await self._send("delete", _path(pod), body)
         except KubeFailure as failure:
             await self._raise_unless_gone(pod, failure)
 
@@ -132,7 +135,11 @@ class KubectlCluster:
             "metadata": {"namespace": pod.namespace, "name": pod.name},
             "deleteOptions": _delete_options(pod, grace_s),
         }
-        await self._kubectl.run(["create", "--raw", f"{_path(pod)}/eviction", "-f", "-"], json.dumps(body).encode())
+        await self._send("create", f"{_path(pod)}/eviction", body)
+
+    async def _send(self, verb: str, path: str, body: Mapping[str, Any]) -> None:
+        """An answer that is no object comes from something else than an API server, and proves even less."""
+        objects.document(await self._kubectl.run([verb, "--raw", path, "-f", "-"], json.dumps(body).encode()))
 
     async def _raise_unless_gone(self, pod: Pod, failure: KubeFailure) -> None:
         """A pod that is gone is success (pitfall H7), also when another has its name by now."""
@@ -164,9 +171,12 @@ class KubectlCluster:
     async def _read_versions(self) -> tuple[str, str]:
         """Client and server, once. A client that is too old would fail later and less clearly."""
         if self._versions is None:
-            client, server = objects.versions(objects.document(await self._kubectl.run(["version", "--output=json"])))
+            said = await self._kubectl.run(["version", "--client", "--output=json"])
+            client = objects.client_version(objects.document(said))
             if (number := _number(client)) is not None and number < OLDEST_CLIENT:
                 raise KubeFailure(Problem(Failure.UNSUPPORTED, f"kubectl {client} is too old; {INSTALL_HINT}"))
+            # Raw, as the lists are: `kubectl version` hides a connection that breaks behind ten seconds of retries.
+            server = objects.server_version(objects.document(await self._kubectl.run(["get", "--raw", "/version"])))
             self._versions = client, server
         return self._versions
 

@@ -45,7 +45,7 @@ _SENTENCES = (  # the first that matches
         re.compile(r"error loading config|[Cc]ontext .*does not exist|no such file|[Ii]nvalid configuration"),
     ),
     (Failure.TIMEOUT, re.compile(r"[Tt]imeout|timed out|deadline exceeded")),
-    (Failure.MALFORMED, re.compile(r"invalid character|unmarshal|malformed|couldn't get version/kind|did not specify")),
+    (Failure.MALFORMED, re.compile(r"invalid character|unmarshal|malformed|serializer for|couldn't get version/kind")),
     (Failure.UNREACHABLE, re.compile(r"refused|no such host|unreachable|no route|reset by peer|EOF|broken pipe|dial ")),
     (Failure.UNREACHABLE, re.compile(r"Unable to connect|connection lost|GOAWAY|stream error")),
     (Failure.UNSUPPORTED, re.compile(r"unknown flag|unknown command|doesn't have a resource type")),

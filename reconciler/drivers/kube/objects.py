@@ -27,9 +27,14 @@ def document(text: bytes, kind: str | None = None) -> Json:
     return value
 
 
-def versions(answer: Json) -> tuple[str, str]:
-    """Client's and server's gitVersion, of `kubectl version`."""
-    return _need(_map(answer, "clientVersion"), "gitVersion"), _need(_map(answer, "serverVersion"), "gitVersion")
+def client_version(answer: Json) -> str:
+    """Of `kubectl version --client -o json`."""
+    return _need(_map(answer, "clientVersion"), "gitVersion")
+
+
+def server_version(answer: Json) -> str:
+    """Of /version."""
+    return _need(answer, "gitVersion")
 
 
 def listed(page: Json) -> tuple[list[Json], str]:

@@ -8,17 +8,13 @@ report is written by the test.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from reconciler.drivers.kube import KubectlCluster
-from reconciler.model.observed import Pod
 from tests.drivers.kube.bench import Bench, Pki, kubectl, make_pki, running
 from tests.drivers.kube.worlds import LabWorld, RealWorld, World
 

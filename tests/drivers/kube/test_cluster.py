@@ -173,7 +173,12 @@ _TAINTS = st.lists(
 
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(first=_TAINTS, second=_TAINTS, notes=st.dictionaries(_KEYS, st.text("ab ", max_size=3), max_size=2), cordon=st.booleans())
+@given(
+    first=_TAINTS,
+    second=_TAINTS,
+    notes=st.dictionaries(_KEYS, st.text("ab ", max_size=3), max_size=2),
+    cordon=st.booleans(),
+)
 def test_own_mark_is_not_leaked(
     world: World, first: list[Taint], second: list[Taint], notes: dict[str, str], cordon: bool
 ) -> None:

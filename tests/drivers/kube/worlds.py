@@ -9,6 +9,8 @@ import uuid
 from pathlib import Path
 from typing import Any, Protocol
 
+import pytest
+
 from reconciler.drivers.kube import KubectlCluster
 from reconciler.lab.hardware.cluster import DisruptionBudget
 from reconciler.model.observed import Pod
@@ -62,7 +64,9 @@ class LabWorld:
     def add_pod(self, name: str, *, owner: str = "", phase: str = "Running", labels: dict[str, str]) -> Pod:
         truth = self.bench.truth
         pod = self.bench.on_loop(
-            lambda: truth.add_pod(NAMESPACE, name, self.node, (owner, "owner" if owner else ""), labels=labels, phase=phase)
+            lambda: truth.add_pod(
+                NAMESPACE, name, self.node, (owner, "owner" if owner else ""), labels=labels, phase=phase
+            )
         )
         return Pod(NAMESPACE, name, pod.uid, phase, owner, pod.evictable)
 
@@ -136,17 +140,23 @@ class RealWorld:
         }
         made = json.loads(self.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(document)))
         self._created.append(f"{path}/{name}")
-        counts = {"currentHealthy": minimum, "desiredHealthy": minimum, "expectedPods": minimum, "disruptionsAllowed": 0}
+        counts = {
+            "currentHealthy": minimum,
+            "desiredHealthy": minimum,
+            "expectedPods": minimum,
+            "disruptionsAllowed": 0,
+        }
         self._report(f"{path}/{name}", counts | {"observedGeneration": made["metadata"]["generation"]})
 
     def _report(self, path: str, status: dict[str, Any]) -> None:
         """What a kubelet or a controller would write, who may be writing at the same time."""
-        for attempt in range(5):
+        for _ in range(5):
             thing = json.loads(self.kubectl("get", "--raw", path)) | {"status": status}
             done = self._run("replace", "--raw", f"{path}/status", "-f", "-", stdin=json.dumps(thing))
             if done.returncode == 0:
                 return
-            assert "Conflict" in done.stderr and attempt < 4, done.stderr
+            assert "Conflict" in done.stderr, done.stderr
+        pytest.fail(f"{path} changes all the time")
 
     def clean(self) -> None:
         options = json.dumps({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
