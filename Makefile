@@ -1,0 +1,72 @@
+# Everything runs from a virtual environment in .venv that the first target makes. `make help` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+    $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+STAMP := .venv/.installed
+export PYTHON
+
+# Tests start real programs. One that is missing, and that we may not install, skips its tests with a reason.
+TEST_TOOLS := git kubernetes-client openssh-client openssh-server postgresql minisign busybox
+PYTEST := $(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup
+ARGS ?=
+
+.PHONY: help
+help: ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
+	    printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+.PHONY: venv
+venv: $(STAMP) ## Create .venv with the project and its development tools
+
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo 'Python 3.11 or newer is needed: make PYTHON=/path/to/python3' >&2; exit 1; }
+	@.ci/tools.sh python3-venv
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $@
+
+.PHONY: demo
+demo: venv ## Watch a lab fleet drift and be converged, on this machine
+	@.ci/tools.sh kubernetes-client
+	$(BIN)/reconciler demo $(ARGS)
+
+.PHONY: test
+test: venv tools ## Run all tests; ARGS="-k planner" narrows them
+	$(PYTEST) $(ARGS)
+
+.PHONY: coverage
+coverage: venv tools ## Run all tests and print which lines and branches they leave out
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n auto --maxprocesses 8 --dist loadgroup $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+.PHONY: tools
+tools:
+	@.ci/tools.sh $(TEST_TOOLS)
+
+.PHONY: lint
+lint: venv ## Check style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
+
+.PHONY: schemas
+schemas: venv ## Write schemas/ anew from the models
+	$(BIN)/reconciler schema --write schemas
+
+.PHONY: bench
+bench: venv ## Measure the reconciler on large fleets
+	$(BIN)/python -m tests.bench $(ARGS)
+
+.PHONY: clean
+clean: ## Remove .venv, caches and build outputs
+	rm -rf .venv build dist *.egg-info .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
