@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,8 @@ _STUCK = {"BootProgress": {"LastState": "SystemHardwareInitializationComplete"}}
 _DELL = {"Manufacturer": "Dell Inc.", "SKU": "F54P1G3", "SerialNumber": "CNIVC0014M0388", "Oem": {"Dell": {}}}
 _SICK = {"Status": {"State": "Absent", "Health": "Critical"}}
 _FAILED = {"Id": "1", "TaskState": "Completed", "TaskStatus": "Critical", "PercentComplete": 100}
-_FANS = {
-    "Fans": [{"Name": "F", "Reading": 35, "ReadingUnits": "Percent", "Status": {"State": "Enabled", "Health": "OK"}}]
-}
+_OK = {"State": "Enabled", "Health": "OK"}
+_FANS = {"Fans": [{"Name": "F", "Reading": 35, "ReadingUnits": "Percent", "Status": _OK}]}
 _SENSOR = {
     "Id": "GPU_0_Temp",
     "Name": "GPU 0",
@@ -39,7 +39,7 @@ _SENSOR = {
     "Reading": -524288,
     "ReadingRangeMin": -128,
     "ReadingRangeMax": 127,
-    "Status": {"State": "Enabled", "Health": "OK"},
+    "Status": _OK,
 }
 
 
@@ -71,30 +71,14 @@ def _cases() -> list[tuple[str, dict[str, Any]]]:
 
 
 CASES = _cases()
-JUNK: tuple[Any, ...] = (
-    None,
-    True,
-    7,
-    -1.5,
-    float("inf"),
-    float("nan"),
-    10**400,
-    "",
-    " ",
-    "N/A",
-    [],
-    [None],
-    {},
-    {"a": []},
-)
+JUNK: list[Any] = [None, True, 7, -1.5, float("inf"), float("nan"), 10**400, "", " ", "N/A", [], [None], {}, {"a": []}]
 
 
 def places(document: Any, trail: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Every place in a document, as the way to it."""
-    items = (
-        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
-    )
-    for key, value in items:
+    if not isinstance(document, dict | list):
+        return
+    for key, value in document.items() if isinstance(document, dict) else enumerate(document):
         yield (*trail, key)
         yield from places(value, (*trail, key))
 
@@ -120,29 +104,29 @@ def outcome(reader: str, document: dict[str, Any]) -> Any:
 
 def no_more(found: Any, known: Any) -> bool:
     """That `found` claims nothing beyond `known`."""
+    if found in (None, (), "") or found == {}:
+        return True
     match found, known:
-        case ((None | () | "" | {}), _):
-            return True
         case BootOverride(enabled="Disabled"), BootOverride(enabled="Disabled"):
             return True  # whatever target is not used
         case BmcTask(done=False), BmcTask():
             return True  # goes on waiting, until the deadline (A6)
-        case Sensor(), Sensor():
-            labels = {"name": known.name, "kind": known.kind}  # a name may be another of its names
-            return all(
-                no_more(getattr(found, part), getattr(known, part)) for part in ("reading", "unit", "health")
-            ) and (dataclasses.replace(found, **labels).kind == found.kind)
+        case Sensor(), Sensor():  # its name may be another of its names
+            parts = ("reading", "unit", "health")
+            return found.kind == known.kind and all(no_more(getattr(found, x), getattr(known, x)) for x in parts)
         case tuple(), tuple():
-            silent = [isinstance(row, Sensor) and row.reading is None and row.health is None for row in found]
-            return all(
-                quiet or any(no_more(row, other) for other in known) for row, quiet in zip(found, silent, strict=True)
-            )
+            return all(quiet(row) or any(no_more(row, other) for other in known) for row in found)
         case Mapping(), Mapping():
             return all(key in known and no_more(value, known[key]) for key, value in found.items())
         case _ if dataclasses.is_dataclass(found) and type(found) is type(known):
             names = [field.name for field in dataclasses.fields(found) if field.name != "unknown"]
             return all(no_more(getattr(found, name), getattr(known, name)) for name in names)
     return bool(found == known)
+
+
+def quiet(row: Any) -> bool:
+    """A sensor that tells its name and nothing else."""
+    return isinstance(row, Sensor) and row.reading is None and row.health is None
 
 
 def kind(value: Any) -> str:
@@ -179,11 +163,10 @@ def test_many_things_spoiled_never_raise(data: st.DataObject) -> None:
         outcome(reader, document)
 
 
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
-    )
-)
+SCALARS = st.none() | st.booleans() | st.floats() | st.text()
+
+
+@given(st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8))
 def test_anything_that_json_can_say(value: Any) -> None:
     try:
         document = failures.decode(json.dumps(value).encode())
@@ -195,10 +178,8 @@ def test_anything_that_json_can_say(value: Any) -> None:
 
 @given(st.binary())
 def test_any_bytes_are_a_document_or_unknown(raw: bytes) -> None:
-    try:
+    with suppress(Unknown):
         failures.decode(raw)
-    except Unknown as gap:
-        assert len(str(gap)) < 1000
     failures.http_error("GET", "/x", 400, raw, {})
 
 
