@@ -29,9 +29,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from reconciler.model.errors import UsageError
 from reconciler.spec.addresses import split_authority
+from reconciler.spec.faults import parse_model
 from reconciler.spec.kinds.base import Argv, Checked, Model, Name, Text
 from reconciler.spec.load import Problem, parse_yaml
-from reconciler.spec.parse import parse_model
 
 MAX_BYTES: Final = 1024 * 1024
 EXEC_TIMEOUT_S: Final = 30.0

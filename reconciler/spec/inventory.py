@@ -9,9 +9,10 @@ from typing import Final
 from reconciler.model.desired import Endpoints, RootDisk
 from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.vocab import NodeState
+from reconciler.spec.faults import did_you_mean
 from reconciler.spec.kinds.node_pool import NodePoolSpec
 from reconciler.spec.node_source import NORMAL, Interned, NodeSource
-from reconciler.spec.parse import Declared, did_you_mean
+from reconciler.spec.parse import Declared
 from reconciler.spec.ranges import MAX_NODES
 
 COLUMNS: Final = ("name", "bmc", "host", "serial", "uuid", "hostname", "rootDisk", "state")

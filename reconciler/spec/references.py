@@ -7,13 +7,14 @@ from typing import Any
 
 from reconciler.model.errors import Diagnostic
 from reconciler.model.vocab import Concern, DrainProvider
+from reconciler.spec.faults import did_you_mean
 from reconciler.spec.kinds.fleet import FleetSpec
 from reconciler.spec.kinds.persona import PersonaSpec
 from reconciler.spec.kinds.settings import NodeSettings
 from reconciler.spec.layers import CHOICES, Setting
 from reconciler.spec.load import Steps
 from reconciler.spec.node_source import NodeSource
-from reconciler.spec.parse import Declarations, Declared, did_you_mean
+from reconciler.spec.parse import Declarations, Declared
 from reconciler.spec.resolve import choices, find_version
 from reconciler.spec.tools import COUNTED, check_tests
 

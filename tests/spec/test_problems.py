@@ -7,11 +7,18 @@ consequences are not told.
 
 from __future__ import annotations
 
+import copy
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.spec.example import messages
+from reconciler.spec import check_spec
+from reconciler.spec.load import parse_yaml
+from tests.spec.example import FILES, changed, messages
 
 
 def cases() -> list[tuple[str, str, str, list[str]]]:
@@ -68,3 +75,32 @@ def test_a_field_of_a_later_version_is_refused_and_not_ignored() -> None:
         ("image.yaml", "      key: release", "      key: release\n      cosign: bundle"),
     )
     assert [line.split(": ", 1)[1] for line in told] == ["not enforced by this version (remove it)"] * 3
+
+
+NONSENSE: st.SearchStrategy[Any] = st.sampled_from(
+    [None, True, 0, -1, 1.5, "", "x", "[1-2]", "*", [], [None], {}, {"x": None}, {"name": {}}]
+)
+
+
+@given(data=st.data())
+def test_no_nonsense_crashes_the_loader(data: st.DataObject) -> None:
+    """Any value anywhere in a valid spec: it is told, or it is fine; it is never a traceback."""
+    name = data.draw(st.sampled_from([name for name in FILES if name.endswith(".yaml")]))
+    documents = [copy.deepcopy(document.data) for document in parse_yaml(FILES[name], name)[0]]
+    for _ in range(data.draw(st.integers(1, 3))):
+        parent: Any = documents
+        while True:
+            steps = list(parent) if isinstance(parent, dict) else list(range(len(parent)))
+            step = data.draw(st.sampled_from(steps))
+            if not isinstance(parent[step], dict | list) or not parent[step] or data.draw(st.booleans()):
+                break
+            parent = parent[step]
+        parent[step] = copy.deepcopy(data.draw(NONSENSE))
+    text = "---\n".join(json.dumps(document) + "\n" for document in documents)
+    fleet, found = check_spec({**changed(), name: text.encode()}, directory="")
+    assert (fleet is None) == any(one.severity == "error" for one in found)
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=40) | st.text("{}[]:,-&*!|>'\"#% ?\n\ta1", max_size=40))
+def test_no_text_crashes_the_loader(text: str) -> None:
+    check_spec({**changed(), "extra.yaml": text.encode(), "nodes.csv": text.encode()}, directory="")
