@@ -119,7 +119,7 @@ class ClusterTruth:
         return sum(self._healthy(pod, budget) for pod in self._pods.values())
 
     def has_work(self, node: str) -> bool:
-        """Whether something evictable runs there. What was to end by now does not: its kubelet saw to it, or is dead."""
+        """Whether something evictable runs there. What was to end by now does not, be its kubelet alive or dead."""
         now = self._clock()
         pods = self._on_node.get(node, {}).values()
         return any(pod.evictable and (pod.ends is None or pod.ends > now) for pod in pods)

@@ -52,7 +52,10 @@ def _image(machine: Machine) -> ImageIdentity:
 
 
 def _gpu(gpu: GpuState) -> Gpu:
-    """A lost GPU still gives what the driver remembers of it; whatever must be asked of the board is None."""
+    """A lost GPU still gives what the driver remembers of it; whatever must be asked of the board is None.
+
+    Remapped rows can't be read in MIG mode.
+    """
     known = Gpu(
         index=gpu.index,
         pci=gpu.pci,
@@ -62,8 +65,8 @@ def _gpu(gpu: GpuState) -> Gpu:
         vbios=gpu.vbios,
         ecc_enabled=True,
         ecc_uncorrectable=gpu.ecc_uncorrectable,
-        remap_pending=gpu.remap_pending,
-        remap_failed=False,
+        remap_pending=None if gpu.mig_enabled else gpu.remap_pending,
+        remap_failed=None if gpu.mig_enabled else False,
         mig_current=gpu.mig_enabled,
         mig_pending=gpu.mig_pending,
         mig_devices=tuple(
@@ -72,7 +75,7 @@ def _gpu(gpu: GpuState) -> Gpu:
     )
     if not gpu.lost:
         return known
-    return replace(known, ecc_uncorrectable=None, remap_pending=None, remap_failed=None, mig_devices=(), lost=True)
+    return replace(known, ecc_uncorrectable=None, remap_pending=None, remap_failed=None, lost=True)
 
 
 def _nvlinks(machine: Machine, unknown: dict[str, str]) -> dict[int, int] | None:

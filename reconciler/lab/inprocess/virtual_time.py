@@ -82,6 +82,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: VirtualClock) -> None:
         self._virtual = clock
         super().__init__(_Selector(clock))
+        # After years a float has no nanoseconds any more; a timer that is a hair away counts as due, or time stands.
+        self._clock_resolution = 1e-6
 
     def time(self) -> float:
         return self._virtual.elapsed
