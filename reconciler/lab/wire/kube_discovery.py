@@ -8,6 +8,11 @@ from typing import Any
 
 READ = ("get", "list", "watch")
 
+# An OpenAPI v2 document that describes nothing, in the one encoding that kubectl asks for: swagger "2.0", info, no
+# paths, no definitions. Clients before 1.29 load it for whatever they may have to validate, and then validate nothing.
+OPENAPI_V2 = b"\x0a\x032.0" + b"\x12\x0e" + b"\x0a\x03lab" + b"\x12\x07unknown" + b"\x42\x00" + b"\x4a\x00"
+OPENAPI_V2_MEDIA = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:

@@ -54,6 +54,10 @@ def method_not_allowed() -> ApiError:
     return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
 
+def unsupported_media_type() -> ApiError:
+    return ApiError(415, "UnsupportedMediaType", "the body of the request was in an unknown format - use JSON")
+
+
 def conflict(resource: str, name: str, message: str) -> ApiError:
     return ApiError(409, "Conflict", message, name=name, kind=resource)
 

@@ -18,6 +18,7 @@ from reconciler.lab.wire.kube_status import (
     invalid,
     not_found,
     success,
+    unsupported_media_type,
 )
 from reconciler.model.observed import Taint
 
@@ -45,7 +46,7 @@ class Writes:
     def patch_node(self, name: str, media_type: str, patch: Any, *, dry: bool) -> Json:
         apply = PATCHES.get(media_type)
         if apply is None:
-            raise ApiError(415, "UnsupportedMediaType", "the body of the request was in an unknown format")
+            raise unsupported_media_type()
         try:
             wanted = apply(self._node(name), patch)
         except kube_patch.BadPatch as error:

@@ -1,0 +1,147 @@
+"""What kubectl prints, on both of its streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.drivers.kube import failures, objects
+from reconciler.drivers.kube.failures import KubeFailure
+from reconciler.model.errors import Failure
+
+# Recorded from kubectl 1.20.2 and 1.33.1 with -v=4: they word the log line differently.
+STATUS = """{
+  "metadata": {},
+  "status": "Failure",
+  "message": "Cannot evict pod as it would violate the pod's disruption budget.",
+  "reason": "TooManyRequests",
+  "details": {
+    "causes": [
+      {
+        "reason": "DisruptionBudget",
+        "message": "The disruption budget web needs 2 healthy pods and has 2 currently"
+      }
+    ],
+    "retryAfterSeconds": 10
+  },
+  "code": 429
+}"""
+SAID = "Error from server (TooManyRequests): Cannot evict pod as it would violate the pod's disruption budget.\n"
+NOISE = 'I1121 08:48:42.204212    8321 envvar.go:172] "Feature gate default state" feature="CBOR" enabled=false\n'
+
+
+@pytest.mark.parametrize(
+    "wording", ["helpers.go:216] server response object: [", "helpers.go:246] server response object: %s["]
+)
+def test_the_servers_status_is_found_in_the_log(wording: str) -> None:
+    problem = failures.from_stderr(
+        f"{NOISE}I1121 08:48:41.66    8272 helpers.go:216] {wording}{STATUS}]\n{SAID}"
+    ).problem
+    assert problem.kind is Failure.BUSY
+    assert problem.detail == SAID.strip()
+    assert problem.causes == ("The disruption budget web needs 2 healthy pods and has 2 currently",)
+    assert problem.of_write().retry_after == 10
+
+
+@pytest.mark.parametrize(
+    ("stderr", "read", "write"),
+    [
+        ("Unable to connect to the server: dial tcp: lookup api.x: no such host", "unreachable", "unreachable"),
+        ("Unable to connect to the server: dial tcp 10.0.0.1:6443: i/o timeout", "timeout", "timeout"),
+        ("Unable to connect to the server: net/http: TLS handshake timeout", "timeout", "timeout"),
+        ("Unable to connect to the server: EOF", "unreachable", "ambiguous"),
+        ("Unable to connect to the server: net/http: request canceled (Client.Timeout exceeded while awaiting headers)",
+         "timeout", "ambiguous"),
+        ("error: client rate limiter Wait returned an error: context deadline exceeded - error from a previous "
+         "attempt: EOF", "timeout", "ambiguous"),
+        ("The connection to the server 127.0.0.1:1 was refused - did you specify the right host or port?",
+         "unreachable", "unreachable"),
+        ("Unable to connect to the server: x509: certificate signed by unknown authority", "auth", "auth"),
+        ("Unable to connect to the server: tls: failed to verify certificate: x509: it has expired", "auth", "auth"),
+        ("error: You must be logged in to the server (Unauthorized)", "auth", "auth"),
+        ("Unable to connect to the server: getting credentials: exec: executable aws not found", "auth", "auth"),
+        ('error: context "x" does not exist', "auth", "auth"),
+        ("error: stat /nowhere/kubeconfig: no such file or directory", "auth", "auth"),
+        ("error: serializer for text/html; charset=utf-8 doesn't exist", "malformed", "ambiguous"),
+        ("error: unknown flag: --raw", "unsupported", "unsupported"),
+        ('The Node "a" is invalid: metadata.labels: Invalid value', "rejected", "rejected"),
+        ("", "rejected", "rejected"),
+    ],
+)  # fmt: skip
+def test_kubectls_own_words(stderr: str, read: str, write: str) -> None:
+    problem = failures.from_stderr(NOISE + stderr).problem
+    assert (problem.of_read().kind.value, problem.of_write().kind.value) == (read, write)
+    assert problem.detail == (stderr or "kubectl failed without a word")
+
+
+def test_a_long_story_is_cut() -> None:
+    assert len(failures.from_stderr("x" * 5000).problem.detail) == 300
+
+
+NODE: dict[str, Any] = {"kind": "Node", "metadata": {"name": "a", "uid": "u", "resourceVersion": "1"}}
+
+
+def node(**parts: Any) -> dict[str, Any]:
+    return NODE | parts
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"kind": "Node"},
+        {"kind": "Node", "metadata": {"name": "a", "uid": "u"}},
+        {"kind": "Node", "metadata": "a"},
+        node(spec=[]),
+        node(spec={"taints": {"key": "x"}}),
+        node(status={"conditions": ["Ready"]}),
+        node(metadata=NODE["metadata"] | {"labels": {"a": 1}}),
+    ],
+)
+def test_an_object_of_another_shape_is_malformed(item: dict[str, Any]) -> None:
+    with pytest.raises(KubeFailure) as caught:
+        objects.member(item)
+    assert caught.value.problem.kind is Failure.MALFORMED
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"<html>", b"\xff\xfe", b'{"kind":"Status"}', b'"Node"', b"null"])
+def test_another_document_is_malformed(text: bytes) -> None:
+    with pytest.raises(KubeFailure):
+        objects.document(text, "Node")
+
+
+def test_a_node_that_says_little_is_known_as_little() -> None:
+    member = objects.member(NODE)
+    assert (member.ready, member.unschedulable, member.taints, member.pods) == (None, False, (), ())
+    assert not member.control_plane
+
+
+@pytest.mark.parametrize(("status", "ready"), [("True", True), ("False", False), ("Unknown", False)])
+def test_a_silent_kubelet_is_not_ready(status: str, ready: bool) -> None:
+    member = objects.member(node(status={"conditions": [{"type": "Ready", "status": status}]}))
+    assert member.ready is ready
+    assert member.conditions == {"Ready": status}
+
+
+@pytest.mark.parametrize("role", ["control-plane", "master"])
+def test_control_planes_are_known_by_their_role(role: str) -> None:
+    labels = {f"node-role.kubernetes.io/{role}": ""}
+    assert objects.member(node(metadata=NODE["metadata"] | {"labels": labels})).control_plane
+
+
+@pytest.mark.parametrize(
+    ("metadata", "phase", "owner", "evictable"),
+    [
+        ({"annotations": {"kubernetes.io/config.mirror": "x"}}, "Running", "Node", False),
+        ({"ownerReferences": [{"kind": "DaemonSet", "controller": True}]}, "Running", "DaemonSet", False),
+        ({"ownerReferences": [{"kind": "DaemonSet"}, {"kind": "Job", "controller": True}]}, "Running", "Job", True),
+        ({"ownerReferences": [{"kind": "Workflow"}]}, "Pending", "", True),
+        ({}, "Succeeded", "", False),
+        ({}, "Failed", "", False),
+    ],
+)
+def test_pods_that_a_drain_evicts(metadata: dict[str, Any], phase: str, owner: str, evictable: bool) -> None:
+    names = {"namespace": "default", "name": "p", "uid": "u"}
+    found = objects.pod({"metadata": names | metadata, "spec": {"nodeName": "a"}, "status": {"phase": phase}})
+    assert found[0] == "a"
+    assert (found[1].owner_kind, found[1].evictable) == (owner, evictable)
