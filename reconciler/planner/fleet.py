@@ -180,18 +180,18 @@ def schedule(plans: Mapping[str, NodePlan], budget: Budget) -> dict[str, NodePla
 
 
 def _totals(fleet: Fleet, plans: Mapping[str, NodePlan]) -> Totals:
-    disrupted = [plan for plan in plans.values() if takes_out(plan) or plan.disruption >= Disruption.DRAIN]
     longest: dict[int, float] = {}
-    gpu_hours = 0.0
+    disrupted, gpu_hours = 0, 0.0
     for plan in plans.values():
         seconds = sum(action.estimate_s for action in plan.actions)
         wave = plan.wave or 0
         longest[wave] = max(longest.get(wave, 0.0), seconds)
-        if plan in disrupted:
+        if takes_out(plan) or plan.disruption >= Disruption.DRAIN:
+            disrupted += 1
             gpu_hours += seconds / 3600 * (fleet.nodes[plan.node].profile.inventory.gpus or 0)
     return Totals(
         nodes_with_changes=sum(plan.changes for plan in plans.values()),
-        nodes_disrupted=len(disrupted),
+        nodes_disrupted=disrupted,
         nodes_blocked=sum(plan.blocked is not None for plan in plans.values() if _counts(fleet.nodes[plan.node], plan)),
         nodes_unknown=sum(bool(plan.incomplete) for plan in plans.values()),
         gpu_hours_out=round(gpu_hours, 2),

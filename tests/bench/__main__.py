@@ -1,0 +1,43 @@
+"""`python -m tests.bench`: prints tables, or JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Callable, Sequence
+
+from tests.bench import scale, start, worst_search
+from tests.bench.report import Table
+
+Section = Callable[[bool], Sequence[Table]]
+
+SECTIONS: dict[str, Section] = {
+    "start": lambda quick: start.section(3 if quick else 10),
+    "search": lambda quick: worst_search.section(50 if quick else 1_000),
+    "scale": lambda quick: scale.section((100,) if quick else (100, 1_000, 10_000)),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Figures about speed and memory.")
+    parser.add_argument("section", nargs="*", choices=[*SECTIONS, []], help="all of them if left out")
+    parser.add_argument("--quick", action="store_true", help="100 nodes, 10 on the wire: that it works, in 30 seconds")
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
+    given = parser.parse_args()
+    machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    if not given.json:
+        print(f"{machine}\n")
+    document: dict[str, object] = {"machine": machine, "quick": given.quick}
+    for name in given.section or SECTIONS:
+        tables = SECTIONS[name](given.quick)
+        document[name] = [table.json() for table in tables]
+        if not given.json:
+            print("\n\n".join(table.text() for table in tables), end="\n\n", flush=True)
+    if given.json:
+        print(json.dumps(document, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Clocks and memory of this process, and work in fresh processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_MIB = 1024 * 1024
+
+
+@dataclass(slots=True)
+class Spent:
+    """Seconds. `children`: CPU of processes that were started and have ended meanwhile."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+    children: float = 0.0
+
+
+@contextmanager
+def spending() -> Iterator[Spent]:
+    """Filled in when the block ends."""
+    spent = Spent()
+    wall, cpu, children = time.perf_counter(), time.process_time(), _children()
+    yield spent
+    spent.wall = time.perf_counter() - wall
+    spent.cpu = time.process_time() - cpu
+    spent.children = _children() - children
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def rss_mib() -> float:
+    """What this process holds now."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE / _MIB
+
+
+def peak_mib() -> float:
+    """The most that this process has ever held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def in_fresh_process(module: str, *arguments: str) -> Any:
+    """The JSON that `python -m module arguments` prints. Its stderr is ours."""
+    command = [sys.executable, "-m", module, *arguments]
+    ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(ended.stdout)
+
+
+def median_wall(command: Sequence[str], runs: int) -> float:
+    """Seconds from start to end of a command, the median of `runs`."""
+    walls = []
+    for _ in range(runs):
+        started = time.perf_counter()
+        subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
+        walls.append(time.perf_counter() - started)
+    return sorted(walls)[len(walls) // 2]

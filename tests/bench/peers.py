@@ -1,0 +1,67 @@
+"""Floors and peers for `scale`: what the same task takes at least, and by the usual means."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deepdiff import DeepDiff
+from ruamel.yaml import YAML
+
+from reconciler.diff.facts import managed
+from reconciler.model.desired import Desired, Endpoints, Fleet
+from reconciler.model.errors import Position
+from reconciler.model.observed import Observed
+
+
+def read_csv(spec: Path, fleet: Fleet) -> int:
+    """Every inventory's rows as `Desired` values with the profile at hand: no checks, no columns for diagnostics."""
+    nodes = {}
+    for file in sorted((spec / "pools").glob("*.csv")):
+        profile = next(node.profile for node in fleet.nodes.values() if node.pool == file.stem)
+        like = next(node for node in fleet.nodes.values() if node.pool == file.stem)
+        with file.open(encoding="utf-8", newline="") as text:
+            for line, row in enumerate(csv.DictReader(text), start=2):
+                nodes[row["name"]] = Desired(
+                    node=row["name"], pool=file.stem, state=like.state,
+                    endpoints=Endpoints(row["bmc"], row["host"]), domains={"rack": row["domains.rack"]},
+                    hostname=row["hostname"], serial=row["serial"], uuid=row["uuid"], root_disk=None, profile=profile,
+                    provenance={"node": Position(file.name, line, 1)},
+                )  # fmt: skip
+    return len(nodes)
+
+
+def as_yaml(spec: Path, nodes: int) -> str:
+    """The first `nodes` rows of the inventories as entries of a NodePool."""
+    entries: list[Mapping[str, Any]] = []
+    for file in sorted((spec / "pools").glob("*.csv")):
+        with file.open(encoding="utf-8", newline="") as text:
+            for row in csv.DictReader(text):
+                entry = {name: value for name, value in row.items() if not name.startswith("domains.")}
+                entries.append(entry | {"domains": {"rack": row["domains.rack"]}})
+    out = io.StringIO()
+    YAML(typ="rt", pure=True).dump({"kind": "NodePool", "spec": {"nodes": entries[:nodes]}}, out)
+    return out.getvalue()
+
+
+def read_yaml(text: str) -> int:
+    """With positions, which diagnostics need: ruamel's round-trip loader."""
+    return len(YAML(typ="rt", pure=True).load(text)["spec"]["nodes"])
+
+
+def deep_diff(fleet: Fleet, nodes: Mapping[str, Observed]) -> int:
+    """Desired and observed of each node as two dicts by value path, and DeepDiff between them."""
+    different = 0
+    for name, observed in nodes.items():
+        table = managed(fleet.nodes[name].profile)
+        wanted = {row.path: row.wanted for row in table}
+        different += bool(DeepDiff(wanted, {row.path: row.read(observed) for row in table}))
+    return different
+
+
+def write_json(values: Any) -> int:
+    return len(json.dumps(values))

@@ -1,0 +1,58 @@
+"""The planner's search at its worst: everything about a node is wrong, and MIG is wanted."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+from reconciler.model.desired import DesiredGpu
+from reconciler.planner import conditions as c
+from reconciler.planner.catalogue import Catalogue, admission_requires, catalogue
+from reconciler.planner.search import search
+from tests import builders
+from tests.bench.report import Table
+
+TARGET_MS = 5.0
+# What a node may start with whatever else is wrong. Nothing is not the worst: without HOST_UP or an identity many
+# rows can't be tried at all.
+_GIVEN = frozenset({c.IDENTITY, c.SIGNATURE, c.HEALTHY, c.HARDWARE})
+_VARIED = (c.HOST_UP, c.POWER_ON, c.REGISTERED, c.MEMBER, c.IN_SERVICE, c.GPU_PLAIN, c.BIOS_STAGED, c.BOOT_STAGED)
+
+
+def section(runs: int) -> list[Table]:
+    wanted = builders.node(profile=builders.profile(gpu=DesiredGpu({"3g.40gb": 2})))
+    table = catalogue(wanted, clustered=True, registered=True, busy=True, cordoned=False)
+    goal = frozenset({*admission_requires(wanted), c.IN_SERVICE})
+    starts = [_GIVEN | set(some) for size in range(len(_VARIED) + 1) for some in itertools.combinations(_VARIED, size)]
+    slowest = max(starts, key=lambda start: min(_milliseconds(table, start, goal, 3)))
+    everything = _GIVEN | {c.HOST_UP, c.POWER_ON, c.REGISTERED, c.MEMBER, c.IN_SERVICE}
+    conditions = {name for row in table.rows for name in (*row.requires, *row.achieves, *row.breaks)}
+    return [
+        Table(
+            f"Search: CPU milliseconds of {runs:,} runs; {len(conditions)} conditions, {len(table.rows)} actions",
+            ("a node in service of which", "actions", "best", "median", "99%", "worst"),
+            [
+                _row("everything has drifted, MIG is wanted", table, everything, goal, runs),
+                _row(f"the slowest of {len(starts)} such starts", table, slowest, goal, runs),
+            ],
+            (f"target: {TARGET_MS:g} ms", "equal nodes share one search"),
+        )
+    ]
+
+
+def _row(
+    name: str, table: Catalogue, start: frozenset[str], goal: frozenset[str], runs: int
+) -> tuple[str | float | int, ...]:
+    found = search(table, start, goal)
+    assert found is not None
+    spent = sorted(_milliseconds(table, start, goal, runs))
+    return name, len(found), spent[0], spent[runs // 2], spent[runs * 99 // 100], spent[-1]
+
+
+def _milliseconds(table: Catalogue, start: frozenset[str], goal: frozenset[str], runs: int) -> list[float]:
+    spent = []
+    for _ in range(runs):
+        began = time.process_time()
+        search(table, start, goal)
+        spent.append(1000 * (time.process_time() - began))
+    return spent
