@@ -1,0 +1,79 @@
+"""The gate's judges read what lab machines measure: a healthy one passes every test, a broken one never does."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from reconciler.converge.observe import observe_node
+from reconciler.gate.certificate import judge_test
+from reconciler.gate.tools import TOOLS
+from reconciler.model.gate import CommandResult, Verdict
+from tests.lab.test_inprocess import NODE, World
+
+Judged = tuple[Verdict, tuple[str, ...]]
+
+
+async def measure(world: World, name: str = NODE) -> dict[str, Judged]:
+    """Every test of the profile, run and held to its thresholds."""
+    desired = world.lab.fleet.nodes[name]
+    observed = await observe_node(desired, world.fabric, world.clock, world.lab.fleet.settings)
+    host = world.fabric.host(desired)
+    assert host is not None
+    assert desired.profile.acceptance is not None
+    results: dict[str, Judged] = {}
+    for phase in desired.profile.acceptance.phases:
+        for test in phase.tests:
+            tool = TOOLS[test.tool]
+            commands = tool.commands(test, desired, observed)
+            outputs: list[CommandResult] = []
+            if not isinstance(commands, str):
+                outputs = [await host.run(argv, timeout=test.timeout_s) for argv in commands]
+            results[test.name] = judge_test(test, tool.judge(test, desired, observed, outputs))
+    return results
+
+
+def verdicts(world: World, name: str = NODE) -> dict[str, Verdict]:
+    return {test: verdict for test, (verdict, _) in world.run(measure(world, name)).items()}
+
+
+def test_a_healthy_machine_passes_everything() -> None:
+    world = World()
+    results = world.run(measure(world))
+    assert {name: judged for name, judged in results.items() if judged != (Verdict.PASS, ())} == {}
+    assert set(results) == {"inventory", "xids", "dcgm", "pcie", "nccl", "storage"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "parameters", "failing"),
+    [
+        ("xid_79", {"gpu": 1}, {"inventory", "xids", "dcgm", "nccl", "pcie"}),
+        ("ecc_errors", {}, {"xids", "dcgm"}),
+        ("nvlink_down", {"links": 6}, {"inventory", "xids", "dcgm", "nccl"}),
+        ("slow_storage", {}, {"storage"}),
+        ("low_nccl", {}, {"nccl"}),
+    ],
+)
+def test_a_broken_machine_fails_where_it_is_broken(fault: str, parameters: dict[str, Any], failing: set[str]) -> None:
+    world = World()
+    world.machine.inject(fault, **parameters)
+    found = verdicts(world)
+    assert {name for name, verdict in found.items() if verdict is not Verdict.PASS} == failing
+
+
+def test_diagnostics_of_divided_gpus_are_no_pass() -> None:
+    assert verdicts(World(), "gpu-b001")["dcgm"] is not Verdict.PASS
+
+
+def test_without_the_fabric_manager_nothing_counts_against_the_hardware() -> None:
+    world = World()
+
+    async def main() -> dict[str, Judged]:
+        assert (await world.host.run(["systemctl", "stop", "nvidia-fabricmanager"], timeout=30)).exit_status == 0
+        await asyncio.sleep(1)
+        return await measure(world)
+
+    results = world.run(main())
+    assert {results[name][0] for name in ("dcgm", "nccl", "pcie")} <= {Verdict.ERROR, Verdict.UNJUDGED}

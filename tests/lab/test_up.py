@@ -1,0 +1,203 @@
+"""A lab on loopback: its files, its servers, its control socket, and an install over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import shutil
+import stat
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from reconciler.drivers.endpoints import load_endpoints
+from reconciler.gate.trust import verify_image
+from reconciler.lab import control
+from reconciler.lab.hardware.timings import TYPICAL
+from reconciler.lab.scenario import load_scenario
+from reconciler.lab.up import Options, Running, running_lab
+from reconciler.model.errors import UsageError
+from tests.lab.machines import ROOT, document
+
+pytestmark = pytest.mark.wire
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+def options(directory: Path, scenario: str = "clean", **more: Any) -> Options:
+    return Options(directory, load_scenario(scenario), **more)
+
+
+async def until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110  a machine moves when it is looked at; there is no event
+            await asyncio.sleep(0.02)
+
+
+@in_loop
+async def test_everything_is_in_its_directory_and_ready_comes_last(tmp_path: Path) -> None:
+    async with running_lab(options(tmp_path, nodes=3)) as running:
+        overlay = load_endpoints(tmp_path / "endpoints.json")
+        assert (tmp_path / "ready").exists()
+        for desired in running.lab.fleet.nodes.values():
+            assert desired.endpoints.bmc is not None
+            assert desired.endpoints.host is not None
+            assert overlay.bmc(desired.endpoints.bmc).url == desired.endpoints.bmc  # a generated spec needs no overlay
+            target = overlay.ssh(desired.endpoints.host)
+            assert f"{target.host}:{target.port}" == desired.endpoints.host
+        for path in ("secrets/bmc.json", "secrets/ssh_ed25519", "kubeconfig", "secrets.yaml"):
+            assert stat.S_IMODE((tmp_path / path).stat().st_mode) == 0o600
+        image = next(iter(running.lab.fleet.nodes.values())).profile.image
+        assert image is not None
+        assert verify_image(image, (tmp_path / "secrets/release.pub").read_text()) is True
+        document = json.loads((tmp_path / "endpoints.json").read_text())
+        assert document == dict(running.endpoints)
+    assert not (tmp_path / "ready").exists()
+    assert not control.is_running(tmp_path)
+
+
+@in_loop
+async def test_a_given_spec_is_played_with_targets_on_loopback(tmp_path: Path) -> None:
+    async with running_lab(options(tmp_path, "demo", spec=ROOT / "fleet-spec", time_scale=60.0)) as running:
+        overlay = load_endpoints(tmp_path / "endpoints.json")
+        assert overlay.time_scale == 60
+        assert overlay.bmc("https://10.20.0.11").url.startswith("https://127.0.0.1:")
+        host = running.lab.fleet.nodes["gpu-a001"].endpoints.host
+        assert host is not None
+        assert overlay.ssh(host).host == "127.0.0.1"
+        assert overlay.kubeconfig("main").exists()
+        image = running.lab.fleet.nodes["gpu-a001"].profile.image
+        assert image is not None
+        assert verify_image(image, (tmp_path / "secrets/release.pub").read_text()) is True
+
+
+@in_loop
+async def test_faults_state_and_down_over_the_control_socket(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with running_lab(options(tmp_path, nodes=2), lambda: loop.call_soon(ended.set)):
+        await asyncio.to_thread(control.inject_fault, tmp_path, "gpu-0001", "xid_79", {"gpu": "2"})
+        state = await asyncio.to_thread(control.read_state, tmp_path)
+        assert state["nodes"]["gpu-0001"]["gpus"][2]["lost"] is True
+        assert state["nodes"]["gpu-0001"]["expect"] == "converged"
+        assert state["nodes"]["gpu-0001"]["counters"]["power_cycles"] == 0
+        assert state["cluster"]["nodes"]["gpu-0001"]["ready"] == "True"
+        await asyncio.to_thread(control.clear_fault, tmp_path, "gpu-0001")
+        state = await asyncio.to_thread(control.read_state, tmp_path)
+        assert state["nodes"]["gpu-0001"]["faults"] == {}
+        for node, kind, words in (("gpu-0009", "xid_79", "no node 'gpu-0009'"), ("gpu-0001", "xid79", "did you mean")):
+            with pytest.raises(UsageError, match=words):
+                await asyncio.to_thread(control.inject_fault, tmp_path, node, kind, {})
+        await asyncio.to_thread(control.shut_down, tmp_path)
+        async with asyncio.timeout(5):
+            await ended.wait()
+    with pytest.raises(control.NoLab, match="no lab runs in"):
+        control.read_state(tmp_path)
+
+
+@in_loop
+async def test_a_directory_has_one_lab(tmp_path: Path) -> None:
+    async with running_lab(options(tmp_path, nodes=1)):
+        with pytest.raises(UsageError, match="is running in"):
+            async with running_lab(options(tmp_path, nodes=1)):
+                pass
+        assert (tmp_path / "ready").exists()
+    (tmp_path / "control.sock").touch()  # left by one that was killed
+    async with running_lab(options(tmp_path, nodes=1)):
+        assert await asyncio.to_thread(control.is_running, tmp_path)
+
+
+@in_loop
+async def test_a_directory_with_a_long_name_has_a_socket_too(tmp_path: Path) -> None:
+    directory = tmp_path / ("d" * 120)
+    async with running_lab(options(directory, nodes=1)):
+        state = await asyncio.to_thread(control.read_state, directory)
+        assert list(state["nodes"]) == ["gpu-0001"]
+
+
+@pytest.mark.parametrize("given", [{}, {"nodes": 2, "spec": ROOT / "fleet-spec"}])
+@in_loop
+async def test_options_that_make_no_sense(tmp_path: Path, given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="a spec or a number of nodes"):
+        async with running_lab(options(tmp_path, **given)):
+            pass
+
+
+async def install(running: Running, port: int, *, answers: bool = True) -> None:
+    """Boot a machine from a medium at this port, and wait until it has what it asks for."""
+    machine = next(iter(running.lab.machines.values()))
+    machine.insert_media(f"http://127.0.0.1:{port}/tok/boot.iso")
+    machine.set_boot_override("Cd", "Once")
+    machine.power("force_restart")
+    if answers:
+        await until(lambda: machine.state.counters.installs == 1)
+        await until(lambda: machine.ssh_up)
+    else:
+        await until(lambda: machine.state.installer is not None and bool(machine.state.installer.error))
+
+
+@in_loop
+async def test_installers_fetch_their_medium_and_document_over_http(tmp_path: Path) -> None:
+    asked: list[str] = []
+    async with running_lab(options(tmp_path, nodes=1, time_scale=1000.0)) as running:
+        machine = running.lab.machines["gpu-0001"]
+
+        async def serve(request: web.Request) -> web.Response:
+            asked.append(request.path)
+            if request.path.endswith("boot.iso"):
+                return web.Response(body=b"medium")
+            return web.json_response(document(machine))
+
+        async with served(serve) as port:
+            await install(running, port)
+        assert asked == ["/tok/boot.iso", "/tok/install.json"]
+        assert machine.disk().version == "2027.01.0"
+
+
+@in_loop
+async def test_an_installer_that_nobody_answers_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.lab.up._TICK_S", 0.01)
+    async with running_lab(options(tmp_path, nodes=1, time_scale=20 * TYPICAL.post_s)) as running:
+
+        async def refuse(request: web.Request) -> web.Response:
+            raise web.HTTPNotFound
+
+        async with served(refuse) as port:
+            await install(running, port, answers=False)
+
+
+@contextlib.asynccontextmanager
+async def served(handler: Callable[[web.Request], Any]) -> AsyncIterator[int]:
+    """A port where everything is answered like this."""
+    app = web.Application()
+    app.router.add_get("/{path:.*}", handler)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.tool
+@in_loop
+async def test_kubectl_talks_to_the_lab(tmp_path: Path) -> None:
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed")
+    async with running_lab(options(tmp_path, nodes=2)):
+        argv = ["kubectl", f"--kubeconfig={tmp_path / 'kubeconfig'}", "get", "nodes", "-o", "name"]
+        process = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
+        out, _ = await process.communicate()
+        assert out.decode().split() == ["node/control-1", "node/gpu-0001", "node/gpu-0002"]
