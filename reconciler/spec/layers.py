@@ -51,7 +51,7 @@ def below(layer: Layer, prefix: str) -> dict[str, Any]:
     return {path[len(prefix) :]: layer[path].value for path in sorted(layer) if path.startswith(prefix)}
 
 
-def choices_of(resource: Declared[Any], settings: NodeSettings, *steps: str | int) -> Layer:
+def choices_of(resource: Declared[Any], settings: NodeSettings, steps: Steps) -> Layer:
     """Which profiles and image the settings at `steps` choose. An explicit null chooses none."""
     found: dict[str, Setting] = {}
     for name in (*CHOICES, "image"):
@@ -67,7 +67,7 @@ def choices_of(resource: Declared[Any], settings: NodeSettings, *steps: str | in
     return found
 
 
-def values_of(resource: Declared[Any], settings: NodeSettings, *steps: str | int) -> Layer:
+def values_of(resource: Declared[Any], settings: NodeSettings, steps: Steps) -> Layer:
     """The single values that the settings at `steps` lay over the profiles."""
     found: dict[str, Setting] = {}
     for index, override in enumerate(settings.firmware):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Final
 
@@ -36,6 +36,7 @@ from reconciler.model.units import parse_duration
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec
 from reconciler.spec.kinds.golden_image import GoldenImageSpec, ImageVersion
 from reconciler.spec.kinds.persona import Drain, PersonaSpec
+from reconciler.spec.kinds.settings import NodeSettings
 from reconciler.spec.layers import (
     Layer,
     Setting,
@@ -46,6 +47,7 @@ from reconciler.spec.layers import (
     persona_layer,
     values_of,
 )
+from reconciler.spec.load import Steps
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.nodes import root_disk
 from reconciler.spec.parse import Declarations, Declared
@@ -66,22 +68,26 @@ def digest_of(value: Any) -> str:
 
 def choices(declared: Declarations, pool: str, entry: int | None) -> dict[str, Setting]:
     """Which image and profiles a node of this pool and entry has: `image.name`, `image.version`, `hardware` ..."""
-    return merge(_layers(declared, pool, entry, choices_of))
+    return merge(choices_of(*declaration) for declaration in settings_of(declared, pool, entry))
 
 
-def _layers(declared: Declarations, pool: str, entry: int | None, take: Any) -> Iterable[Layer]:
+def settings_of(
+    declared: Declarations, pool: str, entry: int | None
+) -> Iterator[tuple[Declared[Any], NodeSettings, Steps]]:
+    """Where settings of such a node may stand, each overriding the one before."""
     fleet, owner = declared.fleets[0], declared.pools[pool]
-    yield take(fleet, fleet.spec.defaults, "defaults")
-    yield take(owner, owner.spec)
+    yield fleet, fleet.spec.defaults, ("defaults",)
+    yield owner, owner.spec, ()
     if entry is not None:
-        yield take(owner, owner.spec.nodes[entry], "nodes", entry)
+        yield owner, owner.spec.nodes[entry], ("nodes", entry)
 
 
 def resolve(declared: Declarations, nodes: Iterable[NodeSource], settings: Settings, source: SpecSource) -> Fleet:
     """Only for declarations without errors: references are taken to exist."""
     resolver = _Resolver(declared)
     resolved = {node.name: resolver.node(node) for node in sorted(nodes, key=lambda node: (node.pool, node.name))}
-    digest = digest_of([asdict(settings), [_identity(node) for node in resolved.values()]])
+    said = asdict(replace(settings, insecure=()))  # its sentences name lines, and follow from the rest
+    digest = digest_of([said, [_identity(node) for node in resolved.values()]])
     return Fleet(settings=settings, source=source, nodes=resolved, digest=digest)
 
 
@@ -130,7 +136,8 @@ class _Resolver:
             layers.append(hardware_layer(declared.hardware[chosen["hardware"].value]))
         if persona is not None:
             layers.append(persona_layer(persona))
-        merged = merge([*layers, *_layers(declared, pool, entry, values_of)])
+        layers += [values_of(*declaration) for declaration in settings_of(declared, pool, entry)]
+        merged = merge(layers)
         from_name = merged.pop("host.hostname", None)
         image, image_places = self._image(chosen)
         membership, member_places = self._membership(merged)
@@ -168,7 +175,9 @@ class _Resolver:
             return None, {}
         name, wanted = chosen["image.name"].value, chosen["image.version"].value
         image = self._declared.images[name]
-        index, version = find_version(image, wanted)
+        found = find_version(image, wanted)
+        assert found is not None
+        index, version = found
         at = ("versions", index)
         provenance = {f"image.{part}": image.at(*at, "contents", part) for part in version.contents}
         provenance |= {"image.sha256": image.at(*at, "sha256"), "trust.image": image.at(*at, "signature")}
@@ -220,9 +229,9 @@ class _Resolver:
         )
 
 
-def find_version(image: Declared[GoldenImageSpec], version: str) -> tuple[int, ImageVersion]:
-    """Index and value of a version. StopIteration when there is none, which `validate` has ruled out."""
-    return next((at, found) for at, found in enumerate(image.spec.versions) if found.version == version)
+def find_version(image: Declared[GoldenImageSpec], version: str) -> tuple[int, ImageVersion] | None:
+    """Index and value of a version."""
+    return next(((at, found) for at, found in enumerate(image.spec.versions) if found.version == version), None)
 
 
 def _drain(spec: Drain) -> DrainPolicy:

@@ -12,11 +12,13 @@ from pathlib import Path
 from reconciler.model.desired import Fleet, SpecSource
 from reconciler.model.errors import Diagnostic, SpecError
 from reconciler.spec.access import read_settings
+from reconciler.spec.combinations import check_combinations, check_installable
+from reconciler.spec.fleetwide import check_fleet
 from reconciler.spec.load import Tree, load_documents
 from reconciler.spec.node_source import Interned, NodeSource, find_overlaps
 from reconciler.spec.nodes import expand_pool
 from reconciler.spec.parse import Declarations, parse_resources
-from reconciler.spec.references import check_combinations, check_fleet, check_installable, check_references
+from reconciler.spec.references import check_references
 from reconciler.spec.resolve import resolve
 
 

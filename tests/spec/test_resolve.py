@@ -275,3 +275,18 @@ def test_the_worked_example_is_valid() -> None:
     assert {node.pool for node in fleet.nodes.values()} == {"train", "infer"}
     assert len({node.profile.digest for node in fleet.nodes.values()}) == 2
     assert fleet.nodes["gpu-b001"].profile.gpu == DesiredGpu({"3g.40gb": 2})
+
+
+def test_where_insecurity_is_said_does_not_change_the_digest() -> None:
+    insecure = ("fleet.yaml", "{ca: pki/bmc-ca.pem}", "{insecure: true}")
+    moved = ("fleet.yaml", "metadata: {name: demo}", "metadata:\n  name: demo")
+    assert load(insecure).settings.insecure != load(insecure, moved).settings.insecure
+    assert load(insecure).digest == load(insecure, moved).digest
+
+
+def test_csv_cells_may_be_quoted_and_lines_may_end_as_on_windows() -> None:
+    quoted = 'gpu-a010,"https://10.20.0.20","10.20.1.20","S ""0"", 10",,ten,D10,,r2\r'
+    fleet = load(("nodes.csv", "gpu-a010,https://10.20.0.20,10.20.1.20,S010,,ten,D10,,r2", quoted))
+    node = fleet.nodes["gpu-a010"]
+    assert (node.serial, node.domains["rack"]) == ('S "0", 10', "r2")
+    assert node.provenance["identity.serial"] == Position("nodes.csv", 2, 44)

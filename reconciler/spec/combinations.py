@@ -1,0 +1,141 @@
+"""Checks of what nodes end up with, once defaults are applied: whether image, hardware and tests fit together.
+
+Names that lead nowhere are told by `references`; here they end a check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from reconciler.model.errors import Diagnostic
+from reconciler.spec.faults import did_you_mean
+from reconciler.spec.layers import Setting
+from reconciler.spec.load import Steps
+from reconciler.spec.node_source import NodeSource
+from reconciler.spec.parse import Declarations, Declared
+from reconciler.spec.resolve import choices, find_version, settings_of
+from reconciler.spec.tools import COUNTED
+
+
+def check_combinations(declared: Declarations) -> Iterator[Diagnostic]:
+    """What each pool and entry ends up with, once defaults are applied. Dangling names are told elsewhere."""
+    for pool in declared.pools.values():
+        own = [index for index, entry in enumerate(pool.spec.nodes) if entry.has_settings]
+        seen: set[Diagnostic] = set()
+        shared = [] if pool.spec.nodes and len(own) == len(pool.spec.nodes) and not pool.spec.inventory else [None]
+        for entry in (*shared, *own):
+            chosen = choices(declared, pool.name, entry)
+            found = [
+                *_image_fits(declared, chosen),
+                *_overrides_fit(declared, pool.name, entry, chosen),
+                *_tests_fit(declared, chosen),
+            ]
+            yield from (problem for problem in found if problem not in seen)
+            seen.update(found)
+        for index, node in enumerate(pool.spec.nodes):
+            if node.host_key is not None:
+                chosen = choices(declared, pool.name, index)
+                yield _pinned(pool, ("nodes", index, "hostKey"), "image.name" in chosen)
+
+
+def _pinned(pool: Declared[Any], steps: Steps, managed: bool) -> Diagnostic:
+    if managed:
+        problem = "a pinned host key on a node whose image is managed: an install makes new host keys"
+    else:
+        problem = "not enforced by this version"
+    return pool.problem(steps, problem, "let a CA sign host keys, and name it in ssh.hostKeys.authorities")
+
+
+def _image_fits(declared: Declarations, chosen: dict[str, Setting]) -> Iterator[Diagnostic]:
+    """Pitfall K9: an image on hardware that it was not built for."""
+    image = declared.images.get(chosen["image.name"].value) if "image.name" in chosen else None
+    if image is None:
+        return
+    wanted = chosen["image.version"]
+    found = find_version(image, wanted.value)
+    if found is None:
+        return
+    _, version = found
+    fitting = ", ".join(version.hardware)
+    name = f"image {image.name} {version.version}"
+    if version.hardware and "hardware" not in chosen:
+        yield Diagnostic(wanted.at, "", f"{name} is for {fitting}, and these nodes have no hardware profile")
+    elif version.hardware and chosen["hardware"].value in declared.hardware.keys() - set(version.hardware):
+        hardware = chosen["hardware"]
+        yield Diagnostic(
+            wanted.at,
+            "",
+            f"{name} is not compatible with hardware {hardware.value} ({hardware.at})",
+            f"it is for {fitting}",
+        )
+
+
+def _tests_fit(declared: Declarations, chosen: dict[str, Setting]) -> Iterator[Diagnostic]:
+    """A test that counts devices passes only against a declared number (DESIGN 7.4)."""
+    persona = declared.personas.get(chosen["persona"].value) if "persona" in chosen else None
+    acceptance = declared.acceptance.get(persona.spec.acceptance or "") if persona else None
+    hardware = declared.hardware.get(chosen["hardware"].value) if "hardware" in chosen else None
+    if acceptance is None or ("hardware" in chosen and (hardware is None or not hardware.whole)):
+        return
+    for test in (test for phase in acceptance.spec.phases for test in phase.tests):
+        counted = COUNTED.get(test.tool)
+        if counted is None:
+            continue
+        if hardware is None:
+            at = chosen["persona"].at
+            yield Diagnostic(at, "", f"test {test.name!r} counts {counted}, and these nodes have no hardware profile")
+        elif getattr(hardware.spec.inventory, counted) is None:
+            problem = (
+                f"test {test.name!r} of {acceptance.name!r} counts {counted}, and the inventory does not say how many"
+            )
+            yield hardware.problem(("inventory",), problem)
+
+
+def _overrides_fit(
+    declared: Declarations, pool: str, entry: int | None, chosen: dict[str, Setting]
+) -> Iterator[Diagnostic]:
+    """Firmware overrides name components of the hardware profile that the node ends up with."""
+    profile = declared.hardware.get(chosen["hardware"].value) if "hardware" in chosen else None
+    if "hardware" in chosen and (profile is None or not profile.whole):
+        return
+    components = [item.component for item in profile.spec.firmware] if profile else []
+    for resource, settings, steps in settings_of(declared, pool, entry):
+        for index, override in enumerate(settings.firmware):
+            if override.component not in components:
+                where = f"hardware profile {profile.name!r} has" if profile else "without a hardware profile there is"
+                yield resource.problem(
+                    (*steps, "firmware", index, "component"),
+                    f"{where} no firmware component {override.component!r}",
+                    did_you_mean(override.component, components),
+                )
+
+
+def check_installable(declared: Declarations, nodes: list[NodeSource]) -> Iterator[Diagnostic]:
+    """Warnings about images that could be compared, but not installed or admitted."""
+    fleet = declared.fleets[0]
+    diskless: dict[tuple[str, int | None], str | None] = {}  # by pool and entry: a node that names no disk itself
+    for node in nodes:
+        key = (node.pool, node.entry)
+        diskless[key] = diskless.get(key) or (node.name if node.root_disk is None else None)
+    told: set[tuple[str, str]] = set()
+    for (pool, entry), name in diskless.items():
+        chosen = choices(declared, pool, entry)
+        if "image.name" not in chosen:
+            continue
+        image, wanted = declared.images[chosen["image.name"].value], chosen["image.version"].value
+        found = find_version(image, wanted)
+        if found is None:
+            continue
+        index, version = found
+        if version.root_disk is None and name is not None and ("disk", image.name) not in told:
+            told.add(("disk", image.name))
+            problem = f"{name} can't be installed: neither the image nor the node names a root disk"
+            yield image.problem(("versions", index), problem, severity="warning")
+        if version.signature is None and (wanted, image.name) not in told:
+            told.add((wanted, image.name))
+            problem = "no signature: nodes with this image can't be trusted, and so are not admitted"
+            yield image.problem(("versions", index), problem, severity="warning")
+        if fleet.spec.installer is None and ("installer", "") not in told:
+            told.add(("installer", ""))
+            yield fleet.problem((), "no installer: images are compared, and never written", severity="warning")

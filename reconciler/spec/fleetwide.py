@@ -1,0 +1,62 @@
+"""Checks of the Fleet against its nodes: whether what it says reaches anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reconciler.model.errors import Diagnostic
+from reconciler.model.vocab import DrainProvider
+from reconciler.spec.faults import did_you_mean
+from reconciler.spec.kinds.fleet import FleetSpec
+from reconciler.spec.kinds.persona import PersonaSpec
+from reconciler.spec.load import Steps
+from reconciler.spec.node_source import NodeSource
+from reconciler.spec.parse import Declarations, Declared
+
+
+def check_fleet(fleet: Declared[FleetSpec], declared: Declarations, nodes: list[NodeSource]) -> Iterator[Diagnostic]:
+    """Only when all could be read: what is missing from half a spec may just not have been understood."""
+    yield from _ignored_exist(fleet, declared, {node.name for node in nodes})
+    yield from _budgets_apply(fleet, nodes)
+    if fleet.spec.redfish is None and any(node.endpoints.bmc for node in nodes):
+        yield fleet.problem((), "nodes have a bmc, and spec.redfish does not say how to reach it")
+    if fleet.spec.ssh is None and any(node.endpoints.host for node in nodes):
+        yield fleet.problem((), "nodes have a host, and spec.ssh does not say how to reach it")
+    if fleet.spec.cluster is None:
+        for persona in declared.personas.values():
+            yield from _clusterless(persona)
+
+
+def _ignored_exist(fleet: Declared[FleetSpec], declared: Declarations, nodes: set[str]) -> Iterator[Diagnostic]:
+    for index, rule in enumerate(fleet.spec.ignore):
+        for kind, given, known in (("pools", rule.pools, set(declared.pools)), ("nodes", rule.nodes, nodes)):
+            for at, name in enumerate(given):
+                if name not in known:
+                    problem = f"there is no {kind.removesuffix('s')} {name!r}"
+                    yield fleet.problem(("ignore", index, kind, at), problem, did_you_mean(name, known))
+
+
+def _budgets_apply(fleet: Declared[FleetSpec], nodes: list[NodeSource]) -> Iterator[Diagnostic]:
+    labels = {label for node in nodes for label in node.domains}
+    for index, budget in enumerate(fleet.spec.budgets):
+        if budget.scope in {"fleet", "pool"}:
+            continue
+        place: Steps = ("budgets", index, "scope")
+        if budget.scope not in labels:
+            hint = did_you_mean(budget.scope, {"fleet", "pool", *labels})
+            yield fleet.problem(place, f"no node has a failure domain {budget.scope!r}", hint)
+            continue
+        without = sum(budget.scope not in node.domains for node in nodes)
+        if without:
+            problem = f"{without} of {len(nodes)} nodes have no {budget.scope}, so this limit does not cover them"
+            yield fleet.problem(place, problem, severity="warning")
+
+
+def _clusterless(persona: Declared[PersonaSpec]) -> Iterator[Diagnostic]:
+    spec = persona.spec
+    if "drain" in spec.model_fields_set and spec.drain.provider is DrainProvider.KUBERNETES:
+        hint = "use provider command, or none where nothing needs to be waited for"
+        yield persona.problem(("drain", "provider"), "the fleet names no cluster to drain from", hint)
+    if spec.labels or spec.taints:
+        place = ("labels",) if spec.labels else ("taints",)
+        yield persona.problem(place, "the fleet names no cluster, so nothing gets these", severity="warning")
