@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+_BARE = (404, 405, 415, 422)  # the generic ones come with empty details
+
 
 class ApiError(Exception):
     """Ends a request. `reason` and `code` as in k8s.io/apimachinery metav1.StatusReason."""
@@ -16,7 +18,7 @@ class ApiError(Exception):
         self.details = details
 
     def body(self) -> dict[str, Any]:
-        details = {"details": self.details} if self.details else {}
+        details = {"details": self.details} if self.details or self.code in _BARE else {}
         return {
             "kind": "Status",
             "apiVersion": "v1",
@@ -55,7 +57,7 @@ def method_not_allowed() -> ApiError:
 
 
 def unsupported_media_type() -> ApiError:
-    return ApiError(415, "UnsupportedMediaType", "the body of the request was in an unknown format - use JSON")
+    return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type")
 
 
 def conflict(resource: str, name: str, message: str) -> ApiError:
@@ -70,8 +72,8 @@ def expired(message: str) -> ApiError:
     return ApiError(410, "Expired", message)
 
 
-def invalid(kind: str, name: str, field: str, message: str) -> ApiError:
-    causes = [{"reason": "FieldValueInvalid", "message": message, "field": field}]
+def invalid(kind: str, name: str, field: str, message: str, reason: str = "FieldValueInvalid") -> ApiError:
+    causes = [{"reason": reason, "message": message, "field": field}]
     return ApiError(
         422, "Invalid", f'{kind} "{name}" is invalid: {field}: {message}', name=name, kind=kind, causes=causes
     )

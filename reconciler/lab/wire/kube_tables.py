@@ -71,6 +71,10 @@ def _age(item: Json, now: datetime) -> str:
     return f"{seconds // 86400}d"
 
 
+def _none(_item: Json, _now: datetime) -> str:
+    return "<none>"
+
+
 def _node_status(item: Json, _: datetime) -> str:
     ready = next(c["status"] for c in item["status"]["conditions"] if c["type"] == "Ready")
     words = ["Ready" if ready == "True" else "NotReady"]
@@ -129,6 +133,7 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         _AGE,
         Column("Version", _info("kubeletVersion")),
         Column("Internal-IP", _address, wide=True),
+        Column("External-IP", _none, wide=True),
         Column("OS-Image", _info("osImage"), wide=True),
         Column("Kernel-Version", _info("kernelVersion"), wide=True),
         Column("Container-Runtime", _info("containerRuntimeVersion"), wide=True),
@@ -139,7 +144,10 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("Status", _pod_status),
         Column("Restarts", lambda _item, _now: 0, "integer"),
         _AGE,
+        Column("IP", _none, wide=True),
         Column("Node", _at("spec", "nodeName"), wide=True),
+        Column("Nominated Node", _none, wide=True),
+        Column("Readiness Gates", _none, wide=True),
     ),
     "Namespace": (_NAME, Column("Status", _at("status", "phase")), _AGE),
     "PodDisruptionBudget": (

@@ -76,7 +76,7 @@ class Writes:
         current = self._node(name)
         uid = (options.get("preconditions") or {}).get("uid")
         if uid is not None and uid != current["metadata"]["uid"]:
-            raise conflict("nodes", name, _other_uid("nodes", name, uid, current["metadata"]["uid"]))
+            raise conflict("Node", name, _other_uid("Node", name, uid, current["metadata"]["uid"]))
         self._truth.remove_node(name)
         return success(200, name=name, kind="nodes", uid=current["metadata"]["uid"])
 
@@ -104,7 +104,7 @@ class Writes:
             budget = next(each for each in self._truth.disruption_budgets() if each.name == error.budget)
             raise budget_forbids(budget.name, budget.min_available, self._truth.healthy(budget)) from error
         except (NotFound, Conflict) as error:
-            raise self._pod_error(namespace, name, error) from error
+            raise self._pod_error(namespace, name, uid, error) from error
         return success(201)
 
     def delete_pod(self, namespace: str, name: str, options: Mapping[str, Any]) -> Json:
@@ -115,13 +115,14 @@ class Writes:
             before = self._objects.pod(pod)
             self._truth.delete_pod(namespace, name, uid=uid, grace_s=grace)
         except (NotFound, Conflict) as error:
-            raise self._pod_error(namespace, name, error) from error
+            raise self._pod_error(namespace, name, uid, error) from error
         return before if pod.ends is None else self._objects.pod(pod)
 
-    def _pod_error(self, namespace: str, name: str, error: NotFound | Conflict) -> ApiError:
+    def _pod_error(self, namespace: str, name: str, wanted: str | None, error: NotFound | Conflict) -> ApiError:
         if isinstance(error, NotFound):
             return not_found("pods", name)
-        return conflict("pods", name, f'Operation cannot be fulfilled on pods "{namespace}/{name}": {error}')
+        found = self._truth.pod(namespace, name).uid
+        return conflict("Pod", name, _other_uid("Pod", name, str(wanted), found))
 
 
 def _delete_options(options: Mapping[str, Any]) -> tuple[str | None, float | None]:
@@ -137,10 +138,10 @@ def _modified(name: str) -> str:
     )
 
 
-def _other_uid(resource: str, name: str, wanted: str, found: str) -> str:
+def _other_uid(kind: str, name: str, wanted: str, found: str) -> str:
     return (
-        f'Operation cannot be fulfilled on {resource} "{name}": Precondition failed: '
-        f"UID in precondition: {wanted}, UID in object meta: {found}"
+        f'Operation cannot be fulfilled on {kind} "{name}": the UID in the precondition ({wanted}) does not match the '
+        f"UID in record ({found}). The object might have been deleted and then recreated"
     )
 
 
@@ -148,12 +149,18 @@ def _check_shape(name: str, wanted: Any) -> None:
     if not isinstance(wanted, dict) or not isinstance(wanted.get("metadata"), dict):
         raise bad_request("the object provided is unrecognized")
     if wanted["metadata"].get("name") != name:
-        raise bad_request("the name of the object does not match the name on the URL")
+        raise bad_request(
+            f"the name of the object ({wanted['metadata'].get('name')}) does not match the name on the URL ({name})"
+        )
     spec = wanted.get("spec")
     if spec is not None and not isinstance(spec, dict):
-        raise bad_request("spec: expected an object")
+        raise _ill_typed(name, "spec is not an object")
     if not isinstance((spec or {}).get("unschedulable") or False, bool):
-        raise bad_request("spec.unschedulable: expected a boolean")
+        raise _ill_typed(name, "spec.unschedulable is not a boolean")
+
+
+def _ill_typed(name: str, message: str) -> ApiError:
+    return invalid("Node", name, "patch", f"Invalid value: {message}")
 
 
 def _closed(node: Json) -> Json:
@@ -167,7 +174,7 @@ def _closed(node: Json) -> Json:
 def _strings(name: str, metadata: Json, field: str) -> dict[str, str]:
     values = metadata.get(field) or {}
     if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
-        raise bad_request(f"metadata.{field}: expected a map of strings")
+        raise _ill_typed(name, f"metadata.{field} is not a map of strings")
     for key in values:
         if not _KEY.fullmatch(key) or len(key.rpartition("/")[2]) > 63:
             raise invalid("Node", name, f"metadata.{field}", f'Invalid value: "{key}": name part must consist of '
@@ -191,17 +198,21 @@ def _check_value(name: str, field: str, value: str) -> None:
 def _taints(name: str, spec: Json) -> list[Taint]:
     rows = spec.get("taints") or []
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise bad_request("spec.taints: expected a list of objects")
+        raise _ill_typed(name, "spec.taints is not a list of objects")
     taints: dict[tuple[str, str], Taint] = {}
-    for row in rows:
+    for position, row in enumerate(rows):
+        field = f"metadata.taints[{position}]"  # as the real server words it
         taint = Taint(str(row.get("key", "")), str(row.get("value", "")), str(row.get("effect", "")))
         if not _KEY.fullmatch(taint.key):
-            raise invalid("Node", name, "spec.taints", f'Invalid value: "{taint.key}": name part must be non-empty')
+            raise invalid("Node", name, f"{field}.key", f'Invalid value: "{taint.key}": name part must be non-empty')
         if taint.effect not in _EFFECTS:
-            raise invalid("Node", name, "spec.taints", f'Unsupported value: "{taint.effect}"')
-        _check_value(name, "spec.taints", taint.value)
+            message = (
+                f'Unsupported value: "{taint.effect}": supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"'
+            )
+            raise invalid("Node", name, f"{field}.effect", message, "FieldValueNotSupported")
+        _check_value(name, f"{field}.value", taint.value)
         if (taint.key, taint.effect) in taints:
-            raise invalid("Node", name, "spec.taints", f"Duplicate value: {taint.key}:{taint.effect}: taints must be "
-                          "unique by key and effect pair")  # fmt: skip
+            message = f"Duplicate value: {taint}: taints must be unique by key and effect pair"
+            raise invalid("Node", name, field, message, "FieldValueDuplicate")
         taints[taint.key, taint.effect] = taint
     return list(taints.values())
