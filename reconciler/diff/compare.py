@@ -59,7 +59,7 @@ class Comparer:
         key = (desired.profile.digest, seen, pending)
         differences = self._shared.get(key)
         if differences is None:
-            differences = self._shared[key] = _difference(table, seen, dict(pending))
+            differences = self._shared[key] = _difference(table, seen, dict(pending), observed)
         own = _own_differences(desired, observed, record)
         if not differences and not own:
             return NodeDrift((desired.profile.digest, ()), ())
@@ -105,7 +105,7 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _difference(
-    table: tuple[Managed, ...], seen: tuple[Hashable, ...], pending: Mapping[str, str]
+    table: tuple[Managed, ...], seen: tuple[Hashable, ...], pending: Mapping[str, str], observed: Observed
 ) -> tuple[Difference, ...]:
     wanted = {row.path: row.wanted for row in table}
     known = {row.path: value for row, value in zip(table, seen, strict=True) if not isinstance(value, Missing)}
@@ -120,7 +120,8 @@ def _difference(
             staged = pending.get(row.path) == row.wanted
             kind = DriftClass.IN_PROGRESS if staged else DriftClass.DRIFTED
             detail = "staged, waits for the next boot" if staged else ""
-            shown = list(value) if isinstance(value, tuple) else value
+            found_as = value if row.raw is None else row.raw(observed)
+            shown = list(found_as) if isinstance(found_as, tuple) else found_as
             found.append(Difference(row.path, row.concern, row.source, row.shown, shown, kind, detail))
     return tuple(found)
 

@@ -34,7 +34,10 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Managed:
-    """One path that the spec mentions. `wanted` is normalised like what `read` gives; `shown` is what people wrote."""
+    """One path that the spec mentions. `wanted` is normalised like what `read` gives; `shown` is what people wrote.
+
+    `raw` gives what was read as the node spells it, where normalising changes the spelling.
+    """
 
     path: str
     concern: Concern
@@ -42,6 +45,7 @@ class Managed:
     wanted: Hashable
     shown: Any
     read: Callable[[Observed], Hashable]
+    raw: Callable[[Observed], Hashable] | None = None
 
 
 def managed(profile: Profile) -> tuple[Managed, ...]:
@@ -188,7 +192,8 @@ def _firmware(item: DesiredFirmware) -> Managed:
 
 def _bios(name: str, value: Any) -> Managed:
     read = _of_inventory("bios", _key(name, "BIOS attribute", normalise.attribute))
-    return Managed(f"bios.{name}", Concern.BIOS, Source.REDFISH, normalise.attribute(value), value, read)
+    raw = _of_inventory("bios", _key(name, "BIOS attribute", lambda found: found))
+    return Managed(f"bios.{name}", Concern.BIOS, Source.REDFISH, normalise.attribute(value), value, read, raw)
 
 
 def _boot(profile: Profile) -> list[Managed]:
@@ -210,6 +215,7 @@ def _boot(profile: Profile) -> list[Managed]:
                 list(order),
                 # What stands behind the declared entries is unmanaged.
                 _of_inventory("boot_order", lambda found: tuple(map(normalise.text, found))[:count]),
+                _of_inventory("boot_order", lambda found: tuple(found)[:count]),
             )
         )
     return rows

@@ -60,14 +60,20 @@ def _write_pool(directory: Path, name: str, persona: str, members: Sequence[Docu
     directory.mkdir(exist_ok=True)
     if inline:
         spec["nodes"] = [
-            {"name": row["name"], "bmc": row["bmc"], "host": row["host"], "domains": {"rack": row["rack"]}}
+            {
+                "name": row["name"],
+                "bmc": row["bmc"],
+                "host": row["host"],
+                "serial": row["serial"],
+                "domains": {"rack": row["rack"]},
+            }
             for row in members
         ]
     else:
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
-        table.writerow(["name", "bmc", "host", "domains.rack"])
-        table.writerows([row["name"], row["bmc"], row["host"], row["rack"]] for row in members)
+        table.writerow(["name", "bmc", "host", "serial", "domains.rack"])
+        table.writerows([row["name"], row["bmc"], row["host"], row["serial"], row["rack"]] for row in members)
         (directory / f"{name}.csv").write_text(text.getvalue(), encoding="utf-8")
         spec["inventory"] = f"pools/{name}.csv"
     _write(directory / f"{name}.yaml", _resource("NodePool", name, spec))
@@ -79,6 +85,7 @@ def _node(at: int, total: int, ports: tuple[int, int]) -> Document:
         "name": f"gpu-{at + 1:0{max(4, len(str(total)))}d}",
         "bmc": f"https://127.0.0.1:{ports[0]}",
         "host": f"127.0.0.1:{ports[1]}",
+        "serial": f"SN{at + 1:06d}",  # declared: a machine that is off has no other witness (DESIGN 5)
         "rack": f"r{at // per_rack + 1}",
     }
 

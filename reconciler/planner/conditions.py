@@ -45,6 +45,9 @@ HEALTHY = "healthy"
 TREATED = "treated"
 
 
+BOOT_S = 1800.0  # POST of an 8-GPU server takes up to a quarter of an hour
+
+
 def firmware_ok(component: str) -> str:
     return f"firmware_ok:{component}"
 
@@ -111,6 +114,8 @@ def evaluate(
     system = observed.hot.value if isinstance(observed.hot, Answered) else None
     facts = observed.host.value if isinstance(observed.host, Answered) else None
     explained_by, waiting = _cause(system, observed)
+    if waiting and _stuck(record, context):
+        explained_by = waiting = ""
     if not waiting and not explained_by and _not_installed(desired, observed, record, context):
         explained_by = "no system answers, and the node is in no cluster"
     sheet = _Sheet(explained_by if facts is None else "")
@@ -148,6 +153,12 @@ def _cause(system: RedfishHot | None, observed: Observed) -> tuple[str, str]:
     elif isinstance(observed.host, Silent) and observed.host.reason is UnknownReason.EXPLAINED:
         return observed.host.detail or "explained", ""
     return "", ""
+
+
+def _stuck(record: NodeRecord, context: Context) -> bool:
+    """A boot that takes this long is none: it hangs in POST, or there is no system to boot."""
+    since = record.silent_since.get("ssh")
+    return since is not None and since <= context.now - timedelta(seconds=BOOT_S)
 
 
 def _not_installed(desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> bool:
@@ -188,7 +199,9 @@ def _host_down(desired: Desired, observed: Observed, record: NodeRecord, context
         return False
     domains = {f"{label}={value}" for label, value in desired.domains.items()}
     long_enough = max(silent, not_ready) <= context.now - timedelta(seconds=policy.host_down_after_s)
-    return long_enough and (not domains or bool(domains & context.neighbours_answer))
+    # A BMC that says that no system runs yet needs no neighbour to show that the silence is the node's own.
+    no_system = observed.hot.value.boot_phase is BootPhase.OS_BOOTING
+    return long_enough and (no_system or not domains or bool(domains & context.neighbours_answer))
 
 
 def _paths(items: Iterable[DriftItem], *concerns: Concern) -> tuple[str, ...]:

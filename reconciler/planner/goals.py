@@ -113,14 +113,14 @@ def usable_rows(
             continue
         if host_down and row.name == "power_cycle" and not rung:
             continue  # a host that is down is treated by the ladder alone
-        if c.IMAGE in row.achieves and c.IMAGE in state.explained:
-            # Look before wiping: a machine that is off has an image that nobody has read yet (invariant 4).
+        if row.name in ("reimage", "update_firmware") and brings & set(state.explained):
+            # Look before wiping or flashing: what a machine that is off carries, nobody has read yet (invariant 4).
             row = replace(row, requires=(*row.requires, c.POWER_ON))
-        rows.append(_as_rung(row) if rung else row)
+        rows.append(as_rung(row) if rung else row)
     return Catalogue(tuple(rows), catalogue.staged)
 
 
-def _as_rung(row: Row) -> Row:
+def as_rung(row: Row) -> Row:
     """The treatment: what it heals is a prediction, which only observation confirms. It voids the certificate."""
     heals = (c.TREATED, c.HEALTHY, c.HARDWARE)
     return replace(row, achieves=(*row.achieves, *heals), breaks=(*row.breaks, c.GATE))

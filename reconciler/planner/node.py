@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from reconciler.diff.compare import Comparer
 from reconciler.gate.certificate import digest_of
-from reconciler.model.desired import Desired
+from reconciler.model.desired import Desired, Rung
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
@@ -16,7 +16,7 @@ from reconciler.model.vocab import Certainty, Concern, NodeState, Source, Unknow
 from reconciler.planner import conditions as c
 from reconciler.planner.catalogue import Catalogue, Row, catalogue
 from reconciler.planner.conditions import Conditions, Context, evaluate
-from reconciler.planner.goals import Situation, goal_conditions, isolate, situation, usable_rows
+from reconciler.planner.goals import Situation, as_rung, goal_conditions, isolate, situation, usable_rows
 from reconciler.planner.search import apply, search
 
 FINGERPRINT = "1"  # version of the fingerprint's recipe: a new recipe is visible, not a silent mismatch (pitfall M1)
@@ -93,7 +93,8 @@ class NodePlanner:
     def _search(
         self, desired: Desired, usable: Catalogue, start: frozenset[str], found: Situation
     ) -> tuple[Row, ...] | None:
-        key = (desired.profile.digest, start, found.wanted, tuple((row.id, row.achieves) for row in usable.rows))
+        rows = tuple((row.id, row.requires, row.achieves) for row in usable.rows)
+        key = (desired.profile.digest, start, found.wanted, rows)
         if key not in self._searches:
             self._searches[key] = search(usable, start, found.wanted)
         return self._searches[key]
@@ -105,26 +106,39 @@ class NodePlanner:
             return ()
         full = self._catalogue(desired, observed, state)
         reasons = _reasons(full, state, found, rows)
-        actions, predicted = [], False
+        actions: list[PlannedAction] = []
+        predicted = False
         for row, because in zip(rows, reasons, strict=True):
             uncertain = predicted or bool(set(row.achieves) & set(state.explained))
+            actions.append(self._action(row, because, uncertain))
             # What lies behind a boot, a flash or a treatment is seen only when it has happened.
             predicted = predicted or bool(row.reboots) or row.name == "update_firmware"
-            actions.append(
-                PlannedAction(
-                    name=row.name,
-                    target=row.target,
-                    concern=row.concern,
-                    because=because,
-                    disruption=row.disruption,
-                    estimate_s=self.estimates.get(row.id, row.seconds),
-                    certainty=Certainty.PREDICTED if uncertain else Certainty.EXACT,
-                    requires=row.requires,
-                    achieves=row.achieves,
-                    breaks=row.breaks,
-                )
-            )
+            if found.rung is not None and row.name == found.rung.action:
+                actions += self._later_rungs(desired, full, found.rung)
         return tuple(actions)
+
+    def _later_rungs(self, desired: Desired, full: Catalogue, first: Rung) -> list[PlannedAction]:
+        """The rest of the ladder: who approves a treatment approves what follows when it does not help."""
+        policy = desired.profile.remediation
+        assert policy is not None, "a rung comes from a policy"
+        later = [rung for rung in policy.ladder[policy.ladder.index(first) + 1 :] if rung.action != first.action]
+        rows = {row.name: row for row in full.rows}
+        why = (f"if {first.action} does not help",)
+        return [self._action(as_rung(rows[rung.action]), why, True) for rung in later if rung.action in rows]
+
+    def _action(self, row: Row, because: tuple[str, ...], predicted: bool) -> PlannedAction:
+        return PlannedAction(
+            name=row.name,
+            target=row.target,
+            concern=row.concern,
+            because=because,
+            disruption=row.disruption,
+            estimate_s=self.estimates.get(row.id, row.seconds),
+            certainty=Certainty.PREDICTED if predicted else Certainty.EXACT,
+            requires=row.requires,
+            achieves=row.achieves,
+            breaks=row.breaks,
+        )
 
 
 def _start(state: Conditions) -> frozenset[str]:

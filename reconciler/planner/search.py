@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from reconciler.planner.catalogue import Catalogue, Row
 
-Cost = tuple[int, int, float, int]
 _LIMIT = 200_000  # states; far above what the catalogue can produce, so reaching it is a bug and raises
+# A cost is one number, so that adding and comparing is one step: drains, reboots, milliseconds, actions, in that order.
+_ACTION, _MILLISECOND, _REBOOT, _DRAIN = 1, 1 << 16, 1 << 64, 1 << 80
 
 
-@dataclass(frozen=True, slots=True)
-class _Compiled:
+class _Step(NamedTuple):
     """A row in bits. `consumes`: (staged bit, bit it sets, bits it clears), by activation."""
 
     requires: int
@@ -25,17 +25,7 @@ class _Compiled:
     achieves: int
     breaks: int
     consumes: tuple[tuple[int, int, int], ...]
-    cost: Cost
-
-    def apply(self, state: int) -> int:
-        broken = self.breaks
-        achieved = self.achieves
-        for staged, sets, clears in self.consumes:
-            if state & staged:
-                state &= ~staged
-                achieved |= sets
-                broken |= clears
-        return ((state | achieved) & ~broken) | (self.achieves & ~self.breaks)
+    cost: int
 
 
 class Unsearchable(RuntimeError):
@@ -45,9 +35,10 @@ class Unsearchable(RuntimeError):
 def search(catalogue: Catalogue, start: frozenset[str], goal: frozenset[str]) -> tuple[Row, ...] | None:
     """The cheapest sequence of rows from `start` to a state where all of `goal` holds; None when there is none."""
     bits = _number(catalogue, start, goal)
-    compiled = [_compile(row, catalogue, bits) for row in catalogue.rows]
+    steps = [(at, *_compile(row, catalogue, bits)) for at, row in enumerate(catalogue.rows)]
     target, origin = _mask(goal, bits), _mask(start, bits)
-    queue: list[tuple[Cost, tuple[int, ...], int]] = [((0, 0, 0.0, 0), (), origin)]
+    queue: list[tuple[int, tuple[int, ...], int]] = [(0, (), origin)]  # cost, rows taken, state
+    cheapest = {origin: 0}
     settled: set[int] = set()
     while queue:
         cost, path, state = heapq.heappop(queue)
@@ -58,13 +49,20 @@ def search(catalogue: Catalogue, start: frozenset[str], goal: frozenset[str]) ->
         settled.add(state)
         if len(settled) > _LIMIT:
             raise Unsearchable(f"{len(settled)} states from {sorted(start)} to {sorted(goal)}")
-        for at, row in enumerate(compiled):
-            if state & row.requires != row.requires or (row.forbids and state & row.forbids):
+        for at, requires, forbids, achieves, breaks, consumes, added in steps:
+            if state & requires != requires or state & forbids:
                 continue
-            following = row.apply(state)
-            if following != state and following not in settled:
-                added = row.cost
-                total = (cost[0] + added[0], cost[1] + added[1], cost[2] + added[2], cost[3] + 1)
+            kept, gained, broken = state, achieves, breaks
+            for staged, sets, clears in consumes:
+                if state & staged:
+                    kept &= ~staged
+                    gained |= sets
+                    broken |= clears
+            following = ((kept | gained) & ~broken) | (achieves & ~breaks)
+            total = cost + added
+            known = cheapest.get(following)
+            if known is None or total <= known:  # equal costs are told apart by the rows taken
+                cheapest[following] = total
                 heapq.heappush(queue, (total, (*path, at), following))
     return None
 
@@ -85,19 +83,19 @@ def _mask(names: Iterable[str], bits: dict[str, int]) -> int:
     return mask
 
 
-def _compile(row: Row, catalogue: Catalogue, bits: dict[str, int]) -> _Compiled:
+def _compile(row: Row, catalogue: Catalogue, bits: dict[str, int]) -> _Step:
     consumes = tuple(
         (bits[staged.condition], bits[staged.achieves], _mask(staged.breaks, bits))
         for staged in catalogue.staged
         if staged.activation in row.activates
     )
-    return _Compiled(
+    return _Step(
         _mask(row.requires, bits),
         _mask(row.forbids, bits),
         _mask(row.achieves, bits),
         _mask(row.breaks, bits),
         consumes,
-        (row.drains, row.reboots, row.seconds, 1),
+        row.drains * _DRAIN + row.reboots * _REBOOT + round(1000 * row.seconds) * _MILLISECOND + _ACTION,
     )
 
 

@@ -17,6 +17,7 @@ from reconciler.model.errors import Position
 from reconciler.model.vocab import Disruption
 
 MAX_VALUE = 120  # characters of one value in a table; JSON always has all of it
+_DIGEST = re.compile(r"[0-9a-f]{40,128}")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~])")
 
 
@@ -46,7 +47,10 @@ def value(found: Any) -> str:
         return ", ".join(value(item) for item in found) or "none"
     if isinstance(found, Mapping):
         return ", ".join(f"{key}={value(item)}" for key, item in sorted(found.items())) or "none"
-    return plain(str(found)) or '""'
+    text = str(found)
+    if _DIGEST.fullmatch(text):
+        return text[:12] + "…"
+    return plain(text) or '""'
 
 
 def fold(names: Iterable[str]) -> str:

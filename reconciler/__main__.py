@@ -1,0 +1,5 @@
+"""python -m reconciler"""
+
+from reconciler.cli.main import main
+
+main()

@@ -1,0 +1,140 @@
+"""reconciler demo"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+
+from reconciler.cli.exit_codes import ExitCode
+from reconciler.model.errors import UsageError
+from reconciler.model.plan import Goal, NodePlan, Plan
+
+START_S = 60.0  # for twelve nodes to be up on a slow machine
+
+
+@click.command()
+@click.argument("spec", type=click.Path(path_type=Path, exists=True, file_okay=False), default=Path("fleet-spec"))
+@click.option(
+    "--scenario", default="demo", show_default=True, metavar="NAME|FILE", help="How nodes differ at the start."
+)
+@click.option("--time-scale", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, metavar="F")
+@click.option("--keep", is_flag=True, help="Leave the lab running at the end, to look around in it.")
+def demo(spec: Path, scenario: str, time_scale: float, keep: bool) -> int:
+    """Play SPEC in a lab whose nodes differ from it; observe, plan, converge, and show that nothing is left to do.
+
+    Ends with 0 when every node ended as the scenario declares.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="reconciler-demo-"))
+    lab = start_lab(directory, spec, scenario, time_scale)
+    try:
+        code = play(directory, spec, scenario)
+        if keep:
+            say(f"The lab runs on until Ctrl-C. To look around: export RECONCILER_ENDPOINTS={directory}/endpoints.json")
+            lab.wait()
+    finally:
+        stop_lab(lab)
+    return code
+
+
+def start_lab(directory: Path, spec: Path, scenario: str, time_scale: float) -> subprocess.Popen[bytes]:
+    """A lab in a process of its own, as operators would run it. UsageError with its words when it does not come up."""
+    words = ("lab", "up", "--dir", str(directory), "--spec", str(spec), "--scenario", scenario)
+    log = (directory / "lab.log").open("wb")
+    say(f"Starting a lab that plays {spec}, scenario {scenario}: {directory}")
+    lab = subprocess.Popen(
+        (sys.executable, "-m", "reconciler", *words, "--time-scale", str(time_scale)),
+        stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    give_up = time.monotonic() + START_S
+    while not (directory / "ready").exists():
+        if lab.poll() is not None or time.monotonic() > give_up:
+            stop_lab(lab)
+            raise UsageError(f"the lab did not come up:\n{(directory / 'lab.log').read_text(errors='replace')}")
+        time.sleep(0.1)
+    return lab
+
+
+def stop_lab(lab: subprocess.Popen[bytes]) -> None:
+    lab.terminate()
+    try:
+        lab.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        lab.kill()
+        lab.wait()
+
+
+def play(directory: Path, spec: Path, scenario: str) -> ExitCode:
+    endpoints = ("--endpoints", str(directory / "endpoints.json"))
+    plan_file, last = directory / "plan.json", directory / "last.json"
+    step("What is: drift between the spec and twelve nodes, read over Redfish, SSH and kubectl")
+    run("drift", str(spec), *endpoints, allow=(0, 4))
+    step("What would be done, and why")
+    run("plan", str(spec), *endpoints, "--out", str(plan_file), allow=(0, 4))
+    step("Doing it, under the budget of the spec")
+    run("apply", str(spec), *endpoints, "--plan", str(plan_file), "--yes", "--wait", "30m", allow=(0, 4, 7))
+    step("The same again: nothing is left to do")
+    run("drift", str(spec), *endpoints, allow=(0, 4))
+    run("plan", str(spec), *endpoints, "--out", str(last), allow=(0, 4))
+    return judge(last, spec, scenario)
+
+
+def run(*words: str, allow: tuple[int, ...]) -> None:
+    """One command, shown as a person would type it. Its exit status must be among `allow`."""
+    shown = [word for word in words if not word.startswith("/") or word.endswith("endpoints.json")]
+    click.secho(f"$ reconciler {' '.join(shown)}", bold=True)
+    sys.stdout.flush()
+    done = subprocess.run((sys.executable, "-m", "reconciler", *words), check=False, env={**os.environ})
+    if done.returncode not in allow:
+        raise UsageError(f"`reconciler {words[0]}` ended with {done.returncode}")
+
+
+def judge(last: Path, spec: Path, scenario: str) -> ExitCode:
+    """Each node's end against what the scenario declares."""
+    from reconciler.lab.scenario import load_scenario
+    from reconciler.model.documents import load
+    from reconciler.render.tables import table
+
+    plan = load(Plan, last.read_bytes(), name=str(last))
+    wanted = load_scenario(scenario)
+    rows, good = [], True
+    for name, node in plan.nodes.items():
+        end, expected = end_of(node), wanted.expect(name).value
+        good = good and end == expected
+        why = "" if end == "converged" else (node.blocked.detail if node.blocked else node.situation)
+        rows.append(
+            ("ok" if end == expected else f"WRONG, expected {expected}", name, end.replace("_", " "), why[:150])
+        )
+    step("How every node ended" if good else f"Some node of {spec} did not end as scenario {scenario} declares")
+    click.echo("\n".join(table(("", "node", "end", "why"), rows)))
+    return ExitCode.DONE if good else ExitCode.PARTLY_FAILED
+
+
+def end_of(node: NodePlan) -> str:
+    """The scenario's word for how a node stands: converged, isolated, left_alone, cordoned or unfinished."""
+    if node.actions:
+        return "unfinished"
+    if node.goal is Goal.ISOLATED:
+        return "isolated" if node.in_service is False else "unfinished"
+    if node.goal is Goal.CONVERGED_CORDONED:
+        return "cordoned"
+    if node.blocked is not None:
+        return "left_alone"
+    return "converged" if node.in_service else "unfinished"
+
+
+def step(title: str) -> None:
+    click.echo()
+    click.secho(f"=== {title}", bold=True, fg="cyan")
+    click.echo()
+    sys.stdout.flush()
+
+
+def say(text: str) -> None:
+    click.echo(text)
+    sys.stdout.flush()
