@@ -1,9 +1,10 @@
 """One node's BMC over Redfish.
 
     bmc         RedfishBmc, the port: threads, one call at a time, deadlines, cancelling
-    hot, inventory, writes, media, firmware    what each call sends
+    hot, inventory | power, boot, staging, media, firmware    what each call sends
     tree        URIs and capabilities of one BMC, learned once
-    session     login, one session, ETags        transport    sockets, TLS, limits        failures   what an error means
+    session     login, one session, ETags      wire   one request      transport   sockets, TLS, limits
+    failures    what an error means
     system, bios, tasks, devices               pure: documents -> parts of snapshots
     fields      lenient readers                quirks       how vendors differ, one table
 

@@ -74,7 +74,11 @@ def _problem(value: AttributeValue, entry: Document) -> str:
     match text(entry, "Type"):
         case "Enumeration":
             allowed = [word for item in objects(entry, "Value") if isinstance(word := item.get("ValueName"), str)]
-            return "" if not allowed or value in allowed else f"can't be {value!r}: {quote(', '.join(allowed))}"
+            if not allowed or value in allowed:
+                return ""
+            if str(value) in allowed:
+                return "must be given as text, in quotes"
+            return f"can't be {value!r}: {quote(', '.join(allowed))}"
         case "Integer":
             if isinstance(value, bool) or not isinstance(value, int):
                 return f"can't be {value!r}: a whole number"

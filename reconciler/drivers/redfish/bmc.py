@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from reconciler.drivers.redfish import firmware, writes
+from reconciler.drivers.redfish import boot, firmware, power, staging
 from reconciler.drivers.redfish.failures import REASONS
 from reconciler.drivers.redfish.fields import Unknown, path, quote
 from reconciler.drivers.redfish.hot import Tasks, read_hot
@@ -106,22 +106,22 @@ class RedfishBmc(Bmc):
     # --- writes --------------------------------------------------------------------------------------------------
 
     async def power(self, action: PowerAction) -> None:
-        await self._run(lambda: writes.power(self._tree, action))
+        await self._run(lambda: power.power(self._tree, action))
 
     async def stage_bios(self, attributes: Mapping[str, AttributeValue]) -> None:
-        await self._run(lambda: writes.stage_bios(self._tree, attributes))
+        await self._run(lambda: staging.stage_bios(self._tree, attributes))
 
     async def clear_bios(self) -> None:
-        await self._run(lambda: writes.clear_bios(self._tree))
+        await self._run(lambda: staging.clear_bios(self._tree))
 
     async def set_secure_boot(self, enabled: bool) -> None:
-        await self._run(lambda: writes.set_secure_boot(self._tree, enabled))
+        await self._run(lambda: boot.set_secure_boot(self._tree, enabled))
 
     async def set_boot_order(self, order: Sequence[str]) -> None:
-        await self._run(lambda: writes.set_boot_order(self._tree, order))
+        await self._run(lambda: boot.set_boot_order(self._tree, order))
 
     async def boot_once(self, device: str) -> None:
-        await self._run(lambda: writes.boot_once(self._tree, device))
+        await self._run(lambda: boot.boot_once(self._tree, device))
 
     async def insert_media(self, url: str) -> None:
         await self._run(lambda: self._media.insert(url))
@@ -135,7 +135,7 @@ class RedfishBmc(Bmc):
         return uri
 
     async def reset(self) -> None:
-        await self._run(lambda: writes.reset_bmc(self._tree))
+        await self._run(lambda: power.reset_bmc(self._tree))
 
     async def close(self) -> None:
         """Never fails: a BMC that can't be reached ends the session by itself, later."""
@@ -186,14 +186,14 @@ class RedfishBmc(Bmc):
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         pool = _SUSPECT if self._answers is False else _LIVELY
-        self._session.resume()
+        self._session.wire.resume()
         future = pool.submit(self._guarded, call)
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             self._answers = False
             if not future.cancel():
-                self._session.abort()
+                self._session.wire.abort()
                 self._left_behind = future
             raise
 
@@ -201,7 +201,7 @@ class RedfishBmc(Bmc):
         try:
             return call()
         finally:
-            self._session.rest()
+            self._session.wire.rest()
 
     async def _probe(self) -> None:
         parts = urlsplit(self._address)

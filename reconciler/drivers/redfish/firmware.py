@@ -8,9 +8,9 @@ from typing import Any
 from reconciler.drivers.redfish import devices, tasks
 from reconciler.drivers.redfish.failures import HttpError
 from reconciler.drivers.redfish.fields import Unknown, boolean, last_segment, need_link
+from reconciler.drivers.redfish.power import allowable
 from reconciler.drivers.redfish.quirks import Quirks
 from reconciler.drivers.redfish.tree import Tree, action
-from reconciler.drivers.redfish.writes import allowable
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import BmcTask
 

@@ -62,7 +62,8 @@ def boot_of(tree: Tree, found: Resource) -> tuple[Document, Resource]:
             if error.status != 404:
                 raise
         else:
-            return system.boot_section(found.body, settings.body), settings if "Boot" in settings.body else found
+            takes = "BootSourceOverrideTarget" in member(settings.body, "Boot")
+            return system.boot_section(found.body, settings.body), settings if takes else found
     return member(found.body, "Boot"), found
 
 

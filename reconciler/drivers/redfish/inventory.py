@@ -38,7 +38,6 @@ from reconciler.model.observed import (
 )
 
 _LOGS = ("sel", "iml", "eventlog", "event", "log1", "systemevent", "lclog")  # the first that is there
-_MOST_SINGLE_ENTRIES = 50  # each costs a GET where the log neither holds nor expands them (A12)
 
 
 def read_inventory(tree: Tree) -> RedfishInventory:
@@ -165,7 +164,7 @@ def _sensors(tree: Tree, found: Document) -> tuple[Sensor, ...]:
 
 def _events(tree: Tree, found: Document) -> tuple[BmcEvent, ...]:
     log = tree.get(_log(tree, found)).body
-    return devices.newest(_bodies(tree, need_link(log, "Entries"), newest=_MOST_SINGLE_ENTRIES))
+    return devices.newest(_bodies(tree, need_link(log, "Entries"), newest=devices.MOST_EVENTS))
 
 
 def _log(tree: Tree, found: Document) -> str:

@@ -7,28 +7,17 @@ Without a session service there is only Basic, and each request is a login; with
 
 from __future__ import annotations
 
-import ssl
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, NoReturn
-from urllib.parse import urlsplit
+from typing import NoReturn
 
 import requests
 from sushy.auth import AuthBase, BasicAuth, SessionAuth
 
-from reconciler.drivers.redfish.failures import (
-    SESSION_GONE,
-    SESSIONS_TAKEN,
-    ConnectionFailed,
-    HttpError,
-    connection_error,
-    decode,
-    http_error,
-)
-from reconciler.drivers.redfish.fields import Document, Unknown, link, member, path, quote
-from reconciler.drivers.redfish.transport import Transport, connector, tls_context
+from reconciler.drivers.redfish.failures import SESSION_GONE, SESSIONS_TAKEN, HttpError, decode
+from reconciler.drivers.redfish.fields import Document, Unknown, link, member, path
+from reconciler.drivers.redfish.wire import Wire, local
 from reconciler.model.errors import DriverError, Failure
 
 ROOT = "/redfish/v1/"
@@ -53,19 +42,6 @@ class Reply:
     location: str | None = None
 
 
-class _Failed(Exception):
-    """A status of 300 or more. Raised in sushy's callback, so that sushy neither repeats nor renews by itself."""
-
-    def __init__(self, response: requests.Response) -> None:
-        super().__init__()
-        self.response = response
-
-
-def _judge(response: requests.Response) -> None:
-    if response.status_code >= HTTPStatus.MULTIPLE_CHOICES:
-        raise _Failed(response)
-
-
 class Session:
     def __init__(
         self,
@@ -77,14 +53,8 @@ class Session:
         insecure: bool,
         timeouts: tuple[float, float],
     ) -> None:
-        parts = urlsplit(address)
-        self._plain = parts.scheme != "https" and not insecure
+        self.wire = Wire(address, (ca_pem, insecure), timeouts)
         self._secrets = (username, password)
-        self._trust = (ca_pem, insecure)
-        self._timeouts = timeouts
-        self._address = f"{parts.scheme}://{parts.netloc}"
-        self._made: tuple[Any, Transport] | None = None
-        self._aborted = threading.Event()
         self._auth: AuthBase | None = None
         self._proven = False
         self._refused = ""
@@ -133,48 +103,34 @@ class Session:
             body = decode(response.content) if response.content.strip() else {}
         except Unknown:
             body = {}  # the status is the answer
-        return Reply(response.status_code, body, _local(response.headers.get("Location")))
+        return Reply(response.status_code, body, local(response.headers.get("Location")))
 
     # --- the session ---------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Delete the session, if there is one. A BMC that does not answer keeps it until it expires."""
         auth, self._auth = self._auth, None
-        where = _local(auth.get_session_resource_id()) if isinstance(auth, SessionAuth) else None
+        where = local(auth.get_session_resource_id()) if isinstance(auth, SessionAuth) else None
         if auth is None or where is None:
             return
         try:
-            self._send("DELETE", where)
+            self.wire.send("DELETE", where)
         except DriverError:
             return  # it has expired, or the BMC is gone
         finally:
             auth.reset_session_attrs()
-            self.rest()
+            self.wire.rest()
 
     @property
     def open(self) -> bool:
         return self._auth is not None
-
-    def rest(self) -> None:
-        """Close the connections; the session stays."""
-        if self._made is not None:
-            self._made[1].close()
-
-    def abort(self) -> None:
-        """From another thread: end the request that is under way, and let no other start."""
-        self._aborted.set()
-        if self._made is not None:
-            self._made[1].shut()
-
-    def resume(self) -> None:
-        self._aborted.clear()
 
     def _request(
         self, method: str, where: str, data: Document | None = None, headers: Mapping[str, str] | None = None
     ) -> requests.Response:
         self._login()
         try:
-            return self._proved(where, self._send(method, where, data, headers))
+            return self._proved(where, self.wire.send(method, where, data, headers))
         except HttpError as error:
             if not (error.status == HTTPStatus.UNAUTHORIZED or error.ids & SESSION_GONE):
                 raise
@@ -185,7 +141,7 @@ class Session:
             if not self._proven:
                 raise  # a session that never worked: another one now would fare no better
         self._login()
-        return self._proved(where, self._send(method, where, data, headers))
+        return self._proved(where, self.wire.send(method, where, data, headers))
 
     def _proved(self, where: str, response: requests.Response) -> requests.Response:
         """The root answers anybody; another answer shows that the session is good."""
@@ -197,14 +153,14 @@ class Session:
             raise DriverError(Failure.AUTH, self._refused)
         if self._auth is not None:
             return
-        if self._plain:
+        if self.wire.plain:
             why = "the address is http://, which would send the password in the clear; use https://"
-            raise DriverError(Failure.UNSUPPORTED, f"{self._address}: {why}, or allow it with redfish.tls.insecure")
+            raise DriverError(Failure.UNSUPPORTED, f"{self.wire.address}: {why}, or allow it with redfish.tls.insecure")
         root = self._anonymous_root()
         where = link(member(root, "Links"), "Sessions") or (_SESSIONS if "SessionService" in root or not root else None)
         username, password = self._secrets
         auth: AuthBase = SessionAuth(username, password) if where else BasicAuth(username, password)
-        auth.set_context(_Login(self, where or ""), self._parts()[0])
+        auth.set_context(_Login(self, where or ""), self.wire.client)
         auth.authenticate()
         self._auth = auth
         self._proven = False
@@ -214,7 +170,7 @@ class Session:
         """The root is served without a login, says the standard. Empty where a BMC wants one all the same."""
         if self._root is None:
             try:
-                self._root = _document(ROOT, self._send("GET", ROOT))
+                self._root = _document(ROOT, self.wire.send("GET", ROOT))
             except HttpError as error:
                 if error.kind is not Failure.AUTH:
                     raise
@@ -230,7 +186,7 @@ class Session:
     def create(self, where: str, username: str, password: str) -> tuple[str, str | None]:
         """Log in: the token and the URI of a new session."""
         try:
-            response = self._send("POST", where, {"UserName": username, "Password": password}, confidential=True)
+            response = self.wire.send("POST", where, {"UserName": username, "Password": password}, confidential=True)
         except HttpError as error:
             if error.ids & SESSIONS_TAKEN:
                 hint = "all sessions of the BMC are taken: wait, or end the others"
@@ -245,7 +201,7 @@ class Session:
             body = decode(response.content)
         except Unknown:
             body = {}
-        return token, _local(response.headers.get("Location")) or path(body.get("@odata.id"))
+        return token, local(response.headers.get("Location")) or path(body.get("@odata.id"))
 
     def _refuse(self, error: HttpError) -> NoReturn:
         """Remember that the credentials are wrong, and stop (B3)."""
@@ -253,81 +209,6 @@ class Session:
         self._refused = f"{error.detail}; {hint}"
         self._auth = None
         raise DriverError(Failure.AUTH, self._refused) from None
-
-    # --- the wire ------------------------------------------------------------------------------------------------
-
-    def _parts(self) -> tuple[Any, Transport]:
-        """Made on first use: ten thousand of them that wait for their turn would cost a second and the memory."""
-        if self._made is None:
-            try:
-                context = tls_context(*self._trust)
-            except ssl.SSLError as error:
-                raise DriverError(Failure.AUTH, f"the CA certificates can't be read: {quote(error)}") from None
-            transport = Transport(context, self._timeouts[1], self._aborted)
-            self._made = connector(self._address, transport, self._timeouts, _judge), transport
-        return self._made
-
-    def _send(
-        self,
-        method: str,
-        where: str,
-        data: Document | None = None,
-        headers: Mapping[str, str] | None = None,
-        *,
-        confidential: bool = False,
-    ) -> requests.Response:
-        """One request. A GET that loses its connection is sent once more: BMCs close kept connections when they like.
-
-        Other methods get a connection of their own: of a write on one that is about to be closed, nobody could say
-        whether it arrived.
-        """
-        if method != "GET":
-            self.rest()
-        try:
-            try:
-                return self._once(method, where, data, headers)
-            except ConnectionFailed as lost:
-                if method != "GET" or not lost.sent or lost.kind is not Failure.UNREACHABLE:
-                    raise
-                self.rest()
-                return self._once(method, where, data, headers)
-        except ConnectionFailed as lost:
-            if method == "DELETE" or confidential:  # of a session, and the login: nothing of the node changes
-                raise DriverError(lost.kind, f"{method} {where}: {lost.detail}") from None
-            raise connection_error(method, where, lost) from None
-        except _Failed as answer:
-            response = answer.response
-            raise http_error(
-                method, where, response.status_code, response.content, response.headers, confidential=confidential
-            ) from None
-
-    def _once(
-        self, method: str, where: str, data: Document | None, headers: Mapping[str, str] | None
-    ) -> requests.Response:
-        client = self._parts()[0]
-        options = {"headers": dict(headers or {}), "allow_redirects": False}
-        match method:
-            case "GET":
-                found: requests.Response = _get(client, where, options)
-            case "POST":
-                found = client.post(where, data=data, **options)
-            case "PATCH":
-                found = client.patch(where, data=data, **options)
-            case _:
-                found = client.delete(where, **options)
-        return found
-
-
-def _get(client: Any, where: str, options: dict[str, Any]) -> Any:
-    try:
-        return client.get(where, **options)
-    except _Failed as answer:
-        status, location = answer.response.status_code, _local(answer.response.headers.get("Location"))
-        if status == HTTPStatus.NOT_ACCEPTABLE:  # some HPE Gen10 Plus serve registries compressed or not at all
-            return client.get(where, **{**options, "headers": {"Accept-Encoding": None}})
-        if status in (301, 302, 307, 308) and location is not None:  # A13; once, and never to another host
-            return client.get(location, **options)
-        raise
 
 
 class _Login:
@@ -353,14 +234,3 @@ def _etag(value: object) -> str | None:
     if not isinstance(value, str) or not value.isascii() or not value.isprintable():
         return None
     return value.strip() if value.strip().removeprefix("W/").strip('"') else None
-
-
-def _local(value: object) -> str | None:
-    """The path of a Location, which may be absolute, and may name the BMC by an address that we don't know it by."""
-    if not isinstance(value, str):
-        return None
-    try:
-        parts = urlsplit(value)
-    except ValueError:
-        return None
-    return path(parts.path + (f"?{parts.query}" if parts.query else ""))

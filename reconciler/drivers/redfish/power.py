@@ -1,0 +1,91 @@
+"""Power of the machine, and the BMC's own restart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reconciler.drivers.redfish import system
+from reconciler.drivers.redfish.failures import HttpError
+from reconciler.drivers.redfish.fields import Document, Unknown, objects, path, quote, text, texts
+from reconciler.drivers.redfish.tree import Tree, action
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.ports import PowerAction
+from reconciler.model.vocab import Power
+
+_RESET = "#ComputerSystem.Reset"
+_RESET_TYPES = {
+    PowerAction.ON: ("On", "ForceOn"),
+    PowerAction.GRACEFUL_OFF: ("GracefulShutdown",),
+    PowerAction.FORCE_OFF: ("ForceOff",),
+    PowerAction.GRACEFUL_RESTART: ("GracefulRestart",),
+}
+_REACHES = {PowerAction.ON: Power.ON, PowerAction.GRACEFUL_OFF: Power.OFF, PowerAction.FORCE_OFF: Power.OFF}
+_CONFLICT_WAIT_S = 10.0  # A7: iDRAC10 refuses On for a while after power-off
+
+
+def power(tree: Tree, what: PowerAction) -> None:
+    found = tree.system().body
+    target, reset = _action(found, _RESET)
+    kind = _reset_type(tree, reset, _RESET_TYPES[what])
+    try:
+        tree.session.post(target, {"ResetType": kind})
+    except HttpError as error:
+        if error.status not in (400, 409):
+            raise
+        # Refused because it is so already, or because the BMC isn't ready: both come as 400 and as 409 (A7).
+        state = _power(tree)
+        if state is not None and state is _REACHES.get(what):
+            return
+        if what is PowerAction.GRACEFUL_RESTART and state is Power.OFF:
+            raise DriverError(Failure.REJECTED, f"{error.detail}; the machine is off") from None
+        if error.kind is Failure.BUSY or error.status == 409:
+            wait = error.retry_after or _CONFLICT_WAIT_S
+            raise DriverError(Failure.BUSY, error.detail, retry_after=wait) from None
+        raise
+
+
+def _power(tree: Tree) -> Power | None:
+    try:
+        return system.power(tree.system().body)
+    except Unknown:
+        return None
+
+
+def reset_bmc(tree: Tree) -> None:
+    found = tree.manager(tree.system().body).body
+    target, reset = _action(found, "#Manager.Reset")
+    kind = _reset_type(tree, reset, ("GracefulRestart", "ForceRestart"))
+    tree.session.post(target, {"ResetType": kind})
+    tree.forget()
+
+
+def _action(document: Document, name: str) -> tuple[str, Document]:
+    found = action(document, name)
+    if found is None:
+        raise Unknown(f"the BMC offers no {name.removeprefix('#')}")
+    return found
+
+
+def _reset_type(tree: Tree, reset: Document, words: Sequence[str]) -> str:
+    """The first of our words that the BMC knows; the first at all where it does not say."""
+    allowed = allowable(tree, reset, "ResetType")
+    chosen = next((word for word in words if word in allowed), None) if allowed else words[0]
+    if chosen is None:
+        raise Unknown(f"the BMC knows no {' or '.join(words)}: {quote(', '.join(allowed))}")
+    return chosen
+
+
+def allowable(tree: Tree, described: Document, parameter: str) -> tuple[str, ...]:
+    """Allowed values of an action's parameter: beside the action, or in its ActionInfo. Empty: it does not say."""
+    given = texts(described, f"{parameter}@Redfish.AllowableValues")
+    where = path(described.get("@Redfish.ActionInfo"))
+    if given or where is None:
+        return given
+    try:
+        info = tree.get(where).body
+    except HttpError:
+        return ()
+    for entry in objects(info, "Parameters"):
+        if text(entry, "Name") == parameter:
+            return texts(entry, "AllowableValues")
+    return ()

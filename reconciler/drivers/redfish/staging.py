@@ -1,0 +1,99 @@
+"""BIOS attributes for the next boot: staged, and dropped again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from reconciler.drivers.redfish import bios
+from reconciler.drivers.redfish.failures import HttpError
+from reconciler.drivers.redfish.fields import Document, Unknown, last_segment, link, objects, path, quote, text
+from reconciler.drivers.redfish.hot import pending
+from reconciler.drivers.redfish.session import Resource
+from reconciler.drivers.redfish.tree import Tree, action, settings_link
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.observed import AttributeValue
+
+_APPLY_TIME = "@Redfish.SettingsApplyTime"
+
+
+def stage_bios(tree: Tree, wanted: Mapping[str, AttributeValue]) -> None:
+    found = tree.system().body
+    current = tree.follow(found, "Bios").body
+    values = bios.attributes(current)
+    # By the registry where the BMC serves one: an invalid value can make it apply for ever (G1).
+    problems = list(bios.problems(wanted, _registry(tree, current) or {name: {} for name in values}))
+    if problems:
+        raise DriverError(Failure.REJECTED, "; ".join(problems))
+    settings = tree.get(settings_link(current))
+    staged = bios.attributes(settings.body, strict=True)
+    quirks = tree.quirks(found)
+    if quirks is None or not quirks.pending_is_delta:
+        staged = bios.differing(staged, values)
+    foreign = sorted(set(staged) - set(wanted))
+    if foreign:
+        why = "other BIOS settings wait for the next boot, and would be applied or lost with ours (G3)"
+        raise DriverError(Failure.REJECTED, f"{why}: {quote(', '.join(foreign))}; clear them or reboot first")
+    expected = {**values, **staged}
+    needed = {name: value for name, value in wanted.items() if name not in expected or value != expected[name]}
+    if not needed:
+        return
+    change: dict[str, Any] = {"Attributes": needed}
+    if "OnReset" in bios.apply_times(current):  # G2: some need it said, others refuse to hear it
+        change[_APPLY_TIME] = {"@odata.type": "#Settings.v1_1_0.PreferredApplyTime", "ApplyTime": "OnReset"}
+    tree.session.patch(settings, change)
+
+
+def _registry(tree: Tree, current: Document) -> Mapping[str, Document]:
+    """The attribute registry that this BIOS names; BMCs list it with or without its version. Empty: not served."""
+    name = text(current, "AttributeRegistry") or ""
+    where = link(tree.session.root(), "Registries")
+    if not name or where is None:
+        return {}
+    try:
+        listed = [uri for uri, _ in tree.listed(where)]
+        for fits in (_named(name), _named(name.split(".v", 1)[0])):
+            for uri in filter(fits, listed):
+                places = list(objects(tree.get(uri).body, "Location"))
+                places.sort(key=lambda place: text(place, "Language") != "en")
+                target = next((found for place in places if (found := path(place.get("Uri")))), None)
+                if target is not None:
+                    return bios.entries(tree.get(target).body)
+    except Unknown:
+        return {}
+    except DriverError as error:
+        if not isinstance(error, HttpError) and error.kind is not Failure.MALFORMED:
+            raise
+    return {}  # then the BMC itself is the judge
+
+
+def _named(name: str) -> Callable[[str], bool]:
+    return lambda uri: last_segment(uri).casefold() == name.casefold()
+
+
+def clear_bios(tree: Tree) -> None:
+    found = tree.system().body
+    quirks = tree.quirks(found)
+    staged = pending(tree, found, quirks)
+    if not staged:
+        return
+    settings = tree.bios_settings(found)
+    drop = action(settings.body, quirks.clear_pending) if quirks is not None and quirks.clear_pending else None
+    if drop is not None:
+        tree.session.post(drop[0], {})
+        return
+    # No standard way: what is pending is set to what is in force.
+    values = bios.attributes(tree.follow(found, "Bios").body)
+    lacking = sorted(set(staged) - set(values))
+    if lacking:
+        raise Unknown(f"no current value to return to: {quote(', '.join(lacking))}; reset the BIOS or reboot")
+    _put_back(tree, settings, {name: values[name] for name in staged})
+
+
+def _put_back(tree: Tree, settings: Resource, values: Mapping[str, AttributeValue]) -> None:
+    try:
+        tree.session.patch(settings, {"Attributes": values})
+    except HttpError as error:
+        if error.kind is Failure.REJECTED:
+            raise DriverError(Failure.UNSUPPORTED, f"pending BIOS settings can't be dropped: {error.detail}") from None
+        raise

@@ -1,0 +1,146 @@
+"""One request to one BMC, and its answer or what went wrong. Blocking; one thread at a time."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+
+from reconciler.drivers.redfish.failures import ConnectionFailed, connection_error, http_error
+from reconciler.drivers.redfish.fields import Document, path, quote
+from reconciler.drivers.redfish.transport import Transport, connector, tls_context
+from reconciler.model.errors import DriverError, Failure
+
+
+class _Failed(Exception):
+    """A status of 300 or more. Raised in sushy's callback, so that sushy neither repeats nor renews by itself."""
+
+    def __init__(self, response: requests.Response) -> None:
+        super().__init__()
+        self.response = response
+
+
+def _judge(response: requests.Response) -> None:
+    if response.status_code >= HTTPStatus.MULTIPLE_CHOICES:
+        raise _Failed(response)
+
+
+class Wire:
+    """`trust`: CA certificates, and whether to do without. `timeouts` to connect and to read, in seconds."""
+
+    def __init__(self, address: str, trust: tuple[str | None, bool], timeouts: tuple[float, float]) -> None:
+        parts = urlsplit(address)
+        self.address = f"{parts.scheme}://{parts.netloc}"
+        self.plain = parts.scheme != "https" and not trust[1]
+        self._trust = trust
+        self._timeouts = timeouts
+        self._made: tuple[Any, Transport] | None = None
+        self._aborted = threading.Event()
+
+    @property
+    def client(self) -> Any:
+        """sushy's Connector, which its logins want."""
+        return self._parts()[0]
+
+    def rest(self) -> None:
+        """Close the connections."""
+        if self._made is not None:
+            self._made[1].close()
+
+    def abort(self) -> None:
+        """From another thread: end the request that is under way, and let no other start."""
+        self._aborted.set()
+        if self._made is not None:
+            self._made[1].shut()
+
+    def resume(self) -> None:
+        self._aborted.clear()
+
+    def _parts(self) -> tuple[Any, Transport]:
+        """Made on first use: ten thousand of them that wait for their turn would cost a second and the memory."""
+        if self._made is None:
+            try:
+                context = tls_context(*self._trust)
+            except ssl.SSLError as error:
+                raise DriverError(Failure.AUTH, f"the CA certificates can't be read: {quote(error)}") from None
+            transport = Transport(context, self._timeouts[1], self._aborted)
+            self._made = connector(self.address, transport, self._timeouts, _judge), transport
+        return self._made
+
+    def send(
+        self,
+        method: str,
+        where: str,
+        data: Document | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        confidential: bool = False,
+    ) -> requests.Response:
+        """One request. A GET that loses its connection is sent once more: BMCs close kept connections when they like.
+
+        Other methods get a connection of their own: of a write on one that is about to be closed, nobody could say
+        whether it arrived.
+        """
+        if method != "GET":
+            self.rest()
+        try:
+            try:
+                return self._once(method, where, data, headers)
+            except ConnectionFailed as lost:
+                if method != "GET" or not lost.sent or lost.kind is not Failure.UNREACHABLE:
+                    raise
+                self.rest()
+                return self._once(method, where, data, headers)
+        except ConnectionFailed as lost:
+            if method == "DELETE" or confidential:  # of a session, and the login: nothing of the node changes
+                raise DriverError(lost.kind, f"{method} {where}: {lost.detail}") from None
+            raise connection_error(method, where, lost) from None
+        except _Failed as answer:
+            response = answer.response
+            raise http_error(
+                method, where, response.status_code, response.content, response.headers, confidential=confidential
+            ) from None
+
+    def _once(
+        self, method: str, where: str, data: Document | None, headers: Mapping[str, str] | None
+    ) -> requests.Response:
+        client = self._parts()[0]
+        options = {"headers": dict(headers or {}), "allow_redirects": False}
+        match method:
+            case "GET":
+                found: requests.Response = _get(client, where, options)
+            case "POST":
+                found = client.post(where, data=data, **options)
+            case "PATCH":
+                found = client.patch(where, data=data, **options)
+            case _:
+                found = client.delete(where, **options)
+        return found
+
+
+def _get(client: Any, where: str, options: dict[str, Any]) -> Any:
+    try:
+        return client.get(where, **options)
+    except _Failed as answer:
+        status, location = answer.response.status_code, local(answer.response.headers.get("Location"))
+        if status == HTTPStatus.NOT_ACCEPTABLE:  # some HPE Gen10 Plus serve registries compressed or not at all
+            return client.get(where, **{**options, "headers": {"Accept-Encoding": None}})
+        if status in (301, 302, 307, 308) and location is not None:  # A13; once, and never to another host
+            return client.get(location, **options)
+        raise
+
+
+def local(value: object) -> str | None:
+    """The path of a Location, which may be absolute, and may name the BMC by an address that we don't know it by."""
+    if not isinstance(value, str):
+        return None
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return None
+    return path(parts.path + (f"?{parts.query}" if parts.query else ""))
