@@ -39,7 +39,7 @@ from reconciler.model.ports import Bmc, PowerAction
 
 T = TypeVar("T")
 
-_LIVELY = ThreadPoolExecutor(128, "redfish")
+_LIVELY = ThreadPoolExecutor(512, "redfish")  # made as they are needed: as many as callers ask at once
 _SUSPECT = ThreadPoolExecutor(16, "redfish-suspect")
 _MISSING = frozenset({Failure.UNREACHABLE, Failure.TIMEOUT, Failure.AMBIGUOUS})
 

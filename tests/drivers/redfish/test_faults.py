@@ -56,7 +56,7 @@ def listening(*, accept: bool = True) -> Iterator[str]:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         if accept:
-            server.listen(16)
+            server.listen(128)
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
@@ -113,6 +113,30 @@ def test_a_bmc_that_hangs_times_out() -> None:
         found = asyncio.run(silence(client(url, read_timeout=0.3)))
     assert found.reason is UnknownReason.TIMEOUT
     assert f"GET {ROOT}: no answer within 0.3 s" in found.detail
+
+
+def test_bmcs_that_hang_do_not_hold_up_others() -> None:
+    """Sixty hang, in each pass; the one that answers is as fast as ever (A2)."""
+
+    async def story(hanging: str) -> list[float]:
+        bench = machine()
+        async with bench.serving():
+            live, dead = bench.client(), [client(hanging, read_timeout=0.6) for _ in range(60)]
+            took = []
+            for _ in range(2):
+                others = [asyncio.create_task(bmc.hot()) for bmc in dead]
+                await asyncio.sleep(0.2)
+                start = time.monotonic()
+                assert isinstance(await live.hot(), Answered)
+                took.append(time.monotonic() - start)
+                for task in others[16:]:
+                    task.cancel()
+                await asyncio.gather(*others, return_exceptions=True)
+            await live.close()
+            return took
+
+    with listening() as url:
+        assert max(asyncio.run(story(url))) < 0.4
 
 
 def test_a_caller_that_gives_up_frees_the_thread_at_once() -> None:
