@@ -40,7 +40,6 @@ from reconciler.planner.node import NodePlanner
 TRIES = 3  # of one action in a row
 HOLDS_AFTER = 2  # what was done so often for the same drift and is needed again does not hold
 BACK_OFF_S = (15.0, 60.0)
-BOOT_S = 1800.0
 LOOK_S = 20.0
 RESUME_WITHIN = timedelta(hours=2)  # an older intent says nothing about what is needed now
 _BOOTING = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
@@ -149,7 +148,7 @@ class NodeRun:
         if self.observed is None or not booting(self.observed) or self._last:
             return False
         now = self.run.clock.now()
-        self._boot_deadline = self._boot_deadline or now + timedelta(seconds=BOOT_S)
+        self._boot_deadline = self._boot_deadline or now + timedelta(seconds=c.BOOT_S)
         return now < self._boot_deadline
 
     async def _look(self) -> NodePlan:

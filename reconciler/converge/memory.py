@@ -14,7 +14,7 @@ from reconciler.model.observed import Answered, Observed, Silent
 from reconciler.model.plan import NodePlan
 from reconciler.model.ports import Ledger
 from reconciler.model.records import NodeRecord
-from reconciler.model.vocab import UnknownReason
+from reconciler.model.vocab import BootPhase, UnknownReason
 
 _NO_SILENCE = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED})
 
@@ -53,11 +53,20 @@ def agreed_identity(seen: Observed) -> tuple[str | None, str | None]:
 
 
 def silences(seen: Observed) -> Mapping[str, bool]:
-    """By source: silent without a known cause. `not_ready`: the cluster says that there is no Ready node."""
-    found = {name: _silent(reading) for name, reading in (("redfish", seen.hot), ("ssh", seen.host))}
+    """By source: silent without a known cause. `not_ready`: the cluster says that there is no Ready node.
+
+    A boot is a known cause and counts all the same: one that takes for ever is none.
+    """
+    found = {"redfish": _silent(seen.hot), "ssh": _silent(seen.host) or _boots(seen)}
     if isinstance(seen.member, Answered):
         found["not_ready"] = seen.member.value is None or seen.member.value.ready is False
     return found
+
+
+def _boots(seen: Observed) -> bool:
+    if isinstance(seen.hot, Silent) or isinstance(seen.host, Answered):
+        return False
+    return seen.hot.value.boot_phase in (BootPhase.POST, BootPhase.OS_BOOTING)
 
 
 def _silent(reading: Answered[Any] | Silent) -> bool:

@@ -61,7 +61,7 @@ def test_a_service_that_is_not_there_is_named(world: Worlds) -> None:
 @pytest.mark.parametrize("fault", ["ssh_refused", "ssh_hang"])
 def test_a_host_that_does_not_answer_is_a_passing_failure(world: Worlds, action: str, fault: str) -> None:
     here = world(nodes=1, drift={"n0": ["wrong_hostname"]})
-    context = {"observed": here.observe().nodes["n0"], "drift": here.plan().nodes["n0"].drift}
+    context: dict[str, Any] = {"observed": here.observe().nodes["n0"], "drift": here.plan().nodes["n0"].drift}
     here.machine("n0").inject(fault)
     assert isinstance(here.act(action, **context), Transient)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from reconciler.converge.actions import ACTIONS
 from reconciler.converge.actions.context import ActionContext, carried_out
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
-from reconciler.converge.events import ActionFinished, Event
+from reconciler.converge.events import ActionFinished, ActionStarted, Event
 from reconciler.converge.guard import GuardedBmc, TimedCluster, TimedHost
 from reconciler.converge.observe import observe, observe_node
 from reconciler.diff.compare import Comparer
@@ -202,7 +202,7 @@ class World:
         bmc = self.fabric.bmc(desired)
         assert bmc is not None
         facts = observed.host.value if isinstance(observed.host, Answered) else None
-        lease = self.ledger.acquire("test", "test", 3600.0, now)
+        lease = self.ledger.acquire("single actions", "test", 36000.0, now)
         intent = {"at": now.isoformat(), "boot_id": facts.boot_id if facts else None, **context.get("resumed", {})}
         planned = PlannedAction(
             action, target, Concern.HOST, ("a test",), Disruption.NONE, 1.0, Certainty.EXACT, (), ()
@@ -221,6 +221,11 @@ class World:
         outcome = await carried_out(ACTIONS[action], ctx)
         self.ledger.finish(ctx.attempt, outcome_word(outcome), outcome.detail, self.clock.now())
         return outcome
+
+    async def started(self, action: str) -> None:
+        """Until some node has started `action`."""
+        while not any(isinstance(event, ActionStarted) and event.action.name == action for event in self.events):
+            await self.clock.sleep(0.5)
 
     def plan(self, **changes: Any) -> Plan:
         names = list(self.fleet.nodes)

@@ -11,19 +11,20 @@ from reconciler.model.outcome import Declined, Done, Outcome, Transient
 from reconciler.model.ports import PowerAction
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Power
+from reconciler.planner.conditions import BOOT_S
 
 GRACEFUL_S = 180.0  # a hung system never ends by itself (pitfall C3)
 FORCED_S = 60.0
 POWER_ON_TRIES = 6
 BETWEEN_TRIES_S = 10.0  # pitfall A7: 409 to On for a while after power-off
-BOOT_S = 1800.0  # POST of an 8-GPU server takes up to a quarter of an hour
 _MAY_HAVE_WORKED = (Failure.AMBIGUOUS, Failure.CONFLICT, Failure.BUSY)
 
 
 async def power_on(ctx: ActionContext) -> Outcome:
+    """On is done. Whether a system follows shows when the node is looked at again: there may be none to boot."""
     changed = await ensure_on(ctx)
-    await wait_for_host(ctx, unlike=None)
-    return Done("on, and the host answers", changed=changed)
+    facts = await _host_after(ctx, unlike=None)
+    return Done("on, and the host answers" if facts else "on, but no system answers", changed=changed)
 
 
 async def power_cycle(ctx: ActionContext) -> Outcome:
@@ -77,7 +78,16 @@ async def _came_back(ctx: ActionContext, boot_id: str | None, pending: Pending) 
 
 async def wait_for_host(ctx: ActionContext, *, unlike: str | None) -> HostFacts:
     """Until the host answers with a boot id other than `unlike`."""
+    facts = await _host_after(ctx, unlike=unlike)
+    if facts is None:
+        raise Stop(Transient(f"the host did not come back within {format_duration(BOOT_S)}"))
+    return facts
+
+
+async def _host_after(ctx: ActionContext, *, unlike: str | None) -> HostFacts | None:
+    """As `wait_for_host`; None, and the ledger knows since when there is silence, when it does not come."""
     ctx.step("waiting for the host")
+    since = ctx.clock.now()
 
     async def probe() -> HostFacts | None:
         reading = await ctx.host.facts((), ())
@@ -87,7 +97,7 @@ async def wait_for_host(ctx: ActionContext, *, unlike: str | None) -> HostFacts:
 
     facts = await until(ctx, probe, within_s=BOOT_S, every_s=15.0)
     if facts is None:
-        raise Stop(Transient(f"the host did not come back within {format_duration(BOOT_S)}"))
+        ctx.ledger.note_silence(ctx.node, "ssh", silent=True, now=since)
     return facts
 
 
