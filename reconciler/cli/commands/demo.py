@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import click
@@ -14,8 +11,6 @@ import click
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.model.errors import UsageError
 from reconciler.model.plan import Goal, NodePlan, Plan
-
-START_S = 60.0  # for twelve nodes to be up on a slow machine
 
 
 @click.command()
@@ -30,43 +25,17 @@ def demo(spec: Path, scenario: str, time_scale: float, keep: bool) -> int:
 
     Ends with 0 when every node ended as the scenario declares.
     """
+    from reconciler.lab.process import lab_process
+
     directory = Path(tempfile.mkdtemp(prefix="reconciler-demo-"))
-    lab = start_lab(directory, spec, scenario, time_scale)
-    try:
+    say(f"Starting a lab that plays {spec}, scenario {scenario}: {directory}")
+    options = ("--spec", str(spec), "--scenario", scenario, "--time-scale", str(time_scale))
+    with lab_process(directory, *options) as lab:
         code = play(directory, spec, scenario)
         if keep:
             say(f"The lab runs on until Ctrl-C. To look around: export RECONCILER_ENDPOINTS={directory}/endpoints.json")
             lab.wait()
-    finally:
-        stop_lab(lab)
     return code
-
-
-def start_lab(directory: Path, spec: Path, scenario: str, time_scale: float) -> subprocess.Popen[bytes]:
-    """A lab in a process of its own, as operators would run it. UsageError with its words when it does not come up."""
-    words = ("lab", "up", "--dir", str(directory), "--spec", str(spec), "--scenario", scenario)
-    log = (directory / "lab.log").open("wb")
-    say(f"Starting a lab that plays {spec}, scenario {scenario}: {directory}")
-    lab = subprocess.Popen(
-        (sys.executable, "-m", "reconciler", *words, "--time-scale", str(time_scale)),
-        stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
-    give_up = time.monotonic() + START_S
-    while not (directory / "ready").exists():
-        if lab.poll() is not None or time.monotonic() > give_up:
-            stop_lab(lab)
-            raise UsageError(f"the lab did not come up:\n{(directory / 'lab.log').read_text(errors='replace')}")
-        time.sleep(0.1)
-    return lab
-
-
-def stop_lab(lab: subprocess.Popen[bytes]) -> None:
-    lab.terminate()
-    try:
-        lab.wait(timeout=10)
-    except subprocess.TimeoutExpired:
-        lab.kill()
-        lab.wait()
 
 
 def play(directory: Path, spec: Path, scenario: str) -> ExitCode:
@@ -86,12 +55,13 @@ def play(directory: Path, spec: Path, scenario: str) -> ExitCode:
 
 def run(*words: str, allow: tuple[int, ...]) -> None:
     """One command, shown as a person would type it. Its exit status must be among `allow`."""
-    shown = [word for word in words if not word.startswith("/") or word.endswith("endpoints.json")]
-    click.secho(f"$ reconciler {' '.join(shown)}", bold=True)
+    from reconciler.cli import main
+
+    click.secho(f"$ reconciler {' '.join(words)}", bold=True)
     sys.stdout.flush()
-    done = subprocess.run((sys.executable, "-m", "reconciler", *words), check=False, env={**os.environ})
-    if done.returncode not in allow:
-        raise UsageError(f"`reconciler {words[0]}` ended with {done.returncode}")
+    code = main.run(list(words))
+    if code not in allow:
+        raise UsageError(f"`reconciler {words[0]}` ended with {code}")
 
 
 def judge(last: Path, spec: Path, scenario: str) -> ExitCode:

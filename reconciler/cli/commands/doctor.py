@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -85,32 +83,26 @@ def _python() -> Finding:
 
 
 def _program(name: str, argv: tuple[str, ...], remedy: str) -> Finding:
-    if shutil.which(name) is None:
-        return Finding(name, False, "not on the PATH", remedy)
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
-    return Finding(name, done.returncode == 0, (done.stdout or done.stderr).strip().split("\n")[0])
+    from reconciler.drivers.programs import ask
+
+    ok, text = ask(*argv)
+    return Finding(name, ok, text.split("\n")[0] or "not on the PATH", "" if ok else remedy)
 
 
 def _kubectl() -> Finding:
-    found = _program(
-        "kubectl",
-        ("kubectl", "version", "--client", "-o", "json"),
-        "apt-get install kubernetes-client, or from kubernetes.io",
-    )
-    if not found.ok:
-        return found
-    done = subprocess.run(
-        ("kubectl", "version", "--client", "-o", "json"), capture_output=True, text=True, timeout=20, check=False
-    )
+    from reconciler.drivers.programs import ask
+
+    ok, text = ask("kubectl", "version", "--client", "-o", "json")
+    if not ok:
+        remedy = "apt-get install kubernetes-client, or see kubernetes.io"
+        return Finding("kubectl", False, text.split("\n")[0] or "not on the PATH", remedy)
     try:
-        version = json.loads(done.stdout)["clientVersion"]
-        major, minor = int(version["major"]), int("".join(filter(str.isdigit, version["minor"])))
+        version = json.loads(text)["clientVersion"]
+        found = int(version["major"]), int("".join(filter(str.isdigit, version["minor"])))
     except (ValueError, KeyError, TypeError):
-        return Finding(
-            "kubectl", False, f"unreadable version: {done.stdout[:80]!r}", "install a kubectl of 1.20 or newer"
-        )
-    ok = (major, minor) >= OLDEST_KUBECTL
-    return Finding("kubectl", ok, version["gitVersion"], "" if ok else "1.20 is the oldest that works")
+        return Finding("kubectl", False, f"unreadable version: {text[:80]!r}", "install a kubectl of 1.20 or newer")
+    fresh = found >= OLDEST_KUBECTL
+    return Finding("kubectl", fresh, version["gitVersion"], "" if fresh else "1.20 is the oldest that works")
 
 
 def _secrets(session: Session) -> Iterator[Finding]:
