@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from reconciler.drivers.endpoints import Overlay
 from reconciler.drivers.installer import HttpInstaller
 from reconciler.drivers.kube import KubectlCluster
@@ -47,7 +49,7 @@ class WireFabric:
                 insecure=tls.insecure,
                 node=desired.node,
                 connect_timeout=min(10.0, deadline),
-                read_timeout=deadline,
+                read_timeout=max(LEAST_REAL_S, deadline / 3),  # one hanging resource costs its field, not the pass
                 now=self._clock.now,
             )
         return self._bmcs[desired.node]
@@ -71,8 +73,8 @@ class WireFabric:
                 private_key=self._secrets.resolve(secret, f"{name}:{port}").reveal(),
                 authorities=authorities,
                 insecure=self._settings.host_keys.insecure and self._overlay is None,
-                connect_timeout=min(10.0, deadline),
-                facts_timeout=deadline,
+                connect_timeout=min(10.0, deadline / 3),
+                facts_timeout=deadline * 2 / 3,
                 now=self._clock.now,
             )
         return self._hosts[desired.node]
@@ -110,8 +112,6 @@ class WireFabric:
 
     async def close(self) -> None:
         """Every BMC session deleted, every connection closed; a BMC that does not answer costs its deadline once."""
-        import asyncio
-
         await asyncio.gather(
             *(bmc.close() for bmc in self._bmcs.values()), *(host.close() for host in self._hosts.values())
         )
