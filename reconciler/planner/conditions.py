@@ -311,7 +311,7 @@ def _cluster(
     mark = read_mark(member.annotations.get(OWNER_ANNOTATION))
     ours = mark if mark is not None and mark.ledger == context.ledger else None
     tainted = any(taint.key == MARK_TAINT for taint in member.taints)
-    sheet.set(MARKED, ours is not None and tainted)
+    sheet.set(MARKED, ours is not None and tainted and member.unschedulable)
     sheet.set(IN_SERVICE, bool(member.ready) and not member.unschedulable and not tainted)
     sheet.set(QUIESCED, MARKED in sheet.true and _quiet(member, ours, drain.provider, record))
     foreign_cordon = member.unschedulable and (mark is None or (ours is not None and not ours.cordoned))
