@@ -10,6 +10,7 @@ The answer is {"ok": true, "value": ...} or {"ok": false, "error": "..."}.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import socket
@@ -51,17 +52,31 @@ class ControlServer:
         self._lab = lab
         self._down = down
         self._server: asyncio.Server | None = None
+        self._talking: set[asyncio.Task[None]] = set()
 
     async def start(self, directory: Path) -> None:
         path = socket_path(directory)
         path.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(self._serve, path, limit=_LIMIT)
+        self._server = await asyncio.start_unix_server(self._accept, path, limit=_LIMIT)
         path.chmod(0o600)
 
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
+        for task in self._talking:
+            task.cancel()
+        await asyncio.gather(*self._talking, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._talking.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._talking.discard(task)
+        if not task.cancelled():
+            task.result()  # an error here is one of ours: it goes to the loop's handler
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -77,6 +92,8 @@ class ControlServer:
             pass  # the client went away
         finally:
             writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
 
     def _answer(self, request: Mapping[str, Any]) -> Any:
         match request:
