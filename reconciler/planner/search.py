@@ -18,12 +18,13 @@ _ACTION, _MILLISECOND, _REBOOT, _DRAIN = 1, 1 << 16, 1 << 64, 1 << 80
 
 
 class _Step(NamedTuple):
-    """A row in bits. `consumes`: (staged bit, bit it sets, bits it clears), by activation."""
+    """A row in bits. `keeps`: all that it does not break. `consumes`: (staged bit, bit it sets, bits it clears)."""
 
     requires: int
     forbids: int
     achieves: int
-    breaks: int
+    keeps: int
+    awaits: int  # the staged bits of `consumes`
     consumes: tuple[tuple[int, int, int], ...]
     cost: int
 
@@ -38,7 +39,7 @@ def search(catalogue: Catalogue, start: frozenset[str], goal: frozenset[str]) ->
     steps = [(at, *_compile(row, catalogue, bits)) for at, row in enumerate(catalogue.rows)]
     target, origin = _mask(goal, bits), _mask(start, bits)
     queue: list[tuple[int, tuple[int, ...], int]] = [(0, (), origin)]  # cost, rows taken, state
-    cheapest = {origin: 0}
+    cheapest = {origin: queue[0]}
     settled: set[int] = set()
     while queue:
         cost, path, state = heapq.heappop(queue)
@@ -49,22 +50,31 @@ def search(catalogue: Catalogue, start: frozenset[str], goal: frozenset[str]) ->
         settled.add(state)
         if len(settled) > _LIMIT:
             raise Unsearchable(f"{len(settled)} states from {sorted(start)} to {sorted(goal)}")
-        for at, requires, forbids, achieves, breaks, consumes, added in steps:
+        for at, requires, forbids, achieves, keeps, awaits, consumes, added in steps:
             if state & requires != requires or state & forbids:
                 continue
-            kept, gained, broken = state, achieves, breaks
-            for staged, sets, clears in consumes:
-                if state & staged:
-                    kept &= ~staged
-                    gained |= sets
-                    broken |= clears
-            following = ((kept | gained) & ~broken) | (achieves & ~breaks)
+            following = (state | achieves) & keeps
+            if state & awaits:
+                following = _activated(state, achieves, keeps, consumes)
             total = cost + added
             known = cheapest.get(following)
-            if known is None or total <= known:  # equal costs are told apart by the rows taken
-                cheapest[following] = total
-                heapq.heappush(queue, (total, (*path, at), following))
+            if known is None or total <= known[0]:
+                reached = (total, (*path, at), following)
+                if known is None or reached < known:
+                    cheapest[following] = reached
+                    heapq.heappush(queue, reached)
     return None
+
+
+def _activated(state: int, achieves: int, keeps: int, consumes: tuple[tuple[int, int, int], ...]) -> int:
+    """The conditions after a row that brings in what is staged. What the row itself achieves, nothing staged undoes."""
+    left, gained, kept = state, achieves, keeps
+    for staged, sets, clears in consumes:
+        if state & staged:
+            left &= ~staged
+            gained |= sets
+            kept &= ~clears
+    return (left | gained) & kept | achieves & keeps
 
 
 def _number(catalogue: Catalogue, *sets: Iterable[str]) -> dict[str, int]:
@@ -84,17 +94,14 @@ def _mask(names: Iterable[str], bits: dict[str, int]) -> int:
 
 
 def _compile(row: Row, catalogue: Catalogue, bits: dict[str, int]) -> _Step:
-    consumes = tuple(
-        (bits[staged.condition], bits[staged.achieves], _mask(staged.breaks, bits))
-        for staged in catalogue.staged
-        if staged.activation in row.activates
-    )
+    awaited = [staged for staged in catalogue.staged if staged.activation in row.activates]
     return _Step(
         _mask(row.requires, bits),
         _mask(row.forbids, bits),
         _mask(row.achieves, bits),
-        _mask(row.breaks, bits),
-        consumes,
+        ~_mask(row.breaks, bits),
+        _mask((staged.condition for staged in awaited), bits),
+        tuple((bits[staged.condition], bits[staged.achieves], _mask(staged.breaks, bits)) for staged in awaited),
         row.drains * _DRAIN + row.reboots * _REBOOT + round(1000 * row.seconds) * _MILLISECOND + _ACTION,
     )
 
