@@ -32,6 +32,7 @@ from reconciler.model.vocab import BootPhase, Power, UnknownReason
 T = TypeVar("T")
 
 OBSERVATION_FORMAT = "1.0"
+INVENTORY = 4  # deadlines: a BMC that can't expand collections is asked a hundred times and more
 LEAST_REAL_S = 2.0  # a scaled clock shortens deadlines; loopback servers and threads stay as slow as they are
 
 _REASONS = {
@@ -138,7 +139,7 @@ async def _read_redfish(
     if isinstance(hot, Silent):
         return hot, Silent(hot.at, hot.reason, hot.detail)
     kept = _still_good(before, hot, clock, settings)
-    return hot, kept or await answer(bmc.inventory, settings.redfish_deadline_s, clock)
+    return hot, kept or await answer(bmc.inventory, INVENTORY * settings.redfish_deadline_s, clock)
 
 
 def _still_good(

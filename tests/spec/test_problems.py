@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler.cli.main import run
 from reconciler.spec import check_spec
 from reconciler.spec.load import parse_yaml
 from tests.spec.example import FILES, changed, messages
@@ -34,6 +35,23 @@ def cases() -> list[tuple[str, str, str, list[str]]]:
 def test_problem(file: str, old: str, new: str, expected: list[str]) -> None:
     assert expected
     assert messages((file, old, new)) == expected
+
+
+@pytest.mark.parametrize(("file", "old", "new", "expected"), cases())
+def test_problem_ends_validate_with_3(
+    file: str, old: str, new: str, expected: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error ends with exit code 3 and its message on stdout; a warning alone leaves the spec valid."""
+    for name, content in changed((file, old, new)).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    code = run(["validate", str(tmp_path)])
+    printed = capsys.readouterr().out.replace(f"{tmp_path}/", "")
+    severities = {line.partition(": ")[0] for line in printed.splitlines() if line.partition(": ")[2] in expected}
+    assert severities <= {"error", "warning"}
+    assert code == (3 if "error" in severities else 0), printed
+    for message in expected:
+        assert message in printed
 
 
 def test_all_problems_of_a_spec_are_told_at_once() -> None:
