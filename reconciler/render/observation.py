@@ -72,6 +72,7 @@ def human(observation: Observation, scope: Scope | None = None) -> str:
     of = f" of {scope.total}" if scope else ""
     lines = [
         f"Fleet {observation.fleet}: {count(len(rows), 'node')}{of} observed, {dark} not in full",
+        f"  spec commit {observation.spec_commit[:12] or '(not in git)'}",
         f"  {clock(observation.started_at)}; kubectl {observation.kubectl_version or '-'}, "
         f"cluster {observation.cluster_version or '-'}",
         *(f"  {line}" for line in warnings(observation.insecure, observation.time_scale)),
