@@ -24,12 +24,13 @@ FINGERPRINT = "1"  # version of the fingerprint's recipe: a new recipe is visibl
 
 @dataclass(slots=True)
 class NodePlanner:
-    """Plans nodes, one after another. Nodes in the same situation share one search."""
+    """Plans nodes, one after another. Equal nodes share one catalogue, those in the same situation one search."""
 
     context: Context
     comparer: Comparer
     holds: tuple[Hold, ...] = ()
     estimates: Mapping[str, float] = field(default_factory=dict)  # action id -> seconds, where history knows better
+    _catalogues: dict[Hashable, Catalogue] = field(default_factory=dict)
     _searches: dict[Hashable, tuple[Row, ...] | None] = field(default_factory=dict)
 
     def plan(self, desired: Desired, observed: Observed, record: NodeRecord) -> NodePlan:
@@ -59,13 +60,13 @@ class NodePlanner:
         clustered = self.context.settings.cluster is not None and desired.profile.membership is not None
         member = None if isinstance(observed.member, Silent) else observed.member.value
         busy = member is not None and any(pod.evictable for pod in member.pods)
-        return catalogue(
-            desired,
-            clustered=clustered,
-            registered=c.REGISTERED in state.true,
-            busy=busy,
-            cordoned=state.foreign_cordon,
-        )
+        registered, cordoned = c.REGISTERED in state.true, state.foreign_cordon
+        key = (desired.profile.digest, clustered, registered, busy, cordoned)
+        if key not in self._catalogues:
+            self._catalogues[key] = catalogue(
+                desired, clustered=clustered, registered=registered, busy=busy, cordoned=cordoned
+            )
+        return self._catalogues[key]
 
     def _choose(
         self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions, found: Situation
