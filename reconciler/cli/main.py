@@ -71,7 +71,8 @@ def run(arguments: list[str] | None = None) -> int:
         return ExitCode.USAGE
     except click.exceptions.Exit as error:
         return error.exit_code
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("reconciler: interrupted", err=True)
         return ExitCode.INTERRUPTED
     except click.ClickException as error:
         click.echo(f"reconciler: {error.format_message()}", err=True)
@@ -79,8 +80,6 @@ def run(arguments: list[str] | None = None) -> int:
     except ReconcilerError as error:
         click.echo(f"reconciler: {error}", err=True)
         return of_error(error)
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
     except BrokenPipeError:
         # The reader went away (`| head`). Nothing is wrong, but stdout must not be flushed again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from reconciler.model.errors import ReconcilerError
 from reconciler.model.units import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,6 +32,38 @@ class Duration(click.ParamType[float]):
             return parse_duration(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class OutFile(click.Path):
+    """A file to write. That it can't be written is said before a fleet is read for it, not after."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, dir_okay=False, writable=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if not path.parent.is_dir():
+            self.fail(f"there is no directory {path.parent}", param, ctx)
+        if not os.access(path.parent, os.W_OK):
+            self.fail(f"directory {path.parent} is not writable", param, ctx)
+        return path
+
+
+def write_file(path: Path, text: str) -> None:
+    """All of it or nothing: a plan that is cut short is no plan. ReconcilerError when it can't be written."""
+    whole = path.resolve()
+    part = whole.with_name(f".{whole.name}.{os.getpid()}")
+    try:
+        if whole.exists() and not whole.is_file():  # a pipe, a terminal
+            whole.write_text(text, encoding="utf-8")
+            return
+        try:
+            part.write_text(text, encoding="utf-8")
+            part.replace(whole)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise ReconcilerError(f"{path} can't be written: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True)

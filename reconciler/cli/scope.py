@@ -19,27 +19,36 @@ def select(fleet: Fleet, limit: tuple[str, ...], exclude: tuple[str, ...]) -> tu
     for expression in _split(exclude):
         chosen -= _matching(fleet, expression)
     names = [name for name in fleet.nodes if name in chosen]
+    if not names:
+        raise UsageError("--limit and --exclude leave no node, and of no node everything could be said")
     return names, Scope(limit, exclude, len(names), len(fleet.nodes))
 
 
 def _split(expressions: Iterable[str]) -> list[str]:
-    """Commas separate, but not inside brackets."""
-    parts, depth, current = [], 0, ""
+    """Commas separate, but not inside brackets. UsageError for an empty one: the unset variable of a script."""
+    parts = []
     for expression in expressions:
+        depth, current = 0, ""
         for char in expression + ",":
             depth += (char == "[") - (char == "]")
-            if char == "," and depth <= 0:
+            if depth not in (0, 1):
+                break
+            if char == "," and depth == 0:
                 parts.append(current.strip())
                 current = ""
             else:
                 current += char
-    return [part for part in parts if part]
+        if current:
+            raise UsageError(f"{expression!r}: its brackets do not match; a range is gpu-a[001-008]")
+    if not all(parts):
+        raise UsageError("--limit and --exclude take names of nodes, and one of these is empty")
+    return parts
 
 
 def _matching(fleet: Fleet, expression: str) -> set[str]:
     key, equals, value = expression.partition("=")
     if equals:
-        found = {name for name, node in fleet.nodes.items() if fnmatchcase(_label(node, key), value)}
+        found = {name for name, node in fleet.nodes.items() if _has_label(node, key, value)}
     elif "[" in expression:
         found = set(_expanded(expression)) & fleet.nodes.keys()
     else:
@@ -58,5 +67,6 @@ def _expanded(expression: str) -> Iterable[str]:
         raise UsageError(f"{expression!r}: {error}") from None
 
 
-def _label(node: Desired, key: str) -> str:
-    return node.pool if key == "pool" else node.domains.get(key, "")
+def _has_label(node: Desired, key: str, pattern: str) -> bool:
+    label = node.pool if key == "pool" else node.domains.get(key)
+    return label is not None and fnmatchcase(label, pattern)

@@ -57,6 +57,7 @@ class Session:
 
         directory = self.common.spec
         if rev is None:
+            check_directory(directory)
             fleet, diagnostics = check_spec(directory, directory=str(directory), origin=describe(directory))
         else:
             files, origin = read_revision(directory, rev)
@@ -200,6 +201,12 @@ class Session:
             )
             nodes[name] = replace(node, drift=items)
         return replace(plan, nodes=nodes)
+
+
+def check_directory(spec: Path) -> None:
+    """UsageError unless there is such a directory: a wrong path is no invalid spec."""
+    if not spec.is_dir():
+        raise UsageError(f"there is no directory {spec}; name the one that holds the spec, or change to where it is")
 
 
 def drift_report(plan: Plan, observation: Observation) -> DriftReport:

@@ -60,7 +60,7 @@ def plan_fleet(
         tool_version=__version__,
         id=plan_id,
         created_at=now,
-        expires_at=now + VALID_FOR,
+        expires_at=now + VALID_FOR * observation.time_scale,  # who approves it does not live as fast as a lab
         fleet=fleet.settings.fleet,
         source=fleet.source,
         scope=scope or Scope((), (), len(names), len(fleet.nodes)),

@@ -52,9 +52,9 @@ def human(outcome: ApplyOutcome) -> str:
     lines += table(("", "nodes", "why"), rows)[1:]
     lines += [f"  abandoned: {plain(mark, 300)}" for mark in outcome.abandoned]
     troubled = [node for node, end in outcome.nodes.items() if end.state == "failed"]
-    if troubled:
+    if troubled and not outcome.interrupted:
         lines += ["", f"Next: `reconciler explain {troubled[0]}` and `reconciler history {troubled[0]}` tell why."]
-    elif outcome.changes:
+    elif outcome.changes or outcome.interrupted:
         lines += ["", "Next: run `reconciler apply` again; it continues where this run ended."]
     return "\n".join(lines) + "\n"
 

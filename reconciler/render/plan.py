@@ -33,7 +33,7 @@ def _heading(plan: Plan) -> list[str]:
     lines = [
         f"Plan {plan.id} for fleet {plan.fleet}: {verdict(plan)}",
         f"  spec {source(plan.source)}",
-        f"  made {clock(plan.created_at)}, valid until {plan.expires_at.strftime('%H:%M')}; "
+        f"  made {clock(plan.created_at)}, valid until {clock(plan.expires_at)}; "
         f"scope {plan.scope.selected} of {count(plan.scope.total, 'node')}; fingerprint {plan.fingerprint[:12]}",
     ]
     for line in plan.budget:

@@ -12,7 +12,7 @@ import click
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import Common, fleet_options
 from reconciler.cli.session import Session
-from reconciler.model.errors import ReconcilerError, SpecError
+from reconciler.model.errors import ReconcilerError, SpecError, UsageError
 
 OLDEST_KUBECTL = (1, 20)
 
@@ -64,6 +64,9 @@ def examine(session: Session, *, offline: bool) -> Iterator[Finding]:
     except SpecError as error:
         first = error.diagnostics[0]
         yield Finding("spec", False, str(first), f"reconciler validate {session.common.spec} shows all problems")
+        return
+    except UsageError as error:
+        yield Finding("spec", False, str(error), "reconciler doctor SPEC")
         return
     yield Finding("spec", True, f"{len(fleet.nodes)} nodes, {session.common.spec}")
     if fleet.settings.cluster is not None:

@@ -115,7 +115,7 @@ def state(directory: Path, output: str) -> None:
     if output == "json":
         click.echo(json.dumps(found, indent=1, sort_keys=True))
         return
-    rows = [_state_row(name, machine) for name, machine in sorted(found["machines"].items())]
+    rows = [_state_row(name, machine) for name, machine in sorted(found["nodes"].items())]
     click.echo("\n".join(table(("node", "power", "phase", "image", "boots", "installs", "flashes", "faults"), rows)))
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 
 from reconciler.cli.exit_codes import ExitCode
-from reconciler.cli.options import Common, fleet_options
+from reconciler.cli.options import Common, OutFile, fleet_options, write_file
 
 
 @click.command()
 @fleet_options(rev=True)
 @click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the observation here."
+    "--out", type=OutFile(), metavar="FILE", help="Write the observation here."
 )
 def observe(common: Common, out: Path | None) -> int:
     """Read every node over Redfish, SSH and kubectl, and write what was seen. Nothing is changed."""
@@ -28,7 +28,7 @@ def observe(common: Common, out: Path | None) -> int:
     with session.ledger() as ledger:
         session.learn(observation, ledger)
     if out is not None:
-        out.write_text(dump(observation), encoding="utf-8")
+        write_file(out, dump(observation))
     if common.output == "json":
         click.echo(dump(observation), nl=False)
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from reconciler.cli.exit_codes import ExitCode, strongest
-from reconciler.cli.options import Common, detailed_exitcode, fleet_options
+from reconciler.cli.options import Common, OutFile, detailed_exitcode, fleet_options, write_file
 
 
 @click.command()
@@ -16,7 +16,7 @@ from reconciler.cli.options import Common, detailed_exitcode, fleet_options
     "--observation", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
     help="Plan from this observation instead of reading the nodes.",
 )  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the plan here.")
+@click.option("--out", type=OutFile(), metavar="FILE", help="Write the plan here.")
 @detailed_exitcode
 def plan(common: Common, observation: Path | None, out: Path | None, detailed_exitcode: bool) -> int:
     """Say what would be done to each node, in which order and why. Nothing is changed, no lease is taken."""
@@ -34,7 +34,7 @@ def plan(common: Common, observation: Path | None, out: Path | None, detailed_ex
         made = session.make_plan(seen, ledger, new_id("plan", session.clock.now()))
     text = dump(made)
     if out is not None:
-        out.write_text(text, encoding="utf-8")
+        write_file(out, text)
     if common.output == "json":
         click.echo(text, nl=False)
     else:

@@ -18,11 +18,13 @@ from reconciler.cli.options import output_option
 @output_option
 def validate(spec: Path, rev: str | None, output: str) -> int:
     """Check a spec: every problem at once, each with its place. Nothing is contacted, no secret is resolved."""
+    from reconciler.cli.session import check_directory
     from reconciler.drivers.git import describe, read_revision
     from reconciler.render.text import count, markdown, source
     from reconciler.spec import check_spec
 
     if rev is None:
+        check_directory(spec)
         fleet, found = check_spec(spec, directory=str(spec), origin=describe(spec))
     else:
         files, origin = read_revision(spec, rev)
