@@ -247,3 +247,20 @@ def test_a_fault_on_a_machine_that_is_off_shows_when_it_runs(clock: Time, gpu_ma
     assert not gpu_machine.state.gpus[3].lost
     gpu_machine.power("on")
     assert after(gpu_machine, clock, HOUR).state.gpus[3].lost
+
+
+def test_a_power_order_is_ignored(gpu_machine: Machine, clock: Time) -> None:
+    gpu_machine.inject("power_ignored")
+    gpu_machine.power("force_restart")  # A9
+    assert after(gpu_machine, clock, HOUR).state.counters.boots == 0
+    gpu_machine.power("force_restart")
+    assert after(gpu_machine, clock, HOUR).state.counters.boots == 1
+
+
+def test_the_power_state_is_stale_for_a_reading_or_two(gpu_machine: Machine, clock: Time) -> None:
+    assert gpu_machine.shown_power() == "on"
+    gpu_machine.inject("stale_power", times=2)
+    assert gpu_machine.shown_power() == "on"  # nothing has changed: nothing is used up
+    gpu_machine.power("force_off")
+    after(gpu_machine, clock, TYPICAL.power_off_s)
+    assert [gpu_machine.shown_power() for _ in range(3)] == ["on", "on", "off"]

@@ -17,6 +17,7 @@ class BmcSide(Lifecycle):
 
     registry: bios.Registry = bios.KNOWN
     firmware_images: Mapping[str, Mapping[str, str]] = {}
+    _last_shown_power: str | None = None
 
     # --- the BMC itself ---
 
@@ -46,6 +47,14 @@ class BmcSide(Lifecycle):
             return self.state.serial, self.state.uuid
         serial = str(wrong["serial"]) or "X" + self.state.serial[1:]
         return serial, f"ffffffff{self.state.uuid[8:]}"
+
+    def shown_power(self) -> str:
+        """The power state, as one read of it gives. Counts: ask once per read."""
+        self.catch_up()
+        before = self._last_shown_power
+        if before in (None, self.state.power) or not self.spend_fault("stale_power"):
+            before = self._last_shown_power = self.state.power
+        return before
 
     def reset_bmc(self) -> None:
         """Restart the BMC. The machine runs on; sessions, media and unfinished updates do not survive."""
@@ -81,7 +90,10 @@ class BmcSide(Lifecycle):
             raise HardwareRejected(Rejection.UNSUPPORTED, f"no such reset type: {action}")
         if action != "on" and self.state.power == "off":
             raise HardwareRejected(Rejection.CONFLICT, "the system is already off")
-        orders[action]()
+        if action == "on" and self.state.power != "off":
+            raise HardwareRejected(Rejection.CONFLICT, "the system is already on")
+        if not self.spend_fault("power_ignored"):
+            orders[action]()
         self._touch()
 
     def ac_cycle(self) -> None:
@@ -97,8 +109,6 @@ class BmcSide(Lifecycle):
 
     def _order_on(self) -> None:
         state = self.state
-        if state.power != "off":
-            raise HardwareRejected(Rejection.CONFLICT, "the system is already on")
         window = self.fault("power_on_conflict")
         if window is not None and self.now - state.powered_off_at < float(window["seconds"]):
             raise HardwareRejected(Rejection.CONFLICT, "the system is still powering off")

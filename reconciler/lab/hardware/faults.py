@@ -32,6 +32,10 @@ FAULTS: Mapping[str, FaultKind] = {
     "bmc_garbage": FaultKind("answers of the BMC are cut-off JSON (A10)", "bmc"),
     # What the BMC claims.
     "wrong_machine": FaultKind("the BMC shows another machine's serial and UUID (A14)", "bmc", {"serial": ""}),
+    "stale_power": FaultKind(
+        "after a change, `times` readings show the power state before it (A11)", "bmc", {"times": 1}
+    ),
+    "power_ignored": FaultKind("`times` power orders are accepted, and nothing happens (A9)", "bmc", {"times": 1}),
     "bios_write_ignored": FaultKind("BIOS settings are accepted with 200 and forgotten", "bmc"),
     "boot_override_ignored": FaultKind(
         "a boot override is accepted but not stored (`when`: write, D2), or shown but not used (`when`: boot)",

@@ -174,7 +174,7 @@ class MachineBmc:
             model=state.model,
             serial=serial,
             uuid=uuid,
-            power=Power(state.power),
+            power=Power(machine.shown_power()),
             boot_phase=BootPhase(state.phase),
             boot_override=BootOverride(state.boot_override_enabled, state.boot_override, ("None", "Cd", "Hdd", "Pxe")),
             pending_bios=dict(state.pending_bios),

@@ -84,7 +84,7 @@ def _system(bmc: Bmc, _: str) -> Document:
         "UUID": uuid,
         "IndicatorLED": "Off",
         "BiosVersion": bios,
-        "PowerState": _POWER[state.power],
+        "PowerState": _POWER[bmc.machine.shown_power()],
         "Status": status(rollup) | {"HealthRollup": rollup},
         "ProcessorSummary": {"Count": state.processors, "Status": status() | {"HealthRollup": "OK"}},
         "MemorySummary": {
