@@ -20,7 +20,7 @@ from reconciler.model.records import Mark
 
 OLDEST_CLIENT = (1, 20)
 _TAKES_POLICY_V1 = (1, 22)  # servers from here on; older ones know the beta alone
-_PAGE = 1000  # 6 MB of JSON: parsing it keeps the event loop waiting for 0.1 s, a page costs a child of 30 ms
+_PAGE = 2000  # 12 MB of JSON: parsing it holds up the event loop for 0.15 s; every page costs a child of 40 ms CPU
 _NODES = "/api/v1/nodes"
 # Finished pods hold nothing on a node, and where jobs run they outnumber the rest. The server leaves them out.
 _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
@@ -204,8 +204,8 @@ class KubectlCluster:
         while True:
             query = {"limit": str(_PAGE), "fieldSelector": selector, "continue": token}
             url = f"{path}?{urlencode({key: value for key, value in query.items() if value})}"
-            items, token = objects.listed(objects.document(await self._kubectl.run(["get", "--raw", url]), kind))
-            found += map(convert, items)
+            items, token = objects.page(await self._kubectl.run(["get", "--raw", url]), kind, convert)
+            found += items
             if not token:
                 return found
 

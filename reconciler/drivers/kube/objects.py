@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from reconciler.drivers.kube.failures import malformed
 from reconciler.model.observed import Member, Pod, Taint
@@ -14,6 +15,7 @@ _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes
 _FINISHED = ("Succeeded", "Failed")
 
 Json = Mapping[str, Any]
+T = TypeVar("T")
 
 
 def document(text: bytes, kind: str | None = None) -> Json:
@@ -37,12 +39,23 @@ def server_version(answer: Json) -> str:
     return _need(answer, "gitVersion")
 
 
-def listed(page: Json) -> tuple[list[Json], str]:
-    """Items of a list, and the token of its next page ("" on the last)."""
-    items = page.get("items")
-    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise malformed("a list without items")
-    return items, _text(_map(page, "metadata"), "continue")
+def page(text: bytes, kind: str, convert: Callable[[Json], T]) -> tuple[list[T], str]:
+    """Converted items of a list, and the token of its next page ("" on the last).
+
+    Without the cycle collector: JSON has no cycles, and looking for them in 10,000 pods takes 1.7 s where reading them
+    takes 0.7 s.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        found = document(text, kind)
+        items = found.get("items")
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            raise malformed("a list without items")
+        return [convert(item) for item in items], _text(_map(found, "metadata"), "continue")
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def pod(item: Json) -> tuple[str, Pod]:

@@ -7,13 +7,11 @@ valid for the same reason: what is patched is what was read, or nothing is.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from reconciler.model.observed import Member, Taint
-from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark
+from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, write_mark
 
 OUR_TAINT = Taint(MARK_TAINT, "", "NoSchedule")
 
@@ -26,7 +24,7 @@ def mark(member: Member, mark: Mark) -> list[Operation]:
     A member that somebody else has cordoned is marked with cordoned=False and its `unschedulable` is not touched.
     """
     changes = _set_taints(member, [] if _ours(member) else [OUR_TAINT])
-    changes += _set_entries(member, "annotations", {OWNER_ANNOTATION: json.dumps(asdict(mark), sort_keys=True)})
+    changes += _set_entries(member, "annotations", {OWNER_ANNOTATION: write_mark(mark)})
     if mark.cordoned and not member.unschedulable:
         changes.append(_op("add", "/spec/unschedulable", True))
     return _guarded(member, changes)

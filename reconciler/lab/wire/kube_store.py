@@ -105,7 +105,7 @@ class Store:
                 return [self._objects.node(node) for node in self._truth.nodes()]
             case "pods":
                 node = select.required_field(query.fields, "spec.nodeName") or None
-                return [self._objects.pod(pod) for pod in self._truth.pods(node)]
+                return self._objects.pods(self._truth.pods(node))
             case "namespaces":
                 return self._objects.namespaces()
             case "daemonsets":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -145,3 +147,21 @@ def test_pods_that_a_drain_evicts(metadata: dict[str, Any], phase: str, owner: s
     found = objects.pod({"metadata": names | metadata, "spec": {"nodeName": "a"}, "status": {"phase": phase}})
     assert found[0] == "a"
     assert (found[1].owner_kind, found[1].evictable) == (owner, evictable)
+
+
+@pytest.mark.parametrize("text", [b'{"kind":"PodList","items":[]}', b"garbage"])
+@pytest.mark.parametrize("collecting", [True, False])
+def test_the_cycle_collector_is_left_as_it_was(text: bytes, collecting: bool) -> None:
+    (gc.enable if collecting else gc.disable)()
+    try:
+        with suppress(KubeFailure):
+            objects.page(text, "PodList", objects.pod)
+        assert gc.isenabled() is collecting
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("items", ["null", '{"a":1}', '["a"]', "7"])
+def test_a_list_without_items_is_malformed(items: str) -> None:
+    with pytest.raises(KubeFailure):
+        objects.page(f'{{"kind":"PodList","items":{items}}}'.encode(), "PodList", objects.pod)
