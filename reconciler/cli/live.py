@@ -32,12 +32,12 @@ class LiveProgress:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._console = Console(stderr=True, highlight=False)
-        self._live = Live(
-            console=self._console, get_renderable=self._draw, refresh_per_second=1 / EVERY, transient=True
-        )
         self._running: dict[str, tuple[str, str, float]] = {}  # node -> action, step, since
         self._status = ""
+        self._console = Console(stderr=True, highlight=False)
+        self._live = Live(  # draws at once
+            console=self._console, get_renderable=self._draw, refresh_per_second=1 / EVERY, transient=True
+        )
 
     def __enter__(self) -> LiveProgress:
         self._live.start()
