@@ -24,7 +24,7 @@ from reconciler.cli.scope import select
 from reconciler.model.desired import DesiredImage, Fleet
 from reconciler.model.documents import load
 from reconciler.model.drift import ACTIONABLE
-from reconciler.model.errors import UsageError
+from reconciler.model.errors import StalePlan, UsageError
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope
 from reconciler.model.ports import Clock, Ledger
@@ -71,6 +71,15 @@ class Session:
     @cached_property
     def selection(self) -> tuple[list[str], Scope]:
         return select(self.fleet, self.common.limit, self.common.exclude)
+
+    def narrow(self, plan: Plan) -> None:
+        """A plan of some nodes says nothing of the others, so they are left out. StalePlan when the spec has none."""
+        if not plan.scope.limit and not plan.scope.exclude:
+            return
+        names = [name for name in self.selection[0] if name in plan.nodes]
+        if not names:
+            raise StalePlan(f"plan {plan.id} is for {', '.join(list(plan.nodes)[:5])}, which are not selected here")
+        self.selection = names, Scope(plan.scope.limit, plan.scope.exclude, len(names), len(self.fleet.nodes))
 
     # --- the world -----------------------------------------------------------------------------------------------
 

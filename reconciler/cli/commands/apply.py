@@ -43,6 +43,8 @@ def apply(common: Common, plan_file: Path | None, yes: bool, wait: float, detail
     session = Session(common)
     session.selection  # noqa: B018 - a wrong --limit is said before anything is contacted
     approved = None if plan_file is None else load(Plan, plan_file.read_bytes(), name=str(plan_file))
+    if approved is not None:
+        session.narrow(approved)
     with session.ledger() as ledger:
         if approved is None and not yes:
             confirm(session, ledger)
@@ -116,10 +118,10 @@ def carry_out(
         if not ended:
             raise
         report = ended[0]
-    return as_document(report, session)
+    return as_document(report)
 
 
-def as_document(report: ApplyReport, session: Session) -> ApplyOutcome:
+def as_document(report: ApplyReport) -> ApplyOutcome:
     from reconciler import __version__
     from reconciler.model.outcome import outcome_word
     from reconciler.model.report import APPLY_FORMAT, ActionEnd, ApplyOutcome, NodeEnd
@@ -153,7 +155,7 @@ def as_document(report: ApplyReport, session: Session) -> ApplyOutcome:
         tolerated=plan.tolerated,
         changes=plan.changes,
         insecure=plan.insecure,
-        time_scale=session.time_scale,
+        time_scale=plan.time_scale,
     )
 
 
