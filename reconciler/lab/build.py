@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.host_side import mig_slices
-from reconciler.lab.hardware.lifecycle import FRESH_SERVICES, KERNEL_DEFAULTS
+from reconciler.lab.hardware.install_document import FRESH_SERVICES
+from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS
 from reconciler.lab.hardware.state import DiskImage, DriveState, FirmwareState, GpuState, MachineState, NicState
 from reconciler.model.desired import Desired, DesiredInventory, Profile, RootDisk
 

@@ -240,3 +240,47 @@ def test_measurements_differ_between_machines_and_not_between_runs(clock: Time) 
     figures = {name: busbw(machine) for name, machine in ((m.name, m) for m in machines)}
     assert len({tuple(found) for found in figures.values()}) == len(machines)
     assert busbw(machines[0]) == figures[machines[0].name]
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "shown"),
+    [
+        ("systemctl daemon-reload", 0, ""),
+        ("systemctl restart containerd", 0, ""),
+        ("systemctl frobnicate", 1, "Unknown command verb"),
+        ("systemctl is-enabled nope", 1, "No such file"),
+        ("sysctl --system", 0, "Applying"),
+        ("hostnamectl", 0, "Static hostname"),
+        ("hostnamectl frobnicate", 1, "Unknown command verb"),
+        ("nvidia-smi -i 9 -mig 1", 6, "No devices were found"),
+        ("nvidia-smi -mig 2", 2, "Invalid MIG mode"),
+        ("nvidia-smi mig -lgi", 2, "Invalid combination"),
+        ("nvidia-smi mig -cgi 9 -C", 6, "No MIG-enabled devices found."),
+        ("nvidia-smi -q", 2, "Invalid argument"),
+        ("dcgmi --version", 0, "Version : 4."),
+        ("dcgmi diag -j", 255, "PARSE ERROR"),
+        ("fio job.fio", 1, "unable to open"),
+        ("fio --version", 0, "fio-3"),
+        ("fio --rw=read", 1, "No job(s) defined"),
+        ("test -f /etc/reconciler/image.json", 0, ""),
+        ("test -x", 2, "unary operator"),
+        ("cat /proc/sys/kernel/random/boot_id", 0, "-"),
+        ("/bin/true", 0, ""),
+    ],
+)
+def test_odd_calls(gpu_machine: Machine, line: str, status: int, shown: str) -> None:
+    result = run(gpu_machine, line).result
+    assert (result.exit_status, shown in result.stdout + result.stderr) == (status, True), result
+
+
+def test_a_machine_without_gpus(gpu_machine: Machine) -> None:
+    gpu_machine.state.gpus = []
+    assert run(gpu_machine, "nvidia-smi -mig 1").result.exit_status == 6
+    assert "runtime_error" in json_of(gpu_machine, "dcgmi diag -r 1 -j")["DCGM Diagnostic"]
+    assert "no CUDA-capable device" in json_of(gpu_machine, "nvbandwidth -j")["nvbandwidth"]["error"]
+    assert run(gpu_machine, "all_reduce_perf -g 8").result.exit_status == 2
+
+
+def test_powering_off_from_inside(gpu_machine: Machine, clock: Time) -> None:
+    ok(gpu_machine, "systemctl poweroff")
+    assert after(gpu_machine, clock, HOUR).state.power == "off"

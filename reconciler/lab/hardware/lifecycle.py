@@ -18,6 +18,7 @@ from typing import Any
 from reconciler.lab.hardware import kernel_log
 from reconciler.lab.hardware.agenda import Agenda
 from reconciler.lab.hardware.faults import FaultValue
+from reconciler.lab.hardware.install_document import read_document
 from reconciler.lab.hardware.state import DiskImage, InstallerRun, MachineState, OsState
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 
@@ -365,35 +366,3 @@ class Lifecycle:
             gpu.mig_pending = False
             gpu.mig_instances.clear()
         self._enter_post(cold=False)
-
-
-FRESH_SERVICES = {"ssh": True, "containerd": True, "nvidia-fabricmanager": True, "nvidia-persistenced": True}
-NOT_YET_JOINED = {"kubelet": False}  # a new image has no cluster credentials until the host joins
-
-
-def read_document(document: Mapping[str, Any], state: MachineState) -> tuple[str, DiskImage]:
-    """The drive to write and what will be on it. ValueError says what is wrong with the document for this machine."""
-    try:
-        image, serial = document["image"], document["root_disk"]["serial"]
-        contents = image["contents"]
-        fields = {key: str(image[key]) for key in ("name", "version", "sha256")}
-        kernel, driver = str(contents["kernel"]), str(contents["driver"])
-    except (KeyError, TypeError) as missing:
-        raise ValueError(f"the document lacks {missing}") from None
-    drive = next((drive for drive in state.drives if drive.serial == serial), None)
-    if drive is None:
-        raise ValueError(f"no drive here has the serial {serial!r}; nothing was written")
-    services = FRESH_SERVICES | NOT_YET_JOINED
-    known = {name: services.get(name, False) for disk in state.disks.values() for name in disk.services}
-    nonce = document.get("nonce")
-    return drive.serial, DiskImage(
-        image=fields["name"],
-        version=fields["version"],
-        sha256=fields["sha256"],
-        root_disk=drive.serial,
-        nonce=None if nonce is None else str(nonce),
-        kernel=kernel,
-        driver=driver,
-        hostname=str(document.get("hostname") or "localhost"),
-        services=services | known,
-    )

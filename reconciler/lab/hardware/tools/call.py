@@ -67,6 +67,6 @@ def cuda_error(machine: Machine) -> str | None:
     system = machine.system()
     if len(machine.state.gpus) > 4 and not system.services_active.get("nvidia-fabricmanager", True):
         return "system not yet initialized"
-    if machine.state.gpus and all(gpu.lost for gpu in machine.state.gpus):
+    if all(gpu.lost for gpu in machine.state.gpus):
         return "no CUDA-capable device is detected"
     return None

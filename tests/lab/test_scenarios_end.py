@@ -1,0 +1,105 @@
+"""What the built-in scenarios declare comes true: apply brings every node to its end, and a second run does nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
+from reconciler.converge.execute import Ended
+from reconciler.converge.gate import AcceptanceGate
+from reconciler.drivers.ledger import SqlLedger
+from reconciler.lab.fleet import Lab, build_lab
+from reconciler.lab.generate import Addresses, generate_spec
+from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
+from reconciler.lab.keys import known_keys
+from reconciler.lab.pki import ImageKey, SshAuthority, TlsAuthority
+from reconciler.lab.scenario import End, load_scenario
+from reconciler.model.desired import Fleet
+from reconciler.model.records import MARK_TAINT
+from reconciler.spec import load_spec
+from tests.lab.machines import example_fleet
+
+DAYS = 2 * 86400.0
+
+
+@dataclass
+class Story:
+    """A fleet, a scenario and a ledger, under virtual time."""
+
+    lab: Lab
+    clock: VirtualClock
+    ledger: SqlLedger
+    runs: int = 0
+
+    def apply(self) -> ApplyReport:
+        fabric = LabFabric(self.lab, self.clock)
+        gate = AcceptanceGate(fabric.public_key)
+        images = [node.profile.image for node in self.lab.fleet.nodes.values() if node.profile.image is not None]
+        self.runs += 1
+        request = ApplyRequest(
+            fleet=self.lab.fleet,
+            run=f"run-{self.runs}",
+            plan_id=f"plan-{self.runs}",
+            holder="test",
+            signatures={(image.name, image.version): gate.verified(image) for image in images},
+            wait_s=DAYS,
+        )
+        work = apply(request, fabric=fabric, ledger=self.ledger, clock=self.clock, gate=gate)
+        return run_virtual(work, self.clock)
+
+    def counters(self) -> dict[str, Any]:
+        return {name: node["counters"] for name, node in self.lab.dump()["nodes"].items()}
+
+    def ends(self) -> dict[str, End]:
+        """How each node stands, from the truth alone."""
+        assert self.lab.cluster is not None
+        found = {}
+        for node in self.lab.cluster.nodes():
+            if node.name not in self.lab.machines:
+                continue
+            marked = any(taint.key == MARK_TAINT for taint in node.taints)
+            cordoned = End.ISOLATED if marked else End.CORDONED
+            found[node.name] = cordoned if node.unschedulable else End.CONVERGED
+        return found
+
+
+def story(tmp_path: Path, fleet: Fleet, scenario: str, seed: int, keys: dict[str, str]) -> Story:
+    clock = VirtualClock()
+    lab = build_lab(fleet, load_scenario(scenario), clock.seconds, seed=seed, public_keys=keys)
+    clock.elapsed = 3600.0
+    return Story(lab, clock, SqlLedger(tmp_path / "ledger.sqlite"))
+
+
+def check(told: Story) -> None:
+    first = told.apply()
+    declared = {name: told.lab.scenario.expect(name) for name in told.lab.machines}
+    in_service = {name: End.CONVERGED if end is End.LEFT_ALONE else end for name, end in declared.items()}
+    assert told.ends() == in_service
+    done = {name for name, end in declared.items() if end in (End.CONVERGED, End.CORDONED)}
+    assert {n for n, result in first.results.items() if result.state in (Ended.DONE, Ended.CONVERGED)} == done
+    counters = told.counters()
+    assert {
+        name for name, counted in counters.items() if counted["killed_work"] or counted["overwritten_drives"]
+    } == set()
+    second = told.apply()
+    assert {name for name, result in second.results.items() if result.state is Ended.CONVERGED} == done
+    assert told.counters() == counters
+
+
+@pytest.mark.parametrize(("scenario", "seed"), [("demo", 0), ("drifted", 1), ("blank", 0)])
+def test_the_worked_example_ends_as_declared(tmp_path: Path, scenario: str, seed: int) -> None:
+    fleet = example_fleet()
+    check(story(tmp_path, fleet, scenario, seed, known_keys(fleet)))
+
+
+def test_a_generated_fleet_ends_as_declared(tmp_path: Path) -> None:
+    key, nodes = ImageKey(), [(20000 + 2 * at, 20001 + 2 * at) for at in range(8)]
+    spec = tmp_path / "fleet-spec"
+    ssh_ca = SshAuthority().public_key
+    generate_spec(spec, Addresses(nodes, 1, 2), tls_ca=TlsAuthority().pem, ssh_ca=ssh_ca, image_key=key)
+    fleet = load_spec(spec, directory="fleet-spec")
+    check(story(tmp_path, fleet, "drifted", 7, known_keys(fleet, key.public_text)))
