@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from reconciler.health.ladder import next_rung
 from reconciler.model.desired import Desired, Rung
 from reconciler.model.plan import BlockCode, Blocked, Goal
-from reconciler.model.records import Hold, NodeRecord
+from reconciler.model.records import OWNER_ANNOTATION, Hold, NodeRecord
 from reconciler.model.vocab import NodeState
 from reconciler.planner import conditions as c
 from reconciler.planner.catalogue import Catalogue, Row, admission_requires
@@ -65,7 +65,7 @@ def _hands_off(
         return Blocked(
             BlockCode.FOREIGN_MARK,
             f"marked by another reconciler (ledger {mark.ledger}, {mark.at}: {mark.reason}); "
-            "take it over with `reconciler ledger adopt` once that one is known to be gone",
+            f"once that one is known to be gone, `kubectl annotate node {desired.node} {OWNER_ANNOTATION}-` hands the node over",
         )
     if c.IDENTITY in state.because and c.IDENTITY not in state.unknown:
         return Blocked(BlockCode.IDENTITY, "; ".join(state.because[c.IDENTITY]))
