@@ -45,7 +45,7 @@ def situation(
         return Situation(Goal.IN_SERVICE, state.waiting, wanted, blocked, harmless_only=True)
     if c.HEALTHY in state.because and c.HEALTHY not in state.unknown and c.HEALTHY not in state.explained:
         return _unhealthy(desired, record, state, wanted, now)
-    return Situation(Goal.IN_SERVICE, "to be in service as specified", wanted)
+    return Situation(Goal.IN_SERVICE, "in service as specified", wanted)
 
 
 def _hands_off(

@@ -166,8 +166,13 @@ def _unmet(state: Conditions, wanted: frozenset[str]) -> str:
     parts = []
     for name in sorted(wanted - state.true):
         why = state.unknown.get(name) or "; ".join(state.because.get(name, ())) or state.explained.get(name, "")
-        parts.append(f"{name} ({why})" if why else name)
+        parts.append(f"{_words(name)} ({why})" if why else _words(name))
     return ", ".join(parts)
+
+
+def _words(condition: str) -> str:
+    """firmware_ok:nic0 is "firmware nic0" to people, who know concerns and no conditions."""
+    return "MIG off" if condition == c.GPU_PLAIN else condition.replace("_ok", "").replace(":", " ").replace("_", " ")
 
 
 def _left_alone(
@@ -185,7 +190,9 @@ def _left_alone(
         detail = f"{', '.join(tired)} failed too often; unmet: {_unmet(state, missing)}"
         code = BlockCode.ATTEMPTS
     else:
-        detail = f"no sequence of actions brings about: {_unmet(state, missing - {c.IN_SERVICE}) or c.IN_SERVICE}"
+        detail = (
+            f"no sequence of actions brings about: {_unmet(state, missing - {c.IN_SERVICE}) or _words(c.IN_SERVICE)}"
+        )
         code = BlockCode.NO_PATH
     return Situation(found.goal, "left alone: " + detail, found.wanted, Blocked(code, detail), found.harmless_only)
 
@@ -194,7 +201,7 @@ def _unknown_detail(unknown: Mapping[str, str]) -> str:
     """One sentence per cause: a silent source takes many conditions with it."""
     causes: dict[str, list[str]] = {}
     for name, why in sorted(unknown.items()):
-        causes.setdefault(_root(why), []).append(name)
+        causes.setdefault(_root(why), []).append(_words(name))
     return "; ".join(f"{cause}: {', '.join(names)} not known" for cause, names in causes.items())
 
 
@@ -211,12 +218,13 @@ def _reasons(full: Catalogue, state: Conditions, found: Situation, rows: tuple[R
     for at, row in enumerate(rows):
         after = apply(full, row, reached) | set(row.achieves)
         because: list[str] = []
+        unseen: dict[str, list[str]] = {}
         for name in sorted(after - reached):
             final = staged.get(name, name)
             if final == c.IN_SERVICE:
                 because.append("back into service")
             elif final in state.explained:
-                because.append(f"{final} can't be seen: {state.explained[final]}")
+                unseen.setdefault(state.explained[final], []).append(_words(final))
             elif final in found.wanted and final in state.because:
                 because += state.because[final]
             elif final in undone_by:
@@ -225,6 +233,7 @@ def _reasons(full: Catalogue, state: Conditions, found: Situation, rows: tuple[R
                 because += [f"required by {later.id}" for later in rows[at + 1 :] if name in later.requires][:1]
         for name in reached - after:
             undone_by[name] = row.id
+        because += [f"{' and '.join(names)} can't be seen: {cause}" for cause, names in unseen.items()]
         reasons.append(tuple(dict.fromkeys(because)) or (found.sentence,))
         reached = frozenset(after) - (reached - after)
     return reasons
