@@ -152,6 +152,7 @@ class _Apply:
             id=request.run, plan_id=request.plan_id, fleet=request.fleet, fabric=self.fabric, ledger=self.ledger,
             clock=self.clock, gate=self.gate, planner=planner, lease=self.lease, approved=request.approved,
             progress=self.progress, begun=_begun(request.approved, records), resumed=resumed,
+            interrupted=frozenset(node for node, _, _ in resumed),
             reading=asyncio.Semaphore(request.fleet.settings.concurrency),
         )  # fmt: skip
         self.crew = Crew(self.run, observation, self.plan(observation).nodes)

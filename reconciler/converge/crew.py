@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from reconciler.converge.approval import stale_because
 from reconciler.converge.events import NodeSettled, Waiting
-from reconciler.converge.execute import Ended, NodeResult, NodeRun, Run, booting
+from reconciler.converge.execute import Ended, NodeResult, NodeRun, Run
 from reconciler.converge.observe import answer
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import BlockCode, Goal, NodePlan
@@ -86,7 +86,7 @@ class Crew:
 
     def _has_work(self, name: str) -> bool:
         plan = self.plans[name]
-        return plan.changes or (plan.goal is not Goal.NOTHING and booting(self._nodes[name]))
+        return plan.changes or (plan.goal is not Goal.NOTHING and self.run.worth_waiting(self._nodes[name]))
 
     def _settle_stale(self) -> None:
         """Nodes that need more than was approved, before anything is started on them."""

@@ -32,8 +32,8 @@ from reconciler.model.observed import Answered, Observed, Silent
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Permanent, Transient, outcome_word
 from reconciler.model.plan import BlockCode, Goal, NodePlan, Plan, PlannedAction
 from reconciler.model.ports import Clock, Fabric, Ledger
-from reconciler.model.records import OWNER_ANNOTATION, Mark, NodeRecord, read_mark
-from reconciler.model.vocab import BootPhase, Disruption
+from reconciler.model.records import OWNER_ANNOTATION, NodeRecord, read_mark
+from reconciler.model.vocab import BootPhase, Disruption, UnknownReason
 from reconciler.planner import conditions as c
 from reconciler.planner.node import NodePlanner
 
@@ -43,7 +43,6 @@ BACK_OFF_S = (15.0, 60.0)
 LOOK_S = 20.0
 RESUME_WITHIN = timedelta(hours=2)  # an older intent says nothing about what is needed now
 _BOOTING = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
-_TOUCHES_NOTHING = frozenset({"mark", "drain"})  # the node is as it was when it served
 
 
 class Ended(StrEnum):
@@ -94,10 +93,16 @@ class Run:
     lease: HeldLease
     approved: Plan | None
     progress: Progress
+    interrupted: frozenset[str]  # nodes on which an earlier run died in the middle of an action
     begun: frozenset[str]  # nodes on which an earlier run has begun with the approved plan
     resumed: dict[tuple[str, str, str], Mapping[str, Any]]  # by node, action, target; each is used once
     executed: list[Executed] = field(default_factory=list)
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(64))
+
+    def worth_waiting(self, observed: Observed) -> bool:
+        """The host is silent because of a boot under way, or because of what an earlier run has just begun."""
+        silent = isinstance(observed.host, Silent) and observed.host.reason is not UnknownReason.NOT_ASKED
+        return booting(observed) or (silent and observed.node in self.interrupted)
 
     def plan_node(self, observed: Observed, record: NodeRecord) -> NodePlan:
         self.planner.context = replace(self.planner.context, now=self.clock.now())
@@ -145,7 +150,7 @@ class NodeRun:
 
     def _worth_waiting(self) -> bool:
         """For a boot that nobody has waited for in vain yet."""
-        if self.observed is None or not booting(self.observed) or self._last:
+        if self.observed is None or not self.run.worth_waiting(self.observed) or self._last:
             return False
         now = self.run.clock.now()
         self._boot_deadline = self._boot_deadline or now + timedelta(seconds=c.BOOT_S)
@@ -287,7 +292,7 @@ class NodeRun:
             return False
         mark = read_mark(member.value.annotations.get(OWNER_ANNOTATION))
         healthy = bool(member.value.ready) and self.plan is not None and not _isolated(self.plan)
-        if mark is None or mark.ledger != self.run.ledger.id or not healthy or not untouched(self.record, mark):
+        if mark is None or mark.ledger != self.run.ledger.id or not healthy or not untouched(self.record):
             return False
         try:
             return await lift_mark(
@@ -315,10 +320,14 @@ def _isolated(plan: NodePlan) -> bool:
     return plan.goal is Goal.ISOLATED or any(item.path.startswith("health.") for item in plan.drift)
 
 
-def untouched(record: NodeRecord, mark: Mark) -> bool:
-    """Whether nothing was done to the node since it was marked, by any run."""
-    return all(
-        attempt.action in _TOUCHES_NOTHING or attempt.outcome == "refused"
-        for attempt in record.attempts
-        if attempt.at.isoformat(timespec="seconds") >= mark.at
-    )
+def untouched(record: NodeRecord) -> bool:
+    """Whether the node is as it was when it was marked: nothing came after that but drains, by any run.
+
+    A mark that came with something else, such as joining, says that the node was never accepted.
+    """
+    for attempt in reversed(record.attempts):
+        if attempt.action == "mark" and attempt.outcome != "refused":
+            return True
+        if attempt.action != "drain" and attempt.outcome != "refused":
+            return False
+    return False

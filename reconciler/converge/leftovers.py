@@ -59,7 +59,7 @@ async def lift_forgotten_marks(ledger: Ledger, cluster: Cluster | None, fleet: F
         if name in fleet.nodes or mark is None or mark.ledger != ledger.id:
             continue
         lifted = False
-        if member.ready and untouched(ledger.node(name), mark):
+        if member.ready and untouched(ledger.node(name)):
             try:
                 lifted = await lift_mark(TimedCluster(cluster, clock, fleet.settings), name, ledger.id)
             except (Stop, DriverError):

@@ -132,7 +132,7 @@ async def join(ctx: ActionContext) -> Outcome:
     if membership is not None and membership.join:
         ctx.step(f"joining: {' '.join(membership.join)}")
         await run(ctx, membership.join, seconds=REGISTER_S)
-    registered = await until(ctx, lambda: ctx.cluster.member(ctx.node), within_s=REGISTER_S, every_s=5.0)
+    registered = await until(ctx, lambda: ctx.cluster.member(ctx.node), within_s=REGISTER_S, every_s=1.0)
     if registered is None:
         return Transient("the node did not register with the cluster")
     if member is None:
