@@ -92,5 +92,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 def run_virtual(main: Coroutine[Any, Any, T], clock: VirtualClock | None = None) -> T:
     """asyncio.run, in virtual time. The clock stays where the run ended."""
     chosen = clock or VirtualClock()
+    result: list[T] = []
+
+    async def keep() -> None:
+        # Not returned: Runner swaps signal handlers, whose enum lookup prints the task and with it a whole result.
+        result.append(await main)
+
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(chosen)) as runner:
-        return runner.run(main)
+        runner.run(keep())
+    return result[0]
