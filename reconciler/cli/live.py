@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from reconciler.cli.progress import EVERY, describe, outcome_text
+from reconciler.cli.progress import EVERY, describe
 from reconciler.converge.events import (
     ActionFinished,
     ActionStarted,
@@ -56,11 +56,11 @@ class LiveProgress:
             case ActionStep(node, action_id, step):
                 since = self._running.get(node, ("", "", time.monotonic()))[2]
                 self._running[node] = (action_id, step, since)
-            case ActionFinished(node, action, outcome, _):
+            case ActionFinished(node, _, outcome, _):
                 self._running.pop(node, None)
                 good = isinstance(outcome, Done)
                 mark = Text("✓ " if good else "✗ ", style="green" if good else "red")
-                self._console.print(mark + Text(f"{node}: {action.id}: {outcome_text(outcome)}"))
+                self._console.print(mark + Text(describe(event)))
             case NodeSettled(_, state, _):
                 style = {"done": "bold green", "converged": "green", "failed": "bold red"}.get(state, "yellow")
                 if state != "converged":

@@ -75,11 +75,11 @@ def describe(event: Event) -> str:
     """One event in words; "" for what is told elsewhere."""
     match event:
         case ActionStarted(node, action):
-            return f"{node}: {action.id} ..."
+            return f"{node} {action.id} ..."
         case ActionStep(node, action_id, step):
-            return f"{node}: {action_id}: {plain(step, 200)}"
+            return f"{node} {action_id}: {plain(step, 200)}"
         case ActionFinished(node, action, outcome, seconds):
-            return f"{node}: {action.id}: {outcome_text(outcome)} ({format_duration(seconds)})"
+            return f"{node} {action.id}: {outcome_text(outcome)} ({format_duration(seconds)})"
         case NodeSettled(node, state, detail):
             return f"{node}: {state.replace('_', ' ')}" + (f": {plain(detail, 300)}" if detail else "")
         case NodeObserved() | Waiting() | RunEnded():
@@ -90,7 +90,7 @@ def outcome_text(outcome: Done | Transient | Permanent | Ambiguous | Declined) -
     match outcome:
         case Done(detail, changed):
             word = "done" if changed else "already so"
-            return f"{word}: {plain(detail, 300)}" if detail else word
+            return f"{word}, {plain(detail, 300)}" if detail else word
         case Declined(code, detail):
             return f"refused ({code}): {plain(detail, 300)}"
         case Transient(detail) | Permanent(detail) | Ambiguous(detail):

@@ -95,7 +95,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     return (item.path, wanted, found, row.since, nodes, item.detail)
 
 
-_UNKNOWN_HEAD = ("nodes", "why", "not known")
+_UNKNOWN_HEAD = ("nodes", "source", "why", "not known")
 
 
 def _all(found: list[Row]) -> list[tuple[str, ...]]:
@@ -104,14 +104,15 @@ def _all(found: list[Row]) -> list[tuple[str, ...]]:
 
 def _unknown(found: list[Row]) -> list[tuple[str, ...]]:
     """One row per cause: a silent source takes many values with it. Few values are named, many are counted."""
-    causes: dict[tuple[str, str], list[str]] = {}
+    causes: dict[tuple[str, str, str], list[str]] = {}
     for row in found:
-        causes.setdefault((fold(row.nodes), row.item.detail), []).append(row.item.path)
+        source_ = row.item.source.value if row.item.source else ""
+        causes.setdefault((fold(row.nodes), source_, row.item.detail), []).append(row.item.path)
     rows: list[tuple[str, ...]] = []
-    for (nodes, why), paths in causes.items():
+    for (nodes, source_, why), paths in causes.items():
         concerns = dict.fromkeys(path.partition(".")[0] for path in paths)
         what = ", ".join(paths) if len(paths) <= 3 else f"{len(paths)} values of {', '.join(concerns)}"
-        rows.append((nodes, why, what))
+        rows.append((nodes, source_, why, what))
     return rows
 
 

@@ -11,18 +11,18 @@ from reconciler.render.text import count, fold, markdown, plain, source, warning
 
 # What needs a person first.
 _STATES = {
-    "failed": "failed, out of service or as the detail says",
-    "stale": "stale: changed since the plan was approved",
+    "failed": "failed",
+    "stale": "stale",
     "not_started": "not started",
-    "postponed": "waiting for the budget",
+    "postponed": "waiting",
     "done": "done",
-    "converged": "as specified",
+    "converged": "nothing to do",
 }
 
 
 def verdict(outcome: ApplyOutcome) -> str:
     states = [end.state for end in outcome.nodes.values()]
-    parts = [f"{states.count(state)} {state.replace('_', ' ')}" for state in _STATES if state in states]
+    parts = [f"{states.count(state)} {word}" for state, word in _STATES.items() if state in states]
     spent = format_duration((outcome.ended_at - outcome.started_at).total_seconds())
     head = "interrupted, everything in flight is journaled: " if outcome.interrupted else ""
     return f"{head}{', '.join(parts) or 'no node selected'}; {count(len(outcome.actions), 'action')} in {spent}"
@@ -32,8 +32,7 @@ def _groups(outcome: ApplyOutcome) -> Mapping[str, dict[str, list[str]]]:
     """State -> detail -> nodes, worst state first."""
     groups: dict[str, dict[str, list[str]]] = {state: {} for state in _STATES}
     for node, end in outcome.nodes.items():
-        detail = "" if end.state in ("done", "converged") else end.detail
-        groups[end.state].setdefault(detail, []).append(node)
+        groups[end.state].setdefault(end.detail, []).append(node)
     return groups
 
 
@@ -51,12 +50,24 @@ def human(outcome: ApplyOutcome) -> str:
     ]
     lines += table(("", "nodes", "why"), rows)[1:]
     lines += [f"  abandoned: {plain(mark, 300)}" for mark in outcome.abandoned]
-    troubled = [node for node, end in outcome.nodes.items() if end.state == "failed"]
-    if troubled and not outcome.interrupted:
-        lines += ["", f"Next: `reconciler explain {troubled[0]}` and `reconciler history {troubled[0]}` tell why."]
-    elif outcome.changes or outcome.interrupted:
-        lines += ["", "Next: run `reconciler apply` again; it continues where this run ended."]
+    advice = [f"Next: {sentence}" for sentence in _advice(outcome)]
+    lines += ["", *advice] if advice else []
     return "\n".join(lines) + "\n"
+
+
+def _advice(outcome: ApplyOutcome) -> list[str]:
+    """What to type now, worst first."""
+    first: dict[str, str] = {}
+    for name, end in outcome.nodes.items():
+        first.setdefault(end.state, name)
+    advice = []
+    if node := first.get("failed"):
+        advice.append(f"`reconciler explain {node}` and `reconciler history {node}` tell why it failed.")
+    if "stale" in first:
+        advice.append("what is stale needs more than was approved: `reconciler plan --out FILE` plans anew.")
+    elif outcome.changes and "failed" not in first:
+        advice.append("run `reconciler apply` again; it continues where this run ended.")
+    return advice
 
 
 def as_markdown(outcome: ApplyOutcome) -> str:

@@ -36,13 +36,22 @@ def _heading(plan: Plan) -> list[str]:
         f"  made {clock(plan.created_at)}, valid until {clock(plan.expires_at)}; "
         f"scope {plan.scope.selected} of {count(plan.scope.total, 'node')}; fingerprint {plan.fingerprint[:12]}",
     ]
-    for line in plan.budget:
-        out = f"{len(line.out)} out now" + (f" ({fold(line.out)})" if line.out else "")
-        lines.append(
-            f"  budget of {line.scope}: {line.rule if '=' in line.rule else line.limit} of {line.total}, {out}"
-        )
+    lines += [f"  {line}" for line in _budget(plan)]
     lines += [f"  {note}" for note in plan.notes]
     return lines + [f"  {line}" for line in warnings(plan.insecure, plan.time_scale)]
+
+
+def _budget(plan: Plan) -> list[str]:
+    """One line a limit that somebody uses; the others share lines, for a fleet may have a hundred racks."""
+    lines, idle = [], dict[str, list[str]]()
+    for line in plan.budget:
+        share = f" ({line.rule.partition(' of ')[0]})" if "=" in line.rule else ""
+        text = f"at most {line.limit} of {count(line.total, 'node')}{share} out of service"
+        if line.out:
+            lines.append(f"budget of {line.scope}: {text}; out now: {fold(line.out)}")
+        else:
+            idle.setdefault(text, []).append(line.scope)
+    return lines + [f"budget of {fold(scopes)}: {text}; none out now" for text, scopes in idle.items()]
 
 
 def _alike(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:
@@ -66,8 +75,16 @@ def human(plan: Plan) -> str:
     if red:
         lines += ["", "Reboots, flashes and reimages:"]
         lines += table(("action", "nodes"), [(name, f"{fold(nodes)} ({len(nodes)})") for name, nodes in red.items()])
-    for group in _alike(node for node in plan.nodes.values() if node.actions):
-        lines += ["", *_entry(group)]
+    groups = _alike(node for node in plan.nodes.values() if node.actions)
+    if groups:
+        lines += ["", "What is done to each, in this order (if needed: decided when what comes before it is done):"]
+        # One table, so that columns line up over all nodes; its head stands once.
+        steps = table(_HEAD, [row for group in groups for row in _steps(group[0])], indent="  ")
+        lines.append(steps.pop(0))
+        for group in groups:
+            lines += [*_entry(group), *steps[: len(group[0].actions)], ""]
+            del steps[: len(group[0].actions)]
+        lines.pop()
     waiting = [node for node in plan.nodes.values() if node.blocked is not None]
     if waiting:
         lines += ["", "Held back, and why:"]
@@ -76,21 +93,26 @@ def human(plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
+_HEAD = ("", "action", "disruption", "certainty", "because")
+
+
 def _entry(group: list[NodePlan]) -> list[str]:
+    """What the nodes of a group have in common: how much it hurts, what is wrong."""
     first = group[0]
     names = fold(node.node for node in group) + (f" ({len(group)})" if len(group) > 1 else "")
     total = sum(action.estimate_s for action in first.actions)
-    wave = f", batch {first.wave + 1} of the budget" if first.wave else ""
+    wave = f", in batch {first.wave + 1} of the budget" if first.wave else ""
+    lines = [f"{names} [{first.pool}]: up to {disruption(first.disruption)}, about {format_duration(total)}{wave}"]
     ordinary = first.goal is Goal.IN_SERVICE and (first.blocked is None or first.blocked.code is BlockCode.BUDGET)
-    story = "" if ordinary else f": {first.situation}"
-    hurts = f"up to {disruption(first.disruption)}, about {format_duration(total)}{wave}"
-    lines = [f"{names} [{first.pool}]{story}  ({hurts})"]
+    if not ordinary or any(item.path.startswith("health.") for item in first.drift):
+        lines.append(f"    {first.situation}")
     for item in _shown(first):
         lines.append(f"    {item.path}: {value(item.observed)} -> {value(item.desired)}  [{item.kind.value}]")
-    rows = []
-    for at, action in enumerate(first.actions, 1):
-        rows.append((f"{at}.", action.id, _hurts(action), _sure(action), "because " + _because(action)))
-    return lines + table(("", "action", "disruption", "", ""), rows, indent="  ")[1:]
+    return lines
+
+
+def _steps(node: NodePlan) -> list[tuple[str, ...]]:
+    return [(f"{at}.", a.id, _hurts(a), _sure(a), _because(a)) for at, a in enumerate(node.actions, 1)]
 
 
 def _hurts(action: PlannedAction) -> str:
@@ -113,7 +135,9 @@ def dangerous(plan: Plan) -> dict[str, list[str]]:
         for action in node.actions:
             if action.disruption >= Disruption.REBOOT:
                 sure = " (if needed)" if action.certainty is Certainty.PREDICTED else ""
-                found.setdefault(action.id + sure, []).append(node.node)
+                nodes = found.setdefault(action.id + sure, [])
+                if node.node not in nodes[-1:]:  # it may restart twice
+                    nodes.append(node.node)
     return dict(sorted(found.items()))
 
 

@@ -111,5 +111,7 @@ def warnings(insecure: Iterable[str], time_scale: float) -> list[str]:
     """What every output must say of how it was made."""
     lines = [f"INSECURE: {sentence}" for sentence in insecure]
     if time_scale != 1.0:
-        lines.append(f"Lab: time runs {time_scale:g} times as fast; deadlines, settles and soaks are scaled")
+        lines.append(
+            f"Lab: all times and durations are the fleet's, whose time runs {time_scale:g} times as fast as yours"
+        )
     return lines
