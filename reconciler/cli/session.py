@@ -7,13 +7,13 @@ import os
 import secrets
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -30,6 +30,8 @@ from reconciler.model.plan import Plan, Scope
 from reconciler.model.ports import Clock, Ledger
 from reconciler.model.report import DRIFT_FORMAT, DriftReport
 
+T = TypeVar("T")
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -37,6 +39,17 @@ if TYPE_CHECKING:
     from reconciler.converge.gate import AcceptanceGate
     from reconciler.drivers.endpoints import Overlay
     from reconciler.drivers.secrets import SecretStore
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """asyncio.run, but for what it returns: asyncio formats a finished main task, result and all, twice."""
+    found: list[T] = []
+
+    async def keep() -> None:
+        found.append(await work)
+
+    asyncio.run(keep())
+    return found[0]
 
 
 class Session:
@@ -150,7 +163,7 @@ class Session:
 
     def observe(self) -> Observation:
         """One pass over the selected nodes; progress on stderr."""
-        return asyncio.run(self._observe())
+        return run_async(self._observe())
 
     async def _observe(self) -> Observation:
         from reconciler.cli.progress import make_progress

@@ -64,8 +64,8 @@ def _hands_off(
         mark = state.foreign_mark
         return Blocked(
             BlockCode.FOREIGN_MARK,
-            f"marked by another reconciler (ledger {mark.ledger}, {mark.at}: {mark.reason}); "
-            f"once that one is known to be gone, `kubectl annotate node {desired.node} {OWNER_ANNOTATION}-` hands the node over",
+            f"marked by another reconciler (ledger {mark.ledger}, {mark.at}: {mark.reason}); once that one is known to "
+            f"be gone, `kubectl annotate node {desired.node} {OWNER_ANNOTATION}-` hands the node over",
         )
     if c.IDENTITY in state.because and c.IDENTITY not in state.unknown:
         return Blocked(BlockCode.IDENTITY, "; ".join(state.because[c.IDENTITY]))
@@ -87,7 +87,7 @@ def _unhealthy(
     desired: Desired, record: NodeRecord, state: Conditions, wanted: frozenset[str], now: datetime
 ) -> Situation:
     evidence = "; ".join(signal.detail for signal in state.signals) or "the host is down"
-    rung = next_rung(desired.profile.remediation, record.attempts, now)
+    rung = next_rung(desired.profile.remediation, record.attempts, now, answers=c.HOST_UP in state.true)
     if rung is not None:
         sentence = f"unhealthy ({evidence}); next rung of the ladder: {rung.action}"
         return Situation(Goal.IN_SERVICE, sentence, wanted, rung=rung)

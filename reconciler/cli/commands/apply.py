@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,7 +83,7 @@ def carry_out(
 ) -> ApplyOutcome:
     """One run, and what came of it; an interrupted one is told as far as it came."""
     from reconciler.cli.progress import make_progress
-    from reconciler.cli.session import whoami
+    from reconciler.cli.session import run_async, whoami
     from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
     from reconciler.converge.events import Event, RunEnded
 
@@ -113,7 +112,7 @@ def carry_out(
             await fabric.close()
 
     try:
-        report = asyncio.run(work())
+        report = run_async(work())
     except KeyboardInterrupt:
         if not ended:
             raise

@@ -12,9 +12,7 @@ from reconciler.cli.options import Common, OutFile, fleet_options, write_file
 
 @click.command()
 @fleet_options(rev=True)
-@click.option(
-    "--out", type=OutFile(), metavar="FILE", help="Write the observation here."
-)
+@click.option("--out", type=OutFile(), metavar="FILE", help="Write the observation here.")
 def observe(common: Common, out: Path | None) -> int:
     """Read every node over Redfish, SSH and kubectl, and write what was seen. Nothing is changed."""
     from reconciler.cli.session import Session
