@@ -10,14 +10,14 @@ from typing import Any
 
 from reconciler.diff.facts import Missing, managed
 from reconciler.model.desired import Desired, SpecSource
-from reconciler.model.drift import DriftItem
+from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.errors import UsageError
 from reconciler.model.observed import Answered, Observed, Silent
 from reconciler.model.plan import NodePlan
 from reconciler.model.units import format_duration
-from reconciler.model.vocab import Source
+from reconciler.model.vocab import Certainty, Source
 from reconciler.render.tables import markdown_table, table
-from reconciler.render.text import clock, disruption, markdown, plain, position, source, value
+from reconciler.render.text import clock, disruption, markdown, plain, position, source, value, warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,8 @@ class Explanation:
     plan: NodePlan | None
     path: str
     now: datetime
+    insecure: tuple[str, ...] = ()
+    time_scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,15 @@ class _Value:
     wanted: Any
     set_by: str
     found: Any
-    verdict: str
+    item: DriftItem | None
     read: str
+
+    @property
+    def verdict(self) -> str:
+        if self.item is None:
+            return "as specified"
+        since = f" since {self.item.first_seen:%Y-%m-%d %H:%M}" if self.item.first_seen else ""
+        return self.item.kind.value + since + (f" ({plain(self.item.detail)})" if self.item.detail else "")
 
 
 def _values(made: Explanation) -> list[_Value]:
@@ -61,15 +70,15 @@ def _all(made: Explanation, drift: dict[str, DriftItem]) -> Iterator[_Value]:
     for path, wanted in own.items():
         if wanted is not None:
             item = drift.get(path)
-            yield _Value(path, wanted, _origin(made, path), item.observed if item else wanted, _verdict(item), "")
+            yield _Value(path, wanted, _origin(made, path), item.observed if item else wanted, item, "")
     for row in managed(desired.profile):
         item = drift.get(row.path)
         seen = row.read(made.observed) if made.observed is not None else None
         found = None if isinstance(seen, Missing) else (item.observed if item else row.shown)
-        yield _Value(row.path, row.shown, _origin(made, row.path), found, _verdict(item), _age(made, row.source))
+        yield _Value(row.path, row.shown, _origin(made, row.path), found, item, _age(made, row.source))
     for path, item in drift.items():
         if path.startswith(("gate.", "health.", "trust.", "image.nonce")):
-            yield _Value(path, item.desired, "-", item.observed, _verdict(item), "")
+            yield _Value(path, item.desired, "-", item.observed, item, "")
 
 
 def _origin(made: Explanation, path: str) -> str:
@@ -81,13 +90,6 @@ def _origin(made: Explanation, path: str) -> str:
                 return position(table_[key])
             key = key.rpartition(".")[0]
     return position(made.desired.provenance.get("node"))
-
-
-def _verdict(item: DriftItem | None) -> str:
-    if item is None:
-        return "as specified"
-    since = f" since {item.first_seen:%Y-%m-%d %H:%M}" if item.first_seen else ""
-    return item.kind.value + since + (f" ({plain(item.detail)})" if item.detail else "")
 
 
 def _age(made: Explanation, source: Source) -> str:
@@ -116,24 +118,59 @@ def _rows(made: Explanation) -> list[tuple[str, ...]]:
 
 
 def human(made: Explanation) -> str:
-    desired = made.desired
-    lines = [f"{desired.node} [{desired.pool}], spec {source(made.source)}"]
-    lines.append(f"  named at {position(desired.provenance.get('node'))}; " + ", ".join(_facts(desired)))
-    lines += ["", *table(_HEAD, _rows(made))]
-    plan = made.plan
-    if plan is not None and not made.path:
-        service = {True: "in service", False: "out of service", None: "service state unknown"}[plan.in_service]
-        lines += ["", f"{service}; goal {plan.goal.value.replace('_', ' ')}: {plan.situation}"]
-        lines += [f"  not read: {line}" for line in plan.incomplete]
-        if plan.blocked is not None:
-            until = f", until {clock(plan.blocked.until)}" if plan.blocked.until else ""
-            lines.append(f"  held back ({plan.blocked.code.value}{until}): {plan.blocked.detail}")
+    desired, plan = made.desired, made.plan
+    lines = [
+        f"{desired.node} [{desired.pool}], spec {source(made.source)}",
+        f"  named at {position(desired.provenance.get('node'))}; " + ", ".join(_facts(desired)),
+        *(f"  {line}" for line in warnings(made.insecure, made.time_scale)),
+        "",
+    ]
+    if made.path or plan is None:
+        lines += table(_HEAD, _rows(made))
+    else:
+        lines += [*_by_verdict(_values(made)), *_standing(plan)]
     if plan is not None and plan.actions:
-        lines += ["", "actions, the fewest that lead there:"]
-        lines += table(("", "action", "disruption", "estimate", "because", "needs"), _actions(made))
+        lines += ["", "what is done, the fewest actions that lead there:"]
+        lines += table(_ACTIONS, _actions(made, plan))
     elif plan is not None and not made.path:
         lines += ["", "nothing to do"]
     return "\n".join(lines) + "\n"
+
+
+def _by_verdict(values: list[_Value]) -> list[str]:
+    """What needs no attention first: who reads a terminal reads its end."""
+    well, unknown, differs = [], [], []
+    for v in values:
+        if v.item is None:
+            well.append((v.path, value(v.wanted), v.set_by, v.read))
+        elif v.item.kind is DriftClass.UNKNOWN:
+            unknown.append((v.path, value(v.wanted), v.set_by, v.verdict))
+        else:
+            differs.append((v.path, value(v.wanted), value(v.found), v.set_by, v.verdict, v.read))
+    lines: list[str] = []
+    for title, head, rows in (
+        ("as specified", ("value", "wanted and found", "set by", "read"), well),
+        ("not known", ("value", "wanted", "set by", "verdict"), unknown),
+        ("not as specified", ("value", "wanted", "found", "set by", "verdict", "read"), differs),
+    ):
+        if rows:
+            lines += [f"{title} ({len(rows)})", *table(head, rows), ""]
+    return lines
+
+
+def _standing(plan: NodePlan) -> list[str]:
+    """Where the node is, where it is to be, and what keeps it."""
+    service = {True: "in service", False: "out of service", None: "service state unknown"}[plan.in_service]
+    goal = plan.goal.value.replace("_", " ")
+    lines = [
+        f"now {service}; goal: " + (plan.situation if plan.situation.startswith(goal) else f"{goal}, {plan.situation}")
+    ]
+    lines += [f"  not read: {line}" for line in plan.incomplete]
+    if plan.blocked is not None:
+        until = f", until {clock(plan.blocked.until)}" if plan.blocked.until else ""
+        why = "" if plan.blocked.detail in plan.situation else f": {plan.blocked.detail}"
+        lines.append(f"  held back ({plan.blocked.code.value}{until}){why}")
+    return lines
 
 
 def _facts(desired: Desired) -> list[str]:
@@ -142,15 +179,17 @@ def _facts(desired: Desired) -> list[str]:
     return [f"state {desired.state}", f"BMC {ends.bmc or '-'}", f"host {ends.host or '-'}", *domains]
 
 
-def _actions(made: Explanation) -> list[tuple[str, ...]]:
-    assert made.plan is not None
+_ACTIONS = ("", "action", "disruption", "estimate", "certainty", "because")
+
+
+def _actions(made: Explanation, plan: NodePlan) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
-    for at, action in enumerate(made.plan.actions, 1):
+    for at, action in enumerate(plan.actions, 1):
         if made.path and not any(_within(why, made.path) for why in action.because):
             continue
         hurts = disruption(action.disruption) if action.disruption else "-"
-        needs = ", ".join(action.requires)
-        rows.append((f"{at}.", action.id, hurts, format_duration(action.estimate_s), "; ".join(action.because), needs))
+        sure = "if needed" if action.certainty is Certainty.PREDICTED else ""
+        rows.append((f"{at}.", action.id, hurts, format_duration(action.estimate_s), sure, "; ".join(action.because)))
     return rows
 
 
@@ -158,10 +197,12 @@ def as_markdown(made: Explanation) -> str:
     lines = [f"## {markdown(made.desired.node)}", ""]
     if made.plan is not None:
         lines += [markdown(made.plan.situation, 400), ""]
+    for line in warnings(made.insecure, made.time_scale):
+        lines += [f"> {markdown(line, 400)}", ""]
     lines += markdown_table(_HEAD, [tuple(markdown(cell, 300) for cell in row) for row in _rows(made)])
     if made.plan is not None and made.plan.actions:
-        head = ("#", "action", "disruption", "estimate", "because", "needs")
-        lines += ["", *markdown_table(head, [tuple(markdown(cell, 300) for cell in row) for row in _actions(made)])]
+        rows = [tuple(markdown(cell, 300) for cell in row) for row in _actions(made, made.plan)]
+        lines += ["", *markdown_table(_ACTIONS, rows)]
     return "\n".join(lines) + "\n"
 
 

@@ -70,8 +70,9 @@ def human(observation: Observation, scope: Scope | None = None) -> str:
     rows = [_row(seen) for seen in _selected(observation)]
     dark = sum(bool(row[-1]) for row in rows)
     of = f" of {scope.total}" if scope else ""
+    whole = f"{dark} of them not in full" if dark else "all in full"
     lines = [
-        f"Fleet {observation.fleet}: {count(len(rows), 'node')}{of} observed, {dark} not in full",
+        f"Fleet {observation.fleet}: {count(len(rows), 'node')}{of} observed, {whole}",
         f"  spec commit {observation.spec_commit[:12] or '(not in git)'}",
         f"  {clock(observation.started_at)}; kubectl {observation.kubectl_version or '-'}, "
         f"cluster {observation.cluster_version or '-'}",

@@ -46,6 +46,8 @@ def explain(common: Common, what: str, observation: Path | None, offline: bool) 
         plan=None if plan is None else plan.nodes[node],
         path=path,
         now=session.clock.now(),
+        insecure=session.fleet.settings.insecure,
+        time_scale=session.time_scale,
     )
     click.echo({"human": human, "json": as_json, "markdown": as_markdown}[common.output](made), nl=False)
     return ExitCode.DONE
