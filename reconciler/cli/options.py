@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from reconciler.model.units import parse_duration
 F = TypeVar("F", bound=Callable[..., Any])
 
 OUTPUTS = ("human", "json", "markdown")
+_COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 
 
 class Duration(click.ParamType[float]):
@@ -109,6 +111,13 @@ def fleet_options(*, rev: bool = False) -> Callable[[F], F]:
         )(wrapped)
 
     return decorate
+
+
+def same_place() -> str:
+    """Which lab and which ledger this call was told on its command line: the next call must be told too."""
+    context = click.get_current_context()
+    given = [name for name in ("endpoints", "ledger") if context.get_parameter_source(name) is _COMMANDLINE]
+    return "".join(f" --{name} {shlex.quote(str(context.params[name]))}" for name in given)
 
 
 def output_option(function: F) -> F:

@@ -24,7 +24,7 @@ from reconciler.cli.scope import select
 from reconciler.model.desired import DesiredImage, Fleet
 from reconciler.model.documents import load
 from reconciler.model.drift import ACTIONABLE
-from reconciler.model.errors import StalePlan, UsageError
+from reconciler.model.errors import ReconcilerError, StalePlan, UsageError
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope
 from reconciler.model.ports import Clock, Ledger
@@ -48,8 +48,22 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
     async def keep() -> None:
         found.append(await work)
 
-    asyncio.run(keep())
+    try:
+        asyncio.run(keep())
+    except ExceptionGroup as group:
+        if (error := _ours(group)) is None:
+            raise
+        raise error from None
     return found[0]
+
+
+def _ours(group: ExceptionGroup[Exception]) -> ReconcilerError | None:
+    """The first of errors that are all ours: a missing secret ends every task that wants it, and is said once."""
+    told, others = group.split(ReconcilerError)
+    found: Exception | None = told
+    while isinstance(found, ExceptionGroup):
+        found = found.exceptions[0]
+    return found if others is None and isinstance(found, ReconcilerError) else None
 
 
 class Session:

@@ -22,7 +22,7 @@ from reconciler.cli.options import output_option
 def history(node: str, last: int, spec: Path, ledger: str | None, endpoints: Path | None, output: str) -> None:
     """Tell a node's story: what was found, what was done to it, by which run, plan and commit."""
     from reconciler.render.tables import markdown_table, table
-    from reconciler.render.text import clock, markdown, plain
+    from reconciler.render.text import clock, markdown, plain, warnings
 
     session = session_for(spec, ledger, endpoints)
     with session.ledger() as book:
@@ -38,4 +38,5 @@ def history(node: str, last: int, spec: Path, ledger: str | None, endpoints: Pat
     if output == "markdown":
         click.echo("\n".join(markdown_table(head, [tuple(markdown(cell, 300) for cell in row) for row in rows])))
     elif rows:
-        click.echo("\n".join(table(head, [tuple(plain(cell, 160) for cell in row) for row in rows])))
+        told = table(head, [tuple(plain(cell, 160) for cell in row) for row in rows])
+        click.echo("\n".join([*warnings((), session.time_scale), *told]))

@@ -43,16 +43,17 @@ def up(
     """Run in the foreground until SIGINT or `lab down`."""
     from reconciler.lab.scenario import load_scenario
     from reconciler.lab.up import Options, Running, up
+    from reconciler.render.text import count
 
     def announce(running: Running) -> None:
-        click.echo(
-            f"{len(running.lab.machines)} nodes are up, scenario {scenario}, time runs {time_scale:g} times as fast."
-        )
+        nodes_up = count(len(running.lab.machines), "node")
+        click.echo(f"{nodes_up} up, scenario {scenario}; their time runs {time_scale:g} times as fast as yours.")
         click.echo("In another terminal:\n")
         click.echo(f"  export RECONCILER_ENDPOINTS={running.directory / 'endpoints.json'}")
         click.echo(f"  reconciler drift {running.spec}")
         click.echo(f"  reconciler plan {running.spec} --out plan.json")
-        click.echo(f"  reconciler apply {running.spec} --plan plan.json --yes\n")
+        click.echo(f"  reconciler apply {running.spec} --plan plan.json --yes")
+        click.echo(f"  reconciler lab fault --dir {directory} NODE       # how a node can be broken\n")
         click.echo("Ctrl-C ends the lab.", err=True)
 
     options = Options(directory, load_scenario(scenario), spec, nodes, seed, time_scale)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from reconciler.cli.exit_codes import ExitCode, strongest
-from reconciler.cli.options import Common, OutFile, detailed_exitcode, fleet_options, write_file
+from reconciler.cli.options import Common, OutFile, detailed_exitcode, fleet_options, same_place, write_file
 
 
 @click.command()
@@ -40,7 +40,10 @@ def plan(common: Common, observation: Path | None, out: Path | None, detailed_ex
     else:
         click.echo((human if common.output == "human" else as_markdown)(made), nl=False)
         if out is not None and common.output == "human":
-            click.echo(f"Written to {out}. Next: reconciler apply {common.spec} --plan {out} --yes", err=True)
+            following = (
+                f"; next: reconciler apply {common.spec} --plan {out} --yes{same_place()}" if made.changes else ""
+            )
+            click.echo(f"\nwritten to {out}{following}", err=True)
     waits = any(node.blocked is not None and node.blocked.code is BlockCode.BUDGET for node in made.nodes.values())
     return strongest(
         [
