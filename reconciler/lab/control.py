@@ -46,54 +46,63 @@ def socket_path(directory: Path) -> Path:
 
 
 class ControlServer:
-    """`down` is called when somebody asks the lab to end."""
+    """`down` is called when somebody asks the lab to end.
+
+    Sockets without asyncio's Server and transports: those leak a connection that comes while the server closes.
+    """
 
     def __init__(self, lab: Lab, down: Callable[[], None]) -> None:
         self._lab = lab
         self._down = down
-        self._server: asyncio.Server | None = None
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._talking: set[asyncio.Task[None]] = set()
 
     async def start(self, directory: Path) -> None:
         path = socket_path(directory)
         path.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(self._accept, path, limit=_LIMIT)
+        self._listener.setblocking(False)
+        self._listener.bind(str(path))
         path.chmod(0o600)
+        self._listener.listen()
+        asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
     async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            await self._server.wait_closed()
+        asyncio.get_running_loop().remove_reader(self._listener)
+        self._listener.close()
         for task in self._talking:
             task.cancel()
         await asyncio.gather(*self._talking, return_exceptions=True)
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._serve(reader, writer))
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return  # the client has gone already
+        connection.setblocking(False)
+        task = asyncio.create_task(self._serve(connection))
         self._talking.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(lambda ended: self._ended(ended, connection))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[None], connection: socket.socket) -> None:
         self._talking.discard(task)
+        connection.close()
         if not task.cancelled():
             task.result()  # an error here is one of ours: it goes to the loop's handler
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            line = await reader.readline()
+    async def _serve(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(ConnectionError):  # the client went away
+            line = b""
+            while not line.endswith(b"\n") and len(line) < _LIMIT:
+                line += (received := await loop.sock_recv(connection, _LIMIT))
+                if not received:
+                    return
             answer: dict[str, Any]
             try:
                 answer = {"ok": True, "value": self._answer(json.loads(line))}
             except (ValueError, UsageError) as error:
                 answer = {"ok": False, "error": str(error)}
-            writer.write(json.dumps(answer).encode() + b"\n")
-            await writer.drain()
-        except ConnectionError:
-            pass  # the client went away
-        finally:
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
+            await loop.sock_sendall(connection, json.dumps(answer).encode() + b"\n")
 
     def _answer(self, request: Mapping[str, Any]) -> Any:
         match request:

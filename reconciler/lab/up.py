@@ -13,7 +13,6 @@ import json
 import resource
 import secrets
 import signal
-import socket
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from reconciler.lab.scenario import Scenario
 from reconciler.lab.wire.kube import KubeFront
 from reconciler.lab.wire.redfish import RedfishFront
 from reconciler.lab.wire.ssh import SshFront
+from reconciler.lab.wire.ssh_port import bound
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import UsageError
 from reconciler.spec import load_spec
@@ -41,7 +41,7 @@ from reconciler.spec import load_spec
 USERNAME = "reconciler"
 _TICK_S = 0.2  # how often installers are looked after
 _FETCH = ClientTimeout(total=10, connect=3)
-_FILES_PER_NODE = 12
+_FILES_PER_NODE = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,8 @@ class _Starting:
         await asyncio.sleep(seconds / self._options.time_scale)
 
     async def start(self, down: Callable[[], None]) -> Running:
-        addresses = _free_addresses(self._options.nodes or 0)
+        _allow_files(self._options.nodes or 0)
+        addresses = self._reserve_addresses(self._options.nodes or 0)
         spec = self._options.spec or self._generate(addresses)
         fleet = load_spec(spec, directory=str(spec))
         _allow_files(len(fleet.nodes))
@@ -149,6 +150,12 @@ class _Starting:
         spec = self._directory / "fleet-spec"
         generate_spec(spec, addresses, tls_ca=self._tls.pem, ssh_ca=self._ssh.public_key, image_key=self._image_key)
         return spec
+
+    def _reserve_addresses(self, nodes: int) -> Addresses:
+        """The spec names ports before servers have them: they are kept from other programs until the lab ends."""
+        held = [self._stack.enter_context(bound("127.0.0.1", 0)) for _ in range(2 * nodes + 2)]
+        ports = [int(one.getsockname()[1]) for one in held]
+        return Addresses(list(zip(ports[2::2], ports[3::2], strict=True)), ports[0], ports[1])
 
     # --- servers ---
 
@@ -250,15 +257,6 @@ class _Starting:
 
 def _port(address: str) -> int:
     return int(address.rsplit(":", 1)[1])
-
-
-def _free_addresses(nodes: int) -> Addresses:
-    """Ports that are free now, all different."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(2 * nodes + 2)]
-    ports = [int(one.getsockname()[1]) for one in held]
-    for one in held:
-        one.close()
-    return Addresses(list(zip(ports[2::2], ports[3::2], strict=True)), ports[0], ports[1])
 
 
 def _allow_files(nodes: int) -> None:

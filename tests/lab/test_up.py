@@ -7,6 +7,7 @@ import contextlib
 import functools
 import json
 import shutil
+import socket
 import stat
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
@@ -116,6 +117,19 @@ async def test_a_directory_has_one_lab(tmp_path: Path) -> None:
     (tmp_path / "control.sock").touch()  # left by one that was killed
     async with running_lab(options(tmp_path, nodes=1)):
         assert await asyncio.to_thread(control.is_running, tmp_path)
+
+
+@pytest.mark.parametrize("steps", range(6))
+@in_loop
+async def test_a_caller_is_let_go_at_whatever_moment_the_lab_ends(tmp_path: Path, steps: int) -> None:
+    async with running_lab(options(tmp_path, nodes=1)):
+        caller = socket.socket(socket.AF_UNIX)
+        caller.settimeout(5)
+        caller.connect(str(control.socket_path(tmp_path)))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+    with caller, contextlib.suppress(ConnectionResetError):
+        assert await asyncio.to_thread(caller.recv, 1) == b""
 
 
 @in_loop

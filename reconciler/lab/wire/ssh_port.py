@@ -22,7 +22,7 @@ class Port:
     def __init__(self, host: str, port: int, accepted: Callable[[socket.socket], None]) -> None:
         self._accepted = accepted
         self._listener: socket.socket | None = None
-        self._reserved = _bound(host, port)
+        self._reserved = bound(host, port)
         self.host = host
         self.number: int = self._reserved.getsockname()[1]
 
@@ -33,7 +33,7 @@ class Port:
     def open(self) -> None:
         if self._listener is not None:
             return
-        self._listener = _bound(self.host, self.number)
+        self._listener = bound(self.host, self.number)
         self._listener.listen(_BACKLOG)
         asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
@@ -64,12 +64,13 @@ def reset(connection: socket.socket) -> None:
     connection.close()
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that keeps a number from others, and lets a server of ours that asks for this number have it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    bound.setblocking(False)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setblocking(False)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if not hasattr(socket, "TCP_QUICKACK"):  # elsewhere than on Linux two sockets share a number only with this
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    bound.bind((host, port))
-    return bound
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    found.bind((host, port))
+    return found
