@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from reconciler.diff.normalise import text
 from reconciler.gate.certificate import binding_of, judge, tests_digest
+from reconciler.health.ladder import REMEDIATION
 from reconciler.health.signals import Signal, signals
 from reconciler.model.desired import Desired, Settings
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
@@ -45,7 +46,9 @@ HEALTHY = "healthy"
 TREATED = "treated"
 
 
+_VOIDS = frozenset({"reimage", "update_firmware"})  # a certificate that is older, whatever its binding says
 BOOT_S = 1800.0  # POST of an 8-GPU server takes up to a quarter of an hour
+INSTALL_S = 5400.0  # a large image on a slow network
 
 
 def firmware_ok(component: str) -> str:
@@ -114,10 +117,12 @@ def evaluate(
     system = observed.hot.value if isinstance(observed.hot, Answered) else None
     facts = observed.host.value if isinstance(observed.host, Answered) else None
     explained_by, waiting = _cause(system, observed)
-    if waiting and _stuck(record, context):
+    if waiting and _stuck(system, record, context):
         explained_by = waiting = ""
     if not waiting and not explained_by and _not_installed(desired, observed, record, context):
         explained_by = "no system answers, and the node is in no cluster"
+    elif not waiting and not explained_by and _host_down(desired, observed, record, context):
+        explained_by = "the host is down"
     sheet = _Sheet(explained_by if facts is None else "")
     _power(sheet, desired, observed, record, context, waiting)
     found_signals = signals(desired.profile, observed)
@@ -155,10 +160,12 @@ def _cause(system: RedfishHot | None, observed: Observed) -> tuple[str, str]:
     return "", ""
 
 
-def _stuck(record: NodeRecord, context: Context) -> bool:
-    """A boot that takes this long is none: it hangs in POST, or there is no system to boot."""
+def _stuck(system: RedfishHot | None, record: NodeRecord, context: Context) -> bool:
+    """A boot that takes this long is none: it hangs in POST, there is no system to boot, or the installer gave up."""
     since = record.silent_since.get("ssh")
-    return since is not None and since <= context.now - timedelta(seconds=BOOT_S)
+    installs = system is not None and system.boot_phase is BootPhase.INSTALLER
+    limit = timedelta(seconds=INSTALL_S if installs else BOOT_S)
+    return since is not None and since <= context.now - limit
 
 
 def _not_installed(desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> bool:
@@ -374,7 +381,26 @@ def _gate(sheet: _Sheet, desired: Desired, observed: Observed, record: NodeRecor
             sheet.set(GATE, None, binding)
         return
     judgement = judge(record.certificate, acceptance, binding, context.now)
-    sheet.set(GATE, judgement.valid, *judgement.reasons)
+    later = _treated_after(record)
+    sheet.set(GATE, judgement.valid and not later, *judgement.reasons, *later)
+
+
+def _treated_after(record: NodeRecord) -> tuple[str, ...]:
+    """What was done to the machine itself since its certificate, which proves nothing of what came after it.
+
+    The certificate's binding shows other hardware and firmware, not that a sick node was treated or wiped.
+    """
+    if record.certificate is None:
+        return ()
+    issued = record.certificate.issued_at
+    treated = (
+        attempt.action
+        for attempt in record.attempts
+        if attempt.at >= issued
+        and attempt.outcome != "refused"
+        and (attempt.cause == REMEDIATION or attempt.action in _VOIDS)
+    )
+    return tuple(f"{action} after the certificate was issued" for action in dict.fromkeys(treated))
 
 
 def _identity(
