@@ -10,12 +10,19 @@ from reconciler.model.records import Attempt
 REMEDIATION = "remediation"  # the cause under which rungs are journaled
 
 
-def next_rung(policy: Remediation | None, attempts: tuple[Attempt, ...], now: datetime) -> Rung | None:
-    """The first rung with attempts left inside the policy's window; None when none is left."""
+def next_rung(
+    policy: Remediation | None, attempts: tuple[Attempt, ...], now: datetime, *, answers: bool = True
+) -> Rung | None:
+    """The first rung with attempts left inside the policy's window; None when none is left.
+
+    `answers`: the host does. One that does not can't be asked to restart, so that rung is passed over (pitfall C3).
+    """
     if policy is None:
         return None
     since = now - timedelta(seconds=policy.window_s)
     for rung in policy.ladder:
+        if rung.action == "soft_restart" and not answers:
+            continue
         used = sum(a.cause == REMEDIATION and a.action == rung.action and a.at > since for a in attempts)
         if used < rung.attempts:
             return rung

@@ -114,8 +114,9 @@ def usable_rows(
         if host_down and row.name == "power_cycle" and not rung:
             continue  # a host that is down is treated by the ladder alone
         if row.name in ("reimage", "update_firmware") and brings & set(state.explained):
-            # Look before wiping or flashing: what a machine that is off carries, nobody has read yet (invariant 4).
-            row = replace(row, requires=(*row.requires, c.POWER_ON))
+            # Look before wiping or flashing: nobody has read what a machine that is off or hangs carries (invariant 4).
+            looked = (c.POWER_ON,) if rung or found.rung is None else (c.POWER_ON, c.TREATED)
+            row = replace(row, requires=(*row.requires, *looked))
         rows.append(as_rung(row) if rung else row)
     return Catalogue(tuple(rows), catalogue.staged)
 

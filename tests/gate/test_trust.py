@@ -61,8 +61,8 @@ def test_a_changed_signature_never_holds(data: st.DataObject) -> None:
         verify_minisign(b"hello", good[:at] + other + good[at + 1 :], PUBLIC)
     except BadSignature:
         return
-    # base64's last character carries unused bits: the decoded signature is then the same
-    assert good[at + 1 : at + 3].strip("=\n") == "" or good[at] == "=", (at, good[at], other)
+    # base64's last character carries unused bits, and lines may end in more than one way: it is the same signature
+    assert good[at + 1 : at + 3].strip("=\n") == "" or good[at] in "=\n", (at, good[at], other)
 
 
 def test_an_image_without_key_or_signature_is_not_trusted() -> None:
