@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,13 @@ def samples() -> Path:
     if not path.is_dir():
         pytest.skip("the folder of recorded samples is not beside this checkout")
     return path
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Why tests were skipped, one line per reason."""
+    places = (report.longrepr for report in terminalreporter.stats.get("skipped", []))
+    reasons = Counter(str(place[2]).removeprefix("Skipped: ") for place in places)
+    if reasons:
+        terminalreporter.section("skipped")
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count:6}  {reason}")
