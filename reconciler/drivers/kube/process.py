@@ -21,6 +21,7 @@ INSTALL_HINT = (
     "install kubectl 1.20 or newer (Debian, Ubuntu: apt-get install kubernetes-client; else "
     "https://kubernetes.io/docs/tasks/tools/#kubectl) or name it in the configuration"
 )
+_ENVIRONMENT = {"KUBERC": "off", "KUBECTL_KUBERC": "false", "LC_ALL": "C"}  # no defaults from a person's kuberc
 _AT_ONCE = 8  # children of one cluster: each needs 30 ms of CPU and 50 MB
 _GRACE_S = 1.0  # kubectl's own deadline comes first, so that its message is the evidence
 
@@ -31,13 +32,12 @@ class Kubectl:
     def __init__(self, program: str, kubeconfig: Path | None, context: str | None, timeout_s: float) -> None:
         self._program = program
         self._timeout_s = timeout_s
-        self._told_config = kubeconfig is not None
         self._slots = asyncio.Semaphore(_AT_ONCE)
         # -v=4 makes kubectl log the server's Status object (reason, code, causes), and nothing that authenticates us:
         # headers begin at 7. A timeout of "0s" would mean none.
         self._common = ["-v=4", f"--request-timeout={max(1, round(timeout_s * 1000))}ms"]
         if kubeconfig is not None:
-            self._common.append(f"--kubeconfig={kubeconfig}")
+            self._common.append(f"--kubeconfig={kubeconfig}")  # KUBECONFIG counts for nothing then
         if context is not None:
             self._common.append(f"--context={context}")
 
@@ -66,7 +66,7 @@ class Kubectl:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                env=self._environment(),
+                env=dict(os.environ) | _ENVIRONMENT,  # ours, for proxies and credential plugins
                 start_new_session=True,  # credential plugins die with it
             )
         except (FileNotFoundError, PermissionError) as error:
@@ -75,13 +75,6 @@ class Kubectl:
         except OSError as error:
             detail = f"{self._program} could not be started: {error.strerror}"
             raise KubeFailure(Problem(Failure.UNREACHABLE, detail, never_sent=True)) from error
-
-    def _environment(self) -> dict[str, str]:
-        """Ours, for proxies and credential plugins, less what would silently name another cluster or other defaults."""
-        environment = dict(os.environ)
-        if self._told_config:
-            environment.pop("KUBECONFIG", None)
-        return environment | {"KUBERC": "off", "KUBECTL_KUBERC": "false", "LC_ALL": "C"}
 
 
 async def _reap(child: asyncio.subprocess.Process) -> None:

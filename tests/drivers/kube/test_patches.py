@@ -68,6 +68,12 @@ def test_mark_and_unmark_leave_the_node_as_it_was(node: dict[str, Any]) -> None:
         assert served(json_patch(each, patches.unmark(objects.member(each), uncordon=mark.cordoned))) == node
 
 
+@given(nodes())
+def test_a_mark_that_claims_no_cordon_sets_none(node: dict[str, Any]) -> None:
+    marked = json_patch(node, patches.mark(objects.member(node), replace(mark_for(node), cordoned=False)))
+    assert marked["spec"].get("unschedulable") == node["spec"].get("unschedulable")
+
+
 @given(nodes(), nodes())
 def test_what_others_write_meanwhile_is_kept(node: dict[str, Any], theirs: dict[str, Any]) -> None:
     """Between mark and unmark somebody replaces every taint, label and annotation of theirs, and cordons."""
