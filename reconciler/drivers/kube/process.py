@@ -19,7 +19,7 @@ from reconciler.model.errors import Failure
 
 INSTALL_HINT = (
     "install kubectl 1.20 or newer (Debian, Ubuntu: apt-get install kubernetes-client; else "
-    "https://kubernetes.io/docs/tasks/tools/#kubectl) or name it in the configuration"
+    "https://kubernetes.io/docs/tasks/tools/#kubectl) and have it on PATH"
 )
 _ENVIRONMENT = {"KUBERC": "off", "KUBECTL_KUBERC": "false", "LC_ALL": "C"}  # no defaults from a person's kuberc
 _AT_ONCE = 8  # children of one cluster: each needs 30 ms of CPU and 50 MB
