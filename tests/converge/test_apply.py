@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler.converge.apply import ApplyReport
-from reconciler.converge.events import ActionFinished, ActionStarted, RunEnded
+from reconciler.converge.events import ActionFinished, ActionStarted, NodeObserved, RunEnded
 from reconciler.converge.execute import Ended
 from reconciler.model.desired import BudgetLimit
 from reconciler.model.drift import DriftClass
@@ -150,6 +150,50 @@ def test_the_budget_counts_nodes_that_were_not_selected(adopted: Worlds) -> None
     assert ends(here.apply(selected=["n0"], wait_s=0.0)) == {"n0": Ended.NOT_STARTED}
 
 
+async def observed_all(here: World) -> None:
+    """Until the pass that plans are made from is over, and nothing has been started yet."""
+    while sum(isinstance(event, NodeObserved) for event in here.events) < len(here.fleet.nodes):
+        await here.clock.sleep(0.1)
+
+
+def test_a_node_that_somebody_takes_out_after_the_plan_was_made_counts(adopted: Worlds) -> None:
+    """I3."""
+    here = adopted(nodes=2, drift=BIOS, settings={"budgets": ONE})
+
+    async def overtaken() -> ApplyReport:
+        work = asyncio.create_task(here.applying(wait_s=120.0))
+        await observed_all(here)
+        assert here.lab.cluster is not None
+        here.lab.cluster.update_node("n1", unschedulable=True)
+        return await work
+
+    report = here.run(overtaken())
+    assert ends(report)["n0"] is Ended.NOT_STARTED
+    assert not here.marked("n0")
+    assert here.serves("n0")
+
+
+def test_two_nodes_that_turn_out_to_need_more_do_not_both_go(adopted: Worlds) -> None:
+    """Both start with what no budget is needed for; only then do they turn out to have drifted further."""
+    here = adopted(nodes=2, drift={"n*": ["sysctl_off"]}, settings={"budgets": ONE})
+    most = 0
+
+    async def worse() -> ApplyReport:
+        nonlocal most
+        work = asyncio.create_task(here.applying())
+        await observed_all(here)
+        for name in here.fleet.nodes:
+            here.machine(name).state.bios["NumaNodesPerSocket"] = "NPS4"
+            here.machine(name)._touch()
+        while not work.done():
+            most = max(most, sum(not here.serves(name) for name in here.fleet.nodes))
+            await here.clock.sleep(1)
+        return await work
+
+    assert set(ends(here.run(worse())).values()) == {Ended.DONE}
+    assert most == 1
+
+
 def test_a_cluster_that_goes_down_before_a_node_is_taken_out_stops_it(adopted: Worlds) -> None:
     here = adopted(nodes=1, drift=BIOS)
     assert here.lab.cluster is not None
@@ -197,7 +241,7 @@ def test_a_drain_that_fails_gives_the_node_back(adopted: Worlds) -> None:
     assert not here.marked("n0")
 
 
-def test_a_setting_that_does_not_hold_ends_the_node_s_run(adopted: Worlds) -> None:
+def test_a_setting_that_does_not_hold_ends_the_node_s_run(adopted: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
     here = adopted(nodes=1, drift={"n0": ["secure_boot_off"]})
     machine = here.machine("n0")
     stubborn = machine._end_post
@@ -206,7 +250,7 @@ def test_a_setting_that_does_not_hold_ends_the_node_s_run(adopted: Worlds) -> No
         machine.state.pending_secure_boot = None
         stubborn()
 
-    machine._end_post = forgets  # type: ignore[method-assign]  # a BMC that takes secure boot and never applies it
+    monkeypatch.setattr(machine, "_end_post", forgets)  # a BMC that takes secure boot and never applies it
     report = here.apply()
     assert ends(report) == {"n0": Ended.FAILED}
     assert "set_boot was done 2 times and does not hold" in report.results["n0"].detail
@@ -240,6 +284,22 @@ def test_a_fault_that_a_power_cycle_cures_is_cured(adopted: Worlds) -> None:
     assert here.serves("n0")
 
 
+def test_an_identity_that_bmc_and_host_agreed_on_is_the_witness_when_the_host_is_gone(adopted: Worlds) -> None:
+    """A14, with nothing declared in the spec."""
+    here = adopted(nodes=1, node={"serial": None})
+    here.apply()
+    assert here.ledger.node("n0").serial == here.machine("n0").state.serial
+    here.machine("n0").power("force_off")
+    here.clock.elapsed += 60
+    assert ends(here.apply()) == {"n0": Ended.DONE}
+    here.machine("n0").power("force_off")
+    here.machine("n0").inject("wrong_machine")
+    here.clock.elapsed += 60
+    report = here.apply()
+    assert ends(report) == {"n0": Ended.NOT_STARTED}
+    assert "the ledger says" in report.results["n0"].detail
+
+
 # --- hands off -------------------------------------------------------------------------------------------------------
 
 
@@ -249,14 +309,15 @@ def test_quarantined_and_retired_nodes_are_not_acted_upon(adopted: Worlds, state
     assert here.apply().executed == ()
 
 
-def test_a_hold_set_while_a_node_is_worked_on_stops_it_before_the_next_action(adopted: Worlds) -> None:
+@pytest.mark.parametrize("subject", ["n0", "pool/train"])
+def test_a_hold_set_while_a_node_is_worked_on_stops_it_before_the_next_action(adopted: Worlds, subject: str) -> None:
     """I11."""
     here = adopted(nodes=1, drift=BIOS)
 
     async def held() -> ApplyReport:
         work = asyncio.create_task(here.applying())
         await here.started("set_bios")
-        here.ledger.hold("n0", "wait", "ops", None, here.clock.now())
+        here.ledger.hold(subject, "wait", "ops", None, here.clock.now())
         return await work
 
     report = here.run(held())
@@ -264,7 +325,7 @@ def test_a_hold_set_while_a_node_is_worked_on_stops_it_before_the_next_action(ad
     assert "held by ops: wait" in report.results["n0"].detail
     assert here.machine("n0").state.counters.boots == 0
     assert here.did("n0")[-1] == "set_bios"
-    here.ledger.release("n0", "ops", here.clock.now())
+    here.ledger.release(subject, "ops", here.clock.now())
     assert ends(here.apply()) == {"n0": Ended.DONE}
 
 
@@ -431,20 +492,19 @@ def test_an_installation_whose_run_died_is_finished_not_repeated(adopted: Worlds
     assert here.machine("n0").disk().version == IMAGE.version
 
 
-def test_a_defect_of_ours_ends_the_run_and_names_itself(adopted: Worlds) -> None:
+def test_a_defect_of_ours_ends_the_run_and_names_itself(adopted: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
     here = adopted(nodes=2, drift=BIOS)
 
     def broken(*_: object) -> Any:
         raise KeyError("ours")
 
-    here.gate.judge = broken  # type: ignore[method-assign]  # a defect, planted
+    monkeypatch.setattr(here.gate, "judge", broken)
     with pytest.raises(KeyError, match="ours"):
         here.apply()
-    assert here.apply  # the lease was dropped: nobody has to wait for it
-    here.ledger.acquire("test", "next", 60.0, here.clock.now())
+    here.ledger.acquire("test", "next", 60.0, here.clock.now())  # the lease was dropped: nobody has to wait for it
 
 
-def test_a_ledger_that_fails_in_the_middle_stops_the_run(adopted: Worlds) -> None:
+def test_a_ledger_that_fails_in_the_middle_stops_the_run(adopted: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
     here = adopted(nodes=1, drift=BIOS)
     begin = here.ledger.begin
 
@@ -453,7 +513,7 @@ def test_a_ledger_that_fails_in_the_middle_stops_the_run(adopted: Worlds) -> Non
             raise LedgerError("the disk is full")
         return begin(*args)
 
-    here.ledger.begin = full  # type: ignore[method-assign]  # a disk that fills up
+    monkeypatch.setattr(here.ledger, "begin", full)
     with pytest.raises(LedgerError, match="disk is full"):
         here.apply()
     assert here.machine("n0").state.counters.bios_writes == 0

@@ -162,6 +162,21 @@ def test_bios_firmware_that_resets_settings_is_no_failed_restart(world: Worlds) 
     assert here.machine("n0").state.bios["NumaNodesPerSocket"] != "NPS1"
 
 
+def test_staged_settings_that_a_bios_flash_swallowed_are_drift_and_no_failed_restart(world: Worlds) -> None:
+    here = world(nodes=1, drift={"n0": ["bios_off", {"old_firmware": {"component": "bios"}}]})
+    here.act("set_bios")
+    here.act("update_firmware", target="bios")
+
+    async def swallowed() -> Outcome:
+        action = asyncio.create_task(here.acting("soft_restart"))
+        await asyncio.sleep(10)
+        here.machine("n0").clear_pending_bios()
+        return await action
+
+    assert isinstance(here.run(swallowed()), Done)
+    assert here.machine("n0").state.bios["NumaNodesPerSocket"] != "NPS1"
+
+
 def test_a_bmc_reset_waits_until_the_bmc_is_steady(world: Worlds) -> None:
     here = world(nodes=1)
     assert here.act("reset_bmc") == Done("the BMC restarted")

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from reconciler.converge.actions.reimage import judged
 from reconciler.model.desired import RootDisk
+from reconciler.model.observed import Drive, ImageIdentity
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 from tests.converge.world import IMAGE, PROFILE, World
 
@@ -97,6 +99,27 @@ def test_a_machine_that_boots_another_disk_afterwards_is_not_done(world: Worlds)
     assert isinstance(outcome, Permanent)
     assert "L1" in outcome.detail
     assert state.counters.installs == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"version": "2026.10.0"}, "version is '2026.10.0'"),
+        ({"sha256": "00"}, "sha256 is '00'"),
+        ({"image": None}, "image is None"),
+        ({"root_disk": "OTHER"}, "root disk is 'OTHER', not 'D1'"),
+        ({"booted_disk": "OTHER"}, "booted disk is 'OTHER', not 'D1'"),
+        ({"booted_disk": None}, "booted disk is None"),
+    ],
+)
+def test_our_nonce_alone_does_not_make_an_installation(wrong: dict[str, str | None], told: str) -> None:
+    """L1, L2."""
+    drive = Drive("0", serial="D1")
+    right = ImageIdentity(IMAGE.name, IMAGE.version, IMAGE.sha256, "d1 ", "n", booted_disk="D1")
+    assert isinstance(judged(right, IMAGE, drive), Done)
+    outcome = judged(replace(right, **wrong), IMAGE, drive)
+    assert isinstance(outcome, Permanent)
+    assert told in outcome.detail
 
 
 def test_an_installer_that_fails_is_reported_in_bounded_time(world: Worlds) -> None:

@@ -25,9 +25,7 @@ from tests.converge.watch import Witness, counters
 from tests.converge.world import World
 
 # Each example is a whole run of a fleet: few of them, and a failing one is told as it was found.
-few = settings(
-    max_examples=max(settings.default.max_examples // 5, 1), phases=(Phase.explicit, Phase.reuse, Phase.generate)
-)
+few = settings(max_examples=settings().max_examples // 5, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 MEMORY = Path("/dev/shm")  # a ledger waits for the disk at every commit
 
 DRIFTS: tuple[Any, ...] = (

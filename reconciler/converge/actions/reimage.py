@@ -140,7 +140,7 @@ async def _continue(ctx: ActionContext, image: DesiredImage, drive: Drive, befor
     reading = await ctx.host.facts((), ())
     if isinstance(reading, Answered):
         found = reading.value.image
-        return _judged(found, image, drive) if found is not None and found.nonce == nonce else None
+        return judged(found, image, drive) if found is not None and found.nonce == nonce else None
     hot = known(await ctx.bmc.hot())
     if not before.get("started") or hot.power is not Power.ON or hot.boot_phase not in _UNDER_WAY:
         return None
@@ -176,10 +176,11 @@ async def _installed(ctx: ActionContext, image: DesiredImage, drive: Drive, nonc
         if seen_installer:
             return Permanent(f"the installer ran, and then the machine booted {what}, not the image just written (L1)")
         return Transient(f"the machine did not boot the installer but {what}")
-    return _judged(found, image, drive)
+    return judged(found, image, drive)
 
 
-def _judged(found: ImageIdentity, image: DesiredImage, drive: Drive) -> Outcome:
+def judged(found: ImageIdentity, image: DesiredImage, drive: Drive) -> Outcome:
+    """What a system with our nonce says of itself, against what was to be written, and where."""
     wanted = {
         "image": (found.image, image.name),
         "version": (found.version, image.version),

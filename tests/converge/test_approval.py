@@ -1,0 +1,75 @@
+"""What an approved plan covers, per node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reconciler.converge.approval import stale_because
+from reconciler.model.drift import DriftClass, DriftItem
+from reconciler.model.plan import NodePlan
+from reconciler.model.vocab import Concern, Disruption
+from tests import builders as b
+
+
+def plan(**changes: Any) -> NodePlan:
+    wrong = b.observed(inventory=b.inventory(bios={"SriovGlobalEnable": "Disabled", "NumaNodesPerSocket": "NPS1"}))
+    made = b.planner().plan(b.node(), wrong, b.record(b.node(), wrong))
+    assert b.actions(made) == ["mark", "drain", "set_bios", "soft_restart", "run_gate", "admit"]
+    return replace(made, **changes)
+
+
+def item(path: str, desired: str, kind: DriftClass = DriftClass.DRIFTED) -> DriftItem:
+    return DriftItem("gpu-a001", Concern.BIOS, path, kind, desired, "other")
+
+
+APPROVED = plan()
+
+
+def test_the_same_plan_is_covered() -> None:
+    assert stale_because(APPROVED, plan(), begun=False) == ""
+
+
+def test_nothing_to_do_is_covered_by_anything() -> None:
+    assert stale_because(None, plan(actions=()), begun=False) == ""
+
+
+def test_a_node_that_the_plan_does_not_know_is_not_covered() -> None:
+    assert stale_because(None, APPROVED, begun=False) == "this node is not part of the plan"
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_fewer_actions_are_covered(begun: bool) -> None:
+    fewer = plan(actions=APPROVED.actions[3:], drift=(), fingerprint="other")
+    assert stale_because(APPROVED, fewer, begun=begun) == ""
+
+
+def test_another_action_is_not_covered() -> None:
+    more = plan(actions=(*APPROVED.actions, replace(APPROVED.actions[0], name="reimage")), fingerprint="other")
+    assert stale_because(APPROVED, more, begun=True) == "it needs reimage beyond what was approved"
+
+
+def test_higher_disruption_is_not_covered() -> None:
+    harder = replace(APPROVED.actions[3], disruption=Disruption.POWER_CYCLE)
+    assert stale_because(APPROVED, plan(actions=(harder,), fingerprint="other"), begun=True) == (
+        "it needs power_cycle, approved was reboot"
+    )
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_another_value_is_not_covered(begun: bool) -> None:
+    other = plan(drift=(item("bios.SriovGlobalEnable", "Auto"),), fingerprint="other")
+    assert "the spec now wants bios.SriovGlobalEnable" in stale_because(APPROVED, other, begun=begun)
+
+
+def test_new_drift_is_covered_only_once_the_plan_s_own_actions_may_have_caused_it() -> None:
+    further = plan(drift=(*APPROVED.drift, item("bios.NumaNodesPerSocket", "NPS1")), fingerprint="other")
+    assert "bios.NumaNodesPerSocket differs now" in stale_because(APPROVED, further, begun=False)
+    assert stale_because(APPROVED, further, begun=True) == ""
+
+
+def test_what_could_not_be_read_is_no_new_drift() -> None:
+    unread = plan(drift=(*APPROVED.drift, item("bios.Other", "1", DriftClass.UNKNOWN)), fingerprint="other")
+    assert stale_because(APPROVED, unread, begun=False) == ""
