@@ -30,9 +30,9 @@ fi
 if has apt-get && { [[ $(id -u) -eq 0 ]] || sudo -n true 2>/dev/null; }; then
     apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 apt-get -qq -o Dpkg::Use-Pty=0 "$@"; }
     echo "installing ${missing[*]}" >&2
-    apt update >&2 || true # a source may be down; what is needed may still come from the others
+    apt update >/dev/null || true # a source may be down; what is needed may still come from the others
     for package in "${missing[@]}"; do # one by one: a package that this release lacks must not keep the others out
-        apt install -y --no-install-recommends "$package" >&2 </dev/null || true
+        apt install -y --no-install-recommends "$package" >/dev/null </dev/null || true
     done
 fi
 
