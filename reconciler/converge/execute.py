@@ -292,7 +292,8 @@ class NodeRun:
             return False
         mark = read_mark(member.value.annotations.get(OWNER_ANNOTATION))
         healthy = bool(member.value.ready) and self.plan is not None and not _isolated(self.plan)
-        if mark is None or mark.ledger != self.run.ledger.id or not healthy or not untouched(self.record):
+        record = self.run.ledger.node(self.node)  # with the attempt that just ended, which `self.record` lacks
+        if mark is None or mark.ledger != self.run.ledger.id or not healthy or not untouched(record):
             return False
         try:
             return await lift_mark(
