@@ -30,8 +30,9 @@ _ROWS = 12  # running actions shown; more would scroll away what has happened
 class LiveProgress:
     """A Progress and a context manager; the screen is redrawn ten times a second at most."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, time_scale: float) -> None:
         self._what = what
+        self._time_scale = time_scale
         self._running: dict[str, tuple[str, str, float]] = {}  # node -> action, step, since
         self._status = ""
         self._console = Console(stderr=True, highlight=False)
@@ -74,7 +75,8 @@ class LiveProgress:
         table = Table.grid(padding=(0, 2))
         now = time.monotonic()
         for node, (action, step, since) in list(self._running.items())[:_ROWS]:
-            table.add_row(Text(node, style="bold"), action, Text(plain(step, 60), style="dim"), f"{now - since:.0f}s")
+            spent = format_duration((now - since) * self._time_scale)
+            table.add_row(Text(node, style="bold"), action, Text(plain(step, 60), style="dim"), spent)
         if len(self._running) > _ROWS:
             table.add_row(f"and {len(self._running) - _ROWS} more", "", "", "")
         if self._status:

@@ -29,12 +29,12 @@ EVERY = 0.1  # seconds between redraws of a terminal
 
 
 @contextmanager
-def make_progress(what: str) -> Iterator[Progress]:
+def make_progress(what: str, time_scale: float) -> Iterator[Progress]:
     """A Progress for one pass: a live line and a table of running actions on a terminal, lines elsewhere."""
     if sys.stderr.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb":
         from reconciler.cli.live import LiveProgress
 
-        with LiveProgress(what) as live:
+        with LiveProgress(what, time_scale) as live:
             yield live
     else:
         yield LineProgress(what)

@@ -185,7 +185,7 @@ class Session:
 
         fabric = self.fabric()
         try:
-            with make_progress("observing") as progress:
+            with make_progress("observing", self.time_scale) as progress:
                 return await observe(
                     self.fleet, self.selection[0], fabric, self.clock,
                     fresh_inventory=True, progress=progress, time_scale=self.time_scale,

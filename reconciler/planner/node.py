@@ -172,7 +172,7 @@ def _unmet(state: Conditions, wanted: frozenset[str]) -> str:
 
 def _words(condition: str) -> str:
     """firmware_ok:nic0 is "firmware nic0" to people, who know concerns and no conditions."""
-    return "MIG off" if condition == c.GPU_PLAIN else condition.replace("_ok", "").replace(":", " ").replace("_", " ")
+    return "MIG mode" if condition == c.GPU_PLAIN else condition.replace("_ok", "").replace(":", " ").replace("_", " ")
 
 
 def _left_alone(

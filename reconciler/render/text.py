@@ -7,6 +7,7 @@ out of them for a terminal, `markdown` for a comment.
 from __future__ import annotations
 
 import re
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -35,6 +36,20 @@ def markdown(text: str, limit: int = MAX_VALUE) -> str:
     """For a comment: one line, nothing that formats, mentions, links or closes a table cell."""
     escaped = _MARKDOWN.sub(r"\\\1", plain(text, limit))
     return escaped.replace("@", "@\u200b").replace("://", ":\u200b//").replace("www.", "www\u200b.")
+
+
+def fit(text: str, width: int) -> str:
+    """Lines longer than a terminal is wide, broken at spaces and continued under their last column."""
+    lines = []
+    for line in text.split("\n"):
+        if len(line) <= width:
+            lines.append(line)
+            continue
+        leading = len(line) - len(line.lstrip())
+        gap = line.rfind("  ", leading, width * 2 // 3)  # between columns
+        indent = gap + 2 if 0 <= gap <= width - 30 else min(leading + 4, width // 2)
+        lines += textwrap.wrap(line, width, subsequent_indent=" " * indent, break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 def value(found: Any) -> str:

@@ -15,7 +15,7 @@ from reconciler.model.plan import Scope
 from reconciler.model.report import DriftReport
 from reconciler.model.vocab import Concern, Source
 from reconciler.render import drift as drift_text
-from reconciler.render.text import fold, markdown, plain, value
+from reconciler.render.text import fit, fold, markdown, plain, value
 from reconciler.spec.ranges import expand
 from tests import builders as b
 
@@ -104,3 +104,20 @@ def test_values() -> None:
     assert value(["Hdd", "Pxe"]) == "Hdd, Pxe"
     assert value("ab" * 32) == "abababababab…"
     assert value({"b": 1, "a": True}) == "a=true, b=1"
+
+
+def test_a_narrow_terminal_breaks_at_spaces_and_keeps_columns() -> None:
+    told = "the first sentence of a report, which no table holds\n  n1  unknown  a reason that is longer than the line"
+    assert fit(told, 44).split("\n") == [
+        "the first sentence of a report, which no",
+        "    table holds",
+        "  n1  unknown  a reason that is longer than",
+        "               the line",
+    ]
+    assert fit(told, 200) == told
+
+
+@given(HOSTILE, st.integers(20, 80))
+def test_a_narrow_terminal_loses_no_word(text: str, width: int) -> None:
+    shown = plain(text, 1000)
+    assert fit(shown, width).split() == shown.split() or any(len(word) > width - 10 for word in shown.split())

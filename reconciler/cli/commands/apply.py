@@ -10,6 +10,7 @@ import click
 
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, Duration, detailed_exitcode, fleet_options
+from reconciler.cli.terminal import show
 from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.model.plan import Plan
 
@@ -71,7 +72,7 @@ def confirm(session: Session, ledger: Ledger) -> None:
     observation = session.observe()
     session.learn(observation, ledger)
     plan = session.make_plan(observation, ledger, new_id("plan", session.clock.now()))
-    click.echo(human(plan), err=True)
+    show(human(plan) + "\n", err=True)
     if not plan.changes:
         return
     if not click.confirm(f"Apply this to {plan.totals.nodes_with_changes} nodes?", err=True):
@@ -98,7 +99,7 @@ def carry_out(
     async def work() -> ApplyReport:
         fabric = session.fabric()
         try:
-            with make_progress("observing") as progress:
+            with make_progress("observing", session.time_scale) as progress:
 
                 def told(event: Event) -> None:
                     if isinstance(event, RunEnded) and isinstance(event.report, ApplyReport):
@@ -183,4 +184,4 @@ def print_outcome(outcome: ApplyOutcome, output: str) -> None:
     if output == "json":
         click.echo(TypeAdapter(Document).dump_json(outcome, indent=1).decode())
     else:
-        click.echo((human if output == "human" else as_markdown)(outcome), nl=False)
+        show((human if output == "human" else as_markdown)(outcome), output)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -9,8 +11,10 @@ from pathlib import Path
 import click
 
 from reconciler.cli.exit_codes import ExitCode
+from reconciler.cli.terminal import show
 from reconciler.model.errors import UsageError
 from reconciler.model.plan import Goal, NodePlan, Plan
+from reconciler.model.units import format_duration
 
 
 @click.command()
@@ -28,28 +32,37 @@ def demo(spec: Path, scenario: str, time_scale: float, keep: bool) -> int:
     from reconciler.lab.process import lab_process
 
     directory = Path(tempfile.mkdtemp(prefix="reconciler-demo-"))
-    say(f"Starting a lab that plays {spec}, scenario {scenario}: {directory}")
+    say(f"Starting a lab on loopback that plays {spec}, scenario {scenario}, in {directory}.")
+    say(
+        f"A minute here is {format_duration(60 * time_scale)} there. It takes a minute or two; nothing else is touched."
+    )
     options = ("--spec", str(spec), "--scenario", scenario, "--time-scale", str(time_scale))
     with lab_process(directory, *options) as lab:
+        # As a person would: the commands below are then complete, and can be typed while the lab runs.
+        os.environ["RECONCILER_ENDPOINTS"] = str(directory / "endpoints.json")
         code = play(directory, spec, scenario)
         if keep:
-            say(f"The lab runs on until Ctrl-C. To look around: export RECONCILER_ENDPOINTS={directory}/endpoints.json")
+            say("\nThe lab runs until Ctrl-C. In another terminal:")
+            say(f"  export RECONCILER_ENDPOINTS={directory}/endpoints.json")
             lab.wait()
+    if code is ExitCode.DONE:
+        shutil.rmtree(directory)
     return code
 
 
 def play(directory: Path, spec: Path, scenario: str) -> ExitCode:
-    endpoints = ("--endpoints", str(directory / "endpoints.json"))
     plan_file, last = directory / "plan.json", directory / "last.json"
-    step("What is: drift between the spec and twelve nodes, read over Redfish, SSH and kubectl")
-    run("drift", str(spec), *endpoints, allow=(0, 4))
+    step("What is: how the nodes differ from the spec, as read over Redfish, SSH and kubectl")
+    click.secho(f"$ export RECONCILER_ENDPOINTS={directory}/endpoints.json", bold=True)
+    run("drift", str(spec), allow=(0, 4))
     step("What would be done, and why")
-    run("plan", str(spec), *endpoints, "--out", str(plan_file), allow=(0, 4))
+    run("plan", str(spec), "--out", str(plan_file), allow=(0, 4))
     step("Doing it, under the budget of the spec")
-    run("apply", str(spec), *endpoints, "--plan", str(plan_file), "--yes", "--wait", "30m", allow=(0, 4, 7))
-    step("The same again: nothing is left to do")
-    run("drift", str(spec), *endpoints, allow=(0, 4))
-    run("plan", str(spec), *endpoints, "--out", str(last), allow=(0, 4))
+    run("apply", str(spec), "--plan", str(plan_file), "--yes", "--wait", "30m", allow=(0, 4, 7))
+    step("The same again: what is left is left for a reason")
+    run("drift", str(spec), allow=(0, 4))
+    click.echo()
+    run("plan", str(spec), "--out", str(last), allow=(0, 4))
     return judge(last, spec, scenario)
 
 
@@ -69,6 +82,7 @@ def judge(last: Path, spec: Path, scenario: str) -> ExitCode:
     from reconciler.lab.scenario import load_scenario
     from reconciler.model.documents import load
     from reconciler.render.tables import table
+    from reconciler.render.text import plain
 
     plan = load(Plan, last.read_bytes(), name=str(last))
     wanted = load_scenario(scenario)
@@ -77,11 +91,12 @@ def judge(last: Path, spec: Path, scenario: str) -> ExitCode:
         end, expected = end_of(node), wanted.expect(name).value
         good = good and end == expected
         why = "" if end == "converged" else (node.blocked.detail if node.blocked else node.situation)
-        rows.append(
-            ("ok" if end == expected else f"WRONG, expected {expected}", name, end.replace("_", " "), why[:150])
-        )
+        mark = "ok" if end == expected else f"WRONG, expected {expected}"
+        rows.append((mark, name, end.replace("_", " "), plain(why, 160)))
     step("How every node ended" if good else f"Some node of {spec} did not end as scenario {scenario} declares")
-    click.echo("\n".join(table(("", "node", "end", "why"), rows)))
+    show("\n".join([*table(("", "node", "end", "why"), rows), ""]))
+    if good:
+        say("\nThat is what the scenario declares. To look around in such a lab: `reconciler demo --keep`.")
     return ExitCode.DONE if good else ExitCode.PARTLY_FAILED
 
 

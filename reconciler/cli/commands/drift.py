@@ -8,6 +8,7 @@ import click
 
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, detailed_exitcode, fleet_options
+from reconciler.cli.terminal import show
 
 
 @click.command()
@@ -43,5 +44,5 @@ def drift(common: Common, observation: Path | None, detailed_exitcode: bool) -> 
     if common.output == "json":
         click.echo(dump(report), nl=False)
     else:
-        click.echo((human if common.output == "human" else as_markdown)(report), nl=False)
+        show((human if common.output == "human" else as_markdown)(report), common.output)
     return code

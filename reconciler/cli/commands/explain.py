@@ -9,6 +9,7 @@ import click
 from reconciler.cli.commands.hold import check_subject
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import Common, fleet_options
+from reconciler.cli.terminal import show
 
 
 @click.command()
@@ -49,7 +50,7 @@ def explain(common: Common, what: str, observation: Path | None, offline: bool) 
         insecure=session.fleet.settings.insecure,
         time_scale=session.time_scale,
     )
-    click.echo({"human": human, "json": as_json, "markdown": as_markdown}[common.output](made), nl=False)
+    show({"human": human, "json": as_json, "markdown": as_markdown}[common.output](made), common.output)
     return ExitCode.DONE
 
 

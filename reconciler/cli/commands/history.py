@@ -10,6 +10,7 @@ import click
 
 from reconciler.cli.commands.hold import check_subject, endpoints, ledger, session_for, spec
 from reconciler.cli.options import output_option
+from reconciler.cli.terminal import show
 
 
 @click.command()
@@ -39,4 +40,4 @@ def history(node: str, last: int, spec: Path, ledger: str | None, endpoints: Pat
         click.echo("\n".join(markdown_table(head, [tuple(markdown(cell, 300) for cell in row) for row in rows])))
     elif rows:
         told = table(head, [tuple(plain(cell, 160) for cell in row) for row in rows])
-        click.echo("\n".join([*warnings((), session.time_scale), *told]))
+        show("\n".join([*warnings((), session.time_scale), *told, ""]))

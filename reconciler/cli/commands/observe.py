@@ -8,6 +8,7 @@ import click
 
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import Common, OutFile, fleet_options, write_file
+from reconciler.cli.terminal import show
 
 
 @click.command()
@@ -30,7 +31,7 @@ def observe(common: Common, out: Path | None) -> int:
     if common.output == "json":
         click.echo(dump(observation), nl=False)
     else:
-        click.echo((human if common.output == "human" else as_markdown)(observation, scope), nl=False)
+        show((human if common.output == "human" else as_markdown)(observation, scope), common.output)
     silent = unanswered(observation, names)
     tolerated = len(silent) <= parse_nodes(session.fleet.settings.tolerate, len(names))
     return ExitCode.DONE if tolerated else ExitCode.INCOMPLETE

@@ -8,6 +8,7 @@ import click
 
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, OutFile, detailed_exitcode, fleet_options, same_place, write_file
+from reconciler.cli.terminal import show
 
 
 @click.command()
@@ -38,7 +39,7 @@ def plan(common: Common, observation: Path | None, out: Path | None, detailed_ex
     if common.output == "json":
         click.echo(text, nl=False)
     else:
-        click.echo((human if common.output == "human" else as_markdown)(made), nl=False)
+        show((human if common.output == "human" else as_markdown)(made), common.output)
         if out is not None and common.output == "human":
             following = (
                 f"; next: reconciler apply {common.spec} --plan {out} --yes{same_place()}" if made.changes else ""

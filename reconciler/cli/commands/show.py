@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from reconciler.cli.options import output_option
+from reconciler.cli.terminal import show as on_screen
 from reconciler.model.errors import UsageError
 
 
@@ -47,4 +48,4 @@ def show(file: Path, output: str) -> None:
                 shown = drift.human(found) if human else drift.as_markdown(found)
             case Observation():
                 shown = observation.human(found) if human else observation.as_markdown(found)
-    click.echo(shown, nl=False)
+    on_screen(shown, output)
