@@ -186,7 +186,7 @@ def _power(
     if isinstance(observed.host, Answered):
         sheet.set(HOST_UP, True)
     elif POWER_ON not in sheet.true and POWER_ON not in sheet.unknown:
-        sheet.because[HOST_UP] = ("powered off",)
+        sheet.because[HOST_UP] = sheet.because[POWER_ON]
     elif _host_down(desired, observed, record, context) and not waiting:
         sheet.because[HOST_UP] = ("host_down: NotReady and SSH silent, while its BMC and its neighbours answer",)
     else:
