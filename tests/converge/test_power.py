@@ -40,7 +40,7 @@ def test_a_power_cycle_that_died_while_off_goes_on_from_there(world: Worlds) -> 
     before = boot_id(here)
     here.machine("n0").power("force_off")
     here.clock.elapsed += 10
-    assert isinstance(here.act("power_cycle", resumed={"boot_id": before, "was_off": True}), Done)
+    assert isinstance(here.act("power_cycle", resumed={"boot_id": before}), Done)
     assert boot_id(here) != before
     assert here.machine("n0").state.counters.power_cycles == 1
 

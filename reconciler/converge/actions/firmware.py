@@ -55,10 +55,7 @@ async def update_firmware(ctx: ActionContext) -> Outcome:
 async def _adopted(ctx: ActionContext) -> str | None:
     """The task of an earlier attempt whose run ended, if the BMC still knows it (pitfall F8)."""
     uri = ctx.resumed.get("task")
-    if not isinstance(uri, str) or await ctx.bmc.task(uri) is None:
-        return None
-    ctx.learn(task=uri)
-    return uri
+    return uri if isinstance(uri, str) and await ctx.bmc.task(uri) is not None else None
 
 
 async def _started(ctx: ActionContext, item: DesiredFirmware, url: str) -> str:

@@ -33,9 +33,7 @@ async def power_cycle(ctx: ActionContext) -> Outcome:
     if ctx.resumed and await has_restarted(ctx, boot_id):
         return Done("it had restarted before the last run ended", changed=False)
     pending = await pending_settings(ctx)
-    if not ctx.resumed.get("was_off"):
-        await ensure_off(ctx)
-        ctx.learn(was_off=True)
+    await ensure_off(ctx)
     await ensure_on(ctx)
     return await _came_back(ctx, boot_id, pending)
 
