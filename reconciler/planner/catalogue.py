@@ -178,6 +178,7 @@ def _image_and_host_rows(desired: Desired, lost_by_boot: tuple[str, ...]) -> lis
                 1500,
                 activates=_POWER,
                 reboots=1,
+                forbids=(c.IMAGE,),  # wiping is no way to restart a machine, nor to bring firmware in
             )
         )
     rows.append(

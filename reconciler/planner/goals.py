@@ -124,7 +124,7 @@ def usable_rows(
 def as_rung(row: Row) -> Row:
     """The treatment: what it heals is a prediction, which only observation confirms. It voids the certificate."""
     heals = (c.TREATED, c.HEALTHY, c.HARDWARE)
-    return replace(row, achieves=(*row.achieves, *heals), breaks=(*row.breaks, c.GATE))
+    return replace(row, achieves=(*row.achieves, *heals), breaks=(*row.breaks, c.GATE), forbids=())
 
 
 def exhausted(row: Row, record: NodeRecord, now: datetime) -> bool:
