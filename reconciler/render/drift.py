@@ -53,7 +53,8 @@ def verdict(report: DriftReport) -> str:
     """One sentence: what a person reads first."""
     nodes = {item.node for item in report.items if item.kind in ACTIONABLE}
     clean = report.scope.selected - len(nodes | set(report.incomplete))
-    parts = [f"{count(len(nodes), 'node')} differ from the spec" if nodes else "no node differs from the spec"]
+    differ = "differs" if len(nodes) == 1 else "differ"
+    parts = [f"{count(len(nodes), 'node')} {differ} from the spec" if nodes else "no node differs from the spec"]
     if report.incomplete:
         parts.append(f"{count(len(report.incomplete), 'node')} could not be read in full")
     parts.append(f"{clean} of {report.scope.selected} as specified")
@@ -79,6 +80,8 @@ def human(report: DriftReport) -> str:
     ]
     if counted:
         lines += ["", "not shown: " + ", ".join(counted) + " (--output json has them)"]
+    if report.incomplete:
+        lines += ["", "Next: `reconciler doctor` says what to do about what does not answer."]
     if report.changes:
         lines += ["", "Next: `reconciler plan` shows what would be done, `reconciler explain NODE` why."]
     return "\n".join(lines) + "\n"

@@ -63,6 +63,8 @@ def _advice(outcome: ApplyOutcome) -> list[str]:
     advice = []
     if node := first.get("failed"):
         advice.append(f"`reconciler explain {node}` and `reconciler history {node}` tell why it failed.")
+    if outcome.incomplete:
+        advice.append("`reconciler doctor` says what to do about what does not answer.")
     if "stale" in first:
         advice.append("what is stale needs more than was approved: `reconciler plan --out FILE` plans anew.")
     elif outcome.changes and "failed" not in first:
