@@ -1,13 +1,16 @@
 """Whether a node may still be changed under an approved plan (DESIGN 8).
 
 Approval holds per node: the same desired values, a subset of the actions, no higher disruption. What lies behind a
-boot is predicted in the plan, so once work on a node has begun, drift that the plan's own actions caused is no news.
+boot is predicted in the plan, so once work on a node has begun, drift that the plan's own actions caused is no news;
+and where an approved reimage turns out not to be needed, the restart that it would have brought is covered by it.
 """
 
 from __future__ import annotations
 
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.plan import NodePlan
+
+_RESTARTS = ("soft_restart", "power_cycle", "reimage")  # each does what those before it do
 
 
 def stale_because(approved: NodePlan | None, fresh: NodePlan, *, begun: bool) -> str:
@@ -19,6 +22,8 @@ def stale_because(approved: NodePlan | None, fresh: NodePlan, *, begun: bool) ->
     if fresh.fingerprint == approved.fingerprint:
         return ""
     allowed = {action.id for action in approved.actions}
+    hardest = max((_RESTARTS.index(name) for name in allowed if name in _RESTARTS), default=-1)
+    allowed.update(_RESTARTS[: hardest + 1])
     beyond = [action.id for action in fresh.actions if action.id not in allowed]
     if beyond:
         return f"it needs {', '.join(dict.fromkeys(beyond))} beyond what was approved"

@@ -133,6 +133,7 @@ class NodeRun:
         self._done: Counter[tuple[str, frozenset[str]]] = Counter()  # by action and the drift that it was done for
         self._last = ""  # why the last attempt failed
         self._worked = False
+        self._seen_since = False  # whether the node was looked at after the latest attempt
         self._boot_deadline: datetime | None = None
 
     async def to_the_end(self) -> NodeResult:
@@ -166,6 +167,7 @@ class NodeRun:
         news = remember_facts(run.ledger, [self.observed], {self.node: record}, run.clock.now())
         self.record = run.ledger.node(self.node) if news else record
         self.plan = run.plan_node(self.observed, self.record)
+        self._seen_since = True
         return self.plan
 
     async def _may_act(self, plan: NodePlan) -> NodeResult | None:
@@ -219,6 +221,7 @@ class NodeRun:
         attempt = run.ledger.begin(run.id, self.node, action.name, action.target, cause, intent, run.lease.token, began)
         run.progress(ActionStarted(self.node, action))
         ctx = self._context(action, attempt, intent, resumed)
+        self._seen_since = False
         outcome = await carried_out(ACTIONS[action.name], ctx)
         ended = run.clock.now()
         run.ledger.finish(attempt, outcome_word(outcome), outcome.detail, ended)
@@ -280,6 +283,8 @@ class NodeRun:
 
     async def _leave(self, result: NodeResult) -> NodeResult:
         """Our mark stays on a node that something was done to until it is admitted; else it is lifted (H1, H3)."""
+        if not self._seen_since:
+            await self._look()
         if result.state is Ended.POSTPONED or not await self._lift_idle_mark():
             return result
         await self._look()
@@ -292,8 +297,7 @@ class NodeRun:
             return False
         mark = read_mark(member.value.annotations.get(OWNER_ANNOTATION))
         healthy = bool(member.value.ready) and self.plan is not None and not _isolated(self.plan)
-        record = self.run.ledger.node(self.node)  # with the attempt that just ended, which `self.record` lacks
-        if mark is None or mark.ledger != self.run.ledger.id or not healthy or not untouched(record):
+        if mark is None or mark.ledger != self.run.ledger.id or not healthy or not untouched(self.record):
             return False
         try:
             return await lift_mark(

@@ -18,6 +18,7 @@ from reconciler.model.desired import BudgetLimit
 from reconciler.model.drift import DriftClass
 from reconciler.model.errors import LeaseHeld, LedgerError, StalePlan
 from reconciler.model.gate import Verdict
+from reconciler.model.observed import Answered
 from reconciler.model.records import OWNER_ANNOTATION, Mark, read_mark, write_mark
 from reconciler.model.vocab import NodeState
 from tests.converge.world import IMAGE, PROFILE, QuickGate, World
@@ -263,6 +264,23 @@ def test_a_failed_gate_keeps_the_node_out(adopted: Worlds) -> None:
     assert ends(report) == {"n0": Ended.FAILED}
     assert not here.serves("n0")
     assert here.gate.runs == ["n0"], "a failure is evidence; it is not tried again"
+
+
+def test_a_node_whose_installation_failed_for_good_stays_out(adopted: Worlds) -> None:
+    """L1: the disk is written, and the machine boots the old system, which answers and is Ready."""
+    here = adopted(nodes=1, drift={"n0": ["old_image"]})
+    state = here.machine("n0").state
+    state.disks[state.drives[1].serial] = replace(state.disks[state.drives[0].serial])
+    state.drives.insert(0, state.drives.pop(1))
+    here.machine("n0").inject("wrong_boot_disk")
+    report = here.apply()
+    assert ends(report) == {"n0": Ended.FAILED}
+    assert "L1" in report.results["n0"].detail
+    assert here.marked("n0")
+    assert not here.serves("n0")
+    seen = report.observation.nodes["n0"].host
+    assert isinstance(seen, Answered)
+    assert seen.at > report.executed[-1].started_at, "the report shows the node as it was left"
 
 
 def test_remediation_is_journaled_as_such_and_bounded(adopted: Worlds) -> None:

@@ -51,6 +51,15 @@ def test_another_action_is_not_covered() -> None:
     assert stale_because(APPROVED, more, begun=True) == "it needs reimage beyond what was approved"
 
 
+@pytest.mark.parametrize(("approved", "covered"), [("reimage", True), ("power_cycle", True), ("soft_restart", False)])
+def test_a_restart_is_covered_by_one_that_does_at_least_as_much(approved: str, covered: bool) -> None:
+    """An approved reimage proved needless; what it was to bring in with its power cycle still needs one."""
+    restart = replace(APPROVED.actions[3], name=approved, disruption=Disruption.REIMAGE)
+    cycle = replace(APPROVED.actions[3], name="power_cycle", disruption=Disruption.POWER_CYCLE)
+    fresh = plan(actions=(cycle,), fingerprint="other")
+    assert (stale_because(plan(actions=(restart,)), fresh, begun=True) == "") is covered
+
+
 def test_higher_disruption_is_not_covered() -> None:
     harder = replace(APPROVED.actions[3], disruption=Disruption.POWER_CYCLE)
     assert stale_because(APPROVED, plan(actions=(harder,), fingerprint="other"), begun=True) == (
