@@ -218,7 +218,9 @@ class NodeRun:
         resumed = run.resumed.pop((self.node, action.name, action.target), {})
         intent = {"at": began.isoformat(), "boot_id": self._boot_id(), "plan": run.plan_id, **resumed}
         cause = REMEDIATION if c.TREATED in action.achieves else ", ".join(action.because)
-        attempt = run.ledger.begin(run.id, self.node, action.name, action.target, cause, intent, run.lease.token, began)
+        attempt = run.ledger.begin(
+            run.id, self.node, action.name, action.target, cause, intent, run.lease.token(), began
+        )
         run.progress(ActionStarted(self.node, action))
         ctx = self._context(action, attempt, intent, resumed)
         self._seen_since = False
