@@ -37,8 +37,8 @@ MEANING = {
 }
 
 _PRECEDENCE = (
-    ExitCode.INTERRUPTED, ExitCode.INTERNAL_ERROR, ExitCode.PARTLY_FAILED, ExitCode.STALE, ExitCode.LEASE_HELD,
-    ExitCode.REFUSED, ExitCode.SPEC_INVALID, ExitCode.INCOMPLETE, ExitCode.CHANGES, ExitCode.DONE,
+    ExitCode.USAGE, ExitCode.INTERRUPTED, ExitCode.INTERNAL_ERROR, ExitCode.PARTLY_FAILED, ExitCode.STALE,
+    ExitCode.LEASE_HELD, ExitCode.REFUSED, ExitCode.SPEC_INVALID, ExitCode.INCOMPLETE, ExitCode.CHANGES, ExitCode.DONE,
 )  # fmt: skip
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
-import os
 import sys
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ import click
 
 from reconciler import __version__
 from reconciler.cli.exit_codes import ExitCode, of_error
+from reconciler.cli.terminal import leave
 from reconciler.model.errors import ReconcilerError
 
 # name -> (module, one line for --help). The order is the order of a first day's work.
@@ -30,6 +31,9 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "lab": ("lab", "An embedded fleet on loopback."),
     "demo": ("demo", "Watch a drifted fleet being converged, in a lab."),
 }
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class LazyGroup(click.Group):
@@ -81,7 +85,12 @@ def run(arguments: list[str] | None = None) -> int:
         click.echo(f"reconciler: {error}", err=True)
         return of_error(error)
     except BrokenPipeError:
-        # The reader went away (`| head`). Nothing is wrong, but stdout must not be flushed again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        leave(sys.stdout)
         return ExitCode.DONE
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        click.echo(f"reconciler: the document can't be written: {error.strerror}", err=True)
+        leave(sys.stdout)
+        return ExitCode.INTERNAL_ERROR
     return int(code) if isinstance(code, int) else ExitCode.DONE

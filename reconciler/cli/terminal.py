@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+from typing import TextIO
 
 import click
 
@@ -15,4 +17,15 @@ def show(text: str, output: str = "human", *, err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
     if output == "human" and stream.isatty():
         text = fit(text, shutil.get_terminal_size().columns)
-    click.echo(text, nl=False, err=err)
+    try:
+        click.echo(text, nl=False, err=err)
+        stream.flush()
+    except BrokenPipeError:
+        leave(stream)
+
+
+def leave(stream: TextIO) -> None:
+    """Its reader went away (`| head`). Nothing is wrong, and the exit code is still the command's own."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)

@@ -47,7 +47,7 @@ def apply(common: Common, plan_file: Path | None, yes: bool, wait: float, detail
         session.narrow(approved)
     with session.ledger() as ledger:
         if approved is None and not yes:
-            confirm(session, ledger)
+            approved = confirm(session, ledger)
         run = new_id("run", session.clock.now())
         plan_id = run if approved is None else approved.id
         ledger.start_run(run, "apply", session.fleet.source.commit, plan_id, session.clock.now())
@@ -64,8 +64,8 @@ def apply(common: Common, plan_file: Path | None, yes: bool, wait: float, detail
     return code
 
 
-def confirm(session: Session, ledger: Ledger) -> None:
-    """Show the plan and ask; Abort when the answer is no."""
+def confirm(session: Session, ledger: Ledger) -> Plan:
+    """Show the plan and ask. The plan, which is approved then and nothing beyond it; Abort when the answer is no."""
     from reconciler.cli.session import new_id
     from reconciler.render.plan import human
 
@@ -73,10 +73,9 @@ def confirm(session: Session, ledger: Ledger) -> None:
     session.learn(observation, ledger)
     plan = session.make_plan(observation, ledger, new_id("plan", session.clock.now()))
     show(human(plan) + "\n", err=True)
-    if not plan.changes:
-        return
-    if not click.confirm(f"Apply this to {plan.totals.nodes_with_changes} nodes?", err=True):
+    if plan.changes and not click.confirm(f"Apply this to {plan.totals.nodes_with_changes} nodes?", err=True):
         raise click.Abort
+    return plan
 
 
 def carry_out(
@@ -182,6 +181,6 @@ def print_outcome(outcome: ApplyOutcome, output: str) -> None:
     from reconciler.render.outcome import as_markdown, human
 
     if output == "json":
-        click.echo(TypeAdapter(Document).dump_json(outcome, indent=1).decode())
+        show(TypeAdapter(Document).dump_json(outcome, indent=1).decode() + "\n", output)
     else:
         show((human if output == "human" else as_markdown)(outcome), output)

@@ -42,7 +42,7 @@ def drift(common: Common, observation: Path | None, detailed_exitcode: bool) -> 
         )
         ledger.end_run(run, int(code), f"{len(report.items)} differences", session.clock.now())
     if common.output == "json":
-        click.echo(dump(report), nl=False)
+        show(dump(report), common.output)
     else:
         show((human if common.output == "human" else as_markdown)(report), common.output)
     return code

@@ -29,7 +29,7 @@ def observe(common: Common, out: Path | None) -> int:
     if out is not None:
         write_file(out, dump(observation))
     if common.output == "json":
-        click.echo(dump(observation), nl=False)
+        show(dump(observation), common.output)
     else:
         show((human if common.output == "human" else as_markdown)(observation, scope), common.output)
     silent = unanswered(observation, names)

@@ -37,7 +37,7 @@ def plan(common: Common, observation: Path | None, out: Path | None, detailed_ex
     if out is not None:
         write_file(out, text)
     if common.output == "json":
-        click.echo(text, nl=False)
+        show(text, common.output)
     else:
         show((human if common.output == "human" else as_markdown)(made), common.output)
         if out is not None and common.output == "human":
