@@ -228,7 +228,7 @@ def _reasons(full: Catalogue, state: Conditions, found: Situation, rows: tuple[R
             elif final in found.wanted and final in state.because:
                 because += state.because[final]
             elif final in undone_by:
-                because.append(f"undone by {undone_by[final]}")
+                because.append(f"{_words(final)} undone by {undone_by[final]}")
             else:
                 because += [f"required by {later.id}" for later in rows[at + 1 :] if name in later.requires][:1]
         for name in reached - after:

@@ -18,7 +18,7 @@ def verdict(plan: Plan) -> str:
         text = "nothing to do"
         waiting = [node for node in plan.nodes.values() if node.blocked is not None]
         if waiting:
-            text += f"; {count(len(waiting), 'node')} left as they are, for the reasons below"
+            text += f"; {count(len(waiting), 'node')} left alone, for the reasons below"
     else:
         text = (
             f"{count(totals.nodes_with_changes, 'node')} to change, {totals.nodes_disrupted} of them disrupted; "
@@ -102,7 +102,8 @@ def _entry(group: list[NodePlan]) -> list[str]:
     names = fold(node.node for node in group) + (f" ({len(group)})" if len(group) > 1 else "")
     total = sum(action.estimate_s for action in first.actions)
     wave = f", in batch {first.wave + 1} of the budget" if first.wave else ""
-    lines = [f"{names} [{first.pool}]: up to {disruption(first.disruption)}, about {format_duration(total)}{wave}"]
+    worst = f"up to {disruption(first.disruption)}" if first.disruption else "nothing disrupted"
+    lines = [f"{names} [{first.pool}]: {worst}, about {format_duration(total)}{wave}"]
     ordinary = first.goal is Goal.IN_SERVICE and (first.blocked is None or first.blocked.code is BlockCode.BUDGET)
     if not ordinary or any(item.path.startswith("health.") for item in first.drift):
         lines.append(f"    {first.situation}")

@@ -52,6 +52,11 @@ def fit(text: str, width: int) -> str:
     return "\n".join(lines)
 
 
+def brief(text: str) -> str:
+    """Digests cut to what people compare."""
+    return _DIGEST.sub(lambda match: match[0][:12] + "…", text)
+
+
 def value(found: Any) -> str:
     """A JSON value as people write it. None is what nobody could read."""
     if found is None:

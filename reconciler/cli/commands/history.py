@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from reconciler.cli.terminal import show
 def history(node: str, last: int, spec: Path, ledger: str | None, endpoints: Path | None, output: str) -> None:
     """Tell a node's story: what was found, what was done to it, by which run, plan and commit."""
     from reconciler.render.tables import markdown_table, table
-    from reconciler.render.text import clock, markdown, plain, warnings
+    from reconciler.render.text import brief, clock, markdown, plain, warnings
 
     session = session_for(spec, ledger, endpoints)
     with session.ledger() as book:
@@ -39,5 +40,11 @@ def history(node: str, last: int, spec: Path, ledger: str | None, endpoints: Pat
     if output == "markdown":
         click.echo("\n".join(markdown_table(head, [tuple(markdown(cell, 300) for cell in row) for row in rows])))
     elif rows:
-        told = table(head, [tuple(plain(cell, 160) for cell in row) for row in rows])
+        told = table(head, [tuple(plain(brief(cell), 160) for cell in row) for row in _once(rows)])
         show("\n".join([*warnings((), session.time_scale), *told, ""]))
+
+
+def _once(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Commit and run where they change: a run leaves many rows in a row."""
+    before: list[tuple[str, ...]] = [(), *rows]
+    return [row if row[-2:] != last[-2:] else (*row[:-2], "", "") for last, row in zip(before, rows, strict=False)]
