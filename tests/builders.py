@@ -8,10 +8,10 @@ from typing import Any
 
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
-from reconciler.gate.certificate import Binding, binding_of, tests_digest
+from reconciler.gate.certificate import binding_of, tests_digest
 from reconciler.model import desired as d
 from reconciler.model import observed as o
-from reconciler.model.gate import Certificate, TestResult, Verdict
+from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, write_mark
 from reconciler.model.vocab import Activation, BootPhase, DrainProvider, DriftMode, Health, NodeState, Power
 from reconciler.planner.conditions import Context
@@ -123,7 +123,8 @@ def inventory(**changes: Any) -> o.RedfishInventory:
 def facts(name: str = "gpu-a001", **changes: Any) -> o.HostFacts:
     fields: dict[str, Any] = {
         "hostname": name, "kernel": "6.8.0-48", "boot_id": "b1", "uptime_s": 1000.0, "serial": f"SN-{name}",
-        "uuid": None, "image": o.ImageIdentity("ubuntu-gpu", "2026.11.1", SHA, "D1", None, booted_disk="D1"), "secure_boot": True,
+        "uuid": None, "image": o.ImageIdentity("ubuntu-gpu", "2026.11.1", SHA, "D1", None, booted_disk="D1"),
+        "secure_boot": True,
         "driver": "570.124.06", "gpus": (gpu(0), gpu(1)), "nvlinks_active": {0: 18, 1: 18}, "xids": (), "links": (),
         "nvme": (), "services": {"containerd": o.Service(True, True)}, "sysctls": {"vm.swappiness": "1"},
     }  # fmt: skip
@@ -152,15 +153,16 @@ def member(name: str = "gpu-a001", *, mark: Mark | None = None, **changes: Any) 
 
 
 def our_mark(**changes: Any) -> Mark:
-    return Mark(
-        **({"ledger": LEDGER, "plan": "p", "reason": "test", "at": NOW.isoformat(), "cordoned": True} | changes)
-    )
+    fields: dict[str, Any] = {"ledger": LEDGER, "plan": "p", "reason": "test", "at": NOW.isoformat(), "cordoned": True}
+    return Mark(**(fields | changes))
 
 
 def observed(name: str = "gpu-a001", **sources: Any) -> o.Observed:
     """A healthy node. A source may be a snapshot, or a `Silent`; `member=None` means known to be absent."""
     values = {"hot": hot(name), "inventory": inventory(), "host": facts(name), "member": member(name)} | sources
-    readings = {key: value if isinstance(value, o.Silent) else o.Answered(NOW, value) for key, value in values.items()}
+    readings: dict[str, Any] = {
+        key: value if isinstance(value, o.Silent) else o.Answered(NOW, value) for key, value in values.items()
+    }
     return o.Observed(node=name, **readings)
 
 

@@ -75,7 +75,7 @@ def seen_nodes(draw: st.DrawFn) -> o.Observed:
     phase = (
         BootPhase.OFF if power is Power.OFF else maybe(BootPhase.OS_RUNNING, BootPhase.OS_RUNNING, BootPhase.POST, None)
     )
-    hot: Any = b.hot(power=power, boot_phase=phase, serial=maybe("SN-gpu-a001", "SN-gpu-a001", "SN-gpu-a001", "OTHER", None),
+    hot: Any = b.hot(power=power, boot_phase=phase, serial=maybe(*["SN-gpu-a001"] * 3, "OTHER", None),
                      pending_bios=maybe({}, {}, {"SriovGlobalEnable": "Enabled"}))  # fmt: skip
     inventory: Any = b.inventory(
         bios=maybe(

@@ -21,7 +21,8 @@ def node(**profile: Any) -> Desired:
 
 
 def test_attributes_of_a_user_are_learned_with_another_factory_default() -> None:
-    wanted = {"Fan": "Enable", "Mode": "Auto", "Speed": 7, "Wake": True, "Asset": "x", "SriovGlobalEnable": "Enabled"}
+    wanted: dict[str, str | int | bool] = {"Fan": "Enable", "Mode": "Auto", "Speed": 7, "Wake": True, "Asset": "x"}
+    wanted["SriovGlobalEnable"] = "Enabled"
     registry = bios.learn(wanted)
     for name, value in wanted.items():
         assert registry[name].accepts(value)

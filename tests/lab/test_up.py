@@ -86,8 +86,7 @@ async def test_a_given_spec_is_played_with_targets_on_loopback(tmp_path: Path) -
 @in_loop
 async def test_faults_state_and_down_over_the_control_socket(tmp_path: Path) -> None:
     ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    async with running_lab(options(tmp_path, nodes=2), lambda: loop.call_soon(ended.set)):
+    async with running_lab(options(tmp_path, nodes=2), ended.set):
         await asyncio.to_thread(control.inject_fault, tmp_path, "gpu-0001", "xid_79", {"gpu": "2"})
         state = await asyncio.to_thread(control.read_state, tmp_path)
         assert state["nodes"]["gpu-0001"]["gpus"][2]["lost"] is True

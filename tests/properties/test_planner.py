@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from reconciler.model.desired import BudgetLimit, IgnoreRule
 from reconciler.model.drift import DriftClass
+from reconciler.model.observed import Gpu
 from reconciler.model.plan import Goal
+from reconciler.model.records import Hold, NodeRecord
 from reconciler.model.vocab import Activation, Concern, Disruption
 from reconciler.planner import conditions as c
 from reconciler.planner.budget import Budget
@@ -34,7 +36,7 @@ def state_of(wanted: Any, seen: Any, record: Any) -> Any:
 def test_converged_plans_nothing(wanted: Any) -> None:
     """Invariant 1."""
     mig = wanted.profile.gpu.mig if wanted.profile.gpu else None
-    gpus = (b.gpu(0), b.gpu(1))
+    gpus: tuple[Gpu, ...] = (b.gpu(0), b.gpu(1))
     if mig:
         from reconciler.model.observed import MigDevice
 
@@ -48,7 +50,7 @@ def test_converged_plans_nothing(wanted: Any) -> None:
             for i in range(2)
         )
     seen = b.observed(host=b.facts(gpus=gpus))
-    record = b.record(wanted, seen) if wanted.profile.acceptance else b.NodeRecord(wanted.node)
+    record = b.record(wanted, seen) if wanted.profile.acceptance else NodeRecord(wanted.node)
     plan = b.planner().plan(wanted, seen, record)
     assert b.actions(plan) == []
     assert plan.blocked is None
@@ -136,7 +138,7 @@ def test_plan_converges_and_is_minimal(table: list[Row], start: list[str], goal:
 
 @given(s.situations())
 def test_plan_is_minimal_on_the_real_catalogue(case: Any) -> None:
-    """Invariant 2, second half: no cheaper plan exists, by exhaustive search over the real table, narrowed to what is off."""
+    """Invariant 2, second half: no cheaper plan exists, by exhaustive search of the real table, cut to what is off."""
     wanted, seen, record = case
     state = state_of(wanted, seen, record)
     full = catalogue(wanted, clustered=True, registered=c.REGISTERED in state.true, busy=False, cordoned=False)
@@ -281,7 +283,7 @@ def test_fingerprint_ignores_commit_and_time_but_not_actions(case: Any) -> None:
     later = b.planner(now=b.NOW + timedelta(seconds=50)).plan(wanted, seen, record)
     if b.actions(plan) == b.actions(later):
         assert plan.fingerprint == later.fingerprint
-    held = b.planner(holds=(s.Hold(1, wanted.node, "r", "o", b.NOW),)).plan(wanted, seen, record)
+    held = b.planner(holds=(Hold(1, wanted.node, "r", "o", b.NOW),)).plan(wanted, seen, record)
     if plan.actions:
         assert held.fingerprint != plan.fingerprint
 
@@ -306,7 +308,7 @@ def test_ignore_rules_same_in_drift_plan_apply(case: Any, pattern: str) -> None:
 
 @given(s.situations())
 def test_only_a_known_identity_is_written_to(case: Any) -> None:
-    """Invariant 17, planner's half: an action that writes to a BMC requires identity_ok, and it is true from the start."""
+    """Invariant 17, planner's half: what writes to a BMC requires identity_ok, and it is true from the start."""
     wanted, seen, record = case
     state = state_of(wanted, seen, record)
     plan = b.planner().plan(wanted, seen, record)

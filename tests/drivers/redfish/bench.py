@@ -112,7 +112,8 @@ class Bench:
             return self._login(body)
         if call.path.rstrip("/") != ROOT.rstrip("/") and call.headers.get("X-Auth-Token") not in self.tokens:
             return refusal(401, "NoValidSession")
-        return getattr(self, f"_{call.method.lower()}")(call)
+        answer: web.StreamResponse = getattr(self, f"_{call.method.lower()}")(call)
+        return answer
 
     def _login(self, body: Any) -> web.Response:
         self.logins += 1

@@ -54,7 +54,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-c", EMULATOR, "--config", config, "--fake", "-i", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-c", EMULATOR, "--config", str(config), "--fake", "-i", "127.0.0.1", "-p", str(port)]
     with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             _wait(port, process)

@@ -145,7 +145,7 @@ def test_power(lab: Lab) -> None:
 
 def test_bios(lab: Lab) -> None:
     async def story(lab: Lab, bmc: RedfishBmc) -> None:
-        wanted = {"SriovGlobalEnable": "Enabled", "QuietBoot": False}
+        wanted: dict[str, str | int | bool] = {"SriovGlobalEnable": "Enabled", "QuietBoot": False}
         with pytest.raises(DriverError) as caught:
             await bmc.stage_bios({"SriovGlobalEnable": "Maybe"})
         assert caught.value.kind is Failure.REJECTED
