@@ -86,7 +86,7 @@ def load(kind: type[D], text: str | bytes, *, name: str = "") -> D:
         first = error.errors(include_url=False, include_context=False)[0]
         path = ".".join(map(str, first["loc"])) or "the document"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise DocumentError(f"{where}not a {NAMES[kind]}: {path}: {first['msg']}{more}") from None
+        raise DocumentError(f"{where}this is no {NAMES[kind]}: {path}: {first['msg']}{more}") from None
     return value
 
 

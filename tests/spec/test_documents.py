@@ -180,8 +180,8 @@ def test_keys_of_a_later_minor_version_are_ignored() -> None:
             "plan.json: plan: format_version 2.0 is not readable by this version, which reads 1.x",
         ),
         ({"format_version": None}, "plan.json: plan: no format_version, so this is not one of our documents"),
-        ({"nodes": []}, "plan.json: not a plan: nodes: Input should be an object"),
-        ({"tolerated": "yes"}, "plan.json: not a plan: tolerated: Input should be a valid boolean"),
+        ({"nodes": []}, "plan.json: this is no plan: nodes: Input should be an object"),
+        ({"tolerated": "yes"}, "plan.json: this is no plan: tolerated: Input should be a valid boolean"),
     ],
 )
 def test_what_is_not_a_plan_is_refused(change: dict[str, Any], problem: str) -> None:
@@ -198,7 +198,7 @@ def test_garbage_is_refused(text: str) -> None:
 
 
 def test_a_document_of_another_kind_is_refused() -> None:
-    with pytest.raises(DocumentError, match="not a plan: tool_version: Field required"):
+    with pytest.raises(DocumentError, match="this is no plan: tool_version: Field required"):
         load(Plan, dump(OBSERVATION))
 
 

@@ -1,0 +1,108 @@
+"""Exit codes: which errors lead to which, and which one wins (DESIGN 11)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from reconciler.cli.commands.apply import exit_code
+from reconciler.cli.exit_codes import MEANING, ExitCode, of_error, strongest
+from reconciler.drivers.endpoints import EndpointsError
+from reconciler.drivers.secrets import SecretError
+from reconciler.lab.control import NoLab
+from reconciler.model.desired import SpecSource
+from reconciler.model.documents import DocumentError
+from reconciler.model.errors import (
+    DriverError,
+    Failure,
+    LeaseHeld,
+    LedgerError,
+    ReconcilerError,
+    Refused,
+    SpecError,
+    StalePlan,
+    UsageError,
+)
+from reconciler.model.plan import Scope
+from reconciler.model.report import APPLY_FORMAT, ActionEnd, ApplyOutcome, NodeEnd
+from tests.builders import NOW
+
+ORDER = [64, 130, 1, 7, 5, 6, 8, 3, 4, 2, 0]  # DESIGN: 1, 7, 5, 6, 8, 3, 4, 2, 0; the others end a command by themselves
+
+
+def test_the_precedence_table_is_total() -> None:
+    assert sorted(ORDER) == sorted(ExitCode)
+    for one, other in itertools.product(ExitCode, repeat=2):
+        wins = min(one, other, key=ORDER.index)
+        assert strongest([one, other]) is strongest([other, one]) is wins
+    for codes in itertools.combinations(ExitCode, 3):
+        assert strongest(codes) is min(codes, key=ORDER.index)
+    assert strongest([]) is ExitCode.DONE
+
+
+def test_every_code_has_a_meaning() -> None:
+    assert set(MEANING) == set(ExitCode)
+    assert all(MEANING.values())
+
+
+ERRORS = {
+    SpecError(()): 3, UsageError("x"): 64, DocumentError("x"): 64, SecretError("x"): 64, EndpointsError("x"): 64,
+    NoLab("x"): 64, LeaseHeld("ops", "x"): 6, StalePlan("x"): 5, Refused("x"): 8, LedgerError("x"): 1,
+    DriverError(Failure.TIMEOUT, "x"): 1, ReconcilerError("x"): 1,
+}  # fmt: skip
+
+
+def _subclasses(kind: type[Exception]) -> Iterator[type[Exception]]:
+    for found in kind.__subclasses__():
+        yield found
+        yield from _subclasses(found)
+
+
+@pytest.mark.parametrize(("error", "code"), ERRORS.items(), ids=lambda value: type(value).__name__)
+def test_an_error_has_its_code(error: ReconcilerError, code: int) -> None:
+    assert of_error(error) == code
+
+
+def test_every_error_that_ends_a_command_has_a_row_here() -> None:
+    ours = {kind for kind in _subclasses(ReconcilerError) if kind.__module__.startswith("reconciler.")}
+    assert {kind.__name__ for kind in ours} <= {type(error).__name__ for error in ERRORS}
+
+
+def outcome(
+    states: str, *, acts: bool = True, interrupted: bool = False, tolerated: bool = True, changes: bool = False,
+    incomplete: tuple[str, ...] = (),
+) -> ApplyOutcome:  # fmt: skip
+    nodes = {f"n{at}": NodeEnd(state, "") for at, state in enumerate(states.split())}
+    done = (ActionEnd("n0", "mark", "done", "", NOW, 1.0),) if acts else ()
+    return ApplyOutcome(
+        APPLY_FORMAT, "0", "run", "plan", "fleet", SpecSource("spec", "c0ffee"), Scope((), (), 1, 1), NOW,
+        NOW + timedelta(minutes=1), interrupted, nodes, done, (), incomplete, tolerated, changes,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("found", "plain", "detailed"),
+    [
+        (outcome("done converged"), 0, 0),
+        (outcome("converged", acts=False), 0, 0),
+        (outcome("done not_started"), 0, 2),
+        (outcome("done not_started", changes=True), 0, 2),
+        (outcome("done failed"), 7, 7),
+        (outcome("failed", acts=False), 7, 7),
+        (outcome("done stale"), 7, 7),
+        (outcome("not_started", acts=False, changes=True), 8, 8),
+        (outcome("postponed", acts=False), 8, 8),
+        (outcome("done postponed"), 0, 2),
+        (outcome("converged", acts=False, tolerated=False, incomplete=("n0",)), 4, 4),
+        (outcome("converged", acts=False, incomplete=("n0",)), 0, 2),
+        (outcome("failed", tolerated=False, incomplete=("n0",)), 7, 7),
+        (outcome("postponed", acts=False, tolerated=False), 8, 8),
+        (outcome("done failed", interrupted=True), 130, 130),
+    ],
+)
+def test_a_run_ends_with_the_strongest_of_what_happened(found: ApplyOutcome, plain: int, detailed: int) -> None:
+    assert exit_code(found, detailed=False) == plain
+    assert exit_code(found, detailed=True) == detailed
