@@ -37,6 +37,7 @@ async def drain(ctx: ActionContext) -> Outcome:
 class _Evictions:
     """What was asked for so far. By UID: a pod of the same name elsewhere is another pod (H6)."""
 
+    met: set[str] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)  # uid -> why, e.g. which budget
 
@@ -54,10 +55,11 @@ async def _drain_pods(ctx: ActionContext) -> Outcome:
         if late:
             return Transient(_blocking(left, seen, policy.timeout_s))
         ctx.step(f"{len(left)} pods to go")
+        seen.met |= {pod.uid for pod in left}
         for pod in left:
             await _evict(ctx, pod, seen)
         await ctx.clock.sleep(ROUND_S)
-    return Done(f"{len(seen.asked)} pods evicted" if seen.asked else "nothing to evict", changed=bool(seen.asked))
+    return Done(f"{len(seen.met)} pods evicted" if seen.met else "nothing to evict", changed=bool(seen.met))
 
 
 async def _evictable(ctx: ActionContext) -> Sequence[Pod]:
