@@ -15,7 +15,7 @@ from reconciler.converge.crew import Crew
 from reconciler.converge.events import Progress, RunEnded, ignore
 from reconciler.converge.execute import Ended, Executed, NodeResult, Run
 from reconciler.converge.lease import HeldLease, held_lease
-from reconciler.converge.leftovers import lift_forgotten_marks, take_over
+from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
 from reconciler.converge.memory import remember_facts, remember_plans
 from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
@@ -141,7 +141,7 @@ class _Apply:
         )  # fmt: skip
         records = self.ledger.nodes(self.names)
         remember_facts(self.ledger, (observation.nodes[name] for name in self.names), records, now())
-        resumed = await take_over(self.ledger, self.fabric.installer(), request.fleet, now())
+        resumed = await take_over(self.ledger, self.fabric.installer(), request.fleet, set(self.names), now())
         if request.selected is None:
             self.abandoned = await lift_forgotten_marks(self.ledger, self.fabric.cluster(), request.fleet, self.clock)
         planner = node_planner(
@@ -184,6 +184,8 @@ class _Apply:
     def conclude(self) -> ApplyReport:
         """What is left, after all; and the approved plan is used up once none of its nodes can go further under it."""
         report = self.report()
+        settled = {end.node for end in (*report.of(Ended.CONVERGED), *report.of(Ended.DONE))}
+        close_needless(self.ledger, self.run.resumed, settled, self.clock.now())
         records = self.ledger.nodes(self.names)
         remember_plans(self.ledger, self.request.fleet, report.plan.nodes, records, self.request.run, self.clock.now())
         approved = self.request.approved

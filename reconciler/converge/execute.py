@@ -78,6 +78,17 @@ class Executed:
 Reserve = Callable[[str], Awaitable[str]]
 
 
+Step = tuple[str, str, str]  # node, action, target
+
+
+@dataclass(frozen=True, slots=True)
+class Unended:
+    """An attempt whose run died, and its intent with all that was learnt on the way."""
+
+    attempt: int
+    intent: Mapping[str, Any]
+
+
 @dataclass(slots=True)
 class Run:
     """What the nodes of one run share."""
@@ -95,7 +106,7 @@ class Run:
     progress: Progress
     interrupted: frozenset[str]  # nodes on which an earlier run died in the middle of an action
     begun: frozenset[str]  # nodes on which an earlier run has begun with the approved plan
-    resumed: dict[tuple[str, str, str], Mapping[str, Any]]  # by node, action, target; each is used once
+    resumed: dict[Step, Unended]  # each is gone on with once
     executed: list[Executed] = field(default_factory=list)
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(64))
 
@@ -215,12 +226,7 @@ class NodeRun:
 
     async def _attempt(self, action: PlannedAction) -> Outcome:
         run, began = self.run, self.run.clock.now()
-        resumed = run.resumed.pop((self.node, action.name, action.target), {})
-        intent = {"at": began.isoformat(), "boot_id": self._boot_id(), "plan": run.plan_id, **resumed}
-        cause = REMEDIATION if c.TREATED in action.achieves else ", ".join(action.because)
-        attempt = run.ledger.begin(
-            run.id, self.node, action.name, action.target, cause, intent, run.lease.token(), began
-        )
+        attempt, intent, resumed = self._begin(action, began)
         run.progress(ActionStarted(self.node, action))
         ctx = self._context(action, attempt, intent, resumed)
         self._seen_since = False
@@ -235,6 +241,18 @@ class NodeRun:
         run.executed.append(Executed(self.node, action.name, action.target, action.because, outcome, began, seconds))
         run.progress(ActionFinished(self.node, action, outcome, seconds))
         return outcome
+
+    def _begin(self, action: PlannedAction, now: datetime) -> tuple[int, Mapping[str, Any], Mapping[str, Any]]:
+        """(attempt, intent, what a dead run intended): counted before it is tried, or gone on with."""
+        run = self.run
+        left = run.resumed.pop((self.node, action.name, action.target), None)
+        if left is not None:
+            run.ledger.resume(left.attempt, run.id, run.lease.token(), now)
+            return left.attempt, left.intent, left.intent
+        intent = {"at": now.isoformat(), "boot_id": self._boot_id(), "plan": run.plan_id}
+        cause = REMEDIATION if c.TREATED in action.achieves else ", ".join(action.because)
+        attempt = run.ledger.begin(run.id, self.node, action.name, action.target, cause, intent, run.lease.token(), now)
+        return attempt, intent, {}
 
     def _context(
         self, action: PlannedAction, attempt: int, intent: Mapping[str, Any], resumed: Mapping[str, Any]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from datetime import datetime
 from typing import Any
 
 from reconciler.converge.actions.cluster import lift_mark
 from reconciler.converge.actions.context import Stop
-from reconciler.converge.execute import RESUME_WITHIN, untouched
+from reconciler.converge.execute import RESUME_WITHIN, Step, Unended, untouched
 from reconciler.converge.guard import TimedCluster
 from reconciler.converge.observe import answer
 from reconciler.model.desired import Fleet
@@ -17,23 +17,37 @@ from reconciler.model.observed import Silent
 from reconciler.model.ports import Clock, Cluster, Installer, Ledger
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
 
-Resumed = dict[tuple[str, str, str], Mapping[str, Any]]
+DIED = "its run ended before it did"
 
 
-async def take_over(ledger: Ledger, installer: Installer | None, fleet: Fleet, now: datetime) -> Resumed:
-    """Close the attempts of runs that died, and hand on the intents that still mean something.
+async def take_over(
+    ledger: Ledger, installer: Installer | None, fleet: Fleet, selected: Container[str], now: datetime
+) -> dict[Step, Unended]:
+    """Attempts of runs that died, to be gone on with; those that mean nothing any more are closed.
 
     We hold the lease, so whoever wrote them is gone. An installer that is asking for its document gets it again.
     """
-    resumed: Resumed = {}
+    resumed: dict[Step, Unended] = {}
     for attempt, node, action, target, intent in ledger.unfinished():
-        ledger.finish(attempt, "ambiguous", "its run ended before it did", now)
         if node not in fleet.nodes or not _recent(intent, now):
+            ledger.finish(attempt, "ambiguous", DIED, now)
             continue
-        resumed[node, action, target] = intent
+        if node not in selected:
+            continue
+        earlier = resumed.get((node, action, target))
+        if earlier is not None:
+            ledger.finish(earlier.attempt, "ambiguous", DIED, now)
+        resumed[node, action, target] = Unended(attempt, intent)
         if intent.get("started") and "document" in intent and installer is not None:
             await installer.publish(str(intent["token"]), intent["document"])
     return resumed
+
+
+def close_needless(ledger: Ledger, resumed: Mapping[Step, Unended], done: Container[str], now: datetime) -> None:
+    """Attempts of dead runs on nodes that need nothing any more: whatever they did, it is seen in the node."""
+    for (node, _, _), left in resumed.items():
+        if node in done:
+            ledger.finish(left.attempt, "ambiguous", f"{DIED}; nothing of it is needed any more", now)
 
 
 def _recent(intent: Mapping[str, Any], now: datetime) -> bool:

@@ -192,6 +192,9 @@ class Ledger(Protocol):
     ) -> int:
         """Journal an intent and count the attempt, in one transaction; its id."""
 
+    def resume(self, attempt: int, run: str, token: int, now: datetime) -> None:
+        """Go on with an attempt whose run died. It was counted when it began, and is not counted again."""
+
     def amend(self, attempt: int, intent: Mapping[str, Any], now: datetime) -> None:
         """What was learnt while it runs (a task's URI, pitfall F8); `unfinished` shows it merged into the intent."""
 

@@ -47,7 +47,10 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One start of one action on one node, counted before it is tried (pitfall I1)."""
+    """One start of one action on one node, counted before it is tried (pitfall I1).
+
+    One that a later run went on with is still one; `at` is then when it did.
+    """
 
     action: str
     target: str
@@ -80,7 +83,7 @@ class JournalEntry:
     at: datetime
     run: str
     node: str
-    event: str  # intent | outcome | drift | hold | release | certificate | run | mark
+    event: str  # intent | resume | outcome | drift | hold | release | certificate | run | mark
     action: str
     detail: str
     commit: str = ""

@@ -492,6 +492,46 @@ def test_an_interrupted_run_parks_reports_and_is_continued(adopted: Worlds) -> N
     assert [here.machine(name).state.counters.boots for name in ("n0", "n1")] == [1, 1]
 
 
+def test_an_action_that_many_runs_died_in_was_still_tried_once(adopted: Worlds) -> None:
+    """A runner that is killed again and again is no evidence against the node."""
+    here = adopted(nodes=1, drift={"n0": [{"old_firmware": {"component": "bmc"}}]})
+
+    async def killed() -> None:
+        work = asyncio.create_task(here.applying())
+        await asyncio.wait([work], timeout=90)
+        work.cancel()
+        await asyncio.wait([work])
+
+    for _ in range(5):
+        here.run(killed())
+    assert ends(here.apply()) == {"n0": Ended.DONE}
+    assert here.machine("n0").state.counters.flashes == 1
+    flashes = [a.outcome for a in here.ledger.node("n0").attempts if a.action == "update_firmware"]
+    assert flashes == ["done"]
+
+
+def test_an_attempt_that_is_needless_when_the_next_run_looks_is_closed(adopted: Worlds) -> None:
+    here = adopted(nodes=1)
+    lease = here.ledger.acquire("test", "dead", 1.0, here.clock.now())
+    intent = {"at": here.clock.now().isoformat()}
+    here.ledger.begin("dead", "n0", "soft_restart", "", "", intent, lease.token, here.clock.now())
+    here.clock.elapsed += 60
+    assert ends(here.apply()) == {"n0": Ended.CONVERGED}
+    assert here.ledger.unfinished() == []
+    assert here.machine("n0").state.counters.boots == 0
+
+
+def test_an_old_attempt_says_nothing_about_what_is_needed_now(adopted: Worlds) -> None:
+    here = adopted(nodes=1, drift=BIOS)
+    lease = here.ledger.acquire("test", "dead", 1.0, here.clock.now())
+    intent = {"at": here.clock.now().isoformat(), "boot_id": "long ago"}
+    here.ledger.begin("dead", "n0", "soft_restart", "", "", intent, lease.token, here.clock.now())
+    here.clock.elapsed += 3 * 3600
+    assert ends(here.apply()) == {"n0": Ended.DONE}
+    assert here.machine("n0").state.counters.boots == 1
+    assert here.ledger.unfinished() == []
+
+
 def test_an_installation_whose_run_died_is_finished_not_repeated(adopted: Worlds) -> None:
     here = adopted(nodes=1, drift={"n0": ["old_image"]})
 

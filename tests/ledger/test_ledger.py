@@ -103,6 +103,27 @@ def test_an_intent_can_be_amended_while_it_runs(ledger: SqlLedger) -> None:
     assert ledger.unfinished() == [(attempt, "a", "update_firmware", "bmc", {"boot_id": "b", "task": "/tasks/1"})]
 
 
+def test_an_attempt_that_is_gone_on_with_counts_once_and_from_then(ledger: SqlLedger) -> None:
+    fence = token(ledger)
+    first = ledger.begin("r1", "a", "update_firmware", "nic0", "", {"x": 1}, fence, T0)
+    other = ledger.begin("r2", "a", "power_cycle", "", "", {}, fence, T0 + MINUTE)
+    ledger.finish(other, "done", "", T0 + MINUTE)
+    ledger.resume(first, "r2", fence, T0 + 2 * MINUTE)
+    assert ledger.unfinished() == [(first, "a", "update_firmware", "nic0", {"x": 1})]
+    ledger.finish(first, "done", "staged", T0 + 3 * MINUTE)
+    found = [(attempt.action, attempt.at, attempt.outcome) for attempt in ledger.node("a").attempts]
+    assert found == [("power_cycle", T0 + MINUTE, "done"), ("update_firmware", T0 + 2 * MINUTE, "done")]
+    assert [entry.event for entry in ledger.history("a")] == ["intent", "intent", "outcome", "resume", "outcome"]
+
+
+def test_going_on_needs_a_lease_too(ledger: SqlLedger) -> None:
+    lease = ledger.acquire("demo", "x", 60, T0)
+    attempt = ledger.begin("r1", "a", "mark", "", "", {}, lease.token, T0)
+    ledger.drop(lease)
+    with pytest.raises(LeaseHeld):
+        ledger.resume(attempt, "r2", lease.token, T0)
+
+
 def test_attempts_come_oldest_first_and_per_node(ledger: SqlLedger) -> None:
     fence = token(ledger)
     for number, node in enumerate(["a", "b", "a"]):

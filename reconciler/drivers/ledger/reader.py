@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -79,17 +80,21 @@ class _Reader:
     def _attempts(self) -> Mapping[str, list[Attempt]]:
         table = schema.journal
         age = sa.func.row_number().over(partition_by=(table.c.node, table.c.event), order_by=table.c.id.desc())
-        events = sa.select(table, age.label("age")).where(table.c.event.in_(("intent", "outcome")))
+        events = sa.select(table, age.label("age")).where(table.c.event.in_(("intent", "resume", "outcome")))
         recent = events.where(of_nodes(table.c.node, self._names)).subquery()
         query = sa.select(recent).where(recent.c.age <= ATTEMPTS_KEPT).order_by(recent.c.id)
         rows = list(self._rows(recent.c.node, query))
         outcomes = {row.attempt: row for row in rows if row.event == "outcome"}
+        resumed = {row.attempt: row for row in rows if row.event == "resume"}
+        # One that was gone on with takes its place among the others where that was.
+        places = {attempt: row.id for attempt, row in resumed.items()}
+        intents = sorted((row for row in rows if row.event == "intent"), key=lambda row: places.get(row.id, row.id))
         found: dict[str, list[Attempt]] = defaultdict(list)
-        for row in rows:
-            if row.event == "intent":
-                attempt = self._decoded(row.node, lambda intent: _attempt(intent, outcomes.get(intent.id)), row)
-                if attempt is not None:
-                    found[row.node].append(attempt)
+        for row in intents:
+            decode = partial(_attempt, resumed=resumed.get(row.id), outcome=outcomes.get(row.id))
+            attempt = self._decoded(row.node, decode, row)
+            if attempt is not None:
+                found[row.node].append(attempt)
         return found
 
     def _certificates(self) -> Mapping[str, Certificate]:
@@ -116,7 +121,7 @@ class _Reader:
         return found
 
 
-def _attempt(intent: Any, outcome: Any) -> Attempt:
+def _attempt(intent: Any, *, resumed: Any, outcome: Any) -> Attempt:
     what = f"attempt {intent.id}"
     to_object(intent.data, f"intent of {what}")
     word, detail = "started", ""
@@ -124,4 +129,5 @@ def _attempt(intent: Any, outcome: Any) -> Attempt:
         word, detail = from_json(outcome.data, f"outcome of {what}"), outcome.detail
         if word not in _OUTCOMES:
             raise ValueError(f"outcome of {what} is {word!r}")
-    return Attempt(intent.action, intent.target, intent.detail, to_instant(intent.at, f"time of {what}"), word, detail)
+    at = to_instant(intent.at if resumed is None else resumed.at, f"time of {what}")
+    return Attempt(intent.action, intent.target, intent.detail, at, word, detail)

@@ -125,6 +125,11 @@ class SqlLedger:
             values = {"action": action, "target": target, "token": token, "data": to_json(intent)}
             return _write_journal(connection, instant(now), run, node, "intent", detail=cause, **values)
 
+    def resume(self, attempt: int, run: str, token: int, now: datetime) -> None:
+        with self._database.write() as connection:
+            leases.check_token(connection, token, now)
+            self._follow(attempt, "resume", "null", f"continued by {run}", now)
+
     def amend(self, attempt: int, intent: Mapping[str, Any], now: datetime) -> None:
         self._follow(attempt, "amendment", to_json(intent), "", now)
 
