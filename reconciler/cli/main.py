@@ -13,6 +13,7 @@ from reconciler import __version__
 from reconciler.cli.exit_codes import ExitCode, of_error
 from reconciler.cli.terminal import leave
 from reconciler.model.errors import ReconcilerError
+from reconciler.render.text import plain
 
 # name -> (module, one line for --help). The order is the order of a first day's work.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
@@ -82,9 +83,10 @@ def run(arguments: list[str] | None = None) -> int:
         click.echo(f"reconciler: {error.format_message()}", err=True)
         return ExitCode.USAGE
     except ReconcilerError as error:
-        click.echo(f"reconciler: {error}", err=True)
+        lines = [plain(line, 4000) for line in f"reconciler: {error}".split("\n")]  # machines have a say in it
+        click.echo("\n".join(lines), err=True)
         return of_error(error)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # SystemExit: click's way to say the same
         leave(sys.stdout)
         return ExitCode.DONE
     except OSError as error:

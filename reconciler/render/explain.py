@@ -170,7 +170,7 @@ def _standing(plan: NodePlan) -> list[str]:
         until = f", until {clock(plan.blocked.until)}" if plan.blocked.until else ""
         why = "" if plan.blocked.detail in plan.situation else f": {plan.blocked.detail}"
         lines.append(f"  held back ({plan.blocked.code.value}{until}){why}")
-    return lines
+    return [plain(line, 1000) for line in lines]
 
 
 def _facts(desired: Desired) -> list[str]:

@@ -9,7 +9,7 @@ from reconciler.model.plan import BlockCode, Goal, NodePlan, Plan, PlannedAction
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
 from reconciler.render.tables import markdown_table, table
-from reconciler.render.text import clock, count, disruption, fold, markdown, source, value, warnings
+from reconciler.render.text import clock, count, disruption, fold, markdown, plain, source, value, warnings
 
 
 def verdict(plan: Plan) -> str:
@@ -106,7 +106,7 @@ def _entry(group: list[NodePlan]) -> list[str]:
     lines = [f"{names} [{first.pool}]: {worst}, about {format_duration(total)}{wave}"]
     ordinary = first.goal is Goal.IN_SERVICE and (first.blocked is None or first.blocked.code is BlockCode.BUDGET)
     if not ordinary or any(item.path.startswith("health.") for item in first.drift):
-        lines.append(f"    {first.situation}")
+        lines.append(f"    {plain(first.situation, 1000)}")
     for item in _shown(first):
         lines.append(f"    {item.path}: {value(item.observed)} -> {value(item.desired)}  [{item.kind.value}]")
     return lines

@@ -6,9 +6,14 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
+from reconciler.render.text import plain
+
+_CELL = 4000  # characters
+
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "  ") -> list[str]:
-    """Lines of a table. Columns that are empty throughout are left out."""
+    """Lines of a table, one for each row, whatever its cells hold. Columns that are empty throughout are left out."""
+    rows = [[plain(cell, _CELL) for cell in row] for row in rows]
     used = [at for at in range(len(head)) if any(row[at] for row in rows)]
     lines = [[head[at] for at in used], *([row[at] for at in used] for row in rows)]
     widths = [max(cell_len(line[at]) for line in lines) for at in range(len(used))]

@@ -24,6 +24,8 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~])")
 
 def plain(text: str, limit: int = MAX_VALUE) -> str:
     """For a terminal: no control or bidirectional characters, one line, at most `limit` characters."""
+    if text.isprintable() and len(text) <= limit:
+        return text
     clean = "".join(" " if char in "\t\r\n" else char for char in text if char in "\t\r\n" or _printable(char))
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 

@@ -32,13 +32,13 @@ class Finding:
 @click.option("--offline", is_flag=True, help="Contact no node.")
 def doctor(common: Common, offline: bool) -> int:
     """Check programs, spec, secrets, ledger and reachability, and say what to do about each problem."""
-    from reconciler.render.text import markdown
+    from reconciler.render.text import markdown, plain
 
     findings = []
     for finding in examine(Session(common), offline=offline):
         findings.append(finding)
         if common.output == "human":
-            click.echo(f"{'ok  ' if finding.ok else 'FAIL'} {finding.check}: {finding.detail}")
+            click.echo(f"{'ok  ' if finding.ok else 'FAIL'} {finding.check}: {plain(finding.detail, 2000)}")
             if finding.remedy:
                 click.echo(f"     -> {finding.remedy}")
     if common.output == "json":
