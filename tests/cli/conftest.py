@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -60,8 +59,8 @@ def clean(observations: Path) -> Path:
 
 
 @pytest.fixture
-def spec(tmp_path: Path) -> Iterator[Path]:
+def spec(tmp_path: Path) -> Path:
     """A copy of the worked example, to be changed."""
     copy = tmp_path / "fleet-spec"
     shutil.copytree(SPEC, copy)
-    yield copy
+    return copy

@@ -1,4 +1,4 @@
-"""The command line as scripts and people use it: in this process where that is the same, in one of its own elsewhere."""
+"""The command line as scripts and people use it: in this process where that is the same, else in its own."""
 
 from __future__ import annotations
 

@@ -30,7 +30,19 @@ from reconciler.model.plan import Scope
 from reconciler.model.report import APPLY_FORMAT, ActionEnd, ApplyOutcome, NodeEnd
 from tests.builders import NOW
 
-ORDER = [64, 130, 1, 7, 5, 6, 8, 3, 4, 2, 0]  # DESIGN: 1, 7, 5, 6, 8, 3, 4, 2, 0; the others end a command by themselves
+ORDER = [
+    64,
+    130,
+    1,
+    7,
+    5,
+    6,
+    8,
+    3,
+    4,
+    2,
+    0,
+]  # DESIGN: 1, 7, 5, 6, 8, 3, 4, 2, 0; the others end a command by themselves
 
 
 def test_the_precedence_table_is_total() -> None:

@@ -177,9 +177,7 @@ def other(path: Path, tmp_path: Path, **changes: Any) -> Path:
         ({"started_at": "yesterday"}, "started_at"),
     ],
 )
-def test_an_observation_that_is_none(
-    name: str, changes: dict[str, Any], said: str, demo: Path, tmp_path: Path
-) -> None:
+def test_an_observation_that_is_none(name: str, changes: dict[str, Any], said: str, demo: Path, tmp_path: Path) -> None:
     done = reconciler(name, SPEC, "--observation", other(demo, tmp_path, **changes))
     assert (done.code, done.out) == (64, "")
     assert said in done.err
