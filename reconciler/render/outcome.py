@@ -57,6 +57,8 @@ def human(outcome: ApplyOutcome) -> str:
 
 def _advice(outcome: ApplyOutcome) -> list[str]:
     """What to type now, worst first."""
+    if outcome.interrupted:
+        return ["run `reconciler apply` again; it continues where this run was interrupted."]
     first: dict[str, str] = {}
     for name, end in outcome.nodes.items():
         first.setdefault(end.state, name)
