@@ -225,7 +225,7 @@ class SecretStore:
     def _source(self, name: str) -> SecretSource:
         source = self._contents.secrets.get(name)
         if source is None:
-            missing = "" if self._path.exists() else " (there is no such file)"
+            missing = "" if self._path.exists() else " (there is no such file; for a lab, set RECONCILER_ENDPOINTS)"
             raise SecretError(f"the spec names secret {name!r}, and {self._path} does not define it{missing}")
         return source
 

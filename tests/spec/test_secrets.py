@@ -219,7 +219,7 @@ def test_unknown_names(tmp_path: Path) -> None:
 def test_the_default_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RECONCILER_SECRETS", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    with pytest.raises(SecretError, match=r"/reconciler/secrets.yaml does not define it \(there is no such file\)"):
+    with pytest.raises(SecretError, match=r"/reconciler/secrets.yaml does not define it \(there is no such file; "):
         SecretStore.load().resolve("bmc")
     (tmp_path / "reconciler").mkdir()
     private(tmp_path / "reconciler", "secrets.yaml", f"keys: {{release: {KEY}}}\n")

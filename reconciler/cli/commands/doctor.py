@@ -114,7 +114,7 @@ def _secrets(session: Session) -> Iterator[Finding]:
     settings = fleet.settings
     from reconciler.drivers.secrets import default_path
 
-    where = f"define it in {default_path()} (or set RECONCILER_SECRETS); see README, Secrets"
+    where = f"see README, Secrets and trust; the file is {default_path()}, and a lab's is RECONCILER_ENDPOINTS"
     names, _ = session.selection
     bmc = next((fleet.nodes[n].endpoints.bmc for n in names if fleet.nodes[n].endpoints.bmc), None)
     host = next((fleet.nodes[n].endpoints.host for n in names if fleet.nodes[n].endpoints.host), None)
