@@ -195,7 +195,9 @@ class _Apply:
         ends = {name: report.results[name].state for name in planned}
         if planned and not report.executed and set(ends.values()) == {Ended.STALE}:
             raise StalePlan(f"plan {approved.id}: every node changed since; " + report.results[planned[0]].detail)
-        if all(end in (Ended.CONVERGED, Ended.DONE, Ended.STALE) for end in ends.values()):
+        whole = {name for name, node in approved.nodes.items() if node.changes and name in self.request.fleet.nodes}
+        through = {name for name, end in ends.items() if end in (Ended.CONVERGED, Ended.DONE, Ended.STALE)}
+        if whole <= through:  # nodes that this run was not asked for may still be done under it
             self.ledger.use_plan(approved.id, self.clock.now())
         return report
 
