@@ -36,6 +36,7 @@ from reconciler.model.records import OWNER_ANNOTATION, NodeRecord, read_mark
 from reconciler.model.vocab import BootPhase, Disruption, UnknownReason
 from reconciler.planner import conditions as c
 from reconciler.planner.node import NodePlanner
+from reconciler.planner.witnesses import BOOT_S
 
 TRIES = 3  # of one action in a row
 HOLDS_AFTER = 2  # what was done so often for the same drift and is needed again does not hold
@@ -165,7 +166,7 @@ class NodeRun:
         if self.observed is None or not self.run.worth_waiting(self.observed) or self._last:
             return False
         now = self.run.clock.now()
-        self._boot_deadline = self._boot_deadline or now + timedelta(seconds=c.BOOT_S)
+        self._boot_deadline = self._boot_deadline or now + timedelta(seconds=BOOT_S)
         return now < self._boot_deadline
 
     async def _look(self) -> NodePlan:

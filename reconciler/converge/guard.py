@@ -31,7 +31,7 @@ from reconciler.model.observed import (
 from reconciler.model.ports import Bmc, Clock, Cluster, Host, PowerAction
 from reconciler.model.records import Mark, NodeRecord
 from reconciler.model.vocab import UnknownReason
-from reconciler.planner.conditions import identity
+from reconciler.planner.witnesses import identity
 
 T = TypeVar("T")
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from reconciler.diff.normalise import text
 from reconciler.gate.certificate import binding_of, judge, tests_digest
 from reconciler.health.ladder import REMEDIATION
 from reconciler.health.signals import Signal, signals
@@ -18,8 +17,9 @@ from reconciler.model.desired import Desired, Settings
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, RedfishHot, Silent
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, read_mark
-from reconciler.model.vocab import Activation, BootPhase, Concern, DrainProvider, Power, UnknownReason
+from reconciler.model.vocab import Activation, Concern, DrainProvider, Power
 from reconciler.planner.staged import waits
+from reconciler.planner.witnesses import boot_is_stuck, host_down, identity, known_cause, not_installed, tampered
 
 IDENTITY = "identity_ok"
 POWER_ON = "power_on"
@@ -47,8 +47,6 @@ TREATED = "treated"
 
 
 _VOIDS = frozenset({"reimage", "update_firmware"})  # a certificate that is older, whatever its binding says
-BOOT_S = 1800.0  # POST of an 8-GPU server takes up to a quarter of an hour
-INSTALL_S = 5400.0  # a large image on a slow network
 
 
 def firmware_ok(component: str) -> str:
@@ -116,12 +114,20 @@ def evaluate(
     """All conditions of one node, as of `context.now`."""
     system = observed.hot.value if isinstance(observed.hot, Answered) else None
     facts = observed.host.value if isinstance(observed.host, Answered) else None
-    explained_by, waiting = _cause(system, observed)
-    if waiting and _stuck(system, record, context):
+    explained_by, waiting = known_cause(system, observed)
+    if waiting and boot_is_stuck(system, record, context.now):
         explained_by = waiting = ""
-    if not waiting and not explained_by and _not_installed(desired, observed, record, context):
+    if (
+        not waiting
+        and not explained_by
+        and not_installed(desired, observed, record, context.now, context.neighbours_answer)
+    ):
         explained_by = "no system answers, and the node is in no cluster"
-    elif not waiting and not explained_by and _host_down(desired, observed, record, context):
+    elif (
+        not waiting
+        and not explained_by
+        and host_down(desired, observed, record, context.now, context.neighbours_answer)
+    ):
         explained_by = "the host is down"
     sheet = _Sheet(explained_by if facts is None else "")
     _power(sheet, desired, observed, record, context, waiting)
@@ -143,35 +149,9 @@ def evaluate(
         mark=mark,
         foreign_mark=foreign_mark,
         foreign_cordon=foreign_cordon,
-        tampered=_tampered(desired, facts),
+        tampered=tampered(desired, facts),
         waiting=waiting,
     )
-
-
-def _cause(system: RedfishHot | None, observed: Observed) -> tuple[str, str]:
-    """(why the host can't answer, what to wait for)."""
-    if system is not None and system.power is Power.OFF:
-        return "powered off", ""
-    if system is not None and system.boot_phase in (BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING):
-        if isinstance(observed.host, Silent):
-            return f"in {system.boot_phase}", f"the machine is in {system.boot_phase}; look again when it has booted"
-    elif isinstance(observed.host, Silent) and observed.host.reason is UnknownReason.EXPLAINED:
-        return observed.host.detail or "explained", ""
-    return "", ""
-
-
-def _stuck(system: RedfishHot | None, record: NodeRecord, context: Context) -> bool:
-    """A boot that takes this long is none: it hangs in POST, there is no system to boot, or the installer gave up."""
-    since = record.silent_since.get("ssh")
-    installs = system is not None and system.boot_phase is BootPhase.INSTALLER
-    limit = timedelta(seconds=INSTALL_S if installs else BOOT_S)
-    return since is not None and since <= context.now - limit
-
-
-def _not_installed(desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> bool:
-    """A machine that is on, is known to the cluster as absent, and on which nothing has answered for long."""
-    absent = isinstance(observed.member, Answered) and observed.member.value is None
-    return isinstance(observed.host, Silent) and absent and _host_down(desired, observed, record, context)
 
 
 def _power(
@@ -187,28 +167,11 @@ def _power(
         sheet.set(HOST_UP, True)
     elif POWER_ON not in sheet.true and POWER_ON not in sheet.unknown:
         sheet.because[HOST_UP] = sheet.because[POWER_ON]
-    elif _host_down(desired, observed, record, context) and not waiting:
+    elif host_down(desired, observed, record, context.now, context.neighbours_answer) and not waiting:
         sheet.because[HOST_UP] = ("host_down: NotReady and SSH silent, while its BMC and its neighbours answer",)
     else:
         reason = f"SSH {observed.host.reason}" + (f": {observed.host.detail}" if observed.host.detail else "")
         sheet.set(HOST_UP, None, reason)
-
-
-def _host_down(desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> bool:
-    """Agreement, not silence (DESIGN 5): no Ready node and SSH silent for long enough, BMC and neighbours answering."""
-    policy = desired.profile.remediation
-    silent, not_ready = record.silent_since.get("ssh"), record.silent_since.get("not_ready")
-    if policy is None or silent is None or not_ready is None:
-        return False
-    if isinstance(observed.hot, Silent) or isinstance(observed.member, Silent):
-        return False
-    if observed.member.value is not None and observed.member.value.ready is not False:
-        return False
-    domains = {f"{label}={value}" for label, value in desired.domains.items()}
-    long_enough = max(silent, not_ready) <= context.now - timedelta(seconds=policy.host_down_after_s)
-    # A BMC that says that no system runs yet needs no neighbour to show that the silence is the node's own.
-    no_system = observed.hot.value.boot_phase is BootPhase.OS_BOOTING
-    return long_enough and (no_system or not domains or bool(domains & context.neighbours_answer))
 
 
 def _paths(items: Iterable[DriftItem], *concerns: Concern) -> tuple[str, ...]:
@@ -414,37 +377,3 @@ def _identity(
         sheet.unknown[IDENTITY] = why
     else:
         sheet.because[IDENTITY] = (why,)
-
-
-def identity(
-    desired: Desired, system: RedfishHot | None, facts: HostFacts | None, record: NodeRecord
-) -> tuple[bool | None, str]:
-    """True when the BMC is shown to be this node's; False when a witness contradicts; None when nobody can tell."""
-    if system is None:
-        return None, "the BMC does not answer"
-    if system.serial is None:
-        return None, "the BMC gives no serial number"
-    witnesses = {"the spec": (desired.serial, desired.uuid)}
-    if facts is not None and facts.serial is not None:
-        witnesses["the host"] = (facts.serial, facts.uuid)
-    else:
-        witnesses["the ledger"] = (record.serial, record.uuid)
-    agreed = False
-    for witness, (serial, uuid) in witnesses.items():
-        for kind, said, wanted in (("serial", system.serial, serial), ("UUID", system.uuid, uuid)):
-            if wanted is not None and said is not None and text(said) != text(wanted):
-                return False, f"the BMC answers for {kind} {said}, {witness} says {wanted}: is this the right machine?"
-        agreed = agreed or serial is not None
-    if agreed:
-        return True, ""
-    return None, "no second witness for the serial number; declare `serial` for this node, or let its host answer once"
-
-
-def _tampered(desired: Desired, facts: HostFacts | None) -> str:
-    image = desired.profile.image
-    if image is None or facts is None or facts.image is None:
-        return ""
-    found = facts.image
-    if (found.image, found.version) == (image.name, image.version) and found.sha256 not in (None, image.sha256):
-        return f"the host claims image {image.name} {image.version} with digest {found.sha256}"
-    return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.model.desired import BudgetLimit, IgnoreRule
@@ -320,14 +320,27 @@ def test_only_a_known_identity_is_written_to(case: Any) -> None:
 
 def test_strategies_reach_what_matters() -> None:
     """The properties above are worth something only if the generator gets to plans, isolation and blocks."""
-    from hypothesis import find, settings
+    met: set[str] = set()
 
-    quiet = settings(database=None, max_examples=2000)
+    @settings(max_examples=500, derandomize=True, database=None)
+    @given(s.situations())
+    def visit(case: Any) -> None:
+        plan = b.planner().plan(*case)
+        met.update(b.actions(plan))
+        met.add(plan.goal.value)
+        met.update(["blocked"] if plan.blocked else [])
+        met.update(["long"] if len(plan.actions) > 8 else [])
 
-    def plan(case: Any) -> Any:
-        return b.planner().plan(*case)
-
-    find(s.situations(), lambda case: "reimage" in b.actions(plan(case)), settings=quiet)
-    find(s.situations(), lambda case: plan(case).goal is Goal.ISOLATED, settings=quiet)
-    find(s.situations(), lambda case: "power_cycle" in b.actions(plan(case)), settings=quiet)
-    find(s.situations(), lambda case: len(plan(case).actions) > 8, settings=quiet)
+    visit()
+    assert {
+        "reimage",
+        "power_cycle",
+        "power_on",
+        "set_bios",
+        "run_gate",
+        "admit",
+        "set_gpu_mode",
+        "blocked",
+        "long",
+    } <= met
+    assert {goal.value for goal in Goal} <= met

@@ -11,7 +11,7 @@ from reconciler.model.outcome import Declined, Done, Outcome, Transient
 from reconciler.model.ports import PowerAction
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Power
-from reconciler.planner.conditions import BOOT_S
+from reconciler.planner.witnesses import BOOT_S
 
 GRACEFUL_S = 180.0  # a hung system never ends by itself (pitfall C3)
 FORCED_S = 60.0

@@ -22,8 +22,8 @@ from reconciler.model.observed import Answered, Drive, ImageIdentity
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import BootPhase, Power
+from reconciler.planner.witnesses import INSTALL_S
 
-INSTALL_S = 5400.0
 TRIES = 2
 _UNDER_WAY = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
 _REPEATABLE = (Failure.AMBIGUOUS, Failure.BUSY, Failure.CONFLICT)

@@ -1,0 +1,98 @@
+"""What several witnesses say together: whose machine a BMC answers for, and whether a host is down, booting or absent.
+
+One silent source is no fact. `neighbours`: the "label=value" failure domains in which some other node answers.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from reconciler.diff.normalise import text
+from reconciler.model.desired import Desired
+from reconciler.model.observed import Answered, HostFacts, Observed, RedfishHot, Silent
+from reconciler.model.records import NodeRecord
+from reconciler.model.vocab import BootPhase, Power, UnknownReason
+
+BOOT_S = 1800.0  # POST of an 8-GPU server takes up to a quarter of an hour
+INSTALL_S = 5400.0  # a large image on a slow network
+
+
+def known_cause(system: RedfishHot | None, observed: Observed) -> tuple[str, str]:
+    """(why the host can't answer, what to wait for)."""
+    if system is not None and system.power is Power.OFF:
+        return "powered off", ""
+    if system is not None and system.boot_phase in (BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING):
+        if isinstance(observed.host, Silent):
+            return f"in {system.boot_phase}", f"the machine is in {system.boot_phase}; look again when it has booted"
+    elif isinstance(observed.host, Silent) and observed.host.reason is UnknownReason.EXPLAINED:
+        return observed.host.detail or "explained", ""
+    return "", ""
+
+
+def boot_is_stuck(system: RedfishHot | None, record: NodeRecord, now: datetime) -> bool:
+    """A boot that takes this long is none: it hangs in POST, there is no system to boot, or the installer gave up."""
+    since = record.silent_since.get("ssh")
+    installs = system is not None and system.boot_phase is BootPhase.INSTALLER
+    limit = timedelta(seconds=INSTALL_S if installs else BOOT_S)
+    return since is not None and since <= now - limit
+
+
+def not_installed(
+    desired: Desired, observed: Observed, record: NodeRecord, now: datetime, neighbours: frozenset[str]
+) -> bool:
+    """A machine that is on, is known to the cluster as absent, and on which nothing has answered for long."""
+    absent = isinstance(observed.member, Answered) and observed.member.value is None
+    return isinstance(observed.host, Silent) and absent and host_down(desired, observed, record, now, neighbours)
+
+
+def host_down(
+    desired: Desired, observed: Observed, record: NodeRecord, now: datetime, neighbours: frozenset[str]
+) -> bool:
+    """Agreement, not silence (DESIGN 5): no Ready node and SSH silent for long enough, BMC and neighbours answering."""
+    policy = desired.profile.remediation
+    silent, not_ready = record.silent_since.get("ssh"), record.silent_since.get("not_ready")
+    if policy is None or silent is None or not_ready is None:
+        return False
+    if isinstance(observed.hot, Silent) or isinstance(observed.member, Silent):
+        return False
+    if observed.member.value is not None and observed.member.value.ready is not False:
+        return False
+    domains = {f"{label}={value}" for label, value in desired.domains.items()}
+    long_enough = max(silent, not_ready) <= now - timedelta(seconds=policy.host_down_after_s)
+    # A BMC that says that no system runs yet needs no neighbour to show that the silence is the node's own.
+    no_system = observed.hot.value.boot_phase is BootPhase.OS_BOOTING
+    return long_enough and (no_system or not domains or bool(domains & neighbours))
+
+
+def identity(
+    desired: Desired, system: RedfishHot | None, facts: HostFacts | None, record: NodeRecord
+) -> tuple[bool | None, str]:
+    """True when the BMC is shown to be this node's; False when a witness contradicts; None when nobody can tell."""
+    if system is None:
+        return None, "the BMC does not answer"
+    if system.serial is None:
+        return None, "the BMC gives no serial number"
+    witnesses = {"the spec": (desired.serial, desired.uuid)}
+    if facts is not None and facts.serial is not None:
+        witnesses["the host"] = (facts.serial, facts.uuid)
+    else:
+        witnesses["the ledger"] = (record.serial, record.uuid)
+    agreed = False
+    for witness, (serial, uuid) in witnesses.items():
+        for kind, said, wanted in (("serial", system.serial, serial), ("UUID", system.uuid, uuid)):
+            if wanted is not None and said is not None and text(said) != text(wanted):
+                return False, f"the BMC answers for {kind} {said}, {witness} says {wanted}: is this the right machine?"
+        agreed = agreed or serial is not None
+    if agreed:
+        return True, ""
+    return None, "no second witness for the serial number; declare `serial` for this node, or let its host answer once"
+
+
+def tampered(desired: Desired, facts: HostFacts | None) -> str:
+    image = desired.profile.image
+    if image is None or facts is None or facts.image is None:
+        return ""
+    found = facts.image
+    if (found.image, found.version) == (image.name, image.version) and found.sha256 not in (None, image.sha256):
+        return f"the host claims image {image.name} {image.version} with digest {found.sha256}"
+    return ""
