@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -15,8 +16,8 @@ from pydantic_core import from_json, to_json
 
 from reconciler.model.errors import UsageError
 from reconciler.model.gate import Certificate
-from reconciler.model.observed import Observation
-from reconciler.model.plan import Plan
+from reconciler.model.observed import Observation, Observed
+from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.report import DriftReport
 
 Document = Observation | Plan | DriftReport | Certificate
@@ -35,10 +36,10 @@ class DocumentError(UsageError):
     """A file is not the document that it was said to be."""
 
 
-_adapters: dict[type[Document], TypeAdapter[Any]] = {}
+_adapters: dict[type[Any], TypeAdapter[Any]] = {}
 
 
-def adapter(kind: type[Document]) -> TypeAdapter[Any]:
+def adapter(kind: type[Document | Observed | NodePlan]) -> TypeAdapter[Any]:
     """Built on first use: the schema of an observation takes 30 ms, which `--help` shall not pay."""
     if kind not in _adapters:
         _adapters[kind] = TypeAdapter(kind)
@@ -47,20 +48,32 @@ def adapter(kind: type[Document]) -> TypeAdapter[Any]:
 
 def dump(document: Document) -> str:
     """Canonical JSON with a newline at its end. ValueError for a NaN or an infinity: JSON has neither."""
-    data = adapter(type(document)).dump_python(document, mode="json")
+    if not isinstance(document, Observation | Plan):
+        return _text(adapter(type(document)).dump_python(document, mode="json")) + "\n"
+    # Node by node: as one tree, ten thousand nodes would take a gigabyte.
+    whole: Any = document  # `replace` does not take a union
+    head = adapter(type(document)).dump_python(replace(whole, nodes={}), mode="json")
     if isinstance(document, Plan):
-        _derive(document, data)
-    ordered = json.dumps(data, sort_keys=True, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        head["changes"] = document.changes
+    rows = [_row(name, document.nodes[name]) for name in sorted(document.nodes)]
+    before, empty, after = _text(head).partition('\n "nodes": {}')
+    nodes = ['\n "nodes": {\n', ",\n".join(rows), "\n }"] if rows else [empty]
+    return "".join([before, *nodes, after, "\n"])
+
+
+def _row(name: str, node: Observed | NodePlan) -> str:
+    values = adapter(type(node)).dump_python(node, mode="json")
+    if isinstance(node, NodePlan):
+        # What scripts ask a plan for first, though it follows from the rest. Ignored when the plan is read.
+        values |= {"changes": node.changes, "disruption": node.disruption.label}
+    return f"  {_text(name)}: " + _text(values).replace("\n", "\n  ")
+
+
+def _text(values: Any) -> str:
+    ordered = json.dumps(values, sort_keys=True, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     # "replace": a BMC may send a lone surrogate, which no UTF-8 file can hold. pydantic_core indents, since
     # json.dumps falls back to Python code when it does: minutes for ten thousand nodes.
-    return to_json(from_json(ordered.encode(errors="replace")), indent=1).decode() + "\n"
-
-
-def _derive(plan: Plan, data: dict[str, Any]) -> None:
-    """What scripts ask a plan for first, though it follows from the rest. Ignored when the plan is read."""
-    data["changes"] = plan.changes
-    for name, node in plan.nodes.items():
-        data["nodes"][name] |= {"changes": node.changes, "disruption": node.disruption.label}
+    return to_json(from_json(ordered.encode(errors="replace")), indent=1).decode()
 
 
 def document_schema(kind: type[Document]) -> dict[str, Any]:
