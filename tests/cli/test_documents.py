@@ -64,7 +64,7 @@ def test_who_is_silent_is_none_of_those_that_were_not_asked_for(name: str, demo:
 def test_a_silent_node_alone_is_never_0_with_detailed_exitcode(name: str, demo: Path, spec: Path) -> None:
     """Conventions E3: `drift` with unreachable nodes is never 0, where differences are asked for."""
     tolerate(spec, 1)
-    only = [name, spec, "--observation", demo, "--limit", "gpu-a008"]
+    only: list[str | Path] = [name, spec, "--observation", demo, "--limit", "gpu-a008"]
     assert reconciler(*only).code == 0
     assert reconciler(*only, "--detailed-exitcode").code == 2
 

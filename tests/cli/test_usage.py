@@ -198,9 +198,8 @@ def test_a_file_that_is_no_document_of_ours(text: str, said: str, tmp_path: Path
     shown = reconciler("show", path)
     assert (shown.code, shown.out) == (64, "")
     assert said in shown.err
-    for words in (["drift", SPEC, "--observation", path], ["plan", SPEC, "--observation", path],
-                  ["apply", SPEC, "--plan", path, "--yes"]):  # fmt: skip
-        done = reconciler(*words)
+    for name, option in (("drift", "--observation"), ("plan", "--observation"), ("apply", "--plan")):
+        done = reconciler(name, SPEC, option, path, *(["--yes"] if name == "apply" else []))
         assert (done.code, done.out) == (64, "")
         assert str(path) in done.err
 

@@ -1,0 +1,351 @@
+"""apply over the wire: approval, the lease, interruption, failure, refusal; and what scripts get to see of each.
+
+One lab for all: the tests find a converged fleet, and leave one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.converge.crew import PARK_S
+from tests.cli.shell import Done, LabDirectory, command, ended, reconciler, running_lab, started, until
+
+pytestmark = pytest.mark.wire
+
+NODES = ("gpu-0001", "gpu-0002", "gpu-0003")
+_swappiness = itertools.count(10)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabDirectory]:
+    with running_lab(tmp_path_factory.mktemp("apply"), "--scenario", "clean", nodes=3) as found:
+        found.respec("fleet.yaml", "25%", "100%")
+        found.respec("fleet.yaml", "50%", "100%")
+        done = found.apply(found.plan(), "--detailed-exitcode")
+        assert done.code == 0, done.err
+        yield found
+
+
+@pytest.fixture
+def fleet(lab: LabDirectory) -> Iterator[LabDirectory]:
+    """Converged, and converged again afterwards."""
+    yield lab
+    for node in NODES:
+        lab.clear(node)
+    plan = lab.plan()
+    if json.loads(plan.read_text())["changes"]:
+        done = lab.apply(plan, "--detailed-exitcode")
+        assert done.code == 0, done.out + done.err
+
+
+def change(lab: LabDirectory) -> str:
+    """The spec wants another sysctl of every node, which takes no service away. What it wants now."""
+    wanted = str(next(_swappiness))
+    path = lab.spec / "personas.yaml"
+    path.write_text(re.sub(r"vm\.swappiness: '\d+'", f"vm.swappiness: '{wanted}'", path.read_text()))
+    return wanted
+
+
+def change_bios(lab: LabDirectory) -> str:
+    """The spec wants another BIOS setting of every node, which takes a reboot and a gate."""
+    path = lab.spec / "hardware.yaml"
+    text = path.read_text()
+    wanted = "NPS2" if "NumaNodesPerSocket: NPS1" in text else "NPS1"
+    path.write_text(re.sub(r"NumaNodesPerSocket: \w+", f"NumaNodesPerSocket: {wanted}", text))
+    return wanted
+
+
+def swappiness(lab: LabDirectory) -> dict[str, str]:
+    return {name: machine["os"]["sysctls"]["vm.swappiness"] for name, machine in lab.state()["nodes"].items()}
+
+
+def marks(lab: LabDirectory) -> list[str]:
+    nodes = lab.state()["cluster"]["nodes"]
+    return [name for name in NODES if any("reconciler.dev" in taint["key"] for taint in nodes[name]["taints"])]
+
+
+# --- approval --------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_done_once(fleet: LabDirectory) -> None:
+    wanted = change(fleet)
+    plan = fleet.plan()
+    done = fleet.apply(plan, "--output", "json")
+    assert done.code == 0
+    assert swappiness(fleet) == dict.fromkeys(NODES, wanted)
+    report = done.json
+    assert {node: end["state"] for node, end in report["nodes"].items()} == dict.fromkeys(NODES, "done")
+    assert [(entry["action"], entry["outcome"]) for entry in report["actions"]] == [("configure_host", "done")] * 3
+    assert (report["changes"], report["incomplete"], report["interrupted"]) == (False, [], False)
+    assert "configure_host" in done.err, "progress goes to stderr"
+    before = fleet.counters()
+    again = fleet.apply(plan)
+    assert (again.code, again.out) == (5, "")
+    assert "is used up; make a new one" in again.err
+    assert fleet.counters() == before
+
+
+def edited(plan: Path, **changes: Any) -> Path:
+    path = plan.with_name("edited.json")
+    path.write_text(json.dumps(json.loads(plan.read_text()) | changes))
+    return path
+
+
+def test_an_expired_plan_and_one_of_another_fleet_are_not_done(fleet: LabDirectory) -> None:
+    before = swappiness(fleet), fleet.counters()
+    change(fleet)
+    plan = fleet.plan()
+    for changed, said in (
+        ({"expires_at": "2020-01-01T00:00:00Z"}, "expired at 2020-01-01"),
+        ({"fleet": "b"}, "fleet b"),
+    ):
+        done = fleet.apply(edited(plan, **changed))
+        assert (done.code, done.out) == (5, "")
+        assert said in done.err
+    assert (swappiness(fleet), fleet.counters()) == before
+
+
+def test_a_plan_whose_every_node_has_changed_since_is_stale(fleet: LabDirectory) -> None:
+    before = swappiness(fleet), fleet.counters()
+    change(fleet)
+    plan = fleet.plan()
+    change(fleet)
+    done = fleet.apply(plan)
+    assert (done.code, done.out) == (5, "")
+    assert "the spec now wants host.sysctls.vm.swappiness" in done.err
+    assert (swappiness(fleet), fleet.counters()) == before
+
+
+def test_a_plan_of_one_node_is_done_to_that_node(fleet: LabDirectory) -> None:
+    before = swappiness(fleet)
+    wanted = change(fleet)
+    done = fleet.apply(fleet.plan("--limit", "gpu-0002"), "--output", "json")
+    assert done.code == 0
+    assert swappiness(fleet) == before | {"gpu-0002": wanted}
+    assert list(done.json["nodes"]) == ["gpu-0002"]
+    assert done.json["scope"]["selected"] == 1
+
+
+def test_a_limit_narrows_a_plan(fleet: LabDirectory) -> None:
+    before = swappiness(fleet)
+    wanted = change(fleet)
+    plan = fleet.plan()
+    assert fleet.apply(plan, "--limit", "gpu-0001").code == 0
+    assert swappiness(fleet) == before | {"gpu-0001": wanted}
+    assert fleet.apply(plan, "--exclude", "gpu-0001").code == 0, "what is left of it may be done too"
+    assert swappiness(fleet) == dict.fromkeys(NODES, wanted)
+
+
+def test_what_is_held_after_the_plan_is_left_alone(fleet: LabDirectory) -> None:
+    before = swappiness(fleet)
+    wanted = change(fleet)
+    plan = fleet.plan()
+    place = ("--spec", fleet.spec, "--endpoints", fleet.endpoints)
+    assert reconciler("hold", "gpu-0003", "--reason", "a cable is out", *place).code == 0
+    try:
+        done = fleet.apply(plan, "--output", "json")
+        assert done.code == 0
+        assert done.json["nodes"]["gpu-0003"]["state"] == "not_started"
+        assert "a cable is out" in done.json["nodes"]["gpu-0003"]["detail"]
+        assert swappiness(fleet) == before | {"gpu-0001": wanted, "gpu-0002": wanted}
+        assert fleet.run("apply", "--plan", fleet.plan(), "--yes", "--detailed-exitcode").code == 2
+    finally:
+        assert reconciler("release", "gpu-0003", *place).code == 0
+
+
+def test_the_outcome_in_all_forms(fleet: LabDirectory) -> None:
+    change(fleet)
+    human = fleet.apply(fleet.plan())
+    assert human.out.startswith("Apply run-")
+    assert "240 times as fast" in human.out
+    markdown = fleet.apply(fleet.plan(), "--output", "markdown")
+    assert markdown.code == 0
+    assert markdown.out.startswith("## ✅")
+    assert "\x1b" not in human.out + human.err
+
+
+# --- one at a time, and stopping -------------------------------------------------------------------------------------
+
+
+def run_until(lab: LabDirectory, plan: Path, word: str) -> tuple[subprocess.Popen[str], Path]:
+    """An apply in a process of its own, at work: `word` is in its progress."""
+    progress = lab.path / "progress.txt"
+    with progress.open("w") as err:
+        running = started(*lab.words("apply", "--plan", plan, "--yes", "--output", "json"), stderr=err)
+    until(lambda: word in progress.read_text() or running.poll() is not None)
+    assert running.poll() is None, progress.read_text()
+    return running, progress
+
+
+def test_a_second_apply_is_refused_and_an_interrupted_one_is_continued(fleet: LabDirectory) -> None:
+    boots = {name: found["boots"] for name, found in fleet.counters().items() if name in NODES}
+    wanted = change_bios(fleet)
+    plan = fleet.plan()
+    running, progress = run_until(fleet, plan, "soft_restart")
+    try:
+        before = fleet.counters()["evictions"]
+        second = fleet.apply(plan)
+        assert (second.code, second.out) == (6, "")
+        assert re.search(r"lab is being written by ops, run-\S+, until ", second.err)
+        assert fleet.counters()["evictions"] == before
+        began = time.monotonic()
+        running.send_signal(signal.SIGINT)
+        done = ended(running)
+    finally:
+        running.kill()
+    assert time.monotonic() - began < PARK_S + 3
+    assert done.code == 130
+    assert done.json["interrupted"] is True
+    assert "parked" in done.out
+    assert "Traceback" not in progress.read_text()
+    place = ("--spec", fleet.spec, "--endpoints", fleet.endpoints)
+    story = reconciler("history", "gpu-0001", *place, "--output", "json").json
+    assert "soft_restart" in [entry["action"] for entry in story if entry["event"] == "intent"]
+    again = fleet.apply(plan)
+    assert again.code == 0, again.out + again.err
+    for name, machine in fleet.state()["nodes"].items():
+        assert machine["bios"]["NumaNodesPerSocket"] == wanted
+        assert machine["counters"]["boots"] == boots[name] + 1, "no restart was repeated"
+        assert machine["counters"]["killed_work"] == 0
+    assert marks(fleet) == []
+
+
+def test_a_second_interrupt_ends_it_at_once_and_leaves_the_way_free(fleet: LabDirectory) -> None:
+    change_bios(fleet)
+    plan = fleet.plan()
+    running, progress = run_until(fleet, plan, "drain")
+    began = time.monotonic()
+    running.send_signal(signal.SIGINT)
+    time.sleep(0.05)
+    with contextlib.suppress(ProcessLookupError):
+        running.send_signal(signal.SIGINT)
+    done = ended(running)
+    assert time.monotonic() - began < PARK_S + 3
+    assert done.code == 130
+    assert "Traceback" not in progress.read_text()
+    assert fleet.apply(plan).code == 0, "the lease was not left behind"
+    assert marks(fleet) == []
+
+
+def test_an_interrupt_while_observing_says_so(fleet: LabDirectory) -> None:
+    fleet.fault("gpu-0001", "ssh_hang")
+    for name in ("drift", "plan"):
+        running = started(*fleet.words(name))
+        time.sleep(1.5)
+        running.send_signal(signal.SIGINT)
+        done = ended(running)
+        assert (done.code, done.out) == (130, "")
+        assert done.err.splitlines()[-1] == "reconciler: interrupted"
+        assert "Traceback" not in done.err
+
+
+# --- failure and refusal ---------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_fails_holds_nobody_up_and_stays_out(fleet: LabDirectory) -> None:
+    wanted = change_bios(fleet)
+    fleet.fault("gpu-0002", "bios_write_ignored")
+    done = fleet.apply(fleet.plan())
+    assert done.code == 7
+    assert re.search(r"failed\s+gpu-0002 .*set_bios", done.out)
+    assert re.search(r"done\s+gpu-\[0001,0003\]", done.out)
+    assert "reconciler explain gpu-0002" in done.out
+    found = {name: machine["bios"]["NumaNodesPerSocket"] for name, machine in fleet.state()["nodes"].items()}
+    assert [name for name in NODES if found[name] == wanted] == ["gpu-0001", "gpu-0003"]
+    assert marks(fleet) == ["gpu-0002"]
+
+
+def test_an_incomplete_observation_is_4_and_the_others_are_converged(fleet: LabDirectory) -> None:
+    before = swappiness(fleet)
+    wanted = change(fleet)
+    plan = fleet.plan()
+    fleet.fault("gpu-0001", "ssh_refused")
+    done = fleet.apply(plan, "--output", "json")
+    assert done.code == 4
+    assert (done.json["incomplete"], done.json["nodes"]["gpu-0001"]["state"]) == (["gpu-0001"], "not_started")
+    assert swappiness(fleet) == before | {"gpu-0002": wanted, "gpu-0003": wanted}
+    fleet.respec("fleet.yaml", "drift:\n", "observation:\n    tolerate: 1\n  drift:\n")
+    try:
+        tolerated = fleet.apply(fleet.plan())
+        assert tolerated.code == 0, tolerated.err
+        assert fleet.run("drift", "--detailed-exitcode").code == 2
+    finally:
+        fleet.respec("fleet.yaml", "observation:\n    tolerate: 1\n  drift:\n", "drift:\n")
+
+
+def kubectl(lab: LabDirectory, *words: str) -> None:
+    arguments = ("kubectl", "--kubeconfig", str(lab.path / "kubeconfig"), *words)
+    subprocess.run(arguments, check=True, capture_output=True, timeout=60)
+
+
+def test_nothing_may_start_and_nothing_will(fleet: LabDirectory) -> None:
+    """Somebody's cordon uses the budget up; it is kept, and the others wait."""
+    fleet.respec("fleet.yaml", "scope: fleet\n    nodes: 100%", "scope: fleet\n    nodes: 1")
+    kubectl(fleet, "cordon", "gpu-0003")
+    try:
+        change_bios(fleet)
+        plan = fleet.plan()
+        before = fleet.counters()
+        done = fleet.apply(plan, "--wait", "0")
+        assert done.code == 8, done.out
+        assert "budget of fleet is used up: 1 of 1 out (gpu-0003)" in done.out
+        assert fleet.counters() == before
+        assert marks(fleet) == []
+        assert fleet.state()["cluster"]["nodes"]["gpu-0003"]["unschedulable"] is True
+    finally:
+        kubectl(fleet, "uncordon", "gpu-0003")
+        fleet.respec("fleet.yaml", "scope: fleet\n    nodes: 1", "scope: fleet\n    nodes: 100%")
+
+
+# --- on a terminal ---------------------------------------------------------------------------------------------------
+
+
+def on_terminal(lab: LabDirectory, answer: str) -> Done:
+    """`reconciler apply` without a plan, on a terminal, and somebody who answers its question."""
+    ours, theirs = pty.openpty()
+    words = command(*lab.words("apply", "--output", "json"))
+    running = subprocess.Popen(
+        words, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, text=True, env={**os.environ, "COLUMNS": "200"},
+        start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    said = b""
+    try:
+        while b"[y/N]" not in said:
+            said += os.read(ours, 4096)
+        os.write(ours, answer.encode())
+        with contextlib.suppress(OSError):  # the other end is closed
+            while found := os.read(ours, 4096):
+                said += found
+        out, _ = running.communicate(timeout=60)
+    finally:
+        running.kill()
+        os.close(ours)
+    return Done(running.returncode, out, said.decode(errors="replace"))
+
+
+def test_on_a_terminal_the_plan_is_shown_and_asked_about(fleet: LabDirectory) -> None:
+    before = swappiness(fleet)
+    wanted = change(fleet)
+    no = on_terminal(fleet, "n\n")
+    assert "Apply this to 3 nodes?" in no.err
+    assert "vm.swappiness" in no.err
+    assert (no.code, no.out) == (130, "")
+    assert swappiness(fleet) == before
+    yes = on_terminal(fleet, "y\n")
+    assert yes.code == 0
+    assert yes.json["plan"].startswith("plan-"), "what was shown is what is approved"
+    assert swappiness(fleet) == dict.fromkeys(NODES, wanted)
