@@ -17,6 +17,7 @@ from typing import Any
 
 from reconciler.cli.main import run
 from reconciler.lab import control
+from reconciler.lab.process import lab_process
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = ROOT / "fleet-spec"
@@ -124,15 +125,5 @@ class LabDirectory:
 @contextmanager
 def running_lab(path: Path, *words: str, nodes: int = 3, time_scale: float = 240) -> Iterator[LabDirectory]:
     """`lab up` in a process of its own, as people start it; ended at the end."""
-    path.mkdir(parents=True, exist_ok=True)
-    log = path / "lab.log"
-    arguments = ("lab", "up", "--dir", path, "--nodes", str(nodes), "--time-scale", str(time_scale), *words)
-    with log.open("wb") as output:
-        lab = subprocess.Popen(command(*arguments), stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
-        try:
-            until(lambda: (path / "ready").exists() or lab.poll() is not None, START_S)
-            assert lab.poll() is None, log.read_text()
-            yield LabDirectory(path, path / "fleet-spec")
-        finally:
-            lab.terminate()
-            lab.wait(timeout=20)
+    with lab_process(path, "--nodes", str(nodes), "--time-scale", str(time_scale), *words):
+        yield LabDirectory(path, path / "fleet-spec")
