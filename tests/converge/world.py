@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -145,6 +146,7 @@ class World:
         self.clock.elapsed = 3600.0  # everything has been up for a while
         self.fabric = LabFabric(self.lab, self.clock)
         self.ledger = SqlLedger(self.where / "ledger.sqlite")
+        weakref.finalize(self, self.ledger.close)
         self.events: list[Event] = []
         self._runs = 0
 

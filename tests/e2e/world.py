@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,7 @@ class World:
         self.fabric = LabFabric(self.lab, self.clock)
         self.gate = AcceptanceGate(self.fabric.public_key)
         self.ledger = SqlLedger(where / "ledger.sqlite")
+        weakref.finalize(self, self.ledger.close)
         self.events: list[Event] = []
         self._runs = 0
         self.adopt()

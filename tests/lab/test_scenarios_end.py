@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,9 @@ def story(tmp_path: Path, fleet: Fleet, scenario: str, seed: int, keys: dict[str
     clock = VirtualClock()
     lab = build_lab(fleet, load_scenario(scenario), clock.seconds, seed=seed, public_keys=keys)
     clock.elapsed = 3600.0
-    return Story(lab, clock, SqlLedger(tmp_path / "ledger.sqlite"))
+    told = Story(lab, clock, SqlLedger(tmp_path / "ledger.sqlite"))
+    weakref.finalize(told, told.ledger.close)
+    return told
 
 
 def check(told: Story) -> None:

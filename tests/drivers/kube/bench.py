@@ -37,6 +37,11 @@ from reconciler.lab.wire.kube import KubeFront
 
 T = TypeVar("T")
 
+USAGES = (
+    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+    "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
+)  # fmt: skip
+
 TOKEN = "t0ken-of-the-reconciler"
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -89,6 +94,7 @@ def _certificate(
     ca: bool = False,
 ) -> bytes:
     names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    usage = dict.fromkeys(USAGES, False) | {"key_cert_sign" if ca else "digital_signature": True}
     signed = (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
@@ -98,6 +104,7 @@ def _certificate(
         .not_valid_before(datetime.now(UTC) - timedelta(days=1))
         .not_valid_after(datetime.now(UTC) + timedelta(days=30))
         .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        .add_extension(x509.KeyUsage(**usage), critical=True)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
