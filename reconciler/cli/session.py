@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from reconciler.cli.fabric import WireFabric
     from reconciler.converge.gate import AcceptanceGate
     from reconciler.drivers.endpoints import Overlay
+    from reconciler.drivers.ledger import SqlLedger
     from reconciler.drivers.secrets import SecretStore
 
 
@@ -144,7 +145,7 @@ class Session:
         return state / "reconciler" / f"{fleet.settings.fleet}.sqlite"
 
     @contextmanager
-    def ledger(self) -> Iterator[Ledger]:
+    def ledger(self) -> Iterator[SqlLedger]:
         from reconciler.drivers.ledger import SqlLedger
 
         found = SqlLedger(self.ledger_place(self.fleet))

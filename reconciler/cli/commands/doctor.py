@@ -144,7 +144,7 @@ def _secrets(session: Session) -> Iterator[Finding]:
 
 def _ledger(session: Session) -> str:
     with session.ledger() as ledger:
-        return f"{session.ledger_place(session.fleet)}, id {ledger.id}"
+        return f"{ledger.name}, id {ledger.id}"  # not as it was given: a URL may hold a password
 
 
 def _tried(check: str, attempt: Callable[[], str], remedy: str) -> Finding:
