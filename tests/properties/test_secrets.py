@@ -45,11 +45,17 @@ class Secrets:
     password: str
     token: str
     key: str
+    session: str  # what the BMC gives for the password
 
     @property
     def traces(self) -> list[str]:
         """What must not be seen: cores, and what Basic makes of user and password."""
-        cores = [core(self.password), core(self.token), *(line[:40] for line in self.key.splitlines()[1:-1])]
+        cores = [
+            core(self.password),
+            core(self.token),
+            core(self.session),
+            *(line[:40] for line in self.key.splitlines()[1:-1]),
+        ]
         basic = base64.b64encode(f"{USER}:{self.password}".encode()).decode()
         return [trace for trace in (*cores, basic) if trace]
 
@@ -83,7 +89,7 @@ def _private_key() -> str:
     return asyncssh.generate_private_key("ssh-ed25519").export_private_key().decode()
 
 
-SECRETS = st.builds(Secrets, texts(), st.builds(str.__add__, _CORES, st.just("-token")), keys())
+SECRETS = st.builds(Secrets, texts(), st.builds(str.__add__, _CORES, st.just("-token")), keys(), _CORES)
 
 
 # --- those that we talk to -------------------------------------------------------------------------------------------
@@ -138,6 +144,7 @@ class World:
     https: int
     heard: list[str] = field(default_factory=list)
     echo: Echo = ECHOES["401"]
+    session: str = ""  # the token that a login is answered with; "" = it is refused
 
     def keep(self, secrets: Secrets) -> dict[str, str]:
         """The secrets in files, as operators keep them. The environment of the command."""
@@ -165,19 +172,21 @@ class World:
         return {"RECONCILER_SECRETS": str(self.directory / "secrets.yaml"), "RECONCILER_ACTOR": "tests"}
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """What was ever said to it, in the answer to everything but the root of the tree."""
+        """What was ever said to it, in the answer to everything but the root of the tree, unless it lets us in."""
         body = (await request.read()).decode(errors="replace")
         with contextlib.suppress(ValueError, KeyError, TypeError):
             self.heard.append(json.loads(body)["Password"])
         for name in ("Authorization", "X-Auth-Token"):
             if name in request.headers:
                 self.heard.append(request.headers[name])
+        if self.session and request.method == "POST" and "Sessions" in request.path:
+            return web.json_response({}, status=201, headers={"X-Auth-Token": self.session, "Location": request.path})
         if request.path.rstrip("/") == "/redfish/v1":
             root = {"@odata.id": "/redfish/v1/", "Systems": {"@odata.id": "/redfish/v1/Systems"}}
             return web.json_response(
                 root | {"Links": {"Sessions": {"@odata.id": "/redfish/v1/SessionService/Sessions"}}}
             )
-        return self.echo(" ".join(self.heard))
+        return self.echo("nothing" if self.session else " ".join(self.heard))
 
 
 @contextlib.contextmanager
@@ -276,6 +285,7 @@ def test_no_secret_in_any_output(world: World, tmp_path_factory: pytest.TempPath
     secrets = data.draw(SECRETS, label="secrets")
     world.echo = ECHOES[data.draw(st.sampled_from(sorted(ECHOES)), label="echo")]
     kept = tmp_path_factory.mktemp("kept")
+    world.session = secrets.session if data.draw(st.booleans(), label="logged in") else ""
     words = data.draw(st.sampled_from(commands(world.spec, kept / "seen.json")), label="command")
     env = world.keep(secrets)
     with all_logs() as logs:
@@ -327,7 +337,7 @@ def test_no_secret_in_a_repr_or_a_traceback(world: World, secrets: Secrets) -> N
 def test_where_secrets_come_from_is_told_and_not_what_they_are(world: World, where: str, monkeypatch: Any) -> None:
     """A secret that stands in the secrets file itself is refused, and not shown with its line."""
     secret = f"{MARK}9hunter2hunter2"
-    env = world.keep(Secrets(secret, secret, _private_key()))
+    env = world.keep(Secrets(secret, secret, _private_key(), secret))
     sources: dict[str, dict[str, Any]] = {
         "env": {"env": "THE_SECRET"}, "exec": {"exec": ["sh", "-c", f"echo {secret}; echo {secret} >&2; exit 3"]},
         "inline": {"password": secret},
