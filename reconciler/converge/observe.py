@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 OBSERVATION_FORMAT = "1.0"
 INVENTORY = 4  # deadlines: a BMC that can't expand collections is asked a hundred times and more
-LEAST_REAL_S = 2.0  # a scaled clock shortens deadlines; loopback servers and threads stay as slow as they are
+LEAST_REAL_S = 5.0  # a scaled clock shortens deadlines; loopback servers, kubectl and threads stay as slow as they are
 
 _REASONS = {
     Failure.UNREACHABLE: UnknownReason.UNREACHABLE,

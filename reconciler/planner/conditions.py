@@ -268,7 +268,7 @@ def _cluster(
         sheet.set(QUIESCED, quiet and POWER_ON not in sheet.unknown)
         return None, None, False
     if isinstance(observed.member, Silent):
-        why = f"the cluster is {observed.member.reason}"
+        why = f"the cluster can't be read ({observed.member.reason})"
         for name in (REGISTERED, MARKED, QUIESCED, IN_SERVICE):
             sheet.unknown[name] = why
         return None, None, False
