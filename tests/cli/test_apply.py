@@ -180,6 +180,9 @@ def test_the_outcome_in_all_forms(fleet: LabDirectory) -> None:
 # --- one at a time, and stopping -------------------------------------------------------------------------------------
 
 
+SLACK_S = 15.0  # for a loaded machine to start, render and end a process
+
+
 def run_until(lab: LabDirectory, plan: Path, word: str) -> tuple[subprocess.Popen[str], Path]:
     """An apply in a process of its own, at work: `word` is in its progress."""
     progress = lab.path / "progress.txt"
@@ -194,7 +197,7 @@ def test_a_second_apply_is_refused_and_an_interrupted_one_is_continued(fleet: La
     boots = {name: found["boots"] for name, found in fleet.counters().items() if name in NODES}
     wanted = change_bios(fleet)
     plan = fleet.plan()
-    running, progress = run_until(fleet, plan, "soft_restart")
+    running, progress = run_until(fleet, plan, ": soft_restart")
     try:
         before = fleet.counters()["evictions"]
         second = fleet.apply(plan)
@@ -206,13 +209,15 @@ def test_a_second_apply_is_refused_and_an_interrupted_one_is_continued(fleet: La
         done = ended(running)
     finally:
         running.kill()
-    assert time.monotonic() - began < PARK_S + 3
+    assert time.monotonic() - began < PARK_S + SLACK_S
     assert done.code == 130
     assert done.json["interrupted"] is True
     assert "parked" in done.out
     assert "Traceback" not in progress.read_text()
     place = ("--spec", fleet.spec, "--endpoints", fleet.endpoints)
-    story = reconciler("history", "gpu-0001", *place, "--output", "json").json
+    stopped = re.search(r"(\S+): soft_restart", progress.read_text())
+    assert stopped is not None
+    story = reconciler("history", stopped[1], *place, "--output", "json").json
     assert "soft_restart" in [entry["action"] for entry in story if entry["event"] == "intent"]
     again = fleet.apply(plan)
     assert again.code == 0, again.out + again.err
@@ -226,14 +231,14 @@ def test_a_second_apply_is_refused_and_an_interrupted_one_is_continued(fleet: La
 def test_a_second_interrupt_ends_it_at_once_and_leaves_the_way_free(fleet: LabDirectory) -> None:
     change_bios(fleet)
     plan = fleet.plan()
-    running, progress = run_until(fleet, plan, "drain")
+    running, progress = run_until(fleet, plan, ": drain")
     began = time.monotonic()
     running.send_signal(signal.SIGINT)
     time.sleep(0.05)
     with contextlib.suppress(ProcessLookupError):
         running.send_signal(signal.SIGINT)
     done = ended(running)
-    assert time.monotonic() - began < PARK_S + 3
+    assert time.monotonic() - began < PARK_S + SLACK_S
     assert done.code == 130
     assert "Traceback" not in progress.read_text()
     assert fleet.apply(plan).code == 0, "the lease was not left behind"
