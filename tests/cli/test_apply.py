@@ -26,6 +26,7 @@ from tests.cli.shell import Done, LabDirectory, command, ended, reconciler, runn
 pytestmark = pytest.mark.wire
 
 NODES = ("gpu-0001", "gpu-0002", "gpu-0003")
+SLACK_S = 5.0  # for starting and ending Python on a busy machine
 _swappiness = itertools.count(10)
 
 
@@ -193,45 +194,46 @@ def run_until(lab: LabDirectory, plan: Path, word: str) -> tuple[subprocess.Pope
     return running, progress
 
 
-def test_a_second_apply_is_refused_and_an_interrupted_one_is_continued(fleet: LabDirectory) -> None:
-    boots = {name: found["boots"] for name, found in fleet.counters().items() if name in NODES}
+def test_an_interrupted_run_is_continued_and_who_fails_stays_as_it_was(fleet: LabDirectory) -> None:
+    """Three nodes need a restart; the pods of one never leave. A second apply is refused while the first one works."""
+    boots = {name: fleet.counters()[name]["boots"] for name in NODES}
+    fleet.fault("gpu-0002", "pdb_never_yields")
     wanted = change_bios(fleet)
     plan = fleet.plan()
-    running, progress = run_until(fleet, plan, ": soft_restart")
+    running, progress = run_until(fleet, plan, "soft_restart")
     try:
-        before = fleet.counters()["evictions"]
         second = fleet.apply(plan)
         assert (second.code, second.out) == (6, "")
         assert re.search(r"lab is being written by ops, run-\S+, until ", second.err)
-        assert fleet.counters()["evictions"] == before
         began = time.monotonic()
         running.send_signal(signal.SIGINT)
         done = ended(running)
     finally:
         running.kill()
     assert time.monotonic() - began < PARK_S + SLACK_S
-    assert done.code == 130
-    assert done.json["interrupted"] is True
+    assert (done.code, done.json["interrupted"]) == (130, True)
     assert "parked" in done.out
     assert "Traceback" not in progress.read_text()
     place = ("--spec", fleet.spec, "--endpoints", fleet.endpoints)
-    stopped = re.search(r"(\S+): soft_restart", progress.read_text())
-    assert stopped is not None
-    story = reconciler("history", stopped[1], *place, "--output", "json").json
+    story = reconciler("history", "gpu-0001", *place, "--output", "json").json
     assert "soft_restart" in [entry["action"] for entry in story if entry["event"] == "intent"]
+
     again = fleet.apply(plan)
-    assert again.code == 0, again.out + again.err
+    assert again.code == 7, again.out + again.err
+    assert re.search(r"failed\s+gpu-0002 .*disruption budget", again.out)
+    assert re.search(r"done\s+gpu-\[0001,0003\]", again.out)
+    assert "reconciler explain gpu-0002" in again.out
     for name, machine in fleet.state()["nodes"].items():
-        assert machine["bios"]["NumaNodesPerSocket"] == wanted
-        assert machine["counters"]["boots"] == boots[name] + 1, "no restart was repeated"
+        changed = name != "gpu-0002"
+        assert (machine["bios"]["NumaNodesPerSocket"] == wanted) is changed
+        assert machine["counters"]["boots"] == boots[name] + changed, "no restart was repeated"
         assert machine["counters"]["killed_work"] == 0
     assert marks(fleet) == []
 
 
 def test_a_second_interrupt_ends_it_at_once_and_leaves_the_way_free(fleet: LabDirectory) -> None:
     change_bios(fleet)
-    plan = fleet.plan()
-    running, progress = run_until(fleet, plan, ": drain")
+    running, progress = run_until(fleet, fleet.plan(), "drain")
     began = time.monotonic()
     running.send_signal(signal.SIGINT)
     time.sleep(0.05)
@@ -241,8 +243,11 @@ def test_a_second_interrupt_ends_it_at_once_and_leaves_the_way_free(fleet: LabDi
     assert time.monotonic() - began < PARK_S + SLACK_S
     assert done.code == 130
     assert "Traceback" not in progress.read_text()
-    assert fleet.apply(plan).code == 0, "the lease was not left behind"
+    change_bios(fleet)  # back to what the nodes have
+    boots = {name: fleet.counters()[name]["boots"] for name in NODES}
+    assert fleet.apply(fleet.plan()).code == 0, "the lease was not left behind"
     assert marks(fleet) == []
+    assert {name: fleet.counters()[name]["boots"] for name in NODES} == boots
 
 
 def test_an_interrupt_while_observing_says_so(fleet: LabDirectory) -> None:
@@ -258,19 +263,6 @@ def test_an_interrupt_while_observing_says_so(fleet: LabDirectory) -> None:
 
 
 # --- failure and refusal ---------------------------------------------------------------------------------------------
-
-
-def test_a_node_that_fails_holds_nobody_up_and_stays_out(fleet: LabDirectory) -> None:
-    wanted = change_bios(fleet)
-    fleet.fault("gpu-0002", "bios_write_ignored")
-    done = fleet.apply(fleet.plan())
-    assert done.code == 7
-    assert re.search(r"failed\s+gpu-0002 .*set_bios", done.out)
-    assert re.search(r"done\s+gpu-\[0001,0003\]", done.out)
-    assert "reconciler explain gpu-0002" in done.out
-    found = {name: machine["bios"]["NumaNodesPerSocket"] for name, machine in fleet.state()["nodes"].items()}
-    assert [name for name in NODES if found[name] == wanted] == ["gpu-0001", "gpu-0003"]
-    assert marks(fleet) == ["gpu-0002"]
 
 
 def test_an_incomplete_observation_is_4_and_the_others_are_converged(fleet: LabDirectory) -> None:
@@ -311,6 +303,7 @@ def test_nothing_may_start_and_nothing_will(fleet: LabDirectory) -> None:
         assert marks(fleet) == []
         assert fleet.state()["cluster"]["nodes"]["gpu-0003"]["unschedulable"] is True
     finally:
+        change_bios(fleet)  # back to what the nodes have
         kubectl(fleet, "uncordon", "gpu-0003")
         fleet.respec("fleet.yaml", "scope: fleet\n    nodes: 1", "scope: fleet\n    nodes: 100%")
 
