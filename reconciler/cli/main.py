@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import importlib
+import signal
 import sys
 from typing import Any, Final
 
@@ -78,7 +79,12 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit with a code of DESIGN section 11."""
     # Frozen values by the million make no cycles; looking for some costs a quarter of a pass over a large fleet.
     gc.set_threshold(50_000, 20, 100)
-    sys.exit(run(arguments))
+    try:
+        code = run(arguments)
+    except KeyboardInterrupt:  # the second one, while the first was being told
+        code = ExitCode.INTERRUPTED
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to stop, and the exit status is decided
+    sys.exit(code)
 
 
 def run(arguments: list[str] | None = None) -> int:
