@@ -66,6 +66,8 @@ async def held_lease(ledger: Ledger, scope: str, holder: str, clock: Clock) -> A
         raise lost[0] from None
     finally:
         heart.cancel()
-        await asyncio.wait([heart])
-        if not lost:
-            ledger.drop(held.lease)
+        try:
+            await asyncio.wait([heart])
+        finally:  # a second Ctrl-C must not leave the fleet locked
+            if not lost:
+                ledger.drop(held.lease)

@@ -128,9 +128,14 @@ def as_rung(row: Row) -> Row:
 
 
 def exhausted(row: Row, record: NodeRecord, now: datetime) -> bool:
-    """Whether this action failed too often in a row. Attempts persist: a restart resets nothing (pitfall I1)."""
+    """Whether this action failed too often in a row. Attempts persist: a restart resets nothing (pitfall I1).
+
+    An admission does: it proves that nothing of what failed before was still wrong.
+    """
     failures = 0
     for attempt in reversed(record.attempts):
+        if attempt.action == "admit" and attempt.outcome == "done":
+            break
         if (attempt.action, attempt.target) != (row.name, row.target) or attempt.outcome == "refused":
             continue
         if attempt.outcome == "done" or attempt.at < now - timedelta(days=1):
