@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -114,6 +115,7 @@ def carry_out(
     try:
         report = run_async(work())
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left is short: to close the ledger, and to tell
         if not ended:
             raise
         report = ended[0]
