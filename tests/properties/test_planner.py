@@ -234,7 +234,7 @@ def test_budget_never_exceeded(data: Any) -> None:
         for scope in data.draw(st.lists(st.sampled_from(["fleet", "pool", "rack"]), unique=True))
     )
     out = data.draw(st.sets(st.sampled_from(sorted(nodes))))
-    budget = Budget(limits, nodes, out=out)
+    budget = Budget(limits, nodes, now=b.NOW, out=out)
     start = {line.scope: len(line.out) for line in budget.lines()}
     for name in data.draw(st.permutations(sorted(nodes))):
         if budget.allows(name) is None:
