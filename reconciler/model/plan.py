@@ -110,6 +110,7 @@ class BudgetLine:
     rule: str  # how the limit comes about, e.g. "10% of 12 = 2", "2 per 1h", "8 - 75% of 8 = 2"
     reasons: tuple[Reason, ...] = ()  # () = whatever the reason
     per_s: float | None = None  # of a rate: its period
+    during: str = ""  # hours at which it holds, "" = always
     active: bool = True  # False: not at this hour
 
 

@@ -39,7 +39,9 @@ class _Group:
     period: timedelta | None = None  # of a rate
     active: bool = True
     declared: bool = False  # by the fleet, as a limit on how many are out at once
+    during: str = ""
     used: dict[str, datetime] = field(default_factory=dict)  # node -> out since; only a rate depends on the time
+    queued: int = 0  # nodes that wait for it
 
     def refusal(self, node: str) -> Blocked | None:
         if len(self.used) < self.limit or node in self.used:
@@ -48,14 +50,16 @@ class _Group:
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         detail = f"{self.words[0]}: {len(names)} of {self.limit} {self.words[1]}" + (f" ({shown})" if shown else "")
         until = None
-        if self.period is not None:
+        if self.period is not None and self.limit > 0:
             until = sorted(self.used.values())[len(names) - self.limit] + self.period
         return Blocked(BlockCode.BUDGET, detail, until)
 
     def line(self) -> BudgetLine:
         reasons = () if self.reasons == ANY else _ordered(self.reasons)
         per_s = None if self.period is None else self.period.total_seconds()
-        return BudgetLine(self.name, self.limit, self.total, tuple(self.used), self.rule, reasons, per_s, self.active)
+        return BudgetLine(
+            self.name, self.limit, self.total, tuple(self.used), self.rule, reasons, per_s, self.during, self.active
+        )
 
 
 class Budget:
@@ -90,8 +94,8 @@ class Budget:
             if current and limit.per_s is None and limit.scope in ("fleet", "pool"):
                 covered |= set(limit.reasons) or ANY
         if covered < ANY:
-            rule = "1, for what no other limit covers"
-            self._default = _Group("fleet", 1, len(active), rule, ("budget of fleet by default is used up", "out"))
+            words = ("budget of fleet by default is used up", "out")
+            self._default = _Group("fleet by default", 1, len(active), "1, for what no other limit covers", words)
             self._groups.append(self._default)
         for floor in floors:
             self._floor(floor, active)
@@ -120,14 +124,16 @@ class Budget:
             period = timedelta(seconds=limit.per_s)
             counted, per = f"taken out within {format_duration(limit.per_s)}", f" per {format_duration(limit.per_s)}"
         only = "" if reasons == ANY else f" for {', '.join(_ordered(reasons))}"
+        during = "" if limit.during is None else hours.text(limit.during)
         for key in sorted(members):
             total = len(members[key])
             count = parse_nodes(limit.nodes, total)
             shown = f"{limit.nodes} of {total} = {count}" if limit.nodes.endswith("%") else limit.nodes
             name = f"{limit.scope} {key}".strip()
+            words = (f"budget of {name}{only} is used up", counted)
             group = _Group(
-                name, count, total, shown + per, (f"budget of {name}{only} is used up", counted),
-                reasons, period, current, declared=period is None,
+                name, count, total, shown + per, words, reasons, period, current,
+                declared=period is None, during=during,
             )  # fmt: skip
             if period is not None:
                 since = self._now - period
@@ -170,9 +176,13 @@ class Budget:
                 return blocked
         return None
 
-    def groups_of(self, node: str, reasons: Collection[Reason] = ANY) -> tuple[tuple[str, int], ...]:
-        """(name, limit) of every limit that `node` falls under."""
-        return tuple((group.name, group.limit) for group in self._covering(node, reasons))
+    def queue(self, node: str, reasons: Collection[Reason] = ANY) -> int:
+        """`node` waits: in which batch after this one it may go, behind those that wait already."""
+        batch = 1
+        for group in self._covering(node, reasons):
+            batch = max(batch, 1 + group.queued // max(1, group.limit))
+            group.queued += 1
+        return batch
 
     def _covering(self, node: str, reasons: Collection[Reason]) -> list[_Group]:
         found = [group for group in self._of.get(node, ()) if not group.reasons.isdisjoint(reasons)]

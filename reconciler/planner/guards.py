@@ -33,9 +33,9 @@ def refusals(
     reimaged = [name for name, disruption in worst.items() if disruption is Disruption.REIMAGE]
     forgotten = sorted(set(known) - fleet.nodes.keys())
     found = (
-        _refusal("reimage", "reimages", reimaged, guards.reimage, total),
-        _refusal("reboot", "reboots, flashes or reimages", list(worst), guards.reboot, total),
-        _refusal("forget", "forgets", forgotten, guards.forget, len(known)),
+        _refusal("reimage", "reimage", reimaged, guards.reimage, total),
+        _refusal("reboot", "reboot, flash or reimage", list(worst), guards.reboot, total),
+        _refusal("forget", "forget", forgotten, guards.forget, len(known)),
     )
     return tuple(sentence for sentence in found if sentence)
 
@@ -52,6 +52,6 @@ def _refusal(guard: str, does: str, names: list[str], limit: str, total: int) ->
     share = f"{limit} of {total} = {allowed}" if limit.endswith("%") else str(allowed)
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     return (
-        f"it {does} {len(names)} of {total} nodes, and {share} is the most at once ({shown}); "
+        f"it would {does} {len(names)} of {total} nodes, and {share} is the most at once ({shown}); "
         f"if that is meant, raise guards.{guard} of the Fleet"
     )

@@ -106,17 +106,13 @@ def in_turn(plans: Iterable[NodePlan]) -> list[NodePlan]:
 def schedule(plans: Mapping[str, NodePlan], leave: Leave) -> dict[str, NodePlan]:
     """Each plan with the verdict of now: it may go (wave 0), or in which batch of the budget, and why not now."""
     judged = {name: _unjudged(plan, leave.now) for name, plan in plans.items()}
-    queued: dict[str, int] = {}
     for plan in in_turn(plan for plan in judged.values() if plan.actions and plan.goal is not Goal.NOTHING):
         blocked = leave.refusal(plan)
         if blocked is None:
             if takes_out(plan):
                 leave.budget.charge(plan.node)
             continue
-        wave = 1
-        for name, limit in leave.budget.groups_of(plan.node, reasons(plan)):
-            wave = max(wave, 1 + queued.get(name, 0) // max(1, limit))
-            queued[name] = queued.get(name, 0) + 1
+        wave = leave.budget.queue(plan.node, reasons(plan))
         judged[plan.node] = replace(plan, wave=wave, blocked=plan.blocked or blocked)
     return judged
 

@@ -18,6 +18,7 @@ from reconciler.model.vocab import WindowKind
 from reconciler.planner.hours import Span, spans, text
 
 AHEAD_DAYS = 15  # hours recur weekly, and the clocks may change in between
+_DRAWN_DAYS = AHEAD_DAYS + 2  # at the end of which it is another day elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ class _Calendar:
     def next(self, now: datetime, need: timedelta) -> datetime | None:
         """The first moment at which work that takes `need` fits: it is `now`, or a span begins or ends then."""
         moments = {span[0] for span in self.allow or ()} | {span[1] for span, _ in self.deny}
-        return next((at for at in sorted(moments) if at >= now and self.fits(at, at + need)), None)
+        last = now + timedelta(days=AHEAD_DAYS) - need
+        return next((at for at in sorted(moments) if now <= at <= last and self.fits(at, at + need)), None)
 
     def why(self, now: datetime, need: timedelta) -> str:
         """Why work that begins now does not fit."""
@@ -79,12 +81,12 @@ class Windows:
         if pool not in self._calendars:
             mine = [window for window in self._windows if not window.pools or pool in window.pools]
             allowing = tuple(window for window in mine if window.kind is WindowKind.ALLOW)
-            narrow = (span for w in allowing for span in spans(w.hours, self._now, AHEAD_DAYS, wide=False))
+            narrow = (span for w in allowing for span in spans(w.hours, self._now, _DRAWN_DAYS, wide=False))
             denied = (
                 (span, window)
                 for window in mine
                 if window.kind is WindowKind.DENY
-                for span in spans(window.hours, self._now, AHEAD_DAYS, wide=True)
+                for span in spans(window.hours, self._now, _DRAWN_DAYS, wide=True)
             )
             self._calendars[pool] = _Calendar(_joined(narrow) if allowing else None, tuple(denied), allowing)
         return self._calendars[pool]
