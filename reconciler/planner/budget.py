@@ -42,10 +42,19 @@ class _Group:
     during: str = ""
     used: dict[str, datetime] = field(default_factory=dict)  # node -> out since; only a rate depends on the time
     queued: int = 0  # nodes that wait for it
+    full: Blocked | None = None  # the refusal of now, the same for all that wait
+
+    def use(self, node: str, now: datetime) -> None:
+        self.used[node] = now
+        self.full = None
 
     def refusal(self, node: str) -> Blocked | None:
         if len(self.used) < self.limit or node in self.used:
             return None
+        self.full = self.full or self._refusal()
+        return self.full
+
+    def _refusal(self) -> Blocked:
         names = sorted(self.used)
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         detail = f"{self.words[0]}: {len(names)} of {self.limit} {self.words[1]}" + (f" ({shown})" if shown else "")
@@ -203,15 +212,15 @@ class Budget:
             self._count_out(node)
             for group in self._of.get(node, ()):
                 if group.period is not None:
-                    group.used[node] = self._now
+                    group.use(node, self._now)
 
     def _count_out(self, node: str) -> None:
         self._out.add(node)
         for group in self._of.get(node, ()):
             if group.period is None:
-                group.used[node] = self._now
+                group.use(node, self._now)
         if self._default is not None:
-            self._default.used[node] = self._now
+            self._default.use(node, self._now)
 
 
 def _ordered(reasons: Collection[Reason]) -> tuple[Reason, ...]:

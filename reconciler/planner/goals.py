@@ -130,5 +130,7 @@ def as_rung(row: Row) -> Row:
 
 def exhausted(row: Row, record: NodeRecord, now: datetime) -> bool:
     """Whether this action failed too often in a row. Attempts persist: a restart resets nothing (pitfall I1)."""
+    if not record.attempts:
+        return False
     since = now - timedelta(days=1)
     return sum(attempt.at >= since for attempt in failures(record.attempts, row.name, row.target)) >= FAILURES

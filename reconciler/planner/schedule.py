@@ -39,15 +39,18 @@ class Leave:
         out = takes_out(plan)
         if not out and not any(map(flashes, plan.actions)):
             return None
-        return self.windows.refusal(plan.pool, need_s(plan)) or (self._budget(plan) if out else None)
+        return self._window(plan) or (self._budget(plan) if out else None)
 
     def refusal_of_next(self, plan: NodePlan) -> Blocked | None:
         """None: the first of the actions may begin now, on a node that is being worked on."""
         if plan.in_service is not False:
             return self.refusal(plan)
         first = plan.actions[0]
-        refused = self.windows.refusal(plan.pool, need_s(plan)) if flashes(first) else None
+        refused = self._window(plan) if flashes(first) else None
         return refused or (self._budget(plan) if disrupts(first) else None)
+
+    def _window(self, plan: NodePlan) -> Blocked | None:
+        return self.windows.refusal(plan.pool, need_s(plan)) if self.windows else None
 
     def _budget(self, plan: NodePlan) -> Blocked | None:
         return self.budget.allows(plan.node, reasons(plan))

@@ -60,10 +60,12 @@ class Windows:
         self._calendars: dict[str, _Calendar] = {}
         self._verdicts: dict[tuple[str, float], Blocked | None] = {}
 
+    def __bool__(self) -> bool:
+        """Whether there are any that hold."""
+        return bool(self._windows)
+
     def refusal(self, pool: str, need_s: float) -> Blocked | None:
         """None: work of `need_s` seconds on a node of `pool` may begin now. Otherwise why not, and when it may."""
-        if not self._windows:
-            return None
         key = (pool, need_s)
         if key not in self._verdicts:
             self._verdicts[key] = self._judge(self._calendar(pool), timedelta(seconds=need_s))
