@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from reconciler.drivers.endpoints import Overlay
 from reconciler.drivers.installer import HttpInstaller
@@ -15,6 +16,7 @@ from reconciler.model.ports import Bmc, Clock, Cluster, Host, Installer
 from reconciler.spec.addresses import SSH_PORT, split_authority
 
 LEAST_REAL_S = 2.0
+HURRY_S = 2.0
 
 
 class WireFabric:
@@ -111,10 +113,17 @@ class WireFabric:
         return self._secrets.public_key(name)
 
     async def close(self) -> None:
-        """Every BMC session deleted, every connection closed; a BMC that does not answer costs its deadline once."""
-        await asyncio.gather(
-            *(bmc.close() for bmc in self._bmcs.values()), *(host.close() for host in self._hosts.values())
-        )
+        """Every BMC session deleted, every connection closed; a BMC that does not answer costs its deadline once.
+
+        Who was interrupted does not wait for it.
+        """
+        task = asyncio.current_task()
+        interrupted = task is not None and task.cancelling() > 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HURRY_S if interrupted else None):
+                await asyncio.gather(
+                    *(bmc.close() for bmc in self._bmcs.values()), *(host.close() for host in self._hosts.values())
+                )
         if self._installer is not None:
             await self._installer.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import importlib
+import os
 import signal
 import sys
 from typing import Any, Final
@@ -84,6 +85,11 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:  # the second one, while the first was being told
         code = ExitCode.INTERRUPTED
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to stop, and the exit status is decided
+    if code == ExitCode.INTERRUPTED:
+        # All is closed and told. Python would wait for threads, and a BMC that hangs keeps its thread for long.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 

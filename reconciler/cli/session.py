@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import signal
 import sys
 from collections import Counter
 from collections.abc import Coroutine, Mapping
@@ -43,14 +44,23 @@ if TYPE_CHECKING:
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """asyncio.run, but for what it returns: asyncio formats a finished main task, result and all, twice."""
+    """asyncio.run, but for what it returns: asyncio formats a finished main task, result and all, twice.
+
+    SIGINT cancels `work` each time that it comes, so that a second one cuts the tidying up short. A KeyboardInterrupt
+    out of nowhere, as asyncio raises for the second, could come while a journal is being written.
+    """
     found: list[T] = []
 
     async def keep() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
         found.append(await work)
 
     try:
         asyncio.run(keep())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
     except ExceptionGroup as group:
         if (error := _ours(group)) is None:
             raise
