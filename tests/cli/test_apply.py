@@ -190,7 +190,8 @@ def run_until(lab: LabDirectory, plan: Path, word: str) -> tuple[subprocess.Pope
     with progress.open("w") as err:
         running = started(*lab.words("apply", "--plan", plan, "--yes", "--output", "json"), stderr=err)
     until(lambda: word in progress.read_text() or running.poll() is not None)
-    assert running.poll() is None, progress.read_text()
+    if running.poll() is not None:
+        pytest.fail(f"it ended: {ended(running)}\n{progress.read_text()}")
     return running, progress
 
 
