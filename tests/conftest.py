@@ -23,6 +23,10 @@ settings.load_profile("ci" if os.environ.get("CI") else "dev")
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update", action="store_true", help="write the golden plans anew: read what has changed")
+
+
 @pytest.fixture(scope="session")
 def samples() -> Path:
     """Real outputs of real tools, kept beside the checkout where the project is developed."""

@@ -217,12 +217,13 @@ class Session:
         return found
 
     def make_plan(self, observation: Observation, ledger: Ledger, plan_id: str) -> Plan:
-        from reconciler.planner.fleet import plan_fleet
+        from reconciler.planner.fleet import plan_fleet, records_needed
 
         names, scope = self.selection
         return plan_fleet(
-            self.fleet, observation, ledger.nodes(names), now=self.clock.now(), ledger=ledger.id, plan_id=plan_id,
-            signatures=self.signatures, holds=tuple(ledger.holds()), scope=scope, selected=names,
+            self.fleet, observation, ledger.nodes(records_needed(self.fleet, names)), now=self.clock.now(),
+            ledger=ledger.id, plan_id=plan_id, signatures=self.signatures, holds=tuple(ledger.holds()), scope=scope,
+            selected=names, known=ledger.known() if len(names) == len(self.fleet.nodes) else (),
         )  # fmt: skip
 
     def learn(self, observation: Observation, ledger: Ledger) -> None:

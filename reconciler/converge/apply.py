@@ -20,12 +20,13 @@ from reconciler.converge.memory import remember_facts, remember_plans
 from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
 from reconciler.model.desired import Fleet
-from reconciler.model.errors import StalePlan
+from reconciler.model.errors import Refused, StalePlan
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope
 from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import NodeRecord
-from reconciler.planner.fleet import node_planner, plan_fleet
+from reconciler.planner.budget import taken_out
+from reconciler.planner.fleet import node_planner, plan_fleet, records_needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ async def apply(
     gate: GateRunner,
     progress: Progress = ignore,
 ) -> ApplyReport:
-    """LeaseHeld, StalePlan, LedgerError as in model.errors.
+    """LeaseHeld, StalePlan, Refused, LedgerError as in model.errors.
 
     When cancelled, what runs is parked, journaled for the next run to continue; the report then goes to `progress`.
     """
@@ -99,6 +100,12 @@ def check_usable(plan: Plan, fleet: Fleet, ledger: Ledger, now: datetime) -> Non
         raise StalePlan(f"plan {plan.id} expired at {plan.expires_at:%Y-%m-%d %H:%M:%SZ}; make a new one")
     if ledger.plan_used(plan.id):
         raise StalePlan(f"plan {plan.id} is used up; make a new one")
+    check_guards(plan)
+
+
+def check_guards(plan: Plan) -> None:
+    if plan.refused:
+        raise Refused(f"plan {plan.id} is refused: {'; '.join(plan.refused)}")
 
 
 class _Apply:
@@ -139,11 +146,14 @@ class _Apply:
             request.fleet, self.names, self.fabric, self.clock,
             fresh_inventory=True, progress=self.progress, time_scale=request.time_scale,
         )  # fmt: skip
-        records = self.ledger.nodes(self.names)
+        records = self.ledger.nodes(records_needed(request.fleet, self.names))
         remember_facts(self.ledger, (observation.nodes[name] for name in self.names), records, now())
         resumed = await take_over(self.ledger, self.fabric.installer(), request.fleet, set(self.names), now())
+        plan = self.plan(observation)
+        check_guards(plan)
         if request.selected is None:
             self.abandoned = await lift_forgotten_marks(self.ledger, self.fabric.cluster(), request.fleet, self.clock)
+            self.ledger.forget([name for name in self.ledger.known() if name not in request.fleet.nodes], now())
         planner = node_planner(
             request.fleet, observation, now=now(), ledger=self.ledger.id, signatures=request.signatures,
             holds=tuple(self.ledger.holds()), estimates=request.estimates,
@@ -155,15 +165,16 @@ class _Apply:
             interrupted=frozenset(node for node, _, _ in resumed),
             reading=asyncio.Semaphore(request.fleet.settings.concurrency),
         )  # fmt: skip
-        self.crew = Crew(self.run, observation, self.plan(observation).nodes)
+        self.crew = Crew(self.run, observation, plan.nodes, taken_out(records, request.fleet.settings))
         self.started = True
 
     def plan(self, observation: Observation) -> Plan:
         request = self.request
         return plan_fleet(
-            request.fleet, observation, self.ledger.nodes(self.names), now=self.clock.now(), ledger=self.ledger.id,
-            plan_id=request.plan_id, signatures=request.signatures, holds=tuple(self.ledger.holds()),
-            scope=request.scope, selected=self.names, estimates=request.estimates,
+            request.fleet, observation, self.ledger.nodes(records_needed(request.fleet, self.names)),
+            now=self.clock.now(), ledger=self.ledger.id, plan_id=request.plan_id, signatures=request.signatures,
+            holds=tuple(self.ledger.holds()), scope=request.scope, selected=self.names, estimates=request.estimates,
+            known=self.ledger.known() if request.selected is None else (),
         )  # fmt: skip
 
     def report(self, *, interrupted: bool = False) -> ApplyReport:

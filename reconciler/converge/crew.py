@@ -15,11 +15,11 @@ from datetime import datetime, timedelta
 from reconciler.converge.approval import stale_because
 from reconciler.converge.events import NodeSettled, Waiting
 from reconciler.converge.execute import Ended, NodeResult, NodeRun, Run
-from reconciler.converge.observe import answer
+from reconciler.converge.observe import answer, control_plane
 from reconciler.model.observed import Answered, Observation, Observed, Silent
-from reconciler.model.plan import BlockCode, Goal, NodePlan
-from reconciler.planner.budget import Budget
-from reconciler.planner.fleet import fleet_budget, in_turn, schedule
+from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan
+from reconciler.planner.fleet import fleet_leave
+from reconciler.planner.schedule import Leave, flashes, in_turn, schedule
 
 NODES_AT_ONCE = 512  # tasks that mostly wait; what they read at once is bounded apart
 CLUSTER_AGE_S = 10.0  # reservations of one moment share a read of the cluster
@@ -28,9 +28,11 @@ PARK_S = 7.0  # wall clock: CI kills what does not end soon after its first sign
 
 
 class Crew:
-    """`plans`: the latest of each selected node; the observation is kept current too."""
+    """`plans`: the latest of each selected node; the observation is kept current too. `taken`: as in Budget."""
 
-    def __init__(self, run: Run, observation: Observation, plans: Mapping[str, NodePlan]) -> None:
+    def __init__(
+        self, run: Run, observation: Observation, plans: Mapping[str, NodePlan], taken: Mapping[str, datetime]
+    ) -> None:
         self.run = run
         self.observation = observation
         self.plans = dict(plans)
@@ -38,8 +40,10 @@ class Crew:
         self._running: dict[str, asyncio.Task[NodeResult]] = {}
         self._at_work: dict[str, NodeRun] = {}
         self._settled: dict[str, NodeResult] = {}
-        self._postponed: set[str] = set()
+        self._postponed: dict[str, str] = {}  # node -> why, until something has changed
         self._reserved: set[str] = set()
+        self._taken = dict(taken)
+        self._waiting: Mapping[str, Blocked] = {}  # candidates that may not start yet, and why
         self._lock = asyncio.Lock()
         self._cluster_read: datetime | None = None
 
@@ -54,10 +58,11 @@ class Crew:
                 if self._running:
                     await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
                     self._collect()
-                elif self._candidates() and waited < wait_s:
+                elif self._candidates() and waited < wait_s and self._in_time(wait_s - waited):
                     self.run.progress(Waiting(tuple(self._candidates()), wait_s - waited))
                     await self.run.clock.sleep(POLL_S)
                     waited += POLL_S
+                    self._postponed.clear()
                     await self._look_at_cluster()
                 else:
                     return
@@ -68,16 +73,23 @@ class Crew:
 
     def _start(self) -> None:
         self._settle_stale()
-        plans = schedule({name: self.plans[name] for name in self._candidates()}, self._budget())
-        for plan in in_turn(plans):
+        plans = schedule({name: self.plans[name] for name in self._candidates()}, self._leave())
+        verdicts = {name: plan.blocked for name, plan in plans.items()}
+        self._waiting = {name: one for name, one in verdicts.items() if one is not None and one.code.passes}
+        for plan in in_turn(plans.values()):
             if len(self._running) >= NODES_AT_ONCE:
                 return
-            waits = plan.blocked is not None and plan.blocked.code is BlockCode.BUDGET
-            if waits or plan.node in self._postponed:
+            if plan.node in self._waiting or plan.node in self._postponed:
                 continue
             worker = NodeRun(self.run, plan.node, self.reserve)
             self._at_work[plan.node] = worker
             self._running[plan.node] = asyncio.create_task(worker.to_the_end(), name=plan.node)
+
+    def _in_time(self, left_s: float) -> bool:
+        """Whether a candidate may come to its turn while the run still waits."""
+        end = self.run.clock.now() + timedelta(seconds=left_s)
+        waits = [self._waiting.get(name) for name in self._candidates()]
+        return any(blocked is None or blocked.until is None or blocked.until <= end for blocked in waits)
 
     def _candidates(self) -> list[str]:
         """Nodes with something to do, or with a boot under way whose end will tell."""
@@ -107,7 +119,7 @@ class Crew:
                 self.plans[name] = worker.plan
             self._postponed.clear()
             if result.state is Ended.POSTPONED:
-                self._postponed.add(name)
+                self._postponed[name] = result.detail
             else:
                 self._settle(result)
 
@@ -128,24 +140,27 @@ class Crew:
                 self._settle(NodeResult(name, Ended.FAILED, "parked: the next run continues it"))
         self._running.clear()
 
-    # --- the budget ---
+    # --- leave ---
 
-    async def reserve(self, node: str) -> str:
+    async def reserve(self, plan: NodePlan) -> str:
         async with self._lock:
-            if node in self._reserved:
+            if plan.node in self._reserved and not flashes(plan.actions[0]):
                 return ""
             await self._look_at_cluster()
-            blocked = self._budget().allows(node)
+            leave = self._leave()
+            blocked = leave.refusal_of_next(plan)
             if blocked is not None:
                 return blocked.detail
-            self._reserved.add(node)
+            if not leave.budget.is_out(plan.node):
+                self._taken[plan.node] = leave.now
+            self._reserved.add(plan.node)
             return ""
 
-    def _budget(self) -> Budget:
-        budget = fleet_budget(self.run.fleet, self.observation)
+    def _leave(self) -> Leave:
+        leave = fleet_leave(self.run.fleet, self.observation, now=self.run.clock.now(), taken=self._taken)
         for name in sorted(self._reserved):
-            budget.charge(name)
-        return budget
+            leave.budget.charge(name)
+        return leave
 
     async def _look_at_cluster(self) -> None:
         """Who is in service now, for all nodes of the fleet."""
@@ -160,7 +175,7 @@ class Crew:
             member = state if isinstance(state, Silent) else Answered(state.at, state.value.members.get(name))
             self._nodes[name] = replace(seen, member=member)
         self._postponed.clear()
-        self.observation = replace(self.observation, nodes=self._nodes)
+        self.observation = replace(self.observation, nodes=self._nodes, control_plane=control_plane(state))
 
     def _see(self, observed: Observed) -> None:
         self._nodes[observed.node] = observed
@@ -169,13 +184,13 @@ class Crew:
     # --- the end ---
 
     def results(self) -> Mapping[str, NodeResult]:
-        return {name: self._settled.get(name) or self._left(name) for name in self.plans}
+        return {name: self._settled.get(name) or self._left(plan) for name, plan in self.plans.items()}
 
-    def _left(self, name: str) -> NodeResult:
-        plan = self.plans[name]
-        if plan.blocked is not None and not (plan.blocked.code is BlockCode.FOREIGN_CORDON and not plan.changes):
-            return NodeResult(name, Ended.NOT_STARTED, plan.blocked.detail)
-        if plan.changes:
-            blocked = self._budget().allows(name)
-            return NodeResult(name, Ended.NOT_STARTED, blocked.detail if blocked else "its turn did not come")
-        return NodeResult(name, Ended.CONVERGED, plan.situation)
+    def _left(self, plan: NodePlan) -> NodeResult:
+        blocked = self._waiting.get(plan.node)
+        if blocked is None and plan.blocked is not None and not plan.blocked.code.passes:
+            blocked = plan.blocked
+        if plan.changes or (blocked is not None and blocked.code is not BlockCode.FOREIGN_CORDON):
+            postponed = self._postponed.get(plan.node, "its turn did not come")
+            return NodeResult(plan.node, Ended.NOT_STARTED, blocked.detail if blocked else postponed)
+        return NodeResult(plan.node, Ended.CONVERGED, plan.situation)

@@ -36,11 +36,12 @@ from reconciler.model.records import OWNER_ANNOTATION, NodeRecord, read_mark
 from reconciler.model.vocab import BootPhase, Disruption, UnknownReason
 from reconciler.planner import conditions as c
 from reconciler.planner.node import NodePlanner
+from reconciler.planner.schedule import disrupts
 from reconciler.planner.witnesses import BOOT_S
 
 TRIES = 3  # of one action in a row
 HOLDS_AFTER = 2  # what was done so often for the same drift and is needed again does not hold
-BACK_OFF_S = (15.0, 60.0)
+PATIENCE_S = 300.0  # a longer pause after a failure is left to a later run
 LOOK_S = 20.0
 RESUME_WITHIN = timedelta(hours=2)  # an older intent says nothing about what is needed now
 _BOOTING = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
@@ -52,7 +53,7 @@ class Ended(StrEnum):
     FAILED = "failed"
     NOT_STARTED = "not_started"
     STALE = "stale"
-    POSTPONED = "postponed"  # the budget said no: it may start later
+    POSTPONED = "postponed"  # the budget or a window said no: it may start later
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,8 @@ class Executed:
     seconds: float
 
 
-# Take this node out of service now? "" when the budget has room, and the node is then charged to it.
-Reserve = Callable[[str], Awaitable[str]]
+# May the first action of this plan begin now? "" when windows and budget say yes; the node is then charged to it.
+Reserve = Callable[[NodePlan], Awaitable[str]]
 
 
 Step = tuple[str, str, str]  # node, action, target
@@ -151,15 +152,25 @@ class NodeRun:
     async def to_the_end(self) -> NodeResult:
         while True:
             plan = await self._look()
+            if wait_s := self._wait_s(plan):
+                await self.run.clock.sleep(wait_s)
+                continue
             if plan.actions:
                 result = await self._may_act(plan) or await self._act(plan, plan.actions[0])
-            elif self._worth_waiting():
-                await self.run.clock.sleep(LOOK_S)
-                continue
             else:
                 result = self._nothing_left(plan)
             if result is not None:
                 return await self._leave(result)
+
+    def _wait_s(self, plan: NodePlan) -> float:
+        """Seconds until it is worth looking again; 0: now is the time."""
+        if not plan.actions:
+            return LOOK_S if self._worth_waiting() else 0.0
+        until = backs_off_until(plan)
+        if until is None or self._failures[plan.actions[0].id] >= TRIES:
+            return 0.0
+        pause = (until - self.run.clock.now()).total_seconds()
+        return pause if pause <= PATIENCE_S else 0.0
 
     def _worth_waiting(self) -> bool:
         """For a boot that nobody has waited for in vain yet."""
@@ -193,7 +204,9 @@ class NodeRun:
             return self._result(Ended.FAILED, f"{action.id} failed {TRIES} times: {self._last}")
         if self._done[action.id, drift_of(plan)] >= HOLDS_AFTER:
             return self._result(Ended.FAILED, f"{action.id} was done {HOLDS_AFTER} times and does not hold")
-        if takes_out(action) and (why := await self._reserve(self.node)):
+        if plan.blocked is not None and backs_off_until(plan) is not None:
+            return self._result(Ended.FAILED if self._last else Ended.POSTPONED, plan.blocked.detail)
+        if disrupts(action) and (why := await self._reserve(plan)):
             return self._result(Ended.POSTPONED, why)
         return None
 
@@ -209,8 +222,8 @@ class NodeRun:
             case Transient() | Ambiguous() if action.name != "drain":
                 self._last = outcome.detail
                 self._failures[action.id] += 1
-                if self._failures[action.id] < TRIES:
-                    await self.run.clock.sleep(self._pause(outcome, self._failures[action.id]))
+                if isinstance(outcome, Transient) and outcome.retry_after_s and self._failures[action.id] < TRIES:
+                    await self.run.clock.sleep(outcome.retry_after_s)
                 return None
             case Transient() | Ambiguous() | Permanent():
                 return self._result(Ended.FAILED, f"{action.id}: {outcome.detail}")
@@ -219,11 +232,6 @@ class NodeRun:
                 return self._result(state, f"{action.id} refused ({outcome.code}): {outcome.detail}")
             case _:
                 assert_never(outcome)
-
-    @staticmethod
-    def _pause(outcome: Transient | Ambiguous, failures: int) -> float:
-        asked = outcome.retry_after_s if isinstance(outcome, Transient) else None
-        return max(asked or 0.0, BACK_OFF_S[min(failures, len(BACK_OFF_S)) - 1])
 
     async def _attempt(self, action: PlannedAction) -> Outcome:
         run, began = self.run, self.run.clock.now()
@@ -306,7 +314,7 @@ class NodeRun:
         """Our mark stays on a node that something was done to until it is admitted; else it is lifted (H1, H3)."""
         if not self._seen_since:
             await self._look()
-        if result.state is Ended.POSTPONED or not await self._lift_idle_mark():
+        if not await self._lift_idle_mark():
             return result
         await self._look()
         return replace(result, detail=result.detail + "; it serves as before")
@@ -332,9 +340,8 @@ def drift_of(plan: NodePlan) -> frozenset[str]:
     return frozenset(item.path for item in plan.drift if item.kind in ACTIONABLE)
 
 
-def takes_out(action: PlannedAction) -> bool:
-    """Whether it ends the node's service, or would if the node were in service."""
-    return c.IN_SERVICE in action.breaks or action.name == "mark" or action.disruption >= Disruption.DRAIN
+def backs_off_until(plan: NodePlan) -> datetime | None:
+    return plan.blocked.until if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF else None
 
 
 def _only_waits(plan: NodePlan) -> bool:

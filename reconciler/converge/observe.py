@@ -93,6 +93,7 @@ async def observe(
         kubectl_version=versions[1],
         insecure=settings.insecure,
         time_scale=time_scale,
+        control_plane=control_plane(state),
     )
 
 
@@ -178,6 +179,12 @@ async def _read_cluster(cluster: Cluster | None, clock: Clock, settings: Setting
     if cluster is None:
         return _no_cluster(clock)
     return await answer(cluster.state, settings.kubernetes_deadline_s, clock)
+
+
+def control_plane(state: Answered[ClusterState] | Silent) -> dict[str, bool]:
+    """Each member of the cluster's control plane -> Ready."""
+    members = {} if isinstance(state, Silent) else state.value.members
+    return {name: bool(member.ready) for name, member in members.items() if member.control_plane}
 
 
 def _member_of(name: str, state: Answered[ClusterState] | Silent) -> Answered[Member | None] | Silent:

@@ -112,6 +112,7 @@ def _fleet(addresses: Addresses) -> Document:
             "iso": f"http://127.0.0.1:{addresses.iso}/installer.iso",
         },
         "budgets": [{"scope": "fleet", "nodes": "25%"}, {"scope": "rack", "nodes": "50%"}],
+        "guards": {"reimage": "100%", "reboot": "100%"},  # a lab may be rebuilt in one go
         "drift": {"mode": "correct"},
         "defaults": {"remediation": "standard", "host": {"hostname": "fromName"}},
     }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from reconciler.model.errors import Position
 from reconciler.model.observed import AttributeValue, Taint
-from reconciler.model.vocab import Activation, DrainProvider, DriftMode, NodeState
+from reconciler.model.vocab import Activation, DrainProvider, DriftMode, NodeState, Reason, WindowKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +190,23 @@ class Desired:
     root_disk: RootDisk | None  # overrides the image's rule
     profile: Profile
     provenance: Mapping[str, Position]  # of the node's own values, and of "node" itself
+    persona: str = ""  # name; what it says is in the profile
 
 
 # --- fleet-wide --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """A stretch of local time that recurs on `days` (0 = Monday), in minutes after midnight.
+
+    One whose `end` is not after its `start` ends on the next day.
+    """
+
+    days: tuple[int, ...]
+    start: int
+    end: int
+    timezone: str  # of the IANA database
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +214,53 @@ class BudgetLimit:
     """How many nodes may be out of service at once. `scope`: fleet | pool | a failure-domain label.
 
     `nodes` is a count ("3") or a share ("10%") of the active nodes in scope, rounded up (conventions Y6).
+    With `per_s` it is a rate instead: so many may be newly taken out within any period of that length.
     """
 
     scope: str
     nodes: str
+    reasons: tuple[Reason, ...] = ()  # () = whatever the reason
+    per_s: float | None = None
+    during: Hours | None = None  # None = always
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """How many active nodes of a persona stay in service, whatever else is allowed: a count or a share, rounded up."""
+
+    persona: str
+    nodes: str
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """When nodes may (or, `deny`, may not) be taken out of service and firmware be started. Deny wins."""
+
+    kind: WindowKind
+    hours: Hours
+    pools: tuple[str, ...] = ()  # () = all
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BreakGlass:
+    """Lifts all windows until then. `until`: ISO 8601 with an offset."""
+
+    reason: str
+    by: str
+    until: str
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """A plan that does more than this is refused as a whole: counts, or shares rounded up.
+
+    The defaults are low (conventions Y10, pitfall J1): who means more than this says so in the spec.
+    """
+
+    reimage: str = "20%"
+    reboot: str = "30%"
+    forget: str = "5%"
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +327,10 @@ class Settings:
     drift_mode: DriftMode
     ignore: tuple[IgnoreRule, ...]
     insecure: tuple[str, ...]  # sentences for every report
+    floors: tuple[Floor, ...] = ()
+    windows: tuple[Window, ...] = ()
+    break_glass: BreakGlass | None = None
+    guards: Guards = Guards()
 
 
 @dataclass(frozen=True, slots=True)

@@ -321,3 +321,4 @@ class Observation:
     kubectl_version: str = ""
     insecure: tuple[str, ...] = ()  # what the spec says not to verify; shown in every report
     time_scale: float = 1.0
+    control_plane: Mapping[str, bool] = field(default_factory=dict)  # each of its members, in the spec or not -> Ready

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from reconciler.model.desired import SpecSource
 from reconciler.model.drift import DriftItem
-from reconciler.model.vocab import Certainty, Concern, Disruption
+from reconciler.model.vocab import Certainty, Concern, Disruption, Reason
 
 PLAN_FORMAT = "1.0"
 
@@ -32,11 +32,18 @@ class BlockCode(StrEnum):
     UNKNOWN = "unknown"  # a fact that the decision needs could not be read
     IDENTITY = "identity"  # the BMC answers for another machine, or for none that we know
     BUDGET = "budget"
+    WINDOW = "window"  # outside of the hours in which nodes may be taken out of service
+    BACKOFF = "backoff"  # an action that it needs has failed: tried again after a pause
     FOREIGN_CORDON = "foreign_cordon"
     FOREIGN_MARK = "foreign_mark"  # marked by another ledger
     NO_PATH = "no_path"  # no sequence of actions reaches the goal; the unmet conditions are named
     ATTEMPTS = "attempts"  # the policy's attempts are used up
     NO_DRAIN = "no_drain"  # no drain provider: nothing disruptive may start
+
+    @property
+    def passes(self) -> bool:
+        """Whether time alone lifts it: the actions are planned, and go when their turn comes."""
+        return self in (BlockCode.BUDGET, BlockCode.WINDOW, BlockCode.BACKOFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,7 @@ class PlannedAction:
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """`blocked` says why actions wait or are missing; actions may be present and blocked (budget)."""
+    """`blocked` says why actions wait or are missing; actions may be present and blocked (`BlockCode.passes`)."""
 
     node: str
     pool: str
@@ -94,13 +101,17 @@ class NodePlan:
 
 @dataclass(frozen=True, slots=True)
 class BudgetLine:
-    """One limit, in integers, and what uses it up."""
+    """One limit, in integers, and what uses it up: a declared budget, a floor, or the control plane's quorum."""
 
-    scope: str  # "fleet", "pool train-a", "rack r1"
+    scope: str  # "fleet", "pool train-a", "rack r1", "persona training", "control plane"
     limit: int
     total: int
-    out: tuple[str, ...]  # nodes out of service already, whoever took them out
-    rule: str  # the limit as written, e.g. "10% of 12 = 2"
+    out: tuple[str, ...]  # nodes out of service already, whoever took them out; of a rate: taken out within its period
+    rule: str  # how the limit comes about, e.g. "10% of 12 = 2", "2 per 1h", "8 - 75% of 8 = 2"
+    reasons: tuple[Reason, ...] = ()  # () = whatever the reason
+    per_s: float | None = None  # of a rate: its period
+    during: str = ""  # hours at which it holds, "" = always
+    active: bool = True  # False: not at this hour
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +151,7 @@ class Plan:
     insecure: tuple[str, ...] = ()
     time_scale: float = 1.0
     notes: tuple[str, ...] = field(default=())
+    refused: tuple[str, ...] = ()  # by which guards, in words; such a plan is not applied at all
 
     @property
     def changes(self) -> bool:

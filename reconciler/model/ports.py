@@ -175,6 +175,12 @@ class Ledger(Protocol):
 
     def note_silence(self, node: str, source: str, silent: bool, now: datetime) -> None: ...
 
+    def known(self) -> Sequence[str]:
+        """Nodes that applied values are remembered of."""
+
+    def forget(self, nodes: Sequence[str], now: datetime) -> None:
+        """Drop the applied values of nodes that left the spec. Their holds, attempts and history stay."""
+
     def remember_applied(
         self, node: str, values: Mapping[str, Any], spec_digest: str, commit: str, now: datetime
     ) -> None: ...

@@ -58,6 +58,7 @@ class Attempt:
     at: datetime
     outcome: str  # started | done | transient | permanent | ambiguous | refused
     detail: str = ""
+    ended_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class JournalEntry:
     at: datetime
     run: str
     node: str
-    event: str  # intent | resume | outcome | drift | hold | release | certificate | run | mark
+    event: str  # intent | resume | outcome | drift | hold | release | certificate | run | mark | forget
     action: str
     detail: str
     commit: str = ""

@@ -120,6 +120,20 @@ class DrainProvider(StrEnum):
     NONE = "none"
 
 
+class Reason(StrEnum):
+    """Why a node is taken out of service, most urgent first. Budgets may hold for some reasons only."""
+
+    REMEDIATION = "remediation"  # it is ill
+    DRIFT = "drift"  # it moved away from what was applied
+    CHANGE = "change"  # the spec moved
+    RENEWAL = "renewal"  # nothing but its certificate
+
+
+class WindowKind(StrEnum):
+    ALLOW = "allow"
+    DENY = "deny"
+
+
 class DriftMode(StrEnum):
     OBSERVE = "observe"
     PROPOSE = "propose"

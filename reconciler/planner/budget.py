@@ -1,98 +1,246 @@
-"""The one disruption budget: who may be taken out of service now.
+"""The one disruption budget: who may be taken out of service now, in integers.
 
-Charged when an action takes an in-service node out. Nodes already out, whoever took them out, use it up. The smallest
-of the fleet's, the pool's and every failure domain's limit decides. Nothing declared means one node.
+Charged when an action takes an in-service node out. Nodes already out, whoever took them out, use it up. Every limit
+that covers the node now, and holds for a reason that it is taken out for, must have room: those that the fleet
+declares, the floor of its persona, the quorum of the control plane. What no declared limit covers falls under the
+default, one node of the fleet: nothing is ever unlimited (conventions Y6).
 
-Invariant: a node is admitted by `allows` only while every limit that it falls under has room, and `charge` records it
-at once, so that no prefix of any sequence of charges exceeds a limit.
+Invariant: a node is admitted by `allows` only while every such limit has room, and `charge` records it at once, so that
+no prefix of any sequence of charges exceeds a limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
-from reconciler.model.desired import BudgetLimit, Desired
+from reconciler.model.desired import BudgetLimit, Desired, Floor, Settings
 from reconciler.model.plan import BlockCode, Blocked, BudgetLine
-from reconciler.model.units import parse_nodes
-from reconciler.model.vocab import NodeState
+from reconciler.model.records import NodeRecord
+from reconciler.model.units import format_duration, parse_nodes
+from reconciler.model.vocab import NodeState, Reason
+from reconciler.planner import hours
 
-DEFAULT = (BudgetLimit("fleet", "1"),)
+DEFAULT = BudgetLimit("fleet", "1")
+ANY: frozenset[Reason] = frozenset(Reason)
 
 
 @dataclass(slots=True)
 class _Group:
+    """A limit on some nodes. `words`: what is the matter when it is used up, and what is counted."""
+
     name: str
     limit: int
     total: int
     rule: str
-    out: list[str] = field(default_factory=list)
+    words: tuple[str, str]
+    reasons: frozenset[Reason] = ANY
+    period: timedelta | None = None  # of a rate
+    active: bool = True
+    declared: bool = False  # by the fleet, as a limit on how many are out at once
+    during: str = ""
+    used: dict[str, datetime] = field(default_factory=dict)  # node -> out since; only a rate depends on the time
+    queued: int = 0  # nodes that wait for it
+    full: Blocked | None = None  # the refusal of now, the same for all that wait
+
+    def use(self, node: str, now: datetime) -> None:
+        self.used[node] = now
+        self.full = None
+
+    def refusal(self, node: str) -> Blocked | None:
+        if len(self.used) < self.limit or node in self.used:
+            return None
+        self.full = self.full or self._refusal()
+        return self.full
+
+    def _refusal(self) -> Blocked:
+        names = sorted(self.used)
+        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        detail = f"{self.words[0]}: {len(names)} of {self.limit} {self.words[1]}" + (f" ({shown})" if shown else "")
+        until = None
+        if self.period is not None and self.limit > 0:
+            until = sorted(self.used.values())[len(names) - self.limit] + self.period
+        return Blocked(BlockCode.BUDGET, detail, until)
+
+    def line(self) -> BudgetLine:
+        reasons = () if self.reasons == ANY else _ordered(self.reasons)
+        per_s = None if self.period is None else self.period.total_seconds()
+        return BudgetLine(
+            self.name, self.limit, self.total, tuple(self.used), self.rule, reasons, per_s, self.during, self.active
+        )
 
 
 class Budget:
-    """`out`: nodes out of service; `unknown`: nodes whose service state can't be read, which may not be touched."""
+    """`out`: nodes out of service; `unknown`: nodes whose service state can't be read, which may not be touched.
+
+    `control_plane`: every member of the cluster's control plane -> Ready. `taken`: node -> when it was last taken out.
+    """
 
     def __init__(
         self,
-        limits: tuple[BudgetLimit, ...],
+        limits: Sequence[BudgetLimit],
         nodes: Mapping[str, Desired],
         *,
+        now: datetime,
         out: Iterable[str],
         unknown: Iterable[str] = (),
+        floors: Sequence[Floor] = (),
+        control_plane: Mapping[str, bool] | None = None,
+        taken: Mapping[str, datetime] | None = None,
     ) -> None:
         active = {name: node for name, node in nodes.items() if node.state is NodeState.ACTIVE}
+        self._now = now
         self._unknown = frozenset(unknown) & active.keys()
         self._out: set[str] = set()
         self._of: dict[str, list[_Group]] = {name: [] for name in active}
         self._groups: list[_Group] = []
-        for limit in limits or DEFAULT:
-            self._add(limit, active)
+        self._default: _Group | None = None
+        covered: set[Reason] = set()
+        for limit in limits or (DEFAULT,):
+            current = limit.during is None or hours.cover(limit.during, now)
+            self._limit(limit, active, taken or {}, current)
+            if current and limit.per_s is None and limit.scope in ("fleet", "pool"):
+                covered |= set(limit.reasons) or ANY
+        if covered < ANY:
+            words = ("budget of fleet by default is used up", "out")
+            self._default = _Group("fleet by default", 1, len(active), "1, for what no other limit covers", words)
+            self._groups.append(self._default)
+        for floor in floors:
+            self._floor(floor, active)
+        self._quorum(control_plane or {})
         # What can't be read counts as out: it may well be.
         for name in sorted((frozenset(out) | self._unknown) & active.keys()):
-            self.charge(name)
+            self._count_out(name)
 
-    def _add(self, limit: BudgetLimit, active: Mapping[str, Desired]) -> None:
+    # --- groups of nodes -----------------------------------------------------------------------------------------
+
+    def _add(self, group: _Group, members: Iterable[str]) -> None:
+        self._groups.append(group)
+        for name in members if group.active else ():
+            self._of[name].append(group)
+
+    def _limit(
+        self, limit: BudgetLimit, active: Mapping[str, Desired], taken: Mapping[str, datetime], current: bool
+    ) -> None:
         members: dict[str, list[str]] = {}
         for name, node in active.items():
             key = {"fleet": "", "pool": node.pool}.get(limit.scope, node.domains.get(limit.scope))
             if key is not None:
                 members.setdefault(key, []).append(name)
+        reasons, period, counted, per = frozenset(limit.reasons) or ANY, None, "out", ""
+        if limit.per_s is not None:
+            period = timedelta(seconds=limit.per_s)
+            counted, per = f"taken out within {format_duration(limit.per_s)}", f" per {format_duration(limit.per_s)}"
+        only = "" if reasons == ANY else f" for {', '.join(_ordered(reasons))}"
+        during = "" if limit.during is None else hours.text(limit.during)
         for key in sorted(members):
             total = len(members[key])
             count = parse_nodes(limit.nodes, total)
             shown = f"{limit.nodes} of {total} = {count}" if limit.nodes.endswith("%") else limit.nodes
-            group = _Group(f"{limit.scope} {key}".strip(), count, total, shown)
-            self._groups.append(group)
-            for name in members[key]:
-                self._of[name].append(group)
+            name = f"{limit.scope} {key}".strip()
+            words = (f"budget of {name}{only} is used up", counted)
+            group = _Group(
+                name, count, total, shown + per, words, reasons, period, current,
+                declared=period is None, during=during,
+            )  # fmt: skip
+            if period is not None:
+                since = self._now - period
+                group.used = {name: taken[name] for name in members[key] if name in taken and taken[name] > since}
+            self._add(group, members[key])
+
+    def _floor(self, floor: Floor, active: Mapping[str, Desired]) -> None:
+        members = [name for name, node in active.items() if node.persona == floor.persona]
+        total, keep = len(members), parse_nodes(floor.nodes, len(members))
+        spare = max(total - keep, 0)
+        shown = f"{floor.nodes} of {total}" if floor.nodes.endswith("%") else floor.nodes
+        words = (f"{keep} of {total} nodes of persona {floor.persona} must stay in service", "others out")
+        self._add(_Group(f"persona {floor.persona}", spare, total, f"{total} - {shown} = {spare}", words), members)
+
+    def _quorum(self, members: Mapping[str, bool]) -> None:
+        """Of n members, n // 2 + 1 stay ready (pitfall H8). Members that we may not act upon count all the same."""
+        ours = [name for name in members if name in self._of]
+        if not ours:
+            return
+        total, keep = len(members), len(members) // 2 + 1
+        words = (f"{keep} of {total} control-plane members must stay ready", "others out")
+        rule = f"{total} - quorum of {keep} = {total - keep}"
+        used = {name: self._now for name, ready in sorted(members.items()) if not ready}
+        self._add(_Group("control plane", total - keep, total, rule, words, used=used), ours)
+
+    # --- questions -----------------------------------------------------------------------------------------------
 
     def is_out(self, node: str) -> bool:
         return node in self._out
 
-    def allows(self, node: str) -> Blocked | None:
+    def allows(self, node: str, reasons: Collection[Reason] = ANY) -> Blocked | None:
         """None when `node` may be taken out of service now; acting on one that is out already costs nothing."""
         if node in self._unknown:
             return Blocked(BlockCode.BUDGET, "whether it is in service can't be read: the budget is zero")
         if node in self._out:
             return None
-        for group in self._of.get(node, ()):
-            if len(group.out) >= group.limit:
-                shown = ", ".join(group.out[:5]) + (f" and {len(group.out) - 5} more" if len(group.out) > 5 else "")
-                detail = f"budget of {group.name} is used up: {len(group.out)} of {group.limit} out ({shown})"
-                return Blocked(BlockCode.BUDGET, detail)
+        for group in self._covering(node, reasons):
+            blocked = group.refusal(node)
+            if blocked is not None:
+                return blocked
         return None
 
-    def charge(self, node: str) -> None:
-        """Count `node` as out of service. Charging twice counts once."""
-        if node in self._out:
-            return
-        self._out.add(node)
-        for group in self._of.get(node, ()):
-            group.out.append(node)
+    def queue(self, node: str, reasons: Collection[Reason] = ANY) -> int:
+        """`node` waits: in which batch after this one it may go, behind those that wait already."""
+        batch = 1
+        for group in self._covering(node, reasons):
+            batch = max(batch, 1 + group.queued // max(1, group.limit))
+            group.queued += 1
+        return batch
 
-    def groups_of(self, node: str) -> tuple[tuple[str, int], ...]:
-        """(name, limit) of every limit that `node` falls under."""
-        return tuple((group.name, group.limit) for group in self._of.get(node, ()))
+    def _covering(self, node: str, reasons: Collection[Reason]) -> list[_Group]:
+        found = [group for group in self._of.get(node, ()) if not group.reasons.isdisjoint(reasons)]
+        if self._default is not None:
+            covered: frozenset[Reason] = frozenset().union(*(group.reasons for group in found if group.declared))
+            if not covered.issuperset(reasons):
+                found.append(self._default)
+        return found
 
     def lines(self) -> tuple[BudgetLine, ...]:
-        return tuple(BudgetLine(g.name, g.limit, g.total, tuple(g.out), g.rule) for g in self._groups)
+        return tuple(group.line() for group in self._groups)
+
+    # --- charges -------------------------------------------------------------------------------------------------
+
+    def charge(self, node: str) -> None:
+        """Count `node` as taken out of service now. Charging twice counts once."""
+        if node not in self._out:
+            self._count_out(node)
+            for group in self._of.get(node, ()):
+                if group.period is not None:
+                    group.use(node, self._now)
+
+    def _count_out(self, node: str) -> None:
+        self._out.add(node)
+        for group in self._of.get(node, ()):
+            if group.period is None:
+                group.use(node, self._now)
+        if self._default is not None:
+            self._default.use(node, self._now)
+
+
+def _ordered(reasons: Collection[Reason]) -> tuple[Reason, ...]:
+    return tuple(reason for reason in Reason if reason in reasons)
+
+
+def has_rates(settings: Settings) -> bool:
+    return any(limit.per_s is not None for limit in settings.budgets)
+
+
+def taken_out(records: Mapping[str, NodeRecord], settings: Settings) -> Mapping[str, datetime]:
+    """When each node was last taken out of service, where a rate asks for that.
+
+    Told by the attempts: by a mark, or where there is no cluster, by a drain.
+    """
+    first = "mark" if settings.cluster is not None else "drain"
+    found: dict[str, datetime] = {}
+    for name, record in records.items() if has_rates(settings) else ():
+        for attempt in reversed(record.attempts):
+            if attempt.action == first and attempt.outcome != "refused":
+                found[name] = attempt.at
+                break
+    return found

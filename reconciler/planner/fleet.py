@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from reconciler import __version__
@@ -11,15 +10,17 @@ from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.certificate import digest_of
 from reconciler.model.desired import Desired, Fleet
-from reconciler.model.drift import DriftClass
 from reconciler.model.observed import Answered, Observation, Observed, Silent
-from reconciler.model.plan import PLAN_FORMAT, BlockCode, Goal, NodePlan, Plan, Scope, Totals
+from reconciler.model.plan import PLAN_FORMAT, NodePlan, Plan, Scope, Totals
 from reconciler.model.records import MARK_TAINT, Hold, NodeRecord
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState
-from reconciler.planner.budget import Budget
+from reconciler.planner.budget import Budget, has_rates, taken_out
 from reconciler.planner.conditions import Context
+from reconciler.planner.guards import refusals
 from reconciler.planner.node import NodePlanner
+from reconciler.planner.schedule import Leave, schedule, takes_out
+from reconciler.planner.windows import Windows, glass_broken
 
 VALID_FOR = timedelta(hours=2)  # conventions P12
 
@@ -37,10 +38,13 @@ def plan_fleet(
     scope: Scope | None = None,
     selected: Sequence[str] | None = None,
     estimates: Mapping[str, float] | None = None,
+    known: Sequence[str] = (),
 ) -> Plan:
     """Plan the `selected` nodes (None: all of the fleet). Those not selected still count against the budget.
 
-    `observation` holds an entry for each selected node, and at least the membership of the others.
+    `observation` holds an entry for each selected node, and at least the membership of the others; `records` are those
+    of `records_needed`. `known`: nodes that the ledger has applied values of; those that the spec does not name any
+    more are being forgotten.
     """
     wanted = fleet.nodes.keys() if selected is None else set(selected)
     names = [name for name in fleet.nodes if name in wanted]
@@ -51,8 +55,9 @@ def plan_fleet(
         name: planner.plan(fleet.nodes[name], observation.nodes[name], records.get(name) or NodeRecord(name))
         for name in names
     }
-    budget = fleet_budget(fleet, observation)
-    plans = schedule(plans, budget)
+    leave = fleet_leave(fleet, observation, now=now, taken=taken_out(records, fleet.settings))
+    lines = leave.budget.lines()  # before the plans are charged to it
+    plans = schedule(plans, leave)
     incomplete = tuple(name for name, plan in plans.items() if plan.incomplete)
     rules = planner.comparer.rules
     return Plan(
@@ -67,13 +72,24 @@ def plan_fleet(
         incomplete=incomplete,
         tolerated=len(incomplete) <= parse_nodes(fleet.settings.tolerate, len(names)),
         nodes=plans,
-        budget=fleet_budget(fleet, observation).lines(),
+        budget=lines,
         totals=_totals(fleet, plans),
         fingerprint=digest_of({name: plan.fingerprint for name, plan in plans.items() if plan.actions}),
         insecure=fleet.settings.insecure,
         time_scale=observation.time_scale,
-        notes=tuple(f"ignore rule for {rule.path} expired on {rule.expires}: {rule.reason}" for rule in rules.expired),
+        notes=_notes(fleet, rules, now),
+        refused=refusals(fleet, plans, records, known),
     )
+
+
+def _notes(fleet: Fleet, rules: IgnoreRules, now: datetime) -> tuple[str, ...]:
+    notes = [f"ignore rule for {rule.path} expired on {rule.expires}: {rule.reason}" for rule in rules.expired]
+    glass = fleet.settings.break_glass
+    if glass is not None and glass_broken(glass, now):
+        notes.append(f"BREAK GLASS: windows are lifted until {glass.until} by {glass.by}: {glass.reason}")
+    elif glass is not None:
+        notes.append(f"breakGlass of {glass.by} ended at {glass.until}: take it out of the spec")
+    return tuple(notes)
 
 
 def node_planner(
@@ -115,68 +131,31 @@ def serving(fleet: Fleet, observed: Observed | None) -> bool | None:
     return bool(member.ready) and not member.unschedulable and all(t.key != MARK_TAINT for t in member.taints)
 
 
-def fleet_budget(fleet: Fleet, observation: Observation) -> Budget:
-    """The budget as of this observation, over all active nodes, selected or not."""
+def fleet_leave(fleet: Fleet, observation: Observation, *, now: datetime, taken: Mapping[str, datetime]) -> Leave:
+    """Who may go, as of this observation, over all active nodes, selected or not. `taken`: as in Budget."""
+    settings = fleet.settings
     out, unknown = [], []
+    control_plane = dict(observation.control_plane)
     for name in fleet.nodes:
-        in_service = serving(fleet, observation.nodes.get(name))
+        seen = observation.nodes.get(name)
+        in_service = serving(fleet, seen)
         if in_service is None:
             unknown.append(name)
         elif not in_service:
             out.append(name)
-    return Budget(fleet.settings.budgets, fleet.nodes, out=out, unknown=unknown)
+        member = seen.member.value if seen is not None and isinstance(seen.member, Answered) else None
+        if member is not None and member.control_plane:
+            control_plane[name] = bool(member.ready)
+    budget = Budget(
+        settings.budgets, fleet.nodes, now=now, out=out, unknown=unknown,
+        floors=settings.floors, control_plane=control_plane, taken=taken,
+    )  # fmt: skip
+    return Leave(budget, Windows(settings.windows, settings.break_glass, now), now)
 
 
-def takes_out(plan: NodePlan) -> bool:
-    """Whether the plan takes a node out of service that may be in it."""
-    return plan.in_service is not False and any(
-        action.name == "mark" or action.disruption >= Disruption.DRAIN for action in plan.actions
-    )
-
-
-def urgency(plan: NodePlan) -> int:
-    """Who goes first when the budget is short: what is out already, then the sick, then drift, then renewals."""
-    if plan.in_service is False:
-        return 0
-    if any(item.path.startswith("health.") for item in plan.drift):
-        return 1
-    renewal = all(
-        item.kind in (DriftClass.RENEWAL, DriftClass.UNKNOWN, DriftClass.IGNORED, DriftClass.UNMANAGED)
-        for item in plan.drift
-    )
-    return 3 if renewal else 2
-
-
-def in_turn(plans: Mapping[str, NodePlan]) -> list[NodePlan]:
-    """By urgency; among equals, pools take turns, so that no pool starves another (pitfall J7)."""
-    place: dict[str, int] = {}
-    keyed = []
-    for plan in plans.values():
-        at = place[plan.pool] = place.get(plan.pool, -1) + 1
-        keyed.append(((urgency(plan), at, plan.pool), plan))
-    return [plan for _, plan in sorted(keyed, key=lambda pair: pair[0])]
-
-
-def schedule(plans: Mapping[str, NodePlan], budget: Budget) -> dict[str, NodePlan]:
-    """Say of each plan that takes a node out whether it may go now (wave 0), or in which batch and why not now."""
-    verdicts: dict[str, NodePlan] = {}
-    queued: dict[str, int] = {}
-    for plan in in_turn(plans):
-        if not takes_out(plan) or plan.goal is Goal.NOTHING:
-            continue
-        blocked = budget.allows(plan.node)
-        if blocked is None:
-            budget.charge(plan.node)
-            if plan.blocked is not None and plan.blocked.code is BlockCode.BUDGET:
-                verdicts[plan.node] = replace(plan, wave=0, blocked=None)  # an earlier verdict, which holds no more
-            continue
-        wave = 1
-        for name, limit in budget.groups_of(plan.node):
-            wave = max(wave, 1 + queued.get(name, 0) // max(1, limit))
-            queued[name] = queued.get(name, 0) + 1
-        standing = plan.blocked if plan.blocked is not None and plan.blocked.code is not BlockCode.BUDGET else None
-        verdicts[plan.node] = replace(plan, wave=wave, blocked=standing or blocked)
-    return {name: verdicts.get(name, plan) for name, plan in plans.items()}
+def records_needed(fleet: Fleet, names: Sequence[str]) -> Sequence[str]:
+    """Whose records planning these nodes takes: a rate counts what was done to any node."""
+    return list(fleet.nodes) if has_rates(fleet.settings) else names
 
 
 def _totals(fleet: Fleet, plans: Mapping[str, NodePlan]) -> Totals:
@@ -200,5 +179,5 @@ def _totals(fleet: Fleet, plans: Mapping[str, NodePlan]) -> Totals:
 
 
 def _counts(desired: Desired, plan: NodePlan) -> bool:
-    """quarantined and retired nodes leave every count; waiting for the budget is not being blocked."""
-    return desired.state is NodeState.ACTIVE and plan.blocked is not None and plan.blocked.code is not BlockCode.BUDGET
+    """quarantined and retired nodes leave every count; waiting for one's turn is not being blocked."""
+    return desired.state is NodeState.ACTIVE and plan.blocked is not None and not plan.blocked.code.passes

@@ -11,6 +11,7 @@ from reconciler.model.plan import BlockCode, Blocked, Goal
 from reconciler.model.records import OWNER_ANNOTATION, Hold, NodeRecord
 from reconciler.model.vocab import NodeState
 from reconciler.planner import conditions as c
+from reconciler.planner.backoff import failures
 from reconciler.planner.catalogue import Catalogue, Row, admission_requires
 from reconciler.planner.conditions import Conditions
 
@@ -128,17 +129,8 @@ def as_rung(row: Row) -> Row:
 
 
 def exhausted(row: Row, record: NodeRecord, now: datetime) -> bool:
-    """Whether this action failed too often in a row. Attempts persist: a restart resets nothing (pitfall I1).
-
-    An admission does: it proves that nothing of what failed before was still wrong.
-    """
-    failures = 0
-    for attempt in reversed(record.attempts):
-        if attempt.action == "admit" and attempt.outcome == "done":
-            break
-        if (attempt.action, attempt.target) != (row.name, row.target) or attempt.outcome == "refused":
-            continue
-        if attempt.outcome == "done" or attempt.at < now - timedelta(days=1):
-            break
-        failures += attempt.outcome != "started"
-    return failures >= FAILURES
+    """Whether this action failed too often in a row. Attempts persist: a restart resets nothing (pitfall I1)."""
+    if not record.attempts:
+        return False
+    since = now - timedelta(days=1)
+    return sum(attempt.at >= since for attempt in failures(record.attempts, row.name, row.target)) >= FAILURES

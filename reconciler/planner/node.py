@@ -14,6 +14,7 @@ from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAct
 from reconciler.model.records import Hold, NodeRecord
 from reconciler.model.vocab import Certainty, Concern, NodeState, Source, UnknownReason
 from reconciler.planner import conditions as c
+from reconciler.planner.backoff import backing_off
 from reconciler.planner.catalogue import Catalogue, Row, catalogue
 from reconciler.planner.conditions import Conditions, Context, evaluate
 from reconciler.planner.goals import Situation, as_rung, goal_conditions, isolate, situation, usable_rows
@@ -51,7 +52,7 @@ class NodePlanner:
             incomplete=_incomplete(desired, observed, state),
             drift=items,
             actions=actions,
-            blocked=found.blocked,
+            blocked=backing_off(record, ((row.name, row.target) for row in rows), self.context.now) or found.blocked,
             wave=0 if actions else None,
             fingerprint=fingerprint(desired, items, actions),
         )

@@ -26,12 +26,13 @@ def verdict(plan: Plan) -> str:
         )
     if plan.incomplete:
         text += f"; {count(len(plan.incomplete), 'node')} could not be read in full"
-    return text
+    return f"refused, nothing of it will be applied; {text}" if plan.refused else text
 
 
 def _heading(plan: Plan) -> list[str]:
     lines = [
         f"Plan {plan.id} for fleet {plan.fleet}: {verdict(plan)}",
+        *(f"  REFUSED: {sentence}" for sentence in plan.refused),
         f"  spec {source(plan.source)}",
         f"  made {clock(plan.created_at)}, valid until {clock(plan.expires_at)}; "
         f"scope {plan.scope.selected} of {count(plan.scope.total, 'node')}; fingerprint {plan.fingerprint[:12]}",
@@ -43,15 +44,22 @@ def _heading(plan: Plan) -> list[str]:
 
 def _budget(plan: Plan) -> list[str]:
     """One line a limit that somebody uses; the others share lines, for a fleet may have a hundred racks."""
-    lines, idle = [], dict[str, list[str]]()
+    lines, idle = [], dict[tuple[str, str], list[str]]()
     for line in plan.budget:
-        share = f" ({line.rule.partition(' of ')[0]})" if "=" in line.rule else ""
-        text = f"at most {line.limit} of {count(line.total, 'node')}{share} out of service"
+        per = "" if line.per_s is None else f" per {format_duration(line.per_s)}"
+        share = f" ({line.rule.removesuffix(per)})" if "=" in line.rule else ""
+        text = (
+            f"at most {line.limit} of {count(line.total, 'node')}{share} {'taken ' if per else ''}out of service{per}"
+        )
+        text += f" for {', '.join(line.reasons)}" if line.reasons else ""
+        text += f", {line.during}" if line.during else ""
+        text += "" if line.active else " (not now)"
+        when = "in the last" + per.removeprefix(" per") if per else "out now"
         if line.out:
-            lines.append(f"budget of {line.scope}: {text}; out now: {fold(line.out)}")
+            lines.append(f"budget of {line.scope}: {text}; {when}: {fold(line.out)}")
         else:
-            idle.setdefault(text, []).append(line.scope)
-    return lines + [f"budget of {fold(scopes)}: {text}; none out now" for text, scopes in idle.items()]
+            idle.setdefault((text, when), []).append(line.scope)
+    return lines + [f"budget of {fold(scopes)}: {text}; none {when}" for (text, when), scopes in idle.items()]
 
 
 def _alike(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:
@@ -101,10 +109,11 @@ def _entry(group: list[NodePlan]) -> list[str]:
     first = group[0]
     names = fold(node.node for node in group) + (f" ({len(group)})" if len(group) > 1 else "")
     total = sum(action.estimate_s for action in first.actions)
-    wave = f", in batch {first.wave + 1} of the budget" if first.wave else ""
+    queued = first.wave and first.blocked is not None and first.blocked.code is BlockCode.BUDGET
+    wave = f", in batch {first.wave + 1} of the budget" if queued and first.wave else ""
     worst = f"up to {disruption(first.disruption)}" if first.disruption else "nothing disrupted"
     lines = [f"{names} [{first.pool}]: {worst}, about {format_duration(total)}{wave}"]
-    ordinary = first.goal is Goal.IN_SERVICE and (first.blocked is None or first.blocked.code is BlockCode.BUDGET)
+    ordinary = first.goal is Goal.IN_SERVICE and (first.blocked is None or first.blocked.code.passes)
     if not ordinary or any(item.path.startswith("health.") for item in first.drift):
         lines.append(f"    {plain(first.situation, 1000)}")
     for item in _shown(first):
@@ -143,18 +152,23 @@ def dangerous(plan: Plan) -> dict[str, list[str]]:
 
 
 def _blocked(nodes: Iterable[NodePlan]) -> dict[tuple[str, str], list[str]]:
-    groups: dict[tuple[str, str], list[str]] = {}
+    """(code, why and until when) -> nodes. Pauses after failures differ by node: the first to end is told."""
+    groups: dict[tuple[str, str], list[NodePlan]] = {}
     for node in nodes:
         assert node.blocked is not None
-        until = f" (until {clock(node.blocked.until)})" if node.blocked.until else ""
-        groups.setdefault((node.blocked.code.value, node.blocked.detail + until), []).append(node.node)
-    return groups
+        groups.setdefault((node.blocked.code.value, node.blocked.detail), []).append(node)
+    found: dict[tuple[str, str], list[str]] = {}
+    for (code, detail), alike in groups.items():
+        ends = sorted({node.blocked.until for node in alike if node.blocked is not None and node.blocked.until})
+        until = f" (until {clock(ends[0])}{' at the earliest' if len(ends) > 1 else ''})" if ends else ""
+        found[code, detail + until] = [node.node for node in alike]
+    return found
 
 
 def as_markdown(plan: Plan) -> str:
-    sign = "✅" if not plan.changes else ("🔴" if dangerous(plan) else "🔶")
+    sign = "⛔" if plan.refused else "✅" if not plan.changes else "🔴" if dangerous(plan) else "🔶"
     lines = [f"## {sign} Plan for fleet {markdown(plan.fleet)}", "", f"**{markdown(verdict(plan), 400)}**", ""]
-    for line in [*plan.notes, *warnings(plan.insecure, plan.time_scale)]:
+    for line in [*plan.refused, *plan.notes, *warnings(plan.insecure, plan.time_scale)]:
         lines += [f"> {markdown(line, 400)}", ""]
     red = dangerous(plan)
     if red:

@@ -11,8 +11,9 @@ import ssl
 from collections.abc import Callable
 
 from reconciler.model.desired import (
-    BudgetLimit,
     ClusterAccess,
+    Floor,
+    Guards,
     HostKeyPolicy,
     IgnoreRule,
     InstallerPolicy,
@@ -21,18 +22,19 @@ from reconciler.model.desired import (
 )
 from reconciler.model.errors import Diagnostic
 from reconciler.model.units import parse_duration
-from reconciler.spec.kinds.cluster import ClusterSpec
+from reconciler.spec import limits
 from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Tls
 from reconciler.spec.load import Problem, Steps, Tree
-from reconciler.spec.parse import Declared
+from reconciler.spec.parse import Declarations, Declared
 
 _KEY_TYPES = ("ssh-ed25519", "ssh-rsa", "ecdsa-sha2-", "sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-")
 
 
-def read_settings(
-    fleet: Declared[FleetSpec], cluster: Declared[ClusterSpec] | None, tree: Tree
-) -> tuple[Settings, list[Diagnostic]]:
+def read_settings(declared: Declarations, tree: Tree) -> tuple[Settings, list[Diagnostic]]:
+    """Of the first Fleet; there must be one."""
+    fleet = declared.fleets[0]
     spec, files = fleet.spec, _Files(fleet, tree)
+    cluster = declared.clusters.get(spec.cluster) if spec.cluster else None
     tls, host_keys = TlsPolicy(ca=None), HostKeyPolicy(authorities=())
     insecure: list[str] = []
     if spec.redfish is not None:
@@ -60,13 +62,17 @@ def read_settings(
         kubernetes_deadline_s=parse_duration(spec.observation.deadlines.kubernetes),
         inventory_max_age_s=parse_duration(spec.observation.inventory_max_age),
         tolerate=spec.observation.tolerate,
-        budgets=tuple(BudgetLimit(budget.scope, budget.nodes) for budget in spec.budgets),
+        budgets=tuple(map(limits.budget, spec.budgets)),
         drift_mode=spec.drift.mode,
         ignore=tuple(
             IgnoreRule(rule.path, rule.reason, rule.pools, rule.nodes, rule.owner or "", rule.expires or "")
             for rule in spec.ignore
         ),
         insecure=tuple(insecure),
+        floors=tuple(Floor(persona, nodes) for persona, nodes in spec.floor.items()),
+        windows=tuple(limits.windows(declared)),
+        break_glass=limits.break_glass(spec.break_glass),
+        guards=Guards(spec.guards.reimage, spec.guards.reboot, spec.guards.forget),
     )
     return settings, files.problems
 

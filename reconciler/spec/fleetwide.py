@@ -9,7 +9,7 @@ from reconciler.model.vocab import DrainProvider
 from reconciler.spec.faults import did_you_mean
 from reconciler.spec.kinds.fleet import FleetSpec
 from reconciler.spec.kinds.persona import PersonaSpec
-from reconciler.spec.load import Steps
+from reconciler.spec.limits import check_limits
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.parse import Declarations, Declared
 
@@ -17,7 +17,7 @@ from reconciler.spec.parse import Declarations, Declared
 def check_fleet(fleet: Declared[FleetSpec], declared: Declarations, nodes: list[NodeSource]) -> Iterator[Diagnostic]:
     """Only when all could be read: what is missing from half a spec may just not have been understood."""
     yield from _ignored_exist(fleet, declared, {node.name for node in nodes})
-    yield from _budgets_apply(fleet, nodes)
+    yield from check_limits(fleet, declared, nodes)
     if fleet.spec.redfish is None and any(node.endpoints.bmc for node in nodes):
         yield fleet.problem((), "nodes have a bmc, and spec.redfish does not say how to reach it")
     if fleet.spec.ssh is None and any(node.endpoints.host for node in nodes):
@@ -34,22 +34,6 @@ def _ignored_exist(fleet: Declared[FleetSpec], declared: Declarations, nodes: se
                 if name not in known:
                     problem = f"there is no {kind.removesuffix('s')} {name!r}"
                     yield fleet.problem(("ignore", index, kind, at), problem, did_you_mean(name, known))
-
-
-def _budgets_apply(fleet: Declared[FleetSpec], nodes: list[NodeSource]) -> Iterator[Diagnostic]:
-    labels = {label for node in nodes for label in node.domains}
-    for index, budget in enumerate(fleet.spec.budgets):
-        if budget.scope in {"fleet", "pool"}:
-            continue
-        place: Steps = ("budgets", index, "scope")
-        if budget.scope not in labels:
-            hint = did_you_mean(budget.scope, {"fleet", "pool", *labels})
-            yield fleet.problem(place, f"no node has a failure domain {budget.scope!r}", hint)
-            continue
-        without = sum(budget.scope not in node.domains for node in nodes)
-        if without:
-            problem = f"{without} of {len(nodes)} nodes have no {budget.scope}, so this limit does not cover them"
-            yield fleet.problem(place, problem, severity="warning")
 
 
 def _clusterless(persona: Declared[PersonaSpec]) -> Iterator[Diagnostic]:

@@ -94,21 +94,21 @@ def resolve(declared: Declarations, nodes: Iterable[NodeSource], settings: Setti
 def _identity(node: Desired) -> list[Any]:
     disk = asdict(node.root_disk) if node.root_disk else None
     where = [node.endpoints.bmc, node.endpoints.host, sorted(node.domains.items())]
-    own = [node.node, node.pool, node.state, node.hostname, node.serial, node.uuid]
+    own = [node.node, node.pool, node.persona, node.state, node.hostname, node.serial, node.uuid]
     return [*own, *where, disk, node.profile.digest]
 
 
 class _Resolver:
     def __init__(self, declared: Declarations) -> None:
         self._declared = declared
-        self._profiles: dict[tuple[str, int | None], tuple[Profile, Setting | None]] = {}
+        self._profiles: dict[tuple[str, int | None], tuple[Profile, Setting | None, str]] = {}
         self._interned: dict[tuple[Hashable, ...], Profile] = {}
 
     def node(self, node: NodeSource) -> Desired:
         key = (node.pool, node.entry)
         if key not in self._profiles:
             self._profiles[key] = self._profile(*key)
-        profile, from_name = self._profiles[key]
+        profile, from_name, persona = self._profiles[key]
         provenance = node.provenance
         if node.hostname is None and from_name is not None:
             provenance = {**provenance, "host.hostname": from_name.at}
@@ -124,10 +124,11 @@ class _Resolver:
             root_disk=node.root_disk,
             profile=profile,
             provenance=provenance,
+            persona=persona,
         )
 
-    def _profile(self, pool: str, entry: int | None) -> tuple[Profile, Setting | None]:
-        """The profile, and the setting that names hosts after their nodes."""
+    def _profile(self, pool: str, entry: int | None) -> tuple[Profile, Setting | None, str]:
+        """The profile, the setting that names hosts after their nodes, and the name of the persona."""
         declared = self._declared
         chosen = choices(declared, pool, entry)
         persona = declared.personas[chosen["persona"].value] if "persona" in chosen else None
@@ -162,7 +163,7 @@ class _Resolver:
             remediation=self._remediation(chosen),
             provenance=dict(sorted(provenance.items())),
         )
-        return self._intern(profile), from_name
+        return self._intern(profile), from_name, persona.name if persona else ""
 
     def _intern(self, profile: Profile) -> Profile:
         """One object for equal values from equal places. Equal values from elsewhere share the digest alone."""

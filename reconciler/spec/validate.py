@@ -60,8 +60,7 @@ def check_spec(
     if not declared.fleets:
         return None, _ordered(problems)
     fleet = declared.fleets[0]
-    cluster = declared.clusters.get(fleet.spec.cluster) if fleet.spec.cluster else None
-    settings, found = read_settings(fleet, cluster, tree)
+    settings, found = read_settings(declared, tree)
     problems += found
     problems += check_combinations(declared)
     if complete:

@@ -105,7 +105,8 @@ def desired_node(name: str, number: int, **changes: Any) -> d.Desired:
 
 def fleet_of(nodes: Sequence[d.Desired], *, cluster: bool = True, **settings: Any) -> d.Fleet:
     access = d.ClusterAccess("main", None) if cluster else None
-    chosen = {"installer": d.InstallerPolicy("127.0.0.1:0", None, "http://x/i.iso"), "budgets": ALL, **settings}
+    installer = d.InstallerPolicy("127.0.0.1:0", None, "http://x/i.iso")
+    chosen = {"installer": installer, "budgets": ALL, "guards": OPEN, **settings}
     return d.Fleet(
         replace(b.SETTINGS, cluster=access, **chosen),
         d.SpecSource("spec", "c0ffee"),
@@ -115,6 +116,7 @@ def fleet_of(nodes: Sequence[d.Desired], *, cluster: bool = True, **settings: An
 
 
 ALL = (d.BudgetLimit("fleet", "100%"),)
+OPEN = d.Guards("100%", "100%", "100%")
 
 
 @dataclass

@@ -266,3 +266,29 @@ def test_a_dropped_lease_is_free_at_once(ledger: SqlLedger) -> None:
     assert ledger.acquire("demo", "y", 600, T0).holder == "y"
     with pytest.raises(LeaseHeld):
         ledger.begin("r", "a", "reimage", "", "", {}, lease.token, T0)
+
+
+def test_nodes_are_known_by_what_was_applied_until_they_are_forgotten(ledger: SqlLedger) -> None:
+    for node in ("b", "a", "c"):
+        ledger.remember_applied(node, {"bios.X": "On", "bios.Y": "Off"}, "digest", "c0ffee", T0)
+    ledger.remember_identity("d", "S1", None, T0)
+    assert ledger.known() == ["a", "b", "c"]
+    held = ledger.hold("a", "tracing a fault", "ops", None, T0)
+    begun = ledger.begin("run-1", "a", "drain", "", "drift", {}, token(ledger), T0)
+    ledger.forget(["a", "c"], T0)
+    ledger.forget([], T0)
+    assert ledger.known() == ["b"]
+    record = ledger.node("a")
+    assert (record.applied, record.holds) == ({}, (held,)), "a hold outlives its node's line in the spec"
+    assert len(record.attempts) == 1
+    assert begun
+    assert [entry.event for entry in ledger.history("c")] == ["forget"]
+
+
+def test_an_attempt_tells_when_it_ended(ledger: SqlLedger) -> None:
+    begun = ledger.begin("run-1", "a", "drain", "", "drift", {}, token(ledger), T0)
+    [attempt] = ledger.node("a").attempts
+    assert attempt.ended_at is None
+    ledger.finish(begun, "transient", "it hangs", T0 + 7 * MINUTE)
+    [attempt] = ledger.node("a").attempts
+    assert attempt.ended_at == T0 + 7 * MINUTE

@@ -8,14 +8,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.model.desired import BudgetLimit, IgnoreRule
+from reconciler.model.desired import IgnoreRule
 from reconciler.model.drift import DriftClass
 from reconciler.model.observed import Gpu
 from reconciler.model.plan import Goal
 from reconciler.model.records import Hold, NodeRecord
 from reconciler.model.vocab import Activation, Concern, Disruption
 from reconciler.planner import conditions as c
-from reconciler.planner.budget import Budget
 from reconciler.planner.catalogue import Catalogue, Row, Staged, admission_requires, catalogue
 from reconciler.planner.conditions import evaluate
 from reconciler.planner.node import _start
@@ -219,29 +218,6 @@ def test_never_admit_without_gate_and_trust(case: Any) -> None:
         if action.name in ("power_on", "power_cycle", "soft_restart", "reimage") and c.REGISTERED in state.true:
             assert c.MARKED in reached, "a node that comes back unmarked serves at once"
         reached = _after(wanted, seen, state, action, reached)
-
-
-@given(st.data())
-def test_budget_never_exceeded(data: Any) -> None:
-    """Invariant 7: at any prefix of any order of charges, every limit holds."""
-    count = data.draw(st.integers(1, 12))
-    nodes = {
-        f"n{i}": b.node(f"n{i}", pool=f"p{i % 2}", domains={"rack": f"r{i % 3}"} if i % 4 else {}) for i in range(count)
-    }
-    share = st.one_of(st.integers(0, 5).map(str), st.integers(0, 100).map(lambda p: f"{p}%"))
-    limits = tuple(
-        BudgetLimit(scope, data.draw(share))
-        for scope in data.draw(st.lists(st.sampled_from(["fleet", "pool", "rack"]), unique=True))
-    )
-    out = data.draw(st.sets(st.sampled_from(sorted(nodes))))
-    budget = Budget(limits, nodes, out=out)
-    start = {line.scope: len(line.out) for line in budget.lines()}
-    for name in data.draw(st.permutations(sorted(nodes))):
-        if budget.allows(name) is None:
-            budget.charge(name)
-        for line in budget.lines():
-            assert len(line.out) <= max(line.limit, start[line.scope]), line
-    assert all(budget.allows(name) is None for name in nodes if budget.is_out(name))
 
 
 @given(s.situations(), s.STATES)

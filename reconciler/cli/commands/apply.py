@@ -68,12 +68,14 @@ def apply(common: Common, plan_file: Path | None, yes: bool, wait: float, detail
 def confirm(session: Session, ledger: Ledger) -> Plan:
     """Show the plan and ask. The plan, which is approved then and nothing beyond it; Abort when the answer is no."""
     from reconciler.cli.session import new_id
+    from reconciler.converge.apply import check_guards
     from reconciler.render.plan import human
 
     observation = session.observe()
     session.learn(observation, ledger)
     plan = session.make_plan(observation, ledger, new_id("plan", session.clock.now()))
     show(human(plan) + "\n", err=True)
+    check_guards(plan)
     if plan.changes and not click.confirm(f"Apply this to {plan.totals.nodes_with_changes} nodes?", err=True):
         raise click.Abort
     return plan

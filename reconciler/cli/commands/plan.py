@@ -23,7 +23,6 @@ def plan(common: Common, observation: Path | None, out: Path | None, detailed_ex
     """Say what would be done to each node, in which order and why. Nothing is changed, no lease is taken."""
     from reconciler.cli.session import Session, new_id
     from reconciler.model.documents import dump
-    from reconciler.model.plan import BlockCode
     from reconciler.render.plan import as_markdown, human
 
     session = Session(common)
@@ -41,13 +40,14 @@ def plan(common: Common, observation: Path | None, out: Path | None, detailed_ex
     else:
         show((human if common.output == "human" else as_markdown)(made), common.output)
         if out is not None and common.output == "human":
-            following = (
-                f"; next: reconciler apply {common.spec} --plan {out} --yes{same_place()}" if made.changes else ""
-            )
+            following = ""
+            if made.changes and not made.refused:
+                following = f"; next: reconciler apply {common.spec} --plan {out} --yes{same_place()}"
             click.echo(f"\nwritten to {out}{following}", err=True)
-    waits = any(node.blocked is not None and node.blocked.code is BlockCode.BUDGET for node in made.nodes.values())
+    waits = any(node.blocked is not None and node.blocked.code.passes for node in made.nodes.values())
     return strongest(
         [
+            ExitCode.REFUSED if made.refused else ExitCode.DONE,
             ExitCode.INCOMPLETE if not made.tolerated else ExitCode.DONE,
             ExitCode.CHANGES if detailed_exitcode and (made.changes or waits or made.incomplete) else ExitCode.DONE,
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -124,10 +125,12 @@ class _Reader:
 def _attempt(intent: Any, *, resumed: Any, outcome: Any) -> Attempt:
     what = f"attempt {intent.id}"
     to_object(intent.data, f"intent of {what}")
-    word, detail = "started", ""
-    if outcome is not None:
-        word, detail = from_json(outcome.data, f"outcome of {what}"), outcome.detail
-        if word not in _OUTCOMES:
-            raise ValueError(f"outcome of {what} is {word!r}")
     at = to_instant(intent.at if resumed is None else resumed.at, f"time of {what}")
-    return Attempt(intent.action, intent.target, intent.detail, at, word, detail)
+    begun = Attempt(intent.action, intent.target, intent.detail, at, "started")
+    if outcome is None:
+        return begun
+    word = from_json(outcome.data, f"outcome of {what}")
+    if word not in _OUTCOMES:
+        raise ValueError(f"outcome of {what} is {word!r}")
+    ended_at = to_instant(outcome.at, f"end of {what}")
+    return replace(begun, outcome=word, detail=outcome.detail, ended_at=ended_at)

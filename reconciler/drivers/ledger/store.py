@@ -79,6 +79,20 @@ class SqlLedger:
             elif connection.execute(sa.select(table).where(this)).one_or_none() is None:  # the first one counts
                 connection.execute(table.insert().values(node=node, source=source, since=instant(now)))
 
+    def known(self) -> Sequence[str]:
+        node = schema.applied.c.node
+        with self._database.read() as connection:
+            return list(connection.execute(sa.select(node).distinct().order_by(node)).scalars())
+
+    def forget(self, nodes: Sequence[str], now: datetime) -> None:
+        table = schema.applied
+        if not nodes:
+            return
+        with self._database.write() as connection:
+            connection.execute(table.delete().where(table.c.node == sa.bindparam("gone")), [{"gone": n} for n in nodes])
+            for node in nodes:
+                _write_journal(connection, instant(now), "", node, "forget", detail="it has left the spec")
+
     def remember_applied(
         self, node: str, values: Mapping[str, Any], spec_digest: str, commit: str, now: datetime
     ) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date
-from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from reconciler.model.vocab import DriftMode
 from reconciler.spec.kinds.base import (
-    NOT_ENFORCED,
     Checked,
     Enforced,
     Matching,
@@ -19,11 +18,11 @@ from reconciler.spec.kinds.base import (
     NodeShare,
     PositiveDuration,
     Resource,
-    SomeNodes,
     Text,
     TreePath,
     WebUrl,
 )
+from reconciler.spec.kinds.limits import BreakGlass, Budget, Guards, PoolsWindow
 from reconciler.spec.kinds.settings import SharedSettings
 
 Iso = Annotated[
@@ -44,11 +43,6 @@ def _day(text: str) -> None:
 
 
 Day = Annotated[str, Checked(_day, format="date")]
-
-
-class WindowEffect(StrEnum):
-    ALLOW = "allow"
-    DENY = "deny"
 
 
 class Tls(Model):
@@ -133,17 +127,6 @@ class ObservationPolicy(Model):
     )
 
 
-class Budget(Model):
-    """How many nodes of each `scope` may be out of service at once. The smallest limit that applies rules."""
-
-    scope: Annotated[str, Matching(r"[a-z][a-z0-9-]*", "fleet, pool or a failure-domain label")] = Field(
-        description="fleet, pool, or a failure-domain label such as rack."
-    )
-    nodes: SomeNodes = Field(
-        description="A count like 2 or a share like 10%, rounded up, of the active nodes in scope."
-    )
-
-
 class Drift(Model):
     """What `run` and scheduled runs do about drift. An explicit apply corrects every managed difference."""
 
@@ -163,24 +146,6 @@ class Ignore(Model):
     nodes: tuple[Name, ...] = Field(default=(), description="Only on these nodes; none named: on all.")
 
 
-class Window(Model):
-    """When nodes may be taken out of service."""
-
-    effect: WindowEffect = Field(description="allow or deny; deny wins.")
-    schedule: Text = Field(description="Cron expression of the starts.")
-    duration: PositiveDuration = Field(description="How long it stays open.")
-    timezone: Text = Field(description="IANA time zone of the schedule.")
-    pools: tuple[Name, ...] = Field(default=(), description="Only these pools; none named: all.")
-
-
-class Guards(Model):
-    """Plans beyond these limits are refused."""
-
-    reimages: NodeShare | None = Field(default=None, description="Most nodes that one plan may reimage.")
-    reboots: NodeShare | None = Field(default=None, description="Most nodes that one plan may reboot.")
-    forgets: NodeShare | None = Field(default=None, description="Most nodes that one change may remove from the spec.")
-
-
 class FleetSpec(Model):
     """What holds for the whole fleet."""
 
@@ -196,12 +161,17 @@ class FleetSpec(Model):
         min_length=1,
         description="How many nodes may be out of service at once. Absent: one node of the fleet.",
     )
+    floor: Mapping[Name, NodeShare] = Field(
+        default={},
+        description="Persona -> how many of its active nodes stay in service: a count, or a share rounded up.",
+    )
     drift: Drift = Field(default=Drift(), description="What scheduled runs do about drift.")
     ignore: tuple[Ignore, ...] = Field(default=(), description="Drift that is counted but not acted upon.")
-    windows: Annotated[tuple[Window, ...] | None, NOT_ENFORCED] = Field(
-        default=None, description="When nodes may be taken out of service."
+    windows: tuple[PoolsWindow, ...] = Field(
+        default=(), description="When nodes may be taken out of service, and firmware be started. None: always."
     )
-    guards: Annotated[Guards | None, NOT_ENFORCED] = Field(default=None, description="Limits on what one plan may do.")
+    break_glass: BreakGlass | None = Field(default=None, description="Lifts all windows for a while, for an emergency.")
+    guards: Guards = Field(default=Guards(), description="A plan that does more than this is refused as a whole.")
     defaults: SharedSettings = Field(default=SharedSettings(), description="Settings that pools and nodes inherit.")
 
 

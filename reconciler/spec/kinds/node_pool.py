@@ -19,6 +19,7 @@ from reconciler.spec.kinds.base import (
     Text,
     TreePath,
 )
+from reconciler.spec.kinds.limits import Window
 from reconciler.spec.kinds.settings import (
     NodeSettings,
     RootDiskRule,
@@ -82,6 +83,9 @@ class NodePoolSpec(SharedSettings):
         default=None,
         description="CSV file of more nodes, relative to the spec directory. Its header names the columns: name, bmc, "
         "host, serial, uuid, hostname, rootDisk (a serial number), state, and domains.<label>.",
+    )
+    windows: tuple[Window, ...] = Field(
+        default=(), description="When nodes of this pool may be taken out of service, beside what the Fleet says."
     )
     rollout: Annotated[Rollout | None, NOT_ENFORCED] = Field(
         default=None, description="How a change spreads over the pool."

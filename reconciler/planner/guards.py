@@ -1,0 +1,57 @@
+"""Guards: a plan that does too much at once is refused as a whole, whatever the budget would let through one by one.
+
+They stand against the slip that reaches every node, and against a common cause taken for many faults (pitfalls M4, J5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from reconciler.model.desired import Fleet
+from reconciler.model.plan import NodePlan
+from reconciler.model.records import NodeRecord
+from reconciler.model.units import parse_nodes
+from reconciler.model.vocab import Disruption, NodeState
+
+_REIMAGED = "image.version"  # the ledger has it of a node that has once run an image of ours
+
+
+def refusals(
+    fleet: Fleet, plans: Mapping[str, NodePlan], records: Mapping[str, NodeRecord], known: Sequence[str]
+) -> tuple[str, ...]:
+    """One sentence per guard that these plans exceed. `known`: nodes that were once as the spec wanted them.
+
+    Everything that is planned counts, also what waits or may not be needed: who approves the plan approves it.
+    """
+    guards = fleet.settings.guards
+    total = sum(node.state is NodeState.ACTIVE for node in fleet.nodes.values())
+    worst = {
+        name: plan.disruption
+        for name, plan in plans.items()
+        if plan.disruption >= Disruption.REBOOT and not _is_new(plan, records.get(name))
+    }
+    reimaged = [name for name, disruption in worst.items() if disruption is Disruption.REIMAGE]
+    forgotten = sorted(set(known) - fleet.nodes.keys())
+    found = (
+        _refusal("reimage", "reimage", reimaged, guards.reimage, total),
+        _refusal("reboot", "reboot, flash or reimage", list(worst), guards.reboot, total),
+        _refusal("forget", "forget", forgotten, guards.forget, len(known)),
+    )
+    return tuple(sentence for sentence in found if sentence)
+
+
+def _is_new(plan: NodePlan, record: NodeRecord | None) -> bool:
+    """It serves nobody and never ran an image of ours: setting it up for the first time takes nothing away."""
+    return plan.in_service is False and (record is None or _REIMAGED not in record.applied)
+
+
+def _refusal(guard: str, does: str, names: list[str], limit: str, total: int) -> str:
+    allowed = parse_nodes(limit, total)
+    if len(names) <= allowed:
+        return ""
+    share = f"{limit} of {total} = {allowed}" if limit.endswith("%") else str(allowed)
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return (
+        f"it would {does} {len(names)} of {total} nodes, and {share} is the most at once ({shown}); "
+        f"if that is meant, raise guards.{guard} of the Fleet"
+    )

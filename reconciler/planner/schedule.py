@@ -1,0 +1,129 @@
+"""Who may go now: each plan that needs leave gets it, or the reason why not and when it may (DESIGN 7.2).
+
+Leave is needed to take a node out of service, from the windows and from the budget, and to start firmware, from the
+windows. What else is done to a node that is out brings it back, and is never held up here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from reconciler.model.drift import DriftClass
+from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
+from reconciler.model.vocab import Disruption, Reason
+from reconciler.planner.budget import Budget
+from reconciler.planner.windows import Windows
+
+_REASONS = {
+    DriftClass.DRIFTED: frozenset({Reason.DRIFT}),
+    DriftClass.IN_PROGRESS: frozenset({Reason.DRIFT}),
+    DriftClass.PENDING: frozenset({Reason.CHANGE}),
+    DriftClass.CONFLICT: frozenset({Reason.DRIFT, Reason.CHANGE}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """What gives leave, as of `now`."""
+
+    budget: Budget
+    windows: Windows
+    now: datetime
+
+    def refusal(self, plan: NodePlan) -> Blocked | None:
+        """None: all that is planned may begin now."""
+        if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF:
+            return plan.blocked
+        out = takes_out(plan)
+        if not out and not any(map(flashes, plan.actions)):
+            return None
+        return self._window(plan) or (self._budget(plan) if out else None)
+
+    def refusal_of_next(self, plan: NodePlan) -> Blocked | None:
+        """None: the first of the actions may begin now, on a node that is being worked on."""
+        if plan.in_service is not False:
+            return self.refusal(plan)
+        first = plan.actions[0]
+        refused = self._window(plan) if flashes(first) else None
+        return refused or (self._budget(plan) if disrupts(first) else None)
+
+    def _window(self, plan: NodePlan) -> Blocked | None:
+        return self.windows.refusal(plan.pool, need_s(plan)) if self.windows else None
+
+    def _budget(self, plan: NodePlan) -> Blocked | None:
+        return self.budget.allows(plan.node, reasons(plan))
+
+
+def disrupts(action: PlannedAction) -> bool:
+    """Whether it ends the node's service, or would if the node were in service."""
+    return action.name == "mark" or action.disruption >= Disruption.DRAIN
+
+
+def flashes(action: PlannedAction) -> bool:
+    return action.name == "update_firmware"
+
+
+def takes_out(plan: NodePlan) -> bool:
+    """Whether the plan takes a node out of service that may be in it."""
+    return plan.in_service is not False and any(map(disrupts, plan.actions))
+
+
+def need_s(plan: NodePlan) -> float:
+    """From now to the end of the last disruptive step. What follows, brings the node back."""
+    last = max((at for at, action in enumerate(plan.actions) if action.disruption >= Disruption.DRAIN), default=0)
+    return sum(action.estimate_s for action in plan.actions[: last + 1])
+
+
+def reasons(plan: NodePlan) -> frozenset[Reason]:
+    """What the node is taken out for. The ill are treated whatever else there is; a renewal is all that is left."""
+    found: set[Reason] = set()
+    for item in plan.drift:
+        if item.path.startswith("health."):
+            return frozenset({Reason.REMEDIATION})
+        found |= _REASONS.get(item.kind, frozenset())
+    if plan.goal is Goal.ISOLATED:
+        return frozenset({Reason.REMEDIATION})
+    return frozenset(found or {Reason.RENEWAL})
+
+
+def urgency(plan: NodePlan) -> int:
+    """Who goes first when the budget is short: what is out already, then the sick, then drift, then renewals."""
+    if plan.in_service is False:
+        return 0
+    why = reasons(plan)
+    return 1 if Reason.REMEDIATION in why else 3 if why == {Reason.RENEWAL} else 2
+
+
+def in_turn(plans: Iterable[NodePlan]) -> list[NodePlan]:
+    """By urgency; among equals, pools take turns, so that no pool starves another (pitfall J7)."""
+    place: dict[str, int] = {}
+    keyed = []
+    for plan in plans:
+        at = place[plan.pool] = place.get(plan.pool, -1) + 1
+        keyed.append(((urgency(plan), at, plan.pool), plan))
+    return [plan for _, plan in sorted(keyed, key=lambda pair: pair[0])]
+
+
+def schedule(plans: Mapping[str, NodePlan], leave: Leave) -> dict[str, NodePlan]:
+    """Each plan with the verdict of now: it may go (wave 0), or in which batch of the budget, and why not now."""
+    judged = {name: _unjudged(plan, leave.now) for name, plan in plans.items()}
+    for plan in in_turn(plan for plan in judged.values() if plan.actions and plan.goal is not Goal.NOTHING):
+        blocked = leave.refusal(plan)
+        if blocked is None:
+            if takes_out(plan):
+                leave.budget.charge(plan.node)
+            continue
+        wave = leave.budget.queue(plan.node, reasons(plan))
+        judged[plan.node] = replace(plan, wave=wave, blocked=plan.blocked or blocked)
+    return judged
+
+
+def _unjudged(plan: NodePlan, now: datetime) -> NodePlan:
+    """Without an earlier verdict that time may have lifted. A pause after a failure has an end of its own."""
+    if plan.blocked is None or not plan.blocked.code.passes:
+        return plan
+    if plan.blocked.code is BlockCode.BACKOFF and plan.blocked.until is not None and plan.blocked.until > now:
+        return plan
+    return replace(plan, blocked=None, wave=0)

@@ -1,0 +1,108 @@
+"""Budgets, floors, windows and guards of a spec: as values, and whether they reach anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from reconciler.model.desired import BreakGlass, BudgetLimit, Hours, Window
+from reconciler.model.errors import Diagnostic
+from reconciler.model.units import parse_duration, parse_nodes
+from reconciler.model.vocab import NodeState
+from reconciler.spec.faults import did_you_mean
+from reconciler.spec.kinds import limits as said
+from reconciler.spec.kinds.fleet import FleetSpec
+from reconciler.spec.load import Steps
+from reconciler.spec.node_source import NodeSource
+from reconciler.spec.parse import Declarations, Declared
+from reconciler.spec.resolve import choices
+
+# --- values --------------------------------------------------------------------------------------------------------
+
+
+def budget(spec: said.Budget) -> BudgetLimit:
+    per_s = parse_duration(spec.per) if spec.per else None
+    return BudgetLimit(spec.scope, spec.nodes, spec.reasons or (), per_s, _hours(spec.during) if spec.during else None)
+
+
+def windows(declared: Declarations) -> Iterator[Window]:
+    """Of the fleet, then of its pools, which speak for themselves alone."""
+    for window in declared.fleets[0].spec.windows:
+        yield replace(_window(window), pools=window.pools)
+    for name, pool in sorted(declared.pools.items()):
+        for own in pool.spec.windows:
+            yield replace(_window(own), pools=(name,))
+
+
+def break_glass(spec: said.BreakGlass | None) -> BreakGlass | None:
+    return BreakGlass(spec.reason, spec.by, spec.until) if spec else None
+
+
+def _window(spec: said.Window) -> Window:
+    return Window(spec.kind, _hours(spec), reason=spec.reason or "")
+
+
+def _hours(spec: said.Hours) -> Hours:
+    days = tuple(at for at, day in enumerate(said.Day) if day in spec.days)
+    return Hours(days, _minute(spec.begin), _minute(spec.end), spec.timezone)
+
+
+def _minute(text: str) -> int:
+    hours, minutes = text.split(":")
+    return int(hours) * 60 + int(minutes)
+
+
+# --- whether they reach anything -----------------------------------------------------------------------------------
+
+
+def check_limits(fleet: Declared[FleetSpec], declared: Declarations, nodes: list[NodeSource]) -> Iterator[Diagnostic]:
+    yield from _budgets_apply(fleet, nodes)
+    yield from _floors_leave_room(fleet, declared, nodes)
+    for index, window in enumerate(fleet.spec.windows):
+        for at, name in enumerate(window.pools):
+            if name not in declared.pools:
+                problem = f"there is no pool {name!r}"
+                yield fleet.problem(("windows", index, "pools", at), problem, did_you_mean(name, declared.pools))
+
+
+def _budgets_apply(fleet: Declared[FleetSpec], nodes: list[NodeSource]) -> Iterator[Diagnostic]:
+    labels = {label for node in nodes for label in node.domains}
+    for index, limit in enumerate(fleet.spec.budgets):
+        if limit.scope in {"fleet", "pool"}:
+            continue
+        place: Steps = ("budgets", index, "scope")
+        if limit.scope not in labels:
+            hint = did_you_mean(limit.scope, {"fleet", "pool", *labels})
+            yield fleet.problem(place, f"no node has a failure domain {limit.scope!r}", hint)
+            continue
+        without = sum(limit.scope not in node.domains for node in nodes)
+        if without:
+            problem = f"{without} of {len(nodes)} nodes have no {limit.scope}, so this limit does not cover them"
+            yield fleet.problem(place, problem, severity="warning")
+    if all(limit.per for limit in fleet.spec.budgets):
+        problem = "no limit says how many nodes may be out at once, so it is one of the fleet"
+        yield fleet.problem(("budgets",), problem, severity="warning")
+
+
+def _floors_leave_room(
+    fleet: Declared[FleetSpec], declared: Declarations, nodes: list[NodeSource]
+) -> Iterator[Diagnostic]:
+    if not fleet.spec.floor:
+        return
+    active = Counter((node.pool, node.entry) for node in nodes if node.state is NodeState.ACTIVE)
+    personas: Counter[str] = Counter()
+    for (pool, entry), count in active.items():
+        persona = choices(declared, pool, entry).get("persona")
+        if persona is not None:
+            personas[persona.value] += count
+    for name, share in fleet.spec.floor.items():
+        place: Steps = ("floor", name)
+        total = personas[name]
+        if name not in declared.personas:
+            yield fleet.problem(place, f"there is no Persona {name!r}", did_you_mean(name, declared.personas))
+        elif total == 0:
+            yield fleet.problem(place, f"no active node has persona {name!r}", severity="warning")
+        elif (keep := parse_nodes(share, total)) >= total:
+            problem = f"{share} of {total} nodes is {keep}, so none may ever be taken out; leave room for one at least"
+            yield fleet.problem(place, problem)

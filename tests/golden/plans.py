@@ -1,0 +1,164 @@
+"""A golden plan: a fragment of a spec, what its machines and its ledger are like, and the plan that people then read.
+
+The spec is loaded, the machines are a lab's, read as ever; only the ledger is made up. Keys of a case:
+
+    rule      what the plan shows
+    now       the time at which it is made
+    fleet     keys of Fleet.spec, beside those that the base needs
+    pools     name -> keys of NodePool.spec; `nodes` is one range of names, or entries as in a spec
+    lab       node pattern -> what a lab plays on it, as in a scenario
+    control   nodes that are the cluster's control plane
+    attempts  node -> attempts, oldest first: {action, target, outcome, detail, ago}
+    applied   node -> values that it had once, by path; null: never. All had the image
+    left      nodes that the ledger knows and the spec names no more
+    plan      what `reconciler plan` prints
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.scalarstring import LiteralScalarString
+
+from reconciler.converge.observe import observe
+from reconciler.gate.certificate import binding_of, tests_digest
+from reconciler.lab.fleet import Lab, build_lab
+from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
+from reconciler.lab.scenario import Scenario
+from reconciler.model.desired import Desired, Fleet
+from reconciler.model.gate import Binding, Certificate
+from reconciler.model.observed import Answered, Observation
+from reconciler.model.plan import Plan
+from reconciler.model.records import Applied, Attempt, NodeRecord
+from reconciler.model.units import parse_duration
+from reconciler.planner.fleet import plan_fleet
+from reconciler.render.plan import human
+from reconciler.spec import load_spec
+
+HERE = Path(__file__).parent
+BASE = (HERE / "base.yaml").read_text()
+FLEET: Mapping[str, Any] = {
+    "cluster": "main",
+    "redfish": {"credentials": "bmc", "tls": {"insecure": True}},
+    "ssh": {"credentials": "ssh", "hostKeys": {"insecure": True}},
+    "installer": {"listen": "10.0.0.1:8089", "iso": "https://images.example.com/installer.iso"},
+    "guards": {"reimage": "100%", "reboot": "100%", "forget": "100%"},
+    "defaults": {"remediation": "standard"},
+}
+POOL: Mapping[str, Any] = {
+    "image": {"name": "ubuntu-gpu", "version": "2026.11.1"},
+    "hardware": "hgx",
+    "persona": "training",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    path: Path
+    said: Mapping[str, Any]
+
+    @property
+    def now(self) -> datetime:
+        return datetime.fromisoformat(self.said["now"])
+
+    def plan(self) -> Plan:
+        fleet = load_spec(self._files(), directory="")
+        clock = VirtualClock(self.now - timedelta(hours=1))
+        lab = build_lab(fleet, Scenario.model_validate({"nodes": self.said.get("lab", {})}), clock.seconds)
+        self._elect(lab)
+        clock.elapsed = 3600.0
+        seen = run_virtual(observe(fleet, list(fleet.nodes), LabFabric(lab, clock), clock), clock)
+        image = ("ubuntu-gpu", "2026.11.1")
+        made = plan_fleet(
+            fleet, seen, self._records(fleet, seen), now=self.now, ledger="golden", plan_id="golden",
+            signatures={image: True}, known=[*fleet.nodes, *self.said.get("left", ())],
+        )  # fmt: skip
+        return replace(made, insecure=())
+
+    def text(self) -> str:
+        return re.sub(r"; fingerprint [0-9a-f]+", "", human(self.plan()))
+
+    def _files(self) -> dict[str, bytes]:
+        fleet = {**FLEET, **self.said.get("fleet", {})}
+        files = {"base.yaml": BASE.encode(), "fleet.yaml": _document("Fleet", "golden", fleet)}
+        for at, (name, given) in enumerate(self.said["pools"].items(), 1):
+            nodes = given["nodes"]
+            if isinstance(nodes, str):
+                nodes = [{"name": nodes}]
+            entries = [_addresses(entry["name"], at, number) | entry for number, entry in enumerate(nodes, 1)]
+            files[f"{name}.yaml"] = _document("NodePool", name, {**POOL, **given, "nodes": entries})
+        return files
+
+    def _elect(self, lab: Lab) -> None:
+        cluster, elected = lab.cluster, self.said.get("control", ())
+        assert cluster is not None
+        for name in elected:
+            cluster.node(name).control_plane = True
+        if elected:
+            [own] = [node.name for node in cluster.nodes() if node.control_plane and node.name not in elected]
+            cluster.node(own).control_plane = False
+
+    def _records(self, fleet: Fleet, seen: Observation) -> dict[str, NodeRecord]:
+        return {name: self._record(node, seen) for name, node in fleet.nodes.items()}
+
+    def _record(self, node: Desired, seen: Observation) -> NodeRecord:
+        assert node.profile.acceptance is not None
+        own, issued = seen.nodes[node.node], self.now - timedelta(days=7)
+        binding = binding_of(node, own, tests_digest(node.profile.acceptance))
+        certificate = None
+        if isinstance(binding, Binding):
+            certificate = Certificate("1.0", node.node, issued, binding, (), adopted=True)
+        serial = own.hot.value.serial if isinstance(own.hot, Answered) else None
+        attempts = [self._attempt(one) for one in self.said.get("attempts", {}).get(node.node, ())]
+        values = {"image.version": "2026.11.1", **self.said.get("applied", {}).get(node.node, {})}
+        applied = {path: Applied(value, "", "", issued) for path, value in values.items() if value is not None}
+        return NodeRecord(node.node, serial, applied=applied, attempts=tuple(attempts), certificate=certificate)
+
+    def _attempt(self, said: Mapping[str, Any]) -> Attempt:
+        at = self.now - timedelta(seconds=parse_duration(said["ago"]))
+        return Attempt(
+            said["action"], said.get("target", ""), "drift", at, said.get("outcome", "done"), said.get("detail", ""), at
+        )
+
+
+def _addresses(name: str, pool: int, entry: int) -> dict[str, str]:
+    span = re.search(r"\[.*\]", name)
+    last = span[0] if span else "1"
+    return {"bmc": f"https://10.{pool}.{entry}.{last}", "host": f"10.{100 + pool}.{entry}.{last}"}
+
+
+def _document(kind: str, name: str, spec: Mapping[str, Any]) -> bytes:
+    out = io.StringIO()
+    document = {"apiVersion": "reconciler.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": dict(spec)}
+    _yaml().dump(document, out)
+    return out.getvalue().encode()
+
+
+def _yaml() -> YAML:
+    yaml = YAML(typ="rt", pure=True)
+    yaml.width, yaml.preserve_quotes = 4096, True
+    return yaml
+
+
+def cases() -> list[Path]:
+    return sorted(path for path in HERE.glob("*.yaml") if path.name != "base.yaml")
+
+
+def read(path: Path) -> Case:
+    return Case(path, YAML(typ="safe", pure=True).load(path.read_text()))
+
+
+def update(case: Case) -> None:
+    """Write the plan of now into the case; the rest of the file stays as it is."""
+    yaml = _yaml()
+    data = yaml.load(case.path.read_text())
+    data["plan"] = LiteralScalarString(case.text())
+    with case.path.open("w") as out:
+        yaml.dump(data, out)
