@@ -359,7 +359,10 @@ def test_guards_refuse_what_goes_beyond_them(
 outcomes = st.sampled_from(["done", "transient", "permanent", "ambiguous", "refused", "started"])
 
 
-@given(st.lists(st.tuples(st.sampled_from(["drain", "drain", "reimage", "admit"]), outcomes, st.integers(0, 600)), max_size=12))
+tried = st.sampled_from(["drain", "drain", "reimage", "admit"])
+
+
+@given(st.lists(st.tuples(tried, outcomes, st.integers(0, 600)), max_size=12))
 def test_back_off(history: list[tuple[str, str, int]]) -> None:
     """After n failures in a row an action waits 15 s x 4^(n-1), at most 4 h, and up to a quarter longer."""
     attempts, at = [], b.NOW - timedelta(days=1)
