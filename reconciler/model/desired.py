@@ -264,6 +264,29 @@ class Guards:
 
 
 @dataclass(frozen=True, slots=True)
+class RolloutPolicy:
+    """How a change of the spec spreads over a pool: nodes that have it after each wave, as counts or shares rounded up.
+
+    `bake_s`: how long a wave stays healthy before the next. `max_failures`: members that may fail before all stops.
+    """
+
+    waves: tuple[str, ...] = ("1", "10%", "50%", "100%")
+    bake_s: float = 600.0
+    max_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SpecHold:
+    """A hold that the spec declares. Copied to the ledger by apply, where it outlives its line until released."""
+
+    subject: str  # node name, or "pool/<name>"
+    reason: str
+    owner: str
+    until: str | None  # ISO 8601 with an offset
+    position: str  # file:line:column
+
+
+@dataclass(frozen=True, slots=True)
 class IgnoreRule:
     """Drift at `path` (a value path; a trailing `*` matches the rest) is not acted upon, and is counted as ignored."""
 
@@ -351,3 +374,5 @@ class Fleet:
     source: SpecSource
     nodes: Mapping[str, Desired]
     digest: str
+    rollouts: Mapping[str, RolloutPolicy] = field(default_factory=dict)  # by pool; a pool not here has the default
+    holds: tuple[SpecHold, ...] = ()

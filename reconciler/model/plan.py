@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
+from reconciler.model.change import Change
 from reconciler.model.desired import SpecSource
 from reconciler.model.drift import DriftItem
 from reconciler.model.vocab import Certainty, Concern, Disruption, Reason
@@ -34,6 +36,8 @@ class BlockCode(StrEnum):
     BUDGET = "budget"
     WINDOW = "window"  # outside of the hours in which nodes may be taken out of service
     BACKOFF = "backoff"  # an action that it needs has failed: tried again after a pause
+    ROLLOUT = "rollout"  # its wave has not begun
+    HALTED = "halted"  # the rollout of its pool has stopped: somebody must look
     FOREIGN_CORDON = "foreign_cordon"
     FOREIGN_MARK = "foreign_mark"  # marked by another ledger
     NO_PATH = "no_path"  # no sequence of actions reaches the goal; the unmet conditions are named
@@ -43,7 +47,7 @@ class BlockCode(StrEnum):
     @property
     def passes(self) -> bool:
         """Whether time alone lifts it: the actions are planned, and go when their turn comes."""
-        return self in (BlockCode.BUDGET, BlockCode.WINDOW, BlockCode.BACKOFF)
+        return self in (BlockCode.BUDGET, BlockCode.WINDOW, BlockCode.BACKOFF, BlockCode.ROLLOUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ class PlannedAction:
     requires: tuple[str, ...]
     achieves: tuple[str, ...]
     breaks: tuple[str, ...] = ()
+    p90_s: float | None = None  # 90th percentile of the durations that `estimate_s` is the median of; None: no history
 
     @property
     def id(self) -> str:
@@ -89,6 +94,8 @@ class NodePlan:
     blocked: Blocked | None
     wave: int | None  # which batch of the budget may take it: 0 = now; None = nothing to wait for
     fingerprint: str
+    start: datetime | None = None  # when its actions are expected to begin; None: nothing to do, or nobody can say
+    end: datetime | None = None
 
     @property
     def disruption(self) -> Disruption:
@@ -112,6 +119,43 @@ class BudgetLine:
     per_s: float | None = None  # of a rate: its period
     during: str = ""  # hours at which it holds, "" = always
     active: bool = True  # False: not at this hour
+
+
+class WaveState(StrEnum):
+    DONE = "done"  # all converged, certified, and baked
+    BAKING = "baking"  # all converged and certified
+    OPEN = "open"  # its nodes may go
+    WAITING = "waiting"  # for the waves before it
+    HALTED = "halted"
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """Part of a rollout. `start` and `end`: as expected from estimates and budgets, or None where nobody can say."""
+
+    nodes: tuple[str, ...]
+    state: WaveState
+    detail: str = ""  # what it waits for
+    start: datetime | None = None
+    end: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutPlan:
+    """A change on its way through a pool, as of now. `started_at` None: the next apply starts it."""
+
+    pool: str
+    digest: str
+    changes: Mapping[str, tuple[Any, ...]]  # path -> desired values
+    waves: tuple[Wave, ...]
+    rollback: bool
+    started_at: datetime | None
+    bake_s: float
+    failed: tuple[str, ...] = ()  # members that failed since it began
+    left_out: tuple[str, ...] = ()  # members that are held, quarantined, retired or gone
+    halted: str = ""  # why, in one sentence; "" = it goes on
+    resume: tuple[str, ...] = ()  # what would resume it
+    supersedes: str = ""  # digest of the rollout that it replaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +196,8 @@ class Plan:
     time_scale: float = 1.0
     notes: tuple[str, ...] = field(default=())
     refused: tuple[str, ...] = ()  # by which guards, in words; such a plan is not applied at all
+    rollouts: tuple[RolloutPlan, ...] = ()
+    change: Change | None = None  # of a pull request: what it does, apart from what had drifted before
 
     @property
     def changes(self) -> bool:

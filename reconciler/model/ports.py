@@ -29,7 +29,7 @@ from reconciler.model.observed import (
     Silent,
     Taint,
 )
-from reconciler.model.records import Hold, JournalEntry, Lease, Mark, NodeRecord
+from reconciler.model.records import Hold, JournalEntry, Lease, Mark, NodeRecord, Rollout
 
 
 class Clock(Protocol):
@@ -227,6 +227,15 @@ class Ledger(Protocol):
         """How many holds were lifted."""
 
     def holds(self) -> Sequence[Hold]: ...
+
+    def rollouts(self) -> Mapping[str, Rollout]:
+        """The newest of each pool."""
+
+    def start_rollout(self, rollout: Rollout, run: str) -> None:
+        """It supersedes the pool's earlier one, which stays on record."""
+
+    def durations(self, limit: int = 20_000) -> Sequence[tuple[str, str, str, float]]:
+        """(node, action, target, seconds of fleet time) of the newest attempts that ended done."""
 
     def acquire(self, scope: str, holder: str, ttl_s: float, now: datetime) -> Lease:
         """LeaseHeld when somebody else's lease is alive."""

@@ -36,6 +36,23 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class Rollout:
+    """A change of the spec on its way through a pool, as first admitted (DESIGN 7.2). Values are JSON values by path.
+
+    `members`: in the order in which they go, canaries first. Nothing of its progress is kept: that is observed.
+    """
+
+    pool: str
+    digest: str  # of `values`
+    values: Mapping[str, tuple[Any, ...]]  # path -> what is desired now, one entry for each different value
+    before: Mapping[str, tuple[Any, ...]]  # path -> what was applied when it began
+    members: tuple[str, ...]
+    rollback: bool
+    started_at: datetime
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
 class Applied:
     """What a path of a node was last converged to."""
 

@@ -119,6 +119,20 @@ holds = sa.Table(
     sa.Column("until", sa.Text),
     sa.Column("released_at", sa.Text),
     sa.Column("released_by", sa.Text),
+    sa.Column("position", sa.Text, nullable=False, server_default=""),  # in the spec; "" = set by a command
+)
+
+rollouts = sa.Table(  # append-only; the newest of a pool counts
+    "rollouts",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("pool", sa.Text, nullable=False, index=True),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("document", sa.Text, nullable=False),  # JSON: values, before, members
+    sa.Column("rollback", sa.Integer, nullable=False),
+    sa.Column("started_at", sa.Text, nullable=False),
+    sa.Column("commit_id", sa.Text, nullable=False),
+    sa.Column("run", sa.Text, nullable=False),
 )
 
 leases = sa.Table(
@@ -146,9 +160,21 @@ def _create(connection: sa.Connection) -> None:
     connection.execute(meta.insert(), rows)
 
 
-# Step n leads from version n to version n + 1. A step changes what a released version wrote: it states its own DDL,
-# because the tables above are always those of the newest version.
-MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_create,)
+def _add_rollouts(connection: sa.Connection) -> None:
+    key = "SERIAL" if connection.dialect.name == "postgresql" else "INTEGER"
+    for statement in (
+        f"CREATE TABLE rollouts (id {key} PRIMARY KEY, pool TEXT NOT NULL, digest TEXT NOT NULL, "
+        "document TEXT NOT NULL, rollback INTEGER NOT NULL, started_at TEXT NOT NULL, commit_id TEXT NOT NULL, "
+        "run TEXT NOT NULL)",
+        "CREATE INDEX ix_rollouts_pool ON rollouts (pool)",
+        "ALTER TABLE holds ADD COLUMN position TEXT NOT NULL DEFAULT ''",
+    ):
+        connection.exec_driver_sql(statement)
+
+
+# Step n leads from version n to version n + 1; the first makes a new ledger, of the newest version. Every other one
+# changes what a released version wrote: it states its own DDL, because the tables above are always the newest.
+MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_create, _add_rollouts)
 SCHEMA_VERSION = len(MIGRATIONS)
 
 
@@ -169,7 +195,7 @@ def read_version(connection: sa.Connection) -> int | None:
 
 def migrate(connection: sa.Connection, version: int | None) -> None:
     """All steps from `version` on, in the caller's transaction: a failed migration leaves the ledger as it was."""
-    for step in MIGRATIONS[version or 0 :]:
+    for step in MIGRATIONS[:1] if version is None else MIGRATIONS[version:]:
         step(connection)
     if version is None:
         connection.execute(meta.insert().values(key=VERSION, value=str(SCHEMA_VERSION)))

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from reconciler.drivers.ledger import episodes, leases, schema
+from reconciler.drivers.ledger import episodes, leases, rollouts, schema
 from reconciler.drivers.ledger.engine import Database
 from reconciler.drivers.ledger.reader import read_records
 from reconciler.drivers.ledger.rows import (
@@ -26,7 +26,7 @@ from reconciler.drivers.ledger.rows import (
 from reconciler.model.documents import dump
 from reconciler.model.errors import LedgerError
 from reconciler.model.gate import Certificate
-from reconciler.model.records import Hold, JournalEntry, Lease, NodeRecord
+from reconciler.model.records import Hold, JournalEntry, Lease, NodeRecord, Rollout
 
 
 class SqlLedger:
@@ -214,6 +214,20 @@ class SqlLedger:
         query = sa.select(table).where(table.c.released_at.is_(None)).order_by(table.c.id)
         with self._database.read() as connection:
             return [to_hold(row)[0] for row in connection.execute(query)]
+
+    # --- rollouts ------------------------------------------------------------------------------------------------
+
+    def rollouts(self) -> Mapping[str, Rollout]:
+        with self._database.read() as connection:
+            return rollouts.newest(connection)
+
+    def start_rollout(self, rollout: Rollout, run: str) -> None:
+        with self._database.write() as connection:
+            rollouts.insert(connection, rollout, run)
+
+    def durations(self, limit: int = 20_000) -> Sequence[tuple[str, str, str, float]]:
+        with self._database.read() as connection:
+            return rollouts.durations(connection, limit)
 
     # --- leases, plans, runs -------------------------------------------------------------------------------------
 

@@ -1,0 +1,76 @@
+"""Rollouts and durations, on SQLite and PostgreSQL; and a ledger of the first version, which had neither."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from reconciler.drivers.ledger import SqlLedger
+from reconciler.model.errors import LedgerError
+from reconciler.model.records import Rollout
+from tests.ledger.conftest import Open
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+ONE = Rollout(
+    "train", "d1", {"image.version": ("2",)}, {"image.version": ("1", None)}, ("b", "a"), False, NOW, "c0ffee"
+)
+
+
+def _execute(where: str, *statements: str) -> None:
+    url = where.replace("postgresql://", "postgresql+psycopg://") if "://" in where else f"sqlite:///{where}"
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+
+
+def test_the_newest_rollout_of_each_pool_is_read_as_it_was_written(ledger: SqlLedger) -> None:
+    two = replace(ONE, digest="d2", rollback=True, members=("a",))
+    other = replace(ONE, pool="serve")
+    for rollout in (ONE, other, two):
+        ledger.start_rollout(rollout, "run-1")
+    assert ledger.rollouts() == {"train": two, "serve": other}
+
+
+def test_a_damaged_rollout_is_said(ledger: SqlLedger, where: str) -> None:
+    ledger.start_rollout(ONE, "run-1")
+    _execute(where, "UPDATE rollouts SET document = '{}'")
+    with pytest.raises(LedgerError, match="rollout 1 of pool train is damaged"):
+        ledger.rollouts()
+
+
+def test_a_ledger_of_version_1_gains_rollouts_and_keeps_its_holds(ledger: SqlLedger, where: str, reopen: Open) -> None:
+    ledger.hold("a", "under test", "ops", None, NOW)
+    ledger.close()
+    _execute(
+        where,
+        "DROP TABLE rollouts",
+        "ALTER TABLE holds DROP COLUMN position",
+        "UPDATE meta SET value = '1' WHERE key = 'schema_version'",
+    )
+    again = reopen()
+    assert [hold.reason for hold in again.holds()] == ["under test"]
+    again.start_rollout(ONE, "run-1")
+    assert again.rollouts() == {"train": ONE}
+
+
+def test_durations_are_of_attempts_that_ended_done_in_one_go(ledger: SqlLedger) -> None:
+    lease = ledger.acquire("fleet", "me", 60, NOW)
+
+    def attempt(node: str, outcome: str, seconds: float, *, resumed: bool = False) -> None:
+        began = ledger.begin("run-1", node, "reimage", "", "image.version", {}, lease.token, NOW)
+        if resumed:
+            ledger.resume(began, "run-2", lease.token, NOW)
+        ledger.finish(began, outcome, "", NOW + timedelta(seconds=seconds))
+
+    attempt("a", "done", 600)
+    attempt("a", "transient", 60)
+    attempt("b", "done", 900, resumed=True)
+    attempt("c", "done", 700)
+    ledger.begin("run-1", "d", "reimage", "", "", {}, lease.token, NOW)
+    assert ledger.durations() == [("c", "reimage", "", 700.0), ("a", "reimage", "", 600.0)]
+    assert ledger.durations(limit=1) == [("c", "reimage", "", 700.0)]
