@@ -18,6 +18,7 @@ from reconciler.model.vocab import UnknownReason
 _LONGEST = 300
 _KLOG = re.compile(r"^[IWEF]\d{4} ")
 _RESPONSE = "server response object: "
+_QUOTED_URL = re.compile(r'"(https?://[^/?#"\\\s]*)(?:[^"\\]|\\.)*"')
 
 _BY_REASON = {
     "Unauthorized": Failure.AUTH,
@@ -133,7 +134,10 @@ def _said(stderr: str) -> str:
     line = lines[0] if lines else "kubectl failed without a word"
     if "error loading config" in line:  # Go's JSON errors quote what surrounds them: a token, at worst
         return "error loading config: the kubeconfig can't be parsed"
-    return line[:_LONGEST]
+    # A server may redirect to whatever it likes, to what it was told in confidence too.
+    if "Location header" in line:
+        return "the server redirects to what is no address"
+    return _QUOTED_URL.sub(r'"\1"', line)[:_LONGEST]
 
 
 def _status(stderr: str) -> Mapping[str, Any]:

@@ -165,3 +165,14 @@ def test_the_cycle_collector_is_left_as_it_was(text: bytes, collecting: bool) ->
 def test_a_list_without_items_is_malformed(items: str) -> None:
     with pytest.raises(KubeFailure):
         objects.page(f'{{"kind":"PodList","items":{items}}}'.encode(), "PodList", objects.pod)
+
+
+@pytest.mark.parametrize(
+    "stderr",
+    [
+        'error: failed to parse Location header "https://h:1/a"SECRET": parse "https://h:1/a"SECRET": invalid character',
+        'Unable to connect to the server: Get "https://h:1/a\\"SECRET?x=1": dial tcp 127.0.0.1:1: connect: refused',
+    ],
+)
+def test_where_a_server_redirects_to_is_not_told(stderr: str) -> None:
+    assert "SECRET" not in failures.from_stderr(stderr).problem.detail
