@@ -170,7 +170,7 @@ def test_a_list_without_items_is_malformed(items: str) -> None:
 @pytest.mark.parametrize(
     "stderr",
     [
-        'error: failed to parse Location header "https://h:1/a"SECRET": parse "https://h:1/a"SECRET": invalid character',
+        'error: failed to parse Location header "https://h:1/a"SECRET": parse "https://h:1/a"SECRET": invalid',
         'Unable to connect to the server: Get "https://h:1/a\\"SECRET?x=1": dial tcp 127.0.0.1:1: connect: refused',
     ],
 )
