@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from reconciler.model.desired import BudgetLimit, Desired, Floor, Settings
+from reconciler.model.desired import BudgetLimit, Desired, Floor, Hours, Settings
 from reconciler.model.plan import BlockCode, Blocked, BudgetLine
 from reconciler.model.records import NodeRecord
 from reconciler.model.units import format_duration, parse_nodes
@@ -27,7 +27,7 @@ ANY: frozenset[Reason] = frozenset(Reason)
 
 
 @dataclass(slots=True)
-class _Group:
+class Group:
     """A limit on some nodes. `words`: what is the matter when it is used up, and what is counted."""
 
     name: str
@@ -39,7 +39,7 @@ class _Group:
     period: timedelta | None = None  # of a rate
     active: bool = True
     declared: bool = False  # by the fleet, as a limit on how many are out at once
-    during: str = ""
+    during: Hours | None = None  # None = always
     used: dict[str, datetime] = field(default_factory=dict)  # node -> out since; only a rate depends on the time
     queued: int = 0  # nodes that wait for it
     full: Blocked | None = None  # the refusal of now, the same for all that wait
@@ -66,8 +66,9 @@ class _Group:
     def line(self) -> BudgetLine:
         reasons = () if self.reasons == ANY else _ordered(self.reasons)
         per_s = None if self.period is None else self.period.total_seconds()
+        during = "" if self.during is None else hours.text(self.during)
         return BudgetLine(
-            self.name, self.limit, self.total, tuple(self.used), self.rule, reasons, per_s, self.during, self.active
+            self.name, self.limit, self.total, tuple(self.used), self.rule, reasons, per_s, during, self.active
         )
 
 
@@ -93,9 +94,9 @@ class Budget:
         self._now = now
         self._unknown = frozenset(unknown) & active.keys()
         self._out: set[str] = set()
-        self._of: dict[str, list[_Group]] = {name: [] for name in active}
-        self._groups: list[_Group] = []
-        self._default: _Group | None = None
+        self._of: dict[str, list[Group]] = {name: [] for name in active}
+        self._groups: list[Group] = []
+        self._default: Group | None = None
         covered: set[Reason] = set()
         for limit in limits or (DEFAULT,):
             current = limit.during is None or hours.cover(limit.during, now)
@@ -104,7 +105,7 @@ class Budget:
                 covered |= set(limit.reasons) or ANY
         if covered < ANY:
             words = ("budget of fleet by default is used up", "out")
-            self._default = _Group("fleet by default", 1, len(active), "1, for what no other limit covers", words)
+            self._default = Group("fleet by default", 1, len(active), "1, for what no other limit covers", words)
             self._groups.append(self._default)
         for floor in floors:
             self._floor(floor, active)
@@ -115,9 +116,9 @@ class Budget:
 
     # --- groups of nodes -----------------------------------------------------------------------------------------
 
-    def _add(self, group: _Group, members: Iterable[str]) -> None:
+    def _add(self, group: Group, members: Iterable[str]) -> None:
         self._groups.append(group)
-        for name in members if group.active else ():
+        for name in members:
             self._of[name].append(group)
 
     def _limit(
@@ -133,16 +134,15 @@ class Budget:
             period = timedelta(seconds=limit.per_s)
             counted, per = f"taken out within {format_duration(limit.per_s)}", f" per {format_duration(limit.per_s)}"
         only = "" if reasons == ANY else f" for {', '.join(_ordered(reasons))}"
-        during = "" if limit.during is None else hours.text(limit.during)
         for key in sorted(members):
             total = len(members[key])
             count = parse_nodes(limit.nodes, total)
             shown = f"{limit.nodes} of {total} = {count}" if limit.nodes.endswith("%") else limit.nodes
             name = f"{limit.scope} {key}".strip()
             words = (f"budget of {name}{only} is used up", counted)
-            group = _Group(
+            group = Group(
                 name, count, total, shown + per, words, reasons, period, current,
-                declared=period is None, during=during,
+                declared=period is None, during=limit.during,
             )  # fmt: skip
             if period is not None:
                 since = self._now - period
@@ -155,7 +155,7 @@ class Budget:
         spare = max(total - keep, 0)
         shown = f"{floor.nodes} of {total}" if floor.nodes.endswith("%") else floor.nodes
         words = (f"{keep} of {total} nodes of persona {floor.persona} must stay in service", "others out")
-        self._add(_Group(f"persona {floor.persona}", spare, total, f"{total} - {shown} = {spare}", words), members)
+        self._add(Group(f"persona {floor.persona}", spare, total, f"{total} - {shown} = {spare}", words), members)
 
     def _quorum(self, members: Mapping[str, bool]) -> None:
         """Of n members, n // 2 + 1 stay ready (pitfall H8). Members that we may not act upon count all the same."""
@@ -166,12 +166,20 @@ class Budget:
         words = (f"{keep} of {total} control-plane members must stay ready", "others out")
         rule = f"{total} - quorum of {keep} = {total - keep}"
         used = {name: self._now for name, ready in sorted(members.items()) if not ready}
-        self._add(_Group("control plane", total - keep, total, rule, words, used=used), ours)
+        self._add(Group("control plane", total - keep, total, rule, words, used=used), ours)
 
     # --- questions -----------------------------------------------------------------------------------------------
 
     def is_out(self, node: str) -> bool:
         return node in self._out
+
+    def unreadable(self, node: str) -> bool:
+        """Whether nobody can say if it is in service: then it may not be touched."""
+        return node in self._unknown
+
+    def groups(self, node: str) -> Sequence[Group]:
+        """All that it counts in, also those that do not hold at this hour."""
+        return self._of.get(node, ())
 
     def allows(self, node: str, reasons: Collection[Reason] = ANY) -> Blocked | None:
         """None when `node` may be taken out of service now; acting on one that is out already costs nothing."""
@@ -193,8 +201,9 @@ class Budget:
             group.queued += 1
         return batch
 
-    def _covering(self, node: str, reasons: Collection[Reason]) -> list[_Group]:
-        found = [group for group in self._of.get(node, ()) if not group.reasons.isdisjoint(reasons)]
+    def _covering(self, node: str, reasons: Collection[Reason]) -> list[Group]:
+        groups = self._of.get(node, ())
+        found = [group for group in groups if group.active and not group.reasons.isdisjoint(reasons)]
         if self._default is not None:
             covered: frozenset[Reason] = frozenset().union(*(group.reasons for group in found if group.declared))
             if not covered.issuperset(reasons):
