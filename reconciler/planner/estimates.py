@@ -1,0 +1,71 @@
+"""How long actions take here: from the ledger's history where there is enough of it (DESIGN 7.1).
+
+Estimates are told to people and place a plan in time. They never choose between plans: costs stay those of catalogue
+and spec, or the same fleet would be planned differently from day to day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from reconciler.model.desired import DesiredInventory, Fleet
+
+LEAST = 3  # runs; the fewest of which a single odd one can't be the median
+MOST_S = 12 * 3600.0  # longer than any deadline of an action: such a run tells of a runner that slept or a clock set
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """`same_hardware`: measured on machines alike; otherwise on any machine of any fleet that this ledger served."""
+
+    median_s: float
+    p90_s: float
+    runs: int
+    same_hardware: bool
+
+
+_Key = tuple[str, str]  # action, target
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """What history tells. Machines are alike whose hardware profiles expect the same inventory, models and all."""
+
+    _alike: Mapping[DesiredInventory, Mapping[_Key, Estimate]] = field(default_factory=dict)
+    _any: Mapping[_Key, Estimate] = field(default_factory=dict)
+
+    def of(self, hardware: DesiredInventory, action: str, target: str) -> Estimate | None:
+        """None: too little history, so that the seconds of catalogue and spec stand."""
+        if not self._any:
+            return None
+        key = (action, target)
+        return self._alike.get(hardware, {}).get(key) or self._any.get(key)
+
+
+def estimates(fleet: Fleet, durations: Iterable[tuple[str, str, str, float]]) -> Estimates:
+    """From `Ledger.durations()`: (node, action, target, seconds). A node's hardware is what the spec says today."""
+    alike: dict[DesiredInventory, dict[_Key, list[float]]] = {}
+    everywhere: dict[_Key, list[float]] = {}
+    for name, action, target, seconds in durations:
+        if not 0.0 < seconds <= MOST_S:  # NaN is neither
+            continue
+        everywhere.setdefault((action, target), []).append(seconds)
+        node = fleet.nodes.get(name)
+        if node is not None:
+            alike.setdefault(node.profile.inventory, {}).setdefault((action, target), []).append(seconds)
+    return Estimates(
+        {hardware: _estimated(runs, same_hardware=True) for hardware, runs in alike.items()},
+        _estimated(everywhere, same_hardware=False),
+    )
+
+
+def _estimated(runs: Mapping[_Key, list[float]], *, same_hardware: bool) -> dict[_Key, Estimate]:
+    return {key: _estimate(sorted(took), same_hardware) for key, took in runs.items() if len(took) >= LEAST}
+
+
+def _estimate(took: list[float], same_hardware: bool) -> Estimate:
+    """Both by nearest rank, the median between the two in the middle: neither leaves the range of what was measured."""
+    runs = len(took)
+    median = (took[(runs - 1) // 2] + took[runs // 2]) / 2
+    return Estimate(round(median, 1), round(took[(9 * runs + 9) // 10 - 1], 1), runs, same_hardware)
