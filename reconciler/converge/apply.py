@@ -26,6 +26,7 @@ from reconciler.model.plan import Plan, Scope
 from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import NodeRecord
 from reconciler.planner.budget import taken_out
+from reconciler.planner.estimates import Estimates
 from reconciler.planner.fleet import node_planner, plan_fleet, records_needed
 
 
@@ -42,7 +43,7 @@ class ApplyRequest:
     scope: Scope | None = None
     approved: Plan | None = None
     wait_s: float = 1800.0
-    estimates: Mapping[str, float] | None = None
+    estimates: Estimates | None = None
     time_scale: float = 1.0
 
 

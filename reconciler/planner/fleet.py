@@ -17,6 +17,7 @@ from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState
 from reconciler.planner.budget import Budget, has_rates, taken_out
 from reconciler.planner.conditions import Context
+from reconciler.planner.estimates import Estimates
 from reconciler.planner.guards import refusals
 from reconciler.planner.node import NodePlanner
 from reconciler.planner.schedule import Leave, schedule, takes_out
@@ -37,7 +38,7 @@ def plan_fleet(
     holds: tuple[Hold, ...] = (),
     scope: Scope | None = None,
     selected: Sequence[str] | None = None,
-    estimates: Mapping[str, float] | None = None,
+    estimates: Estimates | None = None,
     known: Sequence[str] = (),
 ) -> Plan:
     """Plan the `selected` nodes (None: all of the fleet). Those not selected still count against the budget.
@@ -100,11 +101,11 @@ def node_planner(
     ledger: str,
     signatures: Mapping[tuple[str, str], bool | None],
     holds: tuple[Hold, ...] = (),
-    estimates: Mapping[str, float] | None = None,
+    estimates: Estimates | None = None,
 ) -> NodePlanner:
     """What `plan_fleet` plans nodes with; apply uses it to plan one node again from fresh facts."""
     context = Context(fleet.settings, ledger, now, signatures, answering_domains(fleet, observation))
-    return NodePlanner(context, Comparer(IgnoreRules(fleet.settings.ignore, now)), holds, estimates or {})
+    return NodePlanner(context, Comparer(IgnoreRules(fleet.settings.ignore, now)), holds, estimates or Estimates())
 
 
 def answering_domains(fleet: Fleet, observation: Observation) -> frozenset[str]:

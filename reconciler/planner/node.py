@@ -17,8 +17,10 @@ from reconciler.planner import conditions as c
 from reconciler.planner.backoff import backing_off
 from reconciler.planner.catalogue import Catalogue, Row, catalogue
 from reconciler.planner.conditions import Conditions, Context, evaluate
+from reconciler.planner.estimates import Estimates
 from reconciler.planner.goals import Situation, as_rung, goal_conditions, isolate, situation, usable_rows
 from reconciler.planner.search import apply, search
+from reconciler.planner.why import Question
 
 FINGERPRINT = "1"  # version of the fingerprint's recipe: a new recipe is visible, not a silent mismatch (pitfall M1)
 
@@ -30,7 +32,7 @@ class NodePlanner:
     context: Context
     comparer: Comparer
     holds: tuple[Hold, ...] = ()
-    estimates: Mapping[str, float] = field(default_factory=dict)  # action id -> seconds, where history knows better
+    estimates: Estimates = field(default_factory=Estimates)
     _catalogues: dict[Hashable, Catalogue] = field(default_factory=dict)
     _searches: dict[Hashable, tuple[Row, ...] | None] = field(default_factory=dict)
 
@@ -56,6 +58,25 @@ class NodePlanner:
             wave=0 if actions else None,
             fingerprint=fingerprint(desired, items, actions),
         )
+
+    def question(self, desired: Desired, observed: Observed, record: NodeRecord) -> Question | None:
+        """What the node's plan is the cheapest answer to; None when nothing is planned."""
+        items = self.comparer.compare(desired, observed, record).items
+        state = evaluate(desired, observed, items, record, self.context)
+        rows, found = self._choose(
+            desired, observed, record, state, situation(desired, record, self.holds, state, self.context.now)
+        )
+        if not rows:
+            return None
+        full, start, wanted = self._catalogue(desired, observed, state), _start(state), found.wanted
+        usable = usable_rows(full, state, found, record, self.context.now)
+        if found.harmless_only or self._search(desired, usable, start, found) != rows:
+            # Nothing leads to all of the goal, or the rest has to wait: what harmless rows bring about is all there is.
+            usable, reached = Catalogue(tuple(row for row in full.rows if row.harmless), ()), start
+            for row in rows:
+                reached = apply(full, row, reached)
+            wanted &= reached
+        return Question(usable, start, wanted, rows)
 
     def _catalogue(self, desired: Desired, observed: Observed, state: Conditions) -> Catalogue:
         clustered = self.context.settings.cluster is not None and desired.profile.membership is not None
@@ -112,7 +133,7 @@ class NodePlanner:
         predicted = False
         for row, because in zip(rows, reasons, strict=True):
             uncertain = predicted or bool(set(row.achieves) & set(state.explained))
-            actions.append(self._action(row, because, uncertain))
+            actions.append(self._action(desired, row, because, uncertain))
             # What lies behind a boot, a flash or a treatment is seen only when it has happened.
             predicted = predicted or bool(row.reboots) or row.name == "update_firmware"
             if found.rung is not None and row.name == found.rung.action:
@@ -126,20 +147,22 @@ class NodePlanner:
         later = [rung for rung in policy.ladder[policy.ladder.index(first) + 1 :] if rung.action != first.action]
         rows = {row.name: row for row in full.rows}
         why = (f"if {first.action} does not help",)
-        return [self._action(as_rung(rows[rung.action]), why, True) for rung in later if rung.action in rows]
+        return [self._action(desired, as_rung(rows[rung.action]), why, True) for rung in later if rung.action in rows]
 
-    def _action(self, row: Row, because: tuple[str, ...], predicted: bool) -> PlannedAction:
+    def _action(self, desired: Desired, row: Row, because: tuple[str, ...], predicted: bool) -> PlannedAction:
+        measured = self.estimates.of(desired.profile.inventory, row.name, row.target)
         return PlannedAction(
             name=row.name,
             target=row.target,
             concern=row.concern,
             because=because,
             disruption=row.disruption,
-            estimate_s=self.estimates.get(row.id, row.seconds),
+            estimate_s=row.seconds if measured is None else measured.median_s,
             certainty=Certainty.PREDICTED if predicted else Certainty.EXACT,
             requires=row.requires,
             achieves=row.achieves,
             breaks=row.breaks,
+            p90_s=None if measured is None else measured.p90_s,
         )
 
 
