@@ -39,6 +39,17 @@ class _Calendar:
         last = now + timedelta(days=AHEAD_DAYS) - need
         return next((at for at in sorted(moments) if now <= at <= last and self.fits(at, at + need)), None)
 
+    def openings(self, now: datetime, need: timedelta) -> tuple[Span, ...]:
+        """First and last moment of each stretch in which work that takes `need` may begin."""
+        end = now + timedelta(days=AHEAD_DAYS)
+        allowed = ((now, end),) if self.allow is None else self.allow
+        found = [(max(begin, now), min(until, end) - need) for begin, until in allowed]
+        for (begin, until), _ in self.deny:
+            before = [(first, min(last, begin - need)) for first, last in found]
+            after = [(max(first, until), last) for first, last in found]
+            found = [(first, last) for first, last in (*before, *after) if first <= last]
+        return tuple(sorted((first, last) for first, last in found if first <= last))
+
     def why(self, now: datetime, need: timedelta) -> str:
         """Why work that begins now does not fit."""
         lasts = f"about {format_duration(need.total_seconds())} of work"
@@ -55,21 +66,34 @@ class _Calendar:
 
 class Windows:
     def __init__(self, windows: Sequence[Window], break_glass: BreakGlass | None, now: datetime) -> None:
-        self._windows = () if glass_broken(break_glass, now) else tuple(windows)
+        self._windows = tuple(windows)
+        self._lifted_until = None
+        if break_glass is not None and glass_broken(break_glass, now):
+            self._lifted_until = datetime.fromisoformat(break_glass.until)
         self._now = now
         self._calendars: dict[str, _Calendar] = {}
         self._verdicts: dict[tuple[str, float], Blocked | None] = {}
 
     def __bool__(self) -> bool:
-        """Whether there are any that hold."""
-        return bool(self._windows)
+        """Whether there are any that hold now."""
+        return bool(self._windows) and self._lifted_until is None
 
     def refusal(self, pool: str, need_s: float) -> Blocked | None:
         """None: work of `need_s` seconds on a node of `pool` may begin now. Otherwise why not, and when it may."""
+        if not self:
+            return None
         key = (pool, need_s)
         if key not in self._verdicts:
             self._verdicts[key] = self._judge(self._calendar(pool), timedelta(seconds=need_s))
         return self._verdicts[key]
+
+    def openings(self, pool: str, need_s: float) -> tuple[Span, ...] | None:
+        """When work of `need_s` seconds may begin: first and last moments, for AHEAD_DAYS. None: any time will do."""
+        calendar = self._calendar(pool)
+        if calendar.allow is None and not calendar.deny:
+            return None
+        found = calendar.openings(self._now, timedelta(seconds=need_s))
+        return found if self._lifted_until is None else _joined((*found, (self._now, self._lifted_until)))
 
     def _judge(self, calendar: _Calendar, need: timedelta) -> Blocked | None:
         if calendar.fits(self._now, self._now + need):
