@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from reconciler.drivers.endpoints import Overlay
     from reconciler.drivers.ledger import SqlLedger
     from reconciler.drivers.secrets import SecretStore
+    from reconciler.planner.estimates import Estimates
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
@@ -224,7 +225,13 @@ class Session:
             self.fleet, observation, ledger.nodes(records_needed(self.fleet, names)), now=self.clock.now(),
             ledger=ledger.id, plan_id=plan_id, signatures=self.signatures, holds=tuple(ledger.holds()), scope=scope,
             selected=names, known=ledger.known() if len(names) == len(self.fleet.nodes) else (),
+            estimates=self.estimates(ledger),
         )  # fmt: skip
+
+    def estimates(self, ledger: Ledger) -> Estimates:
+        from reconciler.planner.estimates import estimates
+
+        return estimates(self.fleet, ledger.durations())
 
     def learn(self, observation: Observation, ledger: Ledger) -> None:
         """Keep what this pass teaches: agreed identities, and since when a source has been silent."""

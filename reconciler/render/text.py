@@ -15,6 +15,8 @@ from typing import Any
 
 from reconciler.model.desired import SpecSource
 from reconciler.model.errors import Position
+from reconciler.model.plan import PlannedAction
+from reconciler.model.units import format_duration
 from reconciler.model.vocab import Disruption
 
 MAX_VALUE = 120  # characters of one value in a table; JSON always has all of it
@@ -110,6 +112,17 @@ def count(number: int, noun: str, plural: str = "") -> str:
 
 def disruption(level: Disruption) -> str:
     return level.label.replace("_", " ")
+
+
+def estimate(actions: Iterable[PlannedAction]) -> str:
+    """How long actions take one after another; where all have a history, what nine of ten stay within.
+
+    The sum of such bounds is one: runs that are long together are no longer than this.
+    """
+    found = tuple(actions)
+    text = f"about {format_duration(sum(action.estimate_s for action in found))}"
+    most = [action.p90_s for action in found if action.p90_s is not None]
+    return f"{text} (90% within {format_duration(sum(most))})" if most and len(most) == len(found) else text
 
 
 def clock(at: datetime) -> str:

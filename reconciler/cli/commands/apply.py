@@ -94,7 +94,7 @@ def carry_out(
     request = ApplyRequest(
         fleet=session.fleet, run=run, plan_id=plan_id, holder=f"{whoami()}, {run}", signatures=session.signatures,
         selected=None if len(names) == len(session.fleet.nodes) else names, scope=scope, approved=approved,
-        wait_s=wait, time_scale=session.time_scale,
+        wait_s=wait, time_scale=session.time_scale, estimates=session.estimates(ledger),
     )  # fmt: skip
     ended: list[ApplyReport] = []
 
