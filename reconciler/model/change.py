@@ -15,9 +15,9 @@ class EndpointChange:
     """An address, host key, CA or secret name that the change edits: reported, and nothing is contacted there."""
 
     subject: str  # node name, or "fleet"
-    what: str  # "bmc", "host", "tls.ca", "hostKeys", "redfish.credentials", "ssh.credentials", "kubeconfig", ...
-    before: str  # "" = none: the node is new
-    after: str  # "" = none: the node leaves
+    what: str  # "bmc", "host", "redfish.tls", "ssh.hostKeys", "redfish.credentials", "cluster.kubeconfig" ...
+    before: str  # "" = none, as of a node that joins
+    after: str  # "" = none
     position: str = ""  # file:line:column at head
 
 
@@ -55,3 +55,14 @@ class Change:
     endpoints: tuple[EndpointChange, ...]
     void_certificates: tuple[VoidCertificate, ...]
     below_bar: tuple[BarFailure, ...]
+    above_bar: tuple[str, ...] = ()  # nodes whose stored metrics clear every bar that head moves
+    unmeasured: tuple[str, ...] = ()  # nodes with a bar that head moves, and no stored metrics to judge by it
+    unseen: tuple[DriftItem, ...] = ()  # values that head manages, that base does not, and that nobody has read
+    nodes: int = 0  # how many of the nodes in scope are named at both revisions
+
+    @property
+    def empty(self) -> bool:
+        """Whether it makes no difference to any node, nor to how nodes are reached."""
+        differences = (self.caused, self.removed, self.touched, self.joining, self.forgotten, self.endpoints)
+        consequences = (self.void_certificates, self.below_bar, self.unmeasured, self.unseen)
+        return not any((*differences, *consequences))

@@ -43,6 +43,7 @@ class BlockCode(StrEnum):
     NO_PATH = "no_path"  # no sequence of actions reaches the goal; the unmet conditions are named
     ATTEMPTS = "attempts"  # the policy's attempts are used up
     NO_DRAIN = "no_drain"  # no drain provider: nothing disruptive may start
+    JOINING = "joining"  # a change of the spec adds it: nobody contacts it before that is merged (conventions S3)
 
     @property
     def passes(self) -> bool:
