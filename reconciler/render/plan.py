@@ -9,7 +9,7 @@ from reconciler.model.plan import BlockCode, Goal, NodePlan, Plan, PlannedAction
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
 from reconciler.render.tables import markdown_table, table
-from reconciler.render.text import clock, count, disruption, fold, markdown, plain, source, value, warnings
+from reconciler.render.text import clock, count, disruption, estimate, fold, markdown, plain, source, value, warnings
 
 
 def verdict(plan: Plan) -> str:
@@ -108,11 +108,10 @@ def _entry(group: list[NodePlan]) -> list[str]:
     """What the nodes of a group have in common: how much it hurts, what is wrong."""
     first = group[0]
     names = fold(node.node for node in group) + (f" ({len(group)})" if len(group) > 1 else "")
-    total = sum(action.estimate_s for action in first.actions)
     queued = first.wave and first.blocked is not None and first.blocked.code is BlockCode.BUDGET
     wave = f", in batch {first.wave + 1} of the budget" if queued and first.wave else ""
     worst = f"up to {disruption(first.disruption)}" if first.disruption else "nothing disrupted"
-    lines = [f"{names} [{first.pool}]: {worst}, about {format_duration(total)}{wave}"]
+    lines = [f"{names} [{first.pool}]: {worst}, {estimate(first.actions)}{wave}"]
     ordinary = first.goal is Goal.IN_SERVICE and (first.blocked is None or first.blocked.code.passes)
     if not ordinary or any(item.path.startswith("health.") for item in first.drift):
         lines.append(f"    {plain(first.situation, 1000)}")

@@ -115,9 +115,9 @@ def disruption(level: Disruption) -> str:
 
 
 def estimate(actions: Iterable[PlannedAction]) -> str:
-    """How long actions take one after another; where all have a history, what nine of ten stay within.
+    """How long actions take one after another; where all have a history, also what nine of ten runs stay within.
 
-    The sum of such bounds is one: runs that are long together are no longer than this.
+    Of several, the sum of what each stays within: careful, for they are seldom slow all at once.
     """
     found = tuple(actions)
     text = f"about {format_duration(sum(action.estimate_s for action in found))}"
