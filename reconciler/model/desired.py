@@ -376,3 +376,4 @@ class Fleet:
     digest: str
     rollouts: Mapping[str, RolloutPolicy] = field(default_factory=dict)  # by pool; a pool not here has the default
     holds: tuple[SpecHold, ...] = ()
+    places: Mapping[str, Position] = field(default_factory=dict)  # "redfish.tls", "ssh.user" ... -> where it is said

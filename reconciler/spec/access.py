@@ -8,7 +8,8 @@ from __future__ import annotations
 import base64
 import binascii
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from reconciler.model.desired import (
     ClusterAccess,
@@ -20,7 +21,7 @@ from reconciler.model.desired import (
     Settings,
     TlsPolicy,
 )
-from reconciler.model.errors import Diagnostic
+from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.units import parse_duration
 from reconciler.spec import limits
 from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Tls
@@ -75,6 +76,24 @@ def read_settings(declared: Declarations, tree: Tree) -> tuple[Settings, list[Di
         guards=Guards(spec.guards.reimage, spec.guards.reboot, spec.guards.forget),
     )
     return settings, files.problems
+
+
+def places_of(declared: Declarations) -> Mapping[str, Position]:
+    """Where the Fleet says whom to talk to, as whom, and whom to believe."""
+    fleet = declared.fleets[0]
+    cluster = declared.clusters.get(fleet.spec.cluster) if fleet.spec.cluster else None
+    places = {".".join(steps): fleet.at(*steps) for steps in _ACCESS}
+    places["name"] = fleet.place
+    if cluster is not None:
+        places |= {f"cluster.{key}": cluster.at(key) for key in ("kubeconfig", "context")}
+    return places
+
+
+_ACCESS: Final = (
+    ("redfish", "credentials"), ("redfish", "tls"), ("ssh", "credentials"), ("ssh", "user"), ("ssh", "hostKeys"),
+    ("cluster",), ("cluster", "kubeconfig"), ("cluster", "context"),
+    ("installer", "listen"), ("installer", "url"), ("installer", "iso"),
+)  # fmt: skip
 
 
 class _Files:

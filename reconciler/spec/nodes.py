@@ -81,10 +81,12 @@ def _single(entry: NodeEntry) -> Iterator[tuple[str, str | None]]:
 def _nodes_of(
     pool: Declared[NodePoolSpec], index: int, entry: NodeEntry, columns: Mapping[str, list[str]], interned: Interned
 ) -> list[NodeSource]:
-    at = {key: pool.at("nodes", index, key) for key in ("name", "serial", "uuid", "hostname", "rootDisk")}
+    at = {key: pool.at("nodes", index, key) for key in (*_PER_NODE, "rootDisk")}
     provenance = {"node": at["name"]} | {
         path: at[key]
         for key, path, value in (
+            ("bmc", "endpoints.bmc", entry.bmc),
+            ("host", "endpoints.host", entry.host),
             ("serial", "identity.serial", entry.serial),
             ("uuid", "identity.uuid", entry.uuid),
             ("hostname", "host.hostname", entry.hostname),

@@ -7,11 +7,12 @@ resolve are all collected before the verdict. Nothing is contacted and no secret
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from reconciler.model.desired import Fleet, SpecSource
 from reconciler.model.errors import Diagnostic, SpecError
-from reconciler.spec.access import read_settings
+from reconciler.spec.access import places_of, read_settings
 from reconciler.spec.combinations import check_combinations, check_installable
 from reconciler.spec.fleetwide import check_fleet
 from reconciler.spec.load import Tree, load_documents
@@ -71,7 +72,7 @@ def check_spec(
         return None, _ordered(problems)
     problems += check_installable(declared, nodes)
     resolved = resolve(declared, nodes, settings, origin or SpecSource(directory))
-    return resolved, _ordered(problems)
+    return replace(resolved, places=places_of(declared)), _ordered(problems)
 
 
 def _nodes(declared: Declarations, tree: Tree) -> tuple[list[NodeSource], list[Diagnostic]]:

@@ -97,7 +97,8 @@ def test_defaults_are_safe() -> None:
     assert (profile.image, profile.gpu, profile.membership, profile.secure_boot) == (None, None, None, None)
     assert (profile.bios, profile.firmware, profile.boot_order, profile.remediation) == ({}, (), None, None)
     assert fleet.nodes["n1"].hostname is None
-    assert fleet.nodes["n1"].provenance == {"node": Position("fleet-spec/a.yaml", 10, 23)}
+    places = {"node": Position("fleet-spec/a.yaml", 10, 23), "endpoints.bmc": Position("fleet-spec/a.yaml", 10, 32)}
+    assert fleet.nodes["n1"].provenance == places
 
 
 # --- provenance ----------------------------------------------------------------------------------------------------
