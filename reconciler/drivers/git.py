@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from reconciler.model.desired import SpecSource
+from reconciler.model.desired import LineOrigin, SpecSource
 from reconciler.model.errors import Diagnostic, Position, SpecError, UsageError
 
 if TYPE_CHECKING:
@@ -61,6 +62,66 @@ def read_revision(directory: Path, rev: str) -> tuple[Mapping[str, bytes], SpecS
         if links:
             raise SpecError(tuple(links))
         return files, SpecSource(str(directory), commit=commit.hexsha, rev=rev)
+
+
+def origins(source: SpecSource, places: Iterable[Position]) -> Mapping[Position, LineOrigin]:
+    """The commit that set each line of a spec read from `source`. What git can't tell, or no git at all, is left out.
+
+    One blame for each file, of the lines asked for.
+    """
+    wanted: dict[str, list[Position]] = {}
+    for place in places:
+        if place.line:
+            wanted.setdefault(place.file, []).append(place)
+    directory, found = Path(source.directory), dict[Position, LineOrigin]()
+    with _repository(directory) as repo:
+        if repo is None or not source.commit:
+            return found
+        below = _inside(repo, directory)
+        shallow = str(repo.git.rev_parse("--is-shallow-repository")) == "true"
+        for file, places_in in wanted.items():
+            path = f"{below}/{file.removeprefix(source.directory).lstrip('/')}".lstrip("/")
+            lines = _blame(repo, source, path, {place.line for place in places_in}, shallow)
+            found |= {place: lines[place.line] for place in places_in if place.line in lines}
+    return found
+
+
+def _blame(repo: Repo, source: SpecSource, path: str, lines: set[int], shallow: bool) -> Mapping[int, LineOrigin]:
+    from git import GitCommandError
+
+    tracked = repo.git.ls_tree("--name-only", source.commit, "--", path)
+    if not tracked:
+        return dict.fromkeys(lines, LineOrigin(""))
+    spans = [word for line in sorted(lines) for word in ("-L", f"{line},{line}")]
+    at = [source.commit] if source.rev else []  # what was read is the work tree, or a revision
+    try:
+        told = repo.git.blame("--porcelain", "--no-textconv", *spans, *at, "--", path)
+    except GitCommandError:  # the file has changed since it was read
+        return {}
+    return _origins(str(told), shallow)
+
+
+def _origins(porcelain: str, shallow: bool) -> Mapping[int, LineOrigin]:
+    """Of `git blame --porcelain`: a line of hash and numbers, then what is new about the commit, then a tab and text."""
+    about: dict[str, dict[str, str]] = {}
+    found: dict[int, LineOrigin] = {}
+    commit, line = "", 0
+    for text in porcelain.split("\n"):
+        if text.startswith("\t"):
+            known = about[commit]
+            if not commit.strip("0"):
+                found[line] = LineOrigin("")
+                continue
+            at = datetime.fromtimestamp(int(known["author-time"]), UTC)
+            found[line] = LineOrigin(commit, known["author"], at, known["summary"], shallow and "boundary" in known)
+            continue
+        word, _, rest = text.partition(" ")
+        if len(word) in (40, 64):  # no key of a header is as long as a hash
+            commit, line = word, int(rest.split()[1])
+            about.setdefault(commit, {})
+        elif word:
+            about[commit][word] = rest
+    return found
 
 
 def _files_of(tree: Tree, below: str) -> Iterator[tuple[str, Blob]]:

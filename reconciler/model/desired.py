@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from reconciler.model.errors import Position
 from reconciler.model.observed import AttributeValue, Taint
@@ -364,6 +365,20 @@ class SpecSource:
     commit: str = ""
     dirty: bool = False
     rev: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LineOrigin:
+    """The commit that set a line of the spec; "" = the line is not committed.
+
+    `or_earlier`: history is cut off there (a shallow clone), so that an older commit may have set it.
+    """
+
+    commit: str
+    author: str = ""
+    at: datetime | None = None
+    summary: str = ""
+    or_earlier: bool = False
 
 
 @dataclass(frozen=True, slots=True)
