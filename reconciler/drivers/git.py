@@ -102,7 +102,7 @@ def _blame(repo: Repo, source: SpecSource, path: str, lines: set[int], shallow: 
 
 
 def _origins(porcelain: str, shallow: bool) -> Mapping[int, LineOrigin]:
-    """Of `git blame --porcelain`: a line of hash and numbers, then what is new about the commit, then a tab and text."""
+    """Of `git blame --porcelain`: hash and numbers, then what is new about the commit, then the line after a tab."""
     about: dict[str, dict[str, str]] = {}
     found: dict[int, LineOrigin] = {}
     commit, line = "", 0
