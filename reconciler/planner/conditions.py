@@ -15,9 +15,9 @@ from reconciler.health.ladder import REMEDIATION
 from reconciler.health.signals import Signal, signals
 from reconciler.model.desired import Desired, Settings
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
-from reconciler.model.observed import Answered, HostFacts, Member, Observed, RedfishHot, Silent
+from reconciler.model.observed import Answered, HostFacts, Member, Observed, Silent
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, read_mark
-from reconciler.model.vocab import Activation, Concern, DrainProvider, Power
+from reconciler.model.vocab import Activation, Concern, DrainProvider, Power, Source
 from reconciler.planner.staged import waits
 from reconciler.planner.witnesses import boot_is_stuck, host_down, identity, known_cause, not_installed, tampered
 
@@ -139,7 +139,7 @@ def evaluate(
     mark, foreign_mark, foreign_cordon = _cluster(sheet, desired, observed, record, context)
     _signature_and_trust(sheet, desired, context)
     _gate(sheet, desired, observed, record, context)
-    _identity(sheet, desired, system, facts, record)
+    _identity(sheet, desired, observed, facts, record)
     return Conditions(
         true=frozenset(sheet.true),
         unknown=sheet.unknown,
@@ -178,6 +178,9 @@ def _paths(items: Iterable[DriftItem], *concerns: Concern) -> tuple[str, ...]:
     return tuple(item.path for item in items if item.concern in concerns and item.kind in ACTIONABLE)
 
 
+_WITNESSES: Mapping[Source | None, str] = {Source.REDFISH: "BMC ", Source.SSH: "SSH ", Source.KUBERNETES: "cluster "}
+
+
 def _verdict(sheet: _Sheet, name: str, items: Iterable[DriftItem]) -> None:
     """A condition from the drift items that speak about it: any drift makes it false, else any unknown unknown."""
     bad, unknown = [], []
@@ -185,7 +188,7 @@ def _verdict(sheet: _Sheet, name: str, items: Iterable[DriftItem]) -> None:
         if item.kind in ACTIONABLE:
             bad.append(item.path)
         elif item.kind is DriftClass.UNKNOWN:
-            unknown.append(f"{item.path} ({item.detail})")
+            unknown.append(f"{item.path} ({_WITNESSES.get(item.source, '')}{item.detail})")
     if bad:
         sheet.because[name] = tuple(bad)
     else:
@@ -367,10 +370,13 @@ def _treated_after(record: NodeRecord) -> tuple[str, ...]:
 
 
 def _identity(
-    sheet: _Sheet, desired: Desired, system: RedfishHot | None, facts: HostFacts | None, record: NodeRecord
+    sheet: _Sheet, desired: Desired, observed: Observed, facts: HostFacts | None, record: NodeRecord
 ) -> None:
     """Serial (and UUID) over Redfish against every other witness: the spec, the host, or the ledger (pitfall A14)."""
-    verdict, why = identity(desired, system, facts, record)
+    if isinstance(observed.hot, Silent):
+        sheet.unknown[IDENTITY] = f"BMC {observed.hot.reason}"
+        return
+    verdict, why = identity(desired, observed.hot.value, facts, record)
     if verdict:
         sheet.true.add(IDENTITY)
     elif verdict is None:

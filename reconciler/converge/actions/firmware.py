@@ -18,6 +18,7 @@ from reconciler.model.desired import DesiredFirmware
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, BmcTask, Silent
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Transient
+from reconciler.model.units import format_duration
 from reconciler.model.vocab import Activation
 
 POLL_S = 12.0  # old iDRACs delete a finished task after a minute (pitfall A5)
@@ -38,8 +39,9 @@ async def update_firmware(ctx: ActionContext) -> Outcome:
     task = await _adopted(ctx) or await _started(ctx, item, item.url)
     ctx.step(f"flashing {item.component} {before} -> {item.version}")
     verdict = await _follow(ctx, item, task)
-    ctx.step(f"settling {item.settle_s:g}s")
-    await ctx.clock.sleep(item.settle_s)
+    if item.settle_s:
+        ctx.step(f"settling for {format_duration(item.settle_s)}")
+        await ctx.clock.sleep(item.settle_s)
     if not await answers_again(ctx, BMC_BACK_S):
         return Transient("the BMC did not come back after the update")
     after = version_of(await steady_inventory(ctx), item)
