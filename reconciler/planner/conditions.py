@@ -369,9 +369,7 @@ def _treated_after(record: NodeRecord) -> tuple[str, ...]:
     return tuple(f"{action} after the certificate was issued" for action in dict.fromkeys(treated))
 
 
-def _identity(
-    sheet: _Sheet, desired: Desired, observed: Observed, facts: HostFacts | None, record: NodeRecord
-) -> None:
+def _identity(sheet: _Sheet, desired: Desired, observed: Observed, facts: HostFacts | None, record: NodeRecord) -> None:
     """Serial (and UUID) over Redfish against every other witness: the spec, the host, or the ledger (pitfall A14)."""
     if isinstance(observed.hot, Silent):
         sheet.unknown[IDENTITY] = f"BMC {observed.hot.reason}"
