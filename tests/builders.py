@@ -15,6 +15,7 @@ from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, write_mark
 from reconciler.model.vocab import Activation, BootPhase, DrainProvider, DriftMode, Health, NodeState, Power
 from reconciler.planner.conditions import Context
+from reconciler.planner.holds import by_subject
 from reconciler.planner.node import NodePlanner
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -193,7 +194,7 @@ def record(wanted: d.Desired, seen: o.Observed | None = None, **changes: Any) ->
 
 
 def planner(rules: tuple[d.IgnoreRule, ...] = (), holds: tuple[Any, ...] = (), **context: Any) -> NodePlanner:
-    return NodePlanner(replace(CONTEXT, **context), Comparer(IgnoreRules(rules, NOW)), holds)
+    return NodePlanner(replace(CONTEXT, **context), Comparer(IgnoreRules(rules, NOW)), by_subject((), holds))
 
 
 def actions(plan: Any) -> list[str]:

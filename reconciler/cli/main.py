@@ -29,7 +29,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "show": ("show", "Render a plan, drift report or observation from its file."),
     "explain": ("explain", "Tell all about one node, or one value of it."),
     "history": ("history", "Tell a node's story from the ledger."),
-    "hold": ("hold", "Forbid acting on a node or a pool."),
+    "hold": ("hold", "Forbid acting on a node or a pool; without one, list what is held."),
     "release": ("hold", "Lift a hold."),
     "schema": ("schema", "Print or write the JSON Schemas."),
     "lab": ("lab", "An embedded fleet on loopback."),

@@ -16,7 +16,7 @@ from reconciler.converge.events import Progress, RunEnded, ignore
 from reconciler.converge.execute import Ended, Executed, NodeResult, Run
 from reconciler.converge.lease import HeldLease, held_lease
 from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
-from reconciler.converge.memory import remember_facts, remember_plans
+from reconciler.converge.memory import remember_facts, remember_holds, remember_plans
 from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
 from reconciler.model.desired import Fleet
@@ -149,6 +149,7 @@ class _Apply:
         )  # fmt: skip
         records = self.ledger.nodes(records_needed(request.fleet, self.names))
         remember_facts(self.ledger, (observation.nodes[name] for name in self.names), records, now())
+        remember_holds(self.ledger, request.fleet, now())
         resumed = await take_over(self.ledger, self.fabric.installer(), request.fleet, set(self.names), now())
         plan = self.plan(observation)
         check_guards(plan)

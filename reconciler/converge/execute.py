@@ -35,6 +35,7 @@ from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import OWNER_ANNOTATION, NodeRecord, read_mark
 from reconciler.model.vocab import BootPhase, Disruption, UnknownReason
 from reconciler.planner import conditions as c
+from reconciler.planner.holds import by_subject
 from reconciler.planner.node import NodePlanner
 from reconciler.planner.schedule import disrupts
 from reconciler.planner.witnesses import BOOT_S
@@ -119,7 +120,7 @@ class Run:
 
     def plan_node(self, observed: Observed, record: NodeRecord) -> NodePlan:
         self.planner.context = replace(self.planner.context, now=self.clock.now())
-        self.planner.holds = tuple(self.ledger.holds())
+        self.planner.holds = by_subject(self.fleet.holds, self.ledger.holds())
         return self.planner.plan(self.fleet.nodes[observed.node], observed, record)
 
 

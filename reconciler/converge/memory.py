@@ -15,6 +15,7 @@ from reconciler.model.plan import NodePlan
 from reconciler.model.ports import Ledger
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import BootPhase, UnknownReason
+from reconciler.planner.holds import end_of, is_copy, stands
 
 _NO_SILENCE = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED})
 
@@ -71,6 +72,17 @@ def _boots(seen: Observed) -> bool:
 
 def _silent(reading: Answered[Any] | Silent) -> bool:
     return isinstance(reading, Silent) and reading.reason not in _NO_SILENCE
+
+
+def remember_holds(ledger: Ledger, fleet: Fleet, now: datetime) -> None:
+    """Copy what the spec holds, once each, so that it outlives its line there (invariant 10)."""
+    kept = ledger.holds() if fleet.holds else ()
+    new = [hold for hold in fleet.holds if stands(hold, now) and not any(is_copy(known, hold) for known in kept)]
+    if not new:
+        return
+    with ledger.batch():
+        for hold in new:
+            ledger.hold(hold.subject, hold.reason, hold.owner, end_of(hold), now, position=hold.position)
 
 
 def remember_plans(

@@ -221,7 +221,10 @@ class Ledger(Protocol):
         Returns first and last seen by (node, path).
         """
 
-    def hold(self, subject: str, reason: str, owner: str, until: datetime | None, now: datetime) -> Hold: ...
+    def hold(
+        self, subject: str, reason: str, owner: str, until: datetime | None, now: datetime, *, position: str = ""
+    ) -> Hold:
+        """`position`: of the line in the spec that it is copied from; "" = by command."""
 
     def release(self, subject: str, owner: str, now: datetime) -> int:
         """How many holds were lifted."""

@@ -27,12 +27,15 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
+    """`position`: where the spec declared it, when it was copied; "" = it was set by a command."""
+
     id: int
     subject: str  # node name, or "pool/<name>"
     reason: str
     owner: str
     since: datetime
     until: datetime | None = None
+    position: str = ""
 
 
 @dataclass(frozen=True, slots=True)

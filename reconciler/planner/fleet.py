@@ -20,6 +20,7 @@ from reconciler.planner.conditions import Context
 from reconciler.planner.estimates import Estimates
 from reconciler.planner.guards import refusals
 from reconciler.planner.node import NodePlanner
+from reconciler.planner.holds import by_subject, stands
 from reconciler.planner.schedule import Leave, schedule, takes_out
 from reconciler.planner.windows import Windows, glass_broken
 
@@ -99,13 +100,16 @@ def node_planner(
     *,
     now: datetime,
     ledger: str,
+    over = [hold for hold in fleet.holds if not stands(hold, now)]
+    notes += [f"hold of {h.subject} by {h.owner} ended at {h.until}: take it out of {h.position}" for h in over]
     signatures: Mapping[tuple[str, str], bool | None],
     holds: tuple[Hold, ...] = (),
     estimates: Estimates | None = None,
 ) -> NodePlanner:
     """What `plan_fleet` plans nodes with; apply uses it to plan one node again from fresh facts."""
     context = Context(fleet.settings, ledger, now, signatures, answering_domains(fleet, observation))
-    return NodePlanner(context, Comparer(IgnoreRules(fleet.settings.ignore, now)), holds, estimates or Estimates())
+    rules = IgnoreRules(fleet.settings.ignore, now)
+    return NodePlanner(context, Comparer(rules), by_subject(fleet.holds, holds), estimates or Estimates())
 
 
 def answering_domains(fleet: Fleet, observation: Observation) -> frozenset[str]:

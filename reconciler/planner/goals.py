@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from reconciler.health.ladder import next_rung
 from reconciler.model.desired import Desired, Rung
 from reconciler.model.plan import BlockCode, Blocked, Goal
-from reconciler.model.records import OWNER_ANNOTATION, Hold, NodeRecord
+from reconciler.model.records import OWNER_ANNOTATION, NodeRecord
 from reconciler.model.vocab import NodeState
 from reconciler.planner import conditions as c
 from reconciler.planner.backoff import failures
 from reconciler.planner.catalogue import Catalogue, Row, admission_requires
 from reconciler.planner.conditions import Conditions
+from reconciler.planner.holds import Holds, held
 
 FAILURES = 3  # of one action in a row within a day; then a person must look (pitfalls F7, I5)
 
@@ -30,9 +31,7 @@ class Situation:
     rung: Rung | None = None
 
 
-def situation(
-    desired: Desired, record: NodeRecord, holds: tuple[Hold, ...], state: Conditions, now: datetime
-) -> Situation:
+def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditions, now: datetime) -> Situation:
     stop = _hands_off(desired, record, holds, state, now)
     if stop is not None:
         return Situation(Goal.NOTHING, stop.detail, frozenset(), stop)
@@ -49,18 +48,16 @@ def situation(
     return Situation(Goal.IN_SERVICE, "in service as specified", wanted)
 
 
-def _hands_off(
-    desired: Desired, record: NodeRecord, holds: tuple[Hold, ...], state: Conditions, now: datetime
-) -> Blocked | None:
+def _hands_off(desired: Desired, record: NodeRecord, holds: Holds, state: Conditions, now: datetime) -> Blocked | None:
     if desired.state is NodeState.RETIRED:
         return Blocked(BlockCode.RETIRED, "retired in the spec: not acted upon")
     if desired.state is NodeState.QUARANTINED:
         return Blocked(BlockCode.QUARANTINED, "quarantined in the spec: not acted upon")
     if record.malformed:
         return Blocked(BlockCode.UNKNOWN, f"its ledger record can't be read: {record.malformed}")
-    for hold in (*record.holds, *holds):
-        if hold.subject in (desired.node, f"pool/{desired.pool}") and (hold.until is None or hold.until > now):
-            return Blocked(BlockCode.HELD, f"held by {hold.owner}: {hold.reason}", hold.until)
+    hold = held(desired, record, holds, now)
+    if hold is not None:
+        return hold
     if state.foreign_mark is not None:
         mark = state.foreign_mark
         return Blocked(

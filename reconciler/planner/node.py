@@ -11,7 +11,7 @@ from reconciler.model.desired import Desired, Rung
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
-from reconciler.model.records import Hold, NodeRecord
+from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Certainty, Concern, NodeState, Source, UnknownReason
 from reconciler.planner import conditions as c
 from reconciler.planner.backoff import backing_off
@@ -19,6 +19,7 @@ from reconciler.planner.catalogue import Catalogue, Row, catalogue
 from reconciler.planner.conditions import Conditions, Context, evaluate
 from reconciler.planner.estimates import Estimates
 from reconciler.planner.goals import Situation, as_rung, goal_conditions, isolate, situation, usable_rows
+from reconciler.planner.holds import Holds
 from reconciler.planner.search import apply, search
 from reconciler.planner.why import Question
 
@@ -31,7 +32,7 @@ class NodePlanner:
 
     context: Context
     comparer: Comparer
-    holds: tuple[Hold, ...] = ()
+    holds: Holds = field(default_factory=dict)
     estimates: Estimates = field(default_factory=Estimates)
     _catalogues: dict[Hashable, Catalogue] = field(default_factory=dict)
     _searches: dict[Hashable, tuple[Row, ...] | None] = field(default_factory=dict)

@@ -159,7 +159,8 @@ def _blocked(nodes: Iterable[NodePlan]) -> dict[tuple[str, str], list[str]]:
     found: dict[tuple[str, str], list[str]] = {}
     for (code, detail), alike in groups.items():
         ends = sorted({node.blocked.until for node in alike if node.blocked is not None and node.blocked.until})
-        until = f" (until {clock(ends[0])}{' at the earliest' if len(ends) > 1 else ''})" if ends else ""
+        told = not ends or code == BlockCode.HELD.value  # a hold says itself until when
+        until = "" if told else f" (until {clock(ends[0])}{' at the earliest' if len(ends) > 1 else ''})"
         found[code, detail + until] = [node.node for node in alike]
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 
 from reconciler.model.desired import BreakGlass, BudgetLimit, Hours, Window
 from reconciler.model.errors import Diagnostic
@@ -64,6 +65,16 @@ def check_limits(fleet: Declared[FleetSpec], declared: Declarations, nodes: list
             if name not in declared.pools:
                 problem = f"there is no pool {name!r}"
                 yield fleet.problem(("windows", index, "pools", at), problem, did_you_mean(name, declared.pools))
+
+
+def ended_holds(declared: Declarations, now: datetime) -> Iterator[Diagnostic]:
+    for pool in declared.pools.values():
+        entries: list[tuple[Steps, said.Hold | None]] = [((), pool.spec.hold)]
+        entries += [(("nodes", index), entry.hold) for index, entry in enumerate(pool.spec.nodes)]
+        for steps, hold in entries:
+            if hold is not None and hold.until is not None and datetime.fromisoformat(hold.until) <= now:
+                place: Steps = (*steps, "hold", "until")
+                yield pool.problem(place, "this hold has ended", "take it out", severity="warning")
 
 
 def _budgets_apply(fleet: Declared[FleetSpec], nodes: list[NodeSource]) -> Iterator[Diagnostic]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from reconciler.model.desired import Endpoints, RootDisk
+from reconciler.model.desired import Endpoints, RootDisk, SpecHold
 from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.vocab import NodeState
 from reconciler.spec.addresses import normalise_bmc, normalise_host
@@ -32,6 +32,7 @@ class NodeSource:
     hostname: str | None = None
     root_disk: RootDisk | None = None
     entry: int | None = None
+    hold: SpecHold | None = None
     provenance: Mapping[str, Position] = field(default_factory=dict)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from reconciler.model.desired import Endpoints, RootDisk
-from reconciler.model.errors import Diagnostic
+from reconciler.model.desired import Endpoints, RootDisk, SpecHold
+from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.units import parse_size
 from reconciler.spec.inventory import Inventory
+from reconciler.spec.kinds.limits import Hold
 from reconciler.spec.kinds.node_pool import NodeEntry, NodePoolSpec
 from reconciler.spec.kinds.settings import RootDiskRule
 from reconciler.spec.load import Problem, Tree
@@ -114,10 +115,15 @@ def _nodes_of(
             hostname=value_of("hostname", number),
             root_disk=disk,
             entry=settings,
+            hold=None if entry.hold is None else spec_hold(name, entry.hold, pool.at("nodes", index, "hold")),
             provenance=provenance,
         )
         for number, name in enumerate(columns["name"])
     ]
+
+
+def spec_hold(subject: str, hold: Hold, at: Position) -> SpecHold:
+    return SpecHold(subject, hold.reason, hold.owner, hold.until, str(at))
 
 
 def root_disk(rule: RootDiskRule | None) -> RootDisk | None:

@@ -29,6 +29,7 @@ from reconciler.model.desired import (
     Rung,
     Settings,
     SpecSource,
+    SpecHold,
     Threshold,
 )
 from reconciler.model.errors import Position
@@ -49,7 +50,7 @@ from reconciler.spec.layers import (
 )
 from reconciler.spec.load import Steps
 from reconciler.spec.node_source import NodeSource
-from reconciler.spec.nodes import root_disk
+from reconciler.spec.nodes import root_disk, spec_hold
 from reconciler.spec.parse import Declarations, Declared
 
 # Value paths that follow from a choice: explain shows where the choice was made.
@@ -84,11 +85,30 @@ def settings_of(
 
 def resolve(declared: Declarations, nodes: Iterable[NodeSource], settings: Settings, source: SpecSource) -> Fleet:
     """Only for declarations without errors: references are taken to exist."""
-    resolver = _Resolver(declared)
+    nodes, resolver = list(nodes), _Resolver(declared)
     resolved = {node.name: resolver.node(node) for node in sorted(nodes, key=lambda node: (node.pool, node.name))}
     said = asdict(replace(settings, insecure=()))  # its sentences name lines, and follow from the rest
     digest = digest_of([said, [_identity(node) for node in resolved.values()]])
-    return Fleet(settings=settings, source=source, nodes=resolved, digest=digest)
+    return Fleet(
+        settings=settings,
+        source=source,
+        nodes=resolved,
+        digest=digest,
+        rollouts={name: _rollout(pool.spec.rollout) for name, pool in declared.pools.items()},
+        holds=tuple(_holds(declared, nodes)),
+    )
+
+
+def _rollout(spec: RolloutSpec) -> RolloutPolicy:
+    return RolloutPolicy(spec.waves, parse_duration(spec.bake), spec.max_failures)
+
+
+def _holds(declared: Declarations, nodes: Iterable[NodeSource]) -> Iterator[SpecHold]:
+    """Of pools, then of nodes, in order of name."""
+    for name, pool in sorted(declared.pools.items()):
+        if pool.spec.hold is not None:
+            yield spec_hold(f"pool/{name}", pool.spec.hold, pool.at("hold"))
+    yield from sorted((node.hold for node in nodes if node.hold is not None), key=lambda hold: hold.subject)
 
 
 def _identity(node: Desired) -> list[Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 from reconciler.model.desired import Fleet, SpecSource
@@ -15,6 +16,7 @@ from reconciler.model.errors import Diagnostic, SpecError
 from reconciler.spec.access import places_of, read_settings
 from reconciler.spec.combinations import check_combinations, check_installable
 from reconciler.spec.fleetwide import check_fleet
+from reconciler.spec.limits import ended_holds
 from reconciler.spec.load import Tree, load_documents
 from reconciler.spec.node_source import Interned, NodeSource, find_overlaps
 from reconciler.spec.nodes import expand_pool
@@ -32,11 +34,16 @@ def load_spec(source: Path | Mapping[str, bytes], *, directory: str, origin: Spe
 
 
 def check_spec(
-    source: Path | Mapping[str, bytes], *, directory: str, origin: SpecSource | None = None
+    source: Path | Mapping[str, bytes],
+    *,
+    directory: str,
+    origin: SpecSource | None = None,
+    now: datetime | None = None,
 ) -> tuple[Fleet | None, tuple[Diagnostic, ...]]:
     """The fleet, if there is no error, and all diagnostics in order of place.
 
-    `directory` is how the spec is called in positions. `source` may be a mapping of path below it to content.
+    `directory` is how the spec is called in positions. `source` may be a mapping of path below it to content. `now`:
+    warn of what has ended by then.
     """
     tree = Tree(source, directory)
     if isinstance(source, Path) and not source.is_dir():
@@ -68,6 +75,8 @@ def check_spec(
         problems += check_fleet(fleet, declared, nodes)
         if not nodes and not _errors(problems):
             problems.append(fleet.problem((), "the spec names no node", "an empty fleet would forget every node"))
+    if now is not None:
+        problems += ended_holds(declared, now)
     if _errors(problems):
         return None, _ordered(problems)
     problems += check_installable(declared, nodes)

@@ -271,6 +271,43 @@ def test_a_hold_outlives_the_node_in_the_spec(demo: Path, spec: Path) -> None:
     assert plan["nodes"]["gpu-b004"]["blocked"]["code"] == "held"
 
 
+def test_a_hold_of_the_spec_outlives_its_line_and_is_released_by_command(demo: Path, spec: Path) -> None:
+    """Invariant 10. `drift` writes the ledger, and takes the hold along."""
+
+    def blocked() -> str:
+        node = reconciler("plan", spec, "--observation", demo, "--output", "json").json["nodes"]["gpu-b004"]
+        assert node["blocked"]["code"] == "held" or node["changes"]
+        return str(node["blocked"]["detail"])
+
+    pool = spec / "pools" / "infer.yaml"
+    text, place = pool.read_text(), ("--spec", spec)
+    pool.write_text(text.replace("spec:\n", "spec:\n  hold: {reason: a demo, owner: sales}\n", 1))
+    line = f"{pool}:6:9"
+    assert reconciler("validate", spec).code == 0
+    assert f"held by sales: a demo (by {line})" in reconciler("plan", spec, "--observation", demo).out
+    assert f"take the hold out of {line}" in reconciler("release", "pool/infer", *place).err
+    listed = reconciler("hold", *place).out
+    assert re.search(rf"pool/infer +sales +the next apply +by {line} +a demo", listed), listed
+    assert reconciler("drift", spec, "--observation", demo).code == 4
+    assert re.search(r"pool/infer +sales +20\d\d-", reconciler("hold", *place).out)
+    released = reconciler("release", "pool/infer", *place)
+    assert released.code == 0
+    assert f"is released, but {line} holds it again" in released.out
+    assert "held by sales" in blocked()
+    reconciler("drift", spec, "--observation", demo)
+    pool.write_text(text)
+    assert f"once by {line}; `reconciler release pool/infer` lifts it" in blocked()
+    assert "once by" in reconciler("hold", *place).out
+    assert reconciler("release", "pool/infer", *place).out == "pool/infer is released\n"
+    assert "held" not in blocked()
+    assert reconciler("hold", *place).out == "nothing is held\n"
+
+
+def test_a_hold_needs_a_reason_and_a_list_takes_none(spec: Path) -> None:
+    assert reconciler("hold", "gpu-b004", "--spec", spec).code == 64
+    assert reconciler("hold", "--reason", "x", "--spec", spec).code == 64
+
+
 def test_a_node_that_left_the_spec_can_still_be_released_and_has_a_history(spec: Path) -> None:
     pool = spec / "pools" / "infer.yaml"
     assert reconciler("hold", "gpu-b004", "--reason", "smoke", "--spec", spec).code == 0

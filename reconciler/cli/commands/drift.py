@@ -21,6 +21,7 @@ from reconciler.cli.terminal import show
 def drift(common: Common, observation: Path | None, detailed_exitcode: bool) -> int:
     """Say how the nodes differ from the spec, and since when. Nothing is changed."""
     from reconciler.cli.session import Session, drift_report, new_id
+    from reconciler.converge.memory import remember_holds
     from reconciler.model.documents import dump
     from reconciler.render.drift import as_markdown, human
 
@@ -32,6 +33,7 @@ def drift(common: Common, observation: Path | None, detailed_exitcode: bool) -> 
         ledger.start_run(run, "drift", session.fleet.source.commit, "", session.clock.now())
         if observation is None:
             session.learn(seen, ledger)
+        remember_holds(ledger, session.fleet, session.clock.now())
         plan = session.remember(session.make_plan(seen, ledger, run), ledger, run)
         report = drift_report(plan, seen)
         code = strongest(

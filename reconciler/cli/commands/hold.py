@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from reconciler.cli.options import Common, Duration
+from reconciler.cli.terminal import show
 from reconciler.model.errors import UsageError
+from reconciler.model.records import Hold
+
+if TYPE_CHECKING:
+    from reconciler.model.desired import SpecHold
 
 subject = click.argument("subject", metavar="NODE|pool/POOL")
 spec = click.option(
@@ -37,27 +43,63 @@ def session_for(spec: Path, ledger: str | None, endpoints: Path | None) -> Any:
 
 
 @click.command()
-@subject
-@click.option("--reason", required=True, help="Why; everybody who finds the node held will read it.")
+@click.argument("subject", metavar="[NODE|pool/POOL]", required=False)
+@click.option("--reason", help="Why; everybody who finds the node held will read it.")
 @click.option("--for", "duration", type=Duration(), metavar="DURATION", help="Until then; without it, until released.")
 @spec
 @ledger
 @endpoints
 def hold(
-    subject: str, reason: str, duration: float | None, spec: Path, ledger: str | None, endpoints: Path | None
+    subject: str | None,
+    reason: str | None,
+    duration: float | None,
+    spec: Path,
+    ledger: str | None,
+    endpoints: Path | None,
 ) -> None:
-    """Forbid acting on a node or a pool. A hold is a ledger row: it outlives any change of the spec."""
+    """Forbid acting on a node or a pool; without one, list what is held.
+
+    A hold is a ledger row: it outlives any change of the spec. The spec may declare holds too; apply and drift copy
+    them to the ledger.
+    """
     from reconciler.cli.session import whoami
 
     session = session_for(spec, ledger, endpoints)
-    check_subject(session.fleet, subject)
     now = session.clock.now()
+    if subject is None:
+        if reason is not None or duration is not None:
+            raise UsageError("name the node, or pool/POOL, that shall be held")
+        with session.ledger() as book:
+            show(listed(session.fleet.holds, book.holds(), now))
+        return
+    if not reason:
+        raise UsageError("a hold needs --reason: everybody who finds the node held will read it")
+    check_subject(session.fleet, subject)
+    until = None if duration is None else now + timedelta(seconds=duration)
     with session.ledger() as book:
-        made = book.hold(
-            subject, reason, whoami(), None if duration is None else now + timedelta(seconds=duration), now
-        )
-    until = f" until {made.until:%Y-%m-%d %H:%M UTC}" if made.until else ""
-    click.echo(f"{subject} is held{until}: {reason}")
+        book.hold(subject, reason, whoami(), until, now)
+    click.echo(f"{subject} is held{f' until {until:%Y-%m-%d %H:%M UTC}' if until else ''}: {reason}")
+
+
+def listed(declared: Sequence[SpecHold], kept: Sequence[Hold], now: datetime) -> str:
+    """Every hold that stands, and where it comes from."""
+    from reconciler.planner.holds import end_of, is_copy, origin, stands
+    from reconciler.render.tables import table
+    from reconciler.render.text import clock
+
+    cells = []
+    holds: tuple[SpecHold | Hold, ...] = (*declared, *kept)
+    for said in holds:
+        if isinstance(said, Hold):
+            copied, since = any(is_copy(said, one) for one in declared), clock(said.since)
+        else:
+            copied, since = False, next((clock(one.since) for one in kept if is_copy(one, said)), "the next apply")
+        if stands(said, now) and not copied:
+            end = end_of(said)
+            until = clock(end.astimezone(UTC)) if end else ""
+            cells.append((said.subject, said.owner, since, until, origin(said) or "by command", said.reason))
+    head = ("held", "owner", "since", "until", "set", "reason")
+    return "\n".join(table(head, sorted(cells), indent="")) + "\n" if cells else "nothing is held\n"
 
 
 @click.command()
@@ -66,17 +108,26 @@ def hold(
 @ledger
 @endpoints
 def release(subject: str, spec: Path, ledger: str | None, endpoints: Path | None) -> None:
-    """Lift every hold of a node or a pool."""
+    """Lift every hold of a node or a pool. One that the spec declares must be taken out there too."""
     from reconciler.cli.session import whoami
+    from reconciler.planner.holds import stands
 
     session = session_for(spec, ledger, endpoints)
+    now = session.clock.now()
+    lines = [hold.position for hold in session.fleet.holds if hold.subject == subject and stands(hold, now)]
     with session.ledger() as book:
-        lifted = book.release(subject, whoami(), session.clock.now())
+        lifted = book.release(subject, whoami(), now)
         others = [found.subject for found in book.holds()]
-    if not lifted:
+    if lines:
+        places = " and ".join(lines)
+        if not lifted:
+            raise UsageError(f"{subject} is held by the spec alone: take the hold out of {places}")
+        click.echo(f"{subject} is released, but {places} holds it again from now on: take the hold out of the spec")
+    elif not lifted:
         held = f"; held are {', '.join(sorted(set(others)))}" if others else "; nothing is held"
         raise UsageError(f"{subject} is not held{held}")
-    click.echo(f"{subject} is released")
+    else:
+        click.echo(f"{subject} is released")
 
 
 def check_subject(fleet: Any, subject: str) -> None:

@@ -18,17 +18,19 @@ from reconciler.cli.options import output_option
 @output_option
 def validate(spec: Path, rev: str | None, output: str) -> int:
     """Check a spec: every problem at once, each with its place. Nothing is contacted, no secret is resolved."""
+    from reconciler.cli.clocks import RealClock
     from reconciler.cli.session import check_directory
     from reconciler.drivers.git import describe, read_revision
     from reconciler.render.text import count, markdown, source
     from reconciler.spec import check_spec
 
+    now = RealClock().now()
     if rev is None:
         check_directory(spec)
-        fleet, found = check_spec(spec, directory=str(spec), origin=describe(spec))
+        fleet, found = check_spec(spec, directory=str(spec), origin=describe(spec), now=now)
     else:
         files, origin = read_revision(spec, rev)
-        fleet, found = check_spec(files, directory=str(spec), origin=origin)
+        fleet, found = check_spec(files, directory=str(spec), origin=origin, now=now)
     if output == "json":
         document = {"valid": fleet is not None, "diagnostics": [asdict(diagnostic) for diagnostic in found]}
         click.echo(json.dumps(document, indent=1, sort_keys=True))

@@ -64,9 +64,10 @@ def to_hold(row: Any) -> tuple[Hold, str]:
     """A hold whose times are damaged still holds, without an end: a damaged row must never free a node."""
     try:
         until = None if row.until is None else to_instant(row.until, f"end of hold {row.id}")
-        return Hold(row.id, row.subject, row.reason, row.owner, to_instant(row.since, f"hold {row.id}"), until), ""
+        since = to_instant(row.since, f"hold {row.id}")
+        return Hold(row.id, row.subject, row.reason, row.owner, since, until, row.position), ""
     except ValueError as error:
-        return Hold(row.id, row.subject, row.reason, row.owner, LONG_AGO), str(error)
+        return Hold(row.id, row.subject, row.reason, row.owner, LONG_AGO, position=row.position), str(error)
 
 
 def to_certificate(row: Any) -> Certificate:

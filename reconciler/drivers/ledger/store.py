@@ -188,14 +188,17 @@ class SqlLedger:
 
     # --- holds ---------------------------------------------------------------------------------------------------
 
-    def hold(self, subject: str, reason: str, owner: str, until: datetime | None, now: datetime) -> Hold:
+    def hold(
+        self, subject: str, reason: str, owner: str, until: datetime | None, now: datetime, *, position: str = ""
+    ) -> Hold:
         end = None if until is None else instant(until)
-        values = {"subject": subject, "reason": clean(reason), "owner": owner, "since": instant(now), "until": end}
+        said = {"subject": subject, "reason": clean(reason), "owner": clean(owner), "position": position}
+        values = {**said, "since": instant(now), "until": end}
         with self._database.write() as connection:
             hold_id = connection.execute(schema.holds.insert().values(values)).inserted_primary_key
             _write_journal(connection, instant(now), "", subject, "hold", detail=f"{owner}: {reason}")
         assert hold_id is not None
-        return Hold(hold_id[0], subject, reason, owner, now, until)
+        return Hold(hold_id[0], subject, reason, owner, now, until, position)
 
     def release(self, subject: str, owner: str, now: datetime) -> int:
         table = schema.holds

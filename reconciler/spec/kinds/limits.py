@@ -78,13 +78,24 @@ class PoolsWindow(Window):
     pools: tuple[Name, ...] = Field(default=(), description="Only in these pools; none named: in all.")
 
 
+Moment = Annotated[str, Checked(_instant, format="date-time")]
+
+
 class BreakGlass(Model):
     """Lifts all windows, and is shown in every plan."""
 
     reason: Text = Field(description="Why.")
     by: Text = Field(description="Who answers for it.")
-    until: Annotated[str, Checked(_instant, format="date-time")] = Field(
-        description="Moment at which windows hold again, like 2027-06-30T18:00:00Z."
+    until: Moment = Field(description="Moment at which windows hold again, like 2027-06-30T18:00:00Z.")
+
+
+class Hold(Model):
+    """Forbids acting on nodes. Once applied it stands until `reconciler release`, even when it is deleted here."""
+
+    reason: Text = Field(description="Why; everybody who finds a node held will read it.")
+    owner: Text = Field(description="Who answers for it, and is to be asked.")
+    until: Moment | None = Field(
+        default=None, description="Moment at which it ends, like 2027-06-30T18:00:00Z. Absent: until it is released."
     )
 
 

@@ -19,7 +19,7 @@ from reconciler.spec.kinds.base import (
     Text,
     TreePath,
 )
-from reconciler.spec.kinds.limits import Window
+from reconciler.spec.kinds.limits import Hold, Window
 from reconciler.spec.kinds.settings import (
     NodeSettings,
     RootDiskRule,
@@ -51,6 +51,7 @@ class NodeEntry(NodeSettings):
         json_schema_extra={"x-enforced": False},  # refused by `references`, which knows whether the image is managed
     )
     root_disk: RootDiskRule | None = Field(default=None, description="Overrides the image's rule. Not for ranges.")
+    hold: Hold | None = Field(default=None, description="Forbids acting on these nodes.")
     domains: Domains = Field(default={}, description="Failure domains of the node: rack, nvlink-domain, pdu ...")
     state: NodeState | None = Field(default=None, description="active, quarantined or retired. Absent: as the pool.")
 
@@ -79,6 +80,7 @@ class NodePoolSpec(SharedSettings):
     )
     domains: Domains = Field(default={}, description="Failure domains that all nodes of the pool share.")
     nodes: tuple[NodeEntry, ...] = Field(default=(), description="Nodes of the pool.")
+    hold: Hold | None = Field(default=None, description="Forbids acting on any node of the pool.")
     inventory: TreePath | None = Field(
         default=None,
         description="CSV file of more nodes, relative to the spec directory. Its header names the columns: name, bmc, "

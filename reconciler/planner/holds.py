@@ -1,0 +1,74 @@
+"""Who must not be touched: holds of the ledger, and of the spec, which hold before a ledger has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+from reconciler.model.desired import Desired, SpecHold
+from reconciler.model.plan import BlockCode, Blocked
+from reconciler.model.records import Hold, NodeRecord
+
+Holds = Mapping[str, tuple[Hold | SpecHold, ...]]  # by subject, those of the spec first
+
+
+def by_subject(declared: Iterable[SpecHold], kept: Iterable[Hold]) -> Holds:
+    found: dict[str, tuple[Hold | SpecHold, ...]] = {}
+    holds: tuple[Hold | SpecHold, ...] = (*declared, *kept)
+    for hold in holds:
+        found[hold.subject] = (*found.get(hold.subject, ()), hold)
+    return found
+
+
+def held(desired: Desired, record: NodeRecord, holds: Holds, now: datetime) -> Blocked | None:
+    """The first hold on the node or its pool that stands."""
+    kept = record.holds
+    for hold in (*holds.get(desired.node, ()), *kept, *holds.get(f"pool/{desired.pool}", ())):
+        if stands(hold, now):
+            copies = (*kept, *holds.get(hold.subject, ()))
+            return Blocked(BlockCode.HELD, _sentence(hold, copies), end_of(hold))
+    return None
+
+
+def stands(hold: Hold | SpecHold, now: datetime) -> bool:
+    until = end_of(hold)
+    return until is None or until > now
+
+
+def end_of(hold: Hold | SpecHold) -> datetime | None:
+    if isinstance(hold, Hold):
+        return hold.until
+    return None if hold.until is None else datetime.fromisoformat(hold.until)
+
+
+def is_copy(kept: Hold, declared: SpecHold) -> bool:
+    """Whether this is what the ledger has of it. A line that moved is the same hold, one that changed is another."""
+    same = (kept.subject, kept.reason, kept.owner) == (declared.subject, declared.reason, declared.owner)
+    return same and kept.position != "" and kept.until == end_of(declared)
+
+
+def origin(hold: Hold | SpecHold) -> str:
+    """Where it stands, or stood; "" = a command set it."""
+    if isinstance(hold, SpecHold):
+        return f"by {hold.position}"
+    return f"once by {hold.position}; `reconciler release {hold.subject}` lifts it" if hold.position else ""
+
+
+def _sentence(hold: Hold | SpecHold, others: Iterable[Hold | SpecHold]) -> str:
+    """Owner and reason first; then since and until when, and which line says so."""
+    first: Hold | None = None
+    for other in (hold, *others):
+        if isinstance(other, Hold) and (other is hold or (isinstance(hold, SpecHold) and is_copy(other, hold))):
+            first = first or other
+    until = end_of(hold)
+    more = (
+        f"since {_moment(first.since)}" if first is not None else "",
+        f"until {_moment(until)}" if until is not None else "",
+        origin(hold),
+    )
+    told = ", ".join(part for part in more if part)
+    return f"held by {hold.owner}: {hold.reason}" + (f" ({told})" if told else "")
+
+
+def _moment(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M UTC}"
