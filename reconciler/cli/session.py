@@ -8,7 +8,7 @@ import secrets
 import signal
 import sys
 from collections import Counter
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -89,6 +89,11 @@ class Session:
         """Loaded, checked and resolved; warnings go to stderr. SpecError with every problem at once."""
         return self.fleet_at(self.common.rev)
 
+    @property
+    def watched(self) -> Fleet:
+        """The fleet as it is reached and observed: nothing else may reach a driver."""
+        return self.fleet
+
     def fleet_at(self, rev: str | None) -> Fleet:
         from reconciler.drivers.git import describe, read_revision
         from reconciler.model.errors import SpecError
@@ -168,7 +173,7 @@ class Session:
     def fabric(self) -> WireFabric:
         from reconciler.cli.fabric import WireFabric
 
-        return WireFabric(self.fleet, self.clock, self.secrets, self.overlay)
+        return WireFabric(self.watched, self.clock, self.secrets, self.overlay)
 
     @cached_property
     def gate(self) -> AcceptanceGate:
@@ -179,8 +184,11 @@ class Session:
     @cached_property
     def signatures(self) -> Mapping[tuple[str, str], bool | None]:
         """Each image that the spec pins -> whether its signature verifies."""
+        return self.verified(self.fleet)
+
+    def verified(self, fleet: Fleet) -> Mapping[tuple[str, str], bool | None]:
         images: dict[tuple[str, str], DesiredImage] = {}
-        for node in self.fleet.nodes.values():
+        for node in fleet.nodes.values():
             if node.profile.image is not None:
                 images[node.profile.image.name, node.profile.image.version] = node.profile.image
         return {key: self.gate.verified(image) for key, image in images.items()}
@@ -199,7 +207,7 @@ class Session:
         try:
             with make_progress("observing", self.time_scale) as progress:
                 return await observe(
-                    self.fleet, self.selection[0], fabric, self.clock,
+                    self.watched, self.selection[0], fabric, self.clock,
                     fresh_inventory=True, progress=progress, time_scale=self.time_scale,
                 )  # fmt: skip
         finally:
@@ -218,14 +226,21 @@ class Session:
         return found
 
     def make_plan(self, observation: Observation, ledger: Ledger, plan_id: str) -> Plan:
+        known = ledger.known() if len(self.selection[0]) == len(self.fleet.nodes) else ()
+        return self.plan_of(self.fleet, observation, ledger, plan_id, self.clock.now(), known)
+
+    def plan_of(
+        self, fleet: Fleet, observation: Observation, ledger: Ledger, plan_id: str, now: datetime,
+        known: Sequence[str], *, waves: bool = True,
+    ) -> Plan:  # fmt: skip
+        """The plan that `fleet` makes of the selected nodes. Without `waves`: whatever rollouts are under way."""
         from reconciler.planner.fleet import plan_fleet, records_needed
 
         names, scope = self.selection
         return plan_fleet(
-            self.fleet, observation, ledger.nodes(records_needed(self.fleet, names)), now=self.clock.now(),
-            ledger=ledger.id, plan_id=plan_id, signatures=self.signatures, holds=tuple(ledger.holds()), scope=scope,
-            selected=names, known=ledger.known() if len(names) == len(self.fleet.nodes) else (),
-            estimates=self.estimates(ledger),
+            fleet, observation, ledger.nodes(records_needed(fleet, names)), now=now, ledger=ledger.id, plan_id=plan_id,
+            signatures=self.verified(fleet), holds=tuple(ledger.holds()), scope=scope, selected=names, known=known,
+            estimates=self.estimates(ledger), kept=ledger.rollouts() if waves else {},
         )  # fmt: skip
 
     def estimates(self, ledger: Ledger) -> Estimates:

@@ -25,7 +25,6 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope
 from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import NodeRecord
-from reconciler.planner.budget import taken_out
 from reconciler.planner.estimates import Estimates
 from reconciler.planner.fleet import node_planner, plan_fleet, records_needed
 
@@ -167,7 +166,9 @@ class _Apply:
             interrupted=frozenset(node for node, _, _ in resumed),
             reading=asyncio.Semaphore(request.fleet.settings.concurrency),
         )  # fmt: skip
-        self.crew = Crew(self.run, observation, plan.nodes, taken_out(records, request.fleet.settings))
+        remember_plans(self.ledger, request.fleet, plan.nodes, records, request.run, now())
+        records = self.ledger.nodes(records_needed(request.fleet, self.names))
+        self.crew = Crew(self.run, observation, plan.nodes, records)
         self.started = True
 
     def plan(self, observation: Observation) -> Plan:
@@ -176,7 +177,7 @@ class _Apply:
             request.fleet, observation, self.ledger.nodes(records_needed(request.fleet, self.names)),
             now=self.clock.now(), ledger=self.ledger.id, plan_id=request.plan_id, signatures=request.signatures,
             holds=tuple(self.ledger.holds()), scope=request.scope, selected=self.names, estimates=request.estimates,
-            known=self.ledger.known() if request.selected is None else (),
+            known=self.ledger.known() if request.selected is None else (), kept=self.ledger.rollouts(),
         )  # fmt: skip
 
     def report(self, *, interrupted: bool = False) -> ApplyReport:

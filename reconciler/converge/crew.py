@@ -15,11 +15,16 @@ from datetime import datetime, timedelta
 from reconciler.converge.approval import stale_because
 from reconciler.converge.events import NodeSettled, Waiting
 from reconciler.converge.execute import Ended, NodeResult, NodeRun, Run
+from reconciler.converge.memory import remember_plans
 from reconciler.converge.observe import answer, control_plane
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan
-from reconciler.planner.fleet import fleet_leave
-from reconciler.planner.schedule import Leave, flashes, in_turn, schedule
+from reconciler.model.records import NodeRecord
+from reconciler.planner.budget import taken_out
+from reconciler.planner.fleet import fleet_leave, fleet_rollouts
+from reconciler.planner.holds import by_subject
+from reconciler.planner.rollout import pending
+from reconciler.planner.schedule import Leave, flashes, in_turn, schedule, waits
 
 NODES_AT_ONCE = 512  # tasks that mostly wait; what they read at once is bounded apart
 CLUSTER_AGE_S = 10.0  # reservations of one moment share a read of the cluster
@@ -28,10 +33,10 @@ PARK_S = 7.0  # wall clock: CI kills what does not end soon after its first sign
 
 
 class Crew:
-    """`plans`: the latest of each selected node; the observation is kept current too. `taken`: as in Budget."""
+    """`plans`: the latest of each selected node; observation and records are kept current too."""
 
     def __init__(
-        self, run: Run, observation: Observation, plans: Mapping[str, NodePlan], taken: Mapping[str, datetime]
+        self, run: Run, observation: Observation, plans: Mapping[str, NodePlan], records: Mapping[str, NodeRecord]
     ) -> None:
         self.run = run
         self.observation = observation
@@ -42,7 +47,9 @@ class Crew:
         self._settled: dict[str, NodeResult] = {}
         self._postponed: dict[str, str] = {}  # node -> why, until something has changed
         self._reserved: set[str] = set()
-        self._taken = dict(taken)
+        self._records = dict(records)
+        self._taken = dict(taken_out(records, run.fleet.settings))
+        self._kept = dict(run.ledger.rollouts())
         self._waiting: Mapping[str, Blocked] = {}  # candidates that may not start yet, and why
         self._lock = asyncio.Lock()
         self._cluster_read: datetime | None = None
@@ -73,14 +80,16 @@ class Crew:
 
     def _start(self) -> None:
         self._settle_stale()
+        self._look_at_rollouts()
         plans = schedule({name: self.plans[name] for name in self._candidates()}, self._leave())
         verdicts = {name: plan.blocked for name, plan in plans.items()}
-        self._waiting = {name: one for name, one in verdicts.items() if one is not None and one.code.passes}
+        self._waiting = {name: one for name, one in verdicts.items() if one is not None and waits(one)}
         for plan in in_turn(plans.values()):
             if len(self._running) >= NODES_AT_ONCE:
                 return
             if plan.node in self._waiting or plan.node in self._postponed:
                 continue
+            self._begin_rollout(plan)
             worker = NodeRun(self.run, plan.node, self.reserve)
             self._at_work[plan.node] = worker
             self._running[plan.node] = asyncio.create_task(worker.to_the_end(), name=plan.node)
@@ -88,8 +97,11 @@ class Crew:
     def _in_time(self, left_s: float) -> bool:
         """Whether a candidate may come to its turn while the run still waits."""
         end = self.run.clock.now() + timedelta(seconds=left_s)
-        waits = [self._waiting.get(name) for name in self._candidates()]
-        return any(blocked is None or blocked.until is None or blocked.until <= end for blocked in waits)
+        blocks = [self._waiting.get(name) for name in self._candidates()]
+        return any(
+            one is None or (one.code is not BlockCode.HALTED and (one.until is None or one.until <= end))
+            for one in blocks
+        )
 
     def _candidates(self) -> list[str]:
         """Nodes with something to do, or with a boot under way whose end will tell."""
@@ -117,6 +129,7 @@ class Crew:
             if worker.observed is not None and worker.plan is not None:
                 self._see(worker.observed)
                 self.plans[name] = worker.plan
+                self._remember(worker.plan, worker.record)
             self._postponed.clear()
             if result.state is Ended.POSTPONED:
                 self._postponed[name] = result.detail
@@ -140,6 +153,31 @@ class Crew:
                 self._settle(NodeResult(name, Ended.FAILED, "parked: the next run continues it"))
         self._running.clear()
 
+    def _remember(self, plan: NodePlan, record: NodeRecord) -> None:
+        """What it has converged to is known from now on, which is when a wave begins to bake."""
+        run = self.run
+        remember_plans(run.ledger, run.fleet, {plan.node: plan}, {plan.node: record}, run.id, run.clock.now())
+        self._records[plan.node] = run.ledger.node(plan.node)
+
+    # --- rollouts ---
+
+    def _look_at_rollouts(self) -> None:
+        run = self.run
+        run.planner.context = replace(run.planner.context, now=run.clock.now())
+        run.planner.holds = by_subject(run.fleet.holds, run.ledger.holds())
+        run.rollouts = fleet_rollouts(
+            run.fleet, self.observation, self.plans, self._records, self._kept, run.planner
+        )  # fmt: skip
+
+    def _begin_rollout(self, plan: NodePlan) -> None:
+        """It is on record from its first node on, with the order in which all of them go."""
+        progress = self.run.rollouts.by_pool.get(plan.pool)
+        if progress is not None and progress.new and pending(plan) and not plan.postponed:
+            self.run.lease.token()  # whoever lost the lease begins nothing
+            self.run.ledger.start_rollout(progress.rollout, self.run.id)
+            self._kept[plan.pool] = progress.rollout
+            progress.new = False
+
     # --- leave ---
 
     async def reserve(self, plan: NodePlan) -> str:
@@ -157,7 +195,9 @@ class Crew:
             return ""
 
     def _leave(self) -> Leave:
-        leave = fleet_leave(self.run.fleet, self.observation, now=self.run.clock.now(), taken=self._taken)
+        leave = fleet_leave(
+            self.run.fleet, self.observation, now=self.run.clock.now(), taken=self._taken, rollouts=self.run.rollouts
+        )
         for name in sorted(self._reserved):
             leave.budget.charge(name)
         return leave
@@ -188,7 +228,7 @@ class Crew:
 
     def _left(self, plan: NodePlan) -> NodeResult:
         blocked = self._waiting.get(plan.node)
-        if blocked is None and plan.blocked is not None and not plan.blocked.code.passes:
+        if blocked is None and plan.blocked is not None and not waits(plan.blocked):
             blocked = plan.blocked
         if plan.changes or (blocked is not None and blocked.code is not BlockCode.FOREIGN_CORDON):
             postponed = self._postponed.get(plan.node, "its turn did not come")

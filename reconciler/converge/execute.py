@@ -37,7 +37,8 @@ from reconciler.model.vocab import BootPhase, Disruption, UnknownReason
 from reconciler.planner import conditions as c
 from reconciler.planner.holds import by_subject
 from reconciler.planner.node import NodePlanner
-from reconciler.planner.schedule import disrupts
+from reconciler.planner.rollout import Rollouts, pending, plan_in_turn
+from reconciler.planner.schedule import OF_ROLLOUTS, disrupts
 from reconciler.planner.witnesses import BOOT_S
 
 TRIES = 3  # of one action in a row
@@ -112,16 +113,20 @@ class Run:
     resumed: dict[Step, Unended]  # each is gone on with once
     executed: list[Executed] = field(default_factory=list)
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(64))
+    rollouts: Rollouts = field(default_factory=Rollouts)  # as of the latest end of a node
 
     def worth_waiting(self, observed: Observed) -> bool:
         """The host is silent because of a boot under way, or because of what an earlier run has just begun."""
         silent = isinstance(observed.host, Silent) and observed.host.reason is not UnknownReason.NOT_ASKED
         return booting(observed) or (silent and observed.node in self.interrupted)
 
-    def plan_node(self, observed: Observed, record: NodeRecord) -> NodePlan:
+    def plan_node(self, observed: Observed, record: NodeRecord, *, let_go: bool) -> NodePlan:
+        """`let_go`: its wave was open when work on it began, so it is finished whatever becomes of the rollout."""
         self.planner.context = replace(self.planner.context, now=self.clock.now())
         self.planner.holds = by_subject(self.fleet.holds, self.ledger.holds())
-        return self.planner.plan(self.fleet.nodes[observed.node], observed, record)
+        desired = self.fleet.nodes[observed.node]
+        plan = self.planner.plan(desired, observed, record)
+        return plan if let_go else plan_in_turn(self.planner, self.rollouts, plan, desired, observed, record)
 
 
 def booting(observed: Observed) -> bool:
@@ -147,6 +152,7 @@ class NodeRun:
         self._done: Counter[tuple[str, frozenset[str]]] = Counter()  # by action and the drift that it was done for
         self._last = ""  # why the last attempt failed
         self._worked = False
+        self._let_go = False
         self._seen_since = False  # whether the node was looked at after the latest attempt
         self._boot_deadline: datetime | None = None
 
@@ -190,13 +196,15 @@ class NodeRun:
         record = run.ledger.node(self.node)
         news = remember_facts(run.ledger, [self.observed], {self.node: record}, run.clock.now())
         self.record = run.ledger.node(self.node) if news else record
-        self.plan = run.plan_node(self.observed, self.record)
+        self.plan = run.plan_node(self.observed, self.record, let_go=self._let_go)
         self._seen_since = True
         return self.plan
 
     async def _may_act(self, plan: NodePlan) -> NodeResult | None:
         """Approval and budget, on the plan of this moment. Holds, marks and identity are in the plan itself."""
         action = plan.actions[0]
+        if plan.blocked is not None and plan.blocked.code in OF_ROLLOUTS:
+            return self._result(Ended.POSTPONED, plan.blocked.detail)
         if self.run.approved is not None:
             approved = self.run.approved.nodes.get(self.node)
             if why := stale_because(approved, plan, begun=self._worked or self.node in self.run.begun):
@@ -213,6 +221,7 @@ class NodeRun:
 
     async def _act(self, plan: NodePlan, action: PlannedAction) -> NodeResult | None:
         """One attempt, counted before it is tried. None: look again."""
+        self._let_go = self._let_go or bool(pending(plan) and not plan.postponed)
         outcome = await self._attempt(action)
         self._boot_deadline = None
         match outcome:

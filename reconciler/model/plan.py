@@ -95,6 +95,7 @@ class NodePlan:
     blocked: Blocked | None
     wave: int | None  # which batch of the budget may take it: 0 = now; None = nothing to wait for
     fingerprint: str
+    postponed: tuple[str, ...] = ()  # paths whose wave has not begun, which the actions leave out
     start: datetime | None = None  # when its actions are expected to begin; None: nothing to do, or nobody can say
     end: datetime | None = None
 
@@ -132,7 +133,10 @@ class WaveState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """Part of a rollout. `start` and `end`: as expected from estimates and budgets, or None where nobody can say."""
+    """Part of a rollout. `start`: of the first of its nodes that is still to go; `end`: when the last has baked.
+
+    Both as expected from estimates and budgets, or None where nobody can say.
+    """
 
     nodes: tuple[str, ...]
     state: WaveState
@@ -174,7 +178,8 @@ class Totals:
     nodes_blocked: int
     nodes_unknown: int
     gpu_hours_out: float
-    finish_s: float
+    finish_s: float  # until the last that is expected to end has ended
+    nodes_out_peak: int = 0  # out of service at once, at most, whoever took them out
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from reconciler.model.desired import SpecSource
 from reconciler.model.drift import DriftItem
-from reconciler.model.plan import Scope
+from reconciler.model.plan import RolloutPlan, Scope
 
 DRIFT_FORMAT = "1.0"
 
@@ -79,3 +79,4 @@ class ApplyOutcome:
     changes: bool
     insecure: tuple[str, ...] = ()
     time_scale: float = 1.0
+    rollouts: tuple[RolloutPlan, ...] = ()  # as the run left them

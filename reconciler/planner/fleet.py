@@ -7,21 +7,24 @@ from datetime import datetime, timedelta
 
 from reconciler import __version__
 from reconciler.diff.compare import Comparer
+from reconciler.diff.facts import Managed, managed
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.certificate import digest_of
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import PLAN_FORMAT, NodePlan, Plan, Scope, Totals
-from reconciler.model.records import MARK_TAINT, Hold, NodeRecord
+from reconciler.model.records import MARK_TAINT, Hold, NodeRecord, Rollout
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState
 from reconciler.planner.budget import Budget, has_rates, taken_out
 from reconciler.planner.conditions import Context
 from reconciler.planner.estimates import Estimates
 from reconciler.planner.guards import refusals
-from reconciler.planner.node import NodePlanner
 from reconciler.planner.holds import by_subject, stands
+from reconciler.planner.node import NodePlanner
+from reconciler.planner.rollout import Rollouts, pending, plan_in_turn, rollouts
 from reconciler.planner.schedule import Leave, schedule, takes_out
+from reconciler.planner.standing import standing
 from reconciler.planner.windows import Windows, glass_broken
 
 VALID_FOR = timedelta(hours=2)  # conventions P12
@@ -41,12 +44,13 @@ def plan_fleet(
     selected: Sequence[str] | None = None,
     estimates: Estimates | None = None,
     known: Sequence[str] = (),
+    kept: Mapping[str, Rollout] | None = None,
 ) -> Plan:
     """Plan the `selected` nodes (None: all of the fleet). Those not selected still count against the budget.
 
     `observation` holds an entry for each selected node, and at least the membership of the others; `records` are those
     of `records_needed`. `known`: nodes that the ledger has applied values of; those that the spec does not name any
-    more are being forgotten.
+    more are being forgotten. `kept`: the ledger's rollouts.
     """
     wanted = fleet.nodes.keys() if selected is None else set(selected)
     names = [name for name in fleet.nodes if name in wanted]
@@ -57,7 +61,11 @@ def plan_fleet(
         name: planner.plan(fleet.nodes[name], observation.nodes[name], records.get(name) or NodeRecord(name))
         for name in names
     }
-    leave = fleet_leave(fleet, observation, now=now, taken=taken_out(records, fleet.settings))
+    waves = fleet_rollouts(fleet, observation, plans, records, kept or {}, planner)
+    for name in [name for name, plan in plans.items() if waves.refusal(plan) is not None]:
+        record = records.get(name) or NodeRecord(name)
+        plans[name] = plan_in_turn(planner, waves, plans[name], fleet.nodes[name], observation.nodes[name], record)
+    leave = fleet_leave(fleet, observation, now=now, taken=taken_out(records, fleet.settings), rollouts=waves)
     lines = leave.budget.lines()  # before the plans are charged to it
     plans = schedule(plans, leave)
     incomplete = tuple(name for name, plan in plans.items() if plan.incomplete)
@@ -81,6 +89,7 @@ def plan_fleet(
         time_scale=observation.time_scale,
         notes=_notes(fleet, rules, now),
         refused=refusals(fleet, plans, records, known),
+        rollouts=waves.plans,
     )
 
 
@@ -91,6 +100,8 @@ def _notes(fleet: Fleet, rules: IgnoreRules, now: datetime) -> tuple[str, ...]:
         notes.append(f"BREAK GLASS: windows are lifted until {glass.until} by {glass.by}: {glass.reason}")
     elif glass is not None:
         notes.append(f"breakGlass of {glass.by} ended at {glass.until}: take it out of the spec")
+    over = [hold for hold in fleet.holds if not stands(hold, now)]
+    notes += [f"hold of {h.subject} by {h.owner} ended at {h.until}: take it out of {h.position}" for h in over]
     return tuple(notes)
 
 
@@ -100,8 +111,6 @@ def node_planner(
     *,
     now: datetime,
     ledger: str,
-    over = [hold for hold in fleet.holds if not stands(hold, now)]
-    notes += [f"hold of {h.subject} by {h.owner} ended at {h.until}: take it out of {h.position}" for h in over]
     signatures: Mapping[tuple[str, str], bool | None],
     holds: tuple[Hold, ...] = (),
     estimates: Estimates | None = None,
@@ -136,7 +145,35 @@ def serving(fleet: Fleet, observed: Observed | None) -> bool | None:
     return bool(member.ready) and not member.unschedulable and all(t.key != MARK_TAINT for t in member.taints)
 
 
-def fleet_leave(fleet: Fleet, observation: Observation, *, now: datetime, taken: Mapping[str, datetime]) -> Leave:
+def fleet_rollouts(
+    fleet: Fleet,
+    observation: Observation,
+    plans: Mapping[str, NodePlan],
+    records: Mapping[str, NodeRecord],
+    kept: Mapping[str, Rollout],
+    planner: NodePlanner,
+) -> Rollouts:
+    """How far the changes of the spec have come, in the pools of which some of `plans` have any."""
+    pools = {plan.pool for plan in plans.values() if pending(plan)}
+    tables: dict[str, tuple[Managed, ...]] = {}
+    standings = {}
+    for name, node in fleet.nodes.items() if pools else ():
+        if node.pool in pools and node.state is NodeState.ACTIVE:
+            table = tables.get(node.profile.digest) or tables.setdefault(node.profile.digest, managed(node.profile))
+            in_service = serving(fleet, observation.nodes.get(name))
+            record = records.get(name) or NodeRecord(name)
+            standings[name] = standing(node, table, plans.get(name), record, in_service, planner.context.now)
+    return rollouts(fleet, standings, kept, planner.holds, planner.context.now)
+
+
+def fleet_leave(
+    fleet: Fleet,
+    observation: Observation,
+    *,
+    now: datetime,
+    taken: Mapping[str, datetime],
+    rollouts: Rollouts | None = None,
+) -> Leave:
     """Who may go, as of this observation, over all active nodes, selected or not. `taken`: as in Budget."""
     settings = fleet.settings
     out, unknown = [], []
@@ -155,12 +192,15 @@ def fleet_leave(fleet: Fleet, observation: Observation, *, now: datetime, taken:
         settings.budgets, fleet.nodes, now=now, out=out, unknown=unknown,
         floors=settings.floors, control_plane=control_plane, taken=taken,
     )  # fmt: skip
-    return Leave(budget, Windows(settings.windows, settings.break_glass, now), now)
+    return Leave(budget, Windows(settings.windows, settings.break_glass, now), now, rollouts or Rollouts())
 
 
 def records_needed(fleet: Fleet, names: Sequence[str]) -> Sequence[str]:
-    """Whose records planning these nodes takes: a rate counts what was done to any node."""
-    return list(fleet.nodes) if has_rates(fleet.settings) else names
+    """Whose records planning these nodes takes: a rate counts what was done to any node, a rollout goes by pool."""
+    if len(names) == len(fleet.nodes) or has_rates(fleet.settings):
+        return list(fleet.nodes)
+    pools = {fleet.nodes[name].pool for name in names}
+    return [name for name, node in fleet.nodes.items() if node.pool in pools]
 
 
 def _totals(fleet: Fleet, plans: Mapping[str, NodePlan]) -> Totals:

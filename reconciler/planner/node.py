@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from reconciler.diff.compare import Comparer
@@ -37,9 +37,13 @@ class NodePlanner:
     _catalogues: dict[Hashable, Catalogue] = field(default_factory=dict)
     _searches: dict[Hashable, tuple[Row, ...] | None] = field(default_factory=dict)
 
-    def plan(self, desired: Desired, observed: Observed, record: NodeRecord) -> NodePlan:
+    def plan(
+        self, desired: Desired, observed: Observed, record: NodeRecord, *, postponed: Collection[str] = ()
+    ) -> NodePlan:
+        """`postponed`: paths that the spec changed and that are left as they are for now."""
         items = self.comparer.compare(desired, observed, record).items
-        state = evaluate(desired, observed, items, record, self.context)
+        due = tuple(i for i in items if i.path not in postponed) if postponed else items
+        state = evaluate(desired, observed, due, record, self.context)
         found = situation(desired, record, self.holds, state, self.context.now)
         rows, found = self._choose(desired, observed, record, state, found)
         actions = self._explain(desired, observed, state, found, rows)
@@ -58,6 +62,7 @@ class NodePlanner:
             blocked=backing_off(record, ((row.name, row.target) for row in rows), self.context.now) or found.blocked,
             wave=0 if actions else None,
             fingerprint=fingerprint(desired, items, actions),
+            postponed=tuple(postponed),
         )
 
     def question(self, desired: Desired, observed: Observed, record: NodeRecord) -> Question | None:

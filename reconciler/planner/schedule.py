@@ -7,13 +7,14 @@ windows. What else is done to a node that is out brings it back, and is never he
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from reconciler.model.drift import DriftClass
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
 from reconciler.model.vocab import Disruption, Reason
 from reconciler.planner.budget import Budget
+from reconciler.planner.rollout import Rollouts
 from reconciler.planner.windows import Windows
 
 _REASONS = {
@@ -23,6 +24,8 @@ _REASONS = {
     DriftClass.CONFLICT: frozenset({Reason.DRIFT, Reason.CHANGE}),
 }
 
+OF_ROLLOUTS = (BlockCode.ROLLOUT, BlockCode.HALTED)
+
 
 @dataclass(frozen=True, slots=True)
 class Leave:
@@ -31,11 +34,14 @@ class Leave:
     budget: Budget
     windows: Windows
     now: datetime
+    rollouts: Rollouts = field(default_factory=Rollouts)
 
     def refusal(self, plan: NodePlan) -> Blocked | None:
         """None: all that is planned may begin now."""
         if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF:
             return plan.blocked
+        if not plan.postponed and (wait := self.rollouts.refusal(plan)) is not None:
+            return wait
         out = takes_out(plan)
         if not out and not any(map(flashes, plan.actions)):
             return None
@@ -54,6 +60,11 @@ class Leave:
 
     def _budget(self, plan: NodePlan) -> Blocked | None:
         return self.budget.allows(plan.node, reasons(plan))
+
+
+def waits(blocked: Blocked) -> bool:
+    """Whether what is planned may go all the same, once time has passed or somebody has lifted a halt."""
+    return blocked.code.passes or blocked.code in OF_ROLLOUTS
 
 
 def disrupts(action: PlannedAction) -> bool:
@@ -115,14 +126,15 @@ def schedule(plans: Mapping[str, NodePlan], leave: Leave) -> dict[str, NodePlan]
             if takes_out(plan):
                 leave.budget.charge(plan.node)
             continue
-        wave = leave.budget.queue(plan.node, reasons(plan))
+        queued = blocked.code not in OF_ROLLOUTS
+        wave = leave.budget.queue(plan.node, reasons(plan)) if queued else None
         judged[plan.node] = replace(plan, wave=wave, blocked=plan.blocked or blocked)
     return judged
 
 
 def _unjudged(plan: NodePlan, now: datetime) -> NodePlan:
     """Without an earlier verdict that time may have lifted. A pause after a failure has an end of its own."""
-    if plan.blocked is None or not plan.blocked.code.passes:
+    if plan.blocked is None or not waits(plan.blocked):
         return plan
     if plan.blocked.code is BlockCode.BACKOFF and plan.blocked.until is not None and plan.blocked.until > now:
         return plan

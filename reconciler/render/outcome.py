@@ -41,6 +41,7 @@ def human(outcome: ApplyOutcome) -> str:
         f"Apply {outcome.run} of fleet {outcome.fleet}: {verdict(outcome)}",
         f"  spec {source(outcome.source)}; plan {outcome.plan}",
         *(f"  {line}" for line in warnings(outcome.insecure, outcome.time_scale)),
+        *(f"  {line}" for line in _halted(outcome)),
         "",
     ]
     rows = [
@@ -53,6 +54,15 @@ def human(outcome: ApplyOutcome) -> str:
     advice = [f"Next: {sentence}" for sentence in _advice(outcome)]
     lines += ["", *advice] if advice else []
     return "\n".join(lines) + "\n"
+
+
+def _halted(outcome: ApplyOutcome) -> list[str]:
+    lines = []
+    for rollout in outcome.rollouts:
+        if rollout.halted:
+            lines += [f"HALTED: {plain(rollout.halted, 600)}", "To go on:"]
+            lines += [f"  {plain(way, 300)}" for way in rollout.resume]
+    return lines
 
 
 def _advice(outcome: ApplyOutcome) -> list[str]:
@@ -69,7 +79,7 @@ def _advice(outcome: ApplyOutcome) -> list[str]:
         advice.append("`reconciler doctor` says what to do about what does not answer.")
     if "stale" in first:
         advice.append("what is stale needs more than was approved: `reconciler plan --out FILE` plans anew.")
-    elif outcome.changes and "failed" not in first:
+    elif outcome.changes and "failed" not in first and not _halted(outcome):
         advice.append("run `reconciler apply` again; it continues where this run ended.")
     return advice
 
@@ -80,6 +90,8 @@ def as_markdown(outcome: ApplyOutcome) -> str:
     lines = [f"## {sign} Applied to fleet {markdown(outcome.fleet)}", "", f"**{markdown(verdict(outcome), 400)}**", ""]
     for line in warnings(outcome.insecure, outcome.time_scale):
         lines += [f"> {markdown(line, 400)}", ""]
+    if halted := _halted(outcome):
+        lines += [*(f"> {markdown(line, 600)}\\" for line in halted[:-1]), f"> {markdown(halted[-1], 600)}", ""]
     rows = [
         (_STATES[state], markdown(fold(nodes), 2000), str(len(nodes)), markdown(detail, 400))
         for state, details in _groups(outcome).items()

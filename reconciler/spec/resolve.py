@@ -26,16 +26,18 @@ from reconciler.model.desired import (
     GateTest,
     Profile,
     Remediation,
+    RolloutPolicy,
     Rung,
     Settings,
-    SpecSource,
     SpecHold,
+    SpecSource,
     Threshold,
 )
 from reconciler.model.errors import Position
 from reconciler.model.units import parse_duration
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec
 from reconciler.spec.kinds.golden_image import GoldenImageSpec, ImageVersion
+from reconciler.spec.kinds.node_pool import Rollout as RolloutSpec
 from reconciler.spec.kinds.persona import Drain, PersonaSpec
 from reconciler.spec.kinds.settings import NodeSettings
 from reconciler.spec.layers import (

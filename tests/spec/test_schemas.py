@@ -129,6 +129,6 @@ def test_what_is_not_enforced_is_marked() -> None:
         return own + [mark for part in schema.values() for mark in marks(part)]
 
     assert marks(SCHEMAS["fleet.json"]) == [["observe", "correct"]]
-    assert marks(SCHEMAS["node-pool.json"]) == [False, False]  # hostKey, rollout
+    assert marks(SCHEMAS["node-pool.json"]) == [False]  # hostKey
     assert marks(SCHEMAS["acceptance-profile.json"]) == [["0s"]]
     assert ["immediate", "bmc_reset", "reboot", "power_cycle"] in marks(SCHEMAS["hardware-profile.json"])

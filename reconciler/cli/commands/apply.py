@@ -159,6 +159,7 @@ def as_document(report: ApplyReport) -> ApplyOutcome:
         changes=plan.changes,
         insecure=plan.insecure,
         time_scale=plan.time_scale,
+        rollouts=plan.rollouts,
     )
 
 
@@ -169,6 +170,8 @@ def exit_code(outcome: ApplyOutcome, *, detailed: bool) -> ExitCode:
         codes.append(ExitCode.INTERRUPTED)
     if "failed" in states or ("stale" in states and outcome.actions):
         codes.append(ExitCode.PARTLY_FAILED)
+    if any(rollout.halted for rollout in outcome.rollouts):
+        codes.append(ExitCode.REFUSED)
     if not outcome.actions and (outcome.changes or "postponed" in states) and "failed" not in states:
         codes.append(ExitCode.REFUSED)
     if not outcome.tolerated:

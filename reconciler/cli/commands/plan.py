@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, OutFile, detailed_exitcode, fleet_options, same_place, write_file
 from reconciler.cli.terminal import show
+from reconciler.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from reconciler.cli.session import Session
 
 
 @click.command()
@@ -17,15 +22,22 @@ from reconciler.cli.terminal import show
     "--observation", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
     help="Plan from this observation instead of reading the nodes.",
 )  # fmt: skip
+@click.option(
+    "--base", metavar="REV", help="Tell what a change causes beyond this revision; contact only what that names."
+)
+@click.option("--head", metavar="REV", help="The revision that the change leads to; the work tree if left out.")
 @click.option("--out", type=OutFile(), metavar="FILE", help="Write the plan here.")
 @detailed_exitcode
-def plan(common: Common, observation: Path | None, out: Path | None, detailed_exitcode: bool) -> int:
+def plan(
+    common: Common, observation: Path | None, base: str | None, head: str | None, out: Path | None,
+    detailed_exitcode: bool,
+) -> int:  # fmt: skip
     """Say what would be done to each node, in which order and why. Nothing is changed, no lease is taken."""
-    from reconciler.cli.session import Session, new_id
+    from reconciler.cli.session import new_id
     from reconciler.model.documents import dump
     from reconciler.render.plan import as_markdown, human
 
-    session = Session(common)
+    session = session_for(common, base, head)
     session.selection  # noqa: B018 - a wrong --limit is said before anything is contacted
     seen = session.observe() if observation is None else session.observation_from(observation)
     with session.ledger() as ledger:
@@ -45,10 +57,28 @@ def plan(common: Common, observation: Path | None, out: Path | None, detailed_ex
                 following = f"; next: reconciler apply {common.spec} --plan {out} --yes{same_place()}"
             click.echo(f"\nwritten to {out}{following}", err=True)
     waits = any(node.blocked is not None and node.blocked.code.passes for node in made.nodes.values())
+    differs = made.change is not None and not made.change.empty
     return strongest(
         [
-            ExitCode.REFUSED if made.refused else ExitCode.DONE,
+            ExitCode.REFUSED if made.refused or any(rollout.halted for rollout in made.rollouts) else ExitCode.DONE,
             ExitCode.INCOMPLETE if not made.tolerated else ExitCode.DONE,
-            ExitCode.CHANGES if detailed_exitcode and (made.changes or waits or made.incomplete) else ExitCode.DONE,
+            ExitCode.CHANGES
+            if detailed_exitcode and (made.changes or waits or made.incomplete or differs)
+            else ExitCode.DONE,
         ]
     )
+
+
+def session_for(common: Common, base: str | None, head: str | None) -> Session:
+    """The world of one revision, or of a change from one to another."""
+    if base is None and head is not None:
+        raise UsageError("--head is what a change leads to: say with --base from where, or use --rev")
+    if base is None:
+        from reconciler.cli.session import Session
+
+        return Session(common)
+    if common.rev is not None:
+        raise UsageError("--rev is one revision, --base and --head are two: use one or the other")
+    from reconciler.cli.change import ChangeSession
+
+    return ChangeSession(common, base, head)

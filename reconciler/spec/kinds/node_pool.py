@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from reconciler.model.vocab import NodeState
 from reconciler.spec.kinds.base import (
-    NOT_ENFORCED,
     Domains,
     Duration,
     Model,
-    NodeShare,
     Resource,
     SomeNodes,
     Text,
@@ -51,9 +49,9 @@ class NodeEntry(NodeSettings):
         json_schema_extra={"x-enforced": False},  # refused by `references`, which knows whether the image is managed
     )
     root_disk: RootDiskRule | None = Field(default=None, description="Overrides the image's rule. Not for ranges.")
-    hold: Hold | None = Field(default=None, description="Forbids acting on these nodes.")
     domains: Domains = Field(default={}, description="Failure domains of the node: rack, nvlink-domain, pdu ...")
     state: NodeState | None = Field(default=None, description="active, quarantined or retired. Absent: as the pool.")
+    hold: Hold | None = Field(default=None, description="Forbids acting on these nodes.")
 
     @property
     def has_settings(self) -> bool:
@@ -67,9 +65,13 @@ _SETTINGS = {*NodeSettings.model_fields, "sysctls", "services"}
 class Rollout(Model):
     """How a change spreads over the pool."""
 
-    waves: tuple[SomeNodes, ...] = Field(min_length=1, description="How many nodes have it after each wave.")
-    bake: Duration = Field(default="0s", description="How long a wave stays healthy before the next.")
-    max_failures: NodeShare = Field(default="0", description="Failed nodes at which the rollout halts.")
+    waves: tuple[SomeNodes, ...] = Field(
+        default=("1", "10%", "50%", "100%"),
+        min_length=1,
+        description="How many nodes have it after each wave; what is left goes last.",
+    )
+    bake: Duration = Field(default="10m", description="How long a wave stays healthy before the next.")
+    max_failures: int = Field(default=0, ge=0, description="Nodes that may fail; one more halts the rollout.")
 
 
 class NodePoolSpec(SharedSettings):
@@ -78,9 +80,9 @@ class NodePoolSpec(SharedSettings):
     state: NodeState = Field(
         default=NodeState.ACTIVE, description="active; quarantined or retired nodes are not acted upon."
     )
+    hold: Hold | None = Field(default=None, description="Forbids acting on any node of the pool.")
     domains: Domains = Field(default={}, description="Failure domains that all nodes of the pool share.")
     nodes: tuple[NodeEntry, ...] = Field(default=(), description="Nodes of the pool.")
-    hold: Hold | None = Field(default=None, description="Forbids acting on any node of the pool.")
     inventory: TreePath | None = Field(
         default=None,
         description="CSV file of more nodes, relative to the spec directory. Its header names the columns: name, bmc, "
@@ -89,9 +91,7 @@ class NodePoolSpec(SharedSettings):
     windows: tuple[Window, ...] = Field(
         default=(), description="When nodes of this pool may be taken out of service, beside what the Fleet says."
     )
-    rollout: Annotated[Rollout | None, NOT_ENFORCED] = Field(
-        default=None, description="How a change spreads over the pool."
-    )
+    rollout: Rollout = Field(default=Rollout(), description="How a change of the spec spreads over the pool.")
 
 
 class NodePool(Resource):
