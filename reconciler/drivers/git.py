@@ -124,6 +124,15 @@ def _origins(porcelain: str, shallow: bool) -> Mapping[int, LineOrigin]:
     return found
 
 
+def commits_lacking(directory: Path, base: str, head: str) -> int:
+    """How many commits of `base` touched the spec and are not part of `head`. GitError when one is no revision."""
+    with _repository(directory) as repo:
+        if repo is None:
+            raise GitError(f"can't compare revisions of {directory}: it is not in a git repository")
+        span = f"{_resolve(repo, head)}..{_resolve(repo, base)}"
+        return int(repo.git.rev_list("--count", span, "--", f":(top){_inside(repo, directory) or '.'}"))
+
+
 def _files_of(tree: Tree, below: str) -> Iterator[tuple[str, Blob]]:
     from git import Blob
 

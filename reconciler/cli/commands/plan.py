@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, OutFile, detailed_exitcode, fleet_options, same_place, write_file
 from reconciler.cli.terminal import show
-from reconciler.model.errors import UsageError
-
-if TYPE_CHECKING:
-    from reconciler.cli.session import Session
 
 
 @click.command()
@@ -33,6 +28,7 @@ def plan(
     detailed_exitcode: bool,
 ) -> int:  # fmt: skip
     """Say what would be done to each node, in which order and why. Nothing is changed, no lease is taken."""
+    from reconciler.cli.change import session_for
     from reconciler.cli.session import new_id
     from reconciler.model.documents import dump
     from reconciler.render.plan import as_markdown, human
@@ -54,7 +50,8 @@ def plan(
         if out is not None and common.output == "human":
             following = ""
             if made.changes and not made.refused:
-                following = f"; next: reconciler apply {common.spec} --plan {out} --yes{same_place()}"
+                when = "next" if made.change is None else "once it is merged"
+                following = f"; {when}: reconciler apply {common.spec} --plan {out} --yes{same_place()}"
             click.echo(f"\nwritten to {out}{following}", err=True)
     waits = any(node.blocked is not None and node.blocked.code.passes for node in made.nodes.values())
     differs = made.change is not None and not made.change.empty
@@ -67,18 +64,3 @@ def plan(
             else ExitCode.DONE,
         ]
     )
-
-
-def session_for(common: Common, base: str | None, head: str | None) -> Session:
-    """The world of one revision, or of a change from one to another."""
-    if base is None and head is not None:
-        raise UsageError("--head is what a change leads to: say with --base from where, or use --rev")
-    if base is None:
-        from reconciler.cli.session import Session
-
-        return Session(common)
-    if common.rev is not None:
-        raise UsageError("--rev is one revision, --base and --head are two: use one or the other")
-    from reconciler.cli.change import ChangeSession
-
-    return ChangeSession(common, base, head)

@@ -1,0 +1,95 @@
+"""What certificates are worth under a change of the spec, before anything of it has been done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from reconciler.gate.certificate import binding_of, judge, judge_test, tests_digest
+from reconciler.model.desired import Acceptance, Desired, GateTest
+from reconciler.model.drift import ACTIONABLE
+from reconciler.model.gate import Certificate, Verdict
+from reconciler.model.observed import FirmwareItem, Observed, Silent
+from reconciler.model.plan import NodePlan
+
+
+def flaws(
+    desired: Desired, seen: Observed, plan: NodePlan, certificate: Certificate, now: datetime
+) -> tuple[str, ...] | None:
+    """Why the certificate does not hold once the plan is carried out. None: what it would have to bind is not known."""
+    acceptance = desired.profile.acceptance
+    if acceptance is None:
+        return ("no acceptance profile: nothing proves this node",)
+    drifting = {item.path for item in plan.drift if item.kind in ACTIONABLE}
+    binding = binding_of(desired, _converged(desired, seen, drifting), tests_digest(acceptance))
+    if isinstance(binding, str):
+        return None
+    judgement = judge(certificate, acceptance, binding, now)
+    if judgement.valid:
+        tested = [action for action in plan.actions if action.name == "run_gate"]
+        return tuple(f"tested again: {', '.join(action.because)}" for action in tested)
+    return judgement.reasons
+
+
+def _converged(desired: Desired, seen: Observed, drifting: set[str]) -> Observed:
+    """The node with what drifts as desired, as far as a certificate binds it. What is ignored stays as it is."""
+    profile, inventory, host = desired.profile, seen.inventory, seen.host
+    if not isinstance(inventory, Silent) and inventory.value.bios is not None and inventory.value.firmware is not None:
+        bios = {name: value for name, value in profile.bios.items() if f"bios.{name}" in drifting}
+        flashed = {
+            item.inventory_id: FirmwareItem(item.version)
+            for item in profile.firmware
+            if f"firmware.{item.component}" in drifting and item.url is not None
+        }
+        value = inventory.value
+        value = replace(value, bios={**(value.bios or {}), **bios}, firmware={**(value.firmware or {}), **flashed})
+        inventory = replace(inventory, value=value)
+    replaced = profile.image is not None and any(path.startswith("image.") for path in drifting)
+    if replaced and not isinstance(host, Silent) and host.value.image is not None:
+        image = replace(host.value.image, sha256=profile.image.sha256)
+        host = replace(host, value=replace(host.value, image=image))
+    return replace(seen, inventory=inventory, host=host)
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Tests that stay the same while their thresholds move: (at base, at head)."""
+
+    tests: tuple[tuple[GateTest, GateTest], ...]
+
+    @classmethod
+    def moved(cls, base: Acceptance | None, head: Acceptance | None) -> Bars:
+        """A test that itself changes is another test, and has to be run."""
+        if base is None or head is None:
+            return cls(())
+        old = {test.name: test for phase in base.phases for test in phase.tests}
+        pairs = ((old[test.name], test) for phase in head.phases for test in phase.tests if test.name in old)
+        return cls(tuple((was, now) for was, now in pairs if _same_test(was, now) and was.thresholds != now.thresholds))
+
+    def __bool__(self) -> bool:
+        return bool(self.tests)
+
+    def judge(self, certificate: Certificate | None) -> tuple[str, ...] | None:
+        """Why its metrics do not clear head's bars, though they clear base's. None: there are no metrics to judge."""
+        if certificate is None or certificate.adopted:
+            return None
+        results = {result.test: result for result in certificate.results}
+        if not any(now.name in results for _, now in self.tests):
+            return None
+        return self._newly_failing(certificate)
+
+    def reasons(self, certificate: Certificate) -> tuple[str, ...]:
+        return () if certificate.adopted else self._newly_failing(certificate)
+
+    def _newly_failing(self, certificate: Certificate) -> tuple[str, ...]:
+        results = {result.test: result for result in certificate.results}
+        reasons: list[str] = []
+        for was, now in self.tests:
+            result = results.get(now.name)
+            if judge_test(was, result)[0] is Verdict.PASS:
+                reasons += judge_test(now, result)[1]
+        return tuple(reasons)
+
+
+def _same_test(one: GateTest, other: GateTest) -> bool:
+    return (one.tool, one.args, one.allow_skip) == (other.tool, other.args, other.allow_skip)

@@ -1,0 +1,142 @@
+"""Two revisions of a spec: what the later one wants, of machines that are reached as the earlier one says.
+
+A change that could name an address and have the plan go there would be sent our passwords (conventions S3). So whom we
+talk to, as whom, and whom we believe comes from base, node by node; what head says of it is reported.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from reconciler.model.change import EndpointChange
+from reconciler.model.desired import (
+    Desired,
+    DesiredHost,
+    Endpoints,
+    Fleet,
+    HostKeyPolicy,
+    Profile,
+    RolloutPolicy,
+    Settings,
+    TlsPolicy,
+)
+
+# What decides whom we talk to, as whom, and whom we believe; the fleet's name chooses the ledger. The rest is desired.
+TRUSTED: Final = (
+    "fleet", "bmc_credentials", "ssh_credentials", "ssh_user", "tls", "host_keys", "cluster", "installer", "insecure",
+)  # fmt: skip
+_NOWHERE: Final = Endpoints(None, None)
+
+
+def wanted(base: Fleet, head: Fleet) -> Fleet:
+    """The desired values of head, at the endpoints of base. Nodes that only head names are nowhere."""
+    nodes = {name: replace(node, endpoints=_endpoints(base, name)) for name, node in head.nodes.items()}
+    trusted: dict[str, Any] = {field: getattr(base.settings, field) for field in TRUSTED}
+    return replace(head, settings=replace(head.settings, **trusted), nodes=nodes)
+
+
+def watched(base: Fleet, head: Fleet) -> Fleet:
+    """Base, asked for what head manages too: the fleet to observe. Also with nodes that only head names, nowhere."""
+    nodes = dict(base.nodes)
+    known: dict[tuple[str, str], Profile] = {}
+    for name, later in head.nodes.items():
+        now = base.nodes.get(name)
+        if now is None:
+            nodes[name] = replace(later, endpoints=_NOWHERE)
+            continue
+        key = (now.profile.digest, later.profile.digest)
+        if key not in known:
+            known[key] = replace(now.profile, host=_both(now.profile.host, later.profile.host))
+        nodes[name] = replace(now, profile=known[key])
+    return replace(base, nodes=nodes)
+
+
+def at_once(fleet: Fleet) -> Fleet:
+    """The fleet without waves: its plan is of all that a change comes to in the end, not of what may begin first."""
+    everyone = RolloutPolicy(waves=("100%",), bake_s=0.0)
+    return replace(fleet, rollouts=dict.fromkeys({node.pool for node in fleet.nodes.values()}, everyone))
+
+
+def joining(base: Fleet, head: Fleet) -> tuple[str, ...]:
+    return tuple(name for name in head.nodes if name not in base.nodes)
+
+
+def forgotten(base: Fleet, head: Fleet) -> tuple[str, ...]:
+    return tuple(name for name in base.nodes if name not in head.nodes)
+
+
+def _endpoints(base: Fleet, name: str) -> Endpoints:
+    return base.nodes[name].endpoints if name in base.nodes else _NOWHERE
+
+
+def _both(one: DesiredHost, other: DesiredHost) -> DesiredHost:
+    return DesiredHost({**one.sysctls, **other.sysctls}, {**one.services, **other.services})
+
+
+# --- what head says of it -------------------------------------------------------------------------------------------
+
+
+def endpoint_changes(base: Fleet, head: Fleet) -> tuple[EndpointChange, ...]:
+    """Every address, key, CA and name of a secret that head edits, with its place at head; the fleet's own first."""
+    before, after = _access(base.settings), _access(head.settings)
+    found = [
+        EndpointChange("fleet", what, before[what], after[what], _place(head, what))
+        for what in before
+        if before[what] != after[what]
+    ]
+    for name, node in head.nodes.items():
+        old = base.nodes.get(name)
+        found += _moved(node, _NOWHERE if old is None else old.endpoints)
+    return tuple(found)
+
+
+def _moved(node: Desired, old: Endpoints) -> Iterator[EndpointChange]:
+    for what, before, after in (("bmc", old.bmc, node.endpoints.bmc), ("host", old.host, node.endpoints.host)):
+        if before != after:
+            place = node.provenance.get(f"endpoints.{what}") or node.provenance.get("node")
+            yield EndpointChange(node.node, what, before or "", after or "", str(place or ""))
+
+
+def _access(settings: Settings) -> Mapping[str, str]:
+    cluster, installer = settings.cluster, settings.installer
+    return {
+        "name": settings.fleet,
+        "redfish.credentials": settings.bmc_credentials or "",
+        "redfish.tls": _tls(settings.tls),
+        "ssh.user": settings.ssh_user,
+        "ssh.credentials": settings.ssh_credentials or "",
+        "ssh.hostKeys": _host_keys(settings.host_keys),
+        "cluster": cluster.name if cluster else "",
+        "cluster.kubeconfig": (cluster.kubeconfig or "") if cluster else "",
+        "cluster.context": (cluster.context or "") if cluster else "",
+        "installer.listen": installer.listen if installer else "",
+        "installer.url": (installer.url or "") if installer else "",
+        "installer.iso": installer.iso if installer else "",
+    }
+
+
+def _place(head: Fleet, what: str) -> str:
+    at = head.places.get(what) or head.places.get(what.partition(".")[0]) or head.places.get("name")
+    return str(at or "")
+
+
+def _tls(policy: TlsPolicy) -> str:
+    if policy.insecure:
+        return "not verified"
+    return f"CA sha256:{hashlib.sha256(policy.ca.encode()).hexdigest()[:16]}" if policy.ca else ""
+
+
+def _host_keys(policy: HostKeyPolicy) -> str:
+    if policy.insecure:
+        return "not verified"
+    return ", ".join(sorted(map(_fingerprint, policy.authorities)))
+
+
+def _fingerprint(key: str) -> str:
+    """As `ssh-keygen -l` prints it."""
+    blob = base64.b64decode(key.split()[1])
+    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
