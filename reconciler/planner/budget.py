@@ -173,6 +173,11 @@ class Budget:
     def is_out(self, node: str) -> bool:
         return node in self._out
 
+    @property
+    def out(self) -> Collection[str]:
+        """Nodes out of service, those charged since included."""
+        return self._out
+
     def unreadable(self, node: str) -> bool:
         """Whether nobody can say if it is in service: then it may not be touched."""
         return node in self._unknown

@@ -74,6 +74,11 @@ class Windows:
         self._calendars: dict[str, _Calendar] = {}
         self._verdicts: dict[tuple[str, float], Blocked | None] = {}
 
+    @property
+    def any(self) -> bool:
+        """Whether there are any, also if they do not hold now."""
+        return bool(self._windows)
+
     def __bool__(self) -> bool:
         """Whether there are any that hold now."""
         return bool(self._windows) and self._lifted_until is None
