@@ -42,10 +42,7 @@ class NodePlanner:
     ) -> NodePlan:
         """`postponed`: paths that the spec changed and that are left as they are for now."""
         items = self.comparer.compare(desired, observed, record).items
-        due = tuple(i for i in items if i.path not in postponed) if postponed else items
-        state = evaluate(desired, observed, due, record, self.context)
-        found = situation(desired, record, self.holds, state, self.context.now)
-        rows, found = self._choose(desired, observed, record, state, found)
+        state, found, rows = self._decide(desired, observed, record, items, postponed)
         actions = self._explain(desired, observed, state, found, rows)
         if desired.state is NodeState.ACTIVE:
             items = (*items, *_signal_items(desired, state), *_gate_item(desired, state))
@@ -65,24 +62,37 @@ class NodePlanner:
             postponed=tuple(postponed),
         )
 
-    def question(self, desired: Desired, observed: Observed, record: NodeRecord) -> Question | None:
-        """What the node's plan is the cheapest answer to; None when nothing is planned."""
+    def question(
+        self, desired: Desired, observed: Observed, record: NodeRecord, *, postponed: Collection[str] = ()
+    ) -> Question | None:
+        """What the actions that `plan` chose are the cheapest answer to; None when it chose none."""
         items = self.comparer.compare(desired, observed, record).items
-        state = evaluate(desired, observed, items, record, self.context)
-        rows, found = self._choose(
-            desired, observed, record, state, situation(desired, record, self.holds, state, self.context.now)
-        )
+        state, found, rows = self._decide(desired, observed, record, items, postponed)
         if not rows:
             return None
         full, start, wanted = self._catalogue(desired, observed, state), _start(state), found.wanted
         usable = usable_rows(full, state, found, record, self.context.now)
         if found.harmless_only or self._search(desired, usable, start, found) != rows:
-            # Nothing leads to all of the goal, or the rest has to wait: what harmless rows bring about is all there is.
+            # Not all of the goal can be had now: they were to bring about what no workload notices.
             usable, reached = Catalogue(tuple(row for row in full.rows if row.harmless), ()), start
             for row in rows:
                 reached = apply(full, row, reached)
             wanted &= reached
         return Question(usable, start, wanted, rows)
+
+    def _decide(
+        self,
+        desired: Desired,
+        observed: Observed,
+        record: NodeRecord,
+        items: tuple[DriftItem, ...],
+        postponed: Collection[str],
+    ) -> tuple[Conditions, Situation, tuple[Row, ...]]:
+        due = tuple(i for i in items if i.path not in postponed) if postponed else items
+        state = evaluate(desired, observed, due, record, self.context)
+        found = situation(desired, record, self.holds, state, self.context.now)
+        rows, found = self._choose(desired, observed, record, state, found)
+        return state, found, rows
 
     def _catalogue(self, desired: Desired, observed: Observed, state: Conditions) -> Catalogue:
         clustered = self.context.settings.cluster is not None and desired.profile.membership is not None
