@@ -11,13 +11,13 @@ from reconciler.lab.build import build_state, known_sysctls
 from reconciler.lab.drifts import DRIFTS, Draft
 from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.cluster import ClusterTruth, usual_pods
+from reconciler.lab.hardware.lifecycle import Fetch
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 from reconciler.lab.scenario import Drift, Scenario
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import UsageError
 
-SYSCTL_FILE = "/etc/sysctl.d/90-reconciler.conf"
 CONTROL_PLANE = "control-1"  # a node that no spec names: its cluster is not ours alone
 
 
@@ -62,13 +62,31 @@ def build_lab(
     documents: dict[str, Mapping[str, Any]] = {}
     fetch = documents.get if serve_documents else None
     drafts = {name: _draft(desired, scenario, chosen) for name, desired in fleet.nodes.items()}
+    machines = bring_to_life(fleet, drafts, clock, seed=chosen, fetch=fetch, timings=lambda _: timings)
+    cluster = _cluster(fleet, drafts, machines, clock, chosen)
+    for name, machine in machines.items():  # only now: a fault may already want to see a running system
+        for play in scenario.plays(name):
+            for kind, parameters in play.faults.items():
+                machine.inject(kind, **parameters)
+    return cabled(fleet, scenario, machines, cluster, public_keys or {}, documents)
+
+
+def bring_to_life(
+    fleet: Fleet,
+    drafts: Mapping[str, Draft],
+    clock: Callable[[], float],
+    *,
+    seed: int,
+    fetch: Fetch | None,
+    timings: Callable[[str], Timings],
+) -> dict[str, Machine]:
     images = _firmware_images(fleet)
     machines = {
         name: Machine(
             draft.state,
             clock,
-            timings,
-            random.Random(f"{chosen} life {name}"),  # noqa: S311  identifiers of a lab, not secrets
+            timings(name),
+            random.Random(f"{seed} life {name}"),  # noqa: S311  identifiers of a lab, not secrets
             fetch,
             firmware_images=images,
             registry=draft.registry,
@@ -78,11 +96,18 @@ def build_lab(
     }
     for name, draft in drafts.items():
         machines[name].start(draft.power)
-    cluster = _cluster(fleet, drafts, machines, clock, chosen)
-    for name, machine in machines.items():  # only now: a fault may already want to see a running system
-        for play in scenario.plays(name):
-            for kind, parameters in play.faults.items():
-                machine.inject(kind, **parameters)
+    return machines
+
+
+def cabled(
+    fleet: Fleet,
+    scenario: Scenario,
+    machines: Mapping[str, Machine],
+    cluster: ClusterTruth | None,
+    public_keys: Mapping[str, str],
+    documents: dict[str, Mapping[str, Any]],
+) -> Lab:
+    """Each machine behind the addresses that the spec gives it."""
     endpoints = {name: desired.endpoints for name, desired in fleet.nodes.items()}
     return Lab(
         fleet=fleet,
@@ -91,7 +116,7 @@ def build_lab(
         cluster=cluster,
         by_bmc={ends.bmc: machines[name] for name, ends in endpoints.items() if ends.bmc is not None},
         by_host={ends.host: machines[name] for name, ends in endpoints.items() if ends.host is not None},
-        public_keys=public_keys or {},
+        public_keys=public_keys,
         documents=documents,
     )
 
@@ -119,12 +144,7 @@ def _draft(desired: Desired, scenario: Scenario, seed: int) -> Draft:
             for drift in choice:
                 if count and _play(draft, drift):
                     count -= 1
-    if draft.disk is not None:
-        persisted = "".join(f"{key} = {value}\n" for key, value in sorted(draft.disk.sysctls.items()))
-        if persisted:
-            draft.disk.files[SYSCTL_FILE] = persisted
-        draft.state.disks[root_disk] = draft.disk
-        draft.state.boot_disk = root_disk
+    draft.put_disk()
     return draft
 
 
@@ -159,4 +179,10 @@ def _cluster(
             truth.add_node(name, labels=draft.labels)
             usual_pods(truth, name, gpus=len(draft.state.gpus), busy=draft.power == "on" and not draft.cordoned)
             truth.update_node(name, taints=draft.taints, unschedulable=draft.cordoned)
+    truth.count_outages({name: _groups(desired) for name, desired in fleet.nodes.items()})
     return truth
+
+
+def _groups(desired: Desired) -> list[str]:
+    """What budgets may be about."""
+    return ["fleet", f"pool {desired.pool}", *(f"{label} {value}" for label, value in desired.domains.items())]

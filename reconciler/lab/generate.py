@@ -20,6 +20,10 @@ POOL_SIZE = 100
 KEY_NAME = "release"
 _INLINE_LIMIT = 50  # more nodes stand in a CSV file
 _IMAGE, _VERSION = "ubuntu-gpu", "2026.11.1"
+_VERSIONS: Mapping[str, Mapping[str, str]] = {
+    _VERSION: {"kernel": "6.8.0-48-generic", "driver": "570.124.06", "cuda": "12.8"},
+    "2026.12.0": {"kernel": "6.8.0-51-generic", "driver": "570.133.20", "cuda": "12.8"},  # to move to
+}
 _API = "reconciler.dev/v1alpha1"
 Document = dict[str, Any]
 
@@ -169,18 +173,21 @@ def _hardware() -> Document:
 
 
 def _image(key: ImageKey) -> Document:
-    url = f"https://images.lab.invalid/{_IMAGE}-{_VERSION}.raw.zst"
+    return _resource("GoldenImage", _IMAGE, {"versions": [_image_version(key, *item) for item in _VERSIONS.items()]})
+
+
+def _image_version(key: ImageKey, version: str, contents: Mapping[str, str]) -> Document:
+    url = f"https://images.lab.invalid/{_IMAGE}-{version}.raw.zst"
     digest = _digest(url)
-    version = {
-        "version": _VERSION,
+    return {
+        "version": version,
         "url": url,
         "sha256": digest,
-        "signature": {"key": KEY_NAME, "minisign": LiteralScalarString(key.sign_image(_IMAGE, _VERSION, digest))},
-        "contents": {"kernel": "6.8.0-48-generic", "driver": "570.124.06", "cuda": "12.8"},
+        "signature": {"key": KEY_NAME, "minisign": LiteralScalarString(key.sign_image(_IMAGE, version, digest))},
+        "contents": dict(contents),
         "hardware": ["hgx-h100"],
         "rootDisk": {"model": "SAMSUNG MZ1L2960HCJR-00A07", "maxSize": "1TB"},
     }
-    return _resource("GoldenImage", _IMAGE, {"versions": [version]})
 
 
 def _persona(name: str, mig: Mapping[str, int] | None) -> Document:

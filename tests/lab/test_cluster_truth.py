@@ -16,6 +16,7 @@ from reconciler.lab.hardware.cluster import (
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.timings import TYPICAL
 from reconciler.model.observed import Taint
+from reconciler.model.records import MARK_TAINT
 from tests.lab.machines import HOUR, Time, after, example_lab
 
 NODE = "gpu-a001"
@@ -187,3 +188,37 @@ def test_watchers_see_every_change_once_until_it_is_too_long_ago(truth: ClusterT
         truth.update_node(NODE, annotations={"a": str(number)})
     with pytest.raises(Gone):
         truth.events_since(start)
+
+
+# --- who was out of service at once ----------------------------------------------------------------------------------
+
+
+def out(truth: ClusterTruth, group: str) -> tuple[list[str], int, list[str]]:
+    found = truth.dump()["out_of_service"][group]
+    return found["now"], found["most"], found["nodes"]
+
+
+def test_the_most_that_were_out_of_service_at_once_are_kept(truth: ClusterTruth, clock: Time) -> None:
+    assert out(truth, "fleet") == ([], 0, [])
+    truth.update_node("gpu-a001", unschedulable=True)
+    truth.update_node("gpu-a001", annotations={"a": "1"})
+    clock.pass_by(60)
+    machine(truth, "gpu-a002").reboot()
+    assert out(truth, "fleet") == (["gpu-a001", "gpu-a002"], 2, ["gpu-a001", "gpu-a002"])
+    clock.pass_by(HOUR)
+    assert out(truth, "fleet") == (["gpu-a001"], 2, ["gpu-a001", "gpu-a002"])
+    truth.update_node("gpu-a001", unschedulable=False)
+    truth.remove_node("gpu-b001")
+    assert out(truth, "fleet") == ([], 2, ["gpu-a001", "gpu-a002"]), "its kubelet has registered it again"
+    assert out(truth, "pool infer") == ([], 1, ["gpu-b001"])
+    assert [out(truth, group)[1] for group in ("pool train", "pool infer", "rack r1", "rack r3")] == [2, 1, 2, 1]
+    mark = Taint(MARK_TAINT, "", "NoSchedule")
+    truth.update_node("gpu-a003", taints=(mark,))
+    assert out(truth, "pool train")[0] == ["gpu-a003"], "marked, it gets no work"
+
+
+def test_who_never_served_is_not_out_of_service(clock: Time) -> None:
+    lab = example_lab("blank", clock)
+    assert lab.cluster is not None
+    clock.pass_by(HOUR)
+    assert out(lab.cluster, "fleet") == ([], 0, [])

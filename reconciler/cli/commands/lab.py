@@ -118,6 +118,11 @@ def state(directory: Path, output: str) -> None:
         return
     rows = [_state_row(name, machine) for name, machine in sorted(found["nodes"].items())]
     click.echo("\n".join(table(("node", "power", "phase", "image", "boots", "installs", "flashes", "faults"), rows)))
+    if found["cluster"] is not None:
+        groups = found["cluster"]["out_of_service"].items()
+        click.echo("\nOut of service, of those that were in it:")
+        counts = [(group, str(len(one["now"])), str(one["most"]), " ".join(one["nodes"])) for group, one in groups]
+        click.echo("\n".join(table(("of", "now", "most at once", "who then"), counts)))
 
 
 def _state_row(name: str, machine: dict[str, Any]) -> tuple[str, ...]:

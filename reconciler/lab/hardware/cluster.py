@@ -28,7 +28,9 @@ from reconciler.lab.hardware.cluster_objects import (
     WatchEvent,
 )
 from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.hardware.outages import Outages
 from reconciler.model.observed import Taint
+from reconciler.model.records import MARK_TAINT
 
 __all__ = [
     "KUBELET_VERSION",
@@ -49,7 +51,7 @@ WATCH_WINDOW = 4096  # events kept for watchers; an older revision is Gone, as o
 _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _UNREACHABLE = Taint("node.kubernetes.io/unreachable", "", "NoExecute")
 _NOT_READY = Taint("node.kubernetes.io/not-ready", "", "NoExecute")
-_AUTOMATIC = frozenset({_UNSCHEDULABLE.key, _UNREACHABLE.key, _NOT_READY.key})
+AUTOMATIC = frozenset({_UNSCHEDULABLE.key, _UNREACHABLE.key, _NOT_READY.key})  # taints that come and go by themselves
 _TOLERATED = frozenset({"nvidia.com/gpu"})
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
@@ -59,6 +61,7 @@ class ClusterTruth:
 
     def __init__(self, members: Mapping[str, Machine], clock: Callable[[], float], rng: random.Random) -> None:
         self.machines = members
+        self.outages = Outages({})
         self.budgets: list[DisruptionBudget] = []
         self.down = False  # the API server does not answer; the fronts play it
         self.revision = 1
@@ -79,6 +82,12 @@ class ClusterTruth:
     def now(self) -> float:
         """The clock of `created`, `ready_since` and `deletion_started`."""
         return self._clock()
+
+    def count_outages(self, groups: Mapping[str, Sequence[str]]) -> None:
+        """From now on; `groups` as in Outages."""
+        self.outages = Outages(groups)
+        for node in self.nodes():
+            self.outages.note(node.name, _serves(node), self._clock())
 
     # --- reading; everything catches up first ---
 
@@ -137,6 +146,7 @@ class ClusterTruth:
         return {
             "revision": self.revision,
             "evictions": self.evictions,
+            "out_of_service": self.outages.dump(),
             "nodes": {name: asdict(node) for name, node in self._nodes.items()},
             "pods": [asdict(pod) for pod in self._pods.values()],
         }
@@ -295,7 +305,7 @@ class ClusterTruth:
             "False": (_NOT_READY,),
             "Unknown": (_UNREACHABLE,),
         }[ready]
-        taints = tuple(taint for taint in node.taints if taint.key not in _AUTOMATIC) + automatic
+        taints = tuple(taint for taint in node.taints if taint.key not in AUTOMATIC) + automatic
         if ready != node.ready or taints != node.taints:
             if ready != node.ready:
                 node.ready_since = self._clock()
@@ -374,9 +384,16 @@ class ClusterTruth:
         self._history.append(WatchEvent(self.revision, kind, replace(thing)))
         if isinstance(thing, NodeObject):
             self._room_on(thing.name)
+            self.outages.note(thing.name, kind != "DELETED" and _serves(thing), self._clock())
 
     def _uid(self) -> str:
         return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+
+
+def _serves(node: NodeObject) -> bool:
+    """As its users see it: nothing new comes to a node that is cordoned, marked or not ready."""
+    marked = any(taint.key == MARK_TAINT for taint in node.taints)
+    return node.ready == "True" and not node.unschedulable and not marked
 
 
 def usual_pods(truth: ClusterTruth, name: str, *, gpus: int, busy: bool) -> None:
