@@ -19,6 +19,8 @@ from reconciler.lab.hardware.state import DiskImage, MachineState
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Taint
 
+SYSCTL_FILE = "/etc/sysctl.d/90-reconciler.conf"
+
 
 @dataclass(slots=True)
 class Draft:
@@ -35,6 +37,16 @@ class Draft:
     member: bool = True
     cordoned: bool = False
     rng: random.Random = field(default_factory=random.Random)
+
+    def put_disk(self) -> None:
+        """The disk into its drive, from which the machine then boots."""
+        if self.disk is None:
+            return
+        persisted = "".join(f"{key} = {value}\n" for key, value in sorted(self.disk.sysctls.items()))
+        if persisted:
+            self.disk.files[SYSCTL_FILE] = persisted
+        self.state.disks[self.root_disk] = self.disk
+        self.state.boot_disk = self.root_disk
 
 
 Change = Callable[[Draft, Mapping[str, FaultValue]], bool]

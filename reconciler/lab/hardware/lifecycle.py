@@ -240,11 +240,13 @@ class Lifecycle:
         self._enter("os_running")
 
     def start(self, power: str) -> None:
-        """Begin life: as a machine that has been running for long ("on"), or as one that is off."""
+        """Begin life: as a machine that has been running for long ("on"), as one that is off, or in POST ("post")."""
         drive = self._bootable() if power == "on" else None
-        self.state.power = power
+        self.state.power = "off" if power == "off" else "on"
         if power == "off":
             self._enter("off")
+        elif power == "post":
+            self._enter_post(cold=False)
         elif drive is None:
             self._boot_disk()
         else:

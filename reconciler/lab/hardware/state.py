@@ -24,6 +24,7 @@ class GpuState:
     nvlinks_down: int = 0
     ecc_uncorrectable: int = 0
     remap_pending: bool = False
+    remap_failed: bool = False  # nothing but another board helps
     mig_enabled: bool = False
     mig_pending: bool = False
     mig_instances: list[tuple[str, str]] = field(default_factory=list)  # (profile, uuid)
@@ -51,6 +52,7 @@ class NicState:
     rdma: bool
     rate_gbps: float
     up: bool = True
+    listed: bool = True  # by the BMC: many leave out what sits in a riser
 
 
 @dataclass(slots=True)

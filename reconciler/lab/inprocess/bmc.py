@@ -222,7 +222,7 @@ class MachineBmc:
             memory_bytes=state.memory_bytes,
             dimms=state.dimms,
             processors=state.processors,
-            nics=tuple(Nic(nic.name, nic.mac, nic.up, int(nic.rate_gbps * 1000)) for nic in state.nics),
+            nics=tuple(Nic(nic.name, nic.mac, nic.up, int(nic.rate_gbps * 1000)) for nic in state.nics if nic.listed),
             drives=tuple(
                 Drive(drive.id, drive.serial, drive.wwn, drive.model, drive.capacity_bytes, Health.OK)
                 for drive in state.drives

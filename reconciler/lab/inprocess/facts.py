@@ -66,7 +66,7 @@ def _gpu(gpu: GpuState) -> Gpu:
         ecc_enabled=True,
         ecc_uncorrectable=gpu.ecc_uncorrectable,
         remap_pending=None if gpu.mig_enabled else gpu.remap_pending,
-        remap_failed=None if gpu.mig_enabled else False,
+        remap_failed=None if gpu.mig_enabled else gpu.remap_failed,
         mig_current=gpu.mig_enabled,
         mig_pending=gpu.mig_pending,
         mig_devices=tuple(

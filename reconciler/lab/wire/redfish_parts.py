@@ -100,7 +100,7 @@ def _dimm(bmc: Bmc, id_: str) -> Document | None:
 
 
 def _ethernet(bmc: Bmc, id_: str) -> Document | None:
-    nic = next((nic for nic in bmc.state.nics if nic.name == id_), None)
+    nic = next((nic for nic in bmc.state.nics if nic.listed and nic.name == id_), None)
     if nic is None:
         return None
     up = nic.up and bmc.state.power != "off"
@@ -171,7 +171,10 @@ ROUTES: Routes = {
     f"{MEMORY}/*": Resource(get=_dimm),
     ETHERNET: Resource(
         get=collection(
-            ETHERNET, "EthernetInterface", "Ethernet Interface Collection", lambda bmc: [n.name for n in bmc.state.nics]
+            ETHERNET,
+            "EthernetInterface",
+            "Ethernet Interface Collection",
+            lambda bmc: [n.name for n in bmc.state.nics if n.listed],
         )
     ),
     f"{ETHERNET}/*": Resource(get=_ethernet),

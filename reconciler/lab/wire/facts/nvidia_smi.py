@@ -174,7 +174,7 @@ def _remapped_rows(gpu: GpuState) -> str:
         "<remapped_row_corr>0</remapped_row_corr>",
         f"<remapped_row_unc>{remapped}</remapped_row_unc>",
         f"<remapped_row_pending>{'Yes' if gpu.remap_pending else 'No'}</remapped_row_pending>",
-        "<remapped_row_failure>No</remapped_row_failure>",
+        f"<remapped_row_failure>{'Yes' if gpu.remap_failed else 'No'}</remapped_row_failure>",
         "<row_remapper_histogram>",
         *(f"\t<row_remapper_histogram_{at}>{n} bank(s)</row_remapper_histogram_{at}>" for at, n in banks.items()),
         "</row_remapper_histogram>",

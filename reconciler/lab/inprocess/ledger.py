@@ -1,0 +1,254 @@
+"""ports.Ledger in memory, with what a real one holds copied in: nothing that is rehearsed is ever written down.
+
+It keeps what decisions are made from: records, holds, rollouts, certificates, attempts. It has no history for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from reconciler.model.errors import LeaseHeld
+from reconciler.model.gate import Certificate
+from reconciler.model.records import Applied, Attempt, Hold, JournalEntry, Lease, NodeRecord, Rollout
+
+ATTEMPTS_KEPT = 200  # newest per node, as in a real ledger
+
+
+@dataclass(slots=True)
+class _Begun:
+    """An attempt that has no outcome yet."""
+
+    node: str
+    attempt: Attempt
+    intent: dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Node:
+    """`record` lacks holds and attempts; `shown` is the whole, until something changes."""
+
+    record: NodeRecord
+    attempts: dict[int, Attempt] = field(default_factory=dict)  # by id, in the order in which they count
+    shown: NodeRecord | None = None
+
+
+class MemoryLedger:
+    """`identity`: that of the ledger which this one stands for, whose marks are then ours."""
+
+    def __init__(
+        self,
+        identity: str,
+        records: Iterable[NodeRecord] = (),
+        *,
+        holds: Iterable[Hold] = (),
+        rollouts: Mapping[str, Rollout] | None = None,
+        durations: Sequence[tuple[str, str, str, float]] = (),
+    ) -> None:
+        self._id = identity
+        self._holds = list(holds)
+        self._rollouts = dict(rollouts or {})
+        self._durations = list(durations)
+        self._counted = 0
+        self._nodes: dict[str, _Node] = {}
+        self._begun: dict[int, _Begun] = {}
+        self._lease: Lease | None = None
+        self._token = 0
+        self._used: set[str] = set()
+        for record in records:
+            node = self._nodes[record.node] = _Node(replace(record, holds=(), attempts=()))
+            for attempt in record.attempts:
+                node.attempts[self._count()] = attempt
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        yield
+
+    def _count(self) -> int:
+        self._counted += 1
+        return self._counted
+
+    # --- nodes ---
+
+    def node(self, name: str) -> NodeRecord:
+        node = self._of(name)
+        if node.shown is None:
+            attempts = tuple(node.attempts.values())[-ATTEMPTS_KEPT:]
+            holds = tuple(hold for hold in self._holds if hold.subject == name)
+            node.shown = replace(node.record, holds=holds, attempts=attempts)
+        return node.shown
+
+    def nodes(self, names: Sequence[str]) -> Mapping[str, NodeRecord]:
+        return {name: self.node(name) for name in names}
+
+    def _of(self, name: str) -> _Node:
+        if name not in self._nodes:
+            self._nodes[name] = _Node(NodeRecord(name))
+        return self._nodes[name]
+
+    def _change(self, name: str, **values: Any) -> None:
+        node = self._of(name)
+        node.record = replace(node.record, **values)
+        node.shown = None
+
+    def remember_identity(self, node: str, serial: str | None, uuid: str | None, now: datetime) -> None:  # noqa: ARG002 - the port's
+        known = self._of(node).record
+        self._change(node, serial=serial or known.serial, uuid=uuid or known.uuid)
+
+    def note_silence(self, node: str, source: str, silent: bool, now: datetime) -> None:
+        since = dict(self._of(node).record.silent_since)
+        if silent:
+            since.setdefault(source, now)  # the first one counts
+        else:
+            since.pop(source, None)
+        self._change(node, silent_since=since)
+
+    def known(self) -> Sequence[str]:
+        return sorted(name for name, node in self._nodes.items() if node.record.applied)
+
+    def forget(self, nodes: Sequence[str], now: datetime) -> None:  # noqa: ARG002 - the port's
+        for name in nodes:
+            self._change(name, applied={})
+
+    def remember_applied(
+        self, node: str, values: Mapping[str, Any], spec_digest: str, commit: str, now: datetime
+    ) -> None:
+        known = self._of(node).record.applied
+        news = {path: Applied(value, spec_digest, commit, now) for path, value in values.items()}
+        self._change(node, applied={**known, **news})
+
+    def set_nonce(self, node: str, nonce: str, now: datetime) -> None:  # noqa: ARG002 - the port's
+        self._change(node, nonce=nonce)
+
+    def save_certificate(self, certificate: Certificate) -> None:
+        self._change(certificate.node, certificate=certificate)
+
+    def record_drift(
+        self,
+        run: str,  # noqa: ARG002 - the port's
+        items: Sequence[tuple[str, str, str, Any, Any]],
+        nodes: Sequence[str],  # noqa: ARG002 - the port's
+        now: datetime,
+    ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
+        """Nothing was ever seen before: episodes are for people."""
+        return {(node, path): (now, now) for node, path, *_ in items}
+
+    # --- attempts ---
+
+    def begin(
+        self,
+        run: str,  # noqa: ARG002 - the port's
+        node: str,
+        action: str,
+        target: str,
+        cause: str,
+        intent: Mapping[str, Any],
+        token: int,
+        now: datetime,
+    ) -> int:
+        self._check_token(token, now)
+        number = self._count()
+        self._begun[number] = _Begun(node, Attempt(action, target, cause, now, "started"), dict(intent))
+        self._show(node, number, self._begun[number].attempt)
+        return number
+
+    def resume(self, attempt: int, run: str, token: int, now: datetime) -> None:  # noqa: ARG002 - the port's
+        """One that was gone on with takes its place among the others where that was."""
+        self._check_token(token, now)
+        begun = self._begun[attempt]
+        begun.attempt = replace(begun.attempt, at=now)
+        self._of(begun.node).attempts.pop(attempt)
+        self._show(begun.node, attempt, begun.attempt)
+
+    def amend(self, attempt: int, intent: Mapping[str, Any], now: datetime) -> None:  # noqa: ARG002 - the port's
+        self._begun[attempt].intent |= intent
+
+    def finish(self, attempt: int, outcome: str, detail: str, now: datetime) -> None:
+        begun = self._begun.pop(attempt)
+        self._show(begun.node, attempt, replace(begun.attempt, outcome=outcome, detail=detail, ended_at=now))
+
+    def _show(self, name: str, number: int, attempt: Attempt) -> None:
+        node = self._of(name)
+        node.attempts[number] = attempt
+        node.shown = None
+
+    def unfinished(self) -> Sequence[tuple[int, str, str, str, Mapping[str, Any]]]:
+        return [
+            (number, begun.node, begun.attempt.action, begun.attempt.target, begun.intent)
+            for number, begun in self._begun.items()
+        ]
+
+    def history(self, node: str, limit: int = 200) -> Sequence[JournalEntry]:  # noqa: ARG002 - the port's
+        return ()
+
+    def durations(self, limit: int = 20_000) -> Sequence[tuple[str, str, str, float]]:
+        return self._durations[:limit]
+
+    # --- holds and rollouts ---
+
+    def hold(self, subject: str, reason: str, owner: str, until: datetime | None, now: datetime) -> Hold:
+        made = Hold(self._count(), subject, reason, owner, now, until)
+        self._holds.append(made)
+        self._of(subject).shown = None
+        return made
+
+    def release(self, subject: str, owner: str, now: datetime) -> int:  # noqa: ARG002 - the port's
+        kept = [hold for hold in self._holds if hold.subject != subject]
+        lifted, self._holds = len(self._holds) - len(kept), kept
+        self._of(subject).shown = None
+        return lifted
+
+    def holds(self) -> Sequence[Hold]:
+        return tuple(self._holds)
+
+    def rollouts(self) -> Mapping[str, Rollout]:
+        return dict(self._rollouts)
+
+    def start_rollout(self, rollout: Rollout, run: str) -> None:  # noqa: ARG002 - the port's
+        self._rollouts[rollout.pool] = rollout
+
+    # --- leases, plans, runs ---
+
+    def acquire(self, scope: str, holder: str, ttl_s: float, now: datetime) -> Lease:
+        held = self._lease
+        if held is not None and held.holder != holder and held.expires_at > now:
+            raise LeaseHeld(held.holder, f"{scope} is being written by {held.holder}")
+        self._token += 1
+        self._lease = Lease(scope, holder, self._token, now + timedelta(seconds=ttl_s))
+        return self._lease
+
+    def renew(self, lease: Lease, ttl_s: float, now: datetime) -> Lease:
+        if self._lease is None or self._lease.token != lease.token:
+            raise LeaseHeld("", f"the lease on {lease.scope} is gone")
+        self._lease = replace(lease, expires_at=now + timedelta(seconds=ttl_s))
+        return self._lease
+
+    def drop(self, lease: Lease) -> None:
+        if self._lease is not None and self._lease.token == lease.token:
+            self._lease = None
+
+    def _check_token(self, token: int, now: datetime) -> None:
+        if self._lease is None or self._lease.token != token or self._lease.expires_at <= now:
+            raise LeaseHeld("", "the lease was lost")
+
+    def plan_used(self, plan_id: str) -> bool:
+        return plan_id in self._used
+
+    def use_plan(self, plan_id: str, now: datetime) -> None:  # noqa: ARG002 - the port's
+        self._used.add(plan_id)
+
+    def start_run(self, run: str, command: str, commit: str, plan: str, now: datetime) -> None:
+        """Runs are for people."""
+
+    def end_run(self, run: str, exit_code: int, summary: str, now: datetime) -> None:
+        """As above."""
+
+    def close(self) -> None:
+        """Nothing is open."""
