@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from reconciler.model.drift import ACTIONABLE, DriftItem
-from reconciler.model.plan import BlockCode, Goal, NodePlan, Plan, PlannedAction
+from reconciler.model.plan import BlockCode, BudgetLine, Goal, NodePlan, Plan, PlannedAction
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
 from reconciler.render.tables import markdown_table, table
@@ -46,20 +46,23 @@ def _budget(plan: Plan) -> list[str]:
     """One line a limit that somebody uses; the others share lines, for a fleet may have a hundred racks."""
     lines, idle = [], dict[tuple[str, str], list[str]]()
     for line in plan.budget:
-        per = "" if line.per_s is None else f" per {format_duration(line.per_s)}"
-        share = f" ({line.rule.removesuffix(per)})" if "=" in line.rule else ""
-        text = (
-            f"at most {line.limit} of {count(line.total, 'node')}{share} {'taken ' if per else ''}out of service{per}"
-        )
-        text += f" for {', '.join(line.reasons)}" if line.reasons else ""
-        text += f", {line.during}" if line.during else ""
-        text += "" if line.active else " (not now)"
-        when = "in the last" + per.removeprefix(" per") if per else "out now"
+        text, when = limit(line)
         if line.out:
             lines.append(f"budget of {line.scope}: {text}; {when}: {fold(line.out)}")
         else:
             idle.setdefault((text, when), []).append(line.scope)
     return lines + [f"budget of {fold(scopes)}: {text}; none {when}" for (text, when), scopes in idle.items()]
+
+
+def limit(line: BudgetLine) -> tuple[str, str]:
+    """What it allows, and what it counts."""
+    per = "" if line.per_s is None else f" per {format_duration(line.per_s)}"
+    share = f" ({line.rule.removesuffix(per)})" if "=" in line.rule else ""
+    text = f"at most {line.limit} of {count(line.total, 'node')}{share} {'taken ' if per else ''}out of service{per}"
+    text += f" for {', '.join(line.reasons)}" if line.reasons else ""
+    text += f", {line.during}" if line.during else ""
+    text += "" if line.active else " (not now)"
+    return text, "in the last" + per.removeprefix(" per") if per else "out now"
 
 
 def _alike(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:
