@@ -8,6 +8,7 @@ from reconciler.model.drift import ACTIONABLE, DriftItem
 from reconciler.model.plan import BlockCode, BudgetLine, Goal, NodePlan, Plan, PlannedAction
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
+from reconciler.render import change
 from reconciler.render.tables import markdown_table, table
 from reconciler.render.text import clock, count, disruption, estimate, fold, markdown, plain, source, value, warnings
 
@@ -82,6 +83,7 @@ def _shown(node: NodePlan) -> list[DriftItem]:
 
 def human(plan: Plan) -> str:
     lines = _heading(plan)
+    lines += change.human(plan.change) if plan.change is not None else ()
     red = dangerous(plan)
     if red:
         lines += ["", "Reboots, flashes and reimages:"]
@@ -173,6 +175,7 @@ def as_markdown(plan: Plan) -> str:
     lines = [f"## {sign} Plan for fleet {markdown(plan.fleet)}", "", f"**{markdown(verdict(plan), 400)}**", ""]
     for line in [*plan.refused, *plan.notes, *warnings(plan.insecure, plan.time_scale)]:
         lines += [f"> {markdown(line, 400)}", ""]
+    lines += change.as_markdown(plan.change) if plan.change is not None else ()
     red = dangerous(plan)
     if red:
         rows = [(markdown(name), markdown(fold(nodes), 2000), str(len(nodes))) for name, nodes in red.items()]

@@ -1,0 +1,217 @@
+"""What a change of the spec does, as part of its plan: verdict, what hurts, then what it causes apart from the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from reconciler.model.change import BarFailure, Change, EndpointChange, VoidCertificate
+from reconciler.model.drift import DriftItem
+from reconciler.model.vocab import Disruption
+from reconciler.render.drift import ORDER, grouped
+from reconciler.render.tables import markdown_table, table
+from reconciler.render.text import count, disruption, fold, markdown, source, value
+
+ROWS = 40  # of one table in a comment; the document has all
+_LEVELS = {level.label: level for level in Disruption}
+_OWN = ("host.hostname", "identity.serial", "identity.uuid", "image.nonce")  # values that no two nodes share
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A table with what it is about."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    note: str = ""
+
+
+def verdict(change: Change) -> str:
+    if change.empty:
+        return "it makes no difference"
+    parts = [_touched(change)]
+    if change.gpu_hours_out:
+        parts.append(f"{change.gpu_hours_out:g} GPU-hours out of service beyond base's")
+    if change.caused:
+        parts.append(f"{count(len(change.caused), 'value')} to change because of it")
+    if change.removed:
+        parts.append(f"{count(len(change.removed), 'value')} that drifted accepted")
+    if change.void_certificates:
+        parts.append(f"{count(len(change.void_certificates), 'certificate')} void")
+    if change.below_bar:
+        parts.append(f"{count(len(change.below_bar), 'node')} below a bar that it moves")
+    if change.endpoints:
+        parts.append(f"{count(len(change.endpoints), 'address or credential', 'addresses or credentials')} edited")
+    if change.joining:
+        parts.append(f"{count(len(change.joining), 'node')} added")
+    if change.forgotten:
+        parts.append(f"{count(len(change.forgotten), 'node')} forgotten")
+    return "; ".join(parts)
+
+
+def _touched(change: Change) -> str:
+    worst = levels(change)
+    if not worst:
+        return f"it disrupts none of {count(change.nodes, 'node')}"
+    nodes = sum(len(names) for _, names in worst)
+    return f"it touches {nodes} of {count(change.nodes, 'node')}, {_hurts(worst[0][0])}"
+
+
+def _hurts(level: Disruption) -> str:
+    return f"up to {disruption(level)}" if level else "without disruption"
+
+
+def levels(change: Change) -> list[tuple[Disruption, tuple[str, ...]]]:
+    """What is touched, worst first, whatever order a file had it in."""
+    return sorted(((_LEVELS[label], names) for label, names in change.touched.items()), reverse=True)
+
+
+def human(change: Change) -> list[str]:
+    lines = ["", f"The change, {_span(change)}: {verdict(change)}"]
+    red = _red(change)
+    if red:
+        lines += table(("disruption", "nodes"), [(f"! {what}", nodes) for what, nodes in red])
+    for block in _blocks(change):
+        lines += ["", f"{block.title}:", *table(block.head, block.rows)]
+        if block.note:
+            lines.append(f"  {block.note}")
+    return lines
+
+
+def as_markdown(change: Change) -> list[str]:
+    lines = ["### The change", "", f"{markdown(_span(change), 400)}: **{markdown(verdict(change), 1000)}**", ""]
+    red = _red(change)
+    if red:
+        lines += ["> [!CAUTION]", *(f"> **{markdown(what)}**: {markdown(nodes, 2000)}  " for what, nodes in red), ""]
+    for block in _blocks(change):
+        rows = [tuple(markdown(cell, 1000) for cell in row) for row in block.rows[:ROWS]]
+        lines += [f"#### {markdown(block.title, 400)}", "", *markdown_table(block.head, rows), ""]
+        if len(block.rows) > ROWS:
+            lines += [f"{count(len(block.rows) - ROWS, 'row')} more in the plan file.", ""]
+        if block.note:
+            lines += [markdown(block.note, 1000), ""]
+    return lines
+
+
+def _span(change: Change) -> str:
+    return f"from {source(change.base)} to {source(change.head)}"
+
+
+def _red(change: Change) -> list[tuple[str, str]]:
+    """What a reader must not miss, by class, with names."""
+    found = [(disruption(level), _named(names)) for level, names in levels(change) if level]
+    if change.forgotten:
+        found.append(("forget", _named(change.forgotten)))
+    return found
+
+
+def _named(names: Sequence[str]) -> str:
+    return fold(names) + (f" ({len(names)})" if len(names) > 1 else "")
+
+
+def _blocks(change: Change) -> Iterator[_Block]:
+    yield from _drift(f"Caused by the change ({len(change.caused)})", change.caused)
+    yield from _drift(f"Drifted before, whatever becomes of the change ({len(change.before)})", change.before)
+    yield from _drift(f"Drift that the change accepts ({len(change.removed)})", change.removed)
+    if change.endpoints:
+        note = "Nobody contacts what is new here before the change is merged: this plan was made at base's."
+        yield _Block("Addresses, keys and credentials that it edits", _ENDPOINTS, _endpoints(change.endpoints), note)
+    if change.void_certificates:
+        rows = _void(change.void_certificates)
+        yield _Block(
+            f"Certificates that become void ({len(change.void_certificates)})", ("nodes", "why", "until"), rows
+        )
+    yield from _bars(change)
+    yield from _names(change)
+    if change.unseen:
+        note = "An observation that is made for this change reads them."
+        rows = _unseen(change.unseen)
+        yield _Block(f"Newly managed, and not read yet ({len(change.unseen)})", ("path", "wanted", "nodes"), rows, note)
+
+
+def _drift(title: str, items: Sequence[DriftItem]) -> Iterator[_Block]:
+    """The same drift on many nodes is one row (conventions D7)."""
+    if not items:
+        return
+    found = grouped(items)
+    rows = []
+    for row in (row for kind in ORDER for row in found.get(kind, ())):
+        own = len(row.nodes) > 1 and row.item.path in _OWN
+        wanted, seen = ("each its own", "others") if own else (value(row.item.desired), value(row.item.observed))
+        rows.append((row.item.path, wanted, seen, row.item.kind.value, _named(row.nodes)))
+    yield _Block(title, ("path", "wanted", "found", "", "nodes"), rows)
+
+
+_ENDPOINTS = ("whose", "what", "at base", "at head", "place")
+
+
+def _endpoints(changes: Iterable[EndpointChange]) -> list[tuple[str, ...]]:
+    """One row for the nodes of one line of the spec."""
+    groups: dict[tuple[str, str, bool, bool], list[EndpointChange]] = {}
+    for change in changes:
+        key = (change.what, change.position, not change.before, change.subject == "fleet")
+        groups.setdefault(key, []).append(change)
+    return [
+        (_named([c.subject for c in found]), what, _range(c.before for c in found), _range(c.after for c in found), at)
+        for (what, at, _, _), found in groups.items()
+    ]
+
+
+def _range(values: Iterable[str]) -> str:
+    found = list(dict.fromkeys(values))
+    return fold(found) if len(found) > 1 else (found[0] or "-")
+
+
+def _void(certificates: Iterable[VoidCertificate]) -> list[tuple[str, ...]]:
+    groups: dict[tuple[str, ...], list[VoidCertificate]] = {}
+    for certificate in certificates:
+        groups.setdefault(certificate.reasons, []).append(certificate)
+    rows = []
+    for reasons, found in groups.items():
+        ends = sorted(c.valid_until for c in found if c.valid_until is not None)
+        rows.append((_named([c.node for c in found]), "; ".join(reasons), _days(ends)))
+    return rows
+
+
+def _days(ends: Sequence[datetime]) -> str:
+    """Until when they would have been valid."""
+    if not ends:
+        return ""
+    first, last = f"{ends[0]:%Y-%m-%d}", f"{ends[-1]:%Y-%m-%d}"
+    return first if first == last else f"{first} to {last}"
+
+
+def _bars(change: Change) -> Iterator[_Block]:
+    """Threshold what-if: nothing was run, and what was never measured is said."""
+    judged = len(change.below_bar) + len(change.above_bar)
+    if not judged and not change.unmeasured:
+        return
+    note = (
+        f"Judged by stored metrics, nothing was run: {len(change.above_bar)} of {judged} clear every bar that it moves"
+    )
+    note += f"; no metrics are stored of {_named(change.unmeasured)}" if change.unmeasured else ""
+    rows = [_failing(found) for found in change.below_bar]
+    yield _Block(f"Below a bar that it moves ({len(rows)})", ("node", "why", "measured"), rows, note + ".")
+
+
+def _failing(found: BarFailure) -> tuple[str, ...]:
+    return (found.node, "; ".join(found.reasons), f"{found.measured_at:%Y-%m-%d %H:%M}")
+
+
+def _names(change: Change) -> Iterator[_Block]:
+    rows = []
+    if change.joining:
+        rows.append(("joining", _named(change.joining), "left alone: nobody contacts them before the change is merged"))
+    if change.forgotten:
+        rows.append(("forgotten", _named(change.forgotten), "managed no more: never powered off, never wiped"))
+    if rows:
+        yield _Block("Nodes that come and go", ("", "nodes", "what becomes of them"), rows)
+
+
+def _unseen(items: Iterable[DriftItem]) -> list[tuple[str, ...]]:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for item in items:
+        groups.setdefault((item.path, value(item.desired)), []).append(item.node)
+    return [(path, wanted, _named(nodes)) for (path, wanted), nodes in groups.items()]
