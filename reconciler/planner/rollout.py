@@ -30,7 +30,10 @@ SHOWN = 5  # members that a sentence names
 
 @dataclass(slots=True)
 class Progress:
-    """One pool's rollout as of now. `rollout`: as in the ledger, or as the next apply would write it (`new`)."""
+    """One pool's rollout as of now. `rollout`: as in the ledger, or as the next apply would write it (`new`).
+
+    `missing`: members that their wave waits for.
+    """
 
     rollout: Rollout
     new: bool
@@ -38,6 +41,7 @@ class Progress:
     plan: RolloutPlan
     wave_of: Mapping[str, int]
     waits: Mapping[int, Blocked]  # waves that may not begin
+    missing: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -53,6 +57,10 @@ class Rollouts:
             return None
         wave = progress.wave_of.get(plan.node)
         return None if wave is None else progress.waits.get(wave)
+
+    @property
+    def missing(self) -> frozenset[str]:
+        return frozenset().union(*(progress.missing for progress in self.by_pool.values()))
 
     @property
     def plans(self) -> tuple[RolloutPlan, ...]:
@@ -132,7 +140,8 @@ def _progress(
         supersedes=kept.digest if kept is not None and new and _unfinished(kept, by_name) else "",
     )
     wave_of = {name: at for at, wave in enumerate(waves) for name in wave}
-    return Progress(rollout, new, policy, plan, wave_of, waits)
+    missing = frozenset(name for name in members if not by_name[name].settled and name not in failed)
+    return Progress(rollout, new, policy, plan, wave_of, waits, missing)
 
 
 # --- which change it is --------------------------------------------------------------------------------------------

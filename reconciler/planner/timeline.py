@@ -17,7 +17,7 @@ from functools import partial
 
 from reconciler.model.plan import BlockCode, Goal, NodePlan, RolloutPlan, Wave, WaveState
 from reconciler.planner.rollout import pending
-from reconciler.planner.schedule import Leave, disrupts, flashes, in_turn, need_s, reasons, takes_out
+from reconciler.planner.schedule import Leave, disrupts, flashes, in_turn, need_s, reasons, takes_out, waits
 from reconciler.planner.turns import Job, Queue, Turns
 
 
@@ -35,10 +35,10 @@ def timetable(
     plans: Mapping[str, NodePlan],
     leave: Leave,
     rollouts: Sequence[RolloutPlan] = (),
-    unsettled: Collection[str] = (),
+    missing: Collection[str] = (),
 ) -> Timetable:
-    """`plans` as scheduled, and `leave` as that left it. `unsettled`: members that a wave which has them waits for."""
-    table = _Table(leave, rollouts, unsettled)
+    """`plans` as scheduled, and `leave` as that left it. `missing`: nodes that their wave of a rollout waits for."""
+    table = _Table(leave, rollouts, missing)
     for position, plan in enumerate(in_turn(plan for plan in plans.values() if plan.actions)):
         table.add(plan, position)
     table.turns.run()
@@ -62,16 +62,10 @@ def out_s(plan: NodePlan) -> float:
     return sum(action.estimate_s for action in plan.actions[first:])
 
 
-def waits(plan: NodePlan) -> bool:
-    """Whether its actions may not begin now. Others that are blocked do at once what is planned in spite of that."""
-    blocked = plan.blocked
-    return blocked is not None and (blocked.code.passes or blocked.code is BlockCode.HALTED or bool(plan.wave))
-
-
 @dataclass(slots=True, eq=False)
 class _Course:
-    """A rollout on its way. `opened`: how many of its waves have begun; `over`: when each has baked; `left`: members
-    that it still waits for; `jobs`: of those that it changes; `held`: what begins with it."""
+    """A rollout on its way. Per wave: `left`, members that it still waits for; `over`, when it has baked; `jobs`, of
+    those that it changes; `held`, what begins with it. `opened`: how many waves have begun; `longest`: of its plans."""
 
     rollout: RolloutPlan
     left: list[int]
@@ -79,21 +73,23 @@ class _Course:
     jobs: list[list[Job]]
     held: list[list[Callable[[], None]]]
     opened: int = 0
+    longest: NodePlan | None = None
 
 
 class _Table:
-    """Jobs and the waves that hold some of them back."""
+    """Jobs, and the waves that hold some of them back."""
 
-    def __init__(self, leave: Leave, rollouts: Sequence[RolloutPlan], unsettled: Collection[str]) -> None:
+    def __init__(self, leave: Leave, rollouts: Sequence[RolloutPlan], missing: Collection[str]) -> None:
         self.leave = leave
         self.turns = Turns(leave.budget, leave.windows, leave.now, self._ended)
         self.jobs: dict[str, Job] = {}
         self.courses: list[_Course] = []
         self._wave_of: dict[str, tuple[_Course, int]] = {}
-        self._missing: set[str] = set()
+        self._missing = missing
+        self._first: dict[Job, Callable[[], None] | None] = {}
         self._times: dict[float, datetime] = {}
         for rollout in rollouts:
-            self._begin(rollout, unsettled)
+            self._begin(rollout)
 
     def clock(self, seconds: float) -> datetime:
         if seconds not in self._times:
@@ -103,39 +99,64 @@ class _Table:
     # --- jobs --------------------------------------------------------------------------------------------------------
 
     def add(self, plan: NodePlan, position: int) -> None:
-        takes_s = sum(action.estimate_s for action in plan.actions)
-        job = self.jobs[plan.node] = Job(plan.node, position, takes_s, plan.goal is Goal.IN_SERVICE)
+        out = self.leave.budget.is_out(plan.node)
+        job = self.jobs[plan.node] = _job(plan, position)
         course, wave = self._wave_of.get(plan.node, (None, 0))
-        if course is not None and not pending(plan):
-            course = None  # what is done to it waits for no wave
-        if course is not None:
+        if course is not None and plan.postponed:
+            self._first[job] = None
+            course.held[wave].append(partial(self._rest, job, course, wave))
+        elif course is not None and pending(plan):
             course.jobs[wave].append(job)
-        if not waits(plan):
-            self.turns.begin(job, self._queue(plan))
+            if course.longest is None or _takes_s(course.longest) < job.takes_s:
+                course.longest = plan
+            if wave >= course.opened:
+                if not self._never(plan):
+                    course.held[wave].append(partial(self._enter, plan, job, out))
+                return
+        if plan.blocked is None or not (waits(plan.blocked) or plan.wave):
+            self.turns.begin(job, self._queue(plan, out))  # what is planned in spite of a block is not held back by it
         elif not self._never(plan):
-            until = None if plan.blocked is None or plan.blocked.code is not BlockCode.BACKOFF else plan.blocked.until
-            ready = 0.0 if until is None else (until - self.leave.now).total_seconds()
-            enter = partial(self.turns.enter, job, self._queue(plan), ready)
-            if course is None or wave < course.opened:
-                enter()
-            else:
-                course.held[wave].append(enter)
+            self._enter(plan, job, out)
+
+    def _enter(self, plan: NodePlan, job: Job, out: bool) -> None:
+        pause = plan.blocked.until if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF else None
+        ready = 0.0 if pause is None else (pause - self.leave.now).total_seconds()
+        self.turns.enter(job, self._queue(plan, out), ready)
 
     def _never(self, plan: NodePlan) -> bool:
         """Whether time alone does not let it go."""
         halted = plan.blocked is not None and plan.blocked.code is BlockCode.HALTED
         return halted or (takes_out(plan) and self.leave.budget.unreadable(plan.node))
 
-    def _queue(self, plan: NodePlan) -> Queue:
-        out = self.leave.budget.is_out(plan.node)
+    def _queue(self, plan: NodePlan, out: bool) -> Queue:
         leaves = takes_out(plan) and not out
         window = None
         if self.leave.windows.any and (leaves or any(map(flashes, plan.actions))):
             window = (plan.pool, need_s(plan))
         return self.turns.queue(plan.node, reasons(plan) if leaves else frozenset(), window, counts=leaves or out)
 
+    def _rest(self, first: Job, course: _Course, wave: int) -> None:
+        """The wave of a node has begun that something else was to be done to before: now what the wave brings.
+
+        It is not planned yet, and taken to last as long as with the others.
+        """
+        if course.longest is None:
+            return
+        plan = replace(course.longest, node=first.node, in_service=True, blocked=None)
+        job = _job(plan, first.position)
+        course.jobs[wave].append(job)
+        enter = partial(self.turns.enter, job, self._queue(plan, out=False))
+        if first.end is not None and first.end <= self.turns.time:
+            enter()
+        else:
+            self._first[first] = enter
+
     def _ended(self, job: Job) -> None:
-        if job.returns and job.node in self._missing:
+        if job in self._first:
+            then = self._first[job]
+            if then is not None and job.returns:
+                then()
+        elif job.returns and job.node in self._missing:
             course, wave = self._wave_of[job.node]
             course.left[wave] -= 1
             if not course.left[wave]:
@@ -143,16 +164,13 @@ class _Table:
 
     # --- waves -------------------------------------------------------------------------------------------------------
 
-    def _begin(self, rollout: RolloutPlan, unsettled: Collection[str]) -> None:
+    def _begin(self, rollout: RolloutPlan) -> None:
         count = len(rollout.waves)
         course = _Course(rollout, [0] * count, [None] * count, [[] for _ in range(count)], [[] for _ in range(count)])
         self.courses.append(course)
         for at, wave in enumerate(rollout.waves):
             self._wave_of.update(dict.fromkeys(wave.nodes, (course, at)))
-            missing = [name for name in wave.nodes if name in unsettled and name not in rollout.failed]
-            self._missing.update(missing)
-            course.left[at] = len(missing)
-        for at, wave in enumerate(rollout.waves):
+            course.left[at] = sum(name in self._missing for name in wave.nodes)
             if not course.left[at]:
                 baked = wave.end if wave.state is WaveState.BAKING else None
                 self._settle(course, at, 0.0 if baked is None else (baked - self.leave.now).total_seconds())
@@ -165,13 +183,10 @@ class _Table:
 
     def _open(self, course: _Course) -> None:
         """Every wave that has none before it which is not over."""
-        if course.rollout.halted:
-            return
-        while course.opened < len(course.over):
-            if course.opened:
-                over = course.over[course.opened - 1]
-                if over is None or over > self.turns.time:
-                    return
+        while not course.rollout.halted and course.opened < len(course.over):
+            last = course.over[course.opened - 1] if course.opened else 0.0
+            if last is None or last > self.turns.time:
+                return
             course.opened += 1
             for enter in course.held[course.opened - 1]:
                 enter()
@@ -190,3 +205,11 @@ class _Table:
             start=self.clock(min(starts)) if starts else None,
             end=self.clock(over) if over is not None and at < course.opened else None,
         )
+
+
+def _takes_s(plan: NodePlan) -> float:
+    return sum(action.estimate_s for action in plan.actions)
+
+
+def _job(plan: NodePlan, position: int) -> Job:
+    return Job(plan.node, position, _takes_s(plan), plan.goal is Goal.IN_SERVICE)
