@@ -25,6 +25,7 @@ from reconciler.planner.node import NodePlanner
 from reconciler.planner.rollout import Rollouts, pending, plan_in_turn, rollouts
 from reconciler.planner.schedule import Leave, schedule, takes_out
 from reconciler.planner.standing import standing
+from reconciler.planner.timeline import Timetable, out_s, timetable
 from reconciler.planner.windows import Windows, glass_broken
 
 VALID_FOR = timedelta(hours=2)  # conventions P12
@@ -67,7 +68,7 @@ def plan_fleet(
         plans[name] = plan_in_turn(planner, waves, plans[name], fleet.nodes[name], observation.nodes[name], record)
     leave = fleet_leave(fleet, observation, now=now, taken=taken_out(records, fleet.settings), rollouts=waves)
     lines = leave.budget.lines()  # before the plans are charged to it
-    plans = schedule(plans, leave)
+    times = timetable(schedule(plans, leave), leave, waves.plans, waves.missing)
     incomplete = tuple(name for name, plan in plans.items() if plan.incomplete)
     rules = planner.comparer.rules
     return Plan(
@@ -81,15 +82,15 @@ def plan_fleet(
         scope=scope or Scope((), (), len(names), len(fleet.nodes)),
         incomplete=incomplete,
         tolerated=len(incomplete) <= parse_nodes(fleet.settings.tolerate, len(names)),
-        nodes=plans,
+        nodes=times.nodes,
         budget=lines,
-        totals=_totals(fleet, plans),
+        totals=_totals(fleet, times),
         fingerprint=digest_of({name: plan.fingerprint for name, plan in plans.items() if plan.actions}),
         insecure=fleet.settings.insecure,
         time_scale=observation.time_scale,
         notes=_notes(fleet, rules, now),
         refused=refusals(fleet, plans, records, known),
-        rollouts=waves.plans,
+        rollouts=times.rollouts,
     )
 
 
@@ -203,23 +204,18 @@ def records_needed(fleet: Fleet, names: Sequence[str]) -> Sequence[str]:
     return [name for name, node in fleet.nodes.items() if node.pool in pools]
 
 
-def _totals(fleet: Fleet, plans: Mapping[str, NodePlan]) -> Totals:
-    longest: dict[int, float] = {}
-    disrupted, gpu_hours = 0, 0.0
-    for plan in plans.values():
-        seconds = sum(action.estimate_s for action in plan.actions)
-        wave = plan.wave or 0
-        longest[wave] = max(longest.get(wave, 0.0), seconds)
-        if takes_out(plan) or plan.disruption >= Disruption.DRAIN:
-            disrupted += 1
-            gpu_hours += seconds / 3600 * (fleet.nodes[plan.node].profile.inventory.gpus or 0)
+def _totals(fleet: Fleet, times: Timetable) -> Totals:
+    plans = times.nodes.values()
+    disrupted = [plan for plan in plans if takes_out(plan) or plan.disruption >= Disruption.DRAIN]
+    gpu_s = sum(out_s(plan) * (fleet.nodes[plan.node].profile.inventory.gpus or 0) for plan in disrupted)
     return Totals(
-        nodes_with_changes=sum(plan.changes for plan in plans.values()),
-        nodes_disrupted=disrupted,
-        nodes_blocked=sum(plan.blocked is not None for plan in plans.values() if _counts(fleet.nodes[plan.node], plan)),
-        nodes_unknown=sum(bool(plan.incomplete) for plan in plans.values()),
-        gpu_hours_out=round(gpu_hours, 2),
-        finish_s=sum(longest.values()),
+        nodes_with_changes=sum(plan.changes for plan in plans),
+        nodes_disrupted=len(disrupted),
+        nodes_blocked=sum(plan.blocked is not None for plan in plans if _counts(fleet.nodes[plan.node], plan)),
+        nodes_unknown=sum(bool(plan.incomplete) for plan in plans),
+        gpu_hours_out=round(gpu_s / 3600, 2),
+        finish_s=times.finish_s,
+        nodes_out_peak=times.peak,
     )
 
 
