@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from reconciler.model.desired import SpecSource
@@ -58,6 +58,9 @@ class Change:
     above_bar: tuple[str, ...] = ()  # nodes whose stored metrics clear every bar that head moves
     unmeasured: tuple[str, ...] = ()  # nodes with a bar that head moves, and no stored metrics to judge by it
     unseen: tuple[DriftItem, ...] = ()  # values that head manages, that base does not, and that nobody has read
+    held_up: tuple[str, ...] = ()  # nodes with drift that it causes, and nothing that may be done about it now
+    states: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # "quarantined" -> nodes that it makes so
+    settings: tuple[str, ...] = ()  # what else of the Fleet it edits: "budgets", "guards" ...
     nodes: int = 0  # how many of the nodes in scope are named at both revisions
 
     @property
@@ -65,4 +68,4 @@ class Change:
         """Whether it makes no difference to any node, nor to how nodes are reached."""
         differences = (self.caused, self.removed, self.touched, self.joining, self.forgotten, self.endpoints)
         consequences = (self.void_certificates, self.below_bar, self.unmeasured, self.unseen)
-        return not any((*differences, *consequences))
+        return not any((*differences, *consequences, self.states, self.settings))

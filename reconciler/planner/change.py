@@ -7,7 +7,7 @@ causes. Certificates are judged as of when the node is as head wants it, and sto
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -20,7 +20,7 @@ from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Concern, Disruption, NodeState
 from reconciler.planner.node import fingerprint
 from reconciler.planner.proofs import Bars, flaws
-from reconciler.planner.revisions import endpoint_changes, forgotten, joining
+from reconciler.planner.revisions import endpoint_changes, forgotten, joining, settings_edited
 from reconciler.planner.schedule import takes_out
 
 _LEFT_ALONE = "the change adds this node: nobody contacts it before the change is merged"
@@ -70,6 +70,7 @@ def change_of(
     shared = [name for name in after.nodes if name in before.nodes]
     pairs = [(before.nodes[name], after.nodes[name]) for name in shared]
     drift = _Drift.of(pairs)
+    hit = {item.node for item in drift.caused}
     proofs = _Proofs(base, head, before, after, observation, records, now)
     void, below, above, unmeasured = proofs.of(shared)
     return Change(
@@ -90,8 +91,20 @@ def change_of(
         above_bar=above,
         unmeasured=unmeasured,
         unseen=drift.unseen,
+        held_up=tuple(new.node for _, new in pairs if not new.actions and new.node in hit),
+        states=_states(base, head, shared),
+        settings=settings_edited(base, head),
         nodes=len(shared),
     )
+
+
+def _states(base: Fleet, head: Fleet, names: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        state = head.nodes[name].state
+        if state is not base.nodes[name].state:
+            found.setdefault(state.value, []).append(name)
+    return {state: tuple(nodes) for state, nodes in found.items()}
 
 
 # --- drift ----------------------------------------------------------------------------------------------------------

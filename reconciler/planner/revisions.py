@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
 from reconciler.model.change import EndpointChange
@@ -22,6 +22,7 @@ from reconciler.model.desired import (
     Profile,
     RolloutPolicy,
     Settings,
+    SpecHold,
     TlsPolicy,
 )
 
@@ -92,6 +93,28 @@ def endpoint_changes(base: Fleet, head: Fleet) -> tuple[EndpointChange, ...]:
         old = base.nodes.get(name)
         found += _moved(node, _NOWHERE if old is None else old.endpoints)
     return tuple(found)
+
+
+def settings_edited(base: Fleet, head: Fleet) -> tuple[str, ...]:
+    """What else of the Fleet head edits, as the spec calls it: it decides how the change is let go."""
+    names = (item.name for item in fields(Settings) if item.name not in TRUSTED)
+    found = [name for name in names if getattr(base.settings, name) != getattr(head.settings, name)]
+    found += ["rollout"] if base.rollouts != head.rollouts else []
+    said = [_holds(base), _holds(head)]
+    found += ["hold"] if said[0] != said[1] else []
+    return tuple(dict.fromkeys(_WORDS.get(name, name) for name in found))
+
+
+def _holds(fleet: Fleet) -> list[SpecHold]:
+    """But for the lines that they stand on."""
+    return [replace(hold, position="") for hold in fleet.holds]
+
+
+_WORDS: Final = {
+    "concurrency": "observation", "redfish_deadline_s": "observation", "ssh_deadline_s": "observation",
+    "kubernetes_deadline_s": "observation", "inventory_max_age_s": "observation", "tolerate": "observation",
+    "drift_mode": "drift", "floors": "floor", "break_glass": "breakGlass",
+}  # fmt: skip
 
 
 def _moved(node: Desired, old: Endpoints) -> Iterator[EndpointChange]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from reconciler.model.change import BarFailure, Change, EndpointChange, VoidCertificate
 from reconciler.model.drift import DriftItem
-from reconciler.model.vocab import Disruption
+from reconciler.model.vocab import Concern, Disruption
 from reconciler.render.drift import ORDER, grouped
 from reconciler.render.tables import markdown_table, table
 from reconciler.render.text import count, disruption, fold, markdown, source, value
@@ -30,7 +31,7 @@ class _Block:
 
 def verdict(change: Change) -> str:
     if change.empty:
-        return "it makes no difference"
+        return "it makes no difference to any node"
     parts = [_touched(change)]
     if change.gpu_hours_out:
         parts.append(f"{change.gpu_hours_out:g} GPU-hours out of service beyond base's")
@@ -48,15 +49,18 @@ def verdict(change: Change) -> str:
         parts.append(f"{count(len(change.joining), 'node')} added")
     if change.forgotten:
         parts.append(f"{count(len(change.forgotten), 'node')} forgotten")
+    parts += [f"{count(len(names), 'node')} {state}" for state, names in sorted(change.states.items())]
+    if change.settings:
+        parts.append(f"{', '.join(change.settings)} edited")
     return "; ".join(parts)
 
 
 def _touched(change: Change) -> str:
-    worst = levels(change)
+    worst, held_up = levels(change), f", and can't begin on {len(change.held_up)}" if change.held_up else ""
     if not worst:
-        return f"it disrupts none of {count(change.nodes, 'node')}"
+        return f"it disrupts none of {count(change.nodes, 'node')}{held_up}"
     nodes = sum(len(names) for _, names in worst)
-    return f"it touches {nodes} of {count(change.nodes, 'node')}, {_hurts(worst[0][0])}"
+    return f"it touches {nodes} of {count(change.nodes, 'node')}, {_hurts(worst[0][0])}{held_up}"
 
 
 def _hurts(level: Disruption) -> str:
@@ -69,7 +73,7 @@ def levels(change: Change) -> list[tuple[Disruption, tuple[str, ...]]]:
 
 
 def human(change: Change) -> list[str]:
-    lines = ["", f"The change, {_span(change)}: {verdict(change)}"]
+    lines = ["", f"The change: {verdict(change)}", f"  from {source(change.base)}", f"  to {source(change.head)}"]
     red = _red(change)
     if red:
         lines += table(("disruption", "nodes"), [(f"! {what}", nodes) for what, nodes in red])
@@ -81,7 +85,7 @@ def human(change: Change) -> list[str]:
 
 
 def as_markdown(change: Change) -> list[str]:
-    lines = ["### The change", "", f"{markdown(_span(change), 400)}: **{markdown(verdict(change), 1000)}**", ""]
+    lines = ["### The change", "", f"**{markdown(verdict(change), 1000)}** {markdown(_span(change), 400)}", ""]
     red = _red(change)
     if red:
         lines += ["> [!CAUTION]", *(f"> **{markdown(what)}**: {markdown(nodes, 2000)}  " for what, nodes in red), ""]
@@ -96,7 +100,7 @@ def as_markdown(change: Change) -> list[str]:
 
 
 def _span(change: Change) -> str:
-    return f"from {source(change.base)} to {source(change.head)}"
+    return f"(from {source(change.base)} to {source(change.head)})"
 
 
 def _red(change: Change) -> list[tuple[str, str]]:
@@ -112,7 +116,8 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _blocks(change: Change) -> Iterator[_Block]:
-    yield from _drift(f"Caused by the change ({len(change.caused)})", change.caused)
+    held_up = f"Nothing of it can be done now to {_named(change.held_up)}: see what is held back."
+    yield from _drift(f"Caused by the change ({len(change.caused)})", change.caused, held_up if change.held_up else "")
     yield from _drift(f"Drifted before, whatever becomes of the change ({len(change.before)})", change.before)
     yield from _drift(f"Drift that the change accepts ({len(change.removed)})", change.removed)
     if change.endpoints:
@@ -131,17 +136,28 @@ def _blocks(change: Change) -> Iterator[_Block]:
         yield _Block(f"Newly managed, and not read yet ({len(change.unseen)})", ("path", "wanted", "nodes"), rows, note)
 
 
-def _drift(title: str, items: Sequence[DriftItem]) -> Iterator[_Block]:
+def _drift(title: str, items: Sequence[DriftItem], note: str = "") -> Iterator[_Block]:
     """The same drift on many nodes is one row (conventions D7)."""
     if not items:
         return
-    found = grouped(items)
+    found = grouped(map(_unmeasured, items))
     rows = []
     for row in (row for kind in ORDER for row in found.get(kind, ())):
         own = len(row.nodes) > 1 and row.item.path in _OWN
         wanted, seen = ("each its own", "others") if own else (value(row.item.desired), value(row.item.observed))
         rows.append((row.item.path, wanted, seen, row.item.kind.value, _named(row.nodes)))
-    yield _Block(title, ("path", "wanted", "found", "", "nodes"), rows)
+    yield _Block(title, ("path", "wanted", "found", "", "nodes"), rows, note)
+
+
+# A verdict of the gate, as gate/certificate.py words it: what, the value, the bar.
+_MEASURED = re.compile(r"(?P<what>[^;]+) (?P<value>-?[0-9][^ ;]*) (?P<bar>[<>] [^;]+)")
+
+
+def _unmeasured(item: DriftItem) -> DriftItem:
+    """Each node measured something else, and fails the same bar."""
+    if item.concern is not Concern.GATE:
+        return item
+    return replace(item, observed=_MEASURED.sub(r"\g<what> \g<bar>", str(item.observed)))
 
 
 _ENDPOINTS = ("whose", "what", "at base", "at head", "place")
@@ -176,7 +192,6 @@ def _void(certificates: Iterable[VoidCertificate]) -> list[tuple[str, ...]]:
 
 
 def _days(ends: Sequence[datetime]) -> str:
-    """Until when they would have been valid."""
     if not ends:
         return ""
     first, last = f"{ends[0]:%Y-%m-%d}", f"{ends[-1]:%Y-%m-%d}"
@@ -192,12 +207,29 @@ def _bars(change: Change) -> Iterator[_Block]:
         f"Judged by stored metrics, nothing was run: {len(change.above_bar)} of {judged} clear every bar that it moves"
     )
     note += f"; no metrics are stored of {_named(change.unmeasured)}" if change.unmeasured else ""
-    rows = [_failing(found) for found in change.below_bar]
-    yield _Block(f"Below a bar that it moves ({len(rows)})", ("node", "why", "measured"), rows, note + ".")
+    rows = _failing(change.below_bar)
+    title = f"Below a bar that it moves ({len(change.below_bar)})"
+    yield _Block(title, ("bar", "measured", "nodes", "on"), rows, note + ".")
 
 
-def _failing(found: BarFailure) -> tuple[str, ...]:
-    return (found.node, "; ".join(found.reasons), f"{found.measured_at:%Y-%m-%d %H:%M}")
+def _failing(failures: Iterable[BarFailure]) -> list[tuple[str, ...]]:
+    """One row a bar, with the least and the most that was measured."""
+    groups: dict[str, list[tuple[str, BarFailure]]] = {}
+    for failure in failures:
+        for reason in failure.reasons:
+            found = _MEASURED.fullmatch(reason)
+            bar, measured = (f"{found['what']} {found['bar']}", found["value"]) if found else (reason, "")
+            groups.setdefault(bar, []).append((measured, failure))
+    rows = []
+    for bar, found_ in groups.items():
+        values = sorted({measured for measured, _ in found_ if measured}, key=float)
+        nodes = _named([failure.node for _, failure in found_])
+        rows.append((bar, _span_of(values), nodes, _days(sorted(failure.measured_at for _, failure in found_))))
+    return rows
+
+
+def _span_of(values: Sequence[str]) -> str:
+    return values[0] if len(values) == 1 else f"{values[0]} to {values[-1]}" if values else ""
 
 
 def _names(change: Change) -> Iterator[_Block]:
@@ -206,8 +238,16 @@ def _names(change: Change) -> Iterator[_Block]:
         rows.append(("joining", _named(change.joining), "left alone: nobody contacts them before the change is merged"))
     if change.forgotten:
         rows.append(("forgotten", _named(change.forgotten), "managed no more: never powered off, never wiped"))
+    rows += [(state, _named(names), _STATES[state]) for state, names in sorted(change.states.items())]
     if rows:
         yield _Block("Nodes that come and go", ("", "nodes", "what becomes of them"), rows)
+
+
+_STATES = {
+    "active": "acted upon from now on, and counted",
+    "quarantined": "not acted upon, and left out of every count",
+    "retired": "not acted upon, and left out of every count",
+}
 
 
 def _unseen(items: Iterable[DriftItem]) -> list[tuple[str, ...]]:
