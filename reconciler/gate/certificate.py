@@ -106,6 +106,11 @@ def judge_test(test: GateTest, result: TestResult | None) -> tuple[Verdict, tupl
     return verdict, tuple(reasons)
 
 
+def same_machine(certificate: Certificate, binding: Binding) -> bool:
+    """Whether it was issued for just this hardware, firmware, BIOS and image, and by these tests."""
+    return not any(_differences(certificate.binding, binding))
+
+
 _ORDER = (Verdict.PASS, Verdict.UNJUDGED, Verdict.ERROR, Verdict.FAIL)
 
 

@@ -42,6 +42,7 @@ class BlockCode(StrEnum):
     FOREIGN_MARK = "foreign_mark"  # marked by another ledger
     NO_PATH = "no_path"  # no sequence of actions reaches the goal; the unmet conditions are named
     ATTEMPTS = "attempts"  # the policy's attempts are used up
+    GATE = "gate"  # it failed its acceptance tests, and no repair is on record
     NO_DRAIN = "no_drain"  # no drain provider: nothing disruptive may start
     JOINING = "joining"  # a change of the spec adds it: nobody contacts it before that is merged (conventions S3)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from reconciler.gate.certificate import binding_of, judge, tests_digest
+from reconciler.gate.certificate import binding_of, judge, same_machine, tests_digest
 from reconciler.health.ladder import REMEDIATION
 from reconciler.health.signals import Signal, signals
 from reconciler.model.desired import Desired, Settings
@@ -46,6 +46,7 @@ HEALTHY = "healthy"
 TREATED = "treated"
 
 
+_NO_TRY = frozenset({"refused", "started"})
 _VOIDS = frozenset({"reimage", "update_firmware"})  # a certificate that is older, whatever its binding says
 
 
@@ -85,6 +86,7 @@ class Conditions:
     foreign_cordon: bool
     tampered: str  # evidence that the running image is not what it claims to be
     waiting: str  # a boot or an installation is under way: look again
+    gate_failed: str  # what the gate found wrong with this very machine, to which nothing was done since
 
 
 @dataclass(slots=True)
@@ -151,6 +153,7 @@ def evaluate(
         foreign_cordon=foreign_cordon,
         tampered=tampered(desired, facts),
         waiting=waiting,
+        gate_failed=_gate_failed(desired, observed, record) if GATE in sheet.because else "",
     )
 
 
@@ -349,6 +352,24 @@ def _gate(sheet: _Sheet, desired: Desired, observed: Observed, record: NodeRecor
     judgement = judge(record.certificate, acceptance, binding, context.now)
     later = _treated_after(record)
     sheet.set(GATE, judgement.valid and not later, *judgement.reasons, *later)
+
+
+def _gate_failed(desired: Desired, observed: Observed, record: NodeRecord) -> str:
+    """A failure is evidence, and is not tried again before a repair is on record (DESIGN 7.4).
+
+    A repair is other hardware, a treatment, an install, new firmware; or a hold that somebody lifted again, who has
+    then seen to it.
+    """
+    acceptance, tried = desired.profile.acceptance, [a for a in record.attempts if a.outcome not in _NO_TRY]
+    last = next((attempt for attempt in reversed(tried) if attempt.action == "run_gate"), None)
+    if acceptance is None or record.certificate is None or last is None or last.outcome != "permanent":
+        return ""
+    binding = binding_of(desired, observed, tests_digest(acceptance))
+    if isinstance(binding, str) or not same_machine(record.certificate, binding):
+        return ""
+    repaired = any(a.at > last.at and (a.cause == REMEDIATION or a.action in _VOIDS) for a in tried)
+    released = record.released_at is not None and record.released_at > last.at
+    return "" if repaired or released else last.detail
 
 
 def _treated_after(record: NodeRecord) -> tuple[str, ...]:

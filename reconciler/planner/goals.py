@@ -109,6 +109,8 @@ def usable_rows(
         brings = set(row.achieves) | {s.achieves for s in catalogue.staged if s.condition in row.achieves}
         if brings & set(state.unknown) or exhausted(row, record, now):
             continue
+        if row.name == "run_gate" and state.gate_failed and not changes(state):
+            continue
         if host_down and row.name == "power_cycle" and not rung:
             continue  # a host that is down is treated by the ladder alone
         if row.name in ("reimage", "update_firmware") and brings & set(state.explained):
@@ -117,6 +119,13 @@ def usable_rows(
             row = replace(row, requires=(*row.requires, *looked))
         rows.append(as_rung(row) if rung else row)
     return Catalogue(tuple(rows), catalogue.staged)
+
+
+def changes(state: Conditions) -> bool:
+    """Whether image, firmware or settings are to change: what the gate found may then be gone."""
+    return any(name in state.because for name in (c.IMAGE, c.BIOS)) or any(
+        name.startswith("firmware_ok") for name in state.because
+    )
 
 
 def as_rung(row: Row) -> Row:

@@ -18,7 +18,7 @@ from reconciler.planner.backoff import backing_off
 from reconciler.planner.catalogue import Catalogue, Row, catalogue
 from reconciler.planner.conditions import Conditions, Context, evaluate
 from reconciler.planner.estimates import Estimates
-from reconciler.planner.goals import Situation, as_rung, goal_conditions, isolate, situation, usable_rows
+from reconciler.planner.goals import Situation, as_rung, changes, goal_conditions, isolate, situation, usable_rows
 from reconciler.planner.holds import Holds
 from reconciler.planner.search import apply, search
 from reconciler.planner.why import Question
@@ -226,6 +226,13 @@ def _left_alone(
     if unknown:
         detail = _unknown_detail(unknown)
         code = BlockCode.UNKNOWN
+    elif state.gate_failed and not changes(state):
+        name = desired.node
+        detail = (
+            f"it failed its gate ({state.gate_failed}), which is not run again before a repair is on record: "
+            f"`reconciler hold {name} --reason ...` while you see to it, then `reconciler release {name}`"
+        )
+        code = BlockCode.GATE
     elif tired:
         detail = f"{', '.join(tired)} failed too often; unmet: {_unmet(state, missing)}"
         code = BlockCode.ATTEMPTS

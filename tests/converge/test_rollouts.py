@@ -26,6 +26,7 @@ class Rolled(World):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.signatures = BOTH
         self.adopt()
         self.fleet = replace(self.fleet, rollouts={"pool": POLICY, "train": POLICY, "a": POLICY})
         first = self.apply()
@@ -36,10 +37,10 @@ class Rolled(World):
         self.fleet = with_profile(self.fleet, changed)
 
     def go(self, **changes: Any) -> ApplyReport:
-        return self.apply(**({"signatures": BOTH, "wait_s": 0.0} | changes))
+        return self.apply(**({"wait_s": 0.0} | changes))
 
     def look(self) -> Any:
-        [rollout] = self.plan(kept=self.ledger.rollouts()).rollouts
+        [rollout] = self.plan().rollouts
         return rollout
 
 
@@ -69,7 +70,7 @@ def test_waves_go_one_after_the_other_and_bake(rolled: Callable[..., Rolled]) ->
     assert done(here.go()) == sorted(waves[1])
     here.clock.elapsed += 700
     assert done(here.go()) == sorted(waves[2])
-    assert here.plan(kept=here.ledger.rollouts()).rollouts == ()
+    assert here.plan().rollouts == ()
 
 
 def test_one_long_run_waits_for_what_bakes(rolled: Callable[..., Rolled]) -> None:
@@ -92,7 +93,7 @@ def test_a_failed_canary_halts_and_a_hold_goes_on(rolled: Callable[..., Rolled])
     assert all(wave.state is WaveState.HALTED for wave in halted.waves[1:])
     again = here.go(wait_s=7200.0)
     assert again.executed == ()
-    assert all(f"rollout of pool" in end.detail for name, end in again.results.items() if name != canary)
+    assert all("rollout of pool" in end.detail for name, end in again.results.items() if name != canary)
     here.ledger.hold(canary, "for repair", "ops", None, here.clock.now())
     resumed = here.go(wait_s=7200.0)
     assert len(done(resumed)) == 5
@@ -102,10 +103,10 @@ def test_drift_is_repaired_while_a_wave_waits(rolled: Callable[..., Rolled]) -> 
     here = rolled(nodes=6)
     here.bump(image=NEW)
     last = here.look().waves[-1].nodes[0]
-    here.machine(last).state.bios.current["SriovGlobalEnable"] = "Disabled"
+    here.machine(last).state.bios["SriovGlobalEnable"] = "Disabled"
     report = here.go()
     assert here.serves(last)
     did = [one.action for one in report.executed if one.node == last]
     assert "soft_restart" in did
     assert "reimage" not in did
-    assert here.plan(kept=here.ledger.rollouts()).nodes[last].blocked.code is BlockCode.ROLLOUT  # type: ignore[union-attr]
+    assert here.plan().nodes[last].blocked.code is BlockCode.ROLLOUT  # type: ignore[union-attr]

@@ -132,6 +132,7 @@ class World:
     cluster: bool = True
     node: Mapping[str, Any] = field(default_factory=dict)
     gate: QuickGate = field(default_factory=QuickGate)
+    signatures: Mapping[tuple[str, str], bool | None] = field(default_factory=lambda: SIGNATURES)
 
     def __post_init__(self) -> None:
         self.clock = VirtualClock()
@@ -181,7 +182,7 @@ class World:
         run = self._runs
         values: dict[str, Any] = {
             "fleet": self.fleet, "run": f"run-{run}", "plan_id": f"plan-{run}", "holder": f"runner-{run}",
-            "signatures": SIGNATURES, "wait_s": 7200.0,
+            "signatures": self.signatures, "wait_s": 7200.0,
         }  # fmt: skip
         request = ApplyRequest(**(values | changes))
         return await apply(
@@ -235,7 +236,8 @@ class World:
         names = list(self.fleet.nodes)
         return plan_fleet(
             self.fleet, self.observe(), self.ledger.nodes(names), now=self.clock.now(), ledger=self.ledger.id,
-            plan_id="approved", signatures=SIGNATURES, holds=tuple(self.ledger.holds()), **changes,
+            plan_id="approved", signatures=self.signatures, holds=tuple(self.ledger.holds()),
+            kept=self.ledger.rollouts(), **changes,
         )  # fmt: skip
 
     # --- the truth ---

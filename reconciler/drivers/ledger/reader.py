@@ -39,6 +39,7 @@ class _Reader:
     def records(self) -> Mapping[str, NodeRecord]:
         rows = {row.node: row for row in self._rows(schema.nodes.c.node, sa.select(schema.nodes))}
         holds, attempts, certificates = self._holds(), self._attempts(), self._certificates()
+        released = self._released()
         applied, silences = self._applied(), self._silences()
         return {
             name: NodeRecord(
@@ -52,6 +53,7 @@ class _Reader:
                 nonce=rows[name].nonce if name in rows else None,
                 silent_since=silences.get(name, {}),
                 malformed="; ".join(self._malformed.get(name, ())),
+                released_at=released.get(name),
             )
             for name in self._names
         }
@@ -76,6 +78,16 @@ class _Reader:
             found[row.subject].append(hold)
             if problem:
                 self._malformed[row.subject].append(problem)
+        return found
+
+    def _released(self) -> Mapping[str, datetime]:
+        table = schema.holds
+        lifted = self._rows(table.c.subject, sa.select(table).where(table.c.released_at.is_not(None)))
+        found: dict[str, datetime] = {}
+        for row in lifted:
+            at = self._decoded(row.subject, lambda hold: to_instant(hold.released_at, "end of a hold"), row)
+            if at is not None:
+                found[row.subject] = max(at, found.get(row.subject, at))
         return found
 
     def _attempts(self) -> Mapping[str, list[Attempt]]:
