@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +12,10 @@ from reconciler.cli.commands.hold import check_subject
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import Common, fleet_options
 from reconciler.cli.terminal import show
+
+if TYPE_CHECKING:
+    from reconciler.cli.session import Session
+    from reconciler.render.explanation import Explanation
 
 
 @click.command()
@@ -21,37 +27,56 @@ from reconciler.cli.terminal import show
 )  # fmt: skip
 @click.option("--offline", is_flag=True, help="Explain the spec alone; contact nothing.")
 def explain(common: Common, what: str, observation: Path | None, offline: bool) -> int:
-    """Tell all about NODE, or about one value of it: what the spec wants and where it says so, what was found, and
-    what would be done and why."""
-    from dataclasses import replace
+    """Tell all about NODE, or about one value of it: what the spec wants, where it says so and which commit set that,
+    what was found, what would be done and why nothing less does, what holds it back and when it may go."""
+    from reconciler.cli.session import Session
+    from reconciler.drivers.git import origins
+    from reconciler.render.explain import as_json, as_markdown, human
+    from reconciler.render.explanation import Explanation, values
 
-    from reconciler.cli.session import Session, new_id
-    from reconciler.render.explain import Explanation, as_json, as_markdown, human
-
-    node, path = split(what, Session(common).fleet.nodes)
+    whole = Session(common)
+    node, path = split(what, whole.fleet.nodes)
     session = Session(replace(common, limit=(node,), exclude=()))
+    session.fleet = whole.fleet
     check_subject(session.fleet, node)
-    plan = seen = None
+    made = Explanation(session.fleet, node, path, session.clock.now(), time_scale=session.time_scale)
     if not offline:
-        seen = session.observe() if observation is None else session.observation_from(observation)
-        with session.ledger() as ledger:
-            if observation is None:
-                session.learn(seen, ledger)
-            plan = session.make_plan(seen, ledger, new_id("explain", session.clock.now()))
-            plan = session.remember(plan, ledger, plan.id)
-    desired = session.fleet.nodes[node]
-    made = Explanation(
-        desired=desired,
-        source=session.fleet.source,
-        observed=None if seen is None else seen.nodes[node],
-        plan=None if plan is None else plan.nodes[node],
-        path=path,
-        now=session.clock.now(),
-        insecure=session.fleet.settings.insecure,
-        time_scale=session.time_scale,
-    )
+        made = _looked_at(session, made, observation)
+    places = [value.place for value in values(made) if value.place is not None]
+    made = replace(made, origins=origins(session.fleet.source, places))
     show({"human": human, "json": as_json, "markdown": as_markdown}[common.output](made), common.output)
     return ExitCode.DONE
+
+
+def _looked_at(session: Session, made: Explanation, file: Path | None) -> Explanation:
+    """With what was observed, planned and recorded.
+
+    From a file that has all nodes, all are planned, so that it is known who goes first. A look at one node leaves the
+    others in peace, and tells of them only what cluster and ledger know.
+    """
+    from reconciler.cli.session import new_id
+    from reconciler.planner.fleet import node_planner
+    from reconciler.planner.why import alternatives
+
+    fleet, node = session.fleet, made.node
+    seen = session.observe() if file is None else session.observation_from(file)
+    with session.ledger() as ledger:
+        if file is None:
+            session.learn(seen, ledger)
+        elif fleet.nodes.keys() <= seen.nodes.keys():
+            session.selection = list(fleet.nodes), session.selection[1]
+        plan = session.make_plan(seen, ledger, new_id("explain", session.clock.now()))
+        own = session.remember(replace(plan, nodes={node: plan.nodes[node]}), ledger, plan.id).nodes[node]
+        holds, record = tuple(ledger.holds()), ledger.node(node)
+        planner = node_planner(
+            fleet, seen, now=plan.created_at, ledger=ledger.id, signatures=session.signatures, holds=holds
+        )
+        question = planner.question(fleet.nodes[node], seen.nodes[node], record, postponed=own.postponed)
+        return replace(
+            made, now=session.clock.now(), observation=seen, plan=replace(plan, nodes={**plan.nodes, node: own}),
+            record=record, holds=holds, estimates=session.estimates(ledger),
+            alternatives={} if question is None else alternatives(question),
+        )  # fmt: skip
 
 
 def split(what: str, nodes: object) -> tuple[str, str]:

@@ -1,0 +1,160 @@
+"""What `explain` tells of a node, before it is text: each value with where it comes from and how it was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from reconciler.diff.facts import Missing, managed
+from reconciler.model.desired import Desired, Fleet, LineOrigin
+from reconciler.model.drift import DriftItem
+from reconciler.model.errors import Position, UsageError
+from reconciler.model.observed import Answered, Observation, Observed, Silent
+from reconciler.model.plan import NodePlan, Plan
+from reconciler.model.records import Hold, NodeRecord
+from reconciler.model.units import format_duration
+from reconciler.model.vocab import Source
+from reconciler.planner.estimates import Estimates
+from reconciler.planner.why import Alternative
+from reconciler.render.text import plain
+
+_UNMANAGED = ("gate.", "health.", "trust.", "image.nonce")  # drift of what no line of a profile sets
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`observation`, `plan` and `record` are None when only the spec is explained. `path` "" = everything.
+
+    `origins`: which commits set the lines that are shown. `alternatives`: by action, what there is without it.
+    """
+
+    fleet: Fleet
+    node: str
+    path: str
+    now: datetime
+    observation: Observation | None = None
+    plan: Plan | None = None
+    record: NodeRecord | None = None
+    holds: tuple[Hold, ...] = ()
+    alternatives: Mapping[str, Alternative] = field(default_factory=dict)
+    origins: Mapping[Position, LineOrigin] = field(default_factory=dict)
+    estimates: Estimates = field(default_factory=Estimates)
+    time_scale: float = 1.0
+
+    @property
+    def desired(self) -> Desired:
+        return self.fleet.nodes[self.node]
+
+    @property
+    def observed(self) -> Observed | None:
+        return None if self.observation is None else self.observation.nodes[self.node]
+
+    @property
+    def node_plan(self) -> NodePlan | None:
+        return None if self.plan is None else self.plan.nodes[self.node]
+
+    @property
+    def alone(self) -> bool:
+        """Whether nobody knows who else would go: no other node was planned."""
+        return self.plan is not None and len(self.plan.nodes) < len(self.fleet.nodes)
+
+    def ago(self, at: datetime) -> str:
+        return f"{format_duration(max(0.0, (self.now - at).total_seconds()))} ago"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """`place` None: the default. `reading`: of the source that it was found in; None where nothing was looked at."""
+
+    path: str
+    wanted: Any
+    place: Position | None
+    origin: LineOrigin | None
+    found: Any
+    item: DriftItem | None
+    source: Source | None
+    reading: Answered[Any] | Silent | None
+
+    @property
+    def verdict(self) -> str:
+        if self.item is None:
+            return "as specified"
+        since = f" since {self.item.first_seen:%Y-%m-%d %H:%M}" if self.item.first_seen else ""
+        return self.item.kind.value + since + (f" ({plain(self.item.detail)})" if self.item.detail else "")
+
+
+def within(path: str, asked: str) -> bool:
+    return not asked or path == asked or path.startswith(asked + ".")
+
+
+def values(made: Explanation) -> list[Value]:
+    """Those at the path asked for. UsageError when there are none."""
+    everything = list(_all(made))
+    found = [value for value in everything if within(value.path, made.path)]
+    if made.path and not found:
+        known = ", ".join(sorted({value.path for value in everything}))
+        raise UsageError(f"{made.node} has no managed value {made.path!r}; it has {known}")
+    return found
+
+
+def _all(made: Explanation) -> Iterator[Value]:
+    desired, plan = made.desired, made.node_plan
+    drift = {item.path: item for item in plan.drift} if plan is not None else {}
+    own = {
+        "identity.serial": (desired.serial, Source.REDFISH),
+        "identity.uuid": (desired.uuid, Source.REDFISH),
+        "host.hostname": (desired.hostname, Source.SSH),
+    }
+    for path, (wanted, source) in own.items():
+        if wanted is not None:
+            item = drift.get(path)
+            yield _value(made, path, wanted, item.observed if item else wanted, item, source)
+    for row in managed(desired.profile):
+        item = drift.get(row.path)
+        seen = row.read(made.observed) if made.observed is not None else None
+        found = None if isinstance(seen, Missing) else (item.observed if item else row.shown)
+        yield _value(made, row.path, row.shown, found, item, row.source)
+    for path, item in drift.items():
+        if path.startswith(_UNMANAGED):
+            yield _value(made, path, item.desired, item.observed, item, item.source)
+    if plan is not None and desired.profile.acceptance is not None and "gate.certificate" not in drift:
+        yield _value(made, "gate.certificate", "valid", "valid", None, Source.LEDGER)
+
+
+def _value(
+    made: Explanation, path: str, wanted: Any, found: Any, item: DriftItem | None, source: Source | None
+) -> Value:
+    place = _place(made.desired, path)
+    origin = made.origins.get(place) if place is not None else None
+    return Value(path, wanted, place, origin, found, item, source, _reading(made, path, source))
+
+
+def _place(desired: Desired, path: str) -> Position | None:
+    """The most exact place that is known: of the value, or of what holds it; or where the node is named."""
+    for table in (desired.provenance, desired.profile.provenance):
+        key = path
+        while key:
+            if key in table:
+                return table[key]
+            key = key.rpartition(".")[0]
+    return desired.provenance.get("node")
+
+
+_HOT = ("identity.", "hardware.manufacturer", "hardware.model")  # read each pass; the rest of Redfish less often
+
+
+def _reading(made: Explanation, path: str, source: Source | None) -> Answered[Any] | Silent | None:
+    seen = made.observed
+    if seen is None:
+        return None
+    match source:
+        case Source.REDFISH:
+            return seen.hot if path.startswith(_HOT) else seen.inventory
+        case Source.SSH:
+            return seen.host
+        case Source.KUBERNETES:
+            return seen.member
+        case Source.LEDGER | None:
+            return None

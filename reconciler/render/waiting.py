@@ -1,0 +1,235 @@
+"""What keeps a node from its goal in `explain`: since when, and what would let it go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from reconciler.health.ladder import REMEDIATION
+from reconciler.model.desired import Desired
+from reconciler.model.drift import ACTIONABLE, DriftClass
+from reconciler.model.observed import Answered, Silent
+from reconciler.model.plan import BlockCode, BudgetLine, Goal, NodePlan, RolloutPlan, Wave
+from reconciler.model.records import OWNER_ANNOTATION, Hold, Mark, read_mark
+from reconciler.model.units import format_duration
+from reconciler.planner.backoff import failures
+from reconciler.planner.goals import FAILURES
+from reconciler.planner.holds import stands
+from reconciler.planner.schedule import takes_out
+from reconciler.render.explanation import Explanation
+from reconciler.render.text import clock, position
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    at: datetime
+    what: str  # happened then
+
+
+def since(made: Explanation) -> Since | None:
+    """When what holds the node back began, as far as anybody wrote it down."""
+    plan = made.node_plan
+    if plan is None:
+        return None
+    match plan.blocked.code if plan.blocked is not None else None:
+        case BlockCode.HELD:
+            return min((Since(h.since, "it was held") for h in holds(made)), key=lambda s: s.at, default=None)
+        case BlockCode.BACKOFF:
+            return _last_failure(made)
+        case BlockCode.UNKNOWN:
+            return _silence(made) or _first_seen(plan, frozenset({DriftClass.UNKNOWN}), "it could first not be read")
+        case BlockCode.FOREIGN_MARK:
+            return _marked(made) or _first_seen(plan)
+        case BlockCode.FOREIGN_CORDON | BlockCode.QUARANTINED | BlockCode.RETIRED:
+            return None  # who did it, wrote down nothing
+        case _:
+            return _first_seen(plan)
+
+
+def holds(made: Explanation) -> tuple[Hold, ...]:
+    """Of the ledger, those that stand."""
+    return tuple(hold for hold in made.holds if hold.subject in _subjects(made) and stands(hold, made.now))
+
+
+def _subjects(made: Explanation) -> tuple[str, str]:
+    return made.node, f"pool/{made.desired.pool}"
+
+
+def _last_failure(made: Explanation) -> Since | None:
+    failed = [a for a in made.record.attempts if a.outcome not in ("done", "started", "refused")] if made.record else []
+    if not failed:
+        return None
+    action = f"{failed[-1].action}:{failed[-1].target}" if failed[-1].target else failed[-1].action
+    return Since(failed[-1].ended_at or failed[-1].at, f"{action} failed")
+
+
+def _silence(made: Explanation) -> Since | None:
+    if made.record is None or made.observed is None:
+        return None
+    readings = {"redfish": ("its BMC", made.observed.hot), "ssh": ("its host", made.observed.host)}
+    found = [
+        Since(made.record.silent_since[source], f"{who} fell silent")
+        for source, (who, reading) in readings.items()
+        if isinstance(reading, Silent) and source in made.record.silent_since
+    ]
+    return min(found, key=lambda s: s.at, default=None)
+
+
+def mark(made: Explanation) -> Mark | None:
+    """Who marked the node as taken out of service, whichever ledger that is."""
+    seen = made.observed
+    if seen is None or not isinstance(seen.member, Answered) or seen.member.value is None:
+        return None
+    return read_mark(seen.member.value.annotations.get(OWNER_ANNOTATION))
+
+
+def _marked(made: Explanation) -> Since | None:
+    found = mark(made)
+    try:
+        return None if found is None else Since(datetime.fromisoformat(found.at), "it was marked")
+    except ValueError:
+        return None  # an annotation is text, whoever wrote it
+
+
+def _first_seen(
+    plan: NodePlan, kinds: frozenset[DriftClass] = ACTIONABLE, what: str = "its drift was first seen"
+) -> Since | None:
+    seen = [item.first_seen for item in plan.drift if item.first_seen is not None and item.kind in kinds]
+    return Since(min(seen), what) if seen else None
+
+
+# --- when it may go ------------------------------------------------------------------------------------------------
+
+
+def may_go(made: Explanation) -> list[str]:
+    """Sentences: the time where it is known, or else what has to happen first."""
+    plan = made.node_plan
+    if plan is None or plan.blocked is None:
+        return []
+    said, blocked = [], plan.blocked
+    if blocked.until is not None:
+        left = (blocked.until - made.now).total_seconds()
+        said.append(f"not before {clock(blocked.until)}" + (f", in {format_duration(left)}" if left > 0 else ""))
+    said += _TERMS[blocked.code](made, plan)
+    if plan.start is not None and plan.end is not None:
+        said.append(f"expected to begin about {clock(plan.start)} and to end about {clock(plan.end)}")
+    return said
+
+
+def _room(made: Explanation, plan: NodePlan) -> Iterator[str]:
+    batch = f", in batch {plan.wave + 1} of those that wait" if plan.wave and not made.alone else ""
+    yield f"as soon as there is room in every limit below{batch}"
+
+
+def _released(made: Explanation, _: NodePlan) -> Iterator[str]:
+    """The copy in the ledger outlives the line in the spec, and the line holds whatever is released."""
+    declared = [h for h in made.fleet.holds if h.subject in _subjects(made) and stands(h, made.now)]
+    kept = list(dict.fromkeys(hold.subject for hold in holds(made)))
+    if declared:
+        yield f"when the spec no longer holds it ({', '.join(hold.position for hold in declared)})"
+    for subject in kept:
+        yield f"{'and ' if declared else ''}when somebody lifts the hold: reconciler release {subject}"
+
+
+def _activated(made: Explanation, _: NodePlan) -> Iterator[str]:
+    where = made.desired.provenance.get("state") or made.desired.provenance.get("node")
+    yield f"when the spec says `state: active` for it ({position(where)})"
+
+
+def _resumed(made: Explanation, _: NodePlan) -> Iterator[str]:
+    for rollout, _wave in rollouts(made):
+        yield from rollout.resume
+
+
+def _answers(made: Explanation, _: NodePlan) -> Iterator[str]:
+    seen, ends = made.observed, made.desired.endpoints
+    readings = () if seen is None else (seen.hot, seen.host, seen.member)
+    names = (f"its BMC {ends.bmc}", f"its host {ends.host}", "the cluster")
+    who = [name for name, reading in zip(names, readings, strict=False) if isinstance(reading, Silent)]
+    if who:
+        yield f"when {' and '.join(who)} answer{'s' if len(who) == 1 else ''} again"
+    else:
+        yield "when what is not known can be read"
+
+
+def _attempts_end(made: Explanation, plan: NodePlan) -> Iterator[str]:
+    """Attempts are forgotten with time: the ladder's after the policy's window, others after a day."""
+    attempts, now = (made.record.attempts if made.record is not None else ()), made.now
+    policy = made.desired.profile.remediation
+    ends = []
+    for name, target in {(attempt.action, attempt.target) for attempt in attempts}:
+        recent = [a.at for a in failures(attempts, name, target) if a.at >= now - timedelta(days=1)]
+        if len(recent) >= FAILURES:
+            ends.append(recent[FAILURES - 1] + timedelta(days=1))
+    if policy is not None and plan.goal is Goal.ISOLATED:
+        window = timedelta(seconds=policy.window_s)
+        ends += [a.at + window for a in attempts if a.cause == REMEDIATION and a.at >= now - window]
+    if ends:
+        yield f"after {clock(min(ends))}, when its oldest attempt no longer counts"
+    yield "or when somebody has mended it" if ends else "not by itself: somebody has to mend it"
+
+
+def _says(sentence: str) -> Callable[[Explanation, NodePlan], Iterable[str]]:
+    return lambda made, _: (sentence.format(node=made.node),) if sentence else ()
+
+
+_TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
+    BlockCode.HELD: _released,
+    BlockCode.QUARANTINED: _activated,
+    BlockCode.RETIRED: _activated,
+    BlockCode.UNKNOWN: _answers,
+    BlockCode.IDENTITY: _says("when BMC and spec agree which machine it is: look at its address, cables and serial"),
+    BlockCode.BUDGET: _room,
+    BlockCode.WINDOW: _says(""),  # the time says it all
+    BlockCode.BACKOFF: _says(""),
+    BlockCode.ROLLOUT: _says("when the waves before its own are well and have baked"),
+    BlockCode.HALTED: _resumed,
+    BlockCode.FOREIGN_CORDON: _says("when who cordoned it is done: kubectl uncordon {node}"),
+    BlockCode.FOREIGN_MARK: _says("when the other reconciler is done with it, or its mark is taken off as said"),
+    BlockCode.NO_PATH: _says("not by itself: somebody has to look"),
+    BlockCode.ATTEMPTS: _attempts_end,
+    BlockCode.NO_DRAIN: _says("when its persona says how to drain it"),
+}
+
+
+# --- limits and rollouts -------------------------------------------------------------------------------------------
+
+
+def limits(made: Explanation) -> list[tuple[BudgetLine, tuple[str, ...]]]:
+    """The limits that count the node when it is taken out, and who goes before it under each."""
+    plan = made.node_plan
+    if made.plan is None or plan is None or not takes_out(plan):
+        return []
+    first = [
+        n for n, p in made.plan.nodes.items() if n != plan.node and p.actions and p.blocked is None and takes_out(p)
+    ]
+    return [
+        (line, tuple(name for name in first if _counts(line, made, made.fleet.nodes[name])))
+        for line in made.plan.budget
+        if _counts(line, made, made.desired)
+    ]
+
+
+def _counts(line: BudgetLine, made: Explanation, desired: Desired) -> bool:
+    """A line knows its nodes by the name of its scope alone."""
+    if line.scope == "control plane":
+        seen = made.observation.nodes.get(desired.node) if made.observation is not None else None
+        member = seen.member.value if seen is not None and isinstance(seen.member, Answered) else None
+        return member is not None and member.control_plane
+    own = {f"{label} {name}" for label, name in desired.domains.items()}
+    return line.scope in {"fleet", "fleet by default", f"pool {desired.pool}", f"persona {desired.persona}", *own}
+
+
+def rollouts(made: Explanation) -> list[tuple[RolloutPlan, int]]:
+    """Those that the node is part of, and in which wave, counted from 0."""
+    found = made.plan.rollouts if made.plan is not None else ()
+    return [(r, at) for r in found for at, wave in enumerate(r.waves) if made.node in wave.nodes]
+
+
+def wave_words(rollout: RolloutPlan, at: int) -> str:
+    wave: Wave = rollout.waves[at]
+    detail = f", {wave.detail}" if wave.detail else ""
+    kind = "rollback" if rollout.rollback else "rollout"
+    begun = f"begun {clock(rollout.started_at)}" if rollout.started_at is not None else "which the next apply begins"
+    return f"{kind} of pool {rollout.pool}, {begun}: wave {at + 1} of {len(rollout.waves)}, {wave.state}{detail}"
