@@ -96,14 +96,27 @@ def remember_plans(
     """Drift as of now, with its first and last sight by (node, path); and what is as desired is as applied."""
     tables: dict[str, tuple[Managed, ...]] = {}
     items = [(i.node, i.path, i.kind.value, i.desired, i.observed) for plan in plans.values() for i in plan.drift]
+    met: dict[frozenset[str], list[str]] = {}
     with ledger.batch():
         for name, plan in plans.items():
             desired = fleet.nodes[name]
-            table = tables.setdefault(desired.profile.digest, managed(desired.profile))
+            table = tables.get(desired.profile.digest)
+            if table is None:
+                table = tables[desired.profile.digest] = managed(desired.profile)
+            if name not in records or records[name].paths is None:
+                met.setdefault(_managed_paths(desired, table), []).append(name)
             values = _converged(desired, plan, table, records.get(name) or NodeRecord(name))
             if values:
                 ledger.remember_applied(name, values, desired.profile.digest, fleet.source.commit, now)
+        for paths, names in met.items():
+            ledger.remember_paths(names, paths)
         return ledger.record_drift(run, items, list(plans), now)
+
+
+def _managed_paths(desired: Desired, table: tuple[Managed, ...]) -> frozenset[str]:
+    """With those of the node's own that no change of the spec brings about."""
+    own = ("identity.serial", "identity.uuid", "image.nonce", *(("host.hostname",) if desired.hostname else ()))
+    return frozenset({*own, *(row.path for row in table)})
 
 
 def _converged(desired: Desired, plan: NodePlan, table: tuple[Managed, ...], record: NodeRecord) -> Mapping[str, Any]:

@@ -80,6 +80,8 @@ class Comparer:
             kind, detail = DriftClass.IGNORED, rule.reason
         elif kind is DriftClass.DRIFTED and applied is not None:
             kind = _three_way(found, applied.value)
+        elif kind is DriftClass.DRIFTED and record.paths is not None and found.path not in record.paths:
+            kind = DriftClass.PENDING  # the spec did not manage it when it met the node
         return DriftItem(
             node=desired.node,
             concern=found.concern,

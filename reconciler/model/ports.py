@@ -185,6 +185,9 @@ class Ledger(Protocol):
         self, node: str, values: Mapping[str, Any], spec_digest: str, commit: str, now: datetime
     ) -> None: ...
 
+    def remember_paths(self, nodes: Sequence[str], paths: frozenset[str]) -> None:
+        """What the spec manages of nodes that are looked at for the first time. What it names later, it changed."""
+
     def begin(
         self,
         run: str,

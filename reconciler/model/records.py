@@ -95,6 +95,7 @@ class NodeRecord:
     nonce: str | None = None  # of the last reimage that we journaled
     silent_since: Mapping[str, datetime] = field(default_factory=dict)  # source -> since when it has been silent
     malformed: str = ""
+    paths: frozenset[str] | None = None  # what the spec managed of it when it was first looked at
     released_at: datetime | None = None  # when a hold of the node was last lifted
 
 

@@ -110,3 +110,9 @@ def test_drift_is_repaired_while_a_wave_waits(rolled: Callable[..., Rolled]) -> 
     assert "soft_restart" in did
     assert "reimage" not in did
     assert here.plan().nodes[last].blocked.code is BlockCode.ROLLOUT  # type: ignore[union-attr]
+
+
+def test_what_the_spec_newly_manages_goes_in_waves_too(rolled: Callable[..., Rolled]) -> None:
+    here = rolled(nodes=6)
+    here.bump(host=replace(PROFILE.host, sysctls={**PROFILE.host.sysctls, "kernel.numa_balancing": "0"}))
+    assert len(done(here.go())) == 1

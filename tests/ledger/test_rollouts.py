@@ -50,6 +50,8 @@ def test_a_ledger_of_version_1_gains_rollouts_and_keeps_its_holds(ledger: SqlLed
         where,
         "DROP TABLE rollouts",
         "ALTER TABLE holds DROP COLUMN position",
+        "ALTER TABLE nodes DROP COLUMN paths",
+        "DROP TABLE path_sets",
         "UPDATE meta SET value = '1' WHERE key = 'schema_version'",
     )
     again = reopen()
@@ -74,3 +76,14 @@ def test_durations_are_of_attempts_that_ended_done_in_one_go(ledger: SqlLedger) 
     ledger.begin("run-1", "d", "reimage", "", "", {}, lease.token, NOW)
     assert ledger.durations() == [("c", "reimage", "", 700.0), ("a", "reimage", "", 600.0)]
     assert ledger.durations(limit=1) == [("c", "reimage", "", 700.0)]
+
+
+def test_what_was_managed_of_a_node_is_kept_until_it_is_forgotten(ledger: SqlLedger) -> None:
+    assert ledger.node("a").paths is None
+    ledger.remember_paths(["a", "b"], frozenset({"bios.A", "host.hostname"}))
+    ledger.remember_paths(["b"], frozenset({"bios.B"}))
+    assert ledger.node("a").paths == {"bios.A", "host.hostname"}
+    assert ledger.node("b").paths == {"bios.B"}
+    ledger.remember_applied("a", {"bios.A": 1}, "digest", "", NOW)
+    ledger.forget(["a"], NOW)
+    assert ledger.node("a").paths is None

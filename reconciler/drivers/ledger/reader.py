@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -39,7 +40,7 @@ class _Reader:
     def records(self) -> Mapping[str, NodeRecord]:
         rows = {row.node: row for row in self._rows(schema.nodes.c.node, sa.select(schema.nodes))}
         holds, attempts, certificates = self._holds(), self._attempts(), self._certificates()
-        released = self._released()
+        released, path_sets = self._released(), self._path_sets()
         applied, silences = self._applied(), self._silences()
         return {
             name: NodeRecord(
@@ -53,6 +54,7 @@ class _Reader:
                 nonce=rows[name].nonce if name in rows else None,
                 silent_since=silences.get(name, {}),
                 malformed="; ".join(self._malformed.get(name, ())),
+                paths=path_sets.get(rows[name].paths) if name in rows else None,
                 released_at=released.get(name),
             )
             for name in self._names
@@ -78,6 +80,14 @@ class _Reader:
             found[row.subject].append(hold)
             if problem:
                 self._malformed[row.subject].append(problem)
+        return found
+
+    def _path_sets(self) -> Mapping[str, frozenset[str]]:
+        """A damaged one is as if its nodes were met for the first time: what differs is drift, which no wave holds."""
+        found = {}
+        for row in self._connection.execute(sa.select(schema.path_sets)):
+            with suppress(ValueError, TypeError):
+                found[row.digest] = frozenset(from_json(row.paths, f"path set {row.digest}"))
         return found
 
     def _released(self) -> Mapping[str, datetime]:

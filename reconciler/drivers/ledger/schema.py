@@ -63,6 +63,14 @@ nodes = sa.Table(
     sa.Column("identity_at", sa.Text),
     sa.Column("nonce", sa.Text),
     sa.Column("nonce_at", sa.Text),
+    sa.Column("paths", sa.Text),  # digest of a path set
+)
+
+path_sets = sa.Table(  # what specs manage of nodes: few, and shared by many nodes
+    "path_sets",
+    metadata,
+    sa.Column("digest", sa.Text, primary_key=True),
+    sa.Column("paths", sa.Text, nullable=False),  # JSON
 )
 
 silences = sa.Table(
@@ -168,6 +176,8 @@ def _add_rollouts(connection: sa.Connection) -> None:
         "run TEXT NOT NULL)",
         "CREATE INDEX ix_rollouts_pool ON rollouts (pool)",
         "ALTER TABLE holds ADD COLUMN position TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE nodes ADD COLUMN paths TEXT",
+        "CREATE TABLE path_sets (digest TEXT PRIMARY KEY, paths TEXT NOT NULL)",
     ):
         connection.exec_driver_sql(statement)
 

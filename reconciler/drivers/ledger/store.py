@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -89,7 +90,10 @@ class SqlLedger:
         if not nodes:
             return
         with self._database.write() as connection:
-            connection.execute(table.delete().where(table.c.node == sa.bindparam("gone")), [{"gone": n} for n in nodes])
+            gone = [{"gone": name} for name in nodes]
+            connection.execute(table.delete().where(table.c.node == sa.bindparam("gone")), gone)
+            forgotten = schema.nodes.update().where(schema.nodes.c.node == sa.bindparam("gone")).values(paths=None)
+            connection.execute(forgotten, gone)
             for node in nodes:
                 _write_journal(connection, instant(now), "", node, "forget", detail="it has left the spec")
 
@@ -100,6 +104,13 @@ class SqlLedger:
         rows = [common | {"path": path, "value": to_json(value)} for path, value in values.items()]
         with self._database.write() as connection:
             _upsert(connection, schema.applied, rows)
+
+    def remember_paths(self, nodes: Sequence[str], paths: frozenset[str]) -> None:
+        text = to_json(sorted(paths))
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        with self._database.write() as connection:
+            _upsert(connection, schema.path_sets, [{"digest": digest, "paths": text}])
+            _upsert(connection, schema.nodes, [{"node": node, "paths": digest} for node in nodes])
 
     def set_nonce(self, node: str, nonce: str, now: datetime) -> None:
         with self._database.write() as connection:

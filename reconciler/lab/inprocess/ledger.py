@@ -115,7 +115,7 @@ class MemoryLedger:
 
     def forget(self, nodes: Sequence[str], now: datetime) -> None:  # noqa: ARG002 - the port's
         for name in nodes:
-            self._change(name, applied={})
+            self._change(name, applied={}, paths=None)
 
     def remember_applied(
         self, node: str, values: Mapping[str, Any], spec_digest: str, commit: str, now: datetime
@@ -123,6 +123,10 @@ class MemoryLedger:
         known = self._of(node).record.applied
         news = {path: Applied(value, spec_digest, commit, now) for path, value in values.items()}
         self._change(node, applied={**known, **news})
+
+    def remember_paths(self, nodes: Sequence[str], paths: frozenset[str]) -> None:
+        for node in nodes:
+            self._change(node, paths=paths)
 
     def set_nonce(self, node: str, nonce: str, now: datetime) -> None:  # noqa: ARG002 - the port's
         self._change(node, nonce=nonce)
@@ -193,8 +197,10 @@ class MemoryLedger:
 
     # --- holds and rollouts ---
 
-    def hold(self, subject: str, reason: str, owner: str, until: datetime | None, now: datetime) -> Hold:
-        made = Hold(self._count(), subject, reason, owner, now, until)
+    def hold(
+        self, subject: str, reason: str, owner: str, until: datetime | None, now: datetime, *, position: str = ""
+    ) -> Hold:
+        made = Hold(self._count(), subject, reason, owner, now, until, position)
         self._holds.append(made)
         self._of(subject).shown = None
         return made
@@ -202,7 +208,8 @@ class MemoryLedger:
     def release(self, subject: str, owner: str, now: datetime) -> int:  # noqa: ARG002 - the port's
         kept = [hold for hold in self._holds if hold.subject != subject]
         lifted, self._holds = len(self._holds) - len(kept), kept
-        self._of(subject).shown = None
+        if lifted:
+            self._change(subject, released_at=now)
         return lifted
 
     def holds(self) -> Sequence[Hold]:
