@@ -18,6 +18,9 @@ from reconciler.cli.terminal import leave
 from reconciler.model.errors import ReconcilerError
 from reconciler.render.text import plain
 
+# Frozen values by the million make no cycles; looking for some costs a quarter of a pass over a large fleet.
+COLLECT: Final = (50_000, 20, 100)
+
 # name -> (module, one line for --help). The order is the order of a first day's work.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "validate": ("validate", "Check a spec; contact nothing."),
@@ -78,8 +81,7 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit with a code of DESIGN section 11."""
-    # Frozen values by the million make no cycles; looking for some costs a quarter of a pass over a large fleet.
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(*COLLECT)
     try:
         code = run(arguments)
     except KeyboardInterrupt:  # the second one, while the first was being told

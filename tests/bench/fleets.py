@@ -1,13 +1,13 @@
 """A fleet of N nodes: its spec on disk, with CSV inventories, and what was observed of it.
 
-A few lab machines, one per persona and drift, are observed in process; every node of the fleet then is a copy of one of
-them with names and serials of its own.
+A few lab machines, two per persona and drift, are observed in process; every node of the fleet then is a copy of one of
+them with names, serials and all else of its own that differs between the two.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from reconciler.converge.observe import observe
+from reconciler.diff.facts import managed
 from reconciler.gate.certificate import binding_of, tests_digest
 from reconciler.lab.fleet import build_lab
 from reconciler.lab.generate import Addresses, generate_spec
@@ -23,13 +24,14 @@ from reconciler.lab.pki import ImageKey, SshAuthority, TlsAuthority
 from reconciler.lab.scenario import Scenario
 from reconciler.model.desired import Acceptance, Desired, Fleet
 from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
-from reconciler.model.observed import Answered, Observation, Observed
-from reconciler.model.records import NodeRecord
+from reconciler.model.observed import Observation
+from reconciler.model.records import Applied, NodeRecord
 from reconciler.spec import load_spec
-from tests.bench.store import Truth
+from tests.bench.store import DIGITS, Mould, Moulds, Truth
 
 POOL = 500  # nodes, a quarter of them for inference
 RACK = 16
+_FIRST = 90_000  # number of the first machine that others are copied from
 COLUMNS = ("name", "bmc", "host", "serial", "uuid", "hostname", "domains.rack")
 DRIFTS: tuple[Any, ...] = (
     "old_image",
@@ -57,13 +59,16 @@ def write_spec(directory: Path, nodes: int) -> Path:
         rows = [row(at) for at in range(start, min(start + POOL, nodes))]
         split = len(rows) - len(rows) // 4
         for persona, members in zip(_PERSONAS, (rows[:split], rows[split:]), strict=True):
-            name = f"{persona}-{number}"
-            with (directory / "pools" / f"{name}.csv").open("w", encoding="utf-8", newline="") as out:
-                table = csv.writer(out, lineterminator="\n")
-                table.writerow(COLUMNS)
-                table.writerows(members)
-            write_pool(directory, name, persona, inventory=f"pools/{name}.csv")
+            _write_inventory(directory, f"{persona}-{number}", persona, members)
     return directory
+
+
+def _write_inventory(directory: Path, name: str, persona: str, rows: Iterable[tuple[str, ...]]) -> None:
+    with (directory / "pools" / f"{name}.csv").open("w", encoding="utf-8", newline="") as out:
+        table = csv.writer(out, lineterminator="\n")
+        table.writerow(COLUMNS)
+        table.writerows(rows)
+    write_pool(directory, name, persona, inventory=f"pools/{name}.csv")
 
 
 def _write_common(directory: Path) -> None:
@@ -81,14 +86,14 @@ def write_pool(directory: Path, name: str, persona: str, **nodes: Any) -> None:
 
 
 def row(at: int) -> tuple[str, ...]:
-    name = f"gpu-{at:05d}"
-    low = f"{at >> 8}.{at & 255}"
+    name = f"gpu-{at:0{DIGITS}d}"
+    high, low = at >> 16, f"{at >> 8 & 255}.{at & 255}"
     return (
         name,
-        f"https://10.20.{low}",
-        f"10.60.{low}",
+        f"https://10.{20 + high}.{low}",
+        f"10.{60 + high}.{low}",
         f"S{at:08d}",
-        f"4c4c4544-0000-4000-8000-{at:012x}",
+        f"4c4c4544-0000-4000-8000-{at:012d}",
         name,
         f"r{at // RACK:04d}",
     )
@@ -97,77 +102,64 @@ def row(at: int) -> tuple[str, ...]:
 # --- what was observed ---------------------------------------------------------------------------------------------
 
 
-def observe_templates(directory: Path) -> Observation:
-    """One lab machine per persona for each drift, and a clean one each."""
+def observe_truth(directory: Path, fleet: Fleet, every: int) -> Truth:
+    """Of `fleet`; each `every`th node has drifted, each in the next of the ways."""
+    ways: list[Any] = [*DRIFTS, None]  # the last one is clean
+    machines = [(persona, drift) for persona in _PERSONAS for drift in ways for _ in ("machine", "its twin")]
+    templates, observation = _observe_machines(directory, machines)
+    moulds = {}
+    for at, persona in enumerate(_PERSONAS):
+        first = 2 * at * len(ways)
+        found = [_mould(first + 2 * way, observation.nodes.__getitem__) for way in range(len(ways))]
+        record = _mould(first + 2 * len(DRIFTS), lambda name: _record(templates.nodes[name], observation))
+        moulds[persona] = Moulds(found[-1], tuple(found[:-1]), record)
+    personas = tuple(fleet.nodes[name].persona for name in sorted(fleet.nodes))  # by number
+    return Truth(replace(observation, nodes={}), moulds, personas, every)
+
+
+def _mould(at: int, value_of: Callable[[str], Any]) -> Mould:
+    number = _FIRST + at
+    return Mould.of(value_of(row(number)[0]), value_of(row(number + 1)[0]), number)
+
+
+def _observe_machines(directory: Path, machines: Sequence[tuple[str, Any]]) -> tuple[Fleet, Observation]:
+    """Lab machines of these personas and drifts, numbered from _FIRST on."""
     _write_common(directory)
-    nodes: dict[str, Any] = {}
+    rows = [row(_FIRST + at) for at in range(len(machines))]
     for persona in _PERSONAS:
-        names = [f"{persona}-{at:02d}" for at in range(len(DRIFTS) + 1)]
-        base = 1 + len(nodes)
-        write_pool(
-            directory,
-            persona,
-            persona,
-            domains={"rack": "r1"},
-            nodes=[
-                {"name": name, "bmc": f"https://10.0.0.{base + at}", "host": f"10.1.0.{base + at}"}
-                for at, name in enumerate(names)
-            ],
-        )
-        drifts: list[Any] = [*DRIFTS, None]  # the last one is clean
-        nodes |= {name: {"drift": [drift] if drift else []} for name, drift in zip(names, drifts, strict=True)}
+        members = [mine for mine, (owner, _) in zip(rows, machines, strict=True) if owner == persona]
+        _write_inventory(directory, persona, persona, members)
     fleet = load_spec(directory, directory=str(directory))
     clock = VirtualClock()
+    nodes = {
+        mine[0]: {"drift": [drift] if drift else []} for mine, (_, drift) in zip(rows, machines, strict=True)
+    }
     lab = build_lab(fleet, Scenario.model_validate({"nodes": nodes}), clock.seconds)
-    return run_virtual(observe(fleet, list(fleet.nodes), LabFabric(lab, clock), clock), clock)
+    return fleet, run_virtual(observe(fleet, list(fleet.nodes), LabFabric(lab, clock), clock), clock)
 
 
-def truths(fleet: Fleet, templates: Observation, every: int) -> Iterator[Truth]:
-    """One per node of `fleet`; each `every`th drifts, each in the next of the ways."""
-    ways = len(DRIFTS)
-    for at, desired in enumerate(fleet.nodes.values()):
-        persona = desired.pool.rpartition("-")[0]
-        clean = _own(templates.nodes[f"{persona}-{ways:02d}"], desired)
-        drifted = None
-        if at % every == every // 2:
-            drifted = _own(templates.nodes[f"{persona}-{at // every % ways:02d}"], desired)
-        yield Truth(clean, drifted, _record(desired, clean, templates))
-
-
-def _own(template: Observed, desired: Desired) -> Observed:
-    """A copy with this node's own name, serials and UUIDs."""
-    sources: dict[str, Any] = {}
-    for source in ("hot", "host", "member"):
-        reading = getattr(template, source)
-        if isinstance(reading, Answered) and reading.value is not None:
-            value = replace(reading.value, **_identity(source, reading.value, desired))
-            sources[source] = replace(reading, value=value)
-    return replace(template, node=desired.node, **sources)
-
-
-def _identity(source: str, value: Any, desired: Desired) -> Mapping[str, Any]:
-    if source == "member":
-        return {"name": desired.node, "uid": f"n-{desired.node}"}
-    identity = {"serial": desired.serial, "uuid": desired.uuid}
-    if source == "hot":
-        return identity
-    hostname = {"hostname": desired.node} if value.hostname is not None else {}
-    gpus = [replace(gpu, serial=f"{desired.serial}-{gpu.index}", uuid=f"GPU-{desired.node}") for gpu in value.gpus]
-    return {**identity, **hostname, "gpus": tuple(gpus)}
-
-
-def _record(desired: Desired, clean: Observed, templates: Observation) -> NodeRecord:
+def _record(desired: Desired, observation: Observation) -> NodeRecord:
+    """As the ledger has it of a node that was converged once and passed its gate."""
     acceptance = desired.profile.acceptance
     assert acceptance is not None
-    binding = binding_of(desired, clean, tests_digest(acceptance))
+    now = observation.finished_at
+    binding = binding_of(desired, observation.nodes[desired.node], tests_digest(acceptance))
     assert isinstance(binding, Binding), binding
-    certificate = Certificate("1.0", desired.node, templates.finished_at, binding, _results(acceptance))
-    return NodeRecord(desired.node, serial=desired.serial, uuid=desired.uuid, certificate=certificate)
+    certificate = Certificate("1.0", desired.node, now, binding, _results(acceptance, desired))
+    digest = desired.profile.digest
+    applied = {row.path: Applied(row.shown, digest, "c0ffee", now) for row in managed(desired.profile)}
+    return NodeRecord(
+        desired.node, serial=desired.serial, uuid=desired.uuid, applied=applied, certificate=certificate
+    )
 
 
-def _results(acceptance: Acceptance) -> tuple[TestResult, ...]:
+def _results(acceptance: Acceptance, desired: Desired) -> tuple[TestResult, ...]:
+    """Measured a little above the bar, each machine by a measure of its own."""
     tests = [test for phase in acceptance.phases for test in phase.tests]
+    own = int(desired.node[-DIGITS:]) / 10**DIGITS
     return tuple(
-        TestResult(test.name, test.tool, Verdict.PASS, (), {bar.metric: bar.min or 1.0 for bar in test.thresholds})
+        TestResult(
+            test.name, test.tool, Verdict.PASS, (), {bar.metric: (bar.min or 1.0) + own for bar in test.thresholds}
+        )
         for test in tests
     )

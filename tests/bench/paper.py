@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.bench import measure
 from tests.bench.report import Table
+from tests.bench.scale import stored_fleet
 
 _WORK = {
     "write": ("write an observation", "floor: json.dumps of its values"),
@@ -48,17 +48,9 @@ def _cells(found: Sequence[Any], work: str, what: str) -> list[float]:
 
 
 def _of_size(nodes: int) -> Any:
-    from reconciler.spec import load_spec
-    from tests.bench.fleets import observe_templates, truths, write_spec
-    from tests.bench.store import save
-
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        directory = Path(name)
-        templates = observe_templates(directory / "templates")
-        fleet = load_spec(write_spec(directory / "fleet-spec", nodes), directory="fleet-spec")
-        save(directory / "store", templates, truths(fleet, templates, every=100))
-        _fill_ledger(directory)
-        return {work: measure.in_fresh_process("tests.bench.paper", work, name) for work in _WORK}
+    with stored_fleet(nodes) as (_, store):
+        _fill_ledger(store.parent)
+        return {work: measure.in_fresh_process("tests.bench.paper", work, str(store.parent)) for work in _WORK}
 
 
 def _fill_ledger(directory: Path) -> None:
@@ -68,12 +60,12 @@ def _fill_ledger(directory: Path) -> None:
 
     stored = restore(directory / "store")
     ledger, now = SqlLedger(directory / "ledger.sqlite"), stored.head.finished_at
-    applied = {"image.version": "2026.11.1", "bios.SriovGlobalEnable": "Enabled"}
     with ledger.batch():
         for record in stored.records.values():
             assert record.certificate is not None
             ledger.remember_identity(record.node, record.serial, record.uuid, now)
             ledger.save_certificate(record.certificate)
+            applied = {path: row.value for path, row in record.applied.items()}
             ledger.remember_applied(record.node, applied, "digest", "c0ffee", now)
     ledger.close()
 

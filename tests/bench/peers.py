@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from reconciler.diff.facts import managed
 from reconciler.model.desired import Desired, Endpoints, Fleet
 from reconciler.model.errors import Position
-from reconciler.model.observed import Observed
+from reconciler.model.observed import Observed, Silent
 
 
 def read_csv(spec: Path, fleet: Fleet) -> int:
@@ -60,6 +60,42 @@ def deep_diff(fleet: Fleet, nodes: Mapping[str, Observed]) -> int:
         table = managed(fleet.nodes[name].profile)
         wanted = {row.path: row.wanted for row in table}
         different += bool(DeepDiff(wanted, {row.path: row.read(observed) for row in table}))
+    return different
+
+
+def compare_by_hand(fleet: Fleet, nodes: Mapping[str, Observed]) -> int:
+    """The values that a spec mentions most, attribute by attribute and as they stand: equal or not, and no more."""
+    different = 0
+    for name, observed in nodes.items():
+        desired = fleet.nodes[name]
+        want, hot, inventory = desired.profile, observed.hot, observed.inventory
+        host, member = observed.host, observed.member
+        if isinstance(hot, Silent) or isinstance(inventory, Silent) or isinstance(host, Silent):
+            continue
+        has, holds, image = host.value, inventory.value, want.image
+        if isinstance(member, Silent) or member.value is None or image is None or has.image is None:
+            continue
+        labels, services = member.value.labels, has.services or {}
+        firmware, bios, sysctls = holds.firmware or {}, holds.bios or {}, has.sysctls or {}
+        membership = want.membership
+        different += not (
+            hot.value.serial == desired.serial
+            and hot.value.uuid == desired.uuid
+            and hot.value.model == want.inventory.model
+            and len(has.gpus or ()) == want.inventory.gpus
+            and holds.dimms == want.inventory.dimms
+            and holds.memory_bytes == want.inventory.memory_bytes
+            and all(firmware[row.inventory_id].version == row.version for row in want.firmware)
+            and all(bios.get(key) == value for key, value in want.bios.items())
+            and holds.boot_order == want.boot_order
+            and has.image.version == image.version
+            and has.image.sha256 == image.sha256
+            and has.driver == image.contents["driver"]
+            and has.hostname == desired.hostname
+            and all(sysctls.get(key) == value for key, value in want.host.sysctls.items())
+            and all(services[key].active for key in want.host.services)
+            and (membership is None or all(labels.get(key) == value for key, value in membership.labels.items()))
+        )
     return different
 
 

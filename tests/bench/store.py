@@ -1,30 +1,117 @@
-"""What was observed of a large fleet, on disk: to be read by the process that is measured, at little cost in memory.
+"""What was observed of a large fleet, on disk: to be read by the process that is measured.
 
-Nodes are pickled one by one, so that no two of them share a value: that is how the wire would give them, and the worst
-case for memory.
+Every node is cast from a mould, which is the pickle of a lab machine. No two nodes share a value, as if each had come
+over the wire by itself, and what tells machines apart is each one's own: serials, MAC addresses, UUIDs, pods, instants
+and measurements. Both are the worst case for memory.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from reconciler.model.observed import Answered, Observation, Observed
 from reconciler.model.records import NodeRecord
+from reconciler.model.sharing import Sharing
+
+DIGITS = 5  # of a node's number, as it stands in its name
+
+
+@dataclass(frozen=True, slots=True)
+class Mould:
+    """Casts copies of a value. `words`, `numbers`: offsets of what is each copy's own."""
+
+    data: bytes
+    words: tuple[int, ...]
+    numbers: tuple[int, ...]  # low bytes of instants and measurements
+
+    @classmethod
+    def of(cls, value: Any, twin: Any, number: int) -> Mould:
+        """`value` bears `number`; `twin` is the same of another machine. What both say is no one's own."""
+        data = pickle.dumps(_unshared(value))
+        tag = f"{number:0{DIGITS}d}"
+        words, numbers = [], list[int]()
+        own, common = set(_leaves(value)), set(_leaves(twin))
+        for leaf in own - {leaf for leaf in common if not isinstance(leaf, datetime)}:
+            if isinstance(leaf, str) and len(leaf) >= DIGITS:
+                begin = leaf.find(tag) if tag in leaf else len(leaf) - DIGITS
+                words += [at + 2 + begin for at in _found(b"\x8c" + bytes([len(leaf)]) + leaf.encode(), data)]
+            elif isinstance(leaf, float):
+                numbers += [at + 7 for at in _found(b"G" + struct.pack(">d", leaf), data)]
+            elif isinstance(leaf, datetime):
+                state = leaf.__reduce__()[1][0]
+                numbers += [at + 10 for at in _found(b"C" + bytes([len(state)]) + state, data)]
+        return cls(data, tuple(sorted(set(words))), tuple(sorted(set(numbers))))
+
+    def cast(self, number: int) -> Any:
+        data = bytearray(self.data)
+        tag, low = b"%0*d" % (DIGITS, number), (number & 0xFFFF).to_bytes(2, "big")
+        for at in self.words:
+            data[at : at + DIGITS] = tag
+        for at in self.numbers:
+            data[at : at + 2] = low
+        return pickle.loads(data)  # noqa: S301  our own
+
+
+def _unshared(value: Any) -> Any:
+    """A copy in which each text is an object of its own, as it would be when it was read."""
+    if isinstance(value, str) and type(value) is str:
+        return "".join(list(value))
+    if isinstance(value, tuple | list):
+        return type(value)(map(_unshared, value))
+    if isinstance(value, Mapping):
+        return {_unshared(key): _unshared(entry) for key, entry in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{each.name: _unshared(getattr(value, each.name)) for each in fields(value)})
+    return value
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple | list):
+        for entry in value:
+            yield from _leaves(entry)
+    elif isinstance(value, Mapping):
+        yield from _leaves((*value.keys(), *value.values()))
+    elif is_dataclass(value):
+        for each in fields(value):
+            yield from _leaves(getattr(value, each.name))
+    else:
+        yield value
+
+
+def _found(pattern: bytes, data: bytes) -> Iterator[int]:
+    return (match.start() for match in re.finditer(re.escape(pattern), data))
+
+
+@dataclass(frozen=True, slots=True)
+class Moulds:
+    """Of one persona: a node as observed when all is well, in each way of drifting, and what the ledger keeps."""
+
+    clean: Mould
+    drifted: tuple[Mould, ...]
+    record: Mould
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """One node: as observed when all is well, as observed now if that differs, and what the ledger keeps."""
+    """A fleet. `head`: an observation without nodes; `personas`: of each node in turn; each `every`th has drifted."""
 
-    clean: Observed
-    drifted: Observed | None
-    record: NodeRecord
+    head: Observation
+    moulds: Mapping[str, Moulds]
+    personas: tuple[str, ...]
+    every: int
+
+    def save(self, path: Path) -> None:
+        path.write_bytes(pickle.dumps(self))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stored:
     """`drifted`: those nodes alone that did. `head`: an observation without nodes."""
 
@@ -40,29 +127,26 @@ class Stored:
         return replace(self.head, nodes=self.clean | self.drifted)
 
     def all_behind(self) -> Observation:
-        """As after the merge of a new image: every node runs the one before."""
-        return replace(self.head, nodes={name: _behind(node) for name, node in self.clean.items()})
-
-
-def save(path: Path, head: Observation, truths: Iterable[Truth]) -> None:
-    with path.open("wb") as out:
-        pickle.dump(replace(head, nodes={}), out)
-        for truth in truths:
-            out.write(pickle.dumps(truth))
+        """As after the merge of a new image: every node runs the one before. The others are no more."""
+        for name, node in self.clean.items():
+            self.clean[name] = _behind(node)
+        self.drifted.clear()
+        return self.all_clean()
 
 
 def restore(path: Path) -> Stored:
-    with path.open("rb") as file:
-        stored = Stored(pickle.load(file), {}, {}, {})
-        while True:
-            try:
-                truth: Truth = pickle.load(file)
-            except EOFError:
-                return stored
-            name = truth.clean.node
-            stored.clean[name], stored.records[name] = truth.clean, truth.record
-            if truth.drifted is not None:
-                stored.drifted[name] = truth.drifted
+    """Equal parts are shared, as commands share them when they read nodes and ledger."""
+    truth: Truth = pickle.loads(path.read_bytes())  # noqa: S301  our own
+    stored = Stored(truth.head, {}, {}, {})
+    nodes, records = Sharing(), Sharing()
+    for at, persona in enumerate(truth.personas):
+        moulds = truth.moulds[persona]
+        clean: Observed = nodes(moulds.clean.cast(at))
+        stored.clean[clean.node], stored.records[clean.node] = clean, records(moulds.record.cast(at))
+        if at % truth.every == truth.every // 2:
+            way = at // truth.every % len(moulds.drifted)
+            stored.drifted[clean.node] = nodes(moulds.drifted[way].cast(at))
+    return stored
 
 
 def _behind(node: Observed) -> Observed:
