@@ -119,7 +119,10 @@ class _Drift:
 
     @classmethod
     def of(cls, pairs: list[tuple[NodePlan, NodePlan]]) -> _Drift:
-        caused, before, removed, unseen = [], [], [], []
+        caused: list[DriftItem] = []
+        before: list[DriftItem] = []
+        removed: list[DriftItem] = []
+        unseen: list[DriftItem] = []
         for old, new in pairs:
             if old.drift == new.drift:  # as of most nodes
                 before += [item for item in new.drift if item.kind in ACTIONABLE]

@@ -44,9 +44,9 @@ def _converged(desired: Desired, seen: Observed, drifting: set[str]) -> Observed
         value = inventory.value
         value = replace(value, bios={**(value.bios or {}), **bios}, firmware={**(value.firmware or {}), **flashed})
         inventory = replace(inventory, value=value)
-    replaced = profile.image is not None and any(path.startswith("image.") for path in drifting)
-    if replaced and not isinstance(host, Silent) and host.value.image is not None:
-        image = replace(host.value.image, sha256=profile.image.sha256)
+    wanted = profile.image if any(path.startswith("image.") for path in drifting) else None
+    if wanted is not None and not isinstance(host, Silent) and host.value.image is not None:
+        image = replace(host.value.image, sha256=wanted.sha256)
         host = replace(host, value=replace(host.value, image=image))
     return replace(seen, inventory=inventory, host=host)
 

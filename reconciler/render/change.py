@@ -184,7 +184,7 @@ def _void(certificates: Iterable[VoidCertificate]) -> list[tuple[str, ...]]:
     groups: dict[tuple[str, ...], list[VoidCertificate]] = {}
     for certificate in certificates:
         groups.setdefault(certificate.reasons, []).append(certificate)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for reasons, found in groups.items():
         ends = sorted(c.valid_until for c in found if c.valid_until is not None)
         rows.append((_named([c.node for c in found]), "; ".join(reasons), _days(ends)))
@@ -220,7 +220,7 @@ def _failing(failures: Iterable[BarFailure]) -> list[tuple[str, ...]]:
             found = _MEASURED.fullmatch(reason)
             bar, measured = (f"{found['what']} {found['bar']}", found["value"]) if found else (reason, "")
             groups.setdefault(bar, []).append((measured, failure))
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for bar, found_ in groups.items():
         values = sorted({measured for measured, _ in found_ if measured}, key=float)
         nodes = _named([failure.node for _, failure in found_])
