@@ -37,12 +37,14 @@ class Question:
 class Alternative:
     """What there is without one action.
 
-    `missing`: conditions of the goal that nothing else brings about, those that the action itself is for first; without
-    it there is then no way. Otherwise `instead` are the actions that the least other way takes and the plan does not,
-    `spared` those of the plan that it does not take, and `more` what it costs beyond the plan, never less than nothing.
+    `more` None: nothing leads to the goal any more. `missing` are then the conditions of the goal that nothing else
+    brings about, in the order in which the catalogue does, and `own` those of them that the action itself is for.
+    Otherwise `instead` are the actions that the least other way takes and the plan does not, `spared` those of the plan
+    that it does not take, and `more` what it costs beyond the plan, never less than nothing.
     """
 
     missing: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
     more: Cost | None = None
     instead: tuple[str, ...] = ()
     spared: tuple[str, ...] = ()
@@ -66,16 +68,19 @@ def _without(question: Question, name: str) -> Alternative:
     missing = question.wanted - _imaginable(rest, question.start)
     other = None if missing else search(rest, question.start, question.wanted)
     if other is None:
+        mine = question.wanted & _effects(full, name)
         # Each may be had by itself, and still not all at once: then what the action is for stands for the rest.
-        own = question.wanted & _effects(full, name)
-        return Alternative(missing=tuple([*sorted(missing & own), *sorted(missing - own)] or sorted(own)))
-    mine, its = [row.id for row in question.rows], [row.id for row in other]
+        missing = missing or (mine - question.start) or mine
+        place = {condition: at for at, row in reversed([*enumerate(full.rows)]) for condition in _effects(full, row.id)}
+        ordered = sorted(missing, key=lambda condition: (place.get(condition, 0), condition))
+        return Alternative(tuple(ordered), tuple(condition for condition in ordered if condition in mine))
+    ours, its = [row.id for row in question.rows], [row.id for row in other]
     least, most = cost_of(question.rows), cost_of(other)
     more = Cost(
         most.drains - least.drains, most.reboots - least.reboots, most.seconds - least.seconds,
         most.actions - least.actions,
     )  # fmt: skip
-    return Alternative(more=more, instead=_beyond(its, mine), spared=_beyond(mine, its))
+    return Alternative(more=more, instead=_beyond(its, ours), spared=_beyond(ours, its))
 
 
 def _imaginable(catalogue: Catalogue, start: frozenset[str]) -> frozenset[str]:

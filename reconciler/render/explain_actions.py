@@ -61,7 +61,7 @@ def concerned(made: Explanation) -> list[tuple[int, PlannedAction]]:
     plan = made.node_plan
     if plan is None:
         return []
-    spoken = _conditions(made.path)
+    spoken = _conditions(made.path, plan)
     return [
         (at, action)
         for at, action in enumerate(plan.actions, 1)
@@ -69,11 +69,19 @@ def concerned(made: Explanation) -> list[tuple[int, PlannedAction]]:
     ]
 
 
-def _conditions(path: str) -> frozenset[str]:
-    if path.startswith("firmware."):
-        component = path.removeprefix("firmware.")
-        return frozenset({c.firmware_ok(component), c.firmware_staged(component)})
-    return frozenset(name for start, names in _CONCERNS.items() if within(path, start) for name in names)
+def _conditions(path: str, plan: NodePlan) -> frozenset[str]:
+    """Those that speak about what is at `path`, or about something below it."""
+    if within(path, "firmware"):
+        component = path.removeprefix("firmware").removeprefix(".")
+        achieved = (name for action in plan.actions for name in action.achieves)
+        return frozenset(
+            name
+            for name in achieved
+            if name.startswith((c.firmware_ok(""), c.firmware_staged("")))
+            if not component or name.endswith(f":{component}")
+        )
+    parts = (names for start, names in _CONCERNS.items() if within(path, start) or within(start, path))
+    return frozenset(name for names in parts for name in names)
 
 
 def human_actions(made: Explanation) -> list[str]:
@@ -145,6 +153,7 @@ def _document(action: PlannedAction, other: Alternative | None) -> dict[str, Any
     return {
         "sentence": without(action.id, other),
         "missing": other.missing,
+        "own": other.own,
         "instead": other.instead,
         "spared": other.spared,
         "more": more,
@@ -154,9 +163,10 @@ def _document(action: PlannedAction, other: Alternative | None) -> dict[str, Any
 def without(action: str, other: Alternative) -> str:
     """What there is without `action`, as the end of a sentence that begins so."""
     if other.more is None:
-        aims = list(dict.fromkeys(map(_aim, other.missing)))
-        rest = f" and {len(aims) - _SHOWN} more things" if len(aims) > _SHOWN else ""
-        return f"no way to {_listed(aims[:_SHOWN], 'or')}{rest}" if aims else "no way to the goal"
+        aims = list(dict.fromkeys(map(_aim, other.own or other.missing)))
+        if len(aims) > _SHOWN:
+            aims[_SHOWN - 1 :] = [f"{len(aims) - _SHOWN + 1} things more"]
+        return f"no way to {_listed(aims, 'or')}" if aims else "no way to the goal"
     also = [name for name in other.spared if name != action]
     spares = f", which spares {_listed(also)}" if also else ""
     return f"{_listed(other.instead)} at the least{spares}: {_more(other.more)}"

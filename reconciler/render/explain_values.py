@@ -8,7 +8,7 @@ from typing import Any
 from reconciler.model.desired import LineOrigin
 from reconciler.model.drift import DriftClass
 from reconciler.model.observed import Answered
-from reconciler.model.vocab import Source
+from reconciler.model.vocab import Source, UnknownReason
 from reconciler.render.explanation import Explanation, Value, values
 from reconciler.render.tables import table
 from reconciler.render.text import clock, position, value
@@ -149,6 +149,8 @@ def read(made: Explanation, v: Value, *, exactly: bool = False) -> str:
     if isinstance(v.reading, Answered):
         at = f", at {clock(v.reading.at)}" if exactly else ""
         return f"{v.source}, {made.ago(v.reading.at)}{at}"
+    if v.reading.reason is UnknownReason.EXPLAINED and v.reading.detail:
+        return f"{v.source}: {v.reading.detail}"
     detail = f" ({v.reading.detail})" if exactly and v.reading.detail else ""
     return f"{v.source}: {v.reading.reason}{detail}"
 

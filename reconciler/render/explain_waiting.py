@@ -9,7 +9,7 @@ from reconciler.model.plan import BlockCode, NodePlan
 from reconciler.render.explanation import Explanation
 from reconciler.render.plan import limit
 from reconciler.render.text import clock, count, fold, plain
-from reconciler.render.waiting import Since, holds, limits, mark, may_go, rollouts, since, wave_words
+from reconciler.render.waiting import Since, holds, limits, mark, may_go, rollout_words, rollouts, since
 
 _HEADLINES = {
     BlockCode.HELD: "held",
@@ -42,7 +42,7 @@ def headline(made: Explanation) -> str:
     if plan.blocked is not None:
         what = _HEADLINES[plan.blocked.code]
     elif plan.actions:
-        what = "its turn has come"
+        what = "its plan is refused" if made.plan is not None and made.plan.refused else "its turn has come"
     else:
         what = "nothing to do"
     return ", ".join(part for part in (service(plan), differs, lacks, what) if part)
@@ -62,7 +62,7 @@ def human_waiting(made: Explanation) -> list[str]:
     if plan.blocked is not None:
         lines.append(f"held back ({plan.blocked.code.value}): {plan.blocked.detail}")
     elif plan.actions:
-        lines.append("nothing holds it back" + _expected(plan))
+        lines.append(_free(made, plan))
     lines += [f"  {line}" for line in _since(made)]
     lines += [f"  {'may go' if at == 0 else '      '}  {said}" for at, said in enumerate(may_go(made))]
     lines += [f"  {'limits' if at == 0 else '      '}  {said}" for at, said in enumerate(limit_words(made))]
@@ -79,10 +79,12 @@ def _goal(plan: NodePlan) -> str:
     return goal if plan.blocked is not None and plan.blocked.detail in plan.situation else f"{goal}, {plan.situation}"
 
 
-def _expected(plan: NodePlan) -> str:
-    if plan.start is None or plan.end is None:
-        return ": the next apply goes to work on it"
-    return f": the next apply goes to work on it, expected from {clock(plan.start)} to {clock(plan.end)}"
+def _free(made: Explanation, plan: NodePlan) -> str:
+    """Of a node whose turn has come."""
+    if made.plan is not None and made.plan.refused:
+        return f"held back: the plan is refused as a whole: {'; '.join(made.plan.refused)}"
+    when = f", expected from {clock(plan.start)} to {clock(plan.end)}" if plan.start and plan.end else ""
+    return f"nothing holds it back: the next apply goes to work on it{when}"
 
 
 def _since(made: Explanation) -> list[str]:
@@ -103,21 +105,20 @@ def _context(made: Explanation) -> list[str]:
         at = last.ended_at or last.at
         detail = f" ({last.detail})" if last.detail else ""
         lines.append(f"last done to it: {action}, {last.outcome}{detail}, {clock(at)} ({made.ago(at)})")
-    lines += [wave_words(rollout, at) for rollout, at in rollouts(made)]
+    lines += rollout_words(made)
     plan = made.node_plan
     if plan is not None and plan.postponed:
         lines.append(f"left for its wave: {', '.join(plan.postponed)}")
-    if made.plan is not None:
-        lines += [f"REFUSED, nothing of this plan is applied: {sentence}" for sentence in made.plan.refused]
     return lines
 
 
 def limit_words(made: Explanation) -> list[str]:
-    found = []
+    plan, found = made.node_plan, []
+    waits = plan is not None and plan.blocked is not None
     for line, first in limits(made):
         allows, counts = limit(line)
         used = f"{counts}: {fold(line.out)}" if line.out else f"none {counts}"
-        before = f"; before it go {fold(first)}" if first else ""
+        before = f"; {'before' if waits else 'with'} it go {fold(first)}" if first else ""
         found.append(f"{line.scope}: {allows}; {used}{before}")
     return found
 

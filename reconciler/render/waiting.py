@@ -10,7 +10,7 @@ from reconciler.health.ladder import REMEDIATION
 from reconciler.model.desired import Desired
 from reconciler.model.drift import ACTIONABLE, DriftClass
 from reconciler.model.observed import Answered, Silent
-from reconciler.model.plan import BlockCode, BudgetLine, Goal, NodePlan, RolloutPlan, Wave
+from reconciler.model.plan import BlockCode, BudgetLine, Goal, NodePlan, RolloutPlan
 from reconciler.model.records import OWNER_ANNOTATION, Hold, Mark, read_mark
 from reconciler.model.units import format_duration
 from reconciler.planner.backoff import failures
@@ -227,9 +227,16 @@ def rollouts(made: Explanation) -> list[tuple[RolloutPlan, int]]:
     return [(r, at) for r in found for at, wave in enumerate(r.waves) if made.node in wave.nodes]
 
 
-def wave_words(rollout: RolloutPlan, at: int) -> str:
-    wave: Wave = rollout.waves[at]
-    detail = f", {wave.detail}" if wave.detail else ""
-    kind = "rollback" if rollout.rollback else "rollout"
-    begun = f"begun {clock(rollout.started_at)}" if rollout.started_at is not None else "which the next apply begins"
-    return f"{kind} of pool {rollout.pool}, {begun}: wave {at + 1} of {len(rollout.waves)}, {wave.state}{detail}"
+def rollout_words(made: Explanation) -> list[str]:
+    """Of each rollout that it is part of: what changes, how far it has come, and which wave is its own."""
+    plan, lines = made.node_plan, list[str]()
+    for rollout, own in rollouts(made):
+        kind = "rollback" if rollout.rollback else "rollout"
+        begun = f"begun {clock(rollout.started_at)}" if rollout.started_at is not None else "begins with the next apply"
+        states = (f"{at} {wave.state} ({len(wave.nodes)})" for at, wave in enumerate(rollout.waves, 1))
+        lines.append(f"{kind} of {', '.join(rollout.changes)} in pool {rollout.pool}, {begun}")
+        lines.append(f"  it is in wave {own + 1}; waves (and their nodes): {', '.join(states)}")
+        detail = rollout.waves[own].detail
+        if detail and (plan is None or plan.blocked is None or detail != plan.blocked.detail):
+            lines.append(f"  {detail}")
+    return lines
