@@ -1,0 +1,308 @@
+"""The rules: what people, hardware and the reconciler do to the small fleet, in whatever order chance plays them."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import tempfile
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from reconciler.converge.apply import ApplyReport
+from reconciler.converge.execute import Ended
+from reconciler.model.desired import BreakGlass
+from reconciler.model.errors import StalePlan
+from reconciler.model.plan import Goal, Plan
+from reconciler.model.vocab import NodeState
+from tests.soak import plans
+from tests.soak.referee import unfit
+from tests.soak.spec import BUDGETS, IGNORED, IMAGES, NAMES, POOLS, UNSIGNED, WINDOWS
+from tests.soak.world import DRIFTS, FAULTS, Disturbance, SmallFleet
+
+MEMORY = Path("/dev/shm")  # a ledger waits for the disk at every commit
+SCHEDULE = 6  # steps from one scheduled pass to the next
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+
+nodes = st.sampled_from(NAMES)
+pools = st.sampled_from(POOLS)
+P = ParamSpec("P")
+subjects = st.sampled_from((*NAMES, *(f"pool/{pool}" for pool in POOLS)))
+seconds = st.sampled_from([0.0, 1.0, 5.0, 30.0, 120.0, 300.0, 600.0, 1200.0, 2400.0])
+
+
+EVENTS = (
+    *(("drift", kind) for kind in DRIFTS), *(("fault", kind) for kind in FAULTS), *[("hold", ""), ("cordon", "")] * 8,
+    *[("uncordon", ""), ("repair", "")] * 4,
+)  # fmt: skip
+Step = tuple[str, dict[str, Any]]  # of a rule and its arguments
+
+
+class BrokenInvariant(AssertionError):
+    """Which, and how."""
+
+
+class Steps:
+    """How much was played, over all examples of this process."""
+
+    examples = 0
+    steps = 0
+    runs = 0
+
+
+Rule = Callable[Concatenate["FleetMachine", P], None]
+
+
+def play(**arguments: st.SearchStrategy[Any]) -> Callable[[Rule[P]], Rule[P]]:
+    """A rule, after which the scheduled run may come round."""
+
+    def decorate(act: Rule[P]) -> Rule[P]:
+        @functools.wraps(act)
+        def step(self: FleetMachine, *args: P.args, **keys: P.kwargs) -> None:
+            self.begun += 1
+            Steps.steps += 1
+            self.played.append((act.__name__, keys))
+            act(self, *args, **keys)
+            if self.scheduled and len(self.played) % SCHEDULE == 0:
+                self.played.append(("one_pass", {}))
+                self.run(wait_s=0.0)
+
+        return rule(**arguments)(step)
+
+    return decorate
+
+
+class FleetMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.where = Path(tempfile.mkdtemp(prefix="fleet-", dir=MEMORY if MEMORY.is_dir() else None))
+        self.world = SmallFleet(self.where)
+        self.approved: Plan | None = None
+        self.scheduled = True  # a pass every so many steps, as a schedule would start one
+        self.played: list[Step] = []
+        self.begun = self.ended = 0  # steps
+        Steps.examples += 1
+
+    @property
+    def referee(self) -> Any:
+        return self.world.referee
+
+    # --- people edit the spec ---
+
+    @play(pool=pools, image=st.sampled_from((*IMAGES, *IMAGES, UNSIGNED)))
+    def bump_image(self, pool: str, image: str) -> None:
+        self.world.spec.pools[pool].image = image
+        self.world.edited()
+
+    @play(pool=pools, value=st.sampled_from(["NPS1", "NPS4"]))
+    def change_bios(self, pool: str, value: str) -> None:
+        self.world.spec.pools[pool].nodes_per_socket = value
+        self.world.edited()
+
+    @play(pool=pools, component=st.sampled_from(["nic", "bios"]), version=st.sampled_from(["2.0", "2.1"]))
+    def change_firmware(self, pool: str, component: str, version: str) -> None:
+        setattr(self.world.spec.pools[pool], component, version)
+        self.world.edited()
+
+    @play(pool=pools, label=st.sampled_from(["training", "serving"]), mig=st.booleans())
+    def change_persona(self, pool: str, label: str, mig: bool) -> None:
+        self.world.spec.pools[pool].label, self.world.spec.pools[pool].mig = label, mig
+        self.world.edited()
+
+    @play(name=nodes, state=st.sampled_from(NodeState))
+    def set_aside_or_take_back(self, name: str, state: NodeState) -> None:
+        if name in self.world.spec.states:
+            self.world.spec.states[name] = state
+        self.world.edited()
+
+    @play(name=nodes)
+    def add_or_remove_node(self, name: str) -> None:
+        states = self.world.spec.states
+        if states.pop(name, None) is None or len(states) < 4:
+            states[name] = NodeState.ACTIVE
+        self.world.edited()
+
+    @play(budgets=st.sampled_from(list(BUDGETS)))
+    def change_budgets(self, budgets: str) -> None:
+        self.world.spec.budgets = budgets
+        self.world.edited()
+
+    @play(windows=st.sampled_from(list(WINDOWS)))
+    def change_windows(self, windows: str) -> None:
+        self.world.spec.windows = windows
+        self.world.edited()
+
+    @play(hours=st.sampled_from([1, 12]))
+    def break_glass(self, hours: int) -> None:
+        until = (self.world.clock.now() + timedelta(hours=hours)).isoformat()
+        self.world.spec.break_glass = BreakGlass("an incident", "ops", until)
+        self.world.edited()
+
+    @play(ignored=st.sampled_from(list(IGNORED)))
+    def change_ignore_rules(self, ignored: str) -> None:
+        self.world.spec.ignored = ignored
+        self.world.edited()
+
+
+    # --- things happen to nodes ---
+
+    @play(name=nodes, kind=st.sampled_from(DRIFTS))
+    def drift(self, name: str, kind: str) -> None:
+        self.world.drift(name, kind)
+
+    @play(name=nodes, kind=st.sampled_from(list(FAULTS)))
+    def break_(self, name: str, kind: str) -> None:
+        self.world.fault(name, kind)
+
+    @play(name=nodes)
+    def repair(self, name: str) -> None:
+        self.world.repair(name)
+
+    @play(name=nodes)
+    def gate_fails(self, name: str) -> None:
+        self.world.gate.failing.add(name)
+
+    @play(name=nodes, cordoned=st.booleans())
+    def others_cordon(self, name: str, cordoned: bool) -> None:
+        (self.world.cordon if cordoned else self.world.uncordon)(name)
+
+    @play(down=st.booleans())
+    def cluster_goes_down_or_up(self, down: bool) -> None:
+        self.world.cluster.down = down
+
+    @play(subject=subjects, hours=st.sampled_from([None, 1.0, 24.0]))
+    def hold(self, subject: str, hours: float | None) -> None:
+        self.world.hold(subject, hours)
+
+    @play(subject=subjects)
+    def release(self, subject: str) -> None:
+        self.world.release(subject)
+
+    @play(length=st.sampled_from([MINUTE, 10 * MINUTE, HOUR, 6 * HOUR, DAY, 9 * DAY]))
+    def time_passes(self, length: float) -> None:
+        self.world.wait(length)
+
+    # --- the reconciler runs ---
+
+    @play()
+    def one_pass(self) -> None:
+        self.run(wait_s=0.0)
+
+    @play(minutes=st.sampled_from([10, 60, 600]))
+    def apply(self, minutes: int) -> None:
+        self.run(wait_s=minutes * MINUTE)
+
+    @play(some=st.sets(nodes, min_size=1, max_size=3))
+    def apply_to_some(self, some: set[str]) -> None:
+        self.run(wait_s=0.0, selected=[name for name in self.world.fleet.nodes if name in some])
+
+    @play(happens=st.lists(st.tuples(seconds, nodes, st.sampled_from(EVENTS)), min_size=1, max_size=3))
+    def apply_disturbed(self, happens: list[tuple[float, str, tuple[str, str]]]) -> None:
+        """Things happen so many seconds after the run has begun."""
+        self.run([Disturbance(after, functools.partial(self._happen, name, *what)) for after, name, what in happens],
+                 wait_s=30 * MINUTE)
+
+    def _happen(self, name: str, what: str, kind: str) -> None:
+        match what:
+            case "drift":
+                self.world.drift(name, kind)
+            case "fault":
+                self.world.fault(name, kind)
+            case "hold":
+                self.world.hold(name, None)
+            case "cordon":
+                self.world.cordon(name)
+            case "uncordon":
+                self.world.uncordon(name)
+            case _:
+                self.world.repair(name)
+
+    @play(calls=st.integers(1, 400), hard=st.booleans())
+    def crash(self, calls: int, hard: bool) -> None:
+        Steps.runs += 1
+        self.world.crash(calls, hard=hard, wait_s=10 * MINUTE)
+
+    @play()
+    def approve(self) -> None:
+        """Somebody reads a plan; it is applied some steps later, if at all."""
+        self.approved = self.world.plan()
+
+    @play()
+    def apply_approved(self) -> None:
+        approved = self.approved
+        if approved is None:
+            return
+        try:
+            report = self.run(wait_s=0.0, approved=approved)
+        except StalePlan:
+            self.approved = None
+        else:
+            self.referee.found += plans.beyond_approval(approved, report)
+
+    @play()
+    def look_at_the_plan(self) -> None:
+        self.referee.found += plans.faults(self.world)
+
+    def run(self, disturbances: list[Disturbance] | None = None, **changes: Any) -> ApplyReport:
+        Steps.runs += 1
+        report = self.world.apply_disturbed(disturbances or [], **changes)
+        if not disturbances:
+            self._no_mark_is_leaked(report)
+        return report
+
+    def _no_mark_is_leaked(self, report: ApplyReport) -> None:
+        for name, result in report.results.items():
+            serves = report.plan.nodes[name].goal is Goal.IN_SERVICE and report.plan.nodes[name].blocked is None
+            if serves and result.state in (Ended.CONVERGED, Ended.DONE) and self.world.is_ours(name):
+                self.referee.broken("own_mark_is_not_leaked", f"{name}: {result}")
+
+    # --- what must be so ---
+
+    @invariant()
+    def holds_true(self) -> None:
+        self.referee.look()
+        self.check()
+        self.ended = self.begun
+
+    def check(self) -> None:
+        if self.referee.found:
+            raise BrokenInvariant("\n".join(self.referee.found))
+
+    def teardown(self) -> None:
+        try:
+            if self.ended == self.begun and not self.referee.found:
+                self._plan_converges()
+        finally:
+            self.world.book.close()
+            shutil.rmtree(self.where)
+
+    def _plan_converges(self) -> None:
+        """Invariant 2: when nobody interferes any more, every node becomes as specified, and then nothing is planned."""
+        world = self.world
+        world.calm_down()
+        for _ in range(5):
+            self.run(wait_s=2 * HOUR)
+            if not (left := self._left()):
+                break
+            world.wait(1.05 * DAY)  # what failed too often is tried again a day later
+        self.check()
+        if left:
+            raise BrokenInvariant("\n".join(["plan_converges:", *left]))
+
+    def _left(self) -> list[str]:
+        """What is not as it should be, by the truth; and invariant 1: what is as it should be plans nothing."""
+        world, found = self.world, []
+        for name in world.fleet.nodes:
+            if wrong := unfit(world, name):
+                found.append(f"{name}: {wrong}")
+            elif not world.is_serving(name) or world.is_ours(name):
+                found.append(f"{name} does not serve")
+        if not found:
+            plan = world.plan()
+            busy = {name: [action.id for action in node.actions] for name, node in plan.nodes.items() if node.actions}
+            found += [f"converged_plans_nothing: {name}: {actions}" for name, actions in busy.items()]
+        return found

@@ -1,0 +1,99 @@
+"""What is to be true of a plan of the small fleet, whatever has happened to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from reconciler.converge.apply import ApplyReport
+from reconciler.model.desired import Fleet
+from reconciler.model.observed import Observation
+from reconciler.model.plan import Plan
+from tests.soak.referee import unfit
+from tests.soak.world import SmallFleet
+
+V = TypeVar("V")
+
+
+def faults(world: SmallFleet) -> list[str]:
+    """Which invariants the plan of now breaks, and how."""
+    observation = world.observe()
+    plan, later = world.plan_of(world.fleet, observation), world.clock.now() + timedelta(seconds=1)
+    return [
+        *_changed(plan, world.plan_of(*_reordered(world.fleet, observation)), "plan_is_deterministic"),
+        *_same_fingerprint(plan, world.plan_of(_other_commit(world.fleet), observation, now=later)),
+        *_on_others(world, plan),
+        *_on_the_fit(world, plan),
+    ]
+
+
+def _reordered(fleet: Fleet, observation: Observation) -> tuple[Fleet, Observation]:
+    """The same, as another file system or a faster BMC might have told it."""
+    nodes = {}
+    for name, node in fleet.nodes.items():
+        profile = node.profile
+        mixed = replace(profile, bios=_backwards(profile.bios), firmware=profile.firmware[::-1])
+        nodes[name] = replace(node, profile=mixed, domains=_backwards(node.domains))
+    return replace(fleet, nodes=nodes), replace(observation, nodes=_backwards(observation.nodes))
+
+
+def _backwards(mapping: Mapping[str, V]) -> dict[str, V]:
+    return dict(reversed(list(mapping.items())))
+
+
+def _other_commit(fleet: Fleet) -> Fleet:
+    return replace(fleet, source=replace(fleet.source, commit="beefed"))
+
+
+def _steps(plan: Plan, name: str) -> Any:
+    node = plan.nodes[name]
+    return [action.id for action in node.actions], node.goal, node.wave, node.blocked
+
+
+def _changed(one: Plan, other: Plan, invariant: str) -> list[str]:
+    found = [
+        f"{invariant}: {name}: {_steps(one, name)} or {_steps(other, name)}"
+        for name in one.nodes
+        if _steps(one, name) != _steps(other, name)
+    ]
+    return found or ([] if one.fingerprint == other.fingerprint else [f"{invariant}: the fingerprint"])
+
+
+def _same_fingerprint(plan: Plan, later: Plan) -> list[str]:
+    """Invariant 13. A second later something may have run out, and more or less be planned."""
+    return [
+        f"fingerprint_ignores_commit_and_time_but_not_actions: {name}"
+        for name, node in plan.nodes.items()
+        if (node.fingerprint == later.nodes[name].fingerprint) is not (_acts(node) == _acts(later.nodes[name]))
+    ]
+
+
+def _acts(node: Any) -> Any:
+    return [action.id for action in node.actions], [(item.path, item.kind) for item in node.drift]
+
+
+def _on_others(world: SmallFleet, plan: Plan) -> list[str]:
+    """Nothing is planned for what is held, set aside, or not in the spec."""
+    busy = {name for name, node in plan.nodes.items() if node.actions}
+    return [
+        *(f"held_node_is_never_disrupted: {name} is planned" for name in busy if world.referee.is_held(name)),
+        *(f"forget_never_touches: {name} is planned" for name in busy - set(world.active())),
+    ]
+
+
+def _on_the_fit(world: SmallFleet, plan: Plan) -> list[str]:
+    """Invariant 1, node by node: one that serves as specified, and says so, is left alone."""
+    found = []
+    for name, node in plan.nodes.items():
+        if node.actions and not node.incomplete and world.is_serving(name) and not world.machine(name).state.faults:
+            if not world.is_ours(name) and not unfit(world, name):
+                found.append(f"converged_plans_nothing: {name}: {[action.id for action in node.actions]}")
+    return found
+
+
+def beyond_approval(approved: Plan, report: ApplyReport) -> list[str]:
+    """Under an approved plan, nodes that it has nothing for are left alone."""
+    planned = {name for name, node in approved.nodes.items() if node.actions}
+    return [f"approval: {done.action} on {done.node}" for done in report.executed if done.node not in planned]

@@ -1,0 +1,49 @@
+"""A failing example made short: steps are left out as long as the same invariant breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.soak.machine import BrokenInvariant, FleetMachine, Step
+
+
+def replay(steps: Sequence[Step]) -> str:
+    """What breaks, if anything, when exactly these steps are played."""
+    machine = FleetMachine()
+    machine.scheduled = False
+    try:
+        for name, arguments in steps:
+            getattr(machine, name)(**arguments)
+            machine.holds_true()
+    except BrokenInvariant as broken:
+        return str(broken)
+    finally:
+        told = _end(machine)
+    return told
+
+
+def _end(machine: FleetMachine) -> str:
+    try:
+        machine.teardown()
+    except BrokenInvariant as broken:
+        return str(broken)
+    return ""
+
+
+def shorten(steps: Sequence[Step]) -> tuple[list[Step], str]:
+    """A list from which no single step can be left out, and what it breaks."""
+    left, told = list(steps), replay(steps)
+    if not told:
+        return left, ""
+    invariant, size = told.partition(":")[0], max(len(left) // 2, 1)
+    while size:
+        at = 0
+        while at < len(left):
+            fewer = left[:at] + left[at + size :]
+            found = replay(fewer)
+            if found.startswith(invariant):
+                left, told = fewer, found
+            else:
+                at += size
+        size //= 2
+    return left, told

@@ -1,0 +1,125 @@
+"""The spec of the small fleet, as people edit it: two pools in three racks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from reconciler.model import desired as d
+from reconciler.model.vocab import Activation, DrainProvider, NodeState, WindowKind
+from tests import builders as b
+from tests.converge.world import PROFILE, desired_node, fleet_of
+
+NAMES = tuple(f"n{at}" for at in range(8))
+POOL_OF = {name: "train" if at < 5 else "infer" for at, name in enumerate(NAMES)}
+POOLS = ("train", "infer")
+IMAGES = ("1", "2", "3")
+UNSIGNED = "unsigned"
+VALID_S = 20 * 86400.0  # certificates run out while an example lasts
+_DAILY = tuple(range(7))
+
+BUDGETS: Mapping[str, tuple[d.BudgetLimit, ...]] = {
+    "default": (),
+    "all": (d.BudgetLimit("fleet", "100%"),),
+    "half": (d.BudgetLimit("fleet", "50%"),),
+    "one a rack": (d.BudgetLimit("fleet", "3"), d.BudgetLimit("rack", "1")),
+    "one a pool": (d.BudgetLimit("fleet", "100%"), d.BudgetLimit("pool", "1")),
+    "none": (d.BudgetLimit("fleet", "0"),),
+}
+WINDOWS: Mapping[str, tuple[d.Window, ...]] = {
+    "none": (),
+    "nights": (d.Window(WindowKind.ALLOW, d.Hours(_DAILY, 22 * 60, 6 * 60, "UTC")),),
+    "not at noon": (d.Window(WindowKind.DENY, d.Hours(_DAILY, 11 * 60, 15 * 60, "Europe/Berlin")),),
+    "training at weekends": (d.Window(WindowKind.ALLOW, d.Hours((5, 6), 0, 1440, "UTC"), ("train",)),),
+}
+IGNORED: Mapping[str, tuple[str, ...]] = {
+    "nothing": (),
+    "BIOS": ("bios.*",),
+    "a sysctl": ("host.sysctls.vm.swappiness",),
+}
+REMEDIATION = d.Remediation("standard", (d.Rung("soft_restart", 1), d.Rung("power_cycle", 1)), 86400.0)
+
+
+@dataclass
+class PoolSpec:
+    image: str = "1"
+    nodes_per_socket: str = "NPS1"
+    nic: str = "2.0"
+    bios: str = "2.0"
+    label: str = "training"
+    mig: bool = False
+
+
+@dataclass
+class Spec:
+    """What is in git now. `states`: of the nodes that it names."""
+
+    pools: dict[str, PoolSpec] = field(default_factory=lambda: {pool: PoolSpec() for pool in POOLS})
+    states: dict[str, NodeState] = field(
+        default_factory=lambda: {name: NodeState.ACTIVE for name in NAMES if name not in ("n4", "n7")}
+    )
+    budgets: str = "half"
+    windows: str = "none"
+    ignored: str = "nothing"
+    break_glass: d.BreakGlass | None = None
+
+    def fleet(self) -> d.Fleet:
+        nodes = [
+            desired_node(
+                name,
+                NAMES.index(name),
+                pool=POOL_OF[name],
+                state=state,
+                domains={"rack": f"r{NAMES.index(name) % 3}"},
+                profile=_profile(*vars(self.pools[POOL_OF[name]]).values()),
+            )
+            for name, state in sorted(self.states.items(), key=lambda item: (POOL_OF[item[0]], item[0]))
+        ]
+        return fleet_of(
+            nodes,
+            budgets=BUDGETS[self.budgets],
+            windows=WINDOWS[self.windows],
+            ignore=tuple(d.IgnoreRule(path, "the vendor's tool rewrites it") for path in IGNORED[self.ignored]),
+            break_glass=self.break_glass,
+        )
+
+
+def _firmware(component: str, stage: int, activation: Activation, version: str) -> d.DesiredFirmware:
+    item = b.firmware(component, stage, activation, version)
+    return replace(item, url=f"https://fw/{component}-{version}")
+
+
+@lru_cache(maxsize=None)
+def _profile(image: str, nodes_per_socket: str, nic: str, bios: str, label: str, mig: bool) -> d.Profile:
+    assert PROFILE.image is not None
+    assert PROFILE.membership is not None
+    return replace(
+        PROFILE,
+        digest=repr((image, nodes_per_socket, nic, bios, label, mig)),
+        image=replace(PROFILE.image, version=image, sha256=sha(image)),
+        inventory=d.DesiredInventory(gpus=2, nvlinks_per_gpu=18, drives=2),
+        firmware=(
+            _firmware("bmc", 1, Activation.BMC_RESET, "2.0"),
+            _firmware("bios", 2, Activation.REBOOT, bios),
+            _firmware("nic0", 3, Activation.POWER_CYCLE, nic),
+        ),
+        bios={"SriovGlobalEnable": "Enabled", "NumaNodesPerSocket": nodes_per_socket},
+        membership=replace(PROFILE.membership, labels={"workload": label}),
+        gpu=d.DesiredGpu({"3g.40gb": 2} if mig else None),
+        drain=d.DrainPolicy(DrainProvider.KUBERNETES, timeout_s=300.0),
+        acceptance=replace(b.ACCEPTANCE, validity_s=VALID_S),
+        remediation=REMEDIATION,
+    )
+
+
+def sha(image: str) -> str:
+    return (image.encode().hex() * 64)[:64]
+
+
+SIGNATURES = {("ubuntu-gpu", image): image != UNSIGNED for image in (*IMAGES, UNSIGNED)}
+FIRMWARE_IMAGES = {
+    f"https://fw/{component}-{version}": {component.upper(): version}
+    for component in ("bmc", "bios", "nic0")
+    for version in ("2.0", "2.1")
+}
