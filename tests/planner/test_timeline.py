@@ -19,7 +19,7 @@ from reconciler.model.records import Rollout
 from reconciler.model.vocab import Certainty, Concern, Disruption, Reason, Source, WindowKind
 from reconciler.planner.budget import Budget
 from reconciler.planner.rollout import Progress, Rollouts
-from reconciler.planner.schedule import Leave, need_s, reasons, schedule, takes_out
+from reconciler.planner.schedule import Leave, in_turn, need_s, reasons, schedule, takes_out
 from reconciler.planner.timeline import Timetable, out_s, timetable
 from reconciler.planner.windows import Windows
 from tests import builders as b
@@ -314,7 +314,6 @@ def test_timetable_exceeds_no_limit_and_wastes_no_room(data: Any) -> None:
     peak = len(truth.out & truth.active().keys())
     waiting = {one.node: one for one in plans if takes_out(one)}
     moments = sorted({at for one in found.nodes.values() for at in (one.start, one.end) if at is not None})
-    position = {one.node: at for at, one in enumerate(plans)}
 
     def open_now(one: NodePlan, now: datetime) -> bool:
         need = int(need_s(one) // 60)
@@ -324,17 +323,12 @@ def test_timetable_exceeds_no_limit_and_wastes_no_room(data: Any) -> None:
         for one in found.nodes.values():
             if one.end == now and one.goal is Goal.IN_SERVICE:
                 truth.out.discard(one.node)
-        begins = [one for one in waiting.values() if found.nodes[one.node].start == now]
-        # Among those that begin together, some order keeps every limit; a limit for one reason counts them all.
-        while begins:
-            free = [o for o in begins if not truth.breaks(o.node, set(reasons(o)), now, effective, floors)]
-            assert free, [o.node for o in begins]
-            first = min(free, key=lambda o: position[o.node])
-            assert open_now(first, now)
-            begins.remove(first)
-            del waiting[first.node]
-            truth.out.add(first.node)
-            truth.taken.append((now, first.node))
+        for one in in_turn(one for one in waiting.values() if found.nodes[one.node].start == now):
+            assert not truth.breaks(one.node, set(reasons(one)), now, effective, floors)
+            assert open_now(one, now)
+            del waiting[one.node]
+            truth.out.add(one.node)
+            truth.taken.append((now, one.node))
         peak = max(peak, len(truth.out & truth.active().keys()))
         for one in waiting.values():
             paused = one.blocked is not None and one.blocked.until is not None and one.blocked.until > now
