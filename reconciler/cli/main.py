@@ -28,6 +28,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "observe": ("observe", "Read every node; write what was seen."),
     "drift": ("drift", "Say how the nodes differ from the spec."),
     "plan": ("plan", "Say what would be done, and why."),
+    "rehearse": ("rehearse", "Play it on simulated nodes, in virtual time."),
     "apply": ("apply", "Do it, under one budget."),
     "show": ("show", "Render a plan, drift report or observation from its file."),
     "explain": ("explain", "Tell all about one node, or one value of it."),

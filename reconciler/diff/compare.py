@@ -158,7 +158,7 @@ def _own_differences(desired: Desired, observed: Observed, record: NodeRecord) -
         if value is None:
             reason = said(missing) if missing else UnknownReason.UNSUPPORTED.value
             found.append(Difference(path, concern, source, wanted, None, DriftClass.UNKNOWN, reason))
-        elif normalise.text(value) != normalise.text(wanted):
+        elif not normalise.same(value, wanted):
             found.append(Difference(path, concern, source, wanted, value, DriftClass.DRIFTED))
 
     silent_bmc = system if isinstance(system, Missing) else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from reconciler.diff import normalise
@@ -18,7 +19,6 @@ from reconciler.model.observed import (
     Member,
     Observed,
     RedfishHot,
-    RedfishInventory,
     Silent,
 )
 from reconciler.model.vocab import Concern, Source, UnknownReason
@@ -76,11 +76,6 @@ def hot(observed: Observed) -> RedfishHot | Missing:
     return _missing(observed.hot) if isinstance(observed.hot, Silent) else observed.hot.value
 
 
-def inventory(observed: Observed) -> RedfishInventory | Missing:
-    reading = observed.inventory
-    return _missing(reading) if isinstance(reading, Silent) else reading.value
-
-
 def host(observed: Observed) -> HostFacts | Missing:
     return _missing(observed.host) if isinstance(observed.host, Silent) else observed.host.value
 
@@ -90,25 +85,22 @@ def member(observed: Observed) -> Member | Missing | None:
     return _missing(observed.member) if isinstance(observed.member, Silent) else observed.member.value
 
 
-def _field(snapshot: Any, name: str, shape: Callable[[Any], Hashable]) -> Hashable:
-    if isinstance(snapshot, Missing):
-        return snapshot
-    value = getattr(snapshot, name)
-    if value is None:
-        return Missing(UnknownReason.UNSUPPORTED, str(snapshot.unknown.get(name, "not reported")))
-    return shape(value)
+def _of(reading: str, name: str, shape: Callable[[Any], Hashable]) -> Callable[[Observed], Hashable]:
+    """Reads one field of what a source answered, in the given shape."""
+
+    def read(observed: Observed) -> Hashable:
+        answer = getattr(observed, reading)
+        if isinstance(answer, Silent):
+            return _missing(answer)
+        value = getattr(answer.value, name)
+        if value is None:
+            return Missing(UnknownReason.UNSUPPORTED, str(answer.value.unknown.get(name, "not reported")))
+        return shape(value)
+
+    return read
 
 
-def _of_host(name: str, shape: Callable[[Any], Hashable]) -> Callable[[Observed], Hashable]:
-    return lambda observed: _field(host(observed), name, shape)
-
-
-def _of_inventory(name: str, shape: Callable[[Any], Hashable]) -> Callable[[Observed], Hashable]:
-    return lambda observed: _field(inventory(observed), name, shape)
-
-
-def _of_hot(name: str, shape: Callable[[Any], Hashable]) -> Callable[[Observed], Hashable]:
-    return lambda observed: _field(hot(observed), name, shape)
+_of_hot, _of_inventory, _of_host = (partial(_of, reading) for reading in ("hot", "inventory", "host"))
 
 
 def _key(name: str, what: str, shape: Callable[[Any], Hashable]) -> Callable[[Any], Hashable]:
@@ -130,7 +122,7 @@ def _hardware(profile: Profile) -> list[Managed]:
     readers: dict[str, tuple[Source, Callable[[Observed], Hashable]]] = {
         "manufacturer": (Source.REDFISH, _of_hot("manufacturer", normalise.text)),
         "model": (Source.REDFISH, _of_hot("model", normalise.text)),
-        "gpus": (Source.SSH, _of_host("gpus", lambda gpus: sum(not gpu.lost for gpu in gpus))),
+        "gpus": (Source.SSH, _of_host("gpus", lambda gpus: len([gpu for gpu in gpus if not gpu.lost]))),
         "gpu_model": (Source.SSH, _of_host("gpus", _gpu_model)),
         "nvlinks_per_gpu": (Source.SSH, _nvlinks(want.nvlinks_per_gpu)),
         "rdma_ports": (Source.SSH, _of_host("links", _rdma_ports)),
@@ -150,7 +142,7 @@ def _hardware(profile: Profile) -> list[Managed]:
 
 
 def _gpu_model(gpus: Any) -> Hashable:
-    names = sorted({normalise.text(gpu.name) for gpu in gpus if gpu.name})
+    names = sorted({normalise.text(name) for name in {gpu.name for gpu in gpus if gpu.name}})
     return " + ".join(names) if names else Missing(UnknownReason.MALFORMED, "no GPU gives its name")
 
 
@@ -221,10 +213,12 @@ def _boot(profile: Profile) -> list[Managed]:
     return rows
 
 
+_secure_boot_of_bmc, _secure_boot_of_host = _of_inventory("secure_boot", bool), _of_host("secure_boot", bool)
+
+
 def _secure_boot(observed: Observed) -> Hashable:
     """Two witnesses. One that says "on" while the other says "off" is a contradiction, not an answer."""
-    bmc = _field(inventory(observed), "secure_boot", bool)
-    os = _field(host(observed), "secure_boot", bool)
+    bmc, os = _secure_boot_of_bmc(observed), _secure_boot_of_host(observed)
     if isinstance(bmc, Missing) or isinstance(os, Missing) or bmc == os:
         return bmc
     return Missing(UnknownReason.MALFORMED, f"contradictory: the BMC says {_on(bmc)}, the host says {_on(os)}")
@@ -302,20 +296,19 @@ def observed_layout(gpus: Any) -> Hashable:
     """The layout that all GPUs share. GPUs that differ are said one by one; a pending mode is not a mode (A11)."""
     if any(gpu.mig_current is None for gpu in gpus if not gpu.lost):
         return Missing(UnknownReason.MALFORMED, "a GPU gives no MIG mode")
-    layouts = []
-    for gpu in gpus:
-        if gpu.lost:
-            continue
-        counts: dict[str, int] = {}
-        for device in gpu.mig_devices:
-            counts[device.profile] = counts.get(device.profile, 0) + 1
-        pending = "" if gpu.mig_pending in (None, gpu.mig_current) else " (mode change pending)"
-        layouts.append(layout(counts if gpu.mig_current else None) + pending)
-    if len(set(layouts)) == 1:
-        return layouts[0]
-    return "; ".join(
-        f"GPU {gpu.index}: {text}" for gpu, text in zip([g for g in gpus if not g.lost], layouts, strict=True)
-    )
+    present = [gpu for gpu in gpus if not gpu.lost]
+    modes = [
+        (gpu.mig_current, gpu.mig_pending, tuple([device.profile for device in gpu.mig_devices])) for gpu in present
+    ]
+    said = {mode: _said(*mode) for mode in set(modes)}
+    if len(set(said.values())) == 1:
+        return said[modes[0]]
+    return "; ".join(f"GPU {gpu.index}: {said[mode]}" for gpu, mode in zip(present, modes, strict=True))
+
+
+def _said(current: bool, pending: bool | None, profiles: tuple[str, ...]) -> str:
+    counts = {profile: profiles.count(profile) for profile in profiles}
+    return layout(counts if current else None) + ("" if pending in (None, current) else " (mode change pending)")
 
 
 def _cluster(profile: Profile) -> list[Managed]:

@@ -31,6 +31,11 @@ def text(value: str) -> str:
     return value.strip().casefold()
 
 
+def same(one: str, other: str) -> bool:
+    """As names and identities."""
+    return one == other or text(one) == text(other)
+
+
 def sysctl(value: str) -> str:
     """The kernel separates the fields of one key by tabs, people by spaces."""
     return " ".join(value.split())

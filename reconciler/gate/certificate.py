@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from reconciler.diff import normalise
 from reconciler.model.desired import Acceptance, Desired, GateTest
@@ -17,9 +18,11 @@ from reconciler.model.gate import Binding, Certificate, GateJudgement, TestResul
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.units import format_duration
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))  # built once: json.dumps would build one a call
+
 
 def digest_of(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(_CANONICAL.encode(value).encode()).hexdigest()
 
 
 def tests_digest(acceptance: Acceptance) -> str:
@@ -56,11 +59,19 @@ def binding_of(desired: Desired, observed: Observed, tests: str) -> Binding | st
             for item in profile.firmware
             if item.inventory_id in inventory.firmware
         },
-        bios_digest=digest_of(
-            {name: normalise.attribute(inventory.bios[name]) for name in sorted(profile.bios) if name in inventory.bios}
+        bios_digest=_bios_digest(
+            tuple(
+                [(name, normalise.attribute(inventory.bios[name])) for name in profile.bios if name in inventory.bios]
+            )
         ),
         tests_digest=tests,
     )
+
+
+@lru_cache(maxsize=1024)
+def _bios_digest(settings: tuple[tuple[str, str], ...]) -> str:
+    """Equal nodes have equal settings."""
+    return digest_of(dict(settings))
 
 
 def judge(certificate: Certificate | None, acceptance: Acceptance, binding: Binding, now: datetime) -> GateJudgement:
@@ -120,7 +131,7 @@ def worse(one: Verdict, other: Verdict) -> Verdict:
 
 
 def _differences(bound: Binding, found: Binding) -> Iterable[str]:
-    if normalise.text(bound.serial) != normalise.text(found.serial):
+    if not normalise.same(bound.serial, found.serial):
         yield f"issued for serial {bound.serial}, this is {found.serial}"
     if bound.gpu_serials != found.gpu_serials:
         yield "a GPU was exchanged, added or lost"

@@ -31,7 +31,8 @@ def _of_host(profile: Profile, facts: HostFacts) -> Iterator[Signal]:
         wanted = profile.inventory.gpus
         if wanted is not None and len(present) < wanted:
             yield Signal("gpu_missing", f"{len(present)} of {wanted} GPUs answer")
-        yield from (signal for gpu in present for signal in _of_gpu(gpu))
+        sick = [gpu for gpu in present if gpu.ecc_uncorrectable or gpu.remap_failed or gpu.remap_pending]
+        yield from (signal for gpu in sick for signal in _of_gpu(gpu))
     wanted_links = profile.inventory.nvlinks_per_gpu
     if wanted_links is not None and facts.nvlinks_active is not None:
         for index, active in sorted(facts.nvlinks_active.items()):

@@ -13,7 +13,7 @@ from datetime import datetime
 from reconciler.gate.certificate import binding_of, judge, same_machine, tests_digest
 from reconciler.health.ladder import REMEDIATION
 from reconciler.health.signals import Signal, signals
-from reconciler.model.desired import Desired, Settings
+from reconciler.model.desired import Acceptance, Desired, Profile, Settings
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, Silent
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, read_mark
@@ -70,6 +70,13 @@ class Context:
     now: datetime
     signatures: Mapping[tuple[str, str], bool | None]
     neighbours_answer: frozenset[str] = frozenset()  # "label=value" domains in which some other node answers over SSH
+    _tests: dict[str, str] = field(default_factory=dict, compare=False)
+
+    def tests_digest(self, profile: Profile, acceptance: Acceptance) -> str:
+        """Of the acceptance profile, which nodes of equal `profile` share."""
+        if profile.digest not in self._tests:
+            self._tests[profile.digest] = tests_digest(acceptance)
+        return self._tests[profile.digest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +160,7 @@ def evaluate(
         foreign_cordon=foreign_cordon,
         tampered=tampered(desired, facts),
         waiting=waiting,
-        gate_failed=_gate_failed(desired, observed, record) if GATE in sheet.because else "",
+        gate_failed=_gate_failed(desired, observed, record, context) if GATE in sheet.because else "",
     )
 
 
@@ -208,6 +215,10 @@ _ONE_TO_ONE = (
 
 
 def _from_drift(sheet: _Sheet, desired: Desired, items: tuple[DriftItem, ...]) -> None:
+    if not items:
+        sheet.true |= {BIOS, MEMBER, LABELS, *(name for name, _ in _ONE_TO_ONE)}
+        sheet.true.update([firmware_ok(row.component) for row in desired.profile.firmware])
+        return
     by_concern: dict[Concern, list[DriftItem]] = {}
     for item in items:
         by_concern.setdefault(item.concern, []).append(item)
@@ -229,6 +240,8 @@ def _from_drift(sheet: _Sheet, desired: Desired, items: tuple[DriftItem, ...]) -
 
 def _from_attempts(sheet: _Sheet, desired: Desired, record: NodeRecord) -> None:
     """Staged by us, as far as it still is to take effect."""
+    if not record.attempts:
+        return
     if BOOT not in sheet.true and waits(record, "set_boot", "", Activation.REBOOT):
         sheet.true.add(BOOT_STAGED)
     for item in desired.profile.firmware:
@@ -257,10 +270,10 @@ def _health(sheet: _Sheet, observed: Observed, found: tuple[Signal, ...]) -> Non
 def _gpu_plain(facts: HostFacts | None) -> bool | None:
     if facts is None or facts.gpus is None:
         return None
-    present = [gpu for gpu in facts.gpus if not gpu.lost]
-    if any(gpu.mig_current is None for gpu in present):
+    modes = {(gpu.mig_current, gpu.mig_pending) for gpu in facts.gpus if not gpu.lost}
+    if any(current is None for current, _ in modes):
         return None
-    return not any(gpu.mig_current or gpu.mig_pending for gpu in present)
+    return not any(current or pending for current, pending in modes)
 
 
 def _cluster(
@@ -325,13 +338,14 @@ def _signature_and_trust(sheet: _Sheet, desired: Desired, context: Context) -> N
             sheet.because[SIGNATURE] = (f"the signature of image {image.name} {image.version} does not verify",)
     else:
         sheet.true.add(SIGNATURE)
-    parts = [IMAGE, SIGNATURE, BOOT, *(firmware_ok(row.component) for row in desired.profile.firmware)]
+    parts = [IMAGE, SIGNATURE, BOOT, *[firmware_ok(row.component) for row in desired.profile.firmware]]
+    if sheet.true.issuperset(parts):
+        sheet.true.add(TRUST)
+        return
     false = [
         part for part in parts if part not in sheet.true and part not in sheet.unknown and part not in sheet.explained
     ]
-    if all(part in sheet.true for part in parts):
-        sheet.true.add(TRUST)
-    elif false:
+    if false:
         sheet.because[TRUST] = tuple(why for part in false for why in sheet.because.get(part, (part,)))
     else:
         sheet.set(TRUST, None, *(sheet.unknown[part] for part in parts if part in sheet.unknown))
@@ -342,7 +356,7 @@ def _gate(sheet: _Sheet, desired: Desired, observed: Observed, record: NodeRecor
     if acceptance is None:
         sheet.because[GATE] = ("the persona declares no acceptance profile: nothing can prove this node",)
         return
-    binding = binding_of(desired, observed, tests_digest(acceptance))
+    binding = binding_of(desired, observed, context.tests_digest(desired.profile, acceptance))
     if isinstance(binding, str):
         if record.certificate is None:
             sheet.because[GATE] = ("no certificate",)
@@ -354,17 +368,19 @@ def _gate(sheet: _Sheet, desired: Desired, observed: Observed, record: NodeRecor
     sheet.set(GATE, judgement.valid and not later, *judgement.reasons, *later)
 
 
-def _gate_failed(desired: Desired, observed: Observed, record: NodeRecord) -> str:
+def _gate_failed(desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> str:
     """A failure is evidence, and is not tried again before a repair is on record (DESIGN 7.4).
 
     A repair is other hardware, a treatment, an install, new firmware; or a hold that somebody lifted again, who has
     then seen to it.
     """
+    if not record.attempts:
+        return ""
     acceptance, tried = desired.profile.acceptance, [a for a in record.attempts if a.outcome not in _NO_TRY]
     last = next((attempt for attempt in reversed(tried) if attempt.action == "run_gate"), None)
     if acceptance is None or record.certificate is None or last is None or last.outcome != "permanent":
         return ""
-    binding = binding_of(desired, observed, tests_digest(acceptance))
+    binding = binding_of(desired, observed, context.tests_digest(desired.profile, acceptance))
     if isinstance(binding, str) or not same_machine(record.certificate, binding):
         return ""
     repaired = any(a.at > last.at and (a.cause == REMEDIATION or a.action in _VOIDS) for a in tried)

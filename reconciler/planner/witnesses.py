@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from reconciler.diff.normalise import text
+from reconciler.diff.normalise import same
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, HostFacts, Observed, RedfishHot, Silent
 from reconciler.model.records import NodeRecord
@@ -80,7 +80,7 @@ def identity(
     agreed = False
     for witness, (serial, uuid) in witnesses.items():
         for kind, said, wanted in (("serial", system.serial, serial), ("UUID", system.uuid, uuid)):
-            if wanted is not None and said is not None and text(said) != text(wanted):
+            if wanted is not None and said is not None and not same(said, wanted):
                 return False, f"the BMC answers for {kind} {said}, {witness} says {wanted}: is this the right machine?"
         agreed = agreed or serial is not None
     if agreed:
