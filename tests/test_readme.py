@@ -199,6 +199,23 @@ def test_the_example_of_a_spec_loads(tmp_path: Path) -> None:
     assert "gpu-b003" in fleet.nodes
 
 
+def test_the_example_of_limits_loads(tmp_path: Path) -> None:
+    """Put where its comments say, in place of what stands there."""
+    (example,) = (block for block in blocks("yaml") if block.startswith("# in the Fleet"))
+    of_fleet, _, of_pool = example.partition("# in a NodePool\n")
+    shutil.copytree(ROOT / "fleet-spec", tmp_path / "fleet-spec")
+    fleet_file, pool_file = tmp_path / "fleet-spec" / "fleet.yaml", tmp_path / "fleet-spec" / "pools" / "infer.yaml"
+    kept = re.sub(r"(?m)^  (budgets|guards):.*\n(    .*\n)*", "", fleet_file.read_text())
+    fleet_file.write_text(kept.rstrip("\n") + "\n" + of_fleet.partition("\n")[2])
+    pool_file.write_text(pool_file.read_text().rstrip("\n") + "\n" + of_pool)
+    fleet, problems = check_spec(tmp_path / "fleet-spec", directory="fleet-spec")
+    assert not problems
+    assert fleet is not None
+    assert len(fleet.settings.budgets) == 3
+    assert fleet.settings.windows
+    assert fleet.rollouts["infer"].max_failures == 1
+
+
 def test_the_example_of_secrets_loads(tmp_path: Path) -> None:
     (example,) = (block for block in blocks("yaml") if block.startswith("# secrets.yaml"))
     file = tmp_path / "secrets.yaml"
