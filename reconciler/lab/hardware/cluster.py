@@ -62,6 +62,7 @@ class ClusterTruth:
     def __init__(self, members: Mapping[str, Machine], clock: Callable[[], float], rng: random.Random) -> None:
         self.machines = members
         self.outages = Outages({})
+        self.watcher: Callable[[NodeObject, bool], None] | None = None  # told of each change, and whether it serves
         self.budgets: list[DisruptionBudget] = []
         self.down = False  # the API server does not answer; the fronts play it
         self.revision = 1
@@ -90,6 +91,10 @@ class ClusterTruth:
             self.outages.note(node.name, _serves(node), self._clock())
 
     # --- reading; everything catches up first ---
+
+    def serving(self) -> set[str]:
+        """Who is in service, as users see it."""
+        return {node.name for node in self.nodes() if _serves(node)}
 
     def nodes(self) -> list[NodeObject]:
         self.sync()
@@ -178,7 +183,9 @@ class ClusterTruth:
     ) -> NodeObject:
         """Replace what is given, whole. Conflict when the node is no longer at `resource_version`."""
         node = self.node(name)
-        if resource_version is not None and str(node.resource_version) != resource_version:
+        machine = self.machines.get(name)
+        moved = machine is not None and machine.fault("node_conflicts") is not None
+        if resource_version is not None and (moved or str(node.resource_version) != resource_version):
             raise Conflict(
                 f'Operation cannot be fulfilled on nodes "{name}": the object has been modified; '
                 "please apply your changes to the latest version and try again"
@@ -384,7 +391,10 @@ class ClusterTruth:
         self._history.append(WatchEvent(self.revision, kind, replace(thing)))
         if isinstance(thing, NodeObject):
             self._room_on(thing.name)
-            self.outages.note(thing.name, kind != "DELETED" and _serves(thing), self._clock())
+            serves = kind != "DELETED" and _serves(thing)
+            self.outages.note(thing.name, serves, self._clock())
+            if self.watcher is not None:
+                self.watcher(thing, serves)
 
     def _uid(self) -> str:
         return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))

@@ -89,6 +89,9 @@ FAULTS: Mapping[str, FaultKind] = {
     "ssh_refused": FaultKind("connections to the SSH port are refused", "ssh"),
     "ssh_hang": FaultKind("the SSH port accepts and never answers", "ssh"),
     "kubelet_not_ready": FaultKind("kubelet runs but the node stays NotReady", "cluster"),
+    "node_conflicts": FaultKind(
+        "something changes the node object all the time: every patch of it conflicts", "cluster"
+    ),
     "pdb_never_yields": FaultKind("a PodDisruptionBudget refuses evictions from this node for ever (H1)", "cluster"),
 }
 

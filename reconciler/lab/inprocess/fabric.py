@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from reconciler.lab.fleet import Lab
+from reconciler.lab.hardware import commands
+from reconciler.lab.hardware.tools.call import Tool
 from reconciler.lab.inprocess.bmc import MachineBmc
 from reconciler.lab.inprocess.cluster import TruthCluster
 from reconciler.lab.inprocess.host import MachineHost
@@ -31,12 +34,14 @@ class LabInstaller:
 
 
 class LabFabric:
-    """One object per node, for as long as the fabric lives."""
+    """One object per node, for as long as the fabric lives. `epoch`: when the machines' clocks read 0."""
 
-    def __init__(self, lab: Lab, clock: Clock) -> None:
+    def __init__(
+        self, lab: Lab, clock: Clock, *, epoch: datetime = EPOCH, tools: Mapping[str, Tool] = commands.TOOLS
+    ) -> None:
         self._lab = lab
-        self._bmcs = {url: MachineBmc(machine, clock, EPOCH) for url, machine in lab.by_bmc.items()}
-        self._hosts = {address: MachineHost(machine, clock) for address, machine in lab.by_host.items()}
+        self._bmcs = {url: MachineBmc(machine, clock, epoch) for url, machine in lab.by_bmc.items()}
+        self._hosts = {address: MachineHost(machine, clock, tools) for address, machine in lab.by_host.items()}
         self._cluster = None if lab.cluster is None else TruthCluster(lab.cluster, clock)
         self._installer = LabInstaller(lab.documents)
 

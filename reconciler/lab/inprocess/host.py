@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from reconciler.lab.hardware import commands
 from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.hardware.tools.call import Tool
 from reconciler.lab.inprocess.facts import host_facts
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.gate import CommandResult
@@ -21,9 +22,12 @@ _STEP_S = 5.0  # how often a running command notices that its system has gone
 
 
 class MachineHost:
-    def __init__(self, machine: Machine, clock: Clock) -> None:
+    """`tools`: what is installed there, by name."""
+
+    def __init__(self, machine: Machine, clock: Clock, tools: Mapping[str, Tool] = commands.TOOLS) -> None:
         self._machine = machine
         self._clock = clock
+        self._tools = tools
 
     async def facts(self, sysctls: Sequence[str], services: Sequence[str]) -> Answered[HostFacts] | Silent:
         try:
@@ -40,7 +44,7 @@ class MachineHost:
     async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:
         await self._connect()
         boot = self._boot()
-        ran = commands.run(self._machine, argv, stdin)
+        ran = commands.run(self._machine, argv, stdin, self._tools)
         left = min(ran.seconds, timeout)
         while left > 0:
             await asyncio.sleep(min(left, _STEP_S))

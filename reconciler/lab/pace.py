@@ -1,0 +1,67 @@
+"""How long machines take in a rehearsal: as history tells, or the lab's typical ones; each at a pace of its own."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from reconciler.lab.hardware.timings import TYPICAL, Timings
+
+SPREAD = 0.12  # of the logarithm, where history does not tell: one in ten takes a sixth longer than most
+_P90 = 1.2816  # standard deviations
+_BOOT_S = TYPICAL.shutdown_s + TYPICAL.post_s + TYPICAL.os_boot_s
+_INSTALL_S = _BOOT_S + TYPICAL.post_s + TYPICAL.installer_boot_s  # of a reimage, besides writing the image
+GATE_S = 1800.0
+LEAST_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What history tells of an action: its median, and what nine of ten stay within."""
+
+    median_s: float
+    p90_s: float
+
+
+History = Callable[[str, str], Told | None]  # action and target
+
+
+class Pace:
+    """`history`: by node, what its like have taken."""
+
+    def __init__(self, seed: int, history: Callable[[str], History]) -> None:
+        self._seed = seed
+        self._history = history
+
+    def timings(self, node: str) -> Timings:
+        told = self._history(node)
+        boot = self._factor(node, "boot", told("soft_restart", "") or told("power_cycle", ""), _BOOT_S)
+        spread = self._factor(node, "install", None, 1.0)
+        reimage = told("reimage", "")
+        if reimage is not None:
+            spread = self._factor(node, "install", reimage, reimage.median_s)
+        install_s = TYPICAL.install_s if reimage is None else max(reimage.median_s - _INSTALL_S * boot, LEAST_S)
+        return replace(
+            TYPICAL,
+            shutdown_s=TYPICAL.shutdown_s * boot,
+            post_s=TYPICAL.post_s * boot,
+            os_boot_s=TYPICAL.os_boot_s * boot,
+            installer_boot_s=TYPICAL.installer_boot_s * boot,
+            install_s=install_s * spread,
+            bmc_restart_s=TYPICAL.bmc_restart_s
+            * self._factor(node, "bmc", told("reset_bmc", ""), TYPICAL.bmc_restart_s),
+            firmware_scale=self._factor(node, "firmware", None, 1.0),
+        )
+
+    def gate_s(self, node: str) -> float:
+        return GATE_S * self._factor(node, "gate", self._history(node)("run_gate", ""), GATE_S)
+
+    def _factor(self, node: str, what: str, told: Told | None, usual_s: float) -> float:
+        """Times `usual_s`: how long this machine takes. The same whenever it is asked."""
+        drawn = random.Random(f"{self._seed} {what} {node}").gauss(0.0, 1.0)  # noqa: S311  the draw of a rehearsal
+        if told is None or told.median_s <= 0:
+            return math.exp(SPREAD * drawn)
+        spread = math.log(max(told.p90_s, told.median_s) / told.median_s) / _P90
+        return told.median_s / usual_s * math.exp(spread * drawn)
