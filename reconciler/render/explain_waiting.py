@@ -6,6 +6,7 @@ from typing import Any
 
 from reconciler.model.drift import ACTIONABLE, DriftClass
 from reconciler.model.plan import BlockCode, NodePlan
+from reconciler.planner.schedule import takes_out
 from reconciler.render.explanation import Explanation
 from reconciler.render.plan import limit
 from reconciler.render.text import clock, count, fold, plain
@@ -41,11 +42,18 @@ def headline(made: Explanation) -> str:
     lacks = f"{unknown} not known" if unknown else ""
     if plan.blocked is not None:
         what = _HEADLINES[plan.blocked.code]
+    elif made.plan is not None and made.plan.refused:
+        what = "its plan is refused"
     elif plan.actions:
-        what = "its plan is refused" if made.plan is not None and made.plan.refused else "its turn has come"
+        what = "goes when its turn comes" if _in_a_queue(made, plan) else "its turn has come"
     else:
         what = "nothing to do"
     return ", ".join(part for part in (service(plan), differs, lacks, what) if part)
+
+
+def _in_a_queue(made: Explanation, plan: NodePlan) -> bool:
+    """Whether others may go first, of whom nobody knows."""
+    return made.alone and takes_out(plan)
 
 
 def service(plan: NodePlan) -> str:
@@ -66,8 +74,6 @@ def human_waiting(made: Explanation) -> list[str]:
     lines += [f"  {line}" for line in _since(made)]
     lines += [f"  {'may go' if at == 0 else '      '}  {said}" for at, said in enumerate(may_go(made))]
     lines += [f"  {'limits' if at == 0 else '      '}  {said}" for at, said in enumerate(limit_words(made))]
-    if made.alone and plan.actions and limits(made):
-        lines.append("  it was looked at alone: `reconciler plan` tells who goes before it")
     return [plain(line, 2000) for line in lines]
 
 
@@ -83,6 +89,8 @@ def _free(made: Explanation, plan: NodePlan) -> str:
     """Of a node whose turn has come."""
     if made.plan is not None and made.plan.refused:
         return f"held back: the plan is refused as a whole: {'; '.join(made.plan.refused)}"
+    if _in_a_queue(made, plan):
+        return "nothing that is known holds it back; it was looked at alone: `reconciler plan` tells who goes first"
     when = f", expected from {clock(plan.start)} to {clock(plan.end)}" if plan.start and plan.end else ""
     return f"nothing holds it back: the next apply goes to work on it{when}"
 

@@ -112,14 +112,15 @@ def may_go(made: Explanation) -> list[str]:
         left = (blocked.until - made.now).total_seconds()
         said.append(f"not before {clock(blocked.until)}" + (f", in {format_duration(left)}" if left > 0 else ""))
     said += _TERMS[blocked.code](made, plan)
-    if plan.start is not None and plan.end is not None:
+    if plan.start is not None and plan.end is not None and not made.alone:
         said.append(f"expected to begin about {clock(plan.start)} and to end about {clock(plan.end)}")
     return said
 
 
 def _room(made: Explanation, plan: NodePlan) -> Iterator[str]:
     batch = f", in batch {plan.wave + 1} of those that wait" if plan.wave and not made.alone else ""
-    yield f"as soon as there is room in every limit below{batch}"
+    first = "; `reconciler plan` tells who goes first" if made.alone else ""
+    yield f"as soon as there is room in every limit below{batch}{first}"
 
 
 def _released(made: Explanation, _: NodePlan) -> Iterator[str]:
