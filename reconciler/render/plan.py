@@ -8,7 +8,8 @@ from reconciler.model.drift import ACTIONABLE, DriftItem
 from reconciler.model.plan import BlockCode, BudgetLine, Goal, NodePlan, Plan, PlannedAction
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
-from reconciler.render import change
+from reconciler.planner.schedule import waits
+from reconciler.render import change, rollouts, timeline
 from reconciler.render.tables import markdown_table, table
 from reconciler.render.text import clock, count, disruption, estimate, fold, markdown, plain, source, value, warnings
 
@@ -21,12 +22,14 @@ def verdict(plan: Plan) -> str:
         if waiting:
             text += f"; {count(len(waiting), 'node')} left alone, for the reasons below"
     else:
+        peak = f", at most {totals.nodes_out_peak} out of service at once" if totals.nodes_out_peak else ""
         text = (
-            f"{count(totals.nodes_with_changes, 'node')} to change, {totals.nodes_disrupted} of them disrupted; "
-            f"about {format_duration(totals.finish_s)}, {totals.gpu_hours_out:g} GPU-hours out of service"
+            f"{count(totals.nodes_with_changes, 'node')} to change, {totals.nodes_disrupted} of them disrupted{peak}; "
+            f"{timeline.finish(plan)}; {totals.gpu_hours_out:g} GPU-hours out of service"
         )
     if plan.incomplete:
         text += f"; {count(len(plan.incomplete), 'node')} could not be read in full"
+    text += f"; {halted}" if (halted := rollouts.verdict(plan)) else ""
     return f"refused, nothing of it will be applied; {text}" if plan.refused else text
 
 
@@ -35,7 +38,7 @@ def _heading(plan: Plan) -> list[str]:
         f"Plan {plan.id} for fleet {plan.fleet}: {verdict(plan)}",
         *(f"  REFUSED: {sentence}" for sentence in plan.refused),
         f"  spec {source(plan.source)}",
-        f"  made {clock(plan.created_at)}, valid until {clock(plan.expires_at)}; "
+        f"  made {clock(plan.created_at)}, {timeline.validity(plan)}; "
         f"scope {plan.scope.selected} of {count(plan.scope.total, 'node')}; fingerprint {plan.fingerprint[:12]}",
     ]
     lines += [f"  {line}" for line in _budget(plan)]
@@ -67,12 +70,11 @@ def limit(line: BudgetLine) -> tuple[str, str]:
 
 
 def _alike(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:
-    """Nodes with the same actions for the same reasons, in the same wave, are one entry."""
+    """Nodes with the same actions for the same reasons are one entry."""
     groups: dict[tuple[object, ...], list[NodePlan]] = {}
     for node in nodes:
         drift = tuple((item.path, value(item.desired), value(item.observed)) for item in _shown(node))
-        wave = 0 if node.blocked is None else node.wave
-        groups.setdefault((node.pool, node.goal, wave, node.actions, drift), []).append(node)
+        groups.setdefault((node.pool, node.goal, node.postponed, node.actions, drift), []).append(node)
     return list(groups.values())
 
 
@@ -88,6 +90,7 @@ def human(plan: Plan) -> str:
     if red:
         lines += ["", "Reboots, flashes and reimages:"]
         lines += table(("action", "nodes"), [(name, f"{fold(nodes)} ({len(nodes)})") for name, nodes in red.items()])
+    lines += rollouts.human(plan)
     groups = _alike(node for node in plan.nodes.values() if node.actions)
     if groups:
         lines += ["", "What is done to each, in this order (if needed: decided when what comes before it is done):"]
@@ -95,33 +98,34 @@ def human(plan: Plan) -> str:
         steps = table(_HEAD, [row for group in groups for row in _steps(group[0])], indent="  ")
         lines.append(steps.pop(0))
         for group in groups:
-            lines += [*_entry(group), *steps[: len(group[0].actions)], ""]
+            lines += [*_entry(group, plan), *steps[: len(group[0].actions)], ""]
             del steps[: len(group[0].actions)]
         lines.pop()
     waiting = [node for node in plan.nodes.values() if node.blocked is not None]
     if waiting:
         lines += ["", "Held back, and why:"]
-        rows = [(fold(names), code, detail) for (code, detail), names in _blocked(waiting).items()]
-        lines += table(("nodes", "code", "why"), rows)
+        lines += table(_HELD, [(fold(n.node for n in nodes), *told) for told, nodes in _blocked(waiting, plan).items()])
     return "\n".join(lines) + "\n"
 
 
 _HEAD = ("", "action", "disruption", "certainty", "because")
+_HELD = ("nodes", "code", "begins (UTC)", "why")
 
 
-def _entry(group: list[NodePlan]) -> list[str]:
-    """What the nodes of a group have in common: how much it hurts, what is wrong."""
+def _entry(group: list[NodePlan], plan: Plan) -> list[str]:
+    """What the nodes of a group have in common: how much it hurts, when it happens, what is wrong."""
     first = group[0]
     names = fold(node.node for node in group) + (f" ({len(group)})" if len(group) > 1 else "")
-    queued = first.wave and first.blocked is not None and first.blocked.code is BlockCode.BUDGET
-    wave = f", in batch {first.wave + 1} of the budget" if queued and first.wave else ""
     worst = f"up to {disruption(first.disruption)}" if first.disruption else "nothing disrupted"
-    lines = [f"{names} [{first.pool}]: {worst}, {estimate(first.actions)}{wave}"]
-    ordinary = first.goal is Goal.IN_SERVICE and (first.blocked is None or first.blocked.code.passes)
+    each = " each" if len(group) > 1 else ""
+    when = timeline.expected(group, plan.created_at)
+    lines = [f"{names} [{first.pool}]: {worst}, {estimate(first.actions)}{each}; {when}"]
+    ordinary = first.goal is Goal.IN_SERVICE and (first.blocked is None or waits(first.blocked))
     if not ordinary or any(item.path.startswith("health.") for item in first.drift):
         lines.append(f"    {plain(first.situation, 1000)}")
     for item in _shown(first):
-        lines.append(f"    {item.path}: {value(item.observed)} -> {value(item.desired)}  [{item.kind.value}]")
+        later = ", waits for its wave" if item.path in first.postponed else ""
+        lines.append(f"    {item.path}: {value(item.observed)} -> {value(item.desired)}  [{item.kind.value}{later}]")
     return lines
 
 
@@ -155,18 +159,21 @@ def dangerous(plan: Plan) -> dict[str, list[str]]:
     return dict(sorted(found.items()))
 
 
-def _blocked(nodes: Iterable[NodePlan]) -> dict[tuple[str, str], list[str]]:
-    """(code, why and until when) -> nodes. Pauses after failures differ by node: the first to end is told."""
+def _blocked(nodes: Iterable[NodePlan], plan: Plan) -> dict[tuple[str, str, str], list[NodePlan]]:
+    """(code, when the first is expected to begin, why and until when) -> nodes.
+
+    Pauses after failures differ by node: the first to end is told.
+    """
     groups: dict[tuple[str, str], list[NodePlan]] = {}
     for node in nodes:
         assert node.blocked is not None
         groups.setdefault((node.blocked.code.value, node.blocked.detail), []).append(node)
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str, str], list[NodePlan]] = {}
     for (code, detail), alike in groups.items():
         ends = sorted({node.blocked.until for node in alike if node.blocked is not None and node.blocked.until})
         told = not ends or code == BlockCode.HELD.value  # a hold says itself until when
         until = "" if told else f" (until {clock(ends[0])}{' at the earliest' if len(ends) > 1 else ''})"
-        found[code, detail + until] = [node.node for node in alike]
+        found[code, timeline.begins(alike, plan.created_at), detail + until] = alike
     return found
 
 
@@ -180,15 +187,20 @@ def as_markdown(plan: Plan) -> str:
     if red:
         rows = [(markdown(name), markdown(fold(nodes), 2000), str(len(nodes))) for name, nodes in red.items()]
         lines += ["### Reboots, flashes and reimages", "", *markdown_table(("action", "nodes", "count"), rows), ""]
+    lines += rollouts.as_markdown(plan)
     waiting = [node for node in plan.nodes.values() if node.blocked is not None]
     if waiting:
-        rows = [(markdown(fold(n), 2000), code, markdown(why, 400)) for (code, why), n in _blocked(waiting).items()]
-        lines += ["### Held back", "", *markdown_table(("nodes", "code", "why"), rows), ""]
+        held = [
+            (markdown(fold(n.node for n in nodes), 2000), code, begins, markdown(why, 400))
+            for (code, begins, why), nodes in _blocked(waiting, plan).items()
+        ]
+        lines += ["### Held back", "", *markdown_table(_HELD, held), ""]
     for group in _alike(node for node in plan.nodes.values() if node.actions):
         first = group[0]
         names = markdown(fold(node.node for node in group), 2000)
         hurts = f"{count(len(first.actions), 'action')}, up to {disruption(first.disruption)}"
-        lines += [f"<details><summary>{names}: {hurts}</summary>", ""]
+        when = timeline.expected(group, plan.created_at)
+        lines += [f"<details><summary>{names}: {hurts}, {estimate(first.actions)}; {when}</summary>", ""]
         steps = [
             (str(at), markdown(a.id), markdown(_hurts(a)), _sure(a), markdown(_because(a), 400))
             for at, a in enumerate(first.actions, 1)
@@ -196,6 +208,6 @@ def as_markdown(plan: Plan) -> str:
         lines += [*markdown_table(("#", "action", "disruption", "", "because"), steps), "", "</details>", ""]
     lines.append(
         f"<sub>plan {markdown(plan.id)} · fingerprint {plan.fingerprint[:12]} · "
-        f"spec {markdown(source(plan.source), 200)} · valid until {clock(plan.expires_at)}</sub>"
+        f"spec {markdown(source(plan.source), 200)} · {timeline.validity(plan)}</sub>"
     )
     return "\n".join(lines) + "\n"
