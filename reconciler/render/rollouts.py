@@ -1,0 +1,105 @@
+"""How far the changes of the spec have come, pool by pool and wave by wave, and what would let a halted one go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from reconciler.model.plan import Plan, RolloutPlan, Wave, WaveState
+from reconciler.model.units import format_duration
+from reconciler.render.tables import markdown_table, table
+from reconciler.render.text import clock, count, fold, markdown, plain, value
+from reconciler.render.timeline import UNSAID, span
+
+_HEAD = ("wave", "nodes", "state", "expected (UTC)", "waits for")
+_OWN = ("host.hostname", "identity.serial", "identity.uuid", "image.nonce")  # values that no two nodes share
+SHOWN = 8  # paths that change; the document has all
+
+
+def verdict(plan: Plan) -> str:
+    """What of them must not be missed; "" = nothing."""
+    halted = [rollout.pool for rollout in plan.rollouts if rollout.halted]
+    return f"the rollout of pool {fold(halted)} is HALTED" if halted else ""
+
+
+def human(plan: Plan) -> list[str]:
+    lines = ["", "Rollouts, wave by wave:"] if plan.rollouts else []
+    rows = [row for rollout in plan.rollouts for row in _rows(rollout, plan.created_at)]
+    waves = table(_HEAD, rows, indent="    ")
+    head = waves.pop(0)
+    for rollout in plan.rollouts:
+        lines.append(f"  {_title(rollout)}")
+        lines += [f"    {plain(line, 1000)}" for line in _changes(rollout)]
+        lines += [head, *waves[: len(rollout.waves)]]
+        del waves[: len(rollout.waves)]
+        lines += [f"    {plain(line, 1000)}" for line in _notes(rollout)]
+    return lines
+
+
+def as_markdown(plan: Plan) -> list[str]:
+    lines = ["### Rollouts", ""] if plan.rollouts else []
+    for rollout in plan.rollouts:
+        rows = [
+            (
+                at,
+                markdown(nodes, 2000),
+                f"**{state}**" if state == WaveState.HALTED else state,
+                when,
+                markdown(why, 400),
+            )
+            for at, nodes, state, when, why in _rows(rollout, plan.created_at)
+        ]
+        lines += [f"**{markdown(_title(rollout), 400)}**", ""]
+        lines += [f"- {markdown(line, 400)}" for line in _changes(rollout)] + [""]
+        lines += [*markdown_table(_HEAD, rows), ""]
+        for line in _notes(rollout):
+            lines += [f"> {markdown(line, 1000)}", ""]
+    return lines
+
+
+def _title(rollout: RolloutPlan) -> str:
+    what = "rollback" if rollout.rollback else "rollout"
+    nodes = count(sum(len(wave.nodes) for wave in rollout.waves), "node")
+    begun = "the next apply begins it" if rollout.started_at is None else f"begun {clock(rollout.started_at)}"
+    bake = f"a wave bakes for {format_duration(rollout.bake_s)}" if rollout.bake_s else "nothing bakes"
+    return f"{what} in pool {rollout.pool}, {nodes}: {begun}; {bake}"
+
+
+def _changes(rollout: RolloutPlan) -> list[str]:
+    """What becomes what it says now. Values that differ from node to node are only counted."""
+    lines = []
+    paths = [path for path in rollout.changes if path not in _OWN] or list(rollout.changes)
+    for path in paths[:SHOWN]:
+        values = rollout.changes[path]
+        told = " or ".join(map(value, values)) if len(values) <= 3 else f"{len(values)} different values"
+        lines.append(f"{path} -> {told}")
+    return lines + ([f"and {len(paths) - SHOWN} more"] if len(paths) > SHOWN else [])
+
+
+def _rows(rollout: RolloutPlan, made: datetime) -> Iterator[tuple[str, ...]]:
+    for at, wave in enumerate(rollout.waves, 1):
+        names = f"{fold(wave.nodes)} ({len(wave.nodes)})"
+        # Who waits for an earlier wave, or for a person, is told by the state: only what moves has a story.
+        why = wave.detail if wave.state in (WaveState.OPEN, WaveState.BAKING) else ""
+        yield f"{at} of {len(rollout.waves)}", names, wave.state.value, _expected(wave, made), why
+
+
+def _expected(wave: Wave, made: datetime) -> str:
+    if wave.state is WaveState.HALTED:
+        return UNSAID
+    if wave.state in (WaveState.DONE, WaveState.BAKING):
+        return ""  # it bakes until then, says its detail
+    return span(wave.start, wave.end, made) or UNSAID
+
+
+def _notes(rollout: RolloutPlan) -> Iterator[str]:
+    if rollout.halted:
+        yield f"HALTED: {rollout.halted}"
+        yield from (f"to resume: {way}" if at == 0 else way for at, way in enumerate(rollout.resume))
+    elif rollout.failed:
+        yield f"failed, as it may: {fold(rollout.failed)}"
+    if rollout.left_out:
+        named = f"{fold(rollout.left_out)} ({len(rollout.left_out)})"
+        yield f"left out: {named}: held, quarantined, retired, gone from the spec, or ill beyond repair"
+    if rollout.supersedes:
+        yield f"takes the place of rollout {rollout.supersedes[:12]}, which was not through"

@@ -1,0 +1,68 @@
+"""When things are expected to happen, as plans say it. Hours are UTC; in a lab they are the fleet's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from reconciler.model.plan import NodePlan, Plan
+from reconciler.model.units import format_duration
+from reconciler.planner.schedule import waits
+from reconciler.render.text import clock, count
+
+UNSAID = "nobody can say"
+
+
+def finish(plan: Plan) -> str:
+    """When all of it will be done, as far as anybody can say."""
+    going = [node for node in plan.nodes.values() if node.actions]
+    unsaid = sum(node.end is None for node in going)
+    if unsaid == len(going):
+        return f"{UNSAID} when it will be done"
+    text = f"done in about {duration(plan.totals.finish_s, plan.time_scale)}"
+    return f"{text}, but for {count(unsaid, 'node')} of which {UNSAID} when" if unsaid else text
+
+
+def duration(seconds: float, time_scale: float) -> str:
+    if time_scale == 1.0:
+        return format_duration(seconds)
+    return f"{format_duration(seconds)} of the fleet's time ({format_duration(seconds / time_scale)} of yours)"
+
+
+def validity(plan: Plan) -> str:
+    """A plan expires by the clock of whoever approves it, who does not live as fast as a lab."""
+    until = clock(plan.expires_at)
+    if plan.time_scale == 1.0:
+        return f"valid until {until}"
+    own = (plan.expires_at - plan.created_at).total_seconds() / plan.time_scale
+    return f"valid for {format_duration(own)} of your time ({until} of the fleet's)"
+
+
+def hour(at: datetime, made: datetime) -> str:
+    """10:42, with its date where that is not the day on which the plan was made."""
+    return f"{at:%H:%M}" if at.date() == made.date() else f"{at:%Y-%m-%d %H:%M}"
+
+
+def span(start: datetime | None, end: datetime | None, made: datetime) -> str:
+    if start is None or end is None:
+        return f"until {hour(end, made)}" if end is not None else ""
+    first, last = hour(start, made), hour(end, start if start.date() != made.date() else made)
+    return first if (end - start).total_seconds() < 60 else f"{first} - {last}"
+
+
+def expected(nodes: Sequence[NodePlan], made: datetime) -> str:
+    """From when to when some nodes have their turns, and of how many nobody can say."""
+    starts = [node.start for node in nodes if node.start is not None]
+    ends = [node.end for node in nodes if node.end is not None]
+    if not starts or not ends:
+        return f"{UNSAID} when"
+    unsaid = len(nodes) - len(ends)
+    text = f"expected {span(min(starts), max(ends), made)} UTC"
+    return f"{text}, and of {unsaid} of them {UNSAID} when" if unsaid else text
+
+
+def begins(nodes: Sequence[NodePlan], made: datetime) -> str:
+    """When the first of some nodes that wait is expected to begin; "" where waiting is not what it does."""
+    waiting = [node for node in nodes if node.actions and node.blocked is not None and waits(node.blocked)]
+    starts = [node.start for node in waiting if node.start is not None]
+    return hour(min(starts), made) if starts else UNSAID if waiting else ""
