@@ -127,12 +127,13 @@ class _Drift:
             if old.drift == new.drift:  # as of most nodes
                 before += [item for item in new.drift if item.kind in ACTIONABLE]
                 continue
-            was = {_same(item) for item in old.drift if item.kind in ACTIONABLE}
+            was = {_same(item): item for item in old.drift if item.kind in ACTIONABLE}
             differs = {item.path for item in new.drift if item.kind in ACTIONABLE}
             unread = {item.path for item in old.drift if item.kind is DriftClass.UNKNOWN}
             for item in new.drift:
                 if item.kind in ACTIONABLE:
-                    (before if _same(item) in was else caused).append(item)
+                    known = was.get(_same(item))
+                    (before if known else caused).append(known or item)
                 elif item.kind is DriftClass.UNKNOWN and item.path not in unread:
                     unseen.append(item)
             removed += [item for item in old.drift if item.kind in ACTIONABLE and item.path not in differs]

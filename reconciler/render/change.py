@@ -43,6 +43,8 @@ def verdict(change: Change) -> str:
         parts.append(f"{count(len(change.void_certificates), 'certificate')} void")
     if change.below_bar:
         parts.append(f"{count(len(change.below_bar), 'node')} below a bar that it moves")
+    if change.unmeasured:
+        parts.append(f"{count(len(change.unmeasured), 'node')} without metrics for a bar that it moves")
     if change.endpoints:
         parts.append(f"{count(len(change.endpoints), 'address or credential', 'addresses or credentials')} edited")
     if change.joining:
@@ -78,7 +80,7 @@ def human(change: Change) -> list[str]:
     if red:
         lines += table(("disruption", "nodes"), [(f"! {what}", nodes) for what, nodes in red])
     for block in _blocks(change):
-        lines += ["", f"{block.title}:", *table(block.head, block.rows)]
+        lines += ["", f"{block.title}:", *(table(block.head, block.rows) if block.rows else ())]
         if block.note:
             lines.append(f"  {block.note}")
     return lines
@@ -91,7 +93,8 @@ def as_markdown(change: Change) -> list[str]:
         lines += ["> [!CAUTION]", *(f"> **{markdown(what)}**: {markdown(nodes, 2000)}  " for what, nodes in red), ""]
     for block in _blocks(change):
         rows = [tuple(markdown(cell, 1000) for cell in row) for row in block.rows[:ROWS]]
-        lines += [f"#### {markdown(block.title, 400)}", "", *markdown_table(block.head, rows), ""]
+        lines += [f"#### {markdown(block.title, 400)}", ""]
+        lines += [*markdown_table(block.head, rows), ""] if rows else ()
         if len(block.rows) > ROWS:
             lines += [f"{count(len(block.rows) - ROWS, 'row')} more in the plan file.", ""]
         if block.note:
@@ -203,13 +206,13 @@ def _bars(change: Change) -> Iterator[_Block]:
     judged = len(change.below_bar) + len(change.above_bar)
     if not judged and not change.unmeasured:
         return
-    note = (
-        f"Judged by stored metrics, nothing was run: {len(change.above_bar)} of {judged} clear every bar that it moves"
-    )
-    note += f"; no metrics are stored of {_named(change.unmeasured)}" if change.unmeasured else ""
-    rows = _failing(change.below_bar)
+    parts = ["Nothing was run"]
+    if judged:
+        parts.append(f"by stored metrics, {len(change.above_bar)} of {judged} clear every bar that it moves")
+    if change.unmeasured:
+        parts.append(f"no metrics are stored of {_named(change.unmeasured)}")
     title = f"Below a bar that it moves ({len(change.below_bar)})"
-    yield _Block(title, ("bar", "measured", "nodes", "on"), rows, note + ".")
+    yield _Block(title, ("bar", "measured", "nodes", "on"), _failing(change.below_bar), "; ".join(parts) + ".")
 
 
 def _failing(failures: Iterable[BarFailure]) -> list[tuple[str, ...]]:

@@ -231,7 +231,9 @@ def test_nodes_without_metrics_do_not_pass_for_good_ones(change: Change, clean: 
     change.edit("acceptance.yaml", ("min: 440", "min: 460"))
     found = change.json()["change"]
     assert (found["below_bar"], found["above_bar"], len(found["unmeasured"])) == ([], [], 12)
-    assert "no metrics are stored of" in change.plan().out
+    text = change.plan().out
+    assert "12 nodes without metrics for a bar that it moves" in text
+    assert "Below a bar that it moves (0):\n  Nothing was run; no metrics are stored of gpu-" in text
 
 
 def test_another_test_voids_what_the_old_one_proved(settled: Change) -> None:

@@ -178,7 +178,7 @@ def test_without_metrics_nothing_is_judged(how: str) -> None:
 def test_a_bar_that_the_metrics_missed_before_is_no_news() -> None:
     found = change_to(b.profile(acceptance=acceptance(4.0)), before=b.profile(acceptance=acceptance(3.0)))
     assert found.below_bar == ()
-    assert [item.path for item in found.before] == ["gate.certificate"]
+    assert [(item.path, item.observed) for item in found.before] == [("gate.certificate", "dcgm: x 2 < 3")]
 
 
 # --- drift and blast radius ---------------------------------------------------------------------------------------
@@ -335,8 +335,9 @@ def test_caused_and_before_are_all_drift_of_head(case: tuple[d.Desired, d.Desire
     before, after, seen, record = case
     made, change = planned(fleet(before), fleet(after), {"gpu-a001": seen}, {"gpu-a001": record})
     actionable = [item for item in made.nodes["gpu-a001"].drift if item.kind in ACTIONABLE]
-    assert Counter(map(repr, (*change.caused, *change.before))) == Counter(map(repr, actionable))
-    assert not set(map(repr, change.removed)) & set(map(repr, actionable))
+    told = [(item.path, item.desired) for item in (*change.caused, *change.before)]
+    assert Counter(map(repr, told)) == Counter(repr((item.path, item.desired)) for item in actionable)
+    assert not {item.path for item in change.removed} & {item.path for item in actionable}
     assert bool(change.touched) <= bool(made.nodes["gpu-a001"].actions)
     assert change.gpu_hours_out >= 0
 
