@@ -57,7 +57,10 @@ class Group:
     def _refusal(self) -> Blocked:
         names = sorted(self.used)
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        detail = f"{self.words[0]}: {len(names)} of {self.limit} {self.words[1]}" + (f" ({shown})" if shown else "")
+        many = f"{len(names)} of {self.limit} {self.words[1]}"
+        if len(names) > self.limit > 0:  # by others, or for reasons that it does not hold for
+            many = f"{len(names)} {self.words[1]} where {self.limit} may be"
+        detail = f"{self.words[0]}: {many}" + (f" ({shown})" if shown else "")
         until = None
         if self.period is not None and self.limit > 0:
             until = sorted(self.used.values())[len(names) - self.limit] + self.period
