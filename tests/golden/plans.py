@@ -8,8 +8,13 @@ The spec is loaded, the machines are a lab's, read as ever; only the ledger is m
     pools     name -> keys of NodePool.spec; `nodes` is one range of names, or entries as in a spec
     lab       node pattern -> what a lab plays on it, as in a scenario
     control   nodes that are the cluster's control plane
-    attempts  node -> attempts, oldest first: {action, target, outcome, detail, ago}
-    applied   node -> values that it had once, by path; null: never. All had the image
+    attempts  node -> attempts, oldest first: {action, target, cause, outcome, detail, ago}
+    applied   node pattern -> values that it was last converged to, by path; null: never. Else as the spec says
+    settled   node pattern -> how long ago it was, and its certificate was issued; a week, if not said
+    void      node patterns: no certificate
+    holds     what the ledger holds, node or pool/name -> {reason, owner, until}
+    rollouts  what the ledger has of rollouts, pool -> {values, before, members, ago, rollback}
+    limit     nodes that are planned for, if not all
     left      nodes that the ledger knows and the spec names no more
     plan      what `reconciler plan` prints
 """
@@ -21,6 +26,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +34,16 @@ from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import LiteralScalarString
 
 from reconciler.converge.observe import observe
-from reconciler.gate.certificate import binding_of, tests_digest
+from reconciler.diff.facts import managed
+from reconciler.gate.certificate import binding_of, digest_of, tests_digest
 from reconciler.lab.fleet import Lab, build_lab
 from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
 from reconciler.lab.scenario import Scenario
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.gate import Binding, Certificate
 from reconciler.model.observed import Answered, Observation
-from reconciler.model.plan import Plan
-from reconciler.model.records import Applied, Attempt, NodeRecord
+from reconciler.model.plan import Plan, Scope
+from reconciler.model.records import Applied, Attempt, Hold, NodeRecord, Rollout
 from reconciler.model.units import parse_duration
 from reconciler.planner.fleet import plan_fleet
 from reconciler.render.plan import human
@@ -75,10 +82,12 @@ class Case:
         self._elect(lab)
         clock.elapsed = 3600.0
         seen = run_virtual(observe(fleet, list(fleet.nodes), LabFabric(lab, clock), clock), clock)
-        image = ("ubuntu-gpu", "2026.11.1")
+        image, limit = ("ubuntu-gpu", "2026.11.1"), self.said.get("limit")
         made = plan_fleet(
             fleet, seen, self._records(fleet, seen), now=self.now, ledger="golden", plan_id="golden",
-            signatures={image: True}, known=[*fleet.nodes, *self.said.get("left", ())],
+            signatures={image: True}, known=[*fleet.nodes, *self.said.get("left", ())], holds=self._holds(),
+            kept=self._rollouts(), selected=limit,
+            scope=None if limit is None else Scope(tuple(limit), (), len(limit), len(fleet.nodes)),
         )  # fmt: skip
         return replace(made, insecure=())
 
@@ -110,22 +119,52 @@ class Case:
 
     def _record(self, node: Desired, seen: Observation) -> NodeRecord:
         assert node.profile.acceptance is not None
-        own, issued = seen.nodes[node.node], self.now - timedelta(days=7)
+        own, issued = seen.nodes[node.node], self._ago(self._of("settled", node.node) or "7d")
         binding = binding_of(node, own, tests_digest(node.profile.acceptance))
         certificate = None
-        if isinstance(binding, Binding):
+        if isinstance(binding, Binding) and not any(fnmatchcase(node.node, one) for one in self.said.get("void", ())):
             certificate = Certificate("1.0", node.node, issued, binding, (), adopted=True)
         serial = own.hot.value.serial if isinstance(own.hot, Answered) else None
         attempts = [self._attempt(one) for one in self.said.get("attempts", {}).get(node.node, ())]
-        values = {"image.version": "2026.11.1", **self.said.get("applied", {}).get(node.node, {})}
+        values = {row.path: row.shown for row in managed(node.profile)} | (self._of("applied", node.node) or {})
         applied = {path: Applied(value, "", "", issued) for path, value in values.items() if value is not None}
         return NodeRecord(node.node, serial, applied=applied, attempts=tuple(attempts), certificate=certificate)
 
+    def _of(self, key: str, node: str) -> Any:
+        """What is said of the first pattern that the node matches."""
+        return next((given for pattern, given in self.said.get(key, {}).items() if fnmatchcase(node, pattern)), None)
+
+    def _ago(self, duration: str) -> datetime:
+        return self.now - timedelta(seconds=parse_duration(duration))
+
     def _attempt(self, said: Mapping[str, Any]) -> Attempt:
-        at = self.now - timedelta(seconds=parse_duration(said["ago"]))
-        return Attempt(
-            said["action"], said.get("target", ""), "drift", at, said.get("outcome", "done"), said.get("detail", ""), at
+        at = self._ago(said["ago"])
+        outcome, cause = said.get("outcome", "done"), said.get("cause", "drift")
+        return Attempt(said["action"], said.get("target", ""), cause, at, outcome, said.get("detail", ""), at)
+
+    def _holds(self) -> tuple[Hold, ...]:
+        return tuple(
+            Hold(at, subject, one["reason"], one["owner"], self._ago("1d"), _moment(one.get("until")))
+            for at, (subject, one) in enumerate(self.said.get("holds", {}).items(), 1)
         )
+
+    def _rollouts(self) -> dict[str, Rollout]:
+        return {
+            pool: Rollout(
+                pool, digest_of(one["values"]), _each(one["values"]), _each(one["before"]), tuple(one["members"]),
+                one.get("rollback", False), self._ago(one["ago"]), "",
+            )
+            for pool, one in self.said.get("rollouts", {}).items()
+        }  # fmt: skip
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def _each(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """One value a path, as a rollout keeps them."""
+    return {path: (value,) for path, value in values.items()}
 
 
 def _addresses(name: str, pool: int, entry: int) -> dict[str, str]:

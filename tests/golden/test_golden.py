@@ -8,7 +8,10 @@ import pytest
 
 from tests.golden.plans import cases, read, update
 
-KEYS = {"rule", "now", "fleet", "pools", "lab", "control", "attempts", "applied", "left", "plan"}
+KEYS = {
+    "rule", "now", "fleet", "pools", "lab", "control", "attempts", "applied", "settled", "void", "holds", "rollouts",
+    "limit", "left", "plan",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("path", cases(), ids=lambda path: path.stem)
