@@ -77,7 +77,9 @@ class ChangeSession(Session):
         if after.rollouts:
             whole = self.plan_of(at_once(self.fleet), observation, ledger, plan_id, now, (), waves=False)
         records = ledger.nodes(self.selection[0])
-        change = change_of(self.base, self.head, (before, whole), observation, records, selected=self.selected, now=now)
+        change = change_of(
+            self.base, self.head, (before, whole), observation, records, selected=frozenset(self.selected), now=now
+        )
         made = with_change(after, self.head, change)
         return replace(made, notes=(*made.notes, *self._behind()))
 

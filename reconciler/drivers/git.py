@@ -125,12 +125,18 @@ def _origins(porcelain: str, shallow: bool) -> Mapping[int, LineOrigin]:
 
 
 def commits_lacking(directory: Path, base: str, head: str) -> int:
-    """How many commits of `base` touched the spec and are not part of `head`. GitError when one is no revision."""
+    """How many commits of `base` touched the spec and are not part of `head`. GitError when one is no revision.
+
+    0 where nobody can say: a shallow clone, as CI makes them, holds two commits and nothing that connects them.
+    """
     with _repository(directory) as repo:
         if repo is None:
             raise GitError(f"can't compare revisions of {directory}: it is not in a git repository")
-        span = f"{_resolve(repo, head)}..{_resolve(repo, base)}"
-        return int(repo.git.rev_list("--count", span, "--", f":(top){_inside(repo, directory) or '.'}"))
+        ours, theirs = _resolve(repo, base), _resolve(repo, head)
+        if not repo.merge_base(ours, theirs):
+            return 0
+        below = f":(top){_inside(repo, directory) or '.'}"
+        return int(repo.git.rev_list("--count", f"{theirs}..{ours}", "--", below))
 
 
 def _files_of(tree: Tree, below: str) -> Iterator[tuple[str, Blob]]:

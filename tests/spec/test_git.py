@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.drivers.git import GitError, describe, read_revision
+from reconciler.drivers.git import GitError, commits_lacking, describe, read_revision
 from reconciler.model.errors import SpecError
 from reconciler.spec import load_spec
 from tests.spec.example import changed
@@ -133,6 +133,28 @@ def test_a_bad_revision_is_a_clear_error(spec: Path, rev: str) -> None:
     with pytest.raises(GitError) as caught:
         read_revision(spec, rev)
     assert str(caught.value) == f"{rev!r} is not a revision of {spec.parent}"
+
+
+def test_commits_that_a_revision_lacks(spec: Path) -> None:
+    repository = spec.parent
+    first = git(spec, "rev-parse", "HEAD")
+    for name in ("fleet-spec/more.csv", "notes.txt"):
+        (repository / name).write_text("x")
+        git(repository, "add", ".")
+        git(repository, "commit", "-q", "-m", name)
+    assert commits_lacking(spec, "HEAD", first) == 1  # of which the other does not touch the spec
+    assert commits_lacking(spec, first, "HEAD") == 0
+    with pytest.raises(GitError, match="'nope' is not a revision"):
+        commits_lacking(spec, "nope", "HEAD")
+
+
+def test_a_shallow_clone_can_not_tell_what_is_lacking(spec: Path, tmp_path: Path) -> None:
+    git(spec.parent, "checkout", "-q", "-b", "topic")
+    (spec / "more.csv").write_text("x")
+    git(spec, "add", ".")
+    git(spec, "commit", "-q", "-m", "topic")
+    git(tmp_path, "clone", "-q", "--depth", "1", "--no-single-branch", f"file://{spec.parent}", "clone")
+    assert commits_lacking(tmp_path / "clone" / "fleet-spec", "origin/topic", "origin/main") == 0
 
 
 def test_a_directory_that_a_revision_lacks(spec: Path) -> None:
