@@ -6,7 +6,7 @@ lies behind it is predicted. Any other unknown never leads to a disruptive actio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -94,6 +94,15 @@ class Conditions:
     tampered: str  # evidence that the running image is not what it claims to be
     waiting: str  # a boot or an installation is under way: look again
     gate_failed: str  # what the gate found wrong with this very machine, to which nothing was done since
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for states in which the same is to be done for the same reasons."""
+        told = (self.unknown, self.explained, self.because)
+        return (
+            self.true, *[tuple(words.items()) for words in told], self.signals, self.foreign_cordon,
+            self.tampered, self.waiting, self.gate_failed,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)

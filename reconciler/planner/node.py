@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from reconciler.diff.compare import Comparer
 from reconciler.gate.certificate import digest_of
@@ -26,15 +27,25 @@ from reconciler.planner.why import Question
 FINGERPRINT = "1"  # version of the fingerprint's recipe: a new recipe is visible, not a silent mismatch (pitfall M1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """What is to be done about a node in some state, and why."""
+
+    found: Situation
+    rows: tuple[Row, ...]
+    actions: tuple[PlannedAction, ...]
+
+
 @dataclass(slots=True)
 class NodePlanner:
-    """Plans nodes, one after another. Equal nodes share one catalogue, those in the same situation one search."""
+    """Plans nodes, one after another. Equal nodes share one catalogue, and those in the same state one decision."""
 
     context: Context
     comparer: Comparer
     holds: Holds = field(default_factory=dict)
     estimates: Estimates = field(default_factory=Estimates)
     _catalogues: dict[Hashable, Catalogue] = field(default_factory=dict)
+    _decisions: dict[Hashable, _Decision] = field(default_factory=dict)
     _searches: dict[Hashable, tuple[Row, ...] | None] = field(default_factory=dict)
 
     def plan(
@@ -42,8 +53,9 @@ class NodePlanner:
     ) -> NodePlan:
         """`postponed`: paths that the spec changed and that are left as they are for now."""
         items = self.comparer.compare(desired, observed, record).items
-        state, found, rows = self._decide(desired, observed, record, items, postponed)
-        actions = self._explain(desired, observed, state, found, rows)
+        state = self._evaluate(desired, observed, record, items, postponed)
+        decided = self._decide(desired, observed, record, state)
+        found, rows, actions = decided.found, decided.rows, decided.actions
         if desired.state is NodeState.ACTIVE:
             items = (*items, *_signal_items(desired, state), *_gate_item(desired, state))
         return NodePlan(
@@ -56,7 +68,7 @@ class NodePlanner:
             incomplete=_incomplete(desired, observed, state),
             drift=items,
             actions=actions,
-            blocked=backing_off(record, ((row.name, row.target) for row in rows), self.context.now) or found.blocked,
+            blocked=backing_off(record, [(row.name, row.target) for row in rows], self.context.now) or found.blocked,
             wave=0 if actions else None,
             fingerprint=fingerprint(desired, items, actions),
             postponed=tuple(postponed),
@@ -67,7 +79,9 @@ class NodePlanner:
     ) -> Question | None:
         """What the actions that `plan` chose are the cheapest answer to; None when it chose none."""
         items = self.comparer.compare(desired, observed, record).items
-        state, found, rows = self._decide(desired, observed, record, items, postponed)
+        state = self._evaluate(desired, observed, record, items, postponed)
+        decided = self._decide(desired, observed, record, state)
+        found, rows = decided.found, decided.rows
         if not rows:
             return None
         full, start, wanted = self._catalogue(desired, observed, state), _start(state), found.wanted
@@ -80,24 +94,35 @@ class NodePlanner:
             wanted &= reached
         return Question(usable, start, wanted, rows)
 
-    def _decide(
+    def _evaluate(
         self,
         desired: Desired,
         observed: Observed,
         record: NodeRecord,
         items: tuple[DriftItem, ...],
         postponed: Collection[str],
-    ) -> tuple[Conditions, Situation, tuple[Row, ...]]:
+    ) -> Conditions:
         due = tuple(i for i in items if i.path not in postponed) if postponed else items
-        state = evaluate(desired, observed, due, record, self.context)
+        return evaluate(desired, observed, due, record, self.context)
+
+    def _decide(self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions) -> _Decision:
+        """Nodes of one profile and in one state share what is decided, but for those that have a story of their own."""
+        held = desired.node in self.holds or f"pool/{desired.pool}" in self.holds
+        if held or record.attempts or record.holds or record.malformed or state.foreign_mark is not None:
+            return self._decided(desired, observed, record, state)
+        key = (desired.profile.digest, desired.state, _busy(observed), state.key)
+        if key not in self._decisions:
+            self._decisions[key] = self._decided(desired, observed, record, state)
+        return self._decisions[key]
+
+    def _decided(self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions) -> _Decision:
         found = situation(desired, record, self.holds, state, self.context.now)
         rows, found = self._choose(desired, observed, record, state, found)
-        return state, found, rows
+        return _Decision(found, rows, self._explain(desired, observed, state, found, rows))
 
     def _catalogue(self, desired: Desired, observed: Observed, state: Conditions) -> Catalogue:
         clustered = self.context.settings.cluster is not None and desired.profile.membership is not None
-        member = None if isinstance(observed.member, Silent) else observed.member.value
-        busy = member is not None and any(pod.evictable for pod in member.pods)
+        busy = _busy(observed)
         registered, cordoned = c.REGISTERED in state.true, state.foreign_cordon
         key = (desired.profile.digest, clustered, registered, busy, cordoned)
         if key not in self._catalogues:
@@ -180,6 +205,11 @@ class NodePlanner:
             breaks=row.breaks,
             p90_s=None if measured is None else measured.p90_s,
         )
+
+
+def _busy(observed: Observed) -> bool:
+    member = None if isinstance(observed.member, Silent) else observed.member.value
+    return member is not None and any(pod.evictable for pod in member.pods)
 
 
 def _start(state: Conditions) -> frozenset[str]:
@@ -325,10 +355,15 @@ def _incomplete(desired: Desired, observed: Observed, state: Conditions) -> tupl
 def fingerprint(desired: Desired, items: tuple[DriftItem, ...], actions: tuple[PlannedAction, ...]) -> str:
     """Over desired values used, drift used and actions; not over commit, time, estimates or text (invariant 13)."""
     if not items and not actions:
-        return digest_of([FINGERPRINT, desired.profile.digest])
+        return _clean(desired.profile.digest)
     used = [_used(item) for item in items if item.kind not in (DriftClass.UNKNOWN, DriftClass.IGNORED)]
     steps = [[action.id, action.disruption.label] for action in actions]
     return digest_of([FINGERPRINT, desired.profile.digest, desired.hostname, used, steps])
+
+
+@lru_cache(maxsize=1024)
+def _clean(profile: str) -> str:
+    return digest_of([FINGERPRINT, profile])
 
 
 def _used(item: DriftItem) -> list[str]:
