@@ -242,7 +242,7 @@ def _states(
         if blocked is not None:
             waits[at] = blocked
         missing = [name for name in nodes if not standings[name].settled and name not in failed]
-        if missing:
+        if missing or (halted and not failed.keys().isdisjoint(nodes)):
             if blocked is None:
                 found.append(Wave(nodes, WaveState.OPEN, _missing(missing, standings)))
             else:
@@ -261,8 +261,17 @@ def _states(
 
 
 def _missing(names: Sequence[str], standings: Mapping[str, Standing]) -> str:
-    first = "; ".join(f"{name} {standings[name].missing}" for name in names[:SHOWN])
-    return first + (f"; and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    """What each lacks, those that lack the same together."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(standings[name].missing, []).append(name)
+    first = "; ".join(f"{_named(those)} {missing}" for missing, those in list(alike.items())[:SHOWN])
+    return first + (f"; and {len(alike) - SHOWN} more reasons" if len(alike) > SHOWN else "")
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    return shown if len(names) == 1 else f"{shown} each"
 
 
 # --- halted --------------------------------------------------------------------------------------------------------
@@ -280,7 +289,7 @@ def _resume(pool: str, failed: Mapping[str, str]) -> tuple[str, ...]:
     first = names[0]
     one = first if len(names) == 1 else f"each of {', '.join(names[:SHOWN])}" + (" ..." if len(names) > SHOWN else "")
     return (
-        f"bring {one} to what the spec says: it goes on by itself once they passed their gate",
+        f"bring {one} to what the spec says: it goes on by itself once the gate is passed",
         f"or leave {one} out: `reconciler hold {first} --reason ...`, or `state: quarantined` in the spec",
         f"or allow more: rollout.maxFailures of NodePool {pool}, {len(failed)} or more",
         f"or go back: give NodePool {pool} its earlier values, which is a rollback",

@@ -10,7 +10,7 @@ that can let a long one start later (Graham's anomalies); with work of equal len
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -49,7 +49,7 @@ def timetable(
     return Timetable(
         nodes=timed,
         rollouts=tuple(table.timed(course) for course in table.courses),
-        finish_s=max((job.end for job in table.jobs.values() if job.end is not None), default=0.0),
+        finish_s=max((job.end for job in table.all_jobs() if job.end is not None), default=0.0),
         peak=table.turns.peak,
     )
 
@@ -90,6 +90,13 @@ class _Table:
         self._times: dict[float, datetime] = {}
         for rollout in rollouts:
             self._begin(rollout)
+
+    def all_jobs(self) -> Iterator[Job]:
+        """Also of what waves will bring that is not planned yet."""
+        yield from self.jobs.values()
+        for course in self.courses:
+            for jobs in course.jobs:
+                yield from jobs
 
     def clock(self, seconds: float) -> datetime:
         if seconds not in self._times:

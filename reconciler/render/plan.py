@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from reconciler.model.drift import ACTIONABLE, DriftItem
+from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.plan import BlockCode, BudgetLine, Goal, NodePlan, Plan, PlannedAction
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
-from reconciler.planner.schedule import waits
+from reconciler.planner.schedule import takes_out, waits
 from reconciler.render import change, rollouts, timeline
 from reconciler.render.tables import markdown_table, table
 from reconciler.render.text import clock, count, disruption, estimate, fold, markdown, plain, source, value, warnings
@@ -104,7 +104,7 @@ def human(plan: Plan) -> str:
     waiting = [node for node in plan.nodes.values() if node.blocked is not None]
     if waiting:
         lines += ["", "Held back, and why:"]
-        lines += table(_HELD, [(fold(n.node for n in nodes), *told) for told, nodes in _blocked(waiting, plan).items()])
+        lines += table(_HELD, list(_blocked(waiting, plan)))
     return "\n".join(lines) + "\n"
 
 
@@ -116,21 +116,34 @@ def _entry(group: list[NodePlan], plan: Plan) -> list[str]:
     """What the nodes of a group have in common: how much it hurts, when it happens, what is wrong."""
     first = group[0]
     names = fold(node.node for node in group) + (f" ({len(group)})" if len(group) > 1 else "")
-    worst = f"up to {disruption(first.disruption)}" if first.disruption else "nothing disrupted"
     each = " each" if len(group) > 1 else ""
     when = timeline.expected(group, plan.created_at)
-    lines = [f"{names} [{first.pool}]: {worst}, {estimate(first.actions)}{each}; {when}"]
+    lines = [f"{names} [{first.pool}]: {_worst(first)}, {estimate(first.actions)}{each}; {when}"]
     ordinary = first.goal is Goal.IN_SERVICE and (first.blocked is None or waits(first.blocked))
     if not ordinary or any(item.path.startswith("health.") for item in first.drift):
         lines.append(f"    {plain(first.situation, 1000)}")
     for item in _shown(first):
-        later = ", waits for its wave" if item.path in first.postponed else ""
-        lines.append(f"    {item.path}: {value(item.observed)} -> {value(item.desired)}  [{item.kind.value}{later}]")
+        lines.append(f"    {item.path}: {value(item.observed)} -> {value(item.desired)}  [{_kind(item, first)}]")
     return lines
 
 
+def _worst(node: NodePlan) -> str:
+    if node.disruption:
+        return f"up to {disruption(node.disruption)}"
+    return "taken out of service" if takes_out(node) else "nothing disrupted"
+
+
+def _kind(item: DriftItem, node: NodePlan) -> str:
+    before = f", last applied {value(item.applied)}" if item.kind is DriftClass.CONFLICT else ""
+    return item.kind.value + before + (", waits for its wave" if item.path in node.postponed else "")
+
+
 def _steps(node: NodePlan) -> list[tuple[str, ...]]:
-    return [(f"{at}.", a.id, _hurts(a), _sure(a), _because(a)) for at, a in enumerate(node.actions, 1)]
+    said = {(node.situation,): "as said above"}
+    return [
+        (f"{at}.", a.id, _hurts(a), _sure(a), said.get(a.because) or _because(a))
+        for at, a in enumerate(node.actions, 1)
+    ]
 
 
 def _hurts(action: PlannedAction) -> str:
@@ -159,22 +172,21 @@ def dangerous(plan: Plan) -> dict[str, list[str]]:
     return dict(sorted(found.items()))
 
 
-def _blocked(nodes: Iterable[NodePlan], plan: Plan) -> dict[tuple[str, str, str], list[NodePlan]]:
-    """(code, when the first is expected to begin, why and until when) -> nodes.
+def _blocked(nodes: Iterable[NodePlan], plan: Plan) -> Iterator[tuple[str, str, str, str]]:
+    """Nodes that wait for the same: who, code, when they are expected to begin, why and until when.
 
-    Pauses after failures differ by node: the first to end is told.
+    Pauses after failures differ by node: the first to end is told. Turns are told apart where they are few.
     """
     groups: dict[tuple[str, str], list[NodePlan]] = {}
     for node in nodes:
         assert node.blocked is not None
         groups.setdefault((node.blocked.code.value, node.blocked.detail), []).append(node)
-    found: dict[tuple[str, str, str], list[NodePlan]] = {}
     for (code, detail), alike in groups.items():
         ends = sorted({node.blocked.until for node in alike if node.blocked is not None and node.blocked.until})
         told = not ends or code == BlockCode.HELD.value  # a hold says itself until when
         until = "" if told else f" (until {clock(ends[0])}{' at the earliest' if len(ends) > 1 else ''})"
-        found[code, timeline.begins(alike, plan.created_at), detail + until] = alike
-    return found
+        for begins, those in timeline.turns(alike, plan.created_at).items():
+            yield fold(node.node for node in those), code, begins, detail + until
 
 
 def as_markdown(plan: Plan) -> str:
@@ -191,14 +203,14 @@ def as_markdown(plan: Plan) -> str:
     waiting = [node for node in plan.nodes.values() if node.blocked is not None]
     if waiting:
         held = [
-            (markdown(fold(n.node for n in nodes), 2000), code, begins, markdown(why, 400))
-            for (code, begins, why), nodes in _blocked(waiting, plan).items()
+            (markdown(names, 2000), code, begins, markdown(why, 400))
+            for names, code, begins, why in _blocked(waiting, plan)
         ]
         lines += ["### Held back", "", *markdown_table(_HELD, held), ""]
     for group in _alike(node for node in plan.nodes.values() if node.actions):
         first = group[0]
         names = markdown(fold(node.node for node in group), 2000)
-        hurts = f"{count(len(first.actions), 'action')}, up to {disruption(first.disruption)}"
+        hurts = f"{count(len(first.actions), 'action')}, {_worst(first)}"
         when = timeline.expected(group, plan.created_at)
         lines += [f"<details><summary>{names}: {hurts}, {estimate(first.actions)}; {when}</summary>", ""]
         steps = [

@@ -79,17 +79,15 @@ def _changes(rollout: RolloutPlan) -> list[str]:
 def _rows(rollout: RolloutPlan, made: datetime) -> Iterator[tuple[str, ...]]:
     for at, wave in enumerate(rollout.waves, 1):
         names = f"{fold(wave.nodes)} ({len(wave.nodes)})"
-        # Who waits for an earlier wave, or for a person, is told by the state: only what moves has a story.
-        why = wave.detail if wave.state in (WaveState.OPEN, WaveState.BAKING) else ""
+        # Of the others the state says what they wait for: an earlier wave, time, or a person.
+        why = wave.detail if wave.state is WaveState.OPEN else ""
         yield f"{at} of {len(rollout.waves)}", names, wave.state.value, _expected(wave, made), why
 
 
 def _expected(wave: Wave, made: datetime) -> str:
     if wave.state is WaveState.HALTED:
         return UNSAID
-    if wave.state in (WaveState.DONE, WaveState.BAKING):
-        return ""  # it bakes until then, says its detail
-    return span(wave.start, wave.end, made) or UNSAID
+    return "" if wave.state is WaveState.DONE else span(wave.start, wave.end, made) or UNSAID
 
 
 def _notes(rollout: RolloutPlan) -> Iterator[str]:

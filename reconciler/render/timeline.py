@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.units import format_duration
 from reconciler.planner.schedule import waits
-from reconciler.render.text import clock, count
+from reconciler.render.text import clock
 
 UNSAID = "nobody can say"
+TURNS = 4  # that are told apart
 
 
 def finish(plan: Plan) -> str:
     """When all of it will be done, as far as anybody can say."""
     going = [node for node in plan.nodes.values() if node.actions]
-    unsaid = sum(node.end is None for node in going)
-    if unsaid == len(going):
+    timed = sum(node.end is not None for node in going)
+    if not timed:
         return f"{UNSAID} when it will be done"
     text = f"done in about {duration(plan.totals.finish_s, plan.time_scale)}"
-    return f"{text}, but for {count(unsaid, 'node')} of which {UNSAID} when" if unsaid else text
+    return text if timed == len(going) else f"{timed} of {len(going)} {text}, of the others {UNSAID}"
 
 
 def duration(seconds: float, time_scale: float) -> str:
@@ -61,8 +62,19 @@ def expected(nodes: Sequence[NodePlan], made: datetime) -> str:
     return f"{text}, and of {unsaid} of them {UNSAID} when" if unsaid else text
 
 
-def begins(nodes: Sequence[NodePlan], made: datetime) -> str:
-    """When the first of some nodes that wait is expected to begin; "" where waiting is not what it does."""
-    waiting = [node for node in nodes if node.actions and node.blocked is not None and waits(node.blocked)]
-    starts = [node.start for node in waiting if node.start is not None]
-    return hour(min(starts), made) if starts else UNSAID if waiting else ""
+def turns(nodes: Sequence[NodePlan], made: datetime) -> Mapping[str, Sequence[NodePlan]]:
+    """Nodes by when they are expected to begin; "" where it is not waiting what they do."""
+    found: dict[str, list[NodePlan]] = {}
+    timed = [node for node in nodes if node.start is not None and _waits(node)]
+    for node in sorted(timed, key=lambda node: node.start or made):
+        found.setdefault(hour(node.start or made, made), []).append(node)
+    if len(found) > TURNS:
+        found = {f"{next(iter(found))} - {list(found)[-1]}": timed}
+    for node in nodes:
+        if node.start is None or not _waits(node):
+            found.setdefault(UNSAID if _waits(node) else "", []).append(node)
+    return found
+
+
+def _waits(node: NodePlan) -> bool:
+    return bool(node.actions) and node.blocked is not None and waits(node.blocked)

@@ -5,7 +5,7 @@ The spec is loaded, the machines are a lab's, read as ever; only the ledger is m
     rule      what the plan shows
     now       the time at which it is made
     fleet     keys of Fleet.spec, beside those that the base needs
-    pools     name -> keys of NodePool.spec; `nodes` is one range of names, or entries as in a spec
+    pools     name -> keys of NodePool.spec; `nodes`: a range of names, or a list of these and of entries as in a spec
     lab       node pattern -> what a lab plays on it, as in a scenario
     control   nodes that are the cluster's control plane
     attempts  node -> attempts, oldest first: {action, target, cause, outcome, detail, ago}
@@ -99,8 +99,10 @@ class Case:
         files = {"base.yaml": BASE.encode(), "fleet.yaml": _document("Fleet", "golden", fleet)}
         for at, (name, given) in enumerate(self.said["pools"].items(), 1):
             nodes = given["nodes"]
-            if isinstance(nodes, str):
-                nodes = [{"name": nodes}]
+            nodes = [
+                {"name": entry} if isinstance(entry, str) else entry
+                for entry in ([nodes] if isinstance(nodes, str) else nodes)
+            ]
             entries = [_addresses(entry["name"], at, number) | entry for number, entry in enumerate(nodes, 1)]
             files[f"{name}.yaml"] = _document("NodePool", name, {**POOL, **given, "nodes": entries})
         return files
