@@ -36,14 +36,6 @@ class Difference:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDrift:
-    """`signature` is equal for nodes that differ from their spec in the same way."""
-
-    signature: Hashable
-    items: tuple[DriftItem, ...]
-
-
 class Comparer:
     """Compares nodes; remembers comparisons for as long as it lives."""
 
@@ -52,7 +44,7 @@ class Comparer:
         self._tables: dict[str, tuple[Managed, ...]] = {}
         self._shared: dict[Hashable, tuple[Difference, ...]] = {}
 
-    def compare(self, desired: Desired, observed: Observed, record: NodeRecord) -> NodeDrift:
+    def compare(self, desired: Desired, observed: Observed, record: NodeRecord) -> tuple[DriftItem, ...]:
         table = self._table(desired.profile)
         seen = tuple([row.read(observed) for row in table])
         pending = _pending_bios(observed, desired.profile)
@@ -61,10 +53,7 @@ class Comparer:
         if differences is None:
             differences = self._shared[key] = _difference(table, seen, dict(pending), observed)
         own = _own_differences(desired, observed, record)
-        if not differences and not own:
-            return NodeDrift((desired.profile.digest, ()), ())
-        items = tuple([self._tie(desired, record, found) for found in (*own, *differences)])
-        return NodeDrift((desired.profile.digest, tuple([(i.path, i.kind, _frozen(i.observed)) for i in items])), items)
+        return tuple([self._tie(desired, record, found) for found in (*own, *differences)])
 
     def _table(self, profile: Profile) -> tuple[Managed, ...]:
         table = self._tables.get(profile.digest)
@@ -176,7 +165,3 @@ def _own_differences(desired: Desired, observed: Observed, record: NodeRecord) -
         value = None if isinstance(os, Missing) else os.hostname
         differ("host.hostname", Concern.HOST, Source.SSH, desired.hostname, value, silent_host)
     return tuple(found)
-
-
-def _frozen(value: Any) -> Hashable:
-    return tuple(value) if isinstance(value, list) else str(value)

@@ -86,16 +86,20 @@ def member(observed: Observed) -> Member | Missing | None:
 
 
 def _of(reading: str, name: str, shape: Callable[[Any], Hashable]) -> Callable[[Observed], Hashable]:
-    """Reads one field of what a source answered, in the given shape."""
+    """Reads one field of what a source answered, in the given shape. What equal nodes share is shaped once."""
+    last: tuple[Any, Hashable] = (None, None)
 
     def read(observed: Observed) -> Hashable:
+        nonlocal last
         answer = getattr(observed, reading)
         if isinstance(answer, Silent):
             return _missing(answer)
         value = getattr(answer.value, name)
         if value is None:
             return Missing(UnknownReason.UNSUPPORTED, str(answer.value.unknown.get(name, "not reported")))
-        return shape(value)
+        if value is not last[0]:
+            last = (value, shape(value))
+        return last[1]
 
     return read
 

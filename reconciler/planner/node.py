@@ -52,7 +52,7 @@ class NodePlanner:
         self, desired: Desired, observed: Observed, record: NodeRecord, *, postponed: Collection[str] = ()
     ) -> NodePlan:
         """`postponed`: paths that the spec changed and that are left as they are for now."""
-        items = self.comparer.compare(desired, observed, record).items
+        items = self.comparer.compare(desired, observed, record)
         state = self._evaluate(desired, observed, record, items, postponed)
         decided = self._decide(desired, observed, record, state)
         found, rows, actions = decided.found, decided.rows, decided.actions
@@ -78,7 +78,7 @@ class NodePlanner:
         self, desired: Desired, observed: Observed, record: NodeRecord, *, postponed: Collection[str] = ()
     ) -> Question | None:
         """What the actions that `plan` chose are the cheapest answer to; None when it chose none."""
-        items = self.comparer.compare(desired, observed, record).items
+        items = self.comparer.compare(desired, observed, record)
         state = self._evaluate(desired, observed, record, items, postponed)
         decided = self._decide(desired, observed, record, state)
         found, rows = decided.found, decided.rows

@@ -214,7 +214,7 @@ class World:
         )  # fmt: skip
         values: dict[str, Any] = {
             "action": planned, "desired": desired, "observed": observed, "record": record,
-            "drift": comparer.compare(desired, observed, record).items, "comparer": comparer, "settings": settings,
+            "drift": comparer.compare(desired, observed, record), "comparer": comparer, "settings": settings,
             "bmc_port": GuardedBmc(bmc, desired, facts, record, self.clock, settings),
             "host_port": None if host is None else TimedHost(host, self.clock, settings),
             "cluster_port": None if cluster is None else TimedCluster(cluster, self.clock, settings),

@@ -29,7 +29,7 @@ def drift(
 ) -> dict[str, Any]:
     node = b.node(profile=wanted)
     comparer = Comparer(IgnoreRules(rules, b.NOW))
-    return {item.path: item for item in comparer.compare(node, seen, record or NodeRecord(node.node)).items}
+    return {item.path: item for item in comparer.compare(node, seen, record or NodeRecord(node.node))}
 
 
 def test_a_node_as_specified_has_no_drift() -> None:
@@ -160,7 +160,7 @@ def test_equal_nodes_share_one_comparison() -> None:
     for at in range(50):
         name = f"n{at}"
         seen = b.observed(name, inventory=b.inventory(boot_order=("Pxe", "Hdd")))
-        items = comparer.compare(b.node(name), seen, NodeRecord(name)).items
+        items = comparer.compare(b.node(name), seen, NodeRecord(name))
         assert [item.path for item in items] == ["boot.order"]
         assert items[0].node == name
     assert len(comparer._shared) == 1

@@ -17,6 +17,7 @@ from reconciler.model.vocab import Activation, Concern, Disruption
 from reconciler.planner import conditions as c
 from reconciler.planner.catalogue import Catalogue, Row, Staged, admission_requires, catalogue
 from reconciler.planner.conditions import evaluate
+from reconciler.planner.estimates import Estimate, Estimates
 from reconciler.planner.node import _start
 from reconciler.planner.search import apply, search
 from tests import builders as b
@@ -27,7 +28,7 @@ DESTRUCTIVE = {"drain", "soft_restart", "power_cycle", "reimage", "update_firmwa
 
 def state_of(wanted: Any, seen: Any, record: Any) -> Any:
     planner = b.planner()
-    items = planner.comparer.compare(wanted, seen, record).items
+    items = planner.comparer.compare(wanted, seen, record)
     return evaluate(wanted, seen, items, record, planner.context)
 
 
@@ -262,6 +263,12 @@ def test_fingerprint_ignores_commit_and_time_but_not_actions(case: Any) -> None:
     held = b.planner(holds=(Hold(1, wanted.node, "r", "o", b.NOW),)).plan(wanted, seen, record)
     if plan.actions:
         assert held.fingerprint != plan.fingerprint
+    slower = b.planner()
+    slow = Estimate(9000.0, 20_000.0, 7, same_hardware=False)
+    slower.estimates = Estimates({}, {(action.name, action.target): slow for action in plan.actions})
+    measured = slower.plan(wanted, seen, record)
+    assert [action.p90_s for action in measured.actions] == [20_000.0] * len(plan.actions)
+    assert (b.actions(measured), measured.fingerprint) == (b.actions(plan), plan.fingerprint)
 
 
 @given(

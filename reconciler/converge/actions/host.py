@@ -32,7 +32,7 @@ async def still_wrong(ctx: ActionContext, concern: Concern) -> str:
     """Read the host again and compare as the planner does; what is left of the concern's drift, in words."""
     facts = await ctx.facts()
     seen = replace(ctx.observed, host=Answered(ctx.clock.now(), facts))
-    items = ctx.comparer.compare(ctx.desired, seen, ctx.record).items
+    items = ctx.comparer.compare(ctx.desired, seen, ctx.record)
     bad = ACTIONABLE | {DriftClass.UNKNOWN}
     left = [item for item in items if item.concern is concern and item.kind in bad]
     return "; ".join(f"{item.path} is {item.observed!r}, not {item.desired!r}" for item in left)
