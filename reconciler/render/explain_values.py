@@ -11,7 +11,7 @@ from reconciler.model.observed import Answered
 from reconciler.model.vocab import Source, UnknownReason
 from reconciler.render.explanation import Explanation, Value, values
 from reconciler.render.tables import table
-from reconciler.render.text import clock, position, value
+from reconciler.render.text import clock, plain, position, value
 
 HEAD = ("value", "wanted", "set by", "commit", "found", "verdict", "read")
 
@@ -125,7 +125,7 @@ def _in_full(made: Explanation, v: Value) -> list[str]:
             ("verdict", v.verdict + _age(made, v)),
             ("applied", f"{value(applied)}{at}" if applied is not None else ""),
         ]
-    return [v.path, *(f"  {name:<8} {said}" for name, said in rows if said)]
+    return [v.path, *(plain(f"  {name:<8} {said}", 1000) for name, said in rows if said)]
 
 
 def _age(made: Explanation, v: Value) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ from reconciler.model.gate import Binding, Certificate
 from reconciler.model.observed import Observation
 from reconciler.spec import load_spec
 from tests.cli.shell import SPEC, Done, reconciler
-from tests.cli.test_documents import check_markdown
+from tests.cli.test_documents import HOSTILE, check_markdown
 
 pytestmark = [
     pytest.mark.tool,
@@ -344,6 +345,25 @@ def test_history_tells_how_long_actions_take(place: Place) -> None:
     assert "soft_restart  reboot, about 7m\n" in place.text("gpu-a002"), (
         "where history knows nothing, the catalogue does"
     )
+
+
+def test_what_machines_and_commits_say_breaks_no_form(place: Place) -> None:
+    """Pitfall M5: a serial number is what a BMC says it is, an author what a commit says."""
+    place.edit("hardware.yaml", "NPS1", "NPS4")
+    place.git("commit", "-qam", HOSTILE.splitlines()[0], author="Bo |</details><b>")
+    document = json.loads(place.observation.read_text())
+    document["nodes"]["gpu-a002"]["hot"]["value"]["serial"] = HOSTILE
+    document["nodes"]["gpu-a002"]["host"]["value"]["hostname"] = HOSTILE
+    spoiled = Place(place.spec, place.state, place.state.parent / "spoiled.json")
+    spoiled.observation.write_text(json.dumps(document))
+    for what in ("gpu-a002", "gpu-a002.host.hostname", "gpu-a002.identity.serial", "gpu-a002.bios"):
+        text = spoiled.text(what)
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        page = spoiled.text(what, "--output", "markdown")
+        check_markdown(page)
+        assert "http://evil" not in page
+        assert "@all" not in page
 
 
 @pytest.mark.parametrize("node", ["gpu-a001", "gpu-a002.bios", "gpu-a005", "gpu-a007", "gpu-a008", "gpu-b003"])
