@@ -21,7 +21,7 @@ from reconciler.model.plan import Goal, Plan
 from reconciler.model.vocab import NodeState
 from tests.soak import plans
 from tests.soak.referee import unfit
-from tests.soak.spec import BUDGETS, IGNORED, IMAGES, NAMES, POOLS, UNSIGNED, WINDOWS
+from tests.soak.spec import BUDGETS, IGNORED, IMAGES, NAMES, POOLS, ROLLOUTS, UNSIGNED, WINDOWS
 from tests.soak.world import DRIFTS, FAULTS, Disturbance, SmallFleet
 
 MEMORY = Path("/dev/shm")  # a ledger waits for the disk at every commit
@@ -77,9 +77,12 @@ def play(**arguments: st.SearchStrategy[Any]) -> Callable[[Rule[P]], Rule[P]]:
 
 
 class FleetMachine(RuleBasedStateMachine):
+    on_disk = False  # the ledger
     def __init__(self) -> None:
         super().__init__()
-        self.where = Path(tempfile.mkdtemp(prefix="fleet-", dir=MEMORY if MEMORY.is_dir() else None))
+        self.where: Path | None = None
+        if self.on_disk:
+            self.where = Path(tempfile.mkdtemp(prefix="fleet-", dir=MEMORY if MEMORY.is_dir() else None))
         self.world = SmallFleet(self.where)
         self.approved: Plan | None = None
         self.scheduled = True  # a pass every so many steps, as a schedule would start one
@@ -111,6 +114,11 @@ class FleetMachine(RuleBasedStateMachine):
     @play(pool=pools, label=st.sampled_from(["training", "serving"]), mig=st.booleans())
     def change_persona(self, pool: str, label: str, mig: bool) -> None:
         self.world.spec.pools[pool].label, self.world.spec.pools[pool].mig = label, mig
+        self.world.edited()
+
+    @play(pool=pools, policy=st.sampled_from(list(ROLLOUTS)))
+    def change_rollout(self, pool: str, policy: str) -> None:
+        self.world.spec.pools[pool].rollout = policy
         self.world.edited()
 
     @play(name=nodes, state=st.sampled_from(NodeState))
@@ -164,6 +172,7 @@ class FleetMachine(RuleBasedStateMachine):
 
     @play(name=nodes)
     def gate_fails(self, name: str) -> None:
+        self.referee.disturbed(name)
         self.world.gate.failing.add(name)
 
     @play(name=nodes, cordoned=st.booleans())
@@ -278,7 +287,8 @@ class FleetMachine(RuleBasedStateMachine):
                 self._plan_converges()
         finally:
             self.world.book.close()
-            shutil.rmtree(self.where)
+            if self.where is not None:
+                shutil.rmtree(self.where)
 
     def _plan_converges(self) -> None:
         """Invariant 2: when nobody interferes any more, every node becomes as specified, and then nothing is planned."""

@@ -7,15 +7,17 @@ the code under test works them out. What happened a moment ago a run need not kn
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from reconciler.converge.events import ActionStarted, Event
-from reconciler.model.desired import BudgetLimit, Desired, Window
+from reconciler.lab.hardware.state import GpuState, MachineState
+from reconciler.model.desired import BudgetLimit, Desired, RolloutPolicy, Window
 from reconciler.model.gate import Verdict
 from reconciler.model.ports import Fabric, Ledger, PowerAction
+from reconciler.model.records import Rollout
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState, WindowKind
 from tests.properties.test_leave import within
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 SEEN_S = 15.0  # reservations of one moment share a read of the cluster
 DECIDED_S = 60.0  # an action that was decided upon before something happened may still begin
+ROLLBACK = ("1", "100%")
 _STAGING = frozenset({"stage_bios", "set_secure_boot", "set_boot_order", "boot_once", "insert_media", "eject_media"})
 _WRITES = _STAGING | {"power", "clear_bios", "update_firmware", "reset"}
 _RESTARTS = (("systemctl", "reboot"), ("nvidia-smi", "-mig"))
@@ -68,6 +71,7 @@ class Referee:
     foreign: dict[str, float] = field(default_factory=dict)  # nodes that somebody else cordoned -> since
     held: dict[str, tuple[float, datetime | None]] = field(default_factory=dict)  # subject -> since, until
     _disturbed: dict[str, float] = field(default_factory=dict)  # node -> when somebody or something last did a thing
+    _admitted: dict[str, float] = field(default_factory=dict)  # node -> when our mark was last lifted from it
     _touched: set[str] = field(default_factory=set)  # marked nodes that something was done to since
 
     def broken(self, invariant: str, what: str) -> None:
@@ -108,6 +112,8 @@ class Referee:
         elif kind == "host" and call == "run" and tuple(args[0][:2]) in _RESTARTS:
             self._set_aside(node, " ".join(args[0]))
             self._before_disruption(node, " ".join(args[0]))
+        elif kind == "host" and call == "run" and args[0][-1] == "kubelet":
+            self._touched.add(node)  # a node that joins has not been accepted
         elif kind == "cluster" and call in _CLUSTER:
             name = args[0].name if call not in ("evict", "delete") else self._node_of(args[0].uid)
             if call == "unmark":
@@ -141,8 +147,58 @@ class Referee:
             if wanted in (item.version, item.staged):
                 self.broken("crash_anywhere_converges", f"{args[0]} of {node} is flashed again")
             self._in_window(node, call)
+            self._before_change(node, [f"firmware.{item.component}"])
+        if call == "insert_media":
+            self._before_change(node, ["image.version"])
+        if call == "stage_bios":
+            self._before_change(node, [f"bios.{name}" for name in args[0]])
         if call == "stage_bios" and any(self.ignored(f"bios.{name}") for name in args[0]):
             self.broken("ignore_rules_same_in_drift_plan_apply", f"{call} {args} on {node}")
+
+    def _before_change(self, node: str, paths: Sequence[str]) -> None:
+        """What the spec moved on, and the node did not, is about to be changed: all earlier waves must be through."""
+        if self.world.machine(node).state.os is None:
+            return
+        pool, values = self.world.fleet.nodes[node].pool, _values(self.world, node)
+        applied = self.world.book.node(node).applied
+        moved = [
+            path
+            for path in paths
+            if path in applied and values[path][1] == applied[path].value != values[path][0] and not self.ignored(path)
+        ]
+        if not moved:
+            return
+        rollout = self.world.book.rollouts().get(pool)
+        if rollout is None:
+            self.broken("waves_are_never_overtaken", f"{moved} of {node} changes, and no rollout is on record")
+            return
+        began = (rollout.started_at - self.world.clock.now()).total_seconds() + self.world.seconds()
+        policy = self.world.fleet.rollouts.get(pool, RolloutPolicy())
+        bake_s = 0.0 if rollout.rollback else policy.bake_s
+        for member in self._earlier(node, rollout, policy):
+            if self._disturbed.get(member, -1.0) >= began - DECIDED_S:
+                continue  # what it lacks may be by others' doing
+            baked_s = self.world.seconds() - self._admitted.get(member, 0.0)
+            wrong = unfit(self.world, member)
+            if wrong or not self.world.is_serving(member) or baked_s < bake_s - SEEN_S:
+                told = wrong or f"which {'serves' if self.world.is_serving(member) else 'does not serve'}"
+                self.broken("waves_are_never_overtaken", f"{moved} of {node} before {member}, {told}, for {baked_s} s")
+
+    def _earlier(self, node: str, rollout: Rollout, policy: RolloutPolicy) -> Sequence[str]:
+        """Members of the waves before this node's, where nobody left or joined; else the canary alone, if at all."""
+        fleet = self.world.fleet
+        taking_part = [
+            name
+            for name in rollout.members
+            if name in fleet.nodes and fleet.nodes[name].state is NodeState.ACTIVE and not self._has_hold(name)
+        ]
+        if node not in taking_part or len(taking_part) < len(rollout.members):
+            return taking_part[:1] if taking_part and taking_part[0] != node else ()
+        sizes = [parse_nodes(size, len(taking_part)) for size in (ROLLBACK if rollout.rollback else policy.waves)]
+        return taking_part[: max((size for size in sizes if size <= taking_part.index(node)), default=0)]
+
+    def _has_hold(self, name: str) -> bool:
+        return name in self.held or f"pool/{self.world.fleet.nodes[name].pool}" in self.held
 
     def _before_disruption(self, node: str, what: str) -> None:
         self._touched.add(node)
@@ -165,7 +221,6 @@ class Referee:
 
     def _before_mark(self, node: str) -> None:
         if not self.world.is_serving(node):
-            self._touched.add(node)  # it has not been accepted
             return
         if not self.world.is_ours(node):
             self._touched.discard(node)
@@ -215,9 +270,10 @@ class Referee:
         if node in self._touched and self.quiet_s(node) > DECIDED_S:
             if node not in self.world.fleet.nodes:
                 self.broken("never_admit_without_gate_and_trust", f"{node}, which left the spec in the middle of work")
-            elif wrong := unfit(self.world, node):
+            elif wrong := unfit(self.world, node, waves=True):
                 self.broken("never_admit_without_gate_and_trust", f"{node}: {wrong}")
         self._touched.discard(node)
+        self._admitted[node] = self.world.seconds()
 
     def ignored(self, path: str) -> bool:
         rules = [rule.path for rule in self.world.fleet.settings.ignore]
@@ -237,41 +293,69 @@ def _key(limit: BudgetLimit, node: Desired) -> str | None:
     return {"fleet": "", "pool": node.pool}.get(limit.scope, node.domains.get(limit.scope))
 
 
-def unfit(world: SmallFleet, name: str) -> str:
-    """Why this machine must not serve, told from the machine itself and from the ledger's certificate."""
-    state, desired = world.machine(name).state, world.fleet.nodes[name]
-    world.machine(name).catch_up()
-    if state.os is None or state.booted_disk is None:
+def unfit(world: SmallFleet, name: str, *, waves: bool = False) -> str:
+    """Why this machine must not serve, told from the machine itself and from the ledger's certificate.
+
+    `waves`: it may still have what it was converged to before, as one whose wave has not begun.
+    """
+    machine, desired = world.machine(name), world.fleet.nodes[name]
+    machine.catch_up()
+    if machine.state.os is None or machine.state.booted_disk is None:
         return "no system runs"
-    profile, disk, ignored = desired.profile, state.disks[state.booted_disk], world.referee.ignored
+    values = _values(world, name)
+    applied = world.book.node(name).applied if waves else {}
+    wrong = [
+        f"{path}={now}"
+        for path, (wanted, now) in values.items()
+        if now != wanted and not world.referee.ignored(path) and not (path in applied and applied[path].value == now)
+    ]
+    wrong += [f"GPU {gpu.index} is ill" for gpu in machine.state.gpus if _ill(gpu)]
+    acceptance = desired.profile.acceptance
+    assert acceptance is not None
+    return ", ".join([*wrong, *_unproven(world, name)])
+
+
+def _ill(gpu: GpuState) -> bool:
+    return bool(gpu.lost or gpu.ecc_uncorrectable or gpu.nvlinks_down)
+
+
+def _values(world: SmallFleet, name: str) -> dict[str, tuple[Any, Any]]:
+    """Managed path -> (desired, what the machine has), of a machine that runs."""
+    state, desired, node = world.machine(name).state, world.fleet.nodes[name], world.member(name)
+    profile = desired.profile
+    assert state.os is not None
+    assert state.booted_disk is not None
     assert profile.image is not None
     assert profile.membership is not None
-    wrong = []
-    if (disk.version, disk.sha256) != (profile.image.version, profile.image.sha256):
-        wrong.append(f"image {disk.version}")
-    for item in profile.firmware:
-        if state.firmware[item.inventory_id].version != item.version:
-            wrong.append(f"{item.component} {state.firmware[item.inventory_id].version}")
-    for path, value, now in (
-        *((f"bios.{key}", value, state.bios[key]) for key, value in profile.bios.items()),
-        *((f"host.sysctls.{key}", value, state.os.sysctls.get(key)) for key, value in profile.host.sysctls.items()),
-        *((f"host.services.{key}", True, state.os.services_active.get(key)) for key in profile.host.services),
-        ("boot.secure_boot", profile.secure_boot, state.secure_boot),
-        ("boot.order", list(profile.boot_order or ()), state.boot_order),
-        ("host.hostname", desired.hostname, state.os.hostname),
-    ):
-        if value != now and not ignored(path):
-            wrong.append(f"{path}={now}")
-    mig = profile.gpu.mig if profile.gpu is not None and profile.gpu.mig is not None else {}
-    for gpu in state.gpus:
-        if gpu.lost or gpu.ecc_uncorrectable or gpu.nvlinks_down:
-            wrong.append(f"GPU {gpu.index} is ill")
-        if Counter(layout for layout, _ in gpu.mig_instances) != Counter(mig) or gpu.mig_enabled is not bool(mig):
-            wrong.append(f"GPU {gpu.index} has {gpu.mig_instances}")
-    node = world.member(name)
-    if node is None or not profile.membership.labels.items() <= node.labels.items():
-        wrong.append("labels")
-    return ", ".join([*wrong, *_unproven(world, name)])
+    disk, labels = state.disks[state.booted_disk], {} if node is None else node.labels
+    found: dict[str, tuple[Any, Any]] = {
+        "image.version": (profile.image.version, disk.version),
+        "image.sha256": (profile.image.sha256, disk.sha256),
+        "boot.secure_boot": (profile.secure_boot, state.secure_boot),
+        "boot.order": (list(profile.boot_order or ()), state.boot_order),
+        "host.hostname": (desired.hostname, state.os.hostname),
+        "gpu.mig": (_layout(profile.gpu.mig if profile.gpu else None), _mig(state)),
+    }
+    found |= {f"firmware.{i.component}": (i.version, state.firmware[i.inventory_id].version) for i in profile.firmware}
+    found |= {f"bios.{key}": (value, state.bios[key]) for key, value in profile.bios.items()}
+    found |= {f"host.sysctls.{k}": (value, state.os.sysctls.get(k)) for k, value in profile.host.sysctls.items()}
+    found |= {f"host.services.{k}": (True, state.os.services_active.get(k)) for k in profile.host.services}
+    found |= {f"cluster.labels.{k}": (value, labels.get(k)) for k, value in profile.membership.labels.items()}
+    return found
+
+
+def _layout(mig: Mapping[str, int] | None) -> str:
+    return "off" if mig is None else ", ".join(f"{name} x{count}" for name, count in sorted(mig.items()))
+
+
+def _mig(state: MachineState) -> str:
+    """The layout of all GPUs, where they agree."""
+    layouts = {
+        _layout(Counter(profile for profile, _ in gpu.mig_instances)) if gpu.mig_enabled else "off"
+        for gpu in state.gpus
+        if not gpu.lost
+    }
+    return layouts.pop() if len(layouts) == 1 else f"{sorted(layouts)}"
 
 
 def _unproven(world: SmallFleet, name: str) -> list[str]:

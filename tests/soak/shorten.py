@@ -31,7 +31,7 @@ def _end(machine: FleetMachine) -> str:
 
 
 def shorten(steps: Sequence[Step]) -> tuple[list[Step], str]:
-    """A list from which no single step can be left out, and what it breaks."""
+    """`steps` as they were played. A list from which no single step can be left out, and what it breaks."""
     left, told = list(steps), replay(steps)
     if not told:
         return left, ""

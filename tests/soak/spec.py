@@ -33,6 +33,12 @@ WINDOWS: Mapping[str, tuple[d.Window, ...]] = {
     "not at noon": (d.Window(WindowKind.DENY, d.Hours(_DAILY, 11 * 60, 15 * 60, "Europe/Berlin")),),
     "training at weekends": (d.Window(WindowKind.ALLOW, d.Hours((5, 6), 0, 1440, "UTC"), ("train",)),),
 }
+ROLLOUTS: Mapping[str, d.RolloutPolicy] = {
+    "default": d.RolloutPolicy(),
+    "at once": d.RolloutPolicy(("100%",), bake_s=0.0),
+    "slow": d.RolloutPolicy(("1", "2", "100%"), bake_s=7200.0, max_failures=1),
+    "bold": d.RolloutPolicy(("50%", "100%"), bake_s=60.0, max_failures=2),
+}
 IGNORED: Mapping[str, tuple[str, ...]] = {
     "nothing": (),
     "BIOS": ("bios.*",),
@@ -49,6 +55,10 @@ class PoolSpec:
     bios: str = "2.0"
     label: str = "training"
     mig: bool = False
+    rollout: str = "default"
+
+    def profile(self) -> d.Profile:
+        return _profile(self.image, self.nodes_per_socket, self.nic, self.bios, self.label, self.mig)
 
 
 @dataclass
@@ -72,17 +82,18 @@ class Spec:
                 pool=POOL_OF[name],
                 state=state,
                 domains={"rack": f"r{NAMES.index(name) % 3}"},
-                profile=_profile(*vars(self.pools[POOL_OF[name]]).values()),
+                profile=self.pools[POOL_OF[name]].profile(),
             )
             for name, state in sorted(self.states.items(), key=lambda item: (POOL_OF[item[0]], item[0]))
         ]
-        return fleet_of(
+        fleet = fleet_of(
             nodes,
             budgets=BUDGETS[self.budgets],
             windows=WINDOWS[self.windows],
             ignore=tuple(d.IgnoreRule(path, "the vendor's tool rewrites it") for path in IGNORED[self.ignored]),
             break_glass=self.break_glass,
         )
+        return replace(fleet, rollouts={name: ROLLOUTS[pool.rollout] for name, pool in self.pools.items()})
 
 
 def _firmware(component: str, stage: int, activation: Activation, version: str) -> d.DesiredFirmware:
