@@ -58,6 +58,7 @@ class Change:
     above_bar: tuple[str, ...] = ()  # nodes whose stored metrics clear every bar that head moves
     unmeasured: tuple[str, ...] = ()  # nodes with a bar that head moves, and no stored metrics to judge by it
     unseen: tuple[DriftItem, ...] = ()  # values that head manages, that base does not, and that nobody has read
+    set_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # path that it causes drift at -> lines at head
     held_up: tuple[str, ...] = ()  # nodes with drift that it causes, and nothing that may be done about it now
     states: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # "quarantined" -> nodes that it makes so
     settings: tuple[str, ...] = ()  # what else of the Fleet it edits: "budgets", "guards" ...

@@ -91,11 +91,36 @@ def change_of(
         above_bar=above,
         unmeasured=unmeasured,
         unseen=drift.unseen,
+        set_by=_set_by(head, drift.caused),
         held_up=tuple(new.node for _, new in pairs if not new.actions and new.node in hit),
         states=_states(base, head, shared),
         settings=settings_edited(base, head),
         nodes=len(shared),
     )
+
+
+def _set_by(head: Fleet, items: Iterable[DriftItem]) -> Mapping[str, tuple[str, ...]]:
+    """Where head says the value, or what encloses it. A path may be set at one line for some nodes, and at another."""
+    found: dict[str, dict[str, None]] = {}
+    known: dict[tuple[str, str], str] = {}
+    for item in items:
+        if item.concern in (Concern.GATE, Concern.HEALTH):
+            continue  # judged, not set
+        node = head.nodes[item.node]
+        key = (node.profile.digest, item.path)
+        if key not in known or item.path in node.provenance:
+            known[key] = _place(node, item.path)
+        found.setdefault(item.path, {})[known[key]] = None
+    return {path: tuple(place for place in sorted(places) if place) for path, places in sorted(found.items())}
+
+
+def _place(node: Desired, path: str) -> str:
+    while path:
+        for table in (node.provenance, node.profile.provenance):
+            if path in table:
+                return str(table[path])
+        path = path.rpartition(".")[0]
+    return ""
 
 
 def _states(base: Fleet, head: Fleet, names: Iterable[str]) -> Mapping[str, tuple[str, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -92,9 +92,10 @@ def as_markdown(change: Change) -> list[str]:
     if red:
         lines += ["> [!CAUTION]", *(f"> **{markdown(what)}**: {markdown(nodes, 2000)}  " for what, nodes in red), ""]
     for block in _blocks(change):
-        rows = [tuple(markdown(cell, 1000) for cell in row) for row in block.rows[:ROWS]]
+        used = [at for at in range(len(block.head)) if any(row[at] for row in block.rows)]
+        rows = [tuple(markdown(row[at], 1000) for at in used) for row in block.rows[:ROWS]]
         lines += [f"#### {markdown(block.title, 400)}", ""]
-        lines += [*markdown_table(block.head, rows), ""] if rows else ()
+        lines += [*markdown_table([block.head[at] for at in used], rows), ""] if rows else ()
         if len(block.rows) > ROWS:
             lines += [f"{count(len(block.rows) - ROWS, 'row')} more in the plan file.", ""]
         if block.note:
@@ -120,7 +121,9 @@ def _named(names: Sequence[str]) -> str:
 
 def _blocks(change: Change) -> Iterator[_Block]:
     held_up = f"Nothing of it can be done now to {_named(change.held_up)}: see what is held back."
-    yield from _drift(f"Caused by the change ({len(change.caused)})", change.caused, held_up if change.held_up else "")
+    yield from _drift(
+        f"Caused by the change ({len(change.caused)})", change.caused, held_up if change.held_up else "", change.set_by
+    )
     yield from _drift(f"Drifted before, whatever becomes of the change ({len(change.before)})", change.before)
     yield from _drift(f"Drift that the change accepts ({len(change.removed)})", change.removed)
     if change.endpoints:
@@ -139,7 +142,9 @@ def _blocks(change: Change) -> Iterator[_Block]:
         yield _Block(f"Newly managed, and not read yet ({len(change.unseen)})", ("path", "wanted", "nodes"), rows, note)
 
 
-def _drift(title: str, items: Sequence[DriftItem], note: str = "") -> Iterator[_Block]:
+def _drift(
+    title: str, items: Sequence[DriftItem], note: str = "", set_by: Mapping[str, Sequence[str]] | None = None
+) -> Iterator[_Block]:
     """The same drift on many nodes is one row (conventions D7)."""
     if not items:
         return
@@ -148,8 +153,13 @@ def _drift(title: str, items: Sequence[DriftItem], note: str = "") -> Iterator[_
     for row in (row for kind in ORDER for row in found.get(kind, ())):
         own = len(row.nodes) > 1 and row.item.path in _OWN
         wanted, seen = ("each its own", "others") if own else (value(row.item.desired), value(row.item.observed))
-        rows.append((row.item.path, wanted, seen, row.item.kind.value, _named(row.nodes)))
-    yield _Block(title, ("path", "wanted", "found", "", "nodes"), rows, note)
+        places = _lines((set_by or {}).get(row.item.path, ()))
+        rows.append((row.item.path, wanted, seen, row.item.kind.value, _named(row.nodes), places))
+    yield _Block(title, ("path", "wanted", "found", "", "nodes", "set by"), rows, note)
+
+
+def _lines(places: Sequence[str]) -> str:
+    return ", ".join(places[:2]) + (f" and {len(places) - 2} more" if len(places) > 2 else "")
 
 
 # A verdict of the gate, as gate/certificate.py words it: what, the value, the bar.

@@ -155,6 +155,9 @@ def test_a_new_image_is_told_by_class_with_names_and_hours(settled: Change) -> N
     assert "! reimage   gpu-b[001-004] (4)" in done.out
     found = settled.json()["change"]
     assert list(found["touched"]) == ["reimage"]
+    [place] = found["set_by"]["image.version"]
+    assert place.startswith(settled.line("pools/infer.yaml", '"2026.10.2"'))
+    assert place in done.out
     assert found["gpu_hours_out"] == pytest.approx(settled.json()["totals"]["gpu_hours_out"])
     assert [(void["node"], void["reasons"]) for void in found["void_certificates"]] == [
         (f"gpu-b00{at}", ["issued for another image"]) for at in range(1, 5)
