@@ -11,7 +11,19 @@ from reconciler.model.vocab import Certainty, Disruption
 from reconciler.planner.schedule import takes_out, waits
 from reconciler.render import change, rollouts, timeline
 from reconciler.render.tables import markdown_table, table
-from reconciler.render.text import clock, count, disruption, estimate, fold, markdown, plain, source, value, warnings
+from reconciler.render.text import (
+    clock,
+    count,
+    disruption,
+    estimate,
+    fold,
+    html,
+    markdown,
+    plain,
+    source,
+    value,
+    warnings,
+)
 
 
 def verdict(plan: Plan) -> str:
@@ -139,7 +151,7 @@ def _kind(item: DriftItem, node: NodePlan) -> str:
 
 
 def _steps(node: NodePlan) -> list[tuple[str, ...]]:
-    said = {(node.situation,): "as said above"}
+    said: dict[tuple[str, ...], str] = {(node.situation,): "as said above"}
     return [
         (f"{at}.", a.id, _hurts(a), _sure(a), said.get(a.because) or _because(a))
         for at, a in enumerate(node.actions, 1)
@@ -209,7 +221,7 @@ def as_markdown(plan: Plan) -> str:
         lines += ["### Held back", "", *markdown_table(_HELD, held), ""]
     for group in _alike(node for node in plan.nodes.values() if node.actions):
         first = group[0]
-        names = markdown(fold(node.node for node in group), 2000)
+        names = f"{html(fold(node.node for node in group), 2000)} ({len(group)}), pool {html(first.pool)}"
         hurts = f"{count(len(first.actions), 'action')}, {_worst(first)}"
         when = timeline.expected(group, plan.created_at)
         lines += [f"<details><summary>{names}: {hurts}, {estimate(first.actions)}; {when}</summary>", ""]

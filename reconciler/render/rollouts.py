@@ -52,8 +52,9 @@ def as_markdown(plan: Plan) -> list[str]:
         lines += [f"**{markdown(_title(rollout), 400)}**", ""]
         lines += [f"- {markdown(line, 400)}" for line in _changes(rollout)] + [""]
         lines += [*markdown_table(_HEAD, rows), ""]
-        for line in _notes(rollout):
-            lines += [f"> {markdown(line, 1000)}", ""]
+        notes = list(_notes(rollout))
+        lines += [f"> {'- ' * line.startswith('- ')}{markdown(line.removeprefix('- '), 1000)}" for line in notes]
+        lines += [""] if notes else []
     return lines
 
 
@@ -93,7 +94,8 @@ def _expected(wave: Wave, made: datetime) -> str:
 def _notes(rollout: RolloutPlan) -> Iterator[str]:
     if rollout.halted:
         yield f"HALTED: {rollout.halted}"
-        yield from (f"to resume: {way}" if at == 0 else way for at, way in enumerate(rollout.resume))
+        yield "what would resume it:"
+        yield from (f"- {way}" for way in rollout.resume)
     elif rollout.failed:
         yield f"failed, as it may: {fold(rollout.failed)}"
     if rollout.left_out:

@@ -11,6 +11,7 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from html import escape
 from typing import Any
 
 from reconciler.model.desired import SpecSource
@@ -39,6 +40,12 @@ def _printable(char: str) -> bool:
 def markdown(text: str, limit: int = MAX_VALUE) -> str:
     """For a comment: one line, nothing that formats, mentions, links or closes a table cell."""
     escaped = _MARKDOWN.sub(r"\\\1", plain(text, limit))
+    return escaped.replace("@", "@\u200b").replace("://", ":\u200b//").replace("www.", "www\u200b.")
+
+
+def html(text: str, limit: int = MAX_VALUE) -> str:
+    """For inside a tag of a comment, where Markdown is not read: nothing that opens a tag, mentions or links."""
+    escaped = escape(plain(text, limit))
     return escaped.replace("@", "@\u200b").replace("://", ":\u200b//").replace("www.", "www\u200b.")
 
 

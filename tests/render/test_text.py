@@ -15,7 +15,7 @@ from reconciler.model.plan import Scope
 from reconciler.model.report import DriftReport
 from reconciler.model.vocab import Concern, Source
 from reconciler.render import drift as drift_text
-from reconciler.render.text import fit, fold, markdown, plain, value
+from reconciler.render.text import fit, fold, html, markdown, plain, value
 from reconciler.spec.ranges import expand
 from tests import builders as b
 
@@ -46,6 +46,14 @@ def test_folded_names_expand_to_themselves(names: set[str]) -> None:
 def test_plain_has_no_teeth(text: str) -> None:
     shown = plain(text)
     assert not any(ord(char) < 32 or char in "\u202e\x7f" for char in shown)
+
+
+@given(HOSTILE)
+def test_html_has_no_teeth(text: str) -> None:
+    shown = html(text)
+    assert not set(shown) & set("<>\n\r")
+    assert "@a" not in shown
+    assert "://" not in shown
 
 
 @given(HOSTILE)

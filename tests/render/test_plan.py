@@ -1,0 +1,145 @@
+"""Plans as text: by whose clock they speak, what of them nobody can say, and cells that no machine can break."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import given
+
+from reconciler.model.desired import SpecSource
+from reconciler.model.plan import (
+    BlockCode,
+    Blocked,
+    Goal,
+    NodePlan,
+    Plan,
+    PlannedAction,
+    RolloutPlan,
+    Scope,
+    Totals,
+    Wave,
+    WaveState,
+)
+from reconciler.model.vocab import Certainty, Concern, Disruption
+from reconciler.render.plan import as_markdown, human
+from reconciler.render.text import fit
+from tests import builders as b
+from tests.render.test_text import HOSTILE
+
+HOUR = timedelta(hours=1)
+DRAIN = PlannedAction("drain", "", Concern.HOST, ("why",), Disruption.DRAIN, 600.0, Certainty.EXACT, (), ())
+
+
+def node(name: str, **changes: Any) -> NodePlan:
+    fields: dict[str, Any] = {
+        "node": name, "pool": "a", "goal": Goal.IN_SERVICE, "situation": "", "in_service": True, "observed_at": b.NOW,
+        "incomplete": (), "drift": (), "actions": (DRAIN,), "blocked": None, "wave": 0, "fingerprint": "f",
+    }  # fmt: skip
+    return NodePlan(**(fields | changes))
+
+
+def waiting(name: str, minutes: int | None, code: BlockCode = BlockCode.BUDGET) -> NodePlan:
+    start = None if minutes is None else b.NOW + timedelta(minutes=minutes)
+    return node(
+        name, blocked=Blocked(code, "wait"), wave=1, start=start, end=None if start is None else start + DRAIN_TAKES
+    )
+
+
+DRAIN_TAKES = timedelta(minutes=10)
+
+
+def plan(*nodes: NodePlan, **changes: Any) -> Plan:
+    made: dict[str, Any] = {
+        "format_version": "1.0", "tool_version": "0", "id": "p", "created_at": b.NOW, "expires_at": b.NOW + 2 * HOUR,
+        "fleet": "f", "source": SpecSource("spec"), "scope": Scope((), (), len(nodes), len(nodes)), "incomplete": (),
+        "tolerated": True, "nodes": {one.node: one for one in nodes}, "budget": (), "fingerprint": "0" * 64,
+        "totals": Totals(len(nodes), len(nodes), 0, 0, 1.5, 5400.0, 2),
+    }  # fmt: skip
+    return Plan(**(made | changes))
+
+
+def rollout(**changes: Any) -> RolloutPlan:
+    waves = (Wave(("a1",), WaveState.OPEN, "a1 is ill (XID 79)"), Wave(("a2", "a3"), WaveState.WAITING, "wait"))
+    made: dict[str, Any] = {
+        "pool": "a", "digest": "d" * 64, "changes": {"image.version": ("2",)}, "waves": waves, "rollback": False,
+        "started_at": None, "bake_s": 600.0,
+    }  # fmt: skip
+    return RolloutPlan(**(made | changes))
+
+
+def test_a_lab_says_by_whose_clock_it_speaks() -> None:
+    here = node("a1", start=b.NOW, end=b.NOW + DRAIN_TAKES)
+    text = human(plan(here, time_scale=60.0, expires_at=b.NOW + 120 * HOUR))
+    assert "valid for 2h00m of your time (2026-11-26 12:00:00 UTC of the fleet's)" in text
+    assert "done in about 1h30m of the fleet's time (1m30s of yours)" in text
+    text = human(plan(here))
+    assert "valid until 2026-11-21 14:00:00 UTC;" in text
+    assert "done in about 1h30m;" in text
+
+
+def test_who_has_no_times_is_said() -> None:
+    text = human(plan(waiting("a1", None), waiting("a2", None)))
+    assert "nobody can say when it will be done" in text
+    assert "a[1-2] (2) [a]: up to drain, about 10m each; nobody can say when" in text
+    text = human(plan(waiting("a1", 30), waiting("a2", None)))
+    assert "1 of 2 done in about 1h30m, of the others nobody can say" in text
+    assert "expected 12:30 - 12:40 UTC, and of 1 of them nobody can say when" in text
+    assert [line.split()[:3] for line in text.splitlines() if " budget " in line] == [
+        ["a1", "budget", "12:30"],
+        ["a2", "budget", "nobody"],
+    ]
+
+
+def test_few_turns_are_told_apart_and_many_are_not() -> None:
+    def rows(count: int) -> list[str]:
+        text = human(plan(*(waiting(f"a{at}", 10 * at) for at in range(1, count + 1))))
+        return [line for line in text.splitlines() if line.endswith("  wait")]
+
+    assert [row.split()[0] for row in rows(4)] == ["a1", "a2", "a3", "a4"]
+    assert [row.split()[:5] for row in rows(5)] == [["a[1-5]", "budget", "12:10", "-", "12:50"]]
+
+
+def test_another_day_has_its_date() -> None:
+    text = human(plan(waiting("a1", 24 * 60)))
+    assert "expected 2026-11-22 12:00 - 12:10 UTC" in text
+
+
+def test_a_plan_without_actions_has_no_timetable() -> None:
+    held = node("a1", actions=(), goal=Goal.NOTHING, blocked=Blocked(BlockCode.HELD, "held by ops: why"), wave=None)
+    text = human(plan(held, totals=Totals(0, 0, 1, 0, 0.0, 0.0, 0)))
+    assert "nothing to do; 1 node left alone" in text
+    assert "begins" not in text
+
+
+def test_many_values_of_a_rollout_are_counted() -> None:
+    many = rollout(changes={"host.hostname": ("a", "b"), "bios.X": tuple("abcd"), "image.version": ("1", "2")})
+    text = human(plan(node("a1"), rollouts=(many,)))
+    assert "bios.X -> 4 different values" in text
+    assert "image.version -> 1 or 2" in text
+    assert "host.hostname" not in text, "every node has its own"
+
+
+def test_a_halted_rollout_is_in_the_verdict_and_says_what_resumes_it() -> None:
+    halted = rollout(halted="the rollout of pool a is halted: 1 failed", resume=("mend it", "or hold it"))
+    for text in (human(plan(node("a1"), rollouts=(halted,))), as_markdown(plan(node("a1"), rollouts=(halted,)))):
+        assert "the rollout of pool a is HALTED" in text
+        assert "- mend it\n" in text
+        assert "- or hold it\n" in text
+
+
+@given(HOSTILE)
+def test_what_machines_say_breaks_no_table_of_a_rollout(text: str) -> None:
+    one = rollout(
+        waves=(Wave(("a1",), WaveState.OPEN, text),), halted=text or "x", resume=(text,), changes={"bios.X": (text,)}
+    )
+    made = plan(
+        node("a1"), rollouts=(one, replace(one, halted="", failed=("a1",), left_out=("a2",), supersedes="e" * 64))
+    )
+    for row in [line for line in as_markdown(made).splitlines() if line.startswith("| 1 of 1")]:
+        assert row.replace("\\|", "").count("|") == 6
+    shown = human(made)
+    assert not any(ord(char) < 32 and char != "\n" for char in shown)
+    assert shown.count("\n  rollout in pool a") == 2
+    assert max(map(len, fit(shown, 80).splitlines())) <= 80
