@@ -106,7 +106,7 @@ class JournalEntry:
     at: datetime
     run: str
     node: str
-    event: str  # intent | resume | outcome | drift | hold | release | certificate | run | mark | forget
+    event: str  # intent | resume | outcome | drift | hold | release | certificate | run | forget | lease | adopt
     action: str
     detail: str
     commit: str = ""
@@ -119,6 +119,7 @@ class Lease:
     holder: str
     token: int  # fencing token: grows with every holder
     expires_at: datetime
+    since: datetime | None = None  # None: nobody wrote it down
 
 
 def write_mark(mark: Mark) -> str:

@@ -12,6 +12,7 @@ from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.errors import LedgerError
 from reconciler.model.records import Rollout
 from tests.ledger.conftest import Open
+from tests.ledger.test_ledger import certificate
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 ONE = Rollout(
@@ -43,8 +44,12 @@ def test_a_damaged_rollout_is_said(ledger: SqlLedger, where: str) -> None:
         ledger.rollouts()
 
 
-def test_a_ledger_of_version_1_gains_rollouts_and_keeps_its_holds(ledger: SqlLedger, where: str, reopen: Open) -> None:
+def test_a_ledger_of_version_1_becomes_one_of_now_and_keeps_what_it_had(
+    ledger: SqlLedger, where: str, reopen: Open
+) -> None:
     ledger.hold("a", "under test", "ops", None, NOW)
+    for node in ("a", "b", "a"):
+        ledger.save_certificate(certificate(node, NOW))
     ledger.close()
     _execute(
         where,
@@ -52,12 +57,21 @@ def test_a_ledger_of_version_1_gains_rollouts_and_keeps_its_holds(ledger: SqlLed
         "ALTER TABLE holds DROP COLUMN position",
         "ALTER TABLE nodes DROP COLUMN paths",
         "DROP TABLE path_sets",
+        "ALTER TABLE leases DROP COLUMN since",
+        "ALTER TABLE journal DROP COLUMN digest",
+        "UPDATE journal SET data = 'null' WHERE event = 'certificate'",
+        "DELETE FROM meta WHERE key = 'journal_head'",
         "UPDATE meta SET value = '1' WHERE key = 'schema_version'",
     )
     again = reopen()
     assert [hold.reason for hold in again.holds()] == ["under test"]
     again.start_rollout(ONE, "run-1")
     assert again.rollouts() == {"train": ONE}
+    again.release("a", "ops", NOW)
+    found = again.audit()
+    assert (found.rows, found.certificates, found.problem) == (5, 3, ""), "what version 1 wrote is part of the chain"
+    _execute(where, "UPDATE certificates SET document = '{}' WHERE id = 2")
+    assert again.audit().detail == "certificate 2 of node b was changed since"
 
 
 def test_durations_are_of_attempts_that_ended_done_in_one_go(ledger: SqlLedger) -> None:

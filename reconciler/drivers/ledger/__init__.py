@@ -1,14 +1,18 @@
 """The ledger: what the reconciler remembers between runs (DESIGN 9), in SQLite or PostgreSQL.
 
-schema    tables and migrations
-engine    connections, transactions, errors in words
-rows      values to cells and back
-reader    node records in bulk
-episodes  drift history
-leases    exclusive leases with fencing tokens
-store     SqlLedger, the implementation of model.ports.Ledger
+schema      tables
+migrations  from an older ledger to this one
+engine      connections, transactions, errors in words
+rows        values to cells and back
+chain       the journal, each row bound to the one before it; verification
+reader      node records in bulk
+episodes    drift history
+rollouts    changes as they began, and how long actions took
+leases      exclusive leases with fencing tokens
+store       SqlLedger, the implementation of model.ports.Ledger
 """
 
+from reconciler.drivers.ledger.chain import Audit
 from reconciler.drivers.ledger.store import SqlLedger
 
-__all__ = ["SqlLedger"]
+__all__ = ["Audit", "SqlLedger"]

@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from reconciler.drivers.ledger import schema
+from reconciler.drivers.ledger import migrations
 from reconciler.model.errors import LedgerError
 
 _READING = "ledger_reading"
@@ -46,7 +46,7 @@ class Database:
         try:
             with self.read() as connection:
                 version = self._version(connection)
-            if version != schema.SCHEMA_VERSION:
+            if version != migrations.SCHEMA_VERSION:
                 self._upgrade()
         except BaseException:
             self.close()
@@ -63,7 +63,7 @@ class Database:
             yield outer
             return
         with self._errors(), self._engine.connect() as connection:
-            reader = connection.execution_options(**{_READING: True})
+            reader = connection.execution_options(**{_READING: True, **_snapshot(connection)})
             with reader.begin():
                 yield reader
 
@@ -86,18 +86,18 @@ class Database:
             if connection.dialect.name == "postgresql":
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
             version = self._version(connection)  # another process may have been faster
-            if version != schema.SCHEMA_VERSION:
-                schema.migrate(connection, version)
+            if version != migrations.SCHEMA_VERSION:
+                migrations.migrate(connection, version)
 
     def _version(self, connection: sa.Connection) -> int | None:
         try:
-            version = schema.read_version(connection)
+            version = migrations.read_version(connection)
         except ValueError as error:
             raise LedgerError(f"{self.name} is not a ledger that can be used: {error}") from error
-        if version is not None and version > schema.SCHEMA_VERSION:
+        if version is not None and version > migrations.SCHEMA_VERSION:
             raise LedgerError(
                 f"{self.name} was written by a newer version of the reconciler (ledger version {version}, "
-                f"this one knows {schema.SCHEMA_VERSION}); upgrade the reconciler"
+                f"this one knows {migrations.SCHEMA_VERSION}); upgrade the reconciler"
             )
         return version
 
@@ -109,6 +109,11 @@ class Database:
             raise  # ours: the statements of this package are wrong
         except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
             raise LedgerError(f"the ledger {self.name} {_advice(error)}") from error
+
+
+def _snapshot(connection: sa.Connection) -> dict[str, str]:
+    """SQLite's readers have one anyway; PostgreSQL's statements would each see what was committed meanwhile."""
+    return {"isolation_level": "REPEATABLE READ"} if connection.dialect.name == "postgresql" else {}
 
 
 def _advice(error: sa.exc.DBAPIError | sa.exc.TimeoutError) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from reconciler.drivers.ledger import chain
 from reconciler.drivers.ledger.rows import LONG_AGO, clean, instant, to_instant, to_json
-from reconciler.drivers.ledger.schema import drift, journal
+from reconciler.drivers.ledger.schema import drift
 
 DriftRow = tuple[str, str, str, Any, Any]  # node, path, class, desired, observed
 MANY = 500  # above this, reading a whole table beats naming each node
@@ -57,6 +58,6 @@ def _first_seen(row: Any, now: datetime) -> datetime:
 def _journal(connection: sa.Connection, run: str, at: str, fresh: Sequence[DriftRow], ended: Sequence[Any]) -> None:
     begun = [(item[0], f"{item[1]} {item[2]}: {to_json(item[4])} instead of {to_json(item[3])}") for item in fresh]
     over = [(row.node, f"{row.path} as desired again") for row in ended]
-    common = {"at": at, "run": run, "event": "drift", "action": "", "target": "", "data": "null"}
+    common = {"at": at, "run": run, "event": "drift"}
     if rows := [common | {"node": node, "detail": clean(detail)} for node, detail in begun + over]:
-        connection.execute(journal.insert(), rows)
+        chain.append(connection, rows)

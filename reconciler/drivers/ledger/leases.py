@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
@@ -19,9 +20,9 @@ def acquire(connection: sa.Connection, scope: str, holder: str, ttl_s: float, no
     held = _read(connection, scope)
     if held is not None and held.holder not in ("", holder) and held.expires_at > now:
         raise held_by(held)
-    lease = Lease(scope, holder, token, now + timedelta(seconds=ttl_s))
+    lease = Lease(scope, holder, token, now + timedelta(seconds=ttl_s), now)
     connection.execute(meta.update().where(meta.c.key == FENCE).values(value=str(token)))
-    values = {"holder": holder, "token": token, "expires_at": instant(lease.expires_at)}
+    values = {"holder": holder, "token": token, "expires_at": instant(lease.expires_at), "since": instant(now)}
     if held is None:
         connection.execute(leases.insert().values(scope=scope, **values))
     else:
@@ -36,13 +37,29 @@ def renew(connection: sa.Connection, lease: Lease, ttl_s: float, now: datetime) 
     renewed = connection.execute(leases.update().where(mine).values(expires_at=instant(expires_at)))
     if renewed.rowcount != 1:
         raise lost(_read(connection, lease.scope), lease.scope)
-    return Lease(lease.scope, lease.holder, lease.token, expires_at)
+    return replace(lease, expires_at=expires_at)
 
 
 def drop(connection: sa.Connection, lease: Lease) -> None:
     """Dropping a lease that was lost changes nothing. The row stays: its token must not come again."""
     mine = (leases.c.scope == lease.scope) & (leases.c.token == lease.token)
     connection.execute(leases.update().where(mine).values(holder=""))
+
+
+def held(connection: sa.Connection) -> list[Lease]:
+    """All that were not dropped. One that ran out is its holder's still, until somebody takes it over."""
+    return [_lease(row) for row in connection.execute(sa.select(leases).where(leases.c.holder != ""))]
+
+
+def take_away(connection: sa.Connection, token: int) -> Lease | None:
+    """The lease that has this token, which is free now; None when there is none."""
+    query = sa.select(leases).where(leases.c.token == token, leases.c.holder != "").with_for_update()
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    lease = _lease(row)
+    drop(connection, lease)
+    return lease
 
 
 def check_token(connection: sa.Connection, token: int, now: datetime) -> None:
@@ -77,6 +94,7 @@ def _read(connection: sa.Connection, scope: str) -> Lease | None:
 def _lease(row: sa.Row[tuple[object, ...]]) -> Lease:
     try:
         expires_at = to_instant(row.expires_at, f"end of the lease on {row.scope}")
+        since = to_instant(row.since, f"start of the lease on {row.scope}") if row.since else None
     except ValueError as error:
         raise LedgerError(f"the ledger's lease row is damaged, so nobody may write: {error}") from error
-    return Lease(row.scope, row.holder, row.token, expires_at)
+    return Lease(row.scope, row.holder, row.token, expires_at, since)

@@ -1,4 +1,4 @@
-"""Tables of the ledger, and how an older ledger becomes a newer one.
+"""Tables of the ledger, as they are now.
 
 Times are ISO 8601 text in UTC of one width, so that they sort as text and mean the same in SQLite and PostgreSQL.
 They and JSON are plain text columns on purpose: a damaged cell is then found by the code that decodes its row, and
@@ -8,9 +8,6 @@ stops one node (pitfall M6), instead of failing the query for all of them.
 """
 
 from __future__ import annotations
-
-import uuid
-from collections.abc import Callable
 
 import sqlalchemy as sa
 
@@ -49,7 +46,8 @@ journal = sa.Table(
     sa.Column("attempt", sa.Integer),  # of an outcome or amendment: id of its intent
     sa.Column("token", sa.Integer),  # of an intent: fencing token of the lease it was written under
     sa.Column("detail", sa.Text, nullable=False),  # cause of an intent, text of anything else
-    sa.Column("data", sa.Text, nullable=False),  # JSON; of an outcome: its word
+    sa.Column("data", sa.Text, nullable=False),  # JSON; of an outcome: its word; of a certificate: its seal
+    sa.Column("digest", sa.Text, nullable=False),  # of this row and of the one before it
     sa.Index("journal_node", "node", "id"),
     sa.Index("journal_attempt", "attempt"),
 )
@@ -150,6 +148,7 @@ leases = sa.Table(
     sa.Column("holder", sa.Text, nullable=False),  # "" = dropped
     sa.Column("token", sa.Integer, nullable=False),
     sa.Column("expires_at", sa.Text, nullable=False),
+    sa.Column("since", sa.Text, nullable=False),
 )
 
 plans = sa.Table(
@@ -160,54 +159,4 @@ plans = sa.Table(
 )
 
 LEDGER_ID, VERSION, FENCE = "ledger_id", "schema_version", "fencing_token"
-
-
-def _create(connection: sa.Connection) -> None:
-    metadata.create_all(connection)
-    rows = [{"key": LEDGER_ID, "value": str(uuid.uuid4())}, {"key": FENCE, "value": "0"}]
-    connection.execute(meta.insert(), rows)
-
-
-def _add_rollouts(connection: sa.Connection) -> None:
-    key = "SERIAL" if connection.dialect.name == "postgresql" else "INTEGER"
-    for statement in (
-        f"CREATE TABLE rollouts (id {key} PRIMARY KEY, pool TEXT NOT NULL, digest TEXT NOT NULL, "
-        "document TEXT NOT NULL, rollback INTEGER NOT NULL, started_at TEXT NOT NULL, commit_id TEXT NOT NULL, "
-        "run TEXT NOT NULL)",
-        "CREATE INDEX ix_rollouts_pool ON rollouts (pool)",
-        "ALTER TABLE holds ADD COLUMN position TEXT NOT NULL DEFAULT ''",
-        "ALTER TABLE nodes ADD COLUMN paths TEXT",
-        "CREATE TABLE path_sets (digest TEXT PRIMARY KEY, paths TEXT NOT NULL)",
-    ):
-        connection.exec_driver_sql(statement)
-
-
-# Step n leads from version n to version n + 1; the first makes a new ledger, of the newest version. Every other one
-# changes what a released version wrote: it states its own DDL, because the tables above are always the newest.
-MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_create, _add_rollouts)
-SCHEMA_VERSION = len(MIGRATIONS)
-
-
-def read_version(connection: sa.Connection) -> int | None:
-    """None: there is no ledger yet. ValueError: the database holds something else, or the version is damaged."""
-    tables = set(sa.inspect(connection).get_table_names())
-    if meta.name not in tables:
-        if tables & set(metadata.tables):
-            raise ValueError("it has tables of a ledger but no version")
-        if tables:
-            raise ValueError("it belongs to another program: it has tables, and none of them is ours")
-        return None
-    row = connection.execute(sa.select(meta.c.value).where(meta.c.key == VERSION)).one_or_none()
-    if row is None or not row.value.isdigit():
-        raise ValueError(f"its version {'is missing' if row is None else f'{row.value!r} is not a number'}")
-    return int(row.value)
-
-
-def migrate(connection: sa.Connection, version: int | None) -> None:
-    """All steps from `version` on, in the caller's transaction: a failed migration leaves the ledger as it was."""
-    for step in MIGRATIONS[:1] if version is None else MIGRATIONS[version:]:
-        step(connection)
-    if version is None:
-        connection.execute(meta.insert().values(key=VERSION, value=str(SCHEMA_VERSION)))
-    else:
-        connection.execute(meta.update().where(meta.c.key == VERSION).values(value=str(SCHEMA_VERSION)))
+HEAD = "journal_head"  # id and digest of the journal's last row; before the first one, 0 and the ledger's id

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from reconciler.drivers.ledger import episodes, leases, rollouts, schema
+from reconciler.drivers.ledger import chain, episodes, leases, rollouts, schema
 from reconciler.drivers.ledger.engine import Database
 from reconciler.drivers.ledger.reader import read_records
 from reconciler.drivers.ledger.rows import (
@@ -122,9 +122,11 @@ class SqlLedger:
         verdicts = ", ".join(f"{result.test} {result.verdict.value}" for result in certificate.results)
         with self._database.write() as connection:
             values = {"node": certificate.node, "issued_at": at, "document": document}
-            connection.execute(schema.certificates.insert().values(values))
+            key = connection.execute(schema.certificates.insert().values(values)).inserted_primary_key
+            assert key is not None
+            seal = to_json(chain.seal_of(key[0], document))
             detail = "adopted" if certificate.adopted else verdicts
-            _write_journal(connection, at, "", certificate.node, "certificate", detail=detail)
+            _write_journal(connection, at, "", certificate.node, "certificate", detail=detail, data=seal)
 
     def record_drift(
         self, run: str, items: Sequence[tuple[str, str, str, Any, Any]], nodes: Sequence[str], now: datetime
@@ -245,6 +247,11 @@ class SqlLedger:
 
     # --- leases, plans, runs -------------------------------------------------------------------------------------
 
+    def audit(self, noted: str = "") -> chain.Audit:
+        """Whether the journal is as it was written. `noted`: its head as somebody noted it before, or ""."""
+        with self._database.read() as connection:
+            return chain.verify(connection, noted)
+
     def acquire(self, scope: str, holder: str, ttl_s: float, now: datetime) -> Lease:
         with self._database.write() as connection:
             return leases.acquire(connection, scope, holder, ttl_s, now)
@@ -300,11 +307,8 @@ def _upsert(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[s
 def _write_journal(
     connection: sa.Connection, at: str, run: str, node: str, event: str, *, detail: str, **values: Any
 ) -> int:
-    empty = {"action": "", "target": "", "data": "null"}
-    row = empty | {"at": at, "run": run, "node": node, "event": event, "detail": clean(detail)} | values
-    key = connection.execute(schema.journal.insert().values(row)).inserted_primary_key
-    assert key is not None
-    return int(key[0])
+    row = {"at": at, "run": run, "node": node, "event": event, "detail": clean(detail)} | values
+    return chain.append(connection, [row])
 
 
 def _mapping(cell: str) -> dict[str, Any]:

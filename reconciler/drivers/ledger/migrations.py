@@ -1,0 +1,87 @@
+"""How an older ledger becomes a newer one, and which one this is."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+import sqlalchemy as sa
+
+from reconciler.drivers.ledger import chain, schema
+from reconciler.drivers.ledger.rows import to_json
+from reconciler.drivers.ledger.schema import FENCE, HEAD, LEDGER_ID, VERSION, meta
+
+
+def _create(connection: sa.Connection) -> None:
+    schema.metadata.create_all(connection)
+    own = str(uuid.uuid4())
+    rows = {LEDGER_ID: own, FENCE: "0", HEAD: f"0 {own}"}
+    connection.execute(meta.insert(), [{"key": key, "value": value} for key, value in rows.items()])
+
+
+def _add_rollouts(connection: sa.Connection) -> None:
+    key = "SERIAL" if connection.dialect.name == "postgresql" else "INTEGER"
+    for statement in (
+        f"CREATE TABLE rollouts (id {key} PRIMARY KEY, pool TEXT NOT NULL, digest TEXT NOT NULL, "
+        "document TEXT NOT NULL, rollback INTEGER NOT NULL, started_at TEXT NOT NULL, commit_id TEXT NOT NULL, "
+        "run TEXT NOT NULL)",
+        "CREATE INDEX ix_rollouts_pool ON rollouts (pool)",
+        "ALTER TABLE holds ADD COLUMN position TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE nodes ADD COLUMN paths TEXT",
+        "CREATE TABLE path_sets (digest TEXT PRIMARY KEY, paths TEXT NOT NULL)",
+        "ALTER TABLE leases ADD COLUMN since TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE journal ADD COLUMN digest TEXT NOT NULL DEFAULT ''",
+    ):
+        connection.exec_driver_sql(statement)
+    _chain_journal(connection)
+
+
+def _chain_journal(connection: sa.Connection) -> None:
+    """What a version 1 wrote is taken as it stands. Each certificate has its row: of the same node and instant."""
+    seals: dict[tuple[str, str], list[str]] = {}
+    kept = connection.exec_driver_sql("SELECT id, node, issued_at, document FROM certificates ORDER BY id DESC")
+    for number, node, at, document in kept:
+        seals.setdefault((node, at), []).append(to_json(chain.seal_of(number, document)))
+    query = "SELECT id, at, run, node, event, action, target, attempt, token, detail, data FROM journal ORDER BY id"
+    last, digest = 0, connection.execute(sa.select(meta.c.value).where(meta.c.key == LEDGER_ID)).scalar_one()
+    chained = []
+    for found in connection.exec_driver_sql(query).mappings():
+        row = dict(found)
+        if row["event"] == "certificate" and seals.get((row["node"], row["at"])):
+            row["data"] = seals[row["node"], row["at"]].pop()
+        last, digest = row["id"], chain.digest_of(digest, row)
+        chained.append({"row": last, "sealed": row["data"], "digest": digest})
+    if chained:
+        connection.execute(sa.text("UPDATE journal SET data = :sealed, digest = :digest WHERE id = :row"), chained)
+    connection.execute(meta.insert().values(key=HEAD, value=f"{last} {digest}"))
+
+
+# Step n leads from version n to version n + 1; the first makes a new ledger, of the newest version. Every other one
+# changes what a released version wrote: it states its own DDL, because the tables above are always the newest.
+MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_create, _add_rollouts)
+SCHEMA_VERSION = len(MIGRATIONS)
+
+
+def read_version(connection: sa.Connection) -> int | None:
+    """None: there is no ledger yet. ValueError: the database holds something else, or the version is damaged."""
+    tables = set(sa.inspect(connection).get_table_names())
+    if meta.name not in tables:
+        if tables & set(schema.metadata.tables):
+            raise ValueError("it has tables of a ledger but no version")
+        if tables:
+            raise ValueError("it belongs to another program: it has tables, and none of them is ours")
+        return None
+    row = connection.execute(sa.select(meta.c.value).where(meta.c.key == VERSION)).one_or_none()
+    if row is None or not row.value.isdigit():
+        raise ValueError(f"its version {'is missing' if row is None else f'{row.value!r} is not a number'}")
+    return int(row.value)
+
+
+def migrate(connection: sa.Connection, version: int | None) -> None:
+    """All steps from `version` on, in the caller's transaction: a failed migration leaves the ledger as it was."""
+    for step in MIGRATIONS[:1] if version is None else MIGRATIONS[version:]:
+        step(connection)
+    if version is None:
+        connection.execute(meta.insert().values(key=VERSION, value=str(SCHEMA_VERSION)))
+    else:
+        connection.execute(meta.update().where(meta.c.key == VERSION).values(value=str(SCHEMA_VERSION)))

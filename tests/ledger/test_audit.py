@@ -1,0 +1,153 @@
+"""The journal's chain: whatever somebody does to its rows behind our back is found, and the first such row is named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+
+from reconciler.drivers.ledger import SqlLedger
+from reconciler.model.errors import LedgerError
+from tests.ledger.conftest import Open
+from tests.ledger.test_ledger import certificate, token
+from tests.ledger.test_races import RUNNERS, together
+
+T0 = datetime(2026, 11, 1, 12, tzinfo=UTC)
+ROWS = 6  # that `story` writes
+COPY = (
+    "INSERT INTO journal (id, at, run, node, event, action, target, attempt, token, detail, data, digest) "
+    "SELECT {id}, at, run, node, event, action, target, attempt, token, detail, data, digest FROM journal WHERE id = 4"
+)
+
+
+def story(ledger: SqlLedger) -> None:
+    fence = token(ledger)
+    for number, outcome in enumerate(("transient", "done")):
+        attempt = ledger.begin("r", "a", "set_bios", "", "bios.X", {"boot_id": "b"}, fence, T0)
+        ledger.finish(attempt, outcome, "a BMC said: ü\0", T0 + timedelta(minutes=number))
+    ledger.save_certificate(certificate("a"))
+    ledger.record_drift("r", [("b", "bios.X", "drifted", "On", "Off")], ["a", "b"], T0)
+
+
+def tamper(where: str, *statements: str) -> None:
+    url = where.replace("postgresql:", "postgresql+psycopg:") if "://" in where else f"sqlite:///{where}"
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            assert connection.exec_driver_sql(statement).rowcount, statement
+    engine.dispose()
+
+
+def test_a_ledger_that_nobody_touched_is_as_it_was_written(reopen: Open) -> None:
+    ledger = reopen()
+    assert ledger.audit().problem == "", "one without a row too"
+    story(ledger)
+    ledger.close()
+    found = reopen().audit()
+    assert (found.rows, found.certificates, found.row, found.problem) == (ROWS, 1, None, "")
+    assert found.head.isalnum()
+
+
+@pytest.mark.parametrize(
+    ("statements", "row", "problem", "told"),
+    [
+        (["UPDATE journal SET detail = 'it went well' WHERE id = 2"], 2, "changed", "outcome of a at 2026-11-01T12"),
+        (["UPDATE journal SET data = '\"done\"' WHERE id = 2"], 2, "changed", ""),
+        (["UPDATE journal SET token = 99 WHERE id = 3"], 3, "changed", "intent of a"),
+        (["UPDATE journal SET digest = 'beef' WHERE id = 1"], 1, "changed", "intent of a"),
+        ([f"UPDATE journal SET at = '2026-01-01T00:00:00+00:00' WHERE id = {ROWS}"], ROWS, "changed", "drift of b"),
+        (["DELETE FROM journal WHERE id = 1"], 1, "removed", "row 1 is missing"),
+        (["DELETE FROM journal WHERE id IN (3, 4)"], 3, "removed", "rows 3 to 4 are missing"),
+        (["DELETE FROM journal WHERE id = 3", "UPDATE journal SET id = 3 WHERE id = 4"], 3, "changed", "outcome of a"),
+        (
+            [f"DELETE FROM journal WHERE id = {ROWS}"],
+            ROWS,
+            "cut off",
+            f"ended with row {ROWS} once, and ends with row 5",
+        ),
+        (["DELETE FROM journal"], 1, "cut off", "ends with row 0"),
+        ([COPY.format(id=ROWS + 1)], ROWS + 1, "inserted", f"the chain ends with row {ROWS}"),
+        ([COPY.format(id=0)], 0, "inserted", "leads from row 0 to row 1"),
+        (["UPDATE certificates SET document = '{}'"], 5, "certificate", "certificate 1 of node a was changed since"),
+        (["DELETE FROM certificates"], 5, "certificate", "certificate 1 was removed"),
+        (["UPDATE meta SET value = 'other' WHERE key = 'ledger_id'"], 1, "changed", ""),
+        (["UPDATE meta SET value = '6 beef' WHERE key = 'journal_head'"], ROWS, "changed", "another digest"),
+        (["DELETE FROM meta WHERE key = 'journal_head'"], None, "head", "is lost"),
+        (["UPDATE meta SET value = 'x' WHERE key = 'journal_head'"], None, "head", "is 'x'"),
+    ],
+)
+def test_what_was_done_behind_our_back_is_named(
+    ledger: SqlLedger, where: str, statements: Sequence[str], row: int | None, problem: str, told: str
+) -> None:
+    story(ledger)
+    tamper(where, *statements)
+    found = ledger.audit()
+    assert (found.row, found.problem) == (row, problem), found
+    assert told in found.detail
+
+
+def test_a_certificate_that_nothing_was_written_about_is_found(ledger: SqlLedger, where: str) -> None:
+    story(ledger)
+    tamper(where, "INSERT INTO certificates (id, node, issued_at, document) VALUES (77, 'b', 'now', '{}')")
+    found = ledger.audit()
+    assert (found.row, found.problem) == (None, "certificate")
+    assert found.detail == "no row of the journal knows certificate 77 of node b: it was inserted"
+
+
+def test_a_chain_that_was_written_anew_lacks_the_head_that_somebody_noted(ledger: SqlLedger, where: str) -> None:
+    """Who can write all of the database can make a chain of lies that is whole."""
+    story(ledger)
+    noted = ledger.audit().head
+    ledger.hold("a", "more", "ops", None, T0)
+    assert ledger.audit(noted).problem == "", "a head of earlier on is part of the chain"
+    restart = f"UPDATE meta SET value = '0 {ledger.id}' WHERE key = 'journal_head'"
+    tamper(where, "DELETE FROM journal", "DELETE FROM certificates", restart)
+    ledger.hold("a", "nothing ever happened", "ops", None, T0)
+    assert ledger.audit().problem == ""
+    found = ledger.audit(noted)
+    assert (found.row, found.problem) == (None, "rewritten")
+    assert noted in found.detail
+
+
+def test_a_ledger_that_lost_its_head_writes_nothing(ledger: SqlLedger, where: str) -> None:
+    story(ledger)
+    tamper(where, "DELETE FROM meta WHERE key = 'journal_head'")
+    with pytest.raises(LedgerError, match="the head of the chain is lost; restore it from a backup"):
+        ledger.hold("a", "x", "ops", None, T0)
+    assert list(ledger.holds()) == [], "not the hold without its row either"
+
+
+def test_what_is_rolled_back_leaves_no_gap(ledger: SqlLedger) -> None:
+    story(ledger)
+
+    def die_half_way() -> None:
+        with ledger.batch():
+            ledger.hold("a", "never", "ops", None, T0)
+            raise RuntimeError("died")
+
+    with pytest.raises(RuntimeError, match="died"):
+        die_half_way()
+    ledger.hold("a", "after", "ops", None, T0)
+    found = ledger.audit()
+    assert (found.rows, found.problem) == (ROWS + 1, "")
+
+
+def test_runners_that_write_at_once_make_one_chain(reopen: Open) -> None:
+    ledgers = [reopen() for _ in range(RUNNERS)]
+
+    def write(number: int) -> None:
+        for turn in range(10):
+            ledgers[number].hold(f"n{number}", f"turn {turn}", "ops", None, T0)
+            with ledgers[number].batch():
+                items = [(f"n{number}", f"bios.{turn}.{at}", "drifted", 1, 2) for at in range(5)]
+                ledgers[number].record_drift("r", items, [f"n{number}"], T0)
+                ledgers[number].save_certificate(certificate(f"n{number}"))
+            assert ledgers[number].audit().problem == "", "while others write too"
+
+    together(write)
+    found = ledgers[0].audit()
+    assert (found.problem, found.detail) == ("", "")
+    assert found.certificates == RUNNERS * 10
+    assert found.rows == RUNNERS * (10 * (1 + 5 + 1) + 9 * 5), "a hold, new and ended drift, a certificate each turn"
