@@ -14,6 +14,7 @@ export PYTHON
 TEST_TOOLS := git kubernetes-client openssh-client openssh-server postgresql minisign busybox
 PYTEST := $(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup
 ARGS ?=
+SOAK ?= 10m
 
 .PHONY: help
 help: ## List the targets
@@ -65,6 +66,10 @@ schemas: venv ## Write schemas/ anew from the models
 .PHONY: bench
 bench: venv ## Measure the reconciler on large fleets
 	$(BIN)/python -m tests.bench $(ARGS)
+
+.PHONY: soak
+soak: venv ## Play a small fleet for as long as asked (SOAK=8h), looking for a broken invariant
+	$(BIN)/python -m tests.soak $(SOAK) $(ARGS)
 
 .PHONY: clean
 clean: ## Remove .venv, caches and build outputs

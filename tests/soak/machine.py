@@ -46,14 +46,6 @@ class BrokenInvariant(AssertionError):
     """Which, and how."""
 
 
-class Steps:
-    """How much was played, over all examples of this process."""
-
-    examples = 0
-    steps = 0
-    runs = 0
-
-
 Rule = Callable[Concatenate["FleetMachine", P], None]
 
 
@@ -64,7 +56,6 @@ def play(**arguments: st.SearchStrategy[Any]) -> Callable[[Rule[P]], Rule[P]]:
         @functools.wraps(act)
         def step(self: FleetMachine, *args: P.args, **keys: P.kwargs) -> None:
             self.begun += 1
-            Steps.steps += 1
             self.played.append((act.__name__, keys))
             act(self, *args, **keys)
             if self.scheduled and len(self.played) % SCHEDULE == 0:
@@ -87,8 +78,7 @@ class FleetMachine(RuleBasedStateMachine):
         self.approved: Plan | None = None
         self.scheduled = True  # a pass every so many steps, as a schedule would start one
         self.played: list[Step] = []
-        self.begun = self.ended = 0  # steps
-        Steps.examples += 1
+        self.begun = self.ended = self.ran = 0  # steps, and runs of the reconciler
 
     @property
     def referee(self) -> Any:
@@ -232,7 +222,7 @@ class FleetMachine(RuleBasedStateMachine):
 
     @play(calls=st.integers(1, 400), hard=st.booleans())
     def crash(self, calls: int, hard: bool) -> None:
-        Steps.runs += 1
+        self.ran += 1
         self.world.crash(calls, hard=hard, wait_s=10 * MINUTE)
 
     @play()
@@ -257,7 +247,7 @@ class FleetMachine(RuleBasedStateMachine):
         self.referee.found += plans.faults(self.world)
 
     def run(self, disturbances: list[Disturbance] | None = None, **changes: Any) -> ApplyReport:
-        Steps.runs += 1
+        self.ran += 1
         report = self.world.apply_disturbed(disturbances or [], **changes)
         if not disturbances:
             self._no_mark_is_leaked(report)

@@ -49,7 +49,8 @@ def _other_commit(fleet: Fleet) -> Fleet:
 
 def _steps(plan: Plan, name: str) -> Any:
     node = plan.nodes[name]
-    return [action.id for action in node.actions], node.goal, node.wave, node.blocked
+    blocked = None if node.blocked is None else (node.blocked.code, node.blocked.until)
+    return [action.id for action in node.actions], node.goal, node.wave, blocked
 
 
 def _changed(one: Plan, other: Plan, invariant: str) -> list[str]:

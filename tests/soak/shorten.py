@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from tests.soak.machine import BrokenInvariant, FleetMachine, Step
 
 
-def replay(steps: Sequence[Step]) -> str:
+def replay(steps: Sequence[Step], kind: type[FleetMachine] = FleetMachine) -> str:
     """What breaks, if anything, when exactly these steps are played."""
-    machine = FleetMachine()
+    machine = kind()
     machine.scheduled = False
     try:
         for name, arguments in steps:
@@ -30,9 +30,9 @@ def _end(machine: FleetMachine) -> str:
     return ""
 
 
-def shorten(steps: Sequence[Step]) -> tuple[list[Step], str]:
+def shorten(steps: Sequence[Step], kind: type[FleetMachine] = FleetMachine) -> tuple[list[Step], str]:
     """`steps` as they were played. A list from which no single step can be left out, and what it breaks."""
-    left, told = list(steps), replay(steps)
+    left, told = list(steps), replay(steps, kind)
     if not told:
         return left, ""
     invariant, size = told.partition(":")[0], max(len(left) // 2, 1)
@@ -40,7 +40,7 @@ def shorten(steps: Sequence[Step]) -> tuple[list[Step], str]:
         at = 0
         while at < len(left):
             fewer = left[:at] + left[at + size :]
-            found = replay(fewer)
+            found = replay(fewer, kind)
             if found.startswith(invariant):
                 left, told = fewer, found
             else:

@@ -1,0 +1,48 @@
+"""Invariants 1 to 10, 13, 15 and 17, and that waves are never overtaken, by a state machine over a small fleet.
+
+The machine stands in tests/soak. 200 examples of 200 steps each where CI is set; a part of them keep their ledger in a
+file. They are split into shards that chance treats apart, so that workers share them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from reconciler.converge.apply import ApplyReport
+from tests.soak.machine import FleetMachine
+from tests.soak.play import play
+
+SHARDS = 10
+DISK = 2  # of them keep their ledger on disk, as runs do
+thorough = settings().max_examples >= 200
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_fleet_keeps_its_invariants(shard: int) -> None:
+    examples = max(1, settings().max_examples // SHARDS)
+    played = play(shard, examples if thorough else 2, 200 if thorough else 60, on_disk=shard < DISK)
+    assert played.broken == "", played.story
+    if thorough:
+        assert played.examples >= examples
+        assert played.steps >= 0.98 * 200 * examples  # chance may end one a little early
+
+
+class Careless(FleetMachine):
+    """Its fleet forgets who cordoned what, and its runs lift every cordon that they meet."""
+
+    def run(self, *args: Any, **changes: Any) -> ApplyReport:
+        for name in self.referee.foreign:
+            self.world.cluster.update_node(name, unschedulable=False)
+        return super().run(*args, **changes)
+
+
+def test_what_breaks_is_told_with_the_steps_that_it_takes() -> None:
+    """The shards above are worth something only if a broken invariant is noticed, and can be seen again."""
+    played = play(0, 20, 60, machine=Careless)
+    assert played.broken.startswith("foreign_cordon_is_kept")
+    assert [name for name, _ in played.left][0] == "others_cordon"
+    assert len(played.left) <= 2
+    assert "--seed 0" in played.story

@@ -1,0 +1,69 @@
+"""`python -m tests.soak 10m`: plays the machine for so long, on all cores, and stops at what breaks."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import sys
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+
+from reconciler.model.units import format_duration, parse_duration
+from tests.soak.play import Played, play
+
+EXAMPLES, STEPS = 5, 200  # of one seed
+DISK_EVERY = 4  # seeds: what is divisible by it keeps its ledger on disk
+
+
+def one(seed: int) -> Played:
+    return play(seed, EXAMPLES, STEPS, on_disk=seed % DISK_EVERY == 0)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description="Invariants of a small fleet, for long.")
+    parser.add_argument("length", nargs="?", default="10m", type=parse_duration, help="such as 90s, 10m or 8h")
+    parser.add_argument("--seed", type=int, help="the first one, after which they count up; random if left out")
+    parser.add_argument("--once", action="store_true", help="this seed alone")
+    given = parser.parse_args()
+    first = secrets.randbelow(10**6) if given.seed is None else given.seed
+    if given.once:
+        return _tell(one(first))
+    return soak(first, given.length)
+
+
+def soak(first: int, length_s: float) -> int:
+    """New seeds are begun until the time is over; those that are being played are played to their end."""
+    cores = os.cpu_count() or 1
+    print(f"for {format_duration(length_s)} on {cores} cores, from seed {first}", flush=True)
+    began, upcoming = time.monotonic(), first
+    examples = steps = runs = 0
+    playing: set[Future[Played]] = set()
+    with ProcessPoolExecutor(cores) as pool:
+        while True:
+            while len(playing) < cores and time.monotonic() - began < length_s:
+                playing.add(pool.submit(one, upcoming))
+                upcoming += 1
+            if not playing:
+                break
+            done, playing = wait(playing, return_when=FIRST_COMPLETED)
+            for played in (future.result() for future in done):
+                examples, steps, runs = examples + played.examples, steps + played.steps, runs + played.runs
+                if code := _tell(played):
+                    pool.shutdown(cancel_futures=True)
+                    return code
+    took = format_duration(time.monotonic() - began)
+    print(f"{examples} examples, {steps} steps, {runs} runs of the reconciler in {took}: nothing broke")
+    return 0
+
+
+def _tell(played: Played) -> int:
+    if not played.broken:
+        print(f"seed {played.seed}: {played.examples} examples, {played.steps} steps, {played.runs} runs", flush=True)
+        return 0
+    print(played.story, flush=True)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
