@@ -87,7 +87,7 @@ def script(steps: list[Step], lab: Path) -> str:
 
 # What differs from one run to the next: instants, durations, digests and names of runs, and who runs them.
 _VARIES = (
-    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?( UTC)?|\b\d\d:\d\d:\d\d|\b\d\d-\d\d \d\d:\d\d\b"), "INSTANT"),
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?( UTC)?|\b\d\d:\d\d(:\d\d)?\b|\b\d\d-\d\d \d\d:\d\d\b"), "INSTANT"),
     (re.compile(r"\b(\d+[dhms])+\b"), "DURATION"),
     (re.compile(r"\b(plan|run|drift|explain)-\d{8}-\d{6}-[0-9a-f]{6}\b"), "RUN"),
     (re.compile(r"\b[0-9a-f]{12}…?(?= |$)"), "DIGEST"),
