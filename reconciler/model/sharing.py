@@ -28,7 +28,8 @@ class Sharing:
 
     def __init__(self) -> None:
         self._seen: list[Any] = [None] * _PLACES
-        self._readers: dict[type, Callable[[Any], tuple[Any, ...]] | None] = {}
+        self._readers: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
+        self._atoms: set[type] = set()  # of which there is one object each anyway: None, bool, enumerations
 
     def __call__(self, value: T) -> T:
         shared: T = self._each((value,))[0]
@@ -38,16 +39,18 @@ class Sharing:
         found = []
         for value in values:
             kind = value.__class__
-            if kind not in _LEAVES:
-                found.append(self._compound(kind, value))
-                continue
-            place = hash(value) % _PLACES
-            seen = self._seen[place]
-            if seen.__class__ is kind and seen == value and (kind in _PLAIN or repr(seen) == repr(value)):
-                found.append(seen)
-            else:
-                self._seen[place] = value
+            if kind in self._atoms:
                 found.append(value)
+            elif kind not in _LEAVES:
+                found.append(self._compound(kind, value))
+            else:
+                place = hash(value) % _PLACES
+                seen = self._seen[place]
+                if seen.__class__ is kind and seen == value and (kind in _PLAIN or repr(seen) == repr(value)):
+                    found.append(seen)
+                else:
+                    self._seen[place] = value
+                    found.append(value)
         return found
 
     def _compound(self, kind: Any, value: Any) -> Any:
@@ -55,8 +58,8 @@ class Sharing:
             parts = (*self._each(value), *self._each(value.values()))
         elif kind is tuple or kind is list:
             parts = tuple(self._each(value))
-        elif (reader := self._reader(kind)) is not None:
-            parts = tuple(self._each(reader(value)))
+        elif kind in self._readers or self._learn(kind):
+            parts = tuple(self._each(self._readers[kind](value)))
         else:
             return value
         # By identity: True and 1 are equal and not the same. What is kept holds its parts, so that ids stay valid.
@@ -73,9 +76,12 @@ class Sharing:
         self._seen[place] = (key, whole)
         return whole
 
-    def _reader(self, kind: Any) -> Callable[[Any], tuple[Any, ...]] | None:
-        """How to read all fields of a dataclass; None: `kind` has no parts."""
-        if kind not in self._readers:
-            names = [field.name for field in fields(kind)] if is_dataclass(kind) else []
-            self._readers[kind] = attrgetter(*names) if len(names) > 1 else None
-        return self._readers[kind]
+    def _learn(self, kind: Any) -> bool:
+        """Whether values of this class have parts: it is a dataclass."""
+        if not is_dataclass(kind):
+            self._atoms.add(kind)
+            return False
+        names = [field.name for field in fields(kind)]
+        one, several = names[0], attrgetter(*names)
+        self._readers[kind] = several if len(names) > 1 else lambda value: (getattr(value, one),)
+        return True

@@ -16,7 +16,7 @@ Section = Callable[[bool], Sequence[Table]]
 SECTIONS: dict[str, Section] = {
     "start": lambda quick: start.section(3 if quick else 10),
     "search": lambda quick: worst_search.section(50 if quick else 1_000),
-    "scale": lambda quick: scale.section((100,) if quick else (100, 1_000, 10_000)),
+    "scale": lambda quick: scale.section((100,) if quick else (1_000, 10_000, 100_000)),
     "paper": lambda quick: paper.section((100,) if quick else (1_000, 10_000)),
     "wire": lambda quick: wire.section(10 if quick else 200),
 }

@@ -112,7 +112,12 @@ def observe_truth(directory: Path, fleet: Fleet, every: int) -> Truth:
         first = 2 * at * len(ways)
         found = [_mould(first + 2 * way, observation.nodes.__getitem__) for way in range(len(ways))]
         record = _mould(first + 2 * len(DRIFTS), lambda name: _record(templates.nodes[name], observation))
-        moulds[persona] = Moulds(found[-1], tuple(found[:-1]), record)
+        profile = templates.nodes[row(_FIRST + first)[0]].profile
+        applied = {
+            line.path: Applied(line.shown, profile.digest, "c0ffee", observation.finished_at)
+            for line in managed(profile)
+        }
+        moulds[persona] = Moulds(found[-1], tuple(found[:-1]), record, applied)
     personas = tuple(fleet.nodes[name].persona for name in sorted(fleet.nodes))  # by number
     return Truth(replace(observation, nodes={}), moulds, personas, every)
 
@@ -131,9 +136,7 @@ def _observe_machines(directory: Path, machines: Sequence[tuple[str, Any]]) -> t
         _write_inventory(directory, persona, persona, members)
     fleet = load_spec(directory, directory=str(directory))
     clock = VirtualClock()
-    nodes = {
-        mine[0]: {"drift": [drift] if drift else []} for mine, (_, drift) in zip(rows, machines, strict=True)
-    }
+    nodes = {mine[0]: {"drift": [drift] if drift else []} for mine, (_, drift) in zip(rows, machines, strict=True)}
     lab = build_lab(fleet, Scenario.model_validate({"nodes": nodes}), clock.seconds)
     return fleet, run_virtual(observe(fleet, list(fleet.nodes), LabFabric(lab, clock), clock), clock)
 
@@ -146,11 +149,7 @@ def _record(desired: Desired, observation: Observation) -> NodeRecord:
     binding = binding_of(desired, observation.nodes[desired.node], tests_digest(acceptance))
     assert isinstance(binding, Binding), binding
     certificate = Certificate("1.0", desired.node, now, binding, _results(acceptance, desired))
-    digest = desired.profile.digest
-    applied = {row.path: Applied(row.shown, digest, "c0ffee", now) for row in managed(desired.profile)}
-    return NodeRecord(
-        desired.node, serial=desired.serial, uuid=desired.uuid, applied=applied, certificate=certificate
-    )
+    return NodeRecord(desired.node, serial=desired.serial, uuid=desired.uuid, certificate=certificate)
 
 
 def _results(acceptance: Acceptance, desired: Desired) -> tuple[TestResult, ...]:

@@ -51,7 +51,10 @@ def rss_mib() -> float:
 
 
 def peak_mib() -> float:
-    """The most that this process has held since `forget_peak`, or ever. Not ru_maxrss: that begins with what the parent held at the fork."""
+    """The most that this process has held since `forget_peak`, or ever.
+
+    Not ru_maxrss: that begins with what the parent held at the fork.
+    """
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) / 1024
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from reconciler.model.records import NodeRecord
     from tests.bench.store import Stored
 
+T = TypeVar("T")
+Planner = Callable[["Observation", Mapping[str, "NodeRecord"]], "Plan"]
+
 TARGET_S, TARGET_MIB = 15.0, 1536
 SAMPLE = 300  # nodes that a slow peer is tried on; its figure is scaled up
 EVERY = 100  # one node in so many has drifted
@@ -59,7 +62,11 @@ def section(sizes: Sequence[int]) -> list[Table]:
     columns = ("nodes", *(f"{size:,}" for size in sizes))
     seconds = [_row(name, beside, [one["seconds"] for one in found]) for name, beside in _ROWS]
     growth = [
-        (f"  {name}, ms a node", *(1e3 * one["seconds"][name] / size for one, size in zip(found, sizes, strict=True)), None)
+        (
+            f"  {name}, ms a node",
+            *(1e3 * one["seconds"][name] / size for one, size in zip(found, sizes, strict=True)),
+            None,
+        )
         for name in (TOTAL_COLD, TOTAL_CHANGED)
     ]
     return [
@@ -113,7 +120,7 @@ def stored_fleet(nodes: int) -> Iterator[tuple[Path, Path]]:
 # --- in the process that is measured -------------------------------------------------------------------------------
 
 
-def planner(fleet: Fleet, stored: Stored) -> Callable[[Observation, Mapping[str, NodeRecord]], Plan]:
+def planner(fleet: Fleet, stored: Stored) -> Planner:
     from reconciler.planner.fleet import plan_fleet
 
     images = [node.profile.image for node in fleet.nodes.values() if node.profile.image]
@@ -129,11 +136,11 @@ def planner(fleet: Fleet, stored: Stored) -> Callable[[Observation, Mapping[str,
 
 
 def measured(spec: Path, store: Path) -> dict[str, Any]:
-    """Memory first, for it can only grow. Imports stand where a run has them: they are part of what is measured."""
+    """Memory first, for it hardly shrinks. Imports stand where a run has them: they are part of what is measured."""
     mib = {"bare Python": measure.rss_mib()}
     with measure.spending() as spent:
         from reconciler.cli.main import COLLECT
-        from reconciler.model.documents import dump
+        from reconciler.model import documents  # noqa: F401
         from reconciler.planner.fleet import plan_fleet  # noqa: F401
         from reconciler.spec import load_spec
     gc.set_threshold(*COLLECT)
@@ -148,36 +155,47 @@ def measured(spec: Path, store: Path) -> dict[str, Any]:
     stored = restore(store)
     mib["with observation and ledger records"] = measure.rss_mib()
     plan = planner(fleet, stored)
-    some = stored.some_drifted()
+    _changed(plan, stored, len(fleet.nodes), seconds, mib)
+    seconds |= _peers(spec, fleet, stored.some_drifted())
+    _cold(plan, stored, len(fleet.nodes), seconds, mib)
+    totals = {TOTAL_COLD: seconds[LOAD] + seconds[COLD], TOTAL_CHANGED: seconds[LOAD] + seconds[CHANGED]}
+    return {"seconds": seconds | totals, "mib": mib}
+
+
+def _changed(plan: Planner, stored: Stored, nodes: int, seconds: dict[str, float], mib: dict[str, float]) -> None:
+    from reconciler.model.documents import dump
+
+    some, clean = stored.some_drifted(), stored.all_clean()
+    measure.forget_peak()
     seconds[CHANGED], planned = _once(lambda: plan(some, stored.records))
     assert planned.totals.nodes_with_changes == len(stored.drifted), planned.totals
     mib[PEAK_CHANGED] = measure.peak_mib()
     seconds[WRITE], document = _once(lambda: dump(planned))
     mib["the plan (1% changed) as JSON"] = len(document.encode()) / 2**20
     mib["at the peak of writing it"] = measure.peak_mib()
-    few_enough = len(fleet.nodes) <= WRITTEN
-    if few_enough:
-        seconds |= {WRITE: _best(lambda: dump(planned)), FLOOR_JSON: _floor_json(planned)}
-    del planned, document
-    seconds |= {CHANGED: _best(lambda: plan(some, stored.records), seconds[CHANGED])} | _peers(spec, fleet, some)
-    clean = stored.all_clean()
-    seconds[CLEAN] = _best(lambda: plan(clean, stored.records))
-    assert not plan(clean, stored.records).changes
-    del some, clean
+    if nodes <= WRITTEN:
+        seconds[FLOOR_JSON] = _floor_json(planned)
+        seconds[WRITE] = _best(lambda: dump(planned), seconds[WRITE])
+    seconds[CHANGED] = _best(lambda: plan(some, stored.records), seconds[CHANGED])
+    seconds[CLEAN], untouched = _once(lambda: plan(clean, stored.records))
+    assert not untouched.changes
+    seconds[CLEAN] = _best(lambda: plan(clean, stored.records), seconds[CLEAN])
+
+
+def _cold(plan: Planner, stored: Stored, nodes: int, seconds: dict[str, float], mib: dict[str, float]) -> None:
+    from reconciler.model.documents import dump
 
     behind = stored.all_behind()
     measure.forget_peak()
     seconds[COLD], planned = _once(lambda: plan(behind, {}))
-    assert planned.totals.nodes_with_changes == len(fleet.nodes), planned.totals
+    assert planned.totals.nodes_with_changes == nodes, planned.totals
     mib[PEAK_COLD] = measure.peak_mib()
-    del planned
-    seconds |= {COLD: _best(lambda: plan(behind, {}), seconds[COLD])}
-    seconds[BEHIND] = _best(lambda: plan(behind, stored.records))
-    if few_enough:
-        mib["the plan for a new image as JSON"] = len(dump(plan(behind, stored.records)).encode()) / 2**20
+    seconds[COLD] = _best(lambda: plan(behind, {}), seconds[COLD])
+    seconds[BEHIND], planned = _once(lambda: plan(behind, stored.records))
+    seconds[BEHIND] = _best(lambda: plan(behind, stored.records), seconds[BEHIND])
+    if nodes <= WRITTEN:
+        mib["the plan for a new image as JSON"] = len(dump(planned).encode()) / 2**20
         mib["at the peak of writing that one"] = measure.peak_mib()
-    totals = {TOTAL_COLD: seconds[LOAD] + seconds[COLD], TOTAL_CHANGED: seconds[LOAD] + seconds[CHANGED]}
-    return {"seconds": seconds | totals, "mib": mib}
 
 
 def _floor_json(plan: Plan) -> float:
@@ -201,9 +219,6 @@ def _peers(spec: Path, fleet: Fleet, observation: Observation) -> dict[str, floa
         FLOOR_DIFF: _best(lambda: peers.compare_by_hand(fleet, observation.nodes)),
         PEER_DIFF: scaled * _best(lambda: peers.deep_diff(fleet, few)),
     }
-
-
-T = TypeVar("T")
 
 
 def _once(work: Callable[[], T]) -> tuple[float, T]:
