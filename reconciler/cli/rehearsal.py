@@ -205,6 +205,7 @@ def _request(script: Script, seed: int) -> ApplyRequest:
         selected=script.selected,
         scope=script.scope,
         wait_s=HORIZON_S,
+        alone=True,
         estimates=script.estimates,
     )
 

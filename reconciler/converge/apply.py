@@ -44,6 +44,7 @@ class ApplyRequest:
     wait_s: float = 1800.0
     estimates: Estimates | None = None
     time_scale: float = 1.0
+    alone: bool = False  # nobody else acts on the fleet, as in a rehearsal: what only others could end won't end
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ async def apply(
         work = _Apply(request, fabric, ledger, clock, gate, progress, lease)
         try:
             await work.start()
-            await work.crew.work(request.wait_s)
+            await work.crew.work(request.wait_s, alone=request.alone)
         except asyncio.CancelledError:
             if work.started:
                 progress(RunEnded(work.report(interrupted=True)))

@@ -8,23 +8,24 @@ read of the cluster, together with every other node that the run has in hand; so
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from reconciler.converge.approval import stale_because
 from reconciler.converge.events import NodeSettled, Waiting
 from reconciler.converge.execute import Ended, NodeResult, NodeRun, Run
+from reconciler.converge.line import Line
 from reconciler.converge.memory import remember_plans
 from reconciler.converge.observe import answer, control_plane
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan
 from reconciler.model.records import NodeRecord
 from reconciler.planner.budget import taken_out
-from reconciler.planner.fleet import fleet_leave, fleet_rollouts
 from reconciler.planner.holds import by_subject
+from reconciler.planner.keeping import KeptLeave, KeptRollouts
 from reconciler.planner.rollout import pending
-from reconciler.planner.schedule import Leave, flashes, in_turn, schedule, waits
+from reconciler.planner.schedule import Leave, flashes, takes_out, unjudged, waits
 
 NODES_AT_ONCE = 512  # tasks that mostly wait; what they read at once is bounded apart
 CLUSTER_AGE_S = 10.0  # reservations of one moment share a read of the cluster
@@ -39,36 +40,45 @@ class Crew:
         self, run: Run, observation: Observation, plans: Mapping[str, NodePlan], records: Mapping[str, NodeRecord]
     ) -> None:
         self.run = run
-        self.observation = observation
         self.plans = dict(plans)
         self._nodes = dict(observation.nodes)
+        self.observation = replace(observation, nodes=self._nodes)
         self._running: dict[str, asyncio.Task[NodeResult]] = {}
+        self._ended: asyncio.Queue[str] = asyncio.Queue()
         self._at_work: dict[str, NodeRun] = {}
         self._settled: dict[str, NodeResult] = {}
         self._postponed: dict[str, str] = {}  # node -> why, until something has changed
         self._reserved: set[str] = set()
-        self._records = dict(records)
-        self._taken = dict(taken_out(records, run.fleet.settings))
         self._kept = dict(run.ledger.rollouts())
-        self._waiting: Mapping[str, Blocked] = {}  # candidates that may not start yet, and why
+        self._waiting: dict[str, Blocked] = {}  # candidates that may not start yet, and why
         self._lock = asyncio.Lock()
         self._cluster_read: datetime | None = None
+        now, taken = run.clock.now(), taken_out(records, run.fleet.settings)
+        self._leave = KeptLeave(run.fleet, observation, now=now, taken=taken)
+        self._rollouts = KeptRollouts(run.fleet, observation, plans, records, now)
+        self._unapproved = set(plans)  # not held against the approved plan yet
+        self._line = Line(plans.values())
+        for name in plans:
+            self._line_up(name)
 
     # --- the loop ---
 
-    async def work(self, wait_s: float) -> None:
-        """Until nothing more may start. `wait_s`: how long to wait in all while nothing runs; 0 = start once only."""
+    async def work(self, wait_s: float, *, alone: bool = False) -> None:
+        """Until nothing more may start. `wait_s`: how long to wait in all while nothing runs; 0 = start once only.
+
+        `alone`: nobody else acts on the fleet, so that what only others could end is not waited for.
+        """
         waited = 0.0
         try:
             self._start()
             while True:
                 if self._running:
-                    await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
-                    self._collect()
-                elif self._candidates() and waited < wait_s and self._in_time(wait_s - waited):
-                    self.run.progress(Waiting(tuple(self._candidates()), wait_s - waited))
-                    await self.run.clock.sleep(POLL_S)
-                    waited += POLL_S
+                    await self._collect()
+                elif self._line and waited < wait_s and self._in_time(wait_s - waited, alone=alone):
+                    self.run.progress(Waiting(tuple(self._line), wait_s - waited))
+                    pause = self._until_next() if alone else POLL_S
+                    await self.run.clock.sleep(pause)
+                    waited += pause
                     self._postponed.clear()
                     await self._look_at_cluster()
                 else:
@@ -79,65 +89,100 @@ class Crew:
             await self._park()
 
     def _start(self) -> None:
+        """Those whose turn it is, of all that have something to do."""
         self._settle_stale()
         self._look_at_rollouts()
-        plans = schedule({name: self.plans[name] for name in self._candidates()}, self._leave())
-        verdicts = {name: plan.blocked for name, plan in plans.items()}
-        self._waiting = {name: one for name, one in verdicts.items() if one is not None and waits(one)}
-        for plan in in_turn(plans.values()):
-            if len(self._running) >= NODES_AT_ONCE:
-                return
-            if plan.node in self._waiting or plan.node in self._postponed:
-                continue
-            self._begin_rollout(plan)
-            worker = NodeRun(self.run, plan.node, self.reserve)
-            self._at_work[plan.node] = worker
-            self._running[plan.node] = asyncio.create_task(worker.to_the_end(), name=plan.node)
+        leave = self._leave.now(self.run.clock.now(), self.run.rollouts)
+        self._waiting = {}
+        refused: dict[Hashable, Blocked] = {}  # what one of them asks for in vain, others need not ask for
+        with leave.budget.supposing():
+            for name in self._running:
+                if takes_out(self.plans[name]):
+                    leave.budget.charge(name)
+            for name in self._line.in_turn():
+                if len(self._running) >= NODES_AT_ONCE:
+                    return
+                if name not in self._postponed:
+                    self._ask(name, leave, refused)
 
-    def _in_time(self, left_s: float) -> bool:
+    def _ask(self, name: str, leave: Leave, refused: dict[Hashable, Blocked]) -> None:
+        plan = unjudged(self.plans[name], leave.now)
+        if plan.actions and plan.goal is not Goal.NOTHING:
+            key = self._line.key(name, leave)
+            blocked = refused.get(key) or leave.refusal(plan)
+            if blocked is not None and waits(blocked):
+                self._waiting[name] = blocked
+                if blocked is not plan.blocked:
+                    refused[key] = blocked
+                return
+            if takes_out(plan):
+                leave.budget.charge(name)
+        self._begin_rollout(plan)
+        worker = NodeRun(self.run, name, self.reserve)
+        self._at_work[name] = worker
+        self._running[name] = task = asyncio.create_task(worker.to_the_end(), name=name)
+        task.add_done_callback(lambda _: self._ended.put_nowait(name))
+        self._line.leave(name)
+
+    def _in_time(self, left_s: float, *, alone: bool) -> bool:
         """Whether a candidate may come to its turn while the run still waits."""
         end = self.run.clock.now() + timedelta(seconds=left_s)
-        blocks = [self._waiting.get(name) for name in self._candidates()]
+        blocks = [self._waiting.get(name) for name in self._line]
         return any(
-            one is None or (one.code is not BlockCode.HALTED and (one.until is None or one.until <= end))
+            one is None or (one.code is not BlockCode.HALTED and (not alone if one.until is None else one.until <= end))
             for one in blocks
         )
 
-    def _candidates(self) -> list[str]:
-        """Nodes with something to do, or with a boot under way whose end will tell."""
-        free = (name for name in self.plans if name not in self._settled and name not in self._running)
-        return [name for name in free if self._has_work(name)]
+    def _until_next(self) -> float:
+        """Seconds until the first of those that wait may come to its turn."""
+        ends = [one.until for one in self._waiting.values() if one.until is not None]
+        return max((min(ends) - self.run.clock.now()).total_seconds(), 1.0) if ends else POLL_S
 
-    def _has_work(self, name: str) -> bool:
+    def _line_up(self, name: str) -> None:
+        """A node with something to do, or with a boot under way whose end will tell, waits for its turn."""
         plan = self.plans[name]
-        return plan.changes or (plan.goal is not Goal.NOTHING and self.run.worth_waiting(self._nodes[name]))
+        if name in self._settled or name in self._running:
+            return
+        if plan.changes or (plan.goal is not Goal.NOTHING and self.run.worth_waiting(self._nodes[name])):
+            self._line.join(plan)
+        else:
+            self._line.leave(name)
 
     def _settle_stale(self) -> None:
         """Nodes that need more than was approved, before anything is started on them."""
         approved = self.run.approved
-        for name in self._candidates() if approved is not None else ():
+        for name in [name for name in self._line if name in self._unapproved] if approved is not None else ():
             assert approved is not None
             begun = name in self.run.begun or name in self._postponed
             if why := stale_because(approved.nodes.get(name), self.plans[name], begun=begun):
                 self._settle(NodeResult(name, Ended.STALE, why))
+            self._unapproved.discard(name)
 
-    def _collect(self) -> None:
-        for name in [name for name, task in self._running.items() if task.done()]:
+    async def _collect(self) -> None:
+        """Take in the nodes that have ended; wait for the first."""
+        names = [await self._ended.get()]
+        while not self._ended.empty():
+            names.append(self._ended.get_nowait())
+        for name in names:
             result = self._running.pop(name).result()
             worker = self._at_work.pop(name)
             self._reserved.discard(name)
-            if worker.observed is not None and worker.plan is not None:
-                self._see(worker.observed)
-                self.plans[name] = worker.plan
-                self._remember(worker.plan, worker.record)
             self._postponed.clear()
             if result.state is Ended.POSTPONED:
                 self._postponed[name] = result.detail
             else:
                 self._settle(result)
+            if worker.observed is not None and worker.plan is not None:
+                self.plans[name] = worker.plan
+                self._see(worker.observed)
+                self._remember(worker.observed, worker.plan, worker.record)
+            self._leave.release(self._nodes[name])
+            self._line_up(name)
+            self._unapproved.add(name)
 
     def _settle(self, result: NodeResult) -> None:
         self._settled[result.node] = result
+        self._line.leave(result.node)
         self.run.progress(NodeSettled(result.node, result.state.value, result.detail))
 
     async def _park(self) -> None:
@@ -153,11 +198,11 @@ class Crew:
                 self._settle(NodeResult(name, Ended.FAILED, "parked: the next run continues it"))
         self._running.clear()
 
-    def _remember(self, plan: NodePlan, record: NodeRecord) -> None:
+    def _remember(self, observed: Observed, plan: NodePlan, record: NodeRecord) -> None:
         """What it has converged to is known from now on, which is when a wave begins to bake."""
-        run = self.run
-        remember_plans(run.ledger, run.fleet, {plan.node: plan}, {plan.node: record}, run.id, run.clock.now())
-        self._records[plan.node] = run.ledger.node(plan.node)
+        run, now = self.run, self.run.clock.now()
+        remember_plans(run.ledger, run.fleet, {plan.node: plan}, {plan.node: record}, run.id, now)
+        self._rollouts.see(observed, plan, run.ledger.node(plan.node), now)
 
     # --- rollouts ---
 
@@ -165,9 +210,7 @@ class Crew:
         run = self.run
         run.planner.context = replace(run.planner.context, now=run.clock.now())
         run.planner.holds = by_subject(run.fleet.holds, run.ledger.holds())
-        run.rollouts = fleet_rollouts(
-            run.fleet, self.observation, self.plans, self._records, self._kept, run.planner
-        )  # fmt: skip
+        run.rollouts = self._rollouts.now(self._kept, run.planner.holds, run.clock.now())
 
     def _begin_rollout(self, plan: NodePlan) -> None:
         """It is on record from its first node on, with the order in which all of them go."""
@@ -177,6 +220,7 @@ class Crew:
             self.run.ledger.start_rollout(progress.rollout, self.run.id)
             self._kept[plan.pool] = progress.rollout
             progress.new = False
+            self._rollouts.begun(plan.pool)
 
     # --- leave ---
 
@@ -185,22 +229,13 @@ class Crew:
             if plan.node in self._reserved and not flashes(plan.actions[0]):
                 return ""
             await self._look_at_cluster()
-            leave = self._leave()
+            leave = self._leave.now(self.run.clock.now(), self.run.rollouts)
             blocked = leave.refusal_of_next(plan)
             if blocked is not None:
                 return blocked.detail
-            if not leave.budget.is_out(plan.node):
-                self._taken[plan.node] = leave.now
+            self._leave.reserve(plan.node)
             self._reserved.add(plan.node)
             return ""
-
-    def _leave(self) -> Leave:
-        leave = fleet_leave(
-            self.run.fleet, self.observation, now=self.run.clock.now(), taken=self._taken, rollouts=self.run.rollouts
-        )
-        for name in sorted(self._reserved):
-            leave.budget.charge(name)
-        return leave
 
     async def _look_at_cluster(self) -> None:
         """Who is in service now, for all nodes of the fleet."""
@@ -213,13 +248,18 @@ class Crew:
         self._cluster_read = clock.now()
         for name, seen in self._nodes.items():
             member = state if isinstance(state, Silent) else Answered(state.at, state.value.members.get(name))
-            self._nodes[name] = replace(seen, member=member)
+            if isinstance(member, Answered) and isinstance(seen.member, Answered) and member.value is seen.member.value:
+                continue  # the very same: nothing has changed
+            self._see(replace(seen, member=member))
+            if name not in self.plans:
+                self._rollouts.see(self._nodes[name], None, self.run.ledger.node(name), clock.now())
         self._postponed.clear()
-        self.observation = replace(self.observation, nodes=self._nodes, control_plane=control_plane(state))
+        self.observation = replace(self.observation, control_plane=control_plane(state))
+        self._leave.see_control_plane(self.observation.control_plane)
 
     def _see(self, observed: Observed) -> None:
         self._nodes[observed.node] = observed
-        self.observation = replace(self.observation, nodes=self._nodes)
+        self._leave.see(observed)
 
     # --- the end ---
 

@@ -11,7 +11,8 @@ no prefix of any sequence of charges exceeds a limit.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -39,6 +40,7 @@ class Group:
     period: timedelta | None = None  # of a rate
     active: bool = True
     declared: bool = False  # by the fleet, as a limit on how many are out at once
+    everywhere: bool = False  # one of its kind holds for every node
     during: Hours | None = None  # None = always
     used: dict[str, datetime] = field(default_factory=dict)  # node -> out since; only a rate depends on the time
     queued: int = 0  # nodes that wait for it
@@ -46,6 +48,10 @@ class Group:
 
     def use(self, node: str, now: datetime) -> None:
         self.used[node] = now
+        self.full = None
+
+    def free(self, node: str) -> None:
+        self.used.pop(node, None)
         self.full = None
 
     def refusal(self, node: str) -> Blocked | None:
@@ -95,27 +101,77 @@ class Budget:
     ) -> None:
         active = {name: node for name, node in nodes.items() if node.state is NodeState.ACTIVE}
         self._now = now
-        self._unknown = frozenset(unknown) & active.keys()
+        self._unknown = set(unknown) & active.keys()
         self._out: set[str] = set()
         self._of: dict[str, list[Group]] = {name: [] for name in active}
+        self._kinds: dict[str, tuple[int, ...]] = {}  # which groups a node counts in
         self._groups: list[Group] = []
-        self._default: Group | None = None
-        covered: set[Reason] = set()
         for limit in limits or (DEFAULT,):
-            current = limit.during is None or hours.cover(limit.during, now)
-            self._limit(limit, active, taken or {}, current)
-            if current and limit.per_s is None and limit.scope in ("fleet", "pool"):
-                covered |= set(limit.reasons) or ANY
-        if covered < ANY:
-            words = ("budget of fleet by default is used up", "out")
-            self._default = Group("fleet by default", 1, len(active), "1, for what no other limit covers", words)
-            self._groups.append(self._default)
+            self._limit(limit, active, taken or {}, limit.during is None or hours.cover(limit.during, now))
+        words = ("budget of fleet by default is used up", "out")
+        self._spare = Group("fleet by default", 1, len(active), "1, for what no other limit covers", words)
+        self._groups.append(self._spare)
+        self._timed = any(group.during is not None or group.period is not None for group in self._groups)
+        self._default = self._default_now()
         for floor in floors:
             self._floor(floor, active)
-        self._quorum(control_plane or {})
+        self._members: Mapping[str, bool] = {}
+        self._elected: Group | None = None
+        self.see_control_plane(control_plane or {})
         # What can't be read counts as out: it may well be.
         for name in sorted((frozenset(out) | self._unknown) & active.keys()):
             self._count_out(name)
+
+    # --- kept current: what changes is told, and nothing is counted anew -------------------------------------------
+
+    def move_to(self, now: datetime) -> None:
+        """Time has passed: hours begin and end, rates forget."""
+        self._now = now
+        if not self._timed:
+            return
+        current = {
+            during: hours.cover(during, now) for during in {g.during for g in self._groups if g.during is not None}
+        }
+        for group in self._groups:
+            if group.during is not None:
+                group.active = current[group.during]
+            if group.period is not None:
+                since = now - group.period
+                for name in [name for name, at in group.used.items() if at <= since]:
+                    group.free(name)
+        self._default = self._default_now()
+
+    def see(self, node: str, serves: bool | None) -> None:
+        """Whether it is in service now; None: that can't be read."""
+        if node not in self._of:
+            return
+        if serves is None:
+            self._unknown.add(node)
+        else:
+            self._unknown.discard(node)
+        if serves and node in self._out:
+            self._count_in(node)
+        elif not serves and node not in self._out:
+            self._count_out(node)
+
+    def see_control_plane(self, members: Mapping[str, bool]) -> None:
+        """Each of its members -> Ready."""
+        if self._elected is not None and members == self._members:
+            return
+        if self._elected is not None:
+            self._groups.remove(self._elected)
+            for name in self._members.keys() & self._of.keys():
+                self._of[name].remove(self._elected)
+        self._members, self._elected = dict(members), None
+        self._kinds.clear()
+        self._quorum(members)
+
+    def _default_now(self) -> Group | None:
+        covered: set[Reason] = set()
+        for group in self._groups:
+            if group.active and group.declared and group.everywhere:
+                covered |= group.reasons
+        return self._spare if self._of and covered < ANY else None
 
     # --- groups of nodes -----------------------------------------------------------------------------------------
 
@@ -145,7 +201,7 @@ class Budget:
             words = (f"budget of {name}{only} is used up", counted)
             group = Group(
                 name, count, total, shown + per, words, reasons, period, current,
-                declared=period is None, during=limit.during,
+                declared=period is None, everywhere=limit.scope in ("fleet", "pool"), during=limit.during,
             )  # fmt: skip
             if period is not None:
                 since = self._now - period
@@ -168,8 +224,10 @@ class Budget:
         total, keep = len(members), len(members) // 2 + 1
         words = (f"{keep} of {total} control-plane members must stay ready", "others out")
         rule = f"{total} - quorum of {keep} = {total - keep}"
-        used = {name: self._now for name, ready in sorted(members.items()) if not ready}
-        self._add(Group("control plane", total - keep, total, rule, words, used=used), ours)
+        away = {name for name, ready in members.items() if not ready} | (self._out & set(ours))
+        used = dict.fromkeys(sorted(away), self._now)
+        self._elected = Group("control plane", total - keep, total, rule, words, used=used)
+        self._add(self._elected, ours)
 
     # --- questions -----------------------------------------------------------------------------------------------
 
@@ -188,6 +246,16 @@ class Budget:
     def groups(self, node: str) -> Sequence[Group]:
         """All that it counts in, also those that do not hold at this hour."""
         return self._of.get(node, ())
+
+    def alike(self, node: str) -> Hashable:
+        """Nodes of which this is equal get the same answers."""
+        groups = self._kinds.get(node)
+        if groups is None:
+            groups = self._kinds[node] = tuple(map(id, self._of.get(node, ())))
+        taken = self._timed and tuple(
+            node in group.used for group in self._of.get(node, ()) if group.period is not None
+        )
+        return groups, node in self._out, node in self._unknown, taken
 
     def allows(self, node: str, reasons: Collection[Reason] = ANY) -> Blocked | None:
         """None when `node` may be taken out of service now; acting on one that is out already costs nothing."""
@@ -219,7 +287,8 @@ class Budget:
         return found
 
     def lines(self) -> tuple[BudgetLine, ...]:
-        return tuple(group.line() for group in self._groups)
+        shown = (group for group in self._groups if group is not self._spare or self._default is not None)
+        return tuple(group.line() for group in shown)
 
     # --- charges -------------------------------------------------------------------------------------------------
 
@@ -236,8 +305,26 @@ class Budget:
         for group in self._of.get(node, ()):
             if group.period is None:
                 group.use(node, self._now)
-        if self._default is not None:
-            self._default.use(node, self._now)
+        self._spare.use(node, self._now)
+
+    def _count_in(self, node: str) -> None:
+        self._out.discard(node)
+        for group in self._of.get(node, ()):
+            if group.period is None and not (group is self._elected and self._members.get(node) is False):
+                group.free(node)
+        self._spare.free(node)
+
+    @contextmanager
+    def supposing(self) -> Iterator[None]:
+        """What is charged inside is forgotten again."""
+        out, rates = set(self._out), [(g, dict(g.used)) for g in self._groups if g.period is not None]
+        try:
+            yield
+        finally:
+            for node in self._out - out:
+                self._count_in(node)
+            for group, used in rates:
+                group.used, group.full = used, None
 
 
 def _ordered(reasons: Collection[Reason]) -> tuple[Reason, ...]:

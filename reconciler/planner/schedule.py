@@ -119,7 +119,7 @@ def in_turn(plans: Iterable[NodePlan]) -> list[NodePlan]:
 
 def schedule(plans: Mapping[str, NodePlan], leave: Leave) -> dict[str, NodePlan]:
     """Each plan with the verdict of now: it may go (wave 0), or in which batch of the budget, and why not now."""
-    judged = {name: _unjudged(plan, leave.now) for name, plan in plans.items()}
+    judged = {name: unjudged(plan, leave.now) for name, plan in plans.items()}
     for plan in in_turn(plan for plan in judged.values() if plan.actions and plan.goal is not Goal.NOTHING):
         blocked = leave.refusal(plan)
         if blocked is None:
@@ -132,7 +132,7 @@ def schedule(plans: Mapping[str, NodePlan], leave: Leave) -> dict[str, NodePlan]
     return judged
 
 
-def _unjudged(plan: NodePlan, now: datetime) -> NodePlan:
+def unjudged(plan: NodePlan, now: datetime) -> NodePlan:
     """Without an earlier verdict that time may have lifted. A pause after a failure has an end of its own."""
     if plan.blocked is None or not waits(plan.blocked):
         return plan

@@ -16,6 +16,9 @@ class Agenda:
         self._set += 1
         self._timers[name] = (due, self._set, play)
 
+    def __bool__(self) -> bool:
+        return bool(self._timers)
+
     def drop(self, name: str) -> None:
         self._timers.pop(name, None)
 

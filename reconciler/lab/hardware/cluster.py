@@ -73,11 +73,15 @@ class ClusterTruth:
         self._pods: dict[tuple[str, str], PodObject] = {}
         self._on_node: dict[str | None, dict[str, PodObject]] = {}
         self._terminating: dict[str, PodObject] = {}
+        self._soonest = float("inf")  # when the first of them ends
+        self._stirred = set(members)  # nodes that a read of all has to look at; of the others nothing can have changed
+        self._generations: dict[str, int] = {}
         self._may_have_gpus: set[str] = set()  # nodes worth a look for a pod that wants GPUs
         self._turn = 0  # others go round
         self._room_changed = False
         self._history: deque[WatchEvent] = deque(maxlen=WATCH_WINDOW)
         for name, machine in members.items():
+            machine.stirred = self._stirred
             machine.gpu_clients = lambda name=name: self.has_work(name)  # type: ignore[misc]  # mypy: default in lambda
 
     def now(self) -> float:
@@ -99,6 +103,10 @@ class ClusterTruth:
     def nodes(self) -> list[NodeObject]:
         self.sync()
         return list(self._nodes.values())
+
+    def generation(self, node: str) -> int:
+        """Grows whenever the node object or a pod on it changes."""
+        return self._generations.get(node, 0)
 
     def node(self, name: str) -> NodeObject:
         self.sync(name)
@@ -250,10 +258,10 @@ class ClusterTruth:
         return pod
 
     def _check_budgets(self, pod: PodObject) -> None:
-        for budget in self.disruption_budgets():
-            hostname = budget.selector.get("kubernetes.io/hostname")
-            if hostname is not None and hostname == pod.node:
-                raise TooManyRequests(budget.name)
+        machine = self.machines.get(pod.node or "")
+        if machine is not None and machine.fault("pdb_never_yields"):
+            raise TooManyRequests(f"never-{pod.node}")
+        for budget in self.budgets:
             if budget.namespace != pod.namespace or not budget.selector.items() <= pod.labels.items():
                 continue
             if self.healthy(budget) - 1 < budget.min_available:
@@ -278,6 +286,7 @@ class ClusterTruth:
         if pod.ends is None or now + grace < pod.ends:
             pod.deletion_started = now if pod.deletion_started is None else pod.deletion_started
             pod.ends = now + grace
+            self._soonest = min(self._soonest, pod.ends)
             self._terminating[pod.uid] = pod
             self._record("MODIFIED", pod)
 
@@ -285,19 +294,37 @@ class ClusterTruth:
 
     def sync(self, node: str | None = None) -> None:
         """Let time pass: for one node, or for the whole cluster."""
-        names: Sequence[str] = list(self.machines) if node is None else [node] if node in self.machines else []
+        names: Sequence[str] = sorted(self._stirred) if node is None else [node] if node in self.machines else []
         for name in names:
-            self._sync_node(name, self.machines[name])
+            machine = self.machines[name]
+            self._sync_node(name, machine)
+            if node is None and not machine.restless:
+                self._stirred.discard(name)
+        if self._soonest <= self._clock():
+            self._end_pods()
+        if self._room_changed:
+            self._room_changed = False
+            self._schedule_all()
+
+    def _end_pods(self) -> None:
+        """Graceful deletions that are over; one whose kubelet is silent waits."""
         now = self._clock()
         for pod in [pod for pod in self._terminating.values() if pod.ends is not None and pod.ends <= now]:
             assert pod.node is not None
             if self.machines[pod.node].kubelet_running if pod.node in self.machines else True:
                 self._forget(pod)
                 self._replace(pod)
-        if self._room_changed:
-            self._room_changed = False
-            for pod in list(self._on_node.get(None, {}).values()):
+        self._soonest = min(
+            (pod.ends for pod in self._terminating.values() if pod.ends is not None), default=float("inf")
+        )
+
+    def _schedule_all(self) -> None:
+        """Pods that wait for a node. Where one finds no room, no other that wants as much does."""
+        hopeless: int | None = None
+        for pod in list(self._on_node.get(None, {}).values()):
+            if hopeless is None or pod.gpus < hopeless:
                 self._schedule(pod)
+                hopeless = pod.gpus if pod.node is None else hopeless
 
     def _sync_node(self, name: str, machine: Machine) -> None:
         running = machine.kubelet_running
@@ -389,6 +416,9 @@ class ClusterTruth:
         self.revision += 1
         thing.resource_version = self.revision
         self._history.append(WatchEvent(self.revision, kind, replace(thing)))
+        where = thing.name if isinstance(thing, NodeObject) else thing.node
+        if where is not None:
+            self._generations[where] = self._generations.get(where, 0) + 1
         if isinstance(thing, NodeObject):
             self._room_on(thing.name)
             serves = kind != "DELETED" and _serves(thing)

@@ -45,6 +45,13 @@ class HostSide(Lifecycle):
             return False
         return self.now - system.service_since["kubelet"] >= self.timings.kubelet_ready_s
 
+    @property
+    def restless(self) -> bool:
+        """Whether time alone may change what its cluster sees of it."""
+        since = None if self.state.os is None else self.state.os.service_since.get("kubelet")
+        starting = since is not None and self.now - since < self.timings.kubelet_ready_s
+        return starting or bool(self._agenda)
+
     def system(self) -> OsState:
         """The running system. Only the host's own commands ask for it, so it is there."""
         self.catch_up()

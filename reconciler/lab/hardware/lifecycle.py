@@ -72,6 +72,7 @@ class Lifecycle:
         self._agenda = Agenda()
         self._playing: float | None = None
         self._cold = False
+        self.stirred: set[str] | None = None  # where to note that somebody has touched this machine
 
     # --- time ---
 
@@ -84,6 +85,8 @@ class Lifecycle:
         """Play everything that is due, in order."""
         if self._playing is not None:
             return
+        if self.stirred is not None:
+            self.stirred.add(self.state.name)
         until = self._clock()
         while (due := self._agenda.pop_due(until)) is not None:
             self._playing, play = due

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from reconciler.lab.hardware.cluster import (
     KUBELET_VERSION,
@@ -29,6 +29,7 @@ class TruthCluster:
     def __init__(self, truth: ClusterTruth, clock: Clock) -> None:
         self._truth = truth
         self._clock = clock
+        self._read: dict[str, tuple[Hashable, Member]] = {}  # node -> as of which state
 
     async def state(self) -> Answered[ClusterState] | Silent:
         await asyncio.sleep(LATENCY_S)
@@ -122,6 +123,14 @@ class TruthCluster:
             raise DriverError(Failure.BUSY, str(busy), retry_after=5.0) from busy
 
     def _member(self, node: NodeObject) -> Member:
+        """The very same as before while nothing changes."""
+        state = self._truth.generation(node.name), node.ready, node.unschedulable, node.control_plane
+        known = self._read.get(node.name)
+        if known is None or known[0] != state:
+            known = self._read[node.name] = state, self._snapshot(node)
+        return known[1]
+
+    def _snapshot(self, node: NodeObject) -> Member:
         pods = (pod for pod in self._truth.pods(node.name) if pod.phase not in ("Succeeded", "Failed"))
         return Member(
             name=node.name,
