@@ -12,6 +12,7 @@ from reconciler.planner import conditions as c
 from reconciler.planner.why import Alternative, Cost
 from reconciler.render.explanation import Explanation, within
 from reconciler.render.text import count, disruption, estimate, plain
+from reconciler.render.waiting import goes_anyway
 
 HEAD = ("#", "action", "disruption", "takes", "", "because", "without it")
 _SHOWN = 3  # conditions that a sentence names
@@ -21,7 +22,7 @@ _AIMS = {
     c.HOST_UP: "get its host to answer",
     c.REGISTERED: "enter it in the cluster",
     c.MEMBER: "make it a ready member of the cluster",
-    c.MARKED: "mark it as ours",
+    c.MARKED: "take it out of service as ours",
     c.QUIESCED: "empty it of work",
     c.IN_SERVICE: "bring it back into service",
     c.BIOS: "set its BIOS",
@@ -90,9 +91,9 @@ def human_actions(made: Explanation) -> list[str]:
         return []
     if not shown:
         return ["nothing to do"] if plan.blocked is None else []
-    every = f"the fewest actions that lead there, {_extent(plan)}"
-    title = f"of {every}, those that are there for {made.path}:" if made.path else f"{every}:"
-    lines = [title]
+    anyway = "done all the same: " if goes_anyway(plan) else ""
+    every = f"{anyway}the fewest actions that lead there, {_extent(plan)}"
+    lines = [f"{every}; of these, for {made.path}:" if made.path else f"{every}:"]
     wide = max(len(action.id) for _, action in shown)
     for at, action in shown:
         lines.append(f"  {at:>2}. {action.id:<{wide}}  {', '.join(part for part in _manner(made, action) if part)}")

@@ -11,7 +11,7 @@ from reconciler.model.desired import Desired
 from reconciler.model.drift import ACTIONABLE, DriftClass
 from reconciler.model.observed import Answered, Silent
 from reconciler.model.plan import BlockCode, BudgetLine, Goal, NodePlan, RolloutPlan
-from reconciler.model.records import OWNER_ANNOTATION, Hold, Mark, read_mark
+from reconciler.model.records import FLEET, OWNER_ANNOTATION, Hold, Mark, read_mark
 from reconciler.model.units import format_duration
 from reconciler.planner.backoff import failures
 from reconciler.planner.goals import FAILURES
@@ -33,8 +33,9 @@ def since(made: Explanation) -> Since | None:
     if plan is None:
         return None
     match plan.blocked.code if plan.blocked is not None else None:
-        case BlockCode.HELD:
-            return min((Since(h.since, "it was held") for h in holds(made)), key=lambda s: s.at, default=None)
+        case BlockCode.HELD | BlockCode.STOPPED as code:
+            what = "it was held" if code is BlockCode.HELD else "the fleet was stopped"
+            return min((Since(h.since, what) for h in holds(made)), key=lambda s: s.at, default=None)
         case BlockCode.BACKOFF:
             return _last_failure(made)
         case BlockCode.UNKNOWN:
@@ -52,7 +53,11 @@ def holds(made: Explanation) -> tuple[Hold, ...]:
     return tuple(hold for hold in made.holds if hold.subject in _subjects(made) and stands(hold, made.now))
 
 
-def _subjects(made: Explanation) -> tuple[str, str]:
+def _subjects(made: Explanation) -> tuple[str, ...]:
+    """Who is held when the node is. A stop of the fleet comes before all other holds, and is lifted first."""
+    plan = made.node_plan
+    if plan is not None and plan.blocked is not None and plan.blocked.code is BlockCode.STOPPED:
+        return (FLEET,)
     return made.node, f"pool/{made.desired.pool}"
 
 
@@ -112,9 +117,15 @@ def may_go(made: Explanation) -> list[str]:
         left = (blocked.until - made.now).total_seconds()
         said.append(f"not before {clock(blocked.until)}" + (f", in {format_duration(left)}" if left > 0 else ""))
     said += _TERMS[blocked.code](made, plan)
-    if plan.start is not None and plan.end is not None and not made.alone:
+    if plan.start is not None and plan.end is not None and not made.alone and not goes_anyway(plan):
         said.append(f"expected to begin about {clock(plan.start)} and to end about {clock(plan.end)}")
     return said
+
+
+def goes_anyway(plan: NodePlan) -> bool:
+    """Whether the actions are what can be done although something else keeps the node from its goal."""
+    code = plan.blocked.code if plan.blocked is not None else None
+    return code is not None and not code.passes and code is not BlockCode.HALTED
 
 
 def _room(made: Explanation, plan: NodePlan) -> Iterator[str]:
@@ -139,8 +150,8 @@ def _activated(made: Explanation, _: NodePlan) -> Iterator[str]:
 
 
 def _resumed(made: Explanation, _: NodePlan) -> Iterator[str]:
-    for rollout, _wave in rollouts(made):
-        yield from rollout.resume
+    resume = [said for rollout, _wave in rollouts(made) for said in rollout.resume]
+    yield from ("when one of these is done:", *resume) if resume else ("when somebody resumes its rollout",)
 
 
 def _answers(made: Explanation, _: NodePlan) -> Iterator[str]:
@@ -176,6 +187,7 @@ def _says(sentence: str) -> Callable[[Explanation, NodePlan], Iterable[str]]:
 
 
 _TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
+    BlockCode.STOPPED: _says("when somebody lifts the stop: reconciler resume"),
     BlockCode.HELD: _released,
     BlockCode.QUARANTINED: _activated,
     BlockCode.RETIRED: _activated,
@@ -200,7 +212,8 @@ _TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
 def limits(made: Explanation) -> list[tuple[BudgetLine, tuple[str, ...]]]:
     """The limits that count the node when it is taken out, and who goes before it under each."""
     plan = made.node_plan
-    if made.plan is None or plan is None or not takes_out(plan):
+    halted = plan is not None and plan.blocked is not None and plan.blocked.code is BlockCode.HALTED
+    if made.plan is None or plan is None or halted or not takes_out(plan):
         return []
     first = [
         n for n, p in made.plan.nodes.items() if n != plan.node and p.actions and p.blocked is None and takes_out(p)

@@ -20,6 +20,7 @@ from reconciler.gate import certificate as proof
 from reconciler.model.documents import dump, load
 from reconciler.model.gate import Binding, Certificate
 from reconciler.model.observed import Observation
+from reconciler.model.records import Rollout
 from reconciler.spec import load_spec
 from tests.cli.shell import SPEC, Done, reconciler
 from tests.cli.test_documents import HOSTILE, check_markdown
@@ -91,11 +92,12 @@ class Place:
         assert reconciler("drift", self.spec, "--observation", self.observation).code in (0, 4)
 
     def attempt(
-        self, node: str, action: str, outcome: str, *, began: datetime, seconds: float, detail: str = ""
-    ) -> None:
+        self, node: str, action: str, outcome: str, *, began: datetime, seconds: float, detail: str = "",
+        cause: str = "drift",
+    ) -> None:  # fmt: skip
         with self.ledger() as ledger:
             lease = ledger.acquire("demo", "a runner", 86400.0, began)
-            number = ledger.begin("run-1", node, action, "", "drift", {}, lease.token, began)
+            number = ledger.begin("run-1", node, action, "", cause, {}, lease.token, began)
             ledger.finish(number, outcome, detail, began + timedelta(seconds=seconds))
             ledger.drop(lease)
 
@@ -251,6 +253,51 @@ def test_a_later_wave_reads_which_one_goes_first(well: Place) -> None:
     assert "nothing holds it back: the next apply goes to work on it" in well.text(early)
 
 
+def test_a_halted_rollout_tells_every_member_what_would_resume_it(well: Place) -> None:
+    well.edit("hardware.yaml", "NPS1", "NPS4")
+    well.git("commit", "-qam", "More domains", author="Bo Example")
+    document = reconciler("plan", well.spec, "--observation", well.observation, "--output", "json").json
+    [planned] = [rollout for rollout in document["rollouts"] if rollout["pool"] == "train"]
+    members = tuple(name for wave in planned["waves"] for name in wave["nodes"])
+    now = datetime.now(UTC)
+    begun = Rollout("train", planned["digest"], planned["changes"], {}, members, False, now - timedelta(hours=2), "")
+    with well.ledger() as ledger:
+        ledger.start_rollout(begun, "run-1")
+    well.attempt(
+        members[0], "set_bios", "permanent", began=now - timedelta(hours=1), seconds=60, detail="no such value"
+    )
+    text, waiting = well.text(members[-1]), well.json(members[-1])["waiting"]
+    assert text.splitlines()[0].endswith("its rollout is halted")
+    assert waiting["may_go"][0] == "when one of these is done:"
+    assert any(f"reconciler hold {members[0]}" in said for said in waiting["may_go"])
+    assert waiting["rollouts"][0]["halted"]
+    assert f"{members[0]}: set_bios failed (no such value)" in text
+    assert "expected" not in text
+
+
+def test_a_node_that_is_given_up_tells_what_is_done_all_the_same(place: Place) -> None:
+    now = datetime.now(UTC)
+    for hours, rung in ((5, "soft_restart"), (4, "power_cycle")):
+        place.attempt("gpu-a007", rung, "done", began=now - timedelta(hours=hours), seconds=400, cause="remediation")
+    text, waiting = place.text("gpu-a007"), place.json("gpu-a007")["waiting"]
+    assert text.splitlines()[0].endswith("given up: its attempts are used up")
+    assert waiting["may_go"][0].startswith(f"after {now - timedelta(hours=5) + timedelta(days=1):%Y-%m-%d %H:%M}")
+    assert "done all the same: the fewest actions that lead there, 1 in all" in text
+    assert "without it  no way to take it out of service as ours" in text
+
+
+def test_outside_of_a_window_the_next_one_is_named(place: Place) -> None:
+    yesterday = (datetime.now(UTC) - timedelta(days=1)).strftime("%a").lower()
+    hours = f"{{kind: allow, days: [{yesterday}], from: '02:00', to: '06:00', timezone: UTC, reason: quiet hours}}"
+    place.edit("fleet.yaml", "  drift:", f"  windows: [{hours}]\n  drift:")
+    waiting = place.json("gpu-a002")["waiting"]
+    assert waiting["code"] == "window"
+    assert "quiet hours" in waiting["detail"]
+    assert waiting["may_go"][0].startswith(
+        f"not before {datetime.fromisoformat(waiting['until']):%Y-%m-%d} 02:00:00 UTC"
+    )
+
+
 def test_a_dark_bmc_is_named(place: Place) -> None:
     text, waiting = place.text("gpu-a008"), place.json("gpu-a008")["waiting"]
     assert text.startswith("gpu-a008 [train]: in service, 1 value not as specified, 15 not known, left alone")
@@ -324,7 +371,8 @@ def test_a_path_narrows_everything(place: Place) -> None:
         "check_trust",
     ]
     text = place.text("gpu-a003.firmware.nic0")
-    assert "those that are there for firmware.nic0:" in text
+    assert "the fewest actions that lead there, 7 in all, up to firmware" in text
+    assert "; of these, for firmware.nic0:" in text
     assert "  found    28.43.1013\n" in text
     assert "bios" not in text.partition("firmware.nic0\n")[2]
     well = place.json("gpu-a003.bios")
