@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from reconciler.model.desired import Endpoints, RootDisk
@@ -21,6 +21,27 @@ _CELL = re.compile(r'("(?:[^"]|"")*"|[^,"]*)(,|$)')
 _DOMAIN_COLUMN = re.compile(r"domains\.[a-z][a-z0-9-]*")
 
 
+class Places(Mapping[str, Position]):
+    """Where the values of a row stand: path -> place. As a dict it would be the largest part of a node in memory."""
+
+    __slots__ = ("_columns", "_file", "_line")
+
+    def __init__(self, file: str, line: int, columns: tuple[tuple[str, int], ...]) -> None:
+        self._file, self._line, self._columns = file, line, columns
+
+    def __getitem__(self, path: str) -> Position:
+        for known, column in self._columns:
+            if known == path:
+                return Position(self._file, self._line, column)
+        raise KeyError(path)
+
+    def __iter__(self) -> Iterator[str]:
+        return (path for path, _ in self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+
 class Inventory:
     """One CSV file of a pool. Rows have no settings of their own, so they don't pass through the models."""
 
@@ -30,6 +51,7 @@ class Inventory:
         self._interned = interned
         self._problems = problems
         self._columns: list[str] = []
+        self._places: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}  # most rows are as wide
 
     def read(self, text: str) -> list[NodeSource]:
         lines = text.split("\n")
@@ -72,7 +94,7 @@ class Inventory:
             return None
         values: dict[str, str] = {}
         domains = dict(self._pool.spec.domains)
-        at = {"node": Position(self._file, number, 1)}
+        at = [("node", 1)]
         failed = False
         for column, (text, start) in zip(self._columns, cells, strict=True):
             if not text:
@@ -86,16 +108,19 @@ class Inventory:
                 self._note(number, start, str(error))
                 failed = True
             if column in _PATHS:
-                at[_PATHS[column]] = Position(self._file, number, start)
+                at.append((_PATHS[column], start))
         if "name" not in values and not failed:
             self._note(number, 1, "the node has no name")
             failed = True
         if not failed and "bmc" not in values and "host" not in values:
             self._note(number, 1, "the node has no address", "give bmc, host or both")
             failed = True
-        return None if failed else self._node(values, domains, at)
+        places = tuple(at)
+        where = Places(self._file, number, self._places.setdefault(places, places))
+        return None if failed else self._node(values, domains, where)
 
-    def _node(self, values: Mapping[str, str], domains: Mapping[str, str], at: dict[str, Position]) -> NodeSource:
+    def _node(self, values: Mapping[str, str], domains: Mapping[str, str], at: Places) -> NodeSource:
+        hostname = values.get("hostname")
         return NodeSource(
             name=values["name"],
             pool=self._pool.name,
@@ -105,7 +130,7 @@ class Inventory:
             domains=self._interned(domains),
             serial=values.get("serial"),
             uuid=values.get("uuid"),
-            hostname=values.get("hostname"),
+            hostname=values["name"] if hostname == values["name"] else hostname,
             root_disk=RootDisk(serial=values["rootDisk"]) if "rootDisk" in values else None,
             provenance=at,
         )
