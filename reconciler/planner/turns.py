@@ -239,7 +239,10 @@ class Turns:
             return None
         if queue.epoch != self._epoch:
             queue.epoch, queue.checked = self._epoch, self._covering(queue)
-        return next((slots for slots in queue.checked if slots.used >= slots.limit), None)
+        for slots in queue.checked:
+            if slots.used >= slots.limit:
+                return slots
+        return None
 
     def _covering(self, queue: Queue) -> tuple[_Slots, ...]:
         """Limits that hold for it at this hour, and the default for what no declared one covers (as in Budget)."""

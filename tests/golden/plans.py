@@ -8,10 +8,12 @@ The spec is loaded, the machines are a lab's, read as ever; only the ledger is m
     pools     name -> keys of NodePool.spec; `nodes`: a range of names, or a list of these and of entries as in a spec
     lab       node pattern -> what a lab plays on it, as in a scenario
     control   nodes that are the cluster's control plane
+    marked    nodes that an earlier run took out of service
     attempts  node -> attempts, oldest first: {action, target, cause, outcome, detail, ago}
     applied   node pattern -> values that it was last converged to, by path; null: never. Else as the spec says
     settled   node pattern -> how long ago it was, and its certificate was issued; a week, if not said
     void      node patterns: no certificate
+    failed    node -> what its acceptance tests found, of which the certificate is
     holds     what the ledger holds, node or pool/name -> {reason, owner, until}
     rollouts  what the ledger has of rollouts, pool -> {values, before, members, ago, rollback}
     limit     nodes that are planned for, if not all
@@ -40,10 +42,20 @@ from reconciler.lab.fleet import Lab, build_lab
 from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
 from reconciler.lab.scenario import Scenario
 from reconciler.model.desired import Desired, Fleet
-from reconciler.model.gate import Binding, Certificate
-from reconciler.model.observed import Answered, Observation
+from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
+from reconciler.model.observed import Answered, Observation, Taint
 from reconciler.model.plan import Plan, Scope
-from reconciler.model.records import Applied, Attempt, Hold, NodeRecord, Rollout
+from reconciler.model.records import (
+    MARK_TAINT,
+    OWNER_ANNOTATION,
+    Applied,
+    Attempt,
+    Hold,
+    Mark,
+    NodeRecord,
+    Rollout,
+    write_mark,
+)
 from reconciler.model.units import parse_duration
 from reconciler.planner.fleet import plan_fleet
 from reconciler.render.plan import human
@@ -80,6 +92,7 @@ class Case:
         clock = VirtualClock(self.now - timedelta(hours=1))
         lab = build_lab(fleet, Scenario.model_validate({"nodes": self.said.get("lab", {})}), clock.seconds)
         self._elect(lab)
+        self._mark(lab)
         clock.elapsed = 3600.0
         seen = run_virtual(observe(fleet, list(fleet.nodes), LabFabric(lab, clock), clock), clock)
         image, limit = ("ubuntu-gpu", "2026.11.1"), self.said.get("limit")
@@ -116,6 +129,14 @@ class Case:
             [own] = [node.name for node in cluster.nodes() if node.control_plane and node.name not in elected]
             cluster.node(own).control_plane = False
 
+    def _mark(self, lab: Lab) -> None:
+        assert lab.cluster is not None
+        mark = write_mark(Mark("golden", "earlier", "test", "2026-11-24T00:00:00Z", cordoned=True))
+        for name in self.said.get("marked", ()):
+            node = lab.cluster.node(name)
+            taints = (*node.taints, Taint(MARK_TAINT, "", "NoSchedule"))
+            lab.cluster.update_node(name, annotations={OWNER_ANNOTATION: mark}, taints=taints, unschedulable=True)
+
     def _records(self, fleet: Fleet, seen: Observation) -> dict[str, NodeRecord]:
         return {name: self._record(node, seen) for name, node in fleet.nodes.items()}
 
@@ -125,7 +146,9 @@ class Case:
         binding = binding_of(node, own, tests_digest(node.profile.acceptance))
         certificate = None
         if isinstance(binding, Binding) and not any(fnmatchcase(node.node, one) for one in self.said.get("void", ())):
-            certificate = Certificate("1.0", node.node, issued, binding, (), adopted=True)
+            found = self.said.get("failed", {}).get(node.node)
+            test = TestResult("dcgm", "dcgmi-diag", Verdict.FAIL, (found,), {})
+            certificate = Certificate("1.0", node.node, issued, binding, (test,) if found else (), adopted=not found)
         serial = own.hot.value.serial if isinstance(own.hot, Answered) else None
         attempts = [self._attempt(one) for one in self.said.get("attempts", {}).get(node.node, ())]
         values = {row.path: row.shown for row in managed(node.profile)} | (self._of("applied", node.node) or {})

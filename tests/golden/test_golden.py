@@ -9,8 +9,8 @@ import pytest
 from tests.golden.plans import cases, read, update
 
 KEYS = {
-    "rule", "now", "fleet", "pools", "lab", "control", "attempts", "applied", "settled", "void", "holds", "rollouts",
-    "limit", "left", "plan",
+    "rule", "now", "fleet", "pools", "lab", "control", "marked", "attempts", "applied", "settled", "void", "failed",
+    "holds", "rollouts", "limit", "left", "plan",
 }  # fmt: skip
 
 
