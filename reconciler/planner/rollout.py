@@ -28,6 +28,10 @@ ROLLBACK_WAVES = ("1", "100%")
 SHOWN = 5  # members that a sentence names
 
 
+# What a machine has that was off or silent shows only when it is back, and may then overtake nobody.
+_NOT_COUNTED = Blocked(BlockCode.ROLLOUT, "its rollout was decided on before anybody could see that it is part of it")
+
+
 @dataclass(slots=True)
 class Progress:
     """One pool's rollout as of now. `rollout`: as in the ledger, or as the next apply would write it (`new`).
@@ -52,11 +56,13 @@ class Rollouts:
 
     def refusal(self, plan: NodePlan) -> Blocked | None:
         """Why what the spec changed on this node has to wait; None when nothing did, or its wave is open."""
-        progress = self.by_pool.get(plan.pool)
-        if progress is None or not pending(plan):
+        if not pending(plan):
             return None
-        wave = progress.wave_of.get(plan.node)
-        return None if wave is None else progress.waits.get(wave)
+        progress = self.by_pool.get(plan.pool)
+        wave = None if progress is None else progress.wave_of.get(plan.node)
+        if progress is None or wave is None:
+            return _NOT_COUNTED
+        return progress.waits.get(wave)
 
     @property
     def missing(self) -> frozenset[str]:

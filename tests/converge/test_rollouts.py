@@ -14,7 +14,7 @@ from reconciler.converge.execute import Ended
 from reconciler.model.desired import Fleet, RolloutPolicy
 from reconciler.model.gate import Verdict
 from reconciler.model.plan import BlockCode, WaveState
-from tests.converge.world import IMAGE, PROFILE, SIGNATURES, World
+from tests.converge.world import FIRMWARE, IMAGE, PROFILE, SIGNATURES, World
 
 NEW = replace(IMAGE, version="2026.11.2", sha256="e" * 64)
 BOTH = {**SIGNATURES, (NEW.name, NEW.version): True}
@@ -116,3 +116,20 @@ def test_what_the_spec_newly_manages_goes_in_waves_too(rolled: Callable[..., Rol
     here = rolled(nodes=6)
     here.bump(host=replace(PROFILE.host, sysctls={**PROFILE.host.sysctls, "kernel.numa_balancing": "0"}))
     assert len(done(here.go())) == 1
+
+
+def test_a_node_that_was_off_overtakes_no_wave_when_it_comes_back(rolled: Callable[..., Rolled]) -> None:
+    """What its devices run can't be read while it has no power, so it is in no wave when the rollout begins."""
+    here = rolled(nodes=4)
+    here.machine("n3").power("force_off")
+    here.clock.elapsed += 60
+    nic = replace(FIRMWARE[2], version="2.1", url="https://fw/nic0-2.1")
+    for machine in here.lab.machines.values():
+        machine.firmware_images = {**machine.firmware_images, str(nic.url): {"NIC0": "2.1"}}
+    here.bump(firmware=(*FIRMWARE[:2], nic))
+    here.go()
+    assert here.serves("n3")
+    assert here.machine("n3").state.firmware["NIC0"].version == "2.0"
+    assert here.machine("n0").state.firmware["NIC0"].version == "2.1"
+    [first, *_] = here.look().waves
+    assert "n3" not in first.nodes
