@@ -5,6 +5,6 @@ tables     plain-text tables
 drift      the drift report
 plan       the plan
 outcome    what an apply did
-explain    one node, in full
+explain    one node, in full: explanation (its values), explain_values, explain_actions, explain_waiting, waiting
 progress   events of a running pass, live on a terminal or as plain lines
 """

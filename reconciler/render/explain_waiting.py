@@ -12,7 +12,8 @@ from reconciler.render.plan import limit
 from reconciler.render.text import clock, count, fold, plain
 from reconciler.render.waiting import Since, holds, limits, mark, may_go, rollout_words, rollouts, since
 
-_HEADLINES = {
+HEADLINES = {
+    BlockCode.STOPPED: "the whole fleet is stopped",
     BlockCode.HELD: "held",
     BlockCode.QUARANTINED: "quarantined",
     BlockCode.RETIRED: "retired",
@@ -27,6 +28,8 @@ _HEADLINES = {
     BlockCode.FOREIGN_MARK: "another reconciler has it",
     BlockCode.NO_PATH: "left alone: nothing leads to what the spec says",
     BlockCode.ATTEMPTS: "given up: its attempts are used up",
+    BlockCode.GATE: "failed its gate, waits for a repair",
+    BlockCode.JOINING: "not in the fleet yet",
     BlockCode.NO_DRAIN: "left alone: nothing can drain it",
 }
 
@@ -41,7 +44,7 @@ def headline(made: Explanation) -> str:
     unknown = sum(item.kind is DriftClass.UNKNOWN for item in plan.drift)
     lacks = f"{unknown} not known" if unknown else ""
     if plan.blocked is not None:
-        what = _HEADLINES[plan.blocked.code]
+        what = HEADLINES[plan.blocked.code]
     elif made.plan is not None and made.plan.refused:
         what = "its plan is refused"
     elif plan.actions:

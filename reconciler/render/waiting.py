@@ -116,7 +116,7 @@ def may_go(made: Explanation) -> list[str]:
     if blocked.until is not None:
         left = (blocked.until - made.now).total_seconds()
         said.append(f"not before {clock(blocked.until)}" + (f", in {format_duration(left)}" if left > 0 else ""))
-    said += _TERMS[blocked.code](made, plan)
+    said += TERMS[blocked.code](made, plan)
     if plan.start is not None and plan.end is not None and not made.alone and not goes_anyway(plan):
         said.append(f"expected to begin about {clock(plan.start)} and to end about {clock(plan.end)}")
     return said
@@ -186,7 +186,7 @@ def _says(sentence: str) -> Callable[[Explanation, NodePlan], Iterable[str]]:
     return lambda made, _: (sentence.format(node=made.node),) if sentence else ()
 
 
-_TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
+TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
     BlockCode.STOPPED: _says("when somebody lifts the stop: reconciler resume"),
     BlockCode.HELD: _released,
     BlockCode.QUARANTINED: _activated,
@@ -202,6 +202,8 @@ _TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
     BlockCode.FOREIGN_MARK: _says("when the other reconciler is done with it, or its mark is taken off as said"),
     BlockCode.NO_PATH: _says("not by itself: somebody has to look"),
     BlockCode.ATTEMPTS: _attempts_end,
+    BlockCode.GATE: _says("when a repair is on record, as said"),
+    BlockCode.JOINING: _says("when the change that adds it is merged"),
     BlockCode.NO_DRAIN: _says("when its persona says how to drain it"),
 }
 

@@ -20,7 +20,10 @@ from reconciler.gate import certificate as proof
 from reconciler.model.documents import dump, load
 from reconciler.model.gate import Binding, Certificate
 from reconciler.model.observed import Observation
+from reconciler.model.plan import BlockCode
 from reconciler.model.records import Rollout
+from reconciler.render.explain_waiting import HEADLINES
+from reconciler.render.waiting import TERMS
 from reconciler.spec import load_spec
 from tests.cli.shell import SPEC, Done, reconciler
 from tests.cli.test_documents import HOSTILE, check_markdown
@@ -333,6 +336,10 @@ def test_a_foreign_cordon_and_a_quarantine_tell_how_they_end(place: Place) -> No
     text = place.text("gpu-b001")
     assert text.splitlines()[0].endswith("quarantined")
     assert "when the spec says `state: active` for it" in text
+
+
+def test_whatever_holds_a_node_back_has_its_words() -> None:
+    assert TERMS.keys() == HEADLINES.keys() == set(BlockCode)
 
 
 def test_one_node_alone_says_that_others_were_not_looked_at(place: Place) -> None:

@@ -130,8 +130,14 @@ def test_nothing_planned_asks_nothing() -> None:
     assert b.planner().question(wanted, b.observed(), b.record(wanted)) is None
 
 
+def seconds(question: Question) -> float:
+    began = time.process_time()
+    alternatives(question)
+    return time.process_time() - began
+
+
 def test_the_worst_node_is_explained_in_a_tenth_of_a_second() -> None:
-    """Every start of an all but wholly drifted node. CPU time, and the best of three: others share the machine."""
+    """Every start of an all but wholly drifted node. CPU time, and the better of two: others share the machine."""
     wanted = b.node(profile=b.profile(gpu=DesiredGpu({"3g.40gb": 2})))
     full = catalogue(wanted, clustered=True, registered=True, busy=True, cordoned=False)
     goal = frozenset({*admission_requires(wanted), c.IN_SERVICE})
@@ -144,11 +150,7 @@ def test_the_worst_node_is_explained_in_a_tenth_of_a_second() -> None:
         if found is None:
             continue
         asked += 1
-        spent = []
-        for _ in range(3):
-            began = time.process_time()
-            alternatives(Question(full, start, goal, found))
-            spent.append(time.process_time() - began)
-        slowest = max(slowest, min(spent))
+        if (spent := seconds(Question(full, start, goal, found))) > slowest:
+            slowest = max(slowest, min(spent, seconds(Question(full, start, goal, found))))
     assert asked > 20
     assert slowest < 0.1
