@@ -125,6 +125,7 @@ class World:
 
     where: Path
     nodes: int = 3
+    racks: int = 2
     drift: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     faults: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -136,7 +137,10 @@ class World:
 
     def __post_init__(self) -> None:
         self.clock = VirtualClock()
-        desired = [desired_node(f"n{at}", at, profile=self.profile, **self.node) for at in range(self.nodes)]
+        desired = []
+        for at in range(self.nodes):
+            own = {"profile": self.profile, "domains": {"rack": f"r{at % self.racks}"}, **self.node}
+            desired.append(desired_node(f"n{at}", at, **own))
         self.fleet = fleet_of(desired, cluster=self.cluster, **self.settings)
         plays: dict[str, dict[str, Any]] = {}
         for pattern in {*self.drift, *self.faults}:
