@@ -189,7 +189,8 @@ def _more(more: Cost) -> str:
     worse, better = [text for by, text in parts if by > 0], [text for by, text in parts if by < 0]
     if not worse:
         return "as good, but later in the catalogue"
-    return f"{_listed(worse)} more" + (f", though {_listed(better)} less" if better else "")
+    measure = ", by the catalogue's times" if more.seconds else ""  # which choose, whatever was measured since
+    return f"{_listed(worse)} more" + (f", though {_listed(better)} less" if better else "") + measure
 
 
 def _listed(parts: Iterable[str], word: str = "and") -> str:

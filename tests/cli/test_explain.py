@@ -362,7 +362,9 @@ def test_each_action_says_what_there_would_be_without_it(place: Place) -> None:
     assert list(found) == ["mark", "drain", "set_bios", "soft_restart", "run_gate", "admit"]
     assert found["drain"]["because"] == ["required by set_bios"]
     assert found["set_bios"]["without"]["sentence"] == "no way to set its BIOS"
-    assert found["soft_restart"]["without"]["sentence"] == "power_cycle at the least: 1m more"
+    assert found["soft_restart"]["without"]["sentence"] == (
+        "power_cycle at the least: 1m more, by the catalogue's times"
+    )
     assert found["soft_restart"]["without"]["more"] == {"drains": 0, "reboots": 0, "seconds": 60.0, "actions": 0}
     text = place.text("gpu-a002")
     assert "the fewest actions that lead there, 6 in all, up to reboot, about 42m40s:" in text
