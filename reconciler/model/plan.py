@@ -28,6 +28,7 @@ class Goal(StrEnum):
 class BlockCode(StrEnum):
     """Why something does not happen now."""
 
+    STOPPED = "stopped"  # the whole fleet is: nothing begins anywhere
     HELD = "held"
     QUARANTINED = "quarantined"
     RETIRED = "retired"
@@ -204,6 +205,7 @@ class Plan:
     notes: tuple[str, ...] = field(default=())
     refused: tuple[str, ...] = ()  # by which guards, in words; such a plan is not applied at all
     rollouts: tuple[RolloutPlan, ...] = ()
+    stopped: str = ""  # by whom, why and since when: nothing begins until the stop is lifted
     change: Change | None = None  # of a pull request: what it does, apart from what had drifted before
 
     @property

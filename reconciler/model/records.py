@@ -12,6 +12,7 @@ from reconciler.model.gate import Certificate
 
 MARK_TAINT = "reconciler.dev/maintenance"
 OWNER_ANNOTATION = "reconciler.dev/owner"  # JSON of Mark
+FLEET = "fleet/*"  # subject of a hold that stops everything; no node and no pool can be called so
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Hold:
     """`position`: where the spec declared it, when it was copied; "" = it was set by a command."""
 
     id: int
-    subject: str  # node name, or "pool/<name>"
+    subject: str  # node name, "pool/<name>" or FLEET
     reason: str
     owner: str
     since: datetime

@@ -32,6 +32,7 @@ class DriftReport:
     counts: Mapping[str, int]  # drift class -> items
     insecure: tuple[str, ...] = ()
     time_scale: float = 1.0
+    stopped: str = ""  # by whom, why and since when
 
 
 APPLY_FORMAT = "1.0"
@@ -80,3 +81,4 @@ class ApplyOutcome:
     insecure: tuple[str, ...] = ()
     time_scale: float = 1.0
     rollouts: tuple[RolloutPlan, ...] = ()  # as the run left them
+    stopped: str = ""  # by whom, why and since when: nothing more began

@@ -20,7 +20,7 @@ from reconciler.planner.budget import Budget, has_rates, taken_out
 from reconciler.planner.conditions import Context
 from reconciler.planner.estimates import Estimates
 from reconciler.planner.guards import refusals
-from reconciler.planner.holds import by_subject, stands
+from reconciler.planner.holds import by_subject, stands, stopped
 from reconciler.planner.node import NodePlanner
 from reconciler.planner.rollout import Rollouts, pending, plan_in_turn, rollouts
 from reconciler.planner.schedule import Leave, schedule, takes_out
@@ -71,6 +71,7 @@ def plan_fleet(
     times = timetable(schedule(plans, leave), leave, waves.plans, waves.missing)
     incomplete = tuple(name for name, plan in plans.items() if plan.incomplete)
     rules = planner.comparer.rules
+    stop = stopped(planner.holds, now)
     return Plan(
         format_version=PLAN_FORMAT,
         tool_version=__version__,
@@ -91,6 +92,7 @@ def plan_fleet(
         notes=_notes(fleet, rules, now),
         refused=refusals(fleet, plans, records, known),
         rollouts=times.rollouts,
+        stopped="" if stop is None else stop.detail,
     )
 
 

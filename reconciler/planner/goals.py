@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from reconciler.health.ladder import next_rung
 from reconciler.model.desired import Desired, Rung
 from reconciler.model.plan import BlockCode, Blocked, Goal
-from reconciler.model.records import OWNER_ANNOTATION, NodeRecord
+from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import NodeState
 from reconciler.planner import conditions as c
 from reconciler.planner.backoff import failures
 from reconciler.planner.catalogue import Catalogue, Row, admission_requires
 from reconciler.planner.conditions import Conditions
-from reconciler.planner.holds import Holds, held
+from reconciler.planner.holds import Holds, held, stopped
 
 FAILURES = 3  # of one action in a row within a day; then a person must look (pitfalls F7, I5)
 
@@ -55,7 +55,7 @@ def _hands_off(desired: Desired, record: NodeRecord, holds: Holds, state: Condit
         return Blocked(BlockCode.QUARANTINED, "quarantined in the spec: not acted upon")
     if record.malformed:
         return Blocked(BlockCode.UNKNOWN, f"its ledger record can't be read: {record.malformed}")
-    hold = held(desired, record, holds, now)
+    hold = stopped(holds, now) or held(desired, record, holds, now)
     if hold is not None:
         return hold
     if state.foreign_mark is not None:
@@ -63,7 +63,7 @@ def _hands_off(desired: Desired, record: NodeRecord, holds: Holds, state: Condit
         return Blocked(
             BlockCode.FOREIGN_MARK,
             f"marked by another reconciler (ledger {mark.ledger}, {mark.at}: {mark.reason}); once that one is known to "
-            f"be gone, `kubectl annotate node {desired.node} {OWNER_ANNOTATION}-` hands the node over",
+            f"be gone, `reconciler ledger adopt {desired.node}` takes the node over",
         )
     if c.IDENTITY in state.because and c.IDENTITY not in state.unknown:
         return Blocked(BlockCode.IDENTITY, "; ".join(state.because[c.IDENTITY]))

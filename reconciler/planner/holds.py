@@ -1,4 +1,7 @@
-"""Who must not be touched: holds of the ledger, and of the spec, which hold before a ledger has them."""
+"""Who must not be touched: holds of the ledger, and of the spec, which hold before a ledger has them.
+
+A stop is a hold of the whole fleet (pitfall J9): nothing begins anywhere, whatever a plan says.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from datetime import UTC, datetime
 
 from reconciler.model.desired import Desired, SpecHold
 from reconciler.model.plan import BlockCode, Blocked
-from reconciler.model.records import Hold, NodeRecord
+from reconciler.model.records import FLEET, Hold, NodeRecord
 
 Holds = Mapping[str, tuple[Hold | SpecHold, ...]]  # by subject, those of the spec first
 
@@ -18,6 +21,12 @@ def by_subject(declared: Iterable[SpecHold], kept: Iterable[Hold]) -> Holds:
     for hold in holds:
         found[hold.subject] = (*found.get(hold.subject, ()), hold)
     return found
+
+
+def stopped(holds: Holds, now: datetime) -> Blocked | None:
+    """The first stop of the whole fleet that stands."""
+    found = next((hold for hold in holds.get(FLEET, ()) if stands(hold, now)), None)
+    return None if found is None else Blocked(BlockCode.STOPPED, _sentence(found, ()), end_of(found))
 
 
 def held(desired: Desired, record: NodeRecord, holds: Holds, now: datetime) -> Blocked | None:
@@ -51,6 +60,8 @@ def origin(hold: Hold | SpecHold) -> str:
     """Where it stands, or stood; "" = a command set it."""
     if isinstance(hold, SpecHold):
         return f"by {hold.position}"
+    if hold.subject == FLEET:
+        return "`reconciler resume` lifts it"
     return f"once by {hold.position}; `reconciler release {hold.subject}` lifts it" if hold.position else ""
 
 
@@ -67,7 +78,8 @@ def _sentence(hold: Hold | SpecHold, others: Iterable[Hold | SpecHold]) -> str:
         origin(hold),
     )
     told = ", ".join(part for part in more if part)
-    return f"held by {hold.owner}: {hold.reason}" + (f" ({told})" if told else "")
+    what = "stopped" if hold.subject == FLEET else "held"
+    return f"{what} by {hold.owner}: {hold.reason}" + (f" ({told})" if told else "")
 
 
 def _moment(at: datetime) -> str:
