@@ -151,20 +151,20 @@ class Session:
 
         return SecretStore.load() if self.overlay is None else self.overlay.secrets
 
-    def ledger_place(self, fleet: Fleet) -> str | Path:
+    def ledger_place(self, fleet: str) -> str | Path:
         """--ledger; beside the endpoints of a lab; or one file per fleet in the user's state directory."""
         if self.common.ledger is not None:
             return self.common.ledger
         if self.common.endpoints is not None:
             return self.common.endpoints.parent / "ledger.sqlite"
         state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-        return state / "reconciler" / f"{fleet.settings.fleet}.sqlite"
+        return state / "reconciler" / f"{fleet}.sqlite"
 
     @contextmanager
     def ledger(self) -> Iterator[SqlLedger]:
         from reconciler.drivers.ledger import SqlLedger
 
-        found = SqlLedger(self.ledger_place(self.fleet))
+        found = SqlLedger(self.ledger_place(self.fleet.settings.fleet))
         try:
             yield found
         finally:
@@ -297,6 +297,7 @@ def drift_report(plan: Plan, observation: Observation) -> DriftReport:
         counts=dict(sorted(Counter(item.kind.value for item in items).items())),
         insecure=plan.insecure,
         time_scale=plan.time_scale,
+        stopped=plan.stopped,
     )
 
 

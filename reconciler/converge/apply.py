@@ -27,6 +27,7 @@ from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import NodeRecord
 from reconciler.planner.estimates import Estimates
 from reconciler.planner.fleet import node_planner, plan_fleet, records_needed
+from reconciler.planner.holds import by_subject, stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,12 @@ def check_usable(plan: Plan, fleet: Fleet, ledger: Ledger, now: datetime) -> Non
     check_guards(plan)
 
 
+def check_stop(stop: str) -> None:
+    """`stop`: as Plan.stopped."""
+    if stop:
+        raise Refused(f"nothing is done: {stop}")
+
+
 def check_guards(plan: Plan) -> None:
     if plan.refused:
         raise Refused(f"plan {plan.id} is refused: {'; '.join(plan.refused)}")
@@ -143,6 +150,8 @@ class _Apply:
     async def start(self) -> None:
         """Read only, until everything was observed once; then take over what an earlier run left behind."""
         request, now = self.request, self.clock.now
+        stop = stopped(by_subject((), self.ledger.holds()), now())
+        check_stop("" if stop is None else stop.detail)
         observation = await observe(
             request.fleet, self.names, self.fabric, self.clock,
             fresh_inventory=True, progress=self.progress, time_scale=request.time_scale,
@@ -152,6 +161,7 @@ class _Apply:
         remember_holds(self.ledger, request.fleet, now())
         resumed = await take_over(self.ledger, self.fabric.installer(), request.fleet, set(self.names), now())
         plan = self.plan(observation)
+        check_stop(plan.stopped)
         check_guards(plan)
         if request.selected is None:
             self.abandoned = await lift_forgotten_marks(self.ledger, self.fabric.cluster(), request.fleet, self.clock)

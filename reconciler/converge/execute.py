@@ -30,12 +30,12 @@ from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import DriverError
 from reconciler.model.observed import Answered, Observed, Silent
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Permanent, Transient, outcome_word
-from reconciler.model.plan import BlockCode, Goal, NodePlan, Plan, PlannedAction
+from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, Plan, PlannedAction
 from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import OWNER_ANNOTATION, NodeRecord, read_mark
 from reconciler.model.vocab import BootPhase, Disruption, UnknownReason
 from reconciler.planner import conditions as c
-from reconciler.planner.holds import by_subject
+from reconciler.planner.holds import by_subject, stopped
 from reconciler.planner.node import NodePlanner
 from reconciler.planner.rollout import Rollouts, pending, plan_in_turn
 from reconciler.planner.schedule import OF_ROLLOUTS, disrupts
@@ -120,6 +120,10 @@ class Run:
         silent = isinstance(observed.host, Silent) and observed.host.reason is not UnknownReason.NOT_ASKED
         return booting(observed) or (silent and observed.node in self.interrupted)
 
+    def stop(self) -> Blocked | None:
+        """Somebody has stopped the whole fleet: what runs ends its action, nothing else begins."""
+        return stopped(by_subject((), self.ledger.holds()), self.clock.now())
+
     def plan_node(self, observed: Observed, record: NodeRecord, *, let_go: bool) -> NodePlan:
         """`let_go`: its wave was open when work on it began, so it is finished whatever becomes of the rollout."""
         self.planner.context = replace(self.planner.context, now=self.clock.now())
@@ -172,7 +176,7 @@ class NodeRun:
     def _wait_s(self, plan: NodePlan) -> float:
         """Seconds until it is worth looking again; 0: now is the time."""
         if not plan.actions:
-            return LOOK_S if self._worth_waiting() else 0.0
+            return LOOK_S if not is_stopped(plan) and self._worth_waiting() else 0.0
         until = backs_off_until(plan)
         if until is None or self._failures[plan.actions[0].id] >= TRIES:
             return 0.0
@@ -215,8 +219,11 @@ class NodeRun:
             return self._result(Ended.FAILED, f"{action.id} was done {HOLDS_AFTER} times and does not hold")
         if plan.blocked is not None and backs_off_until(plan) is not None:
             return self._result(Ended.FAILED if self._last else Ended.POSTPONED, plan.blocked.detail)
-        if disrupts(action) and (why := await self._reserve(plan)):
-            return self._result(Ended.POSTPONED, why)
+        if disrupts(action):
+            if why := await self._reserve(plan):
+                return self._result(Ended.POSTPONED, why)
+            if stop := self.run.stop():  # it took a while to ask
+                return self._result(Ended.POSTPONED, stop.detail)
         return None
 
     async def _act(self, plan: NodePlan, action: PlannedAction) -> NodeResult | None:
@@ -310,6 +317,10 @@ class NodeRun:
 
     def _nothing_left(self, plan: NodePlan) -> NodeResult:
         assert self.observed is not None
+        if plan.blocked is not None and is_stopped(plan):
+            begun = self._worked or self._last
+            left = "; it is left in the middle of its actions" if begun else ""
+            return self._result(Ended.POSTPONED if begun else Ended.NOT_STARTED, plan.blocked.detail + left)
         if booting(self.observed):
             return self._result(Ended.FAILED, self._last or "the boot under way did not end in time")
         if plan.blocked is not None and not _only_waits(plan):
@@ -334,6 +345,8 @@ class NodeRun:
         cluster = self.run.fabric.cluster()
         if cluster is None or member is None or isinstance(member, Silent) or member.value is None:
             return False
+        if self.run.stop() is not None:
+            return False
         mark = read_mark(member.value.annotations.get(OWNER_ANNOTATION))
         healthy = bool(member.value.ready) and self.plan is not None and not _isolated(self.plan)
         if mark is None or mark.ledger != self.run.ledger.id or not healthy or not untouched(self.record):
@@ -344,6 +357,10 @@ class NodeRun:
             )
         except (Stop, DriverError):
             return False  # it is still marked, as the final observation shows
+
+
+def is_stopped(plan: NodePlan) -> bool:
+    return plan.blocked is not None and plan.blocked.code is BlockCode.STOPPED
 
 
 def drift_of(plan: NodePlan) -> frozenset[str]:

@@ -21,6 +21,7 @@ from reconciler.render.text import (
     markdown,
     plain,
     source,
+    stop,
     value,
     warnings,
 )
@@ -42,12 +43,15 @@ def verdict(plan: Plan) -> str:
     if plan.incomplete:
         text += f"; {count(len(plan.incomplete), 'node')} could not be read in full"
     text += f"; {halted}" if (halted := rollouts.verdict(plan)) else ""
+    if plan.stopped:
+        text = f"stopped, nothing begins; {text}"
     return f"refused, nothing of it will be applied; {text}" if plan.refused else text
 
 
 def _heading(plan: Plan) -> list[str]:
     lines = [
         f"Plan {plan.id} for fleet {plan.fleet}: {verdict(plan)}",
+        *(f"  {line}" for line in stop(plan.stopped)),
         *(f"  REFUSED: {sentence}" for sentence in plan.refused),
         f"  spec {source(plan.source)}",
         f"  made {clock(plan.created_at)}, {timeline.validity(plan)}; "
@@ -202,9 +206,9 @@ def _blocked(nodes: Iterable[NodePlan], plan: Plan) -> Iterator[tuple[str, str, 
 
 
 def as_markdown(plan: Plan) -> str:
-    sign = "⛔" if plan.refused else "✅" if not plan.changes else "🔴" if dangerous(plan) else "🔶"
+    sign = "⛔" if plan.refused or plan.stopped else "✅" if not plan.changes else "🔴" if dangerous(plan) else "🔶"
     lines = [f"## {sign} Plan for fleet {markdown(plan.fleet)}", "", f"**{markdown(verdict(plan), 400)}**", ""]
-    for line in [*plan.refused, *plan.notes, *warnings(plan.insecure, plan.time_scale)]:
+    for line in [*stop(plan.stopped), *plan.refused, *plan.notes, *warnings(plan.insecure, plan.time_scale)]:
         lines += [f"> {markdown(line, 400)}", ""]
     lines += change.as_markdown(plan.change) if plan.change is not None else ()
     red = dangerous(plan)

@@ -149,6 +149,11 @@ def position(at: Position | None) -> str:
     return str(at) if at is not None else "the default"
 
 
+def stop(sentence: str) -> list[str]:
+    """What stands at the top of everything while somebody has stopped the fleet."""
+    return [f"STOPPED: {plain(sentence, 600)}"] if sentence else []
+
+
 def warnings(insecure: Iterable[str], time_scale: float) -> list[str]:
     """What every output must say of how it was made."""
     lines = [f"INSECURE: {sentence}" for sentence in insecure]

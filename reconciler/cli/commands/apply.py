@@ -68,7 +68,7 @@ def apply(common: Common, plan_file: Path | None, yes: bool, wait: float, detail
 def confirm(session: Session, ledger: Ledger) -> Plan:
     """Show the plan and ask. The plan, which is approved then and nothing beyond it; Abort when the answer is no."""
     from reconciler.cli.session import new_id
-    from reconciler.converge.apply import check_guards
+    from reconciler.converge.apply import check_guards, check_stop
     from reconciler.render.plan import human
 
     observation = session.observe()
@@ -76,6 +76,7 @@ def confirm(session: Session, ledger: Ledger) -> Plan:
     plan = session.make_plan(observation, ledger, new_id("plan", session.clock.now()))
     show(human(plan) + "\n", err=True)
     check_guards(plan)
+    check_stop(plan.stopped)
     if plan.changes and not click.confirm(f"Apply this to {plan.totals.nodes_with_changes} nodes?", err=True):
         raise click.Abort
     return plan
@@ -160,6 +161,7 @@ def as_document(report: ApplyReport) -> ApplyOutcome:
         insecure=plan.insecure,
         time_scale=plan.time_scale,
         rollouts=plan.rollouts,
+        stopped=plan.stopped,
     )
 
 
@@ -170,7 +172,7 @@ def exit_code(outcome: ApplyOutcome, *, detailed: bool) -> ExitCode:
         codes.append(ExitCode.INTERRUPTED)
     if "failed" in states or ("stale" in states and outcome.actions):
         codes.append(ExitCode.PARTLY_FAILED)
-    if any(rollout.halted for rollout in outcome.rollouts):
+    if outcome.stopped or any(rollout.halted for rollout in outcome.rollouts):
         codes.append(ExitCode.REFUSED)
     if not outcome.actions and (outcome.changes or "postponed" in states) and "failed" not in states:
         codes.append(ExitCode.REFUSED)

@@ -54,10 +54,11 @@ def plan(
                 following = f"; {when}: reconciler apply {common.spec} --plan {out} --yes{same_place()}"
             click.echo(f"\nwritten to {out}{following}", err=True)
     waits = any(node.blocked is not None and node.blocked.code.passes for node in made.nodes.values())
+    refused = made.refused or made.stopped or any(rollout.halted for rollout in made.rollouts)
     differs = made.change is not None and not made.change.empty
     return strongest(
         [
-            ExitCode.REFUSED if made.refused or any(rollout.halted for rollout in made.rollouts) else ExitCode.DONE,
+            ExitCode.REFUSED if refused else ExitCode.DONE,
             ExitCode.INCOMPLETE if not made.tolerated else ExitCode.DONE,
             ExitCode.CHANGES
             if detailed_exitcode and (made.changes or waits or made.incomplete or differs)
