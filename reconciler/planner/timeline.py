@@ -74,6 +74,7 @@ class _Course:
     held: list[list[Callable[[], None]]]
     opened: int = 0
     longest: NodePlan | None = None
+    longest_s: float = -1.0
 
 
 class _Table:
@@ -114,8 +115,8 @@ class _Table:
             course.held[wave].append(partial(self._rest, job, course, wave))
         elif course is not None and pending(plan):
             course.jobs[wave].append(job)
-            if course.longest is None or _takes_s(course.longest) < job.takes_s:
-                course.longest = plan
+            if job.takes_s > course.longest_s:
+                course.longest, course.longest_s = plan, job.takes_s
             if wave >= course.opened:
                 if not self._never(plan):
                     course.held[wave].append(partial(self._enter, plan, job, out))
