@@ -5,6 +5,7 @@ What may be out of service is held against the lab's own record of it, never aga
 
 from __future__ import annotations
 
+import faulthandler
 import itertools
 import shutil
 import subprocess
@@ -96,6 +97,14 @@ class Site(LabDirectory):
         groups = self.state()["cluster"]["out_of_service"]
         assert len([group for group in groups if group.startswith("rack ")]) == RACKS
         return {group: found["most"] for group, found in groups.items()}
+
+
+@pytest.fixture(autouse=True)
+def _more_time_than_others() -> Iterator[None]:
+    """What hangs is ended all the same; on a machine that is busy with other tests these take minutes."""
+    faulthandler.dump_traceback_later(1200, exit=True, file=2)
+    yield
+    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from reconciler.converge.apply import ApplyReport
 from reconciler.converge.execute import Ended
-from reconciler.model.desired import BudgetLimit
+from reconciler.model.desired import BudgetLimit, SpecHold
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.plan import Goal
 from tests.converge.watch import Witness, counters
@@ -202,6 +202,25 @@ def test_held_node_is_never_disrupted(case: Case, holds: list[tuple[int, float, 
         here.apply(wait_s=0.0, fleet=here.fleet)
         for name in witness.held & set(here.fleet.nodes):
             assert counters(here)[name] == before[name], "a hold outlives the run that first saw it"
+
+
+@few
+@given(cases(), st.integers(0, 3), st.booleans())
+def test_held_node_is_never_disrupted_though_its_line_is_deleted(case: Case, at: int, pool: bool) -> None:
+    """Invariant 10: what the spec held when apply last saw it, is held until somebody releases it."""
+    with fleet_of(case) as here:
+        witness = Witness(here)
+        here.events = _Events(witness)
+        subject = "pool/train" if pool else f"n{at}"
+        witness.held = set(here.fleet.nodes) if pool else {subject}
+        before = counters(here)
+        hold = SpecHold(subject, "a test", "ops", None, "pools/a.yaml:1:1")
+        for fleet in (replace(here.fleet, holds=(hold,)), here.fleet):
+            here.apply(wait_s=1200.0, fleet=fleet)
+            assert witness.seen.get("held_node_is_never_disrupted", []) == []
+            for name in witness.held & set(here.fleet.nodes):
+                assert counters(here)[name] == before[name]
+        assert here.ledger.release(subject, "ops", here.clock.now()) == 1
 
 
 class _Events(list[Any]):
