@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
+from reconciler.drivers.children import reap
 from reconciler.drivers.kube.failures import KubeFailure, Problem, from_stderr
 from reconciler.model.errors import Failure
 
@@ -52,7 +51,7 @@ class Kubectl:
                 detail = f"kubectl gave no answer within {self._timeout_s:g} s and was killed"
                 raise KubeFailure(Problem(Failure.TIMEOUT, detail)) from None
             finally:
-                await _reap(child)
+                await reap(child)
         if child.returncode != 0:
             raise from_stderr(stderr.decode(errors="replace"))
         return stdout
@@ -75,13 +74,3 @@ class Kubectl:
         except OSError as error:
             detail = f"{self._program} could not be started: {error.strerror}"
             raise KubeFailure(Problem(Failure.UNREACHABLE, detail, never_sent=True)) from error
-
-
-async def _reap(child: asyncio.subprocess.Process) -> None:
-    """Also after a cancellation: neither a child, nor its zombie, nor a full pipe stays behind."""
-    if child.returncode is None:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        with suppress(TimeoutError):  # a grandchild that left the session may keep the pipes open
-            async with asyncio.timeout(_GRACE_S):
-                await child.communicate()
