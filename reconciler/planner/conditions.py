@@ -10,14 +10,15 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from reconciler.gate.certificate import binding_of, judge, same_machine, tests_digest
-from reconciler.health.ladder import REMEDIATION
+from reconciler.gate.certificate import binding_of, judge, tests_digest
 from reconciler.health.signals import Signal, signals
 from reconciler.model.desired import Acceptance, Desired, Profile, Settings
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
+from reconciler.model.gate import Binding
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, Silent
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, read_mark
 from reconciler.model.vocab import Activation, Concern, DrainProvider, Power, Source
+from reconciler.planner.past import drained, failed_gate, treated_after
 from reconciler.planner.staged import waits
 from reconciler.planner.witnesses import boot_is_stuck, host_down, identity, known_cause, not_installed, tampered
 
@@ -44,10 +45,6 @@ GATE = "gate_ok"
 HARDWARE = "hardware_ok"
 HEALTHY = "healthy"
 TREATED = "treated"
-
-
-_NO_TRY = frozenset({"refused", "started"})
-_VOIDS = frozenset({"reimage", "update_firmware"})  # a certificate that is older, whatever its binding says
 
 
 def firmware_ok(component: str) -> str:
@@ -169,7 +166,7 @@ def evaluate(
         foreign_cordon=foreign_cordon,
         tampered=tampered(desired, facts),
         waiting=waiting,
-        gate_failed=_gate_failed(desired, observed, record, context) if GATE in sheet.because else "",
+        gate_failed=_failed_gate(sheet, desired, observed, record, context),
     )
 
 
@@ -291,8 +288,8 @@ def _cluster(
     drain = desired.profile.drain
     if context.settings.cluster is None or desired.profile.membership is None:
         # Nothing schedules work here that we know of: in service means that the host is up.
-        sheet.set(IN_SERVICE, HOST_UP in sheet.true and not _drained(record, None))
-        quiet = POWER_ON not in sheet.true or _drained(record, None)
+        sheet.set(IN_SERVICE, HOST_UP in sheet.true and not drained(record, None))
+        quiet = POWER_ON not in sheet.true or drained(record, None)
         sheet.set(QUIESCED, quiet and POWER_ON not in sheet.unknown)
         return None, None, False
     if isinstance(observed.member, Silent):
@@ -320,18 +317,8 @@ def _quiet(member: Member, mark: Mark | None, provider: DrainProvider, record: N
     if provider is DrainProvider.NONE:
         return True
     if provider is DrainProvider.COMMAND:
-        return _drained(record, mark)
+        return drained(record, mark)
     return not any(pod.evictable for pod in member.pods)
-
-
-def _drained(record: NodeRecord, mark: Mark | None) -> bool:
-    """A drain that ended well, and no admission after it: what a drain command or `none` leaves as proof."""
-    for attempt in reversed(record.attempts):
-        if attempt.action == "admit" and attempt.outcome == "done":
-            return False
-        if attempt.action == "drain" and attempt.outcome == "done":
-            return mark is None or attempt.at.isoformat() >= mark.at
-    return False
 
 
 def _signature_and_trust(sheet: _Sheet, desired: Desired, context: Context) -> None:
@@ -365,7 +352,7 @@ def _gate(sheet: _Sheet, desired: Desired, observed: Observed, record: NodeRecor
     if acceptance is None:
         sheet.because[GATE] = ("the persona declares no acceptance profile: nothing can prove this node",)
         return
-    binding = binding_of(desired, observed, context.tests_digest(desired.profile, acceptance))
+    binding = _binding(desired, observed, context)
     if isinstance(binding, str):
         if record.certificate is None:
             sheet.because[GATE] = ("no certificate",)
@@ -373,46 +360,22 @@ def _gate(sheet: _Sheet, desired: Desired, observed: Observed, record: NodeRecor
             sheet.set(GATE, None, binding)
         return
     judgement = judge(record.certificate, acceptance, binding, context.now)
-    later = _treated_after(record)
+    later = treated_after(record)
     sheet.set(GATE, judgement.valid and not later, *judgement.reasons, *later)
 
 
-def _gate_failed(desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> str:
-    """A failure is evidence, and is not tried again before a repair is on record (DESIGN 7.4).
-
-    A repair is other hardware, a treatment, an install, new firmware; or a hold that somebody lifted again, who has
-    then seen to it.
-    """
-    if not record.attempts:
+def _failed_gate(sheet: _Sheet, desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> str:
+    if GATE not in sheet.because or not record.attempts:
         return ""
-    acceptance, tried = desired.profile.acceptance, [a for a in record.attempts if a.outcome not in _NO_TRY]
-    last = next((attempt for attempt in reversed(tried) if attempt.action == "run_gate"), None)
-    if acceptance is None or record.certificate is None or last is None or last.outcome != "permanent":
-        return ""
-    binding = binding_of(desired, observed, context.tests_digest(desired.profile, acceptance))
-    if isinstance(binding, str) or not same_machine(record.certificate, binding):
-        return ""
-    repaired = any(a.at > last.at and (a.cause == REMEDIATION or a.action in _VOIDS) for a in tried)
-    released = record.released_at is not None and record.released_at > last.at
-    return "" if repaired or released else last.detail
+    return failed_gate(record, _binding(desired, observed, context))
 
 
-def _treated_after(record: NodeRecord) -> tuple[str, ...]:
-    """What was done to the machine itself since its certificate, which proves nothing of what came after it.
-
-    The certificate's binding shows other hardware and firmware, not that a sick node was treated or wiped.
-    """
-    if record.certificate is None:
-        return ()
-    issued = record.certificate.issued_at
-    treated = (
-        attempt.action
-        for attempt in record.attempts
-        if attempt.at >= issued
-        and attempt.outcome != "refused"
-        and (attempt.cause == REMEDIATION or attempt.action in _VOIDS)
-    )
-    return tuple(f"{action} after the certificate was issued" for action in dict.fromkeys(treated))
+def _binding(desired: Desired, observed: Observed, context: Context) -> Binding | str:
+    """What a certificate must bind; a sentence when that is not known, or nothing can prove the node."""
+    acceptance = desired.profile.acceptance
+    if acceptance is None:
+        return "no acceptance profile"
+    return binding_of(desired, observed, context.tests_digest(desired.profile, acceptance))
 
 
 def _identity(sheet: _Sheet, desired: Desired, observed: Observed, facts: HostFacts | None, record: NodeRecord) -> None:

@@ -58,14 +58,7 @@ def plan_fleet(
     planner = node_planner(
         fleet, observation, now=now, ledger=ledger, signatures=signatures, holds=holds, estimates=estimates
     )
-    plans = {
-        name: planner.plan(fleet.nodes[name], observation.nodes[name], records.get(name) or NodeRecord(name))
-        for name in names
-    }
-    waves = fleet_rollouts(fleet, observation, plans, records, kept or {}, planner)
-    for name in [name for name, plan in plans.items() if waves.refusal(plan) is not None]:
-        record = records.get(name) or NodeRecord(name)
-        plans[name] = plan_in_turn(planner, waves, plans[name], fleet.nodes[name], observation.nodes[name], record)
+    plans, waves = _node_plans(fleet, observation, records, names, kept or {}, planner)
     leave = fleet_leave(fleet, observation, now=now, taken=taken_out(records, fleet.settings), rollouts=waves)
     lines = leave.budget.lines()  # before the plans are charged to it
     times = timetable(schedule(plans, leave), leave, waves.plans, waves.missing)
@@ -94,6 +87,27 @@ def plan_fleet(
         rollouts=times.rollouts,
         stopped="" if stop is None else stop.detail,
     )
+
+
+def _node_plans(
+    fleet: Fleet,
+    observation: Observation,
+    records: Mapping[str, NodeRecord],
+    names: Sequence[str],
+    kept: Mapping[str, Rollout],
+    planner: NodePlanner,
+) -> tuple[dict[str, NodePlan], Rollouts]:
+    """Each node's plan as its wave lets it go, and the waves."""
+
+    def record(name: str) -> NodeRecord:
+        return records.get(name) or NodeRecord(name)
+
+    plans = {name: planner.plan(fleet.nodes[name], observation.nodes[name], record(name)) for name in names}
+    waves = fleet_rollouts(fleet, observation, plans, records, kept, planner)
+    for name in [name for name, plan in plans.items() if waves.refusal(plan) is not None]:
+        desired, observed = fleet.nodes[name], observation.nodes[name]
+        plans[name] = plan_in_turn(planner, waves, plans[name], desired, observed, record(name))
+    return plans, waves
 
 
 def _notes(fleet: Fleet, rules: IgnoreRules, now: datetime) -> tuple[str, ...]:

@@ -1,0 +1,56 @@
+"""What the ledger's record of a node tells of the conditions that it is in now."""
+
+from __future__ import annotations
+
+from reconciler.gate.certificate import same_machine
+from reconciler.health.ladder import REMEDIATION
+from reconciler.model.gate import Binding
+from reconciler.model.records import Mark, NodeRecord
+
+_NO_TRY = frozenset({"refused", "started"})
+_VOIDS = frozenset({"reimage", "update_firmware"})  # a certificate that is older, whatever its binding says
+
+
+def drained(record: NodeRecord, mark: Mark | None) -> bool:
+    """A drain that ended well, and no admission after it: what a drain command or `none` leaves as proof."""
+    for attempt in reversed(record.attempts):
+        if attempt.action == "admit" and attempt.outcome == "done":
+            return False
+        if attempt.action == "drain" and attempt.outcome == "done":
+            return mark is None or attempt.at.isoformat() >= mark.at
+    return False
+
+
+def failed_gate(record: NodeRecord, binding: Binding | str) -> str:
+    """What the gate found wrong with this very machine; "" when nothing did, or a repair is on record since.
+
+    A failure is evidence, and is not tried again before a repair (DESIGN 7.4): other hardware, a treatment, an
+    install, new firmware; or a hold that somebody lifted again, who has then seen to it.
+    """
+    tried = [attempt for attempt in record.attempts if attempt.outcome not in _NO_TRY]
+    last = next((attempt for attempt in reversed(tried) if attempt.action == "run_gate"), None)
+    if last is None or last.outcome != "permanent" or record.certificate is None:
+        return ""
+    if isinstance(binding, str) or not same_machine(record.certificate, binding):
+        return ""
+    repaired = any(a.at > last.at and (a.cause == REMEDIATION or a.action in _VOIDS) for a in tried)
+    released = record.released_at is not None and record.released_at > last.at
+    return "" if repaired or released else last.detail
+
+
+def treated_after(record: NodeRecord) -> tuple[str, ...]:
+    """What was done to the machine itself since its certificate, which proves nothing of what came after it.
+
+    The certificate's binding shows other hardware and firmware, not that a sick node was treated or wiped.
+    """
+    if record.certificate is None:
+        return ()
+    issued = record.certificate.issued_at
+    treated = (
+        attempt.action
+        for attempt in record.attempts
+        if attempt.at >= issued
+        and attempt.outcome != "refused"
+        and (attempt.cause == REMEDIATION or attempt.action in _VOIDS)
+    )
+    return tuple(f"{action} after the certificate was issued" for action in dict.fromkeys(treated))
