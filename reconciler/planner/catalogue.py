@@ -77,6 +77,10 @@ def catalogue(desired: Desired, *, clustered: bool, registered: bool, busy: bool
     rows: list[Row] = []
     if clustered:
         rows.append(Row("mark", Concern.CLUSTER, (c.REGISTERED,), (c.MARKED,), (c.IN_SERVICE,), Disruption.NONE, 5))
+    # Before the drain, where either may go first: a kubelet that was stopped ends no pods.
+    rows.append(
+        Row("configure_host", Concern.HOST, (c.HOST_UP, c.IMAGE), (c.HOST,), (), Disruption.RESTART, 20, harmless=True)
+    )
     rows.append(
         Row("drain", Concern.CLUSTER, marked, (c.QUIESCED,), (), Disruption.DRAIN, 300, drains=1, forbids=(c.QUIESCED,))
     )
@@ -181,9 +185,6 @@ def _image_and_host_rows(desired: Desired, lost_by_boot: tuple[str, ...]) -> lis
                 forbids=(c.IMAGE,),  # wiping is no way to restart a machine, nor to bring firmware in
             )
         )
-    rows.append(
-        Row("configure_host", Concern.HOST, (c.HOST_UP, c.IMAGE), (c.HOST,), (), Disruption.RESTART, 20, harmless=True)
-    )
     if desired.profile.membership is not None:
         rows.append(
             Row(

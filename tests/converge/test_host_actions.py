@@ -146,3 +146,11 @@ def test_trust_is_asked_of_the_gate(world: Worlds) -> None:
     assert isinstance(here.act("check_trust"), Done)
     other = here.observe().nodes["n1"]
     assert isinstance(here.act("check_trust", observed=other), Permanent)
+
+
+def test_a_kubelet_that_was_stopped_is_started_before_it_has_to_end_pods(world: Worlds) -> None:
+    here = world(nodes=1)
+    here.machine("n0").service_set("kubelet", active=False, enabled=False)
+    here.apply()  # no certificate: it is drained for its gate
+    assert here.did("n0") == ["mark", "configure_host", "drain", "run_gate", "admit"]
+    assert here.serves("n0")
