@@ -35,9 +35,20 @@ subjects = st.sampled_from((*NAMES, *(f"pool/{pool}" for pool in POOLS)))
 seconds = st.sampled_from([0.0, 1.0, 5.0, 30.0, 120.0, 300.0, 600.0, 1200.0, 2400.0])
 
 
+GATE, CLUSTER = "fails its gate", "cluster unreachable"
 EVENTS = (
     *(("drift", kind) for kind in DRIFTS), *(("fault", kind) for kind in FAULTS), *[("hold", ""), ("cordon", "")] * 8,
     *[("uncordon", ""), ("repair", "")] * 4,
+)  # fmt: skip
+EDITS: tuple[tuple[str, Any], ...] = (
+    *(("image", image) for image in (*IMAGES, *IMAGES, UNSIGNED)), ("nodes_per_socket", "NPS1"),
+    ("nodes_per_socket", "NPS4"), ("nic", "2.0"), ("nic", "2.1"), ("bios", "2.0"), ("bios", "2.1"),
+    ("label", "training"), ("label", "serving"), ("mig", True), ("mig", False),
+    *(("rollout", policy) for policy in ROLLOUTS),
+)  # fmt: skip
+FLEET_EDITS = (
+    *(("budgets", budgets) for budgets in BUDGETS), *(("windows", windows) for windows in WINDOWS),
+    *(("ignored", ignored) for ignored in IGNORED),
 )  # fmt: skip
 Step = tuple[str, dict[str, Any]]  # of a rule and its arguments
 
@@ -62,13 +73,15 @@ def play(**arguments: st.SearchStrategy[Any]) -> Callable[[Rule[P]], Rule[P]]:
                 self.played.append(("one_pass", {}))
                 self.run(wait_s=0.0)
 
-        return rule(**arguments)(step)
+        wrapped: Rule[P] = rule(**arguments)(step)  # type: ignore[call-overload]  # its targets are no strategies
+        return wrapped
 
     return decorate
 
 
 class FleetMachine(RuleBasedStateMachine):
     on_disk = False  # the ledger
+
     def __init__(self) -> None:
         super().__init__()
         self.where: Path | None = None
@@ -86,52 +99,14 @@ class FleetMachine(RuleBasedStateMachine):
 
     # --- people edit the spec ---
 
-    @play(pool=pools, image=st.sampled_from((*IMAGES, *IMAGES, UNSIGNED)))
-    def bump_image(self, pool: str, image: str) -> None:
-        self.world.spec.pools[pool].image = image
+    @play(pool=pools, edit=st.sampled_from(EDITS))
+    def edit_pool(self, pool: str, edit: tuple[str, Any]) -> None:
+        setattr(self.world.spec.pools[pool], *edit)
         self.world.edited()
 
-    @play(pool=pools, value=st.sampled_from(["NPS1", "NPS4"]))
-    def change_bios(self, pool: str, value: str) -> None:
-        self.world.spec.pools[pool].nodes_per_socket = value
-        self.world.edited()
-
-    @play(pool=pools, component=st.sampled_from(["nic", "bios"]), version=st.sampled_from(["2.0", "2.1"]))
-    def change_firmware(self, pool: str, component: str, version: str) -> None:
-        setattr(self.world.spec.pools[pool], component, version)
-        self.world.edited()
-
-    @play(pool=pools, label=st.sampled_from(["training", "serving"]), mig=st.booleans())
-    def change_persona(self, pool: str, label: str, mig: bool) -> None:
-        self.world.spec.pools[pool].label, self.world.spec.pools[pool].mig = label, mig
-        self.world.edited()
-
-    @play(pool=pools, policy=st.sampled_from(list(ROLLOUTS)))
-    def change_rollout(self, pool: str, policy: str) -> None:
-        self.world.spec.pools[pool].rollout = policy
-        self.world.edited()
-
-    @play(name=nodes, state=st.sampled_from(NodeState))
-    def set_aside_or_take_back(self, name: str, state: NodeState) -> None:
-        if name in self.world.spec.states:
-            self.world.spec.states[name] = state
-        self.world.edited()
-
-    @play(name=nodes)
-    def add_or_remove_node(self, name: str) -> None:
-        states = self.world.spec.states
-        if states.pop(name, None) is None or len(states) < 4:
-            states[name] = NodeState.ACTIVE
-        self.world.edited()
-
-    @play(budgets=st.sampled_from(list(BUDGETS)))
-    def change_budgets(self, budgets: str) -> None:
-        self.world.spec.budgets = budgets
-        self.world.edited()
-
-    @play(windows=st.sampled_from(list(WINDOWS)))
-    def change_windows(self, windows: str) -> None:
-        self.world.spec.windows = windows
+    @play(edit=st.sampled_from(FLEET_EDITS))
+    def edit_fleet(self, edit: tuple[str, str]) -> None:
+        setattr(self.world.spec, *edit)
         self.world.edited()
 
     @play(hours=st.sampled_from([1, 12]))
@@ -140,38 +115,42 @@ class FleetMachine(RuleBasedStateMachine):
         self.world.spec.break_glass = BreakGlass("an incident", "ops", until)
         self.world.edited()
 
-    @play(ignored=st.sampled_from(list(IGNORED)))
-    def change_ignore_rules(self, ignored: str) -> None:
-        self.world.spec.ignored = ignored
+    @play(name=nodes, state=st.sampled_from([*NodeState, None]))
+    def set_state(self, name: str, state: NodeState | None) -> None:
+        """Of a node in the spec, which may join it or leave it so. Some stay."""
+        states = self.world.spec.states
+        if state is not None:
+            states[name] = state
+        elif len(states) > 3:
+            states.pop(name, None)
         self.world.edited()
-
 
     # --- things happen to nodes ---
 
     @play(name=nodes, kind=st.sampled_from(DRIFTS))
     def drift(self, name: str, kind: str) -> None:
-        self.world.drift(name, kind)
+        self.world.spoil(name, kind)
 
-    @play(name=nodes, kind=st.sampled_from(list(FAULTS)))
+    @play(name=nodes, kind=st.sampled_from([*FAULTS, GATE, CLUSTER]))
     def break_(self, name: str, kind: str) -> None:
-        self.world.fault(name, kind)
+        """`name`: whatever breaks the cluster, breaks it for all."""
+        if kind == CLUSTER:
+            self.world.kube.down = True
+        elif kind == GATE:
+            self.world.gate.failing.add(name)
+            self.referee.disturbed(name)
+        else:
+            self.world.fault(name, kind)
 
     @play(name=nodes)
     def repair(self, name: str) -> None:
+        """The node, and whatever ails its cluster."""
         self.world.repair(name)
-
-    @play(name=nodes)
-    def gate_fails(self, name: str) -> None:
-        self.referee.disturbed(name)
-        self.world.gate.failing.add(name)
+        self.world.kube.down = False
 
     @play(name=nodes, cordoned=st.booleans())
     def others_cordon(self, name: str, cordoned: bool) -> None:
         (self.world.cordon if cordoned else self.world.uncordon)(name)
-
-    @play(down=st.booleans())
-    def cluster_goes_down_or_up(self, down: bool) -> None:
-        self.world.cluster.down = down
 
     @play(subject=subjects, hours=st.sampled_from([None, 1.0, 24.0]))
     def hold(self, subject: str, hours: float | None) -> None:
@@ -202,13 +181,15 @@ class FleetMachine(RuleBasedStateMachine):
     @play(happens=st.lists(st.tuples(seconds, nodes, st.sampled_from(EVENTS)), min_size=1, max_size=3))
     def apply_disturbed(self, happens: list[tuple[float, str, tuple[str, str]]]) -> None:
         """Things happen so many seconds after the run has begun."""
-        self.run([Disturbance(after, functools.partial(self._happen, name, *what)) for after, name, what in happens],
-                 wait_s=30 * MINUTE)
+        self.run(
+            [Disturbance(after, functools.partial(self._happen, name, *what)) for after, name, what in happens],
+            wait_s=30 * MINUTE,
+        )
 
     def _happen(self, name: str, what: str, kind: str) -> None:
         match what:
             case "drift":
-                self.world.drift(name, kind)
+                self.world.spoil(name, kind)
             case "fault":
                 self.world.fault(name, kind)
             case "hold":
@@ -281,7 +262,7 @@ class FleetMachine(RuleBasedStateMachine):
                 shutil.rmtree(self.where)
 
     def _plan_converges(self) -> None:
-        """Invariant 2: when nobody interferes any more, every node becomes as specified, and then nothing is planned."""
+        """Invariant 2: when nobody interferes any more, all nodes become as specified, and then nothing is planned."""
         world = self.world
         world.calm_down()
         for _ in range(5):

@@ -88,9 +88,9 @@ def _on_the_fit(world: SmallFleet, plan: Plan) -> list[str]:
     """Invariant 1, node by node: one that serves as specified, and says so, is left alone."""
     found = []
     for name, node in plan.nodes.items():
-        if node.actions and not node.incomplete and world.is_serving(name) and not world.machine(name).state.faults:
-            if not world.is_ours(name) and not unfit(world, name):
-                found.append(f"converged_plans_nothing: {name}: {[action.id for action in node.actions]}")
+        sound = world.is_serving(name) and not world.is_ours(name) and not world.machine(name).state.faults
+        if node.actions and not node.incomplete and sound and not unfit(world, name):
+            found.append(f"converged_plans_nothing: {name}: {[action.id for action in node.actions]}")
     return found
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SEEN_S = 15.0  # reservations of one moment share a read of the cluster
 DECIDED_S = 60.0  # an action that was decided upon before something happened may still begin
+JOINS_S = 900.0
 ROLLBACK = ("1", "100%")
 _STAGING = frozenset({"stage_bios", "set_secure_boot", "set_boot_order", "boot_once", "insert_media", "eject_media"})
 _WRITES = _STAGING | {"power", "clear_bios", "update_firmware", "reset"}
@@ -124,7 +125,7 @@ class Referee:
                 self._before_mark(name)
 
     def _node_of(self, uid: str) -> str:
-        return next((pod.node for pod in self.world.cluster.pods() if pod.uid == uid and pod.node), "")
+        return next((pod.node for pod in self.world.kube.pods() if pod.uid == uid and pod.node), "")
 
     def _set_aside(self, node: str, call: str) -> None:
         """Nodes that left the spec, or that it sets aside, are not acted upon (invariant 8)."""
@@ -202,7 +203,7 @@ class Referee:
 
     def _before_disruption(self, node: str, what: str) -> None:
         self._touched.add(node)
-        work = [pod.name for pod in self.world.cluster.pods(node) if pod.evictable]
+        work = [pod.name for pod in self.world.kube.pods(node) if pod.evictable]
         if work:
             self.broken("never_disrupt_unquiesced", f"{what} on {node} with {', '.join(work)}")
         if self.world.is_serving(node):
@@ -220,8 +221,11 @@ class Referee:
             self.broken("unknown_never_disrupts", f"{what} on {node} while {silent[0]}")
 
     def _before_mark(self, node: str) -> None:
-        if not self.world.is_serving(node):
+        found = self.world.member(node)
+        if found is None or not self.world.is_serving(node):
             return
+        if node in self._touched and self.world.seconds() - found.created < JOINS_S:
+            return  # it has just joined, and was never accepted
         if not self.world.is_ours(node):
             self._touched.discard(node)
         active = self.world.active()
@@ -366,9 +370,9 @@ def _unproven(world: SmallFleet, name: str) -> list[str]:
     wrong = []
     if any(result.verdict is not Verdict.PASS for result in certificate.results):
         wrong.append("the gate did not pass")
-    if acceptance is not None and acceptance.validity_s is not None:
-        if certificate.issued_at + timedelta(seconds=acceptance.validity_s) < world.clock.now():
-            wrong.append("the certificate has expired")
+    valid_s = None if acceptance is None else acceptance.validity_s
+    if valid_s is not None and certificate.issued_at + timedelta(seconds=valid_s) < world.clock.now():
+        wrong.append("the certificate has expired")
     if certificate.binding.firmware != {item.component: item.version for item in state.firmware.values()}:
         wrong.append("certificate of other firmware")
     if world.gate.passed.get(name) != world.gate.history(name):

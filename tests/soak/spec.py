@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache
 
 from reconciler.model import desired as d
 from reconciler.model.vocab import Activation, DrainProvider, NodeState, WindowKind
@@ -101,7 +101,7 @@ def _firmware(component: str, stage: int, activation: Activation, version: str) 
     return replace(item, url=f"https://fw/{component}-{version}")
 
 
-@lru_cache(maxsize=None)
+@cache
 def _profile(image: str, nodes_per_socket: str, nic: str, bios: str, label: str, mig: bool) -> d.Profile:
     assert PROFILE.image is not None
     assert PROFILE.membership is not None

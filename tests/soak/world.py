@@ -13,14 +13,14 @@ from reconciler.converge.apply import ApplyReport
 from reconciler.converge.events import Event
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.lab.fleet import build_lab
-from reconciler.lab.hardware.cluster import NodeObject, NotFound
+from reconciler.lab.hardware.cluster import ClusterTruth, NodeObject, NotFound
 from reconciler.lab.hardware.faults import FaultValue
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.inprocess import LabFabric, VirtualClock
 from reconciler.lab.inprocess.ledger import MemoryLedger
 from reconciler.lab.scenario import Scenario
 from reconciler.model import desired as d
-from reconciler.model.gate import Certificate, TestResult, Verdict
+from reconciler.model.gate import Certificate, Verdict
 from reconciler.model.observed import Observation, Observed
 from reconciler.model.plan import Plan
 from reconciler.model.ports import Clock, Host, Ledger
@@ -187,7 +187,7 @@ class SmallFleet(World):
 
     # --- what happens to nodes ---
 
-    def drift(self, name: str, kind: str) -> None:
+    def spoil(self, name: str, kind: str) -> None:
         machine = self.machine(name)
         machine.catch_up()
         self.referee.disturbed(name)
@@ -209,12 +209,12 @@ class SmallFleet(World):
         if node is not None and not node.unschedulable:
             self.referee.disturbed(name)
             self.referee.foreign[name] = self.seconds()
-            self.cluster.update_node(name, unschedulable=True)
+            self.kube.update_node(name, unschedulable=True)
 
     def uncordon(self, name: str) -> None:
         if self.referee.foreign.pop(name, None) is not None:
             self.referee.disturbed(name)
-            self.cluster.update_node(name, unschedulable=False)
+            self.kube.update_node(name, unschedulable=False)
 
     def hold(self, subject: str, hours: float | None) -> None:
         until = None if hours is None else self.clock.now() + timedelta(hours=hours)
@@ -226,7 +226,7 @@ class SmallFleet(World):
         self.referee.held.pop(subject, None)
 
     def calm_down(self) -> None:
-        """Nobody interferes any more, and nothing stands in the way: what is broken is repaired, what is held let go."""
+        """Nobody interferes any more, what is broken is repaired, what is held let go, and nothing stands in the way."""
         for name in NAMES:
             self.repair(name)
             self.uncordon(name)
@@ -234,7 +234,7 @@ class SmallFleet(World):
             self.release(name)
         for subject in list(self.referee.held):
             self.release(subject)
-        self.cluster.down = False
+        self.kube.down = False
         self.gate.failing.clear()
         self.spec.states = dict.fromkeys(self.spec.states, NodeState.ACTIVE)
         for pool in self.spec.pools.values():
@@ -246,13 +246,13 @@ class SmallFleet(World):
     # --- the truth ---
 
     @property
-    def cluster(self) -> Any:
+    def kube(self) -> ClusterTruth:
         assert self.lab.cluster is not None
         return self.lab.cluster
 
     def member(self, name: str) -> NodeObject | None:
         try:
-            found: NodeObject = self.cluster.node(name)
+            found: NodeObject = self.kube.node(name)
         except NotFound:
             return None
         return found
@@ -356,13 +356,13 @@ def _unlabelled(world: SmallFleet, machine: Machine) -> None:
     node = world.member(machine.name)
     if node is not None:
         labels = {key: value for key, value in node.labels.items() if key != "workload"}
-        world.cluster.update_node(machine.name, labels=labels)
+        world.kube.update_node(machine.name, labels=labels)
 
 
 def _deleted(world: SmallFleet, machine: Machine) -> None:
     """`kubectl delete node`: with it goes whatever was marked or cordoned."""
     if world.member(machine.name) is not None:
-        world.cluster.remove_node(machine.name)
+        world.kube.remove_node(machine.name)
         world.referee.foreign.pop(machine.name, None)
 
 
