@@ -199,7 +199,7 @@ TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
     BlockCode.ROLLOUT: _says("when the waves before its own are well and have baked"),
     BlockCode.HALTED: _resumed,
     BlockCode.FOREIGN_CORDON: _says("when who cordoned it is done: kubectl uncordon {node}"),
-    BlockCode.FOREIGN_MARK: _says("when the other reconciler is done with it, or its mark is taken off as said"),
+    BlockCode.FOREIGN_MARK: _says("when the other reconciler is done with it, or its mark is taken over as said"),
     BlockCode.NO_PATH: _says("not by itself: somebody has to look"),
     BlockCode.ATTEMPTS: _attempts_end,
     BlockCode.GATE: _says("when a repair is on record, as said"),
