@@ -7,6 +7,7 @@ execute     one node's way to its goal
 actions/    one function per row of the planner's catalogue
 guard       the ports with deadlines, and no write before identity is proved
 gate        runs the acceptance tests
+adoption    nodes that another ledger has marked
 approval    whether a plan still holds for a node
 leftovers   attempts that never ended, marks on forgotten nodes
 memory      what a pass teaches the ledger

@@ -258,6 +258,9 @@ class Ledger(Protocol):
 
     def end_run(self, run: str, exit_code: int, summary: str, now: datetime) -> None: ...
 
+    def note(self, node: str, event: str, detail: str, now: datetime) -> None:
+        """Journal what a person did, outside of any run."""
+
     def history(self, node: str, limit: int = 200) -> Sequence[JournalEntry]: ...
 
     def close(self) -> None: ...

@@ -151,7 +151,7 @@ def position(at: Position | None) -> str:
 
 def stop(sentence: str) -> list[str]:
     """What stands at the top of everything while somebody has stopped the fleet."""
-    return [f"STOPPED: {plain(sentence, 600)}"] if sentence else []
+    return [plain(f"STOPPED{sentence.removeprefix('stopped')}", 600)] if sentence else []
 
 
 def warnings(insecure: Iterable[str], time_scale: float) -> list[str]:

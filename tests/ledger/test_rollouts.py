@@ -96,8 +96,8 @@ def test_what_was_managed_of_a_node_is_kept_until_it_is_forgotten(ledger: SqlLed
     assert ledger.node("a").paths is None
     ledger.remember_paths(["a", "b"], frozenset({"bios.A", "host.hostname"}))
     ledger.remember_paths(["b"], frozenset({"bios.B"}))
-    assert ledger.node("a").paths == {"bios.A", "host.hostname"}
-    assert ledger.node("b").paths == {"bios.B"}
+    assert ledger.node("a").paths == frozenset({"bios.A", "host.hostname"})
+    assert ledger.node("b").paths == frozenset({"bios.B"})
     ledger.remember_applied("a", {"bios.A": 1}, "digest", "", NOW)
     ledger.forget(["a"], NOW)
     assert ledger.node("a").paths is None

@@ -12,8 +12,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from reconciler.drivers.ledger import chain, episodes, leases, rollouts, schema
+from reconciler.drivers.ledger import chain, episodes, inventory, leases, rollouts, schema
 from reconciler.drivers.ledger.engine import Database
+from reconciler.drivers.ledger.inventory import Info
 from reconciler.drivers.ledger.reader import read_records
 from reconciler.drivers.ledger.rows import (
     LONG_AGO,
@@ -199,6 +200,32 @@ class SqlLedger:
         with self._database.read() as connection:
             return [_entry(row) for row in reversed(connection.execute(query).all())]
 
+    # --- audit ---------------------------------------------------------------------------------------------------
+
+    def audit(self, noted: str = "") -> chain.Audit:
+        """Whether the journal is as it was written. `noted`: its head as somebody noted it before, or ""."""
+        with self._database.read() as connection:
+            return chain.verify(connection, noted)
+
+    def journal(self, node: str | None, limit: int) -> Sequence[tuple[int, JournalEntry]]:
+        """The newest rows by number, oldest first; of one node, or of all and of the runs."""
+        table, runs = schema.journal, schema.runs
+        query = sa.select(table, runs.c.commit_id, runs.c.plan).join(runs, runs.c.run == table.c.run, isouter=True)
+        if node is not None:
+            query = query.where(table.c.node == node)
+        with self._database.read() as connection:
+            rows = connection.execute(query.order_by(table.c.id.desc()).limit(limit)).all()
+        return [(row.id, _entry(row)) for row in reversed(rows)]
+
+    def note(self, node: str, event: str, detail: str, now: datetime) -> None:
+        """Write down what a person did, outside of any run."""
+        with self._database.write() as connection:
+            _write_journal(connection, instant(now), "", node, event, detail=detail)
+
+    def info(self) -> Info:
+        with self._database.read() as connection:
+            return inventory.info(connection, self._database.name)
+
     # --- holds ---------------------------------------------------------------------------------------------------
 
     def hold(
@@ -247,11 +274,6 @@ class SqlLedger:
 
     # --- leases, plans, runs -------------------------------------------------------------------------------------
 
-    def audit(self, noted: str = "") -> chain.Audit:
-        """Whether the journal is as it was written. `noted`: its head as somebody noted it before, or ""."""
-        with self._database.read() as connection:
-            return chain.verify(connection, noted)
-
     def acquire(self, scope: str, holder: str, ttl_s: float, now: datetime) -> Lease:
         with self._database.write() as connection:
             return leases.acquire(connection, scope, holder, ttl_s, now)
@@ -263,6 +285,20 @@ class SqlLedger:
     def drop(self, lease: Lease) -> None:
         with self._database.write() as connection:
             leases.drop(connection, lease)
+
+    def leases(self) -> Sequence[Lease]:
+        """All that were not dropped, those that ran out too."""
+        with self._database.read() as connection:
+            return leases.held(connection)
+
+    def take_away(self, token: int, by: str, now: datetime) -> Lease | None:
+        """Free the lease that has this token, whoever holds it; None when none has."""
+        with self._database.write() as connection:
+            taken = leases.take_away(connection, token)
+            if taken is not None:
+                detail = f"{by} took lease {token} on {taken.scope} away from {taken.holder}"
+                _write_journal(connection, instant(now), "", "", "lease", detail=detail)
+            return taken
 
     def plan_used(self, plan_id: str) -> bool:
         query = sa.select(schema.plans.c.plan).where(schema.plans.c.plan == plan_id)

@@ -257,5 +257,8 @@ class MemoryLedger:
     def end_run(self, run: str, exit_code: int, summary: str, now: datetime) -> None:
         """As above."""
 
+    def note(self, node: str, event: str, detail: str, now: datetime) -> None:
+        """As above."""
+
     def close(self) -> None:
         """Nothing is open."""

@@ -1,0 +1,65 @@
+"""reconciler audit"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+from reconciler.cli.exit_codes import ExitCode
+from reconciler.cli.listing import print_listing
+from reconciler.cli.options import output_option
+from reconciler.cli.place import Place, place_options
+from reconciler.cli.terminal import show
+
+
+@click.group()
+def audit() -> None:
+    """The journal of all that was done, and whether it is as it was written."""
+
+
+@audit.command()
+@place_options
+@click.option("--head", "noted", default="", metavar="DIGEST",
+              help="What an earlier verification printed: it must still be part of the chain.")  # fmt: skip
+@output_option
+def verify(place: Place, noted: str, output: str) -> int:
+    """Check the chain of the journal, and name the first row that was changed, removed, inserted or cut off.
+
+    Who can write all of the database can write all of the chain anew. So keep the head that this prints somewhere
+    else, and hand it back with --head.
+    """
+    from reconciler.render.text import count, markdown, plain
+
+    with place.open(place.session()) as book:
+        found, name = book.audit(noted), book.name
+    if output == "json":
+        show(json.dumps({"ledger": name, **asdict(found)}, indent=1) + "\n", output)
+    else:
+        whole = f"{count(found.rows, 'row')} and {count(found.certificates, 'certificate')} as they were written"
+        where = f"row {found.row} " if found.row is not None else ""
+        verdict = whole if not found.problem else f"NOT as it was written: {where}{found.problem}: {found.detail}"
+        lines = [f"Journal of {name}: {plain(verdict, 1000)}", f"  {count(found.rows, 'row')}, head {found.head}"]
+        if output == "markdown":
+            sign = "🔴" if found.problem else "✅"
+            lines = [f"## {sign} Audit", "", f"**{markdown(lines[0], 1000)}**", "", f"<sub>head {found.head}</sub>"]
+        show("\n".join([*lines, ""]), output)
+    return ExitCode.INTERNAL_ERROR if found.problem else ExitCode.DONE
+
+
+@audit.command(name="list")
+@place_options
+@click.option("--node", metavar="NODE", help="Of this node alone.")
+@click.option("--last", type=click.IntRange(1), default=50, show_default=True, metavar="N", help="How many rows.")
+@output_option
+def listed(place: Place, node: str | None, last: int, output: str) -> None:
+    """The newest rows of the journal, all nodes and runs together."""
+    from reconciler.render.text import clock
+
+    session = place.session()
+    with place.open(session) as book:
+        entries = book.journal(node, last)
+    rows = [(number, clock(e.at), e.event, e.node, e.action, e.detail, e.run) for number, e in entries]
+    head = ("row", "when", "what", "node", "action", "detail", "run")
+    print_listing(head, rows, output, empty="the journal is empty", time_scale=session.time_scale)

@@ -1,0 +1,113 @@
+"""reconciler ledger"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from reconciler.cli.commands.hold import check_subject, endpoints, session_for, spec
+from reconciler.cli.commands.hold import ledger as at_ledger
+from reconciler.cli.exit_codes import ExitCode
+from reconciler.cli.listing import print_listing
+from reconciler.cli.options import output_option
+from reconciler.cli.place import Place, place_options
+from reconciler.cli.terminal import show
+from reconciler.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.cli.session import Session
+    from reconciler.converge.adoption import Adopted
+    from reconciler.drivers.ledger import SqlLedger
+
+
+@click.group()
+def ledger() -> None:
+    """What the reconciler remembers, and what it may call its own."""
+
+
+@ledger.command()
+@place_options
+@output_option
+def info(place: Place, output: str) -> None:
+    """Which ledger this is, and how much is in it."""
+    with place.open(place.session()) as book:
+        found = book.info()
+    if output == "json":
+        show(json.dumps(asdict(found), indent=1) + "\n", output)
+        return
+    rows: list[tuple[str, str | int]] = [
+        ("ledger", found.name), ("id", found.id), ("database", found.database), ("version", found.version),
+        ("size", f"{found.bytes / 1024:,.0f} KiB"), *((f"rows of {name}", n) for name, n in found.rows.items()),
+    ]  # fmt: skip
+    print_listing(("what", "value"), rows, output, empty="")
+
+
+@ledger.command()
+@click.argument("nodes", metavar="NODE...", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@spec
+@at_ledger
+@endpoints
+@output_option
+def adopt(
+    nodes: tuple[str, ...], yes: bool, spec: Path, ledger: str | None, endpoints: Path | None, output: str
+) -> int:
+    """Take over nodes that carry the mark of another ledger, whose reconciler is known to be gone.
+
+    They stay out of service; the next apply tests them and brings them back.
+    """
+    if not yes and not sys.stdin.isatty():
+        raise UsageError("off a terminal, ledger adopt needs --yes")
+    session = session_for(spec, ledger, endpoints)
+    for node in nodes:
+        check_subject(session.fleet, node)
+    if session.fleet.settings.cluster is None:
+        raise UsageError("the spec names no cluster, and only nodes of a cluster carry marks")
+    with session.ledger() as book:
+        ends = _adopt(session, book, tuple(dict.fromkeys(nodes)), ask=not yes)
+    _tell(ends, output, done=True)
+    return ExitCode.PARTLY_FAILED if any(end.problem for end in ends) else ExitCode.DONE
+
+
+def _adopt(session: Session, book: SqlLedger, nodes: Sequence[str], *, ask: bool) -> list[Adopted]:
+    from reconciler.cli.session import run_async, whoami
+    from reconciler.converge.adoption import adopt, foreign_mark
+    from reconciler.converge.guard import TimedCluster
+
+    async def each(*, write: bool) -> list[Adopted]:
+        fabric = session.fabric()
+        try:
+            port = fabric.cluster()
+            assert port is not None  # the spec names one
+            cluster = TimedCluster(port, session.clock, session.fleet.settings)
+            if not write:
+                return [await foreign_mark(cluster, node, book.id) for node in nodes]
+            return [await adopt(cluster, book, node, whoami(), session.clock) for node in nodes]
+        finally:
+            await fabric.close()
+
+    if ask:
+        found = run_async(each(write=False))
+        if all(one.problem for one in found):
+            return found
+        _tell(found, "human", done=False, err=True)
+        if not click.confirm("Is their reconciler gone for good? Take them over?", err=True):
+            raise click.Abort
+    return run_async(each(write=True))
+
+
+def _tell(ends: Sequence[Adopted], output: str, *, done: bool, err: bool = False) -> None:
+    rows = []
+    for end in ends:
+        mark = end.before
+        told = "adopted" if done else "to be adopted"
+        of = (mark.ledger, mark.at, mark.reason) if mark is not None else ("", "", "")
+        rows.append((end.node, end.problem or told, *of))
+    print_listing(("node", "outcome", "marked by ledger", "at", "reason"), rows, output, empty="", err=err)

@@ -1,0 +1,78 @@
+"""Taking over a node that another ledger has marked, once its reconciler is known to be gone.
+
+The owner annotation becomes ours; taint and cordon stay as they are, and so does whose the cordon is. Nothing is known
+of what was done to the node under the other ledger, so it comes back through its gate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconciler.converge.actions.context import tolerate
+from reconciler.converge.guard import TimedCluster
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.observed import Member
+from reconciler.model.ports import Clock, Ledger
+from reconciler.model.records import OWNER_ANNOTATION, Mark, read_mark
+
+TRIES = 5  # of a read-modify-write against others who write the same object
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """`problem`: why the node was not taken over; "" = it was, from `before`."""
+
+    node: str
+    before: Mark | None
+    problem: str = ""
+
+
+async def foreign_mark(cluster: TimedCluster, node: str, ledger: str) -> Adopted:
+    """What there is to take over. Nothing is written."""
+    try:
+        member = await cluster.member(node)
+    except DriverError as error:
+        return Adopted(node, None, f"it can't be read: {error.detail}")
+    return _standing(member, node, ledger)
+
+
+async def adopt(cluster: TimedCluster, ledger: Ledger, node: str, by: str, clock: Clock) -> Adopted:
+    """Make another ledger's mark ours, and write down whose it was."""
+    first: Mark | None = None
+    failed: DriverError | None = None
+    for _ in range(TRIES):
+        try:
+            member = await cluster.member(node)
+            found = _standing(member, node, ledger.id)
+            if first is not None and found.problem == _OURS:
+                detail = f"by {by}, from ledger {first.ledger} ({first.at}, plan {first.plan}: {first.reason})"
+                ledger.note(node, "adopt", detail, clock.now())
+                return Adopted(node, first)
+            if found.before is None or member is None:
+                return found
+            first = found.before
+            failed = await tolerate(
+                cluster.mark(member, _ours(member, first, ledger.id, clock)), Failure.CONFLICT, Failure.AMBIGUOUS
+            )
+        except DriverError as error:
+            return Adopted(node, first, f"its mark can't be rewritten: {error.detail}")
+    return Adopted(node, first, f"its mark could not be rewritten: {failed.detail if failed else 'it is as it was'}")
+
+
+_OURS = "it carries our own mark already"
+
+
+def _standing(member: Member | None, node: str, ledger: str) -> Adopted:
+    if member is None:
+        return Adopted(node, None, "the cluster has no such node")
+    mark = read_mark(member.annotations.get(OWNER_ANNOTATION))
+    if mark is None:
+        return Adopted(node, None, "it carries no mark")
+    return Adopted(node, None, _OURS) if mark.ledger == ledger else Adopted(node, mark)
+
+
+def _ours(member: Member, theirs: Mark, ledger: str, clock: Clock) -> Mark:
+    """A cordon that their mark brought is ours to lift from now on; one that is gone is not set anew."""
+    reason = f"adopted from ledger {theirs.ledger}: {theirs.reason}"[:200]
+    at = clock.now().isoformat(timespec="seconds")
+    return Mark(ledger, theirs.plan, reason, at, theirs.cordoned and member.unschedulable)

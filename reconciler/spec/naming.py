@@ -1,0 +1,24 @@
+"""The name of a spec's fleet, whatever else is wrong with the spec: a stop must not wait for somebody to mend it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from reconciler.spec.kinds.base import Name
+from reconciler.spec.load import Tree, load_documents
+
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
+
+
+def fleet_name(directory: Path) -> str | None:
+    """None when no Fleet can be read there, or several can."""
+    documents, _ = load_documents(Tree(directory, str(directory)))
+    data = [document.data for document in documents if isinstance(document.data, dict)]
+    metadata = [one.get("metadata") for one in data if one.get("kind") == "Fleet"]
+    names = {one["name"] for one in metadata if isinstance(one, dict) and isinstance(one.get("name"), str)}
+    try:
+        return _NAME.validate_python(names.pop()) if len(names) == 1 else None
+    except ValidationError:
+        return None
