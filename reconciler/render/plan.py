@@ -30,7 +30,7 @@ from reconciler.render.text import (
 def verdict(plan: Plan) -> str:
     totals = plan.totals
     if not plan.changes:
-        text = "nothing to do"
+        text = "nothing is done" if plan.stopped else "nothing to do"
         waiting = [node for node in plan.nodes.values() if node.blocked is not None]
         if waiting:
             text += f"; {count(len(waiting), 'node')} left alone, for the reasons below"
@@ -44,7 +44,7 @@ def verdict(plan: Plan) -> str:
         text += f"; {count(len(plan.incomplete), 'node')} could not be read in full"
     text += f"; {halted}" if (halted := rollouts.verdict(plan)) else ""
     if plan.stopped:
-        text = f"stopped, nothing begins; {text}"
+        text = f"stopped, {text}" if not plan.changes else f"stopped, nothing begins; {text}"
     return f"refused, nothing of it will be applied; {text}" if plan.refused else text
 
 
