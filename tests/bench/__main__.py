@@ -8,7 +8,7 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 
-from tests.bench import paper, scale, start, wire, worst_search
+from tests.bench import hot_spots, paper, scale, start, wire, worst_search
 from tests.bench.report import Table
 
 Section = Callable[[bool], Sequence[Table]]
@@ -17,6 +17,7 @@ SECTIONS: dict[str, Section] = {
     "start": lambda quick: start.section(3 if quick else 10),
     "search": lambda quick: worst_search.section(50 if quick else 1_000),
     "scale": lambda quick: scale.section((100,) if quick else (1_000, 10_000, 100_000)),
+    "profile": lambda quick: hot_spots.section(100 if quick else 10_000),
     "paper": lambda quick: paper.section((100,) if quick else (1_000, 10_000)),
     "wire": lambda quick: wire.section(10 if quick else 200),
 }
