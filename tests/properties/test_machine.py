@@ -33,7 +33,7 @@ def test_fleet_keeps_its_invariants(shard: int) -> None:
 class Careless(FleetMachine):
     """Its fleet forgets who cordoned what, and its runs lift every cordon that they meet."""
 
-    def run(self, *args: Any, **changes: Any) -> ApplyReport:
+    def run(self, *args: Any, **changes: Any) -> ApplyReport | None:
         for name in self.referee.foreign:
             self.world.kube.update_node(name, unschedulable=False)
         return super().run(*args, **changes)

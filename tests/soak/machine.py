@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -16,12 +16,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from reconciler.converge.apply import ApplyReport
 from reconciler.converge.execute import Ended
 from reconciler.model.desired import BreakGlass
-from reconciler.model.errors import StalePlan
+from reconciler.model.errors import Refused, StalePlan
 from reconciler.model.plan import Goal, Plan
+from reconciler.model.records import FLEET
 from reconciler.model.vocab import NodeState
 from tests.soak import plans
 from tests.soak.referee import unfit
-from tests.soak.spec import BUDGETS, IGNORED, IMAGES, NAMES, POOLS, ROLLOUTS, UNSIGNED, WINDOWS
+from tests.soak.spec import BUDGETS, IGNORED, IMAGES, NAMES, POOLS, ROLLOUTS, SUBJECTS, UNSIGNED, WINDOWS
 from tests.soak.world import DRIFTS, FAULTS, Disturbance, SmallFleet
 
 MEMORY = Path("/dev/shm")  # a ledger waits for the disk at every commit
@@ -31,7 +32,8 @@ MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 nodes = st.sampled_from(NAMES)
 pools = st.sampled_from(POOLS)
 P = ParamSpec("P")
-subjects = st.sampled_from((*NAMES, *(f"pool/{pool}" for pool in POOLS)))
+T = TypeVar("T")
+subjects = st.sampled_from(SUBJECTS)
 seconds = st.sampled_from([0.0, 1.0, 5.0, 30.0, 120.0, 300.0, 600.0, 1200.0, 2400.0])
 
 
@@ -156,6 +158,11 @@ class FleetMachine(RuleBasedStateMachine):
     def hold(self, subject: str, hours: float | None) -> None:
         self.world.hold(subject, hours)
 
+    @play(subject=st.sampled_from(SUBJECTS[:-1]))
+    def hold_or_not_in_the_spec(self, subject: str) -> None:
+        self.world.spec.holds ^= {subject}
+        self.world.edited()
+
     @play(subject=subjects)
     def release(self, subject: str) -> None:
         self.world.release(subject)
@@ -204,7 +211,7 @@ class FleetMachine(RuleBasedStateMachine):
     @play(calls=st.integers(1, 400), hard=st.booleans())
     def crash(self, calls: int, hard: bool) -> None:
         self.ran += 1
-        self.world.crash(calls, hard=hard, wait_s=10 * MINUTE)
+        self._ended(lambda: self.world.crash(calls, hard=hard, wait_s=10 * MINUTE))
 
     @play()
     def approve(self) -> None:
@@ -221,18 +228,35 @@ class FleetMachine(RuleBasedStateMachine):
         except StalePlan:
             self.approved = None
         else:
-            self.referee.found += plans.beyond_approval(approved, report)
+            self.referee.found += [] if report is None else plans.beyond_approval(approved, report)
 
     @play()
     def look_at_the_plan(self) -> None:
         self.referee.found += plans.faults(self.world)
 
-    def run(self, disturbances: list[Disturbance] | None = None, **changes: Any) -> ApplyReport:
+    def run(self, disturbances: list[Disturbance] | None = None, **changes: Any) -> ApplyReport | None:
+        """None: it refused to, since the whole fleet is stopped."""
         self.ran += 1
-        report = self.world.apply_disturbed(disturbances or [], **changes)
+        report = self._ended(lambda: self.world.apply_disturbed(disturbances or [], **changes))
+        if report is None:
+            return None
+        if "selected" not in changes:
+            self.referee.ran()
         if not disturbances:
             self._no_mark_is_leaked(report)
         return report
+
+    def _ended(self, work: Callable[[], T]) -> T | None:
+        try:
+            return work()
+        except StalePlan:
+            raise
+        except Refused:
+            if FLEET not in self.referee.held:
+                raise
+            return None
+        except Exception as error:  # whatever a run dies of, the steps that lead there are wanted
+            raise BrokenInvariant(f"a run dies: {error!r}") from error
 
     def _no_mark_is_leaked(self, report: ApplyReport) -> None:
         for name, result in report.results.items():

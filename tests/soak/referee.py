@@ -17,7 +17,7 @@ from reconciler.lab.hardware.state import GpuState, MachineState
 from reconciler.model.desired import BudgetLimit, Desired, RolloutPolicy, Window
 from reconciler.model.gate import Verdict
 from reconciler.model.ports import Fabric, Ledger, PowerAction
-from reconciler.model.records import Rollout
+from reconciler.model.records import FLEET, Rollout
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState, WindowKind
 from tests.properties.test_leave import within
@@ -71,6 +71,7 @@ class Referee:
     fuse: Fuse = field(default_factory=Fuse)
     foreign: dict[str, float] = field(default_factory=dict)  # nodes that somebody else cordoned -> since
     held: dict[str, tuple[float, datetime | None]] = field(default_factory=dict)  # subject -> since, until
+    declared: dict[str, float] = field(default_factory=dict)  # subjects that the spec holds -> since
     _disturbed: dict[str, float] = field(default_factory=dict)  # node -> when somebody or something last did a thing
     _admitted: dict[str, float] = field(default_factory=dict)  # node -> when our mark was last lifted from it
     _touched: set[str] = field(default_factory=set)  # marked nodes that something was done to since
@@ -95,8 +96,10 @@ class Referee:
     def is_held(self, node: str) -> bool:
         """Since long enough for a run to know."""
         now, pool = self.world.seconds(), self.world.fleet.nodes[node].pool
-        for subject in (node, f"pool/{pool}"):
+        for subject in (node, f"pool/{pool}", FLEET):
             since, until = self.held.get(subject, (now, None))
+            if now - self.declared.get(subject, now) > SEEN_S:
+                return True
             if now - since > SEEN_S and (until is None or until > self.world.clock.now()):
                 return True
         return False
@@ -199,7 +202,7 @@ class Referee:
         return taking_part[: max((size for size in sizes if size <= taking_part.index(node)), default=0)]
 
     def _has_hold(self, name: str) -> bool:
-        return name in self.held or f"pool/{self.world.fleet.nodes[name].pool}" in self.held
+        return any(s in self.held or s in self.declared for s in (name, f"pool/{self.world.fleet.nodes[name].pool}"))
 
     def _before_disruption(self, node: str, what: str) -> None:
         self._touched.add(node)
@@ -284,6 +287,11 @@ class Referee:
         return any(path == rule or (rule.endswith("*") and path.startswith(rule[:-1])) for rule in rules)
 
     # --- between runs ---
+
+    def ran(self) -> None:
+        """A run has looked at the whole fleet: what the spec held then is held until somebody lets it go."""
+        for subject, since in self.declared.items():
+            self.held.setdefault(subject, (since, None))
 
     def look(self) -> None:
         """What must be so at any time."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from reconciler.model import desired as d
+from reconciler.model.records import FLEET
 from reconciler.model.vocab import Activation, DrainProvider, NodeState, WindowKind
 from tests import builders as b
 from tests.converge.world import PROFILE, desired_node, fleet_of
@@ -14,6 +15,7 @@ from tests.converge.world import PROFILE, desired_node, fleet_of
 NAMES = tuple(f"n{at}" for at in range(8))
 POOL_OF = {name: "train" if at < 5 else "infer" for at, name in enumerate(NAMES)}
 POOLS = ("train", "infer")
+SUBJECTS = (*NAMES, *(f"pool/{pool}" for pool in POOLS), FLEET)  # of holds
 IMAGES = ("1", "2", "3")
 UNSIGNED = "unsigned"
 VALID_S = 20 * 86400.0  # certificates run out while an example lasts
@@ -73,6 +75,7 @@ class Spec:
     windows: str = "none"
     ignored: str = "nothing"
     break_glass: d.BreakGlass | None = None
+    holds: set[str] = field(default_factory=set)  # subjects
 
     def fleet(self) -> d.Fleet:
         nodes = [
@@ -93,7 +96,17 @@ class Spec:
             ignore=tuple(d.IgnoreRule(path, "the vendor's tool rewrites it") for path in IGNORED[self.ignored]),
             break_glass=self.break_glass,
         )
-        return replace(fleet, rollouts={name: ROLLOUTS[pool.rollout] for name, pool in self.pools.items()})
+        return replace(
+            fleet,
+            rollouts={name: ROLLOUTS[pool.rollout] for name, pool in self.pools.items()},
+            holds=tuple(
+                d.SpecHold(subject, "see the ticket", "ops", None, "fleet.yaml:1:1") for subject in self._held()
+            ),
+        )
+
+    def _held(self) -> list[str]:
+        """Subjects that there are: a line goes with the node that it stands at."""
+        return sorted(subject for subject in self.holds if subject in self.states or subject.startswith("pool/"))
 
 
 def _firmware(component: str, stage: int, activation: Activation, version: str) -> d.DesiredFirmware:

@@ -29,7 +29,7 @@ from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet import plan_fleet
 from tests.converge.world import QuickGate, World
 from tests.soak.referee import Fuse, Referee, WiredFabric, WiredLedger
-from tests.soak.spec import FIRMWARE_IMAGES, NAMES, SIGNATURES, UNSIGNED, Spec, sha
+from tests.soak.spec import FIRMWARE_IMAGES, NAMES, SIGNATURES, SUBJECTS, UNSIGNED, Spec, sha
 
 FAULTS: Mapping[str, tuple[str, Mapping[str, FaultValue]]] = {
     "GPU lost": ("xid_79", {"gpu": 1}),
@@ -122,6 +122,9 @@ class SmallFleet(World):
 
     def edited(self) -> None:
         self.fleet = self.spec.fleet()
+        self.referee.declared = {
+            hold.subject: self.referee.declared.get(hold.subject, self.seconds()) for hold in self.fleet.holds
+        }
 
     def seconds(self) -> float:
         return self.clock.elapsed
@@ -226,13 +229,14 @@ class SmallFleet(World):
         self.referee.held.pop(subject, None)
 
     def calm_down(self) -> None:
-        """Nobody interferes any more, what is broken is repaired, what is held let go, and nothing stands in the way."""
+        """Nobody interferes any more; what is broken is repaired, what is held let go; nothing stands in the way."""
         for name in NAMES:
             self.repair(name)
             self.uncordon(name)
             self.hold(name, None)  # that somebody has seen to it is on record when it is let go
             self.release(name)
-        for subject in list(self.referee.held):
+        self.spec.holds.clear()
+        for subject in SUBJECTS:
             self.release(subject)
         self.kube.down = False
         self.gate.failing.clear()
