@@ -82,3 +82,4 @@ class ApplyOutcome:
     time_scale: float = 1.0
     rollouts: tuple[RolloutPlan, ...] = ()  # as the run left them
     stopped: str = ""  # by whom, why and since when: nothing more began
+    next_at: datetime | None = None  # when time lets the next one start: a wave has baked, a window opens

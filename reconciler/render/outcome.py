@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from reconciler.model.report import ApplyOutcome
 from reconciler.model.units import format_duration
 from reconciler.render.tables import markdown_table, table
-from reconciler.render.text import count, fold, markdown, plain, source, stop, warnings
+from reconciler.render.text import clock, count, fold, markdown, plain, source, stop, warnings
 
 # What needs a person first.
 _STATES = {
@@ -83,7 +83,8 @@ def _advice(outcome: ApplyOutcome) -> list[str]:
     elif "stale" in first:
         advice.append("what is stale needs more than was approved: `reconciler plan --out FILE` plans anew.")
     elif outcome.changes and "failed" not in first and not _halted(outcome):
-        advice.append("run `reconciler apply` again; it continues where this run ended.")
+        then = f" from {clock(outcome.next_at)} on" if outcome.next_at is not None and not outcome.actions else ""
+        advice.append(f"run `reconciler apply` again{then}; it continues where this run ended.")
     return advice
 
 

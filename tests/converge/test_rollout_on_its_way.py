@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
+from reconciler.cli.commands.apply import as_document, exit_code
 from reconciler.converge.apply import ApplyReport
 from reconciler.converge.execute import Ended
 from reconciler.model.desired import BudgetLimit, RolloutPolicy
 from reconciler.model.gate import Verdict
 from reconciler.model.plan import BlockCode, WaveState
 from reconciler.model.vocab import NodeState
+from reconciler.render.outcome import human
 from tests.converge.test_rollouts import NEW, Rolled
 from tests.converge.world import IMAGE
 
@@ -158,6 +160,26 @@ def test_a_run_that_is_interrupted_in_the_middle_is_gone_on_with(racked: Callabl
     here.go(wait_s=5 * 86400.0)
     assert here.installs() == here.at(NEW.version) == set(here.fleet.nodes)
     assert here.most_out()["fleet"] <= 10
+
+
+def test_waiting_for_what_bakes_is_no_refusal(racked: Callable[..., Racked]) -> None:
+    """A job that calls `apply --wait 0` again and again is not told that it was refused."""
+    here = racked()
+    here.bump(image=NEW)
+
+    def told(report: ApplyReport) -> tuple[int, int, datetime | None]:
+        outcome = as_document(report)
+        return exit_code(outcome, detailed=False), exit_code(outcome, detailed=True), outcome.next_at
+
+    assert told(here.go())[:2] == (0, 2)
+    idle = here.go()
+    baked = here.look().waves[0].end
+    assert told(idle) == (0, 2, baked)
+    assert f"run `reconciler apply` again from {baked:%Y-%m-%d %H:%M:%S} UTC on" in human(as_document(idle))
+    here.later()
+    here.gate.verdicts.update(dict.fromkeys(here.waves()[1], Verdict.FAIL))
+    assert told(here.go())[:2] == (7, 7)
+    assert told(here.go())[:2] == (8, 8), "what is halted is not begun by time"
 
 
 # --- it changes its mind ---------------------------------------------------------------------------------------------

@@ -206,7 +206,7 @@ def test_several_short_calls_come_to_the_same(site: Any) -> None:
             done = here.apply(approved, "--wait", "0", "--output", "json")
             worked = sorted(name for name, end in done.json["nodes"].items() if end["state"] == "done")
             assert len(worked) <= 5, "the budget's worth, and no more"
-            assert done.code in (0, 8), done.out[-3000:]
+            assert done.code == 0, done.out[-3000:]
             calls += [worked] if worked else []
             left = any(end["state"] == "not_started" for end in done.json["nodes"].values())
             if not worked:

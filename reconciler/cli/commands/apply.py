@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, Duration, detailed_exitcode, fleet_options
 from reconciler.cli.terminal import show
 from reconciler.model.errors import ReconcilerError, UsageError
-from reconciler.model.plan import Plan
+from reconciler.model.plan import NodePlan, Plan
 
 if TYPE_CHECKING:
     from reconciler.cli.session import Session
@@ -161,8 +162,14 @@ def as_document(report: ApplyReport) -> ApplyOutcome:
         insecure=plan.insecure,
         time_scale=plan.time_scale,
         rollouts=plan.rollouts,
+        next_at=min(filter(None, map(_opens_at, plan.nodes.values())), default=None),
         stopped=plan.stopped,
     )
+
+
+def _opens_at(plan: NodePlan) -> datetime | None:
+    """When time lets it start."""
+    return plan.blocked.until if plan.changes and plan.blocked is not None and plan.blocked.code.passes else None
 
 
 def exit_code(outcome: ApplyOutcome, *, detailed: bool) -> ExitCode:
@@ -174,7 +181,8 @@ def exit_code(outcome: ApplyOutcome, *, detailed: bool) -> ExitCode:
         codes.append(ExitCode.PARTLY_FAILED)
     if outcome.stopped or any(rollout.halted for rollout in outcome.rollouts):
         codes.append(ExitCode.REFUSED)
-    if not outcome.actions and (outcome.changes or "postponed" in states) and "failed" not in states:
+    idle = not outcome.actions and (outcome.changes or "postponed" in states) and "failed" not in states
+    if idle and outcome.next_at is None:
         codes.append(ExitCode.REFUSED)
     if not outcome.tolerated:
         codes.append(ExitCode.INCOMPLETE)
