@@ -58,7 +58,7 @@ def plan_fleet(
     planner = node_planner(
         fleet, observation, now=now, ledger=ledger, signatures=signatures, holds=holds, estimates=estimates
     )
-    plans, waves = _node_plans(fleet, observation, records, names, kept or {}, planner)
+    plans, whole, waves = _node_plans(fleet, observation, records, names, kept or {}, planner)
     leave = fleet_leave(fleet, observation, now=now, taken=taken_out(records, fleet.settings), rollouts=waves)
     lines = leave.budget.lines()  # before the plans are charged to it
     times = timetable(schedule(plans, leave), leave, waves.plans, waves.missing)
@@ -83,7 +83,7 @@ def plan_fleet(
         insecure=fleet.settings.insecure,
         time_scale=observation.time_scale,
         notes=_notes(fleet, rules, now),
-        refused=refusals(fleet, plans, records, known),
+        refused=refusals(fleet, plans, whole, records, known),
         rollouts=times.rollouts,
         stopped="" if stop is None else stop.detail,
     )
@@ -96,18 +96,20 @@ def _node_plans(
     names: Sequence[str],
     kept: Mapping[str, Rollout],
     planner: NodePlanner,
-) -> tuple[dict[str, NodePlan], Rollouts]:
-    """Each node's plan as its wave lets it go, and the waves."""
+) -> tuple[dict[str, NodePlan], Mapping[str, NodePlan], Rollouts]:
+    """Each node's plan as its wave lets it go; the whole plans of those that leave something for later; the waves."""
 
     def record(name: str) -> NodeRecord:
         return records.get(name) or NodeRecord(name)
 
     plans = {name: planner.plan(fleet.nodes[name], observation.nodes[name], record(name)) for name in names}
     waves = fleet_rollouts(fleet, observation, plans, records, kept, planner)
+    whole = {}
     for name in [name for name, plan in plans.items() if waves.refusal(plan) is not None]:
+        whole[name] = plans[name]
         desired, observed = fleet.nodes[name], observation.nodes[name]
         plans[name] = plan_in_turn(planner, waves, plans[name], desired, observed, record(name))
-    return plans, waves
+    return plans, whole, waves
 
 
 def _notes(fleet: Fleet, rules: IgnoreRules, now: datetime) -> tuple[str, ...]:

@@ -17,18 +17,24 @@ _REIMAGED = "image.version"  # the ledger has it of a node that has once run an 
 
 
 def refusals(
-    fleet: Fleet, plans: Mapping[str, NodePlan], records: Mapping[str, NodeRecord], known: Sequence[str]
+    fleet: Fleet,
+    plans: Mapping[str, NodePlan],
+    whole: Mapping[str, NodePlan],
+    records: Mapping[str, NodeRecord],
+    known: Sequence[str],
 ) -> tuple[str, ...]:
     """One sentence per guard that these plans exceed. `known`: nodes that were once as the spec wanted them.
 
     Everything that is planned counts, also what waits or may not be needed: who approves the plan approves it.
+    `whole`: for nodes whose plans leave to a later wave what the spec changed, the plans with it.
     """
     guards = fleet.settings.guards
     total = sum(node.state is NodeState.ACTIVE for node in fleet.nodes.values())
     worst = {
-        name: plan.disruption
+        name: hardest
         for name, plan in plans.items()
-        if plan.disruption >= Disruption.REBOOT and not _is_new(plan, records.get(name))
+        if (hardest := max(plan.disruption, whole.get(name, plan).disruption)) >= Disruption.REBOOT
+        and not _is_new(plan, records.get(name))
     }
     reimaged = [name for name, disruption in worst.items() if disruption is Disruption.REIMAGE]
     forgotten = sorted(set(known) - fleet.nodes.keys())
