@@ -1,5 +1,6 @@
 """Kubernetes through the kubectl that is installed."""
 
 from reconciler.drivers.kube.cluster import OLDEST_CLIENT, KubectlCluster
+from reconciler.drivers.kube.watch import NodeWatch
 
-__all__ = ["OLDEST_CLIENT", "KubectlCluster"]
+__all__ = ["OLDEST_CLIENT", "KubectlCluster", "NodeWatch"]

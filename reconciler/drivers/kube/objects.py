@@ -40,7 +40,13 @@ def server_version(answer: Json) -> str:
 
 
 def page(text: bytes, kind: str, convert: Callable[[Json], T]) -> tuple[list[T], str]:
-    """Converted items of a list, and the token of its next page ("" on the last).
+    """Converted items of a list, and the token of its next page ("" on the last)."""
+    items, token, _ = page_at(text, kind, convert)
+    return items, token
+
+
+def page_at(text: bytes, kind: str, convert: Callable[[Json], T]) -> tuple[list[T], str, str]:
+    """The same, and the resourceVersion that a watch may begin at.
 
     Without the cycle collector: JSON has no cycles, and looking for them in 10,000 pods takes 1.7 s where reading them
     takes 0.7 s.
@@ -52,7 +58,8 @@ def page(text: bytes, kind: str, convert: Callable[[Json], T]) -> tuple[list[T],
         items = found.get("items")
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise malformed("a list without items")
-        return [convert(item) for item in items], _text(_map(found, "metadata"), "continue")
+        metadata = _map(found, "metadata")
+        return [convert(item) for item in items], _text(metadata, "continue"), _text(metadata, "resourceVersion")
     finally:
         if collecting:
             gc.enable()
@@ -71,6 +78,16 @@ def pod(item: Json) -> tuple[str, Pod]:
         owner_kind=owner,
         evictable=owner not in ("DaemonSet", "Node") and phase not in _FINISHED,
     )
+
+
+def event(line: bytes) -> tuple[str, Json]:
+    """Type and object of a line of a watch."""
+    found = document(line)
+    return _need(found, "type"), _map(found, "object")
+
+
+def revision(item: Json) -> str:
+    return _need(_map(item, "metadata"), "resourceVersion")
 
 
 def member(item: Json, pods: Iterable[Pod] = ()) -> Member:

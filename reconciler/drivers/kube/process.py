@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+import subprocess
+import tempfile
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
+from typing import IO
 
 from reconciler.drivers.children import reap
-from reconciler.drivers.kube.failures import KubeFailure, Problem, from_stderr
+from reconciler.drivers.kube.failures import KubeFailure, Problem, from_stderr, malformed
 from reconciler.model.errors import Failure
 
 INSTALL_HINT = (
@@ -22,6 +25,8 @@ INSTALL_HINT = (
 )
 _ENVIRONMENT = {"KUBERC": "off", "KUBECTL_KUBERC": "false", "LC_ALL": "C"}  # no defaults from a person's kuberc
 _AT_ONCE = 8  # children of one cluster: each needs 30 ms of CPU and 50 MB
+_LONGEST_LINE = 1 << 24  # an object is at most 3 MiB in etcd
+_MOST_SAID = 1 << 20
 _GRACE_S = 1.0  # kubectl's own deadline comes first, so that its message is the evidence
 
 
@@ -56,15 +61,46 @@ class Kubectl:
             raise from_stderr(stderr.decode(errors="replace"))
         return stdout
 
-    async def _start(self, arguments: Sequence[str]) -> asyncio.subprocess.Process:
+    async def lines(self, arguments: Sequence[str], limit_s: float) -> AsyncGenerator[bytes]:
+        """Its stdout as it comes, line by line; KubeFailure when it ends badly, or has not ended after `limit_s`.
+
+        It takes no slot: it may run for minutes. Closing the generator kills the child.
+        """
+        ends = asyncio.get_running_loop().time() + limit_s
+        with tempfile.TemporaryFile() as said:  # no pipe, which somebody would have to empty meanwhile
+            child = await self._start([*arguments, "--request-timeout=0"], stdin=subprocess.DEVNULL, stderr=said)
+            assert child.stdout is not None
+            try:
+                async with asyncio.timeout_at(ends):
+                    line = await child.stdout.readline()
+                while line:
+                    yield line
+                    async with asyncio.timeout_at(ends):
+                        line = await child.stdout.readline()
+                status = await child.wait()
+            except TimeoutError:
+                detail = f"kubectl did not end within {limit_s:g} s and was killed"
+                raise KubeFailure(Problem(Failure.TIMEOUT, detail)) from None
+            except ValueError:  # so asyncio says that a line is too long
+                raise malformed("a line without an end") from None
+            finally:
+                await reap(child)
+            if status != 0:
+                said.seek(0)
+                raise from_stderr(said.read(_MOST_SAID).decode(errors="replace"))
+
+    async def _start(
+        self, arguments: Sequence[str], *, stdin: int = subprocess.PIPE, stderr: int | IO[bytes] = subprocess.PIPE
+    ) -> asyncio.subprocess.Process:
         try:
             return await asyncio.create_subprocess_exec(
                 self._program,
                 *self._common,
                 *arguments,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                limit=_LONGEST_LINE,
                 env=dict(os.environ) | _ENVIRONMENT,  # ours, for proxies and credential plugins
                 start_new_session=True,  # credential plugins die with it
             )
