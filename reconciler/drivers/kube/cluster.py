@@ -17,6 +17,7 @@ from reconciler.drivers.kube.process import INSTALL_HINT, Kubectl
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
 from reconciler.model.records import Mark
+from reconciler.model.sharing import share
 
 OLDEST_CLIENT = (1, 20)
 _TAKES_POLICY_V1 = (1, 22)  # servers from here on; older ones know the beta alone
@@ -60,7 +61,7 @@ class KubectlCluster:
         by_node: dict[str, list[Pod]] = {}
         for node, pod in pods:
             by_node.setdefault(node, []).append(pod)
-        members = {node.name: replace(node, pods=tuple(by_node.get(node.name, ()))) for node in nodes}
+        members = {node.name: share(replace(node, pods=tuple(by_node.get(node.name, ())))) for node in nodes}
         return Answered(self._now(), ClusterState(client, server, members))
 
     async def member(self, node: str) -> Member | None:

@@ -17,6 +17,7 @@ from reconciler.drivers.ledger.episodes import of_nodes
 from reconciler.drivers.ledger.rows import from_json, to_applied, to_certificate, to_hold, to_instant, to_object
 from reconciler.model.gate import Certificate
 from reconciler.model.records import Applied, Attempt, Hold, NodeRecord
+from reconciler.model.sharing import share
 
 T = TypeVar("T")
 
@@ -124,16 +125,20 @@ class _Reader:
         table = schema.certificates
         newest = sa.select(sa.func.max(table.c.id)).group_by(table.c.node)
         rows = self._rows(table.c.node, sa.select(table).where(table.c.id.in_(newest)))
-        found = {row.node: self._decoded(row.node, to_certificate, row) for row in rows}
+        found = {row.node: share(self._decoded(row.node, to_certificate, row)) for row in rows}
         return {node: certificate for node, certificate in found.items() if certificate is not None}
 
     def _applied(self) -> Mapping[str, Mapping[str, Applied]]:
+        """Nodes that converged to the same in one pass have equal rows: they are decoded once, and kept once."""
         found: dict[str, dict[str, Applied]] = defaultdict(dict)
+        decoded: dict[tuple[Any, ...], Applied] = {}
         for row in self._rows(schema.applied.c.node, sa.select(schema.applied)):
-            value = self._decoded(row.node, to_applied, row)
+            cells = (row.value, row.spec_digest, row.commit_id, row.at)
+            value = decoded.get(cells) or self._decoded(row.node, to_applied, row)
             if value is not None:
-                found[row.node][row.path] = value
-        return found
+                decoded[cells] = found[row.node][row.path] = value
+        alike: dict[tuple[Any, ...], Mapping[str, Applied]] = {}
+        return {node: alike.setdefault((*rows, *map(id, rows.values())), rows) for node, rows in found.items()}
 
     def _silences(self) -> Mapping[str, Mapping[str, datetime]]:
         found: dict[str, dict[str, datetime]] = defaultdict(dict)

@@ -36,6 +36,7 @@ from reconciler.model.observed import (
     Silent,
 )
 from reconciler.model.ports import Bmc, PowerAction
+from reconciler.model.sharing import share
 
 T = TypeVar("T")
 
@@ -151,7 +152,7 @@ class RedfishBmc(Bmc):
     async def _read(self, call: Callable[[], T]) -> Answered[T] | Silent:
         at = self._now()  # of the first byte: facts are at least as old as that
         try:
-            return Answered(at, await self._run(call))
+            return Answered(at, share(await self._run(call)))
         except DriverError as error:
             return Silent(at, REASONS[error.kind], error.detail)
 

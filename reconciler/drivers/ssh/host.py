@@ -22,6 +22,7 @@ from reconciler.model.errors import DriverError, Failure
 from reconciler.model.frames import PATIENCE_S, TIMED_OUT, MalformedFrames, build_program, parse_answer
 from reconciler.model.gate import CommandResult
 from reconciler.model.observed import Answered, HostFacts, Silent
+from reconciler.model.sharing import share
 from reconciler.model.vocab import UnknownReason
 
 FACTS_BYTES: Final = 8 * 1024 * 1024
@@ -81,7 +82,7 @@ class SshHost:
             return Silent(self._now(), _REASONS[error.kind], error.detail)
         except MalformedFrames as error:
             return Silent(self._now(), UnknownReason.MALFORMED, f"{self._target}: {error}")
-        return Answered(self._now(), facts)
+        return Answered(self._now(), share(facts))
 
     async def _ask(self, program: str, nonce: str) -> bytes:
         """The answer to a facts program: up to its last line, for a process left behind may keep the channel open."""
