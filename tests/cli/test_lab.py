@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,7 @@ def test_the_state_of_a_lab(lab: LabDirectory) -> None:
     for node in ("gpu-0001", "gpu-0002", "gpu-0003"):
         assert node in human.out
     assert "os_running" in human.out
+    assert re.search(r"rack r1 +0 +0$", human.out, re.MULTILINE), human.out
     found = reconciler("lab", "state", "--dir", lab.path, "--output", "json").json
     assert set(found["nodes"]) == {"gpu-0001", "gpu-0002", "gpu-0003"}
     assert {machine["counters"]["boots"] for machine in found["nodes"].values()} == {0}

@@ -1,4 +1,4 @@
-"""Changes of the spec, wave by wave, as apply carries them out over hours; nothing but the ledger lives between runs."""
+"""Changes of the spec, wave by wave, as apply carries them out over hours; only the ledger lives between runs."""
 
 from __future__ import annotations
 
