@@ -8,7 +8,7 @@ write proves nothing: the caller reads back. Every call ends within the deadline
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
@@ -30,6 +30,7 @@ from reconciler.model.observed import (
     Taint,
 )
 from reconciler.model.records import Hold, JournalEntry, Lease, Mark, NodeRecord, Rollout
+from reconciler.model.status import FleetStatus, LoopStatus
 
 
 class Clock(Protocol):
@@ -129,6 +130,29 @@ class Cluster(Protocol):
         """By UID (pitfall H6). BUSY: a PodDisruptionBudget says not now. A pod that is gone is success (H7)."""
 
     async def delete(self, pod: Pod, *, grace_s: float | None) -> None: ...
+
+
+class Watch(Protocol):
+    """What says where to look before the next pass. Nothing is decided by it (DESIGN section 8)."""
+
+    def changes(self, tell: Callable[[str], None] = ...) -> AsyncGenerator[str]:
+        """Names of nodes that changed in their cluster. It never ends by itself: leave it with `aclosing`.
+
+        `tell`: why there is nothing to be heard, once per problem, and "" when there is again.
+        """
+
+
+class Metrics(Protocol):
+    """Where a long-running reconciler leaves what others measure it by. Never fails, never waits."""
+
+    def stand(self, status: LoopStatus) -> None:
+        """Where the loop stands; what was told before is over."""
+
+    def passed(self, fleet: FleetStatus) -> None:
+        """What a pass found; what the one before found is over."""
+
+    def acted(self, action: str, outcome: str, seconds: float) -> None:
+        """An action ended. `action`: its catalogue name, without a target; `seconds`: of the fleet's time."""
 
 
 class Installer(Protocol):

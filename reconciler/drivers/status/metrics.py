@@ -1,0 +1,190 @@
+"""ports.Metrics for Prometheus.
+
+Times are timestamps, not ages: `time() - x` is as exact as the scrape, and a value that does not change costs next to
+nothing to store. They are the fleet's, which in a lab run ahead.
+
+Series: one per node for the status it has and since when, because "which node, for how long" is what an alert must say
+(pitfall N1), and one more per node that is out of service: at most 20,000 for 10,000 nodes, which is what a Prometheus
+takes from one target without noticing. Budgets have three per limit, so per rack. Nothing else names a node: drift goes
+by concern and class, actions by catalogue name, never by target. What a pass found replaces what the one before found,
+so that nodes and limits which are gone leave nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from reconciler import __version__
+from reconciler.model.drift import DriftClass
+from reconciler.model.plan import BudgetLine
+from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus, Role
+from reconciler.model.units import format_duration
+from reconciler.model.vocab import Concern
+
+_ACTION_S: Final = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)  # a label to a reimage
+_PASS_S: Final = (1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
+
+
+class PrometheusMetrics:
+    """Metrics of its own registry: two loops in one process, as tests have, don't mix."""
+
+    def __init__(self) -> None:
+        # Each counter would have a series more, that says when we started.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # it ships without annotations
+        registry = self.registry = CollectorRegistry()
+        self.status = LoopStatus()
+        self._fleet: FleetStatus | None = None
+        self._actions = Counter("reconciler_actions", "Actions that ended.", ["action", "outcome"], registry=registry)
+        self._action_seconds = Histogram(
+            "reconciler_action_duration_seconds", "How long actions took, in the fleet's time.", ["action"],
+            buckets=_ACTION_S, registry=registry,
+        )  # fmt: skip
+        self._pass_seconds = Histogram(
+            "reconciler_pass_duration_seconds", "How long passes over the fleet took, in the fleet's time.",
+            buckets=_PASS_S, registry=registry,
+        )  # fmt: skip
+        registry.register(_Now(self))
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
+
+    # --- ports.Metrics -------------------------------------------------------------------------------------------
+
+    def stand(self, status: LoopStatus) -> None:
+        self.status = status
+
+    def passed(self, fleet: FleetStatus) -> None:
+        self._fleet = fleet
+        self._pass_seconds.observe((fleet.ended_at - fleet.started_at).total_seconds())
+
+    def acted(self, action: str, outcome: str, seconds: float) -> None:
+        self._actions.labels(action, outcome).inc()
+        self._action_seconds.labels(action).observe(seconds)
+
+    # --- for the server ------------------------------------------------------------------------------------------
+
+    def page(self, accept: str) -> tuple[bytes, str]:
+        """All of it, and its media type. From any thread."""
+        encode, media = choose_encoder(accept)
+        return encode(self.registry), media
+
+    def now(self) -> Iterator[Metric]:
+        yield from _of_loop(self.status)
+        if self._fleet is not None:
+            yield from _of_fleet(self._fleet)
+
+
+class _Now(Collector):
+    """What is as it was last told, rather than counted."""
+
+    def __init__(self, metrics: PrometheusMetrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics.now()
+
+
+def _of_loop(status: LoopStatus) -> Iterator[Metric]:
+    yield InfoMetricFamily("reconciler_build", "The version of the reconciler.", {"version": __version__})
+    spec = {"commit": status.spec_commit, "head": status.spec_head, "trouble": status.spec_trouble}
+    yield InfoMetricFamily("reconciler_spec", "The commit in force, the newest, and why they differ.", spec)
+    yield _gauge("reconciler_spec_in_force", "Whether a spec is in force.", bool(status.spec_commit))
+    yield _gauge(
+        "reconciler_spec_trouble", "Whether the newest commit was kept out of force.", bool(status.spec_trouble)
+    )
+    yield _gauge("reconciler_leader", "Whether this process holds the lease of the fleet.", status.role is Role.LEADER)
+    yield _gauge("reconciler_stopped", "Whether somebody stopped the fleet.", bool(status.stopped))
+    if status.last_pass is not None:
+        help_text = "When the last whole pass over the fleet ended."
+        yield _gauge("reconciler_last_pass_timestamp_seconds", help_text, status.last_pass.timestamp())
+
+
+def _of_fleet(fleet: FleetStatus) -> Iterator[Metric]:
+    yield from _of_nodes(fleet)
+    items = GaugeMetricFamily("reconciler_drift_items", "Values that differ.", labels=["concern", "class"])
+    for concern in Concern:
+        for kind in DriftClass:
+            if kind is not DriftClass.CONVERGED:
+                items.add_metric([concern.value, kind.value], fleet.drift.get((concern, kind), 0))
+    yield items
+    yield from _of_budget(fleet.budget)
+    help_text = "When the oldest answer of a source was read that decisions are based on."
+    oldest = GaugeMetricFamily("reconciler_observation_oldest_timestamp_seconds", help_text, labels=["source"])
+    for source, at in sorted(fleet.observed.items()):
+        oldest.add_metric([source.value], at.timestamp())
+    yield oldest
+    help_text = "Nodes of which a source gave no answer."
+    silent = GaugeMetricFamily("reconciler_observation_silent_nodes", help_text, labels=["source", "reason"])
+    for (source, reason), nodes in sorted(fleet.silent.items()):
+        silent.add_metric([source.value, reason.value], nodes)
+    yield silent
+    halted = GaugeMetricFamily("reconciler_rollout_halted", "Pools whose rollout is halted.", labels=["pool"])
+    for pool in fleet.halted:
+        halted.add_metric([pool], 1)
+    yield halted
+
+
+def _of_nodes(fleet: FleetStatus) -> Iterator[Metric]:
+    help_text = "Nodes by how they stand."
+    totals = GaugeMetricFamily("reconciler_nodes", help_text, labels=["pool", "status"])
+    tally = Tally((node.pool, node.status) for node in fleet.nodes.values())
+    for pool in sorted({pool for pool, _ in tally}):
+        for status in NodeStatus:
+            totals.add_metric([pool, status.value], tally[pool, status])
+    yield totals
+    help_text = "Since when a node has stood so: its age is the time in that state."
+    since = GaugeMetricFamily(
+        "reconciler_node_status_since_timestamp_seconds", help_text, labels=["node", "pool", "status"]
+    )
+    help_text = "Since when a node has been out of service; nodes in service have none."
+    out = GaugeMetricFamily(
+        "reconciler_node_out_of_service_since_timestamp_seconds", help_text, labels=["node", "pool"]
+    )
+    for name, node in fleet.nodes.items():
+        since.add_metric([name, node.pool, node.status.value], node.since.timestamp())
+        if node.out_since is not None:
+            out.add_metric([name, node.pool], node.out_since.timestamp())
+    yield since
+    yield out
+
+
+def _of_budget(lines: Iterable[BudgetLine]) -> Iterator[Metric]:
+    labels = ["scope", "reasons", "per", "during"]
+    limit = GaugeMetricFamily(
+        "reconciler_budget_limit_nodes", "How many nodes a limit lets out at once.", labels=labels
+    )
+    out = GaugeMetricFamily(
+        "reconciler_budget_out_nodes", "Nodes that use up a limit, whoever took them out.", labels=labels
+    )
+    active = GaugeMetricFamily("reconciler_budget_active", "Whether a limit holds at this hour.", labels=labels)
+    strictest: dict[tuple[str, str, str, str], BudgetLine] = {}  # of those that say the same of the same
+    for line in lines:
+        key = line.scope, " ".join(line.reasons), format_duration(line.per_s) if line.per_s else "", line.during
+        known = strictest.get(key)
+        if known is None or line.limit - len(line.out) < known.limit - len(known.out):
+            strictest[key] = line
+    for key, line in strictest.items():
+        limit.add_metric(key, line.limit)
+        out.add_metric(key, len(line.out))
+        active.add_metric(key, line.active)
+    yield from (limit, out, active)
+
+
+def _gauge(name: str, help_text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, help_text, value=value)

@@ -1,0 +1,83 @@
+"""What a long-running reconciler says of itself and of the fleet, for probes, metrics and alerts. Data only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from reconciler.model.drift import DriftClass
+from reconciler.model.plan import BudgetLine
+from reconciler.model.vocab import Concern, Source, UnknownReason
+
+
+class Role(StrEnum):
+    STARTING = "starting"
+    LEADER = "leader"
+    STANDBY = "standby"  # somebody else holds the lease
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStatus:
+    """Where the loop stands. It replaces this whenever something of it changes."""
+
+    role: Role = Role.STARTING
+    spec_commit: str = ""  # in force; "" until there is one
+    spec_head: str = ""  # newest of the branch, as last seen
+    spec_trouble: str = ""  # why the newest is not in force, in a word: "invalid", "unsigned", ...
+    last_pass: datetime | None = None  # end of the last whole pass
+    pass_due_s: float = 900.0  # a leader whose last pass ended longer ago is stuck
+    stopped: str = ""  # by whom, why and since when: nothing begins until the stop is lifted
+
+    def unready(self, now: datetime) -> str:
+        """Why others should not count on this process; "" when they may. A standby may be counted on to take over."""
+        if not self.spec_commit:
+            return "no spec is in force" + (f": the newest commit is {self.spec_trouble}" if self.spec_trouble else "")
+        if self.role is Role.STARTING:
+            return "starting"
+        if self.role is Role.STANDBY:
+            return ""
+        if self.last_pass is None:
+            return "the first pass has not ended"
+        age = (now - self.last_pass).total_seconds()
+        return (
+            f"the last pass ended {age:.0f} s ago, {self.pass_due_s:.0f} s are allowed" if age > self.pass_due_s else ""
+        )
+
+
+class NodeStatus(StrEnum):
+    """How a node stands, in the words that alerts are written with."""
+
+    CONVERGED = "converged"  # as specified
+    WAITING = "waiting"  # differs; time alone brings its turn: budget, window, wave, back-off
+    ACTING = "acting"  # actions run, or go next
+    BLOCKED = "blocked"  # differs, and somebody must look
+    HELD = "held"  # by a hold, or by the stop of the whole fleet
+    SET_ASIDE = "set_aside"  # quarantined or retired in the spec
+    UNKNOWN = "unknown"  # too little could be read to say
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """`since`: how long it has stood so. `out_since`: how long it has been out of service; None: it is not, or nobody
+    can say."""
+
+    pool: str
+    status: NodeStatus
+    since: datetime
+    out_since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetStatus:
+    """What one pass found. `observed`: per source the age of the oldest answer that stands for now."""
+
+    started_at: datetime
+    ended_at: datetime
+    nodes: Mapping[str, NodeReport] = field(default_factory=dict)
+    drift: Mapping[tuple[Concern, DriftClass], int] = field(default_factory=dict)  # items
+    budget: tuple[BudgetLine, ...] = ()
+    observed: Mapping[Source, datetime] = field(default_factory=dict)
+    silent: Mapping[tuple[Source, UnknownReason], int] = field(default_factory=dict)  # nodes
+    halted: tuple[str, ...] = ()  # pools whose rollout is halted
