@@ -211,37 +211,40 @@ def _verdict(sheet: _Sheet, name: str, items: Iterable[DriftItem]) -> None:
         sheet.set(name, None if unknown else True, *unknown)
 
 
-_ONE_TO_ONE = (
-    (BOOT, Concern.BOOT),
-    (IMAGE, Concern.IMAGE),
-    (HOST, Concern.HOST),
-    (GPU, Concern.GPU),
-    (HARDWARE, Concern.HARDWARE),
-)
+_OF_CONCERN: Mapping[Concern, str] = {
+    Concern.BIOS: BIOS,
+    Concern.BOOT: BOOT,
+    Concern.IMAGE: IMAGE,
+    Concern.HOST: HOST,
+    Concern.GPU: GPU,
+    Concern.HARDWARE: HARDWARE,
+}
+
+
+def _speaks_of(item: DriftItem) -> str | None:
+    """The condition that an item of drift speaks about."""
+    if item.concern is Concern.FIRMWARE:
+        return firmware_ok(item.path.removeprefix("firmware."))
+    if item.concern is Concern.CLUSTER:
+        return MEMBER if item.path == "cluster.member" else LABELS
+    return _OF_CONCERN.get(item.concern)
 
 
 def _from_drift(sheet: _Sheet, desired: Desired, items: tuple[DriftItem, ...]) -> None:
-    if not items:
-        sheet.true |= {BIOS, MEMBER, LABELS, *(name for name, _ in _ONE_TO_ONE)}
-        sheet.true.update([firmware_ok(row.component) for row in desired.profile.firmware])
-        return
-    by_concern: dict[Concern, list[DriftItem]] = {}
+    """What no item speaks about is as desired."""
+    about: dict[str, list[DriftItem]] = {}
     for item in items:
-        by_concern.setdefault(item.concern, []).append(item)
-    for name, concern in _ONE_TO_ONE:
-        _verdict(sheet, name, by_concern.get(concern, ()))
-    bios = by_concern.get(Concern.BIOS, [])
-    _verdict(sheet, BIOS, bios)
-    drifted = [item for item in bios if item.kind in ACTIONABLE]
+        name = _speaks_of(item)
+        if name is not None:
+            about.setdefault(name, []).append(item)
+    sheet.true.update(_OF_CONCERN.values(), (MEMBER, LABELS))
+    sheet.true.update([firmware_ok(row.component) for row in desired.profile.firmware])
+    sheet.true.difference_update(about)
+    for name, found in about.items():
+        _verdict(sheet, name, found)
+    drifted = [item for item in about.get(BIOS, ()) if item.kind in ACTIONABLE]
     if drifted and all(item.kind is DriftClass.IN_PROGRESS for item in drifted):
         sheet.set(BIOS_STAGED, True)
-    firmware = by_concern.get(Concern.FIRMWARE, ())
-    for row in desired.profile.firmware:
-        path = f"firmware.{row.component}"
-        _verdict(sheet, firmware_ok(row.component), [item for item in firmware if item.path == path])
-    cluster = by_concern.get(Concern.CLUSTER, [])
-    _verdict(sheet, MEMBER, [item for item in cluster if item.path == "cluster.member"])
-    _verdict(sheet, LABELS, [item for item in cluster if item.path != "cluster.member"])
 
 
 def _from_attempts(sheet: _Sheet, desired: Desired, record: NodeRecord) -> None:
@@ -270,7 +273,7 @@ def _health(sheet: _Sheet, observed: Observed, found: tuple[Signal, ...]) -> Non
         else:
             sheet.because[HEALTHY] = ("health.host_down",)
     else:
-        sheet.set(HEALTHY, None, "the host does not answer")
+        sheet.set(HEALTHY, None, sheet.unknown.get(HOST_UP) or "the host does not answer")
 
 
 def _gpu_plain(facts: HostFacts | None) -> bool | None:

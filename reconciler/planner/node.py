@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -34,6 +34,7 @@ class _Decision:
     found: Situation
     rows: tuple[Row, ...]
     actions: tuple[PlannedAction, ...]
+    steps: tuple[tuple[str, str], ...]  # of the fingerprint
 
 
 @dataclass(slots=True)
@@ -70,7 +71,7 @@ class NodePlanner:
             actions=actions,
             blocked=backing_off(record, [(row.name, row.target) for row in rows], self.context.now) or found.blocked,
             wave=0 if actions else None,
-            fingerprint=fingerprint(desired, items, actions),
+            fingerprint=fingerprint(desired, items, decided.steps),
             postponed=tuple(postponed),
         )
 
@@ -118,7 +119,8 @@ class NodePlanner:
     def _decided(self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions) -> _Decision:
         found = situation(desired, record, self.holds, state, self.context.now)
         rows, found = self._choose(desired, observed, record, state, found)
-        return _Decision(found, rows, self._explain(desired, observed, state, found, rows))
+        actions = self._explain(desired, observed, state, found, rows)
+        return _Decision(found, rows, actions, tuple((action.id, action.disruption.label) for action in actions))
 
     def _catalogue(self, desired: Desired, observed: Observed, state: Conditions) -> Catalogue:
         clustered = self.context.settings.cluster is not None and desired.profile.membership is not None
@@ -277,8 +279,11 @@ def _left_alone(
 def _unknown_detail(unknown: Mapping[str, str]) -> str:
     """One sentence per cause: a silent source takes many conditions with it."""
     causes: dict[str, list[str]] = {}
-    for name, why in sorted(unknown.items()):
-        causes.setdefault(_root(why), []).append(_words(name))
+    roots = {name: _root(why) for name, why in sorted(unknown.items())}
+    for name, cause in roots.items():
+        # "SSH unreachable" and "SSH unreachable: connection refused" are one cause.
+        longest = max((other for other in roots.values() if f"{other}:".startswith(f"{cause}:")), key=len)
+        causes.setdefault(longest, []).append(_words(name))
     return "; ".join(f"{cause}: {', '.join(names)} not known" for cause, names in causes.items())
 
 
@@ -352,12 +357,14 @@ def _incomplete(desired: Desired, observed: Observed, state: Conditions) -> tupl
     return tuple(found) if desired.state is NodeState.ACTIVE else ()
 
 
-def fingerprint(desired: Desired, items: tuple[DriftItem, ...], actions: tuple[PlannedAction, ...]) -> str:
-    """Over desired values used, drift used and actions; not over commit, time, estimates or text (invariant 13)."""
-    if not items and not actions:
+def fingerprint(desired: Desired, items: Sequence[DriftItem], steps: Sequence[tuple[str, str]]) -> str:
+    """Over desired values used, drift used and actions; not over commit, time, estimates or text (invariant 13).
+
+    `steps`: of each action its id and its disruption.
+    """
+    if not items and not steps:
         return _clean(desired.profile.digest)
     used = [_used(item) for item in items if item.kind not in (DriftClass.UNKNOWN, DriftClass.IGNORED)]
-    steps = [[action.id, action.disruption.label] for action in actions]
     return digest_of([FINGERPRINT, desired.profile.digest, desired.hostname, used, steps])
 
 
