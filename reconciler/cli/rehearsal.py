@@ -183,7 +183,7 @@ def _play(script: Script, seed: int) -> _Played:
     report = run_virtual(
         apply(
             _request(script, seed),
-            fabric=LabFabric(lab, clock, epoch=script.starts_at, tools=_tools(script.fleet)),
+            fabric=LabFabric(lab, clock, epoch=script.starts_at, tools=_tools(script.fleet), latency=False),
             ledger=ledger,
             clock=clock,
             gate=SupposedGate(script.gate, luck, pace),

@@ -8,13 +8,13 @@ read of the cluster, together with every other node that the run has in hand; so
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from reconciler.converge.approval import stale_because
 from reconciler.converge.events import NodeSettled, Waiting
-from reconciler.converge.execute import Ended, NodeResult, NodeRun, Run
+from reconciler.converge.execute import Ended, NodeResult, NodeRun, Run, is_stopped
 from reconciler.converge.line import Line
 from reconciler.converge.memory import remember_plans
 from reconciler.converge.observe import answer, control_plane
@@ -27,6 +27,7 @@ from reconciler.planner.keeping import KeptLeave, KeptRollouts
 from reconciler.planner.rollout import pending
 from reconciler.planner.schedule import Leave, flashes, takes_out, unjudged, waits
 
+_LASTING = (BlockCode.HALTED, BlockCode.STOPPED)  # until a person does something about it
 NODES_AT_ONCE = 512  # tasks that mostly wait; what they read at once is bounded apart
 CLUSTER_AGE_S = 10.0  # reservations of one moment share a read of the cluster
 POLL_S = 30.0
@@ -50,7 +51,7 @@ class Crew:
         self._postponed: dict[str, str] = {}  # node -> why, until something has changed
         self._reserved: set[str] = set()
         self._kept = dict(run.ledger.rollouts())
-        self._waiting: dict[str, Blocked] = {}  # candidates that may not start yet, and why
+        self._stopped: Blocked | None = None  # as a whole
         self._lock = asyncio.Lock()
         self._cluster_read: datetime | None = None
         now, taken = run.clock.now(), taken_out(records, run.fleet.settings)
@@ -90,31 +91,27 @@ class Crew:
 
     def _start(self) -> None:
         """Those whose turn it is, of all that have something to do."""
+        self._stopped = self.run.stop()
+        if self._stopped is not None:
+            return
         self._settle_stale()
         self._look_at_rollouts()
         leave = self._leave.now(self.run.clock.now(), self.run.rollouts)
-        self._waiting = {}
-        refused: dict[Hashable, Blocked] = {}  # what one of them asks for in vain, others need not ask for
         with leave.budget.supposing():
             for name in self._running:
                 if takes_out(self.plans[name]):
                     leave.budget.charge(name)
-            for name in self._line.in_turn():
-                if len(self._running) >= NODES_AT_ONCE:
-                    return
-                if name not in self._postponed:
-                    self._ask(name, leave, refused)
+            self._line.ask(leave, lambda: len(self._running) < NODES_AT_ONCE, lambda name: self._ask(name, leave))
 
-    def _ask(self, name: str, leave: Leave, refused: dict[Hashable, Blocked]) -> None:
+    def _ask(self, name: str, leave: Leave) -> Blocked | None:
+        """Start it, if it may."""
         plan = unjudged(self.plans[name], leave.now)
+        if name in self._postponed:
+            return None
         if plan.actions and plan.goal is not Goal.NOTHING:
-            key = self._line.key(name, leave)
-            blocked = refused.get(key) or leave.refusal(plan)
+            blocked = leave.refusal(plan)
             if blocked is not None and waits(blocked):
-                self._waiting[name] = blocked
-                if blocked is not plan.blocked:
-                    refused[key] = blocked
-                return
+                return blocked
             if takes_out(plan):
                 leave.budget.charge(name)
         self._begin_rollout(plan)
@@ -123,19 +120,24 @@ class Crew:
         self._running[name] = task = asyncio.create_task(worker.to_the_end(), name=name)
         task.add_done_callback(lambda _: self._ended.put_nowait(name))
         self._line.leave(name)
+        return None
+
+    def _why(self, name: str) -> Blocked | None:
+        """Why a candidate waits."""
+        return self._stopped or self._line.why(name)
 
     def _in_time(self, left_s: float, *, alone: bool) -> bool:
         """Whether a candidate may come to its turn while the run still waits."""
         end = self.run.clock.now() + timedelta(seconds=left_s)
-        blocks = [self._waiting.get(name) for name in self._line]
+        blocks = map(self._why, self._line)
         return any(
-            one is None or (one.code is not BlockCode.HALTED and (not alone if one.until is None else one.until <= end))
+            one is None or (one.code not in _LASTING and (not alone if one.until is None else one.until <= end))
             for one in blocks
         )
 
     def _until_next(self) -> float:
         """Seconds until the first of those that wait may come to its turn."""
-        ends = [one.until for one in self._waiting.values() if one.until is not None]
+        ends = [one.until for one in map(self._why, self._line) if one is not None and one.until is not None]
         return max((min(ends) - self.run.clock.now()).total_seconds(), 1.0) if ends else POLL_S
 
     def _line_up(self, name: str) -> None:
@@ -168,7 +170,7 @@ class Crew:
             worker = self._at_work.pop(name)
             self._reserved.discard(name)
             self._postponed.clear()
-            if result.state is Ended.POSTPONED:
+            if result.state is Ended.POSTPONED and not (worker.plan is not None and is_stopped(worker.plan)):
                 self._postponed[name] = result.detail
             else:
                 self._settle(result)
@@ -267,7 +269,7 @@ class Crew:
         return {name: self._settled.get(name) or self._left(plan) for name, plan in self.plans.items()}
 
     def _left(self, plan: NodePlan) -> NodeResult:
-        blocked = self._waiting.get(plan.node)
+        blocked = self._why(plan.node)
         if blocked is None and plan.blocked is not None and not waits(plan.blocked):
             blocked = plan.blocked
         if plan.changes or (blocked is not None and blocked.code is not BlockCode.FOREIGN_CORDON):

@@ -1,7 +1,7 @@
 """Actions that fail in a rehearsal: on a share of the nodes, drawn by a seed, and each time that they are tried.
 
-Machines fail with the faults of the lab, which strike when the action begins and are lifted when it has failed: what is
-played is how the reconciler takes it, and not what a broken machine does next.
+Machines fail with the faults of the lab, which strike when the action begins and are lifted when it has failed. But one
+that hangs in its boot goes on hanging: were that lifted, it would come up after all, and with what was staged.
 """
 
 from __future__ import annotations
@@ -65,5 +65,5 @@ class Misfortune:
 
     def ended(self, machine: Machine, action: str) -> None:
         fault = FAULTS.get(action)
-        if fault is not None and self.strikes(machine.name, action):
+        if fault is not None and fault is not _NO_BOOT and self.strikes(machine.name, action):
             machine.clear(fault[0])

@@ -104,7 +104,6 @@ class Budget:
         self._unknown = set(unknown) & active.keys()
         self._out: set[str] = set()
         self._of: dict[str, list[Group]] = {name: [] for name in active}
-        self._kinds: dict[str, tuple[int, ...]] = {}  # which groups a node counts in
         self._groups: list[Group] = []
         for limit in limits or (DEFAULT,):
             self._limit(limit, active, taken or {}, limit.during is None or hours.cover(limit.during, now))
@@ -163,7 +162,6 @@ class Budget:
             for name in self._members.keys() & self._of.keys():
                 self._of[name].remove(self._elected)
         self._members, self._elected = dict(members), None
-        self._kinds.clear()
         self._quorum(members)
 
     def _default_now(self) -> Group | None:
@@ -247,15 +245,14 @@ class Budget:
         """All that it counts in, also those that do not hold at this hour."""
         return self._of.get(node, ())
 
-    def alike(self, node: str) -> Hashable:
-        """Nodes of which this is equal get the same answers."""
-        groups = self._kinds.get(node)
-        if groups is None:
-            groups = self._kinds[node] = tuple(map(id, self._of.get(node, ())))
-        taken = self._timed and tuple(
-            node in group.used for group in self._of.get(node, ()) if group.period is not None
-        )
-        return groups, node in self._out, node in self._unknown, taken
+    def kind(self, node: str) -> Hashable:
+        """Which limits it counts in: nodes of one kind get the same answers, but for the special ones."""
+        return tuple(map(id, self._of.get(node, ())))
+
+    def special(self) -> set[str]:
+        """Nodes that are out, can't be read, or have their place under a rate already."""
+        rates = [group.used for group in self._groups if group.period is not None] if self._timed else []
+        return self._out.union(*rates)
 
     def allows(self, node: str, reasons: Collection[Reason] = ANY) -> Blocked | None:
         """None when `node` may be taken out of service now; acting on one that is out already costs nothing."""

@@ -87,6 +87,8 @@ class Lifecycle:
             return
         if self.stirred is not None:
             self.stirred.add(self.state.name)
+        if not self._agenda:
+            return
         until = self._clock()
         while (due := self._agenda.pop_due(until)) is not None:
             self._playing, play = due

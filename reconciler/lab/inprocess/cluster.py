@@ -26,13 +26,17 @@ _OURS = Taint(MARK_TAINT, "", "NoSchedule")
 
 
 class TruthCluster:
-    def __init__(self, truth: ClusterTruth, clock: Clock) -> None:
+    """`latency_s`: of a request; 0 = no wait at all."""
+
+    def __init__(self, truth: ClusterTruth, clock: Clock, *, latency_s: float = LATENCY_S) -> None:
+        self._latency_s = latency_s
         self._truth = truth
         self._clock = clock
         self._read: dict[str, tuple[Hashable, Member]] = {}  # node -> as of which state
 
     async def state(self) -> Answered[ClusterState] | Silent:
-        await asyncio.sleep(LATENCY_S)
+        if self._latency_s:
+            await asyncio.sleep(self._latency_s)
         if self._truth.down:
             return Silent(self._clock.now(), UnknownReason.UNREACHABLE, "the API server does not answer")
         members = {node.name: self._member(node) for node in self._truth.nodes()}
@@ -103,7 +107,8 @@ class TruthCluster:
         self._remove(lambda: self._truth.delete_pod(pod.namespace, pod.name, uid=pod.uid, grace_s=grace_s))
 
     async def _reach(self) -> None:
-        await asyncio.sleep(LATENCY_S)
+        if self._latency_s:
+            await asyncio.sleep(self._latency_s)
         if self._truth.down:
             raise DriverError(Failure.UNREACHABLE, "the API server does not answer")
 

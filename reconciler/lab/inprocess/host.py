@@ -22,9 +22,12 @@ _STEP_S = 5.0  # how often a running command notices that its system has gone
 
 
 class MachineHost:
-    """`tools`: what is installed there, by name."""
+    """`tools`: what is installed there, by name. `latency`: whether connecting, and reading facts, take their time."""
 
-    def __init__(self, machine: Machine, clock: Clock, tools: Mapping[str, Tool] = commands.TOOLS) -> None:
+    def __init__(
+        self, machine: Machine, clock: Clock, tools: Mapping[str, Tool] = commands.TOOLS, *, latency: bool = True
+    ) -> None:
+        self._latency = latency
         self._machine = machine
         self._clock = clock
         self._tools = tools
@@ -33,8 +36,9 @@ class MachineHost:
         try:
             await self._connect()
             boot = self._boot()
-            await asyncio.sleep(_FACTS_S)
-            self._still(boot)
+            if self._latency:
+                await asyncio.sleep(_FACTS_S)
+                self._still(boot)
         except DriverError as error:
             timed_out = error.kind is Failure.TIMEOUT
             reason = UnknownReason.TIMEOUT if timed_out else UnknownReason.UNREACHABLE
@@ -57,7 +61,8 @@ class MachineHost:
         """There is no connection."""
 
     async def _connect(self) -> None:
-        await asyncio.sleep(LATENCY_S)
+        if self._latency:
+            await asyncio.sleep(LATENCY_S)
         match self._machine.ssh_transport():
             case "hang":
                 await asyncio.sleep(CONNECT_TIMEOUT_S)
