@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from reconciler.converge.apply import ApplyReport
-from reconciler.model.desired import Fleet
+from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
+from reconciler.planner import conditions as c
+from reconciler.planner.catalogue import admission_requires, catalogue
+from reconciler.planner.conditions import evaluate
+from reconciler.planner.fleet import node_planner
+from reconciler.planner.search import search
+from tests.properties.test_planner import cost, exhaustive
 from tests.soak.referee import unfit
+from tests.soak.spec import SIGNATURES
 from tests.soak.world import SmallFleet
 
 V = TypeVar("V")
@@ -26,6 +33,7 @@ def faults(world: SmallFleet) -> list[str]:
         *_same_fingerprint(plan, world.plan_of(_other_commit(world.fleet), observation, now=later)),
         *_on_others(world, plan),
         *_on_the_fit(world, plan),
+        *_not_minimal(world, observation, plan),
     ]
 
 
@@ -92,6 +100,37 @@ def _on_the_fit(world: SmallFleet, plan: Plan) -> list[str]:
         if node.actions and not node.incomplete and sound and not unfit(world, name):
             found.append(f"converged_plans_nothing: {name}: {[action.id for action in node.actions]}")
     return found
+
+
+def _not_minimal(world: SmallFleet, observation: Observation, plan: Plan) -> list[str]:
+    """Invariant 2, second half, against exhaustive search: for the first few conditions that a node lacks."""
+    book, fleet, now = world.book, world.fleet, world.clock.now()
+    planner = node_planner(fleet, observation, now=now, ledger=book.id, signatures=SIGNATURES)
+    found = []
+    for name in (name for name, node in plan.nodes.items() if node.actions):
+        desired, seen, record = fleet.nodes[name], observation.nodes[name], book.node(name)
+        items = planner.comparer.compare(desired, seen, record).items
+        state = evaluate(desired, seen, items, record, planner.context)
+        least, chosen = _costs(desired.profile.digest, desired, state.true, c.REGISTERED in state.true)
+        if least != chosen:
+            found.append(f"plan_is_minimal: {name}: {chosen} is chosen from {sorted(state.true)}, {least} would do")
+    return found
+
+
+_known: dict[Hashable, tuple[Any, Any]] = {}
+
+
+def _costs(digest: str, desired: Desired, true: frozenset[str], registered: bool) -> tuple[Any, Any]:
+    """Least cost, and that of the plan; nodes that are alike ask once."""
+    key = (digest, true, registered)
+    if key not in _known:
+        needs = frozenset(admission_requires(desired))
+        goal = frozenset(sorted(needs - true)[:3]) | {c.IN_SERVICE}
+        start = true | (needs - goal)
+        table = catalogue(desired, clustered=True, registered=registered, busy=False, cordoned=False)
+        path = search(table, start, goal)
+        _known[key] = exhaustive(table, start, goal), None if path is None else cost(path)
+    return _known[key]
 
 
 def beyond_approval(approved: Plan, report: ApplyReport) -> list[str]:

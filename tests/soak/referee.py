@@ -196,10 +196,11 @@ class Referee:
             for name in rollout.members
             if name in fleet.nodes and fleet.nodes[name].state is NodeState.ACTIVE and not self._has_hold(name)
         ]
+        sizes = ROLLBACK if rollout.rollback else policy.waves
         if node not in taking_part or len(taking_part) < len(rollout.members):
-            return taking_part[:1] if taking_part and taking_part[0] != node else ()
-        sizes = [parse_nodes(size, len(taking_part)) for size in (ROLLBACK if rollout.rollback else policy.waves)]
-        return taking_part[: max((size for size in sizes if size <= taking_part.index(node)), default=0)]
+            return taking_part[:1] if sizes[0] == "1" and taking_part[:1] != [node] else ()
+        through = [parse_nodes(size, len(taking_part)) for size in sizes]
+        return taking_part[: max((count for count in through if count <= taking_part.index(node)), default=0)]
 
     def _has_hold(self, name: str) -> bool:
         return any(s in self.held or s in self.declared for s in (name, f"pool/{self.world.fleet.nodes[name].pool}"))
