@@ -78,12 +78,12 @@ class Sharing:
 
     def _learn(self, kind: Any) -> bool:
         """Whether values of this class have parts: it is a dataclass."""
-        if not is_dataclass(kind):
+        names = [field.name for field in fields(kind)] if is_dataclass(kind) else []
+        if not names:
             self._atoms.add(kind)
             return False
-        names = [field.name for field in fields(kind)]
-        one, several = names[0], attrgetter(*names)
-        self._readers[kind] = several if len(names) > 1 else lambda value: (getattr(value, one),)
+        read = attrgetter(*names)
+        self._readers[kind] = read if len(names) > 1 else lambda value: (read(value),)
         return True
 
 

@@ -47,7 +47,7 @@ class Mould:
             elif isinstance(leaf, float):
                 numbers += [at + 7 for at in _found(b"G" + struct.pack(">d", leaf), data)]
             elif isinstance(leaf, datetime):
-                state = leaf.__reduce__()[1][0]
+                state: Any = leaf.__reduce__()[1][0]
                 numbers += [at + 10 for at in _found(b"C" + bytes([len(state)]) + state, data)]
         return cls(data, tuple(sorted(set(words))), tuple(sorted(set(numbers))))
 
