@@ -109,7 +109,7 @@ def _not_minimal(world: SmallFleet, observation: Observation, plan: Plan) -> lis
     found = []
     for name in (name for name, node in plan.nodes.items() if node.actions):
         desired, seen, record = fleet.nodes[name], observation.nodes[name], book.node(name)
-        items = planner.comparer.compare(desired, seen, record).items
+        items = planner.comparer.compare(desired, seen, record)
         state = evaluate(desired, seen, items, record, planner.context)
         least, chosen = _costs(desired.profile.digest, desired, state.true, c.REGISTERED in state.true)
         if least != chosen:

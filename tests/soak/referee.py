@@ -385,7 +385,7 @@ def _unproven(world: SmallFleet, name: str) -> list[str]:
     if certificate.binding.firmware != {item.component: item.version for item in state.firmware.values()}:
         wrong.append("certificate of other firmware")
     if world.gate.passed.get(name) != world.gate.history(name):
-        wrong.append("installed or flashed since the gate")
+        wrong.append("installed, flashed or set otherwise since the gate")
     return wrong
 
 

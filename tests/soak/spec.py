@@ -19,6 +19,7 @@ SUBJECTS = (*NAMES, *(f"pool/{pool}" for pool in POOLS), FLEET)  # of holds
 IMAGES = ("1", "2", "3")
 UNSIGNED = "unsigned"
 VALID_S = 20 * 86400.0  # certificates run out while an example lasts
+BIOS = ("SriovGlobalEnable", "NumaNodesPerSocket")  # what is managed of it
 _DAILY = tuple(range(7))
 
 BUDGETS: Mapping[str, tuple[d.BudgetLimit, ...]] = {
@@ -128,7 +129,7 @@ def _profile(image: str, nodes_per_socket: str, nic: str, bios: str, label: str,
             _firmware("bios", 2, Activation.REBOOT, bios),
             _firmware("nic0", 3, Activation.POWER_CYCLE, nic),
         ),
-        bios={"SriovGlobalEnable": "Enabled", "NumaNodesPerSocket": nodes_per_socket},
+        bios=dict(zip(BIOS, ("Enabled", nodes_per_socket), strict=True)),
         membership=replace(PROFILE.membership, labels={"workload": label}),
         gpu=d.DesiredGpu({"3g.40gb": 2} if mig else None),
         drain=d.DrainPolicy(DrainProvider.KUBERNETES, timeout_s=300.0),

@@ -29,7 +29,7 @@ from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet import plan_fleet
 from tests.converge.world import QuickGate, World
 from tests.soak.referee import Fuse, Referee, WiredFabric, WiredLedger
-from tests.soak.spec import FIRMWARE_IMAGES, NAMES, SIGNATURES, SUBJECTS, UNSIGNED, Spec, sha
+from tests.soak.spec import BIOS, FIRMWARE_IMAGES, NAMES, SIGNATURES, SUBJECTS, UNSIGNED, Spec, sha
 
 FAULTS: Mapping[str, tuple[str, Mapping[str, FaultValue]]] = {
     "GPU lost": ("xid_79", {"gpu": 1}),
@@ -63,17 +63,17 @@ FAULTS: Mapping[str, tuple[str, Mapping[str, FaultValue]]] = {
 
 
 class Gate(QuickGate):
-    """Remembers how often each machine had been installed and flashed when it passed."""
+    """Remembers how often each machine had been installed and flashed when it passed, and its BIOS settings then."""
 
     def __init__(self, machine: Callable[[str], Machine]) -> None:
         super().__init__()
         self._machine = machine
-        self.passed: dict[str, tuple[int, int]] = {}
+        self.passed: dict[str, tuple[Any, ...]] = {}
         self.failing: set[str] = set()  # nodes that fail it once more
 
-    def history(self, node: str) -> tuple[int, int]:
-        counters = self._machine(node).state.counters
-        return counters.installs, counters.flashes
+    def history(self, node: str) -> tuple[Any, ...]:
+        state = self._machine(node).state
+        return state.counters.installs, state.counters.flashes, *(state.bios[name] for name in BIOS)
 
     async def run(self, desired: d.Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
         name = desired.node
