@@ -1,0 +1,179 @@
+"""Structured logs: one JSON object per line on stderr, for machines. People read cli/progress.py.
+
+    {"time": "2026-11-21T12:00:00.000Z", "level": "info", "event": "action_finished", "message": "drain: done",
+     "run": "apply-...", "node": "gpu-001", "action": "drain", ...}
+
+`time`, `level`, `event` and `message` are always there. Only plain values are written: an object that is not one of
+them, a secret above all, is a programming error and not text. Everything outside of ASCII is escaped, so what a machine
+says can't break a line or a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import Enum, IntEnum
+from typing import Any, TextIO, assert_never
+
+from reconciler.cli.progress import outcome_text
+from reconciler.cli.terminal import leave
+from reconciler.converge.apply import ApplyReport
+from reconciler.converge.events import (
+    ActionFinished,
+    ActionStarted,
+    ActionStep,
+    Event,
+    NodeObserved,
+    NodeSettled,
+    RunEnded,
+    Waiting,
+)
+from reconciler.converge.execute import Ended
+from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Permanent, Transient, outcome_word
+from reconciler.model.units import format_duration
+from reconciler.render.text import fold
+
+_LONGEST = 2000  # characters of one text
+_LIBRARIES = ("asyncio", "aiohttp", "asyncssh")  # what others say is in the errors that drivers raise
+
+Value = str | int | float | bool | datetime | Enum | Sequence["Value"] | Mapping[str, "Value"] | None
+
+
+class Level(IntEnum):
+    DEBUG = 10
+    INFO = 20
+    WARNING = 30
+    ERROR = 40
+
+
+class JsonLog:
+    """A Progress, and `say` for what is no event of a run. `with_` gives one whose lines carry more fields."""
+
+    def __init__(
+        self,
+        now: Callable[[], datetime],
+        *,
+        stream: TextIO | None = None,
+        least: Level = Level.INFO,
+        **fields: Value,
+    ) -> None:
+        self._now = now
+        self._stream = sys.stderr if stream is None else stream
+        self._least = least
+        self._fields = fields
+        self._waiting: tuple[str, ...] = ()
+
+    def with_(self, **fields: Value) -> JsonLog:
+        return JsonLog(self._now, stream=self._stream, least=self._least, **(self._fields | fields))
+
+    def say(self, level: Level, event: str, message: str, **fields: Value) -> None:
+        """One line. A reader that went away, or a full disk, ends the log and not the run."""
+        if level < self._least:
+            return
+        at = self._now().astimezone(UTC)
+        record: dict[str, Value] = {"time": at, "level": level.name.lower(), "event": event, "message": message}
+        line = json.dumps(
+            {key: _plain(value) for key, value in (record | self._fields | fields).items()}, allow_nan=False
+        )
+        try:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        except OSError:
+            leave(self._stream)
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case NodeObserved(node, done, total):
+                self.say(Level.DEBUG, "node_observed", f"{done} of {total} nodes", node=node, done=done, total=total)
+            case ActionStarted(node, action):
+                self.say(
+                    Level.INFO, "action_started", f"{action.id}: started", node=node, action=action.id,
+                    disruption=action.disruption.label, because=action.because, estimate_s=action.estimate_s,
+                )  # fmt: skip
+            case ActionStep(node, action_id, step):
+                self.say(Level.DEBUG, "action_step", f"{action_id}: {step}", node=node, action=action_id)
+            case ActionFinished(node, action, outcome, seconds):
+                self.say(
+                    _level(outcome), "action_finished", f"{action.id}: {outcome_text(outcome)}", node=node,
+                    action=action.id, outcome=outcome_word(outcome), detail=outcome.detail, seconds=round(seconds, 3),
+                )  # fmt: skip
+            case NodeSettled(node, state, detail):
+                level = Level.ERROR if state == Ended.FAILED else Level.INFO
+                self.say(level, "node_settled", f"{state.replace('_', ' ')}: {detail}", node=node, state=state)
+            case Waiting(nodes, seconds):
+                if nodes != self._waiting:
+                    message = f"waiting up to {format_duration(seconds)} for {fold(nodes)}"
+                    self.say(Level.INFO, "waiting", message, nodes=nodes, seconds=round(seconds, 3))
+                self._waiting = nodes
+            case RunEnded(report):
+                self._ended(report)
+            case _:
+                assert_never(event)
+
+    def _ended(self, report: object) -> None:
+        if not isinstance(report, ApplyReport):
+            raise TypeError(f"a run ends with an ApplyReport, not with {type(report).__name__}")
+        counts = {state.value: len(report.of(state)) for state in Ended}
+        words = "interrupted: what ran is journaled" if report.interrupted else "ended"
+        self.say(Level.INFO, "run_ended", words, run=report.run, plan=report.plan_id, nodes=counts)
+
+    @contextmanager
+    def libraries(self) -> Iterator[None]:
+        """Warnings of libraries are lines too while this lasts; Python would print them as they are."""
+        handler = _Library(self)
+        loggers = [logging.getLogger(name) for name in _LIBRARIES]
+        for logger in loggers:
+            logger.addHandler(handler)
+        try:
+            yield
+        finally:
+            for logger in loggers:
+                logger.removeHandler(handler)
+
+
+class _Library(logging.Handler):
+    """Tells the words of the library and the kind of the error, but none of the values: they may be anything."""
+
+    def __init__(self, log: JsonLog) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[0] if record.exc_info else None
+        self._log.say(
+            Level.ERROR if record.levelno >= logging.ERROR else Level.WARNING, "library", str(record.msg),
+            logger=record.name, error=error.__name__ if error else "", at=f"{record.filename}:{record.lineno}",
+        )  # fmt: skip
+
+
+def _level(outcome: Outcome) -> Level:
+    match outcome:
+        case Done() | Declined():
+            return Level.INFO
+        case Transient() | Ambiguous():
+            return Level.WARNING
+        case Permanent():
+            return Level.ERROR
+
+
+def _plain(value: Value) -> Any:
+    """As JSON knows it. TypeError for what is no Value: its text might be a secret."""
+    match value:
+        case Enum():
+            return value.name.lower() if isinstance(value, IntEnum) else value.value
+        case None | bool() | int() | float():
+            return value
+        case str():
+            return value if len(value) <= _LONGEST else value[: _LONGEST - 1] + "…"
+        case datetime():
+            return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        case Mapping():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case _:
+            raise TypeError(f"a {type(value).__name__} is not for logs")

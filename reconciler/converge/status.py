@@ -1,0 +1,115 @@
+"""What a pass found, for those who watch the fleet from outside (model/status.py)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from typing import Any
+
+from reconciler.converge.events import ActionFinished, Event, Progress
+from reconciler.model.drift import ACTIONABLE
+from reconciler.model.observed import Answered, Observation, Observed, Silent
+from reconciler.model.outcome import outcome_word
+from reconciler.model.plan import BlockCode, Goal, NodePlan, Plan
+from reconciler.model.ports import Metrics
+from reconciler.model.records import OWNER_ANNOTATION, read_mark
+from reconciler.model.status import FleetStatus, NodeReport, NodeStatus
+from reconciler.model.vocab import Source, UnknownReason
+
+_ASIDE = (BlockCode.QUARANTINED, BlockCode.RETIRED)
+_HELD = (BlockCode.HELD, BlockCode.STOPPED, BlockCode.FOREIGN_CORDON)
+
+
+def measured(metrics: Metrics, progress: Progress) -> Progress:
+    """A Progress that counts actions on its way."""
+
+    def tell(event: Event) -> None:
+        if isinstance(event, ActionFinished):
+            metrics.acted(event.action.name, outcome_word(event.outcome), event.seconds)
+        progress(event)
+
+    return tell
+
+
+def fleet_status(
+    plan: Plan, observation: Observation, before: FleetStatus | None = None, *, acting: Collection[str] = ()
+) -> FleetStatus:
+    """`before`: of the last pass, which times in state go on from. `acting`: nodes that something is being done to.
+
+    Without `before`, as after a restart, a node has stood so since the ledger first saw it differ, and has been out
+    since our mark was put on it; where neither is known, since this pass.
+    """
+    known = {} if before is None else before.nodes
+    nodes = {
+        name: _report(node, observation.nodes[name], known.get(name), name in acting, observation.finished_at)
+        for name, node in plan.nodes.items()
+    }
+    readings = [reading for name in plan.nodes for reading in _readings(observation.nodes[name])]
+    answers = sorted(((source, found.at) for source, found in readings if isinstance(found, Answered)), reverse=True)
+    return FleetStatus(
+        started_at=observation.started_at,
+        ended_at=observation.finished_at,
+        nodes=nodes,
+        drift=Counter((item.concern, item.kind) for node in plan.nodes.values() for item in node.drift),
+        budget=plan.budget,
+        observed=dict(answers),  # the oldest comes last, and stays
+        silent=Counter(
+            (source, found.reason)
+            for source, found in readings
+            if isinstance(found, Silent) and found.reason is not UnknownReason.NOT_ASKED
+        ),
+        halted=tuple(rollout.pool for rollout in plan.rollouts if rollout.halted),
+    )
+
+
+def node_status(plan: NodePlan, *, acting: bool) -> NodeStatus:
+    """The first that fits."""
+    blocked = plan.blocked.code if plan.blocked is not None else None
+    if acting:
+        return NodeStatus.ACTING
+    if blocked in _ASIDE:
+        return NodeStatus.SET_ASIDE
+    if blocked in _HELD:
+        return NodeStatus.HELD
+    if blocked is BlockCode.UNKNOWN:
+        return NodeStatus.UNKNOWN
+    if blocked is not None:
+        return NodeStatus.WAITING if blocked.passes else NodeStatus.BLOCKED
+    if plan.changes:
+        return NodeStatus.WAITING if plan.wave else NodeStatus.ACTING
+    if plan.postponed:
+        return NodeStatus.WAITING
+    if plan.goal is Goal.ISOLATED:
+        return NodeStatus.BLOCKED
+    return NodeStatus.UNKNOWN if plan.incomplete else NodeStatus.CONVERGED
+
+
+def _report(plan: NodePlan, observed: Observed, before: NodeReport | None, acting: bool, now: datetime) -> NodeReport:
+    status = node_status(plan, acting=acting)
+    if before is not None:
+        since = before.since if before.status is status else now
+    else:
+        seen = [item.first_seen for item in plan.drift if item.kind in ACTIONABLE and item.first_seen is not None]
+        since = now if status is NodeStatus.CONVERGED else min(seen, default=now)
+    out_since = None
+    if plan.in_service is False:
+        out_since = (before.out_since if before is not None else None) or _marked_at(observed) or now
+    return NodeReport(plan.pool, status, since, out_since)
+
+
+def _marked_at(observed: Observed) -> datetime | None:
+    """When somebody put a mark of ours on it."""
+    member = observed.member.value if isinstance(observed.member, Answered) else None
+    mark = read_mark(member.annotations.get(OWNER_ANNOTATION)) if member is not None else None
+    try:
+        at = datetime.fromisoformat(mark.at) if mark is not None else None
+    except (ValueError, TypeError):  # whoever may write annotations may write anything
+        return None
+    return at if at is not None and at.tzinfo is not None else None
+
+
+def _readings(observed: Observed) -> Iterator[tuple[Source, Answered[Any] | Silent]]:
+    yield Source.REDFISH, observed.hot
+    yield Source.SSH, observed.host
+    yield Source.KUBERNETES, observed.member

@@ -1,0 +1,151 @@
+"""What a pass found, in the words of metrics."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from reconciler.converge.events import ActionFinished, ActionStarted, Event
+from reconciler.converge.status import fleet_status, measured
+from reconciler.model.drift import DriftClass, DriftItem
+from reconciler.model.observed import Observation, Observed
+from reconciler.model.outcome import Declined, Done
+from reconciler.model.plan import BlockCode, Blocked, BudgetLine, Goal, NodePlan
+from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus
+from reconciler.model.vocab import Concern, Source, UnknownReason
+from tests import builders as b
+from tests.render.test_plan import DRAIN, HOUR, node, plan, rollout
+
+START = b.NOW - timedelta(minutes=1)
+
+
+def observation(*seen: Observed, at: Any = b.NOW) -> Observation:
+    return Observation("1.0", "f", "c", at - timedelta(minutes=1), at, {one.node: one for one in seen})
+
+
+def status(*nodes: NodePlan, before: FleetStatus | None = None, at: Any = b.NOW, **more: Any) -> FleetStatus:
+    seen = observation(*(b.observed(one.node) for one in nodes), at=at)
+    return fleet_status(plan(*nodes), seen, before, **more)
+
+
+def drift(first_seen: Any, kind: DriftClass = DriftClass.DRIFTED) -> DriftItem:
+    return DriftItem("a1", Concern.BIOS, "bios.X", kind, "1", "0", first_seen=first_seen)
+
+
+def blocked(code: BlockCode) -> dict[str, Any]:
+    return {"blocked": Blocked(code, "x")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"actions": ()}, NodeStatus.CONVERGED),
+        ({}, NodeStatus.ACTING),
+        ({"wave": 2}, NodeStatus.WAITING),
+        ({"actions": (), "postponed": ("image.version",)}, NodeStatus.WAITING),
+        (blocked(BlockCode.BUDGET), NodeStatus.WAITING),
+        (blocked(BlockCode.WINDOW), NodeStatus.WAITING),
+        (blocked(BlockCode.BACKOFF), NodeStatus.WAITING),
+        (blocked(BlockCode.ROLLOUT), NodeStatus.WAITING),
+        (blocked(BlockCode.HALTED), NodeStatus.BLOCKED),
+        (blocked(BlockCode.IDENTITY), NodeStatus.BLOCKED),
+        (blocked(BlockCode.GATE), NodeStatus.BLOCKED),
+        (blocked(BlockCode.ATTEMPTS), NodeStatus.BLOCKED),
+        (blocked(BlockCode.FOREIGN_MARK), NodeStatus.BLOCKED),
+        ({"actions": (), "goal": Goal.ISOLATED}, NodeStatus.BLOCKED),
+        (blocked(BlockCode.HELD), NodeStatus.HELD),
+        (blocked(BlockCode.STOPPED), NodeStatus.HELD),
+        (blocked(BlockCode.FOREIGN_CORDON), NodeStatus.HELD),
+        (blocked(BlockCode.QUARANTINED), NodeStatus.SET_ASIDE),
+        (blocked(BlockCode.RETIRED), NodeStatus.SET_ASIDE),
+        (blocked(BlockCode.UNKNOWN), NodeStatus.UNKNOWN),
+        ({"actions": (), "incomplete": ("ssh: timeout",)}, NodeStatus.UNKNOWN),
+    ],
+)
+def test_how_a_node_stands(changes: dict[str, Any], expected: NodeStatus) -> None:
+    assert status(node("a1", **changes)).nodes["a1"].status is expected
+
+
+def test_what_is_under_way_is_acting_whatever_the_plan_says() -> None:
+    found = status(node("a1", **blocked(BlockCode.BUDGET)), acting={"a1"})
+    assert found.nodes["a1"].status is NodeStatus.ACTING
+
+
+def test_time_in_a_state_goes_on_from_pass_to_pass() -> None:
+    first = status(node("a1", **blocked(BlockCode.GATE)))
+    second = status(node("a1", **blocked(BlockCode.GATE)), before=first, at=b.NOW + HOUR)
+    assert second.nodes["a1"].since == b.NOW
+    third = status(node("a1", actions=()), before=second, at=b.NOW + 2 * HOUR)
+    assert third.nodes["a1"].since == b.NOW + 2 * HOUR
+
+
+def test_after_a_restart_the_ledger_knows_since_when() -> None:
+    old = b.NOW - 5 * HOUR
+    found = status(node("a1", drift=(drift(b.NOW - HOUR), drift(old), drift(b.NOW - 9 * HOUR, DriftClass.IGNORED))))
+    assert found.nodes["a1"].since == old
+    assert status(node("a1", actions=(), drift=(drift(old),))).nodes["a1"].since == b.NOW, "converged, since now"
+
+
+def test_how_long_a_node_is_out() -> None:
+    marked = b.NOW - 3 * HOUR
+    out = node("a1", in_service=False)
+    with_mark = b.observed("a1", member=b.member("a1", mark=b.our_mark(at=marked.isoformat())))
+    first = fleet_status(plan(out), observation(with_mark))
+    assert first.nodes["a1"].out_since == marked
+    assert status(out).nodes["a1"].out_since == b.NOW, "nobody wrote it down"
+    second = fleet_status(plan(out), observation(b.observed("a1"), at=b.NOW + HOUR), first)
+    assert second.nodes["a1"].out_since == marked
+    for in_service in (True, None):
+        assert status(node("a1", in_service=in_service), before=first).nodes["a1"].out_since is None
+
+
+@pytest.mark.parametrize("at", ["yesterday", "", "2026-11-21T12:00:00"])
+def test_a_mark_with_another_time_is_no_time(at: str) -> None:
+    seen = b.observed("a1", member=b.member("a1", mark=b.our_mark(at=at)))
+    found = fleet_status(plan(node("a1", in_service=False)), observation(seen))
+    assert found.nodes["a1"].out_since == b.NOW
+
+
+def test_what_differs_and_who_is_silent() -> None:
+    lines = (BudgetLine("fleet", 1, 2, ("a1",), "1"),)
+    nodes = (node("a1", drift=(drift(None), drift(None), drift(None, DriftClass.UNKNOWN))), node("a2"))
+    seen = observation(
+        b.observed("a1", host=b.silent("timeout"), member=b.silent("not_asked")),
+        b.observed("a2", host=b.silent("timeout"), member=b.silent("not_asked")),
+    )
+    halted = rollout(halted="a1 failed")
+    found = fleet_status(plan(*nodes, budget=lines, rollouts=(halted, rollout(pool="b"))), seen)
+    assert found.drift == {(Concern.BIOS, DriftClass.DRIFTED): 2, (Concern.BIOS, DriftClass.UNKNOWN): 1}
+    assert found.silent == {(Source.SSH, UnknownReason.TIMEOUT): 2}
+    assert set(found.observed) == {Source.REDFISH}
+    assert (found.budget, found.halted) == (lines, ("a",))
+
+
+class Counted:
+    """Implements ports.Metrics."""
+
+    def __init__(self) -> None:
+        self.actions: list[tuple[str, str, float]] = []
+
+    def stand(self, status: LoopStatus) -> None: ...
+
+    def passed(self, fleet: FleetStatus) -> None: ...
+
+    def acted(self, action: str, outcome: str, seconds: float) -> None:
+        self.actions.append((action, outcome, seconds))
+
+
+def test_actions_are_counted_on_their_way() -> None:
+    metrics, told = Counted(), list[Event]()
+    progress = measured(metrics, told.append)
+    events = (
+        ActionStarted("a1", DRAIN),
+        ActionFinished("a1", DRAIN, Done(), 5.0),
+        ActionFinished("a2", DRAIN, Declined("budget", "x"), 0.0),
+    )
+    for event in events:
+        progress(event)
+    assert told == list(events)
+    assert metrics.actions == [("drain", "done", 5.0), ("drain", "refused", 0.0)]
