@@ -92,23 +92,29 @@ def document_schema(kind: type[Document]) -> dict[str, Any]:
 def load(kind: type[D], text: str | bytes, *, name: str = "") -> D:
     """Read a document of `kind`. DocumentError says what is wrong with the file `name`."""
     where = f"{name}: " if name else ""
-    _check_version(text, where + NAMES[kind])
+    what = where + NAMES[kind]
     try:
         value: D = adapter(kind).validate_json(text, strict=True)
     except ValidationError as error:
+        _check_version(_version_of(text, what), what)  # says more, if that is why
         first = error.errors(include_url=False, include_context=False)[0]
         path = ".".join(map(str, first["loc"])) or "the document"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise DocumentError(f"{where}this is no {NAMES[kind]}: {path}: {first['msg']}{more}") from None
+    _check_version(value.format_version, what)
     return value
 
 
-def _check_version(text: str | bytes, what: str) -> None:
+def _version_of(text: str | bytes, what: str) -> object:
+    """Of a document that could not be read: a large one is not parsed twice for the sake of its version."""
     try:
         head = from_json(text)
     except ValueError as error:
         raise DocumentError(f"{what}: not JSON: {error}") from None
-    version = head.get("format_version") if isinstance(head, dict) else None
+    return head.get("format_version") if isinstance(head, dict) else None
+
+
+def _check_version(version: object, what: str) -> None:
     major = version.partition(".")[0] if isinstance(version, str) else ""
     if not major.isdecimal():
         raise DocumentError(f"{what}: no format_version, so this is not one of our documents")
