@@ -319,7 +319,7 @@ class NodeRun:
         assert self.observed is not None
         if plan.blocked is not None and is_stopped(plan):
             begun = self._worked or self._last
-            left = "; it is left in the middle of its actions" if begun else ""
+            left = f"; it is left as it is, {'in' if plan.in_service else 'out of'} service" if begun else ""
             return self._result(Ended.POSTPONED if begun else Ended.NOT_STARTED, plan.blocked.detail + left)
         if booting(self.observed):
             return self._result(Ended.FAILED, self._last or "the boot under way did not end in time")

@@ -88,7 +88,7 @@ def test_what_runs_ends_its_action_and_is_left_as_it_is(adopted: Callable[..., W
     assert here.tainted(begun), "its mark stays"
     assert report.results[begun].state is Ended.POSTPONED
     assert "smoke in hall 2" in report.results[begun].detail
-    assert report.results[begun].detail.endswith("it is left in the middle of its actions")
+    assert report.results[begun].detail.endswith("; it is left as it is, out of service")
     assert report.results[other].state is Ended.NOT_STARTED
     assert "stopped by ops" in report.results[other].detail
     assert "stopped by ops" in report.plan.stopped
