@@ -18,6 +18,7 @@ from tests.converge.world import World
 
 BIOS = {"n*": ["bios_off"]}
 ONE = (BudgetLimit("fleet", "1"),)
+TWO = (BudgetLimit("fleet", "2"),)
 
 
 @pytest.fixture
@@ -95,6 +96,43 @@ def test_what_runs_ends_its_action_and_is_left_as_it_is(adopted: Callable[..., W
     resume(here)
     assert {end.state for end in here.apply().results.values()} == {Ended.DONE}
     assert here.did(begun).count("soft_restart") == 1
+
+
+@pytest.mark.parametrize("action", ["mark", "drain", "set_bios", "soft_restart", "run_gate", "admit"])
+def test_nothing_begins_after_the_stop_and_nothing_is_done_twice(adopted: Callable[..., World], action: str) -> None:
+    here = adopted(nodes=3, settings={"budgets": TWO})
+    stopped_while(here, action)
+    events = [entry.event for _, entry in here.ledger.journal(None, 1000)]
+    assert "intent" in events
+    assert "intent" not in events[events.index("hold") :]
+    assert here.ledger.unfinished() == [], "what ran has ended"
+    resume(here)
+    assert {end.state for end in here.apply().results.values()} <= {Ended.DONE, Ended.CONVERGED}
+    for name in here.fleet.nodes:
+        assert here.did(name).count("soft_restart") == 1
+        assert here.serves(name)
+    assert here.ledger.audit().problem == ""
+
+
+@pytest.mark.parametrize("after_s", [0.05, 0.15, 0.3, 5.0, 40.0, 200.0, 500.0])
+def test_a_stop_may_come_at_any_moment(adopted: Callable[..., World], after_s: float) -> None:
+    """Also between the look at a node and its first action, while it asks for its place in the budget."""
+    here = adopted(nodes=3, settings={"budgets": TWO})
+
+    async def both() -> ApplyReport | None:
+        work = asyncio.create_task(here.applying())
+        await here.clock.sleep(after_s)
+        stop(here)
+        try:
+            return await work
+        except Refused:
+            return None
+
+    report = here.run(both())
+    events = [entry.event for _, entry in here.ledger.journal(None, 1000)]
+    assert "intent" not in events[events.index("hold") :]
+    assert report is None or "stopped by ops" in report.plan.stopped
+    assert report is not None or "intent" not in events, "nobody is told that nothing is done when something was"
 
 
 def test_a_node_that_was_only_marked_stays_marked(adopted: Callable[..., World]) -> None:
