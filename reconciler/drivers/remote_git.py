@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -105,16 +105,19 @@ class Git:
 
     async def run(self, *arguments: str, settings: Sequence[str] = (), home: Path | None = None) -> str:
         """Its stdout. GitFailed for a status other than 0. `home`: where gpg keeps its keys."""
-        return (await self._run(arguments, settings, home, self._timeout_s)).decode(errors="replace").strip()
+        environment = {} if home is None else {"GNUPGHOME": str(home)}
+        return (await self._run(arguments, settings, environment, self._timeout_s)).decode(errors="replace").strip()
 
     async def fetch(self, ref: str, *, patience: float = 1.0) -> str:
         """The commit that the remote's `ref` is at. `patience`: how many times the deadline it may take."""
         arguments = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--", self._remote.url, ref)
-        await self._run(arguments, self._remote.settings(), None, self._timeout_s * patience)
+        await self._run(arguments, self._remote.settings(), self._remote.environment(), self._timeout_s * patience)
         return await self.run("rev-parse", "--verify", "--quiet", "FETCH_HEAD^{commit}")
 
-    async def _run(self, arguments: Sequence[str], settings: Sequence[str], home: Path | None, limit_s: float) -> bytes:
-        child = await self._start(arguments, [*_SETTINGS, *settings], home)
+    async def _run(
+        self, arguments: Sequence[str], settings: Sequence[str], environment: Mapping[str, str], limit_s: float
+    ) -> bytes:
+        child = await self._start(arguments, [*_SETTINGS, *settings], environment)
         try:
             async with asyncio.timeout(limit_s):
                 stdout, stderr = await child.communicate()
@@ -127,10 +130,9 @@ class Git:
         return stdout
 
     async def _start(
-        self, arguments: Sequence[str], settings: Sequence[str], home: Path | None
+        self, arguments: Sequence[str], settings: Sequence[str], environment: Mapping[str, str]
     ) -> asyncio.subprocess.Process:
-        environment = {key: text for key, text in os.environ.items() if key not in _OF_A_REPOSITORY}
-        environment |= _ENVIRONMENT | self._remote.environment() | ({"GNUPGHOME": str(home)} if home else {})
+        inherited = {key: text for key, text in os.environ.items() if key not in _OF_A_REPOSITORY}
         options = [word for setting in settings for word in ("-c", setting)]
         try:
             return await asyncio.create_subprocess_exec(
@@ -138,7 +140,7 @@ class Git:
                 *options,
                 *arguments,
                 cwd=self._directory,
-                env=environment,
+                env=inherited | _ENVIRONMENT | dict(environment),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

@@ -56,7 +56,7 @@ class Signers:
         ssh = self.ssh.resolve() if self.ssh is not None else "/dev/null"
         return [
             f"gpg.ssh.allowedSignersFile={ssh}", "gpg.ssh.program=ssh-keygen", "gpg.program=gpg",
-            "gpg.x509.program=false", "gpg.minTrustLevel=fully",
+            "gpg.openpgp.program=gpg", "gpg.x509.program=false", "gpg.minTrustLevel=fully",
         ]  # fmt: skip
 
     def _import(self, home: Path) -> str:

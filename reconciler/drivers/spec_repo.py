@@ -32,6 +32,7 @@ from reconciler.spec import check_spec
 
 TIMEOUT_S: Final = 60.0
 _FIRST: Final = 10.0  # times the deadline for the first fetch, which brings all of history
+_LEFTOVERS: Final = (".git/**/*.lock", ".git/objects/pack/tmp_*")  # of a git that was killed: nobody else works here
 _HASH: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _CHOSEN: Final = "refs/reconciler/chosen"  # what a person accepted last: their word counts once
 
@@ -136,19 +137,20 @@ class SpecRepo:
             self._head = await self._git.fetch(
                 f"refs/heads/{self._branch}" if self._branch else "HEAD", patience=1.0 if self._accepted else _FIRST
             )
-        except GitFailed as failure:
+        except (GitFailed, OSError) as failure:
             return _Refusal(Trouble.UNREACHABLE, f"{self.remote}: {failure}")
         try:
             return await self._consider(self._head)
-        except GitFailed as failure:  # our own clone does not do as asked
+        except (GitFailed, OSError) as failure:  # our own clone does not do as asked, or the disk is full
             return _Refusal(Trouble.UNREACHABLE, f"{self._clone}: {failure}")
 
     async def _open(self) -> None:
         """Once: the clone, our lock on it, and the spec that was in force when we last ended."""
         if self._lock is None:
             self._lock = await asyncio.to_thread(self._take_state)
-        for stale in self._clone.glob(".git/**/*.lock"):  # of a git that was killed: nobody else is at work here
-            stale.unlink(missing_ok=True)
+        for pattern in _LEFTOVERS:
+            for stale in self._clone.glob(pattern):
+                stale.unlink(missing_ok=True)
         if self._accepted:
             return
         await self._git.run("init", "--quiet", "--template=")
@@ -157,9 +159,12 @@ class SpecRepo:
             await self._take(self._accepted, chosen=False)
 
     def _take_state(self) -> int:
-        self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._clone.mkdir(exist_ok=True)
-        lock = os.open(self._state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._clone.mkdir(exist_ok=True)
+            lock = os.open(self._state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise UsageError(f"{self._state} can't hold the clone of the spec: {error.strerror}") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -28,6 +28,7 @@ class LoopStatus:
     spec_trouble: str = ""  # why the newest is not in force, in a word: "invalid", "unsigned", ...
     last_pass: datetime | None = None  # end of the last whole pass
     pass_due_s: float = 900.0  # a leader whose last pass ended longer ago is stuck
+    time_scale: float = 1.0  # how many times as fast as ours the fleet's time runs: a lab
     stopped: str = ""  # by whom, why and since when: nothing begins until the stop is lifted
 
     def unready(self, now: datetime) -> str:

@@ -299,6 +299,18 @@ def test_locks_of_a_git_that_was_killed_do_not_last(upstream: Upstream, follow: 
     assert pull(follow()).commit == second
 
 
+def test_a_url_runs_no_command(upstream: Upstream, follow: Follower, tmp_path: Path) -> None:
+    for url in (f"ext::touch {tmp_path}/ran", f"--upload-pack=touch {tmp_path}/ran"):
+        assert pull(follow(url=url)).trouble is Trouble.UNREACHABLE
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_state_that_is_no_directory(upstream: Upstream, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="can't hold the clone"):
+        pull(SpecRepo(str(upstream.directory), state=tmp_path / "file" / "state"))
+
+
 def test_two_reconcilers_do_not_share_a_clone(upstream: Upstream, follow: Follower, tmp_path: Path) -> None:
     upstream.commit()
     pull(follow())
@@ -456,6 +468,26 @@ def test_a_merge_that_changes_the_spec_by_itself_needs_a_signature(
     told = pull(repo)
     assert told.trouble is Trouble.UNSIGNED
     assert merge[:12] in told.detail
+
+
+@needs_ssh_keygen
+def test_a_side_branch_that_a_merge_drowned_needs_signatures_too(
+    upstream: Upstream, follow: Follower, signers: Signers
+) -> None:
+    upstream.commit()
+    repo = follow(signers=signers)
+    pull(repo)
+    upstream.git("checkout", "-q", "-b", "side")
+    signing, upstream.signing = upstream.signing, ()
+    unsigned = upstream.tier("side")
+    upstream.signing = signing
+    upstream.git("checkout", "-q", "main")
+    upstream.elsewhere("main")
+    upstream.git("merge", "-q", "-s", "ours", "-m", "merge", "side")
+    upstream.tier("silver")
+    told = pull(repo)
+    assert told.trouble is Trouble.UNSIGNED
+    assert unsigned[:12] in told.detail
 
 
 @needs_ssh_keygen

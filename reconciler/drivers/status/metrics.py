@@ -110,6 +110,7 @@ def _of_loop(status: LoopStatus) -> Iterator[Metric]:
     )
     yield _gauge("reconciler_leader", "Whether this process holds the lease of the fleet.", status.role is Role.LEADER)
     yield _gauge("reconciler_stopped", "Whether somebody stopped the fleet.", bool(status.stopped))
+    yield _gauge("reconciler_time_scale_ratio", "How fast the fleet's time runs: 1 but in a lab.", status.time_scale)
     if status.last_pass is not None:
         help_text = "When the last whole pass over the fleet ended."
         yield _gauge("reconciler_last_pass_timestamp_seconds", help_text, status.last_pass.timestamp())

@@ -196,6 +196,7 @@ def test_how_the_loop_stands() -> None:
     assert value(samples, "reconciler_leader") == 1
     assert value(samples, "reconciler_stopped") == 1
     assert value(samples, "reconciler_spec_in_force") == 1
+    assert value(samples, "reconciler_time_scale_ratio") == 1
     assert value(samples, "reconciler_spec_trouble") == 1
     assert value(samples, "reconciler_spec_info", commit="c0ffee", head="badc0de", trouble="invalid") == 1
     assert value(samples, "reconciler_last_pass_timestamp_seconds") == NOW.timestamp() - 30
