@@ -52,7 +52,7 @@ def binding_of(desired: Desired, observed: Observed, tests: str) -> Binding | st
     profile = desired.profile
     return Binding(
         serial=observed.hot.value.serial or facts.serial or "",
-        gpu_serials=tuple(sorted(gpu.serial or gpu.uuid or "?" for gpu in facts.gpus)),
+        gpu_serials=tuple(sorted([gpu.serial or gpu.uuid or "?" for gpu in facts.gpus])),
         image_sha256=facts.image.sha256 or "",
         firmware={
             item.component: inventory.firmware[item.inventory_id].version
@@ -78,7 +78,7 @@ def judge(certificate: Certificate | None, acceptance: Acceptance, binding: Bind
     """Whether the certificate admits this hardware today, and every reason why not."""
     if certificate is None:
         return GateJudgement(False, Verdict.UNJUDGED, ("no certificate",))
-    reasons = list(_differences(certificate.binding, binding))
+    reasons = [] if certificate.binding == binding else list(_differences(certificate.binding, binding))
     age = now - certificate.issued_at
     if acceptance.validity_s is not None and age > timedelta(seconds=acceptance.validity_s):
         reasons.append(f"expired: issued {format_duration(age.total_seconds())} ago")
