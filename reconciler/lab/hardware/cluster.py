@@ -29,6 +29,7 @@ from reconciler.lab.hardware.cluster_objects import (
 )
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.outages import Outages
+from reconciler.lab.hardware.placement import Placement
 from reconciler.model.observed import Taint
 from reconciler.model.records import MARK_TAINT
 
@@ -52,33 +53,26 @@ _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _UNREACHABLE = Taint("node.kubernetes.io/unreachable", "", "NoExecute")
 _NOT_READY = Taint("node.kubernetes.io/not-ready", "", "NoExecute")
 AUTOMATIC = frozenset({_UNSCHEDULABLE.key, _UNREACHABLE.key, _NOT_READY.key})  # taints that come and go by themselves
-_TOLERATED = frozenset({"nvidia.com/gpu"})
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 
-class ClusterTruth:
+class ClusterTruth(Placement):
     """`members`: node name -> machine, for those that are in the cluster or may join it."""
 
     def __init__(self, members: Mapping[str, Machine], clock: Callable[[], float], rng: random.Random) -> None:
-        self.machines = members
+        super().__init__(members, clock)
         self.outages = Outages({})
         self.watcher: Callable[[NodeObject, bool], None] | None = None  # told of each change, and whether it serves
         self.budgets: list[DisruptionBudget] = []
         self.down = False  # the API server does not answer; the fronts play it
         self.revision = 1
         self.evictions = 0
-        self._clock = clock
         self._rng = rng
-        self._nodes: dict[str, NodeObject] = {}
         self._pods: dict[tuple[str, str], PodObject] = {}
-        self._on_node: dict[str | None, dict[str, PodObject]] = {}
         self._terminating: dict[str, PodObject] = {}
         self._soonest = float("inf")  # when the first of them ends
         self._stirred = set(members)  # nodes that a read of all has to look at; of the others nothing can have changed
         self._generations: dict[str, int] = {}
-        self._may_have_gpus: set[str] = set()  # nodes worth a look for a pod that wants GPUs
-        self._turn = 0  # others go round
-        self._room_changed = False
         self._history: deque[WatchEvent] = deque(maxlen=WATCH_WINDOW)
         for name, machine in members.items():
             machine.stirred = self._stirred
@@ -139,12 +133,6 @@ class ClusterTruth:
     def healthy(self, budget: DisruptionBudget) -> int:
         """How many pods of a budget are up."""
         return sum(self._healthy(pod, budget) for pod in self._pods.values())
-
-    def has_work(self, node: str) -> bool:
-        """Whether something evictable runs there. What was to end by now does not, be its kubelet alive or dead."""
-        now = self._clock()
-        pods = self._on_node.get(node, {}).values()
-        return any(pod.evictable and (pod.ends is None or pod.ends > now) for pod in pods)
 
     def events_since(self, revision: int) -> list[WatchEvent]:
         """What happened after `revision`, oldest first. Gone: too long ago."""
@@ -318,14 +306,6 @@ class ClusterTruth:
             (pod.ends for pod in self._terminating.values() if pod.ends is not None), default=float("inf")
         )
 
-    def _schedule_all(self) -> None:
-        """Pods that wait for a node. Where one finds no room, no other that wants as much does."""
-        hopeless: int | None = None
-        for pod in list(self._on_node.get(None, {}).values()):
-            if hopeless is None or pod.gpus < hopeless:
-                self._schedule(pod)
-                hopeless = pod.gpus if pod.node is None else hopeless
-
     def _sync_node(self, name: str, machine: Machine) -> None:
         running = machine.kubelet_running
         node = self._nodes.get(name)
@@ -362,44 +342,6 @@ class ClusterTruth:
         )
         self._schedule(new)
 
-    def _schedule(self, pod: PodObject) -> None:
-        node = self._node_with_gpus(pod.gpus) if pod.gpus else self._next_open_node()
-        if node is None:
-            return
-        del self._on_node[None][pod.uid]
-        pod.node, pod.phase = node, "Running"
-        self._on_node.setdefault(node, {})[pod.uid] = pod
-        self._record("MODIFIED", pod)
-
-    def _next_open_node(self) -> str | None:
-        names = list(self._nodes)
-        for step in range(len(names)):
-            name = names[(self._turn + step) % len(names)]
-            if self._open(name):
-                self._turn += step + 1
-                return name
-        return None
-
-    def _node_with_gpus(self, wanted: int) -> str | None:
-        for name in sorted(self._may_have_gpus):
-            free = self._free_gpus(name) if self._open(name) else 0
-            if free >= wanted:
-                return name
-            if not free:
-                self._may_have_gpus.discard(name)
-        return None
-
-    def _open(self, name: str) -> bool:
-        node = self._nodes.get(name)
-        if node is None or node.unschedulable or node.ready != "True" or node.control_plane:
-            return False
-        return all(taint.key in _TOLERATED or taint.effect == "PreferNoSchedule" for taint in node.taints)
-
-    def _free_gpus(self, name: str) -> int:
-        machine = self.machines.get(name)
-        used = sum(pod.gpus for pod in self._on_node.get(name, {}).values() if pod.evictable)
-        return sum(not gpu.lost for gpu in machine.state.gpus) - used if machine is not None else 0
-
     def _forget(self, pod: PodObject) -> None:
         del self._pods[pod.namespace, pod.name]
         del self._on_node[pod.node][pod.uid]
@@ -407,10 +349,6 @@ class ClusterTruth:
         if pod.node is not None:
             self._room_on(pod.node)
         self._record("DELETED", pod)
-
-    def _room_on(self, node: str) -> None:
-        self._may_have_gpus.add(node)
-        self._room_changed = True
 
     def _record(self, kind: Literal["ADDED", "MODIFIED", "DELETED"], thing: NodeObject | PodObject) -> None:
         self.revision += 1
