@@ -107,12 +107,12 @@ def rows(ledger: Path) -> dict[str, int]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 512 KiB."""
+    """A file system of 1 MiB."""
     place = tmp_path / "small"
     place.mkdir()
     if os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("only root may mount a small file system")
-    mount = ("mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(place))
+    mount = ("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place))
     if subprocess.run(mount, capture_output=True, timeout=20).returncode != 0:
         pytest.skip("this system lets nobody mount a small file system")
     yield place

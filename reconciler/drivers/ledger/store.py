@@ -95,8 +95,8 @@ class SqlLedger:
             connection.execute(table.delete().where(table.c.node == sa.bindparam("gone")), gone)
             forgotten = schema.nodes.update().where(schema.nodes.c.node == sa.bindparam("gone")).values(paths=None)
             connection.execute(forgotten, gone)
-            for node in nodes:
-                _write_journal(connection, instant(now), "", node, "forget", detail="it has left the spec")
+            common = {"at": instant(now), "run": "", "event": "forget", "detail": "it has left the spec"}
+            chain.append(connection, [common | {"node": node} for node in nodes])
 
     def remember_applied(
         self, node: str, values: Mapping[str, Any], spec_digest: str, commit: str, now: datetime
