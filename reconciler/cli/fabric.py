@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from pathlib import Path
 
 from reconciler.drivers.endpoints import Overlay
 from reconciler.drivers.installer import HttpInstaller
-from reconciler.drivers.kube import KubectlCluster
+from reconciler.drivers.kube import KubectlCluster, NodeWatch
 from reconciler.drivers.redfish import RedfishBmc
 from reconciler.drivers.secrets import SecretStore
 from reconciler.drivers.ssh import SshHost
-from reconciler.model.desired import Desired, Fleet, InstallerPolicy, TlsPolicy
-from reconciler.model.ports import Bmc, Clock, Cluster, Host, Installer
+from reconciler.model.desired import ClusterAccess, Desired, Fleet, InstallerPolicy, TlsPolicy
+from reconciler.model.ports import Bmc, Clock, Cluster, Host, Installer, Watch
 from reconciler.spec.addresses import SSH_PORT, split_authority
 
 LEAST_REAL_S = 2.0
@@ -86,18 +87,27 @@ class WireFabric:
         if access is None:
             return None
         if self._cluster is None:
-            kubeconfig = None
-            if self._overlay is not None:
-                kubeconfig = self._overlay.kubeconfig(access.name)
-            elif access.kubeconfig is not None:
-                kubeconfig = self._secrets.file(access.kubeconfig)
+            kubeconfig, context = self._reached_by(access)
+            deadline = self._deadline(self._settings.kubernetes_deadline_s)
             self._cluster = KubectlCluster(
-                kubeconfig=kubeconfig,
-                context=None if self._overlay is not None else access.context,
-                timeout_s=self._deadline(self._settings.kubernetes_deadline_s),
-                now=self._clock.now,
+                kubeconfig=kubeconfig, context=context, timeout_s=deadline, now=self._clock.now
             )
         return self._cluster
+
+    def watch(self) -> Watch | None:
+        """None without a cluster: then nobody says where to look before the next pass."""
+        access = self._settings.cluster
+        if access is None:
+            return None
+        kubeconfig, context = self._reached_by(access)
+        deadline = self._deadline(self._settings.kubernetes_deadline_s)
+        return NodeWatch(kubeconfig=kubeconfig, context=context, timeout_s=deadline)
+
+    def _reached_by(self, access: ClusterAccess) -> tuple[Path | None, str | None]:
+        """The kubeconfig and the context of it."""
+        if self._overlay is not None:
+            return self._overlay.kubeconfig(access.name), None
+        return self._secrets.file(access.kubeconfig) if access.kubeconfig is not None else None, access.context
 
     def installer(self) -> Installer | None:
         policy = self._settings.installer

@@ -329,8 +329,13 @@ def test_passwords_are_neither_told_nor_shown_to_other_users(upstream: Upstream,
         assert secret not in told.detail
 
 
-def test_credentials_reach_their_host_in_a_header(upstream: Upstream, follow: Follower) -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_credentials_reach_their_host_in_a_header_and_nobody_is_asked_for_them(
+    known: bool, follow: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server that demands a password the way forges do, and keeps what it was sent."""
+    monkeypatch.delenv("GIT_ASKPASS", raising=False)
+    monkeypatch.setenv("SSH_ASKPASS", "/bin/false")
     asked: list[str] = []
 
     async def serve() -> Pulled:
@@ -344,12 +349,13 @@ def test_credentials_reach_their_host_in_a_header(upstream: Upstream, follow: Fo
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         async with server:
-            return await follow(url=f"http://bob:hunter2@127.0.0.1:{port}/spec.git").pull()
+            return await follow(url=f"http://{'bob:hunter2@' if known else ''}127.0.0.1:{port}/spec.git").pull()
 
     told = asyncio.run(serve())
     assert told.trouble is Trouble.UNREACHABLE
     assert "hunter2" not in told.detail
-    assert any("Authorization: Basic Ym9iOmh1bnRlcjI=" in request for request in asked)
+    assert any("Authorization: Basic Ym9iOmh1bnRlcjI=" in request for request in asked) is known
+    assert ("terminal prompts disabled" in told.detail) is not known
 
 
 @pytest.mark.parametrize(
