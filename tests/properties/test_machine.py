@@ -15,8 +15,8 @@ from reconciler.converge.apply import ApplyReport
 from tests.soak.machine import FleetMachine
 from tests.soak.play import play
 
-SHARDS = 10
-DISK = 2  # of them keep their ledger on disk, as runs do
+SHARDS = 20
+DISK = 1  # of them keeps its ledger on disk, as runs do, which takes several times as long
 thorough = settings().max_examples >= 200
 
 
