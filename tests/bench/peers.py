@@ -20,10 +20,10 @@ from reconciler.model.observed import Observed, Silent
 
 def read_csv(spec: Path, fleet: Fleet) -> int:
     """Every inventory's rows as `Desired` values with the profile at hand: no checks, no columns for diagnostics."""
-    nodes = {}
+    nodes, one_of = {}, {node.pool: node for node in fleet.nodes.values()}
     for file in sorted((spec / "pools").glob("*.csv")):
-        profile = next(node.profile for node in fleet.nodes.values() if node.pool == file.stem)
-        like = next(node for node in fleet.nodes.values() if node.pool == file.stem)
+        like = one_of[file.stem]
+        profile = like.profile
         with file.open(encoding="utf-8", newline="") as text:
             for line, row in enumerate(csv.DictReader(text), start=2):
                 nodes[row["name"]] = Desired(
