@@ -18,6 +18,7 @@ from reconciler.converge.execute import Ended, NodeResult, NodeRun, Run, is_stop
 from reconciler.converge.line import Line
 from reconciler.converge.memory import remember_plans
 from reconciler.converge.observe import answer, control_plane
+from reconciler.diff.facts import Managed
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan
 from reconciler.model.records import NodeRecord
@@ -50,6 +51,8 @@ class Crew:
         self._settled: dict[str, NodeResult] = {}
         self._postponed: dict[str, str] = {}  # node -> why, until something has changed
         self._reserved: set[str] = set()
+        self._leaving: dict[str, None] = {}  # those at work that are to be reserved, or are
+        self._tables: dict[str, tuple[Managed, ...]] = {}
         self._kept = dict(run.ledger.rollouts())
         self._stopped: Blocked | None = None  # as a whole
         self._lock = asyncio.Lock()
@@ -98,9 +101,8 @@ class Crew:
         self._look_at_rollouts()
         leave = self._leave.now(self.run.clock.now(), self.run.rollouts)
         with leave.budget.supposing():
-            for name in self._running:
-                if takes_out(self.plans[name]):
-                    leave.budget.charge(name)
+            for name in self._leaving:
+                leave.budget.charge(name)
             self._line.ask(leave, lambda: len(self._running) < NODES_AT_ONCE, lambda name: self._ask(name, leave))
 
     def _ask(self, name: str, leave: Leave) -> Blocked | None:
@@ -114,6 +116,7 @@ class Crew:
                 return blocked
             if takes_out(plan):
                 leave.budget.charge(name)
+                self._leaving[name] = None
         self._begin_rollout(plan)
         worker = NodeRun(self.run, name, self.reserve)
         self._at_work[name] = worker
@@ -169,6 +172,7 @@ class Crew:
             result = self._running.pop(name).result()
             worker = self._at_work.pop(name)
             self._reserved.discard(name)
+            self._leaving.pop(name, None)
             self._postponed.clear()
             if result.state is Ended.POSTPONED and not (worker.plan is not None and is_stopped(worker.plan)):
                 self._postponed[name] = result.detail
@@ -203,7 +207,7 @@ class Crew:
     def _remember(self, observed: Observed, plan: NodePlan, record: NodeRecord) -> None:
         """What it has converged to is known from now on, which is when a wave begins to bake."""
         run, now = self.run, self.run.clock.now()
-        remember_plans(run.ledger, run.fleet, {plan.node: plan}, {plan.node: record}, run.id, now)
+        remember_plans(run.ledger, run.fleet, {plan.node: plan}, {plan.node: record}, run.id, now, self._tables)
         self._rollouts.see(observed, plan, run.ledger.node(plan.node), now)
 
     # --- rollouts ---

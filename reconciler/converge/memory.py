@@ -92,9 +92,10 @@ def remember_plans(
     records: Mapping[str, NodeRecord],
     run: str,
     now: datetime,
+    tables: dict[str, tuple[Managed, ...]] | None = None,
 ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
     """Drift as of now, with its first and last sight by (node, path); and what is as desired is as applied."""
-    tables: dict[str, tuple[Managed, ...]] = {}
+    tables = {} if tables is None else tables
     items = [(i.node, i.path, i.kind.value, i.desired, i.observed) for plan in plans.values() for i in plan.drift]
     met: dict[frozenset[str], list[str]] = {}
     with ledger.batch():
