@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
+from reconciler.drivers.git import origins
 from reconciler.drivers.remote_git import Remote
 from reconciler.drivers.signers import Signers
 from reconciler.drivers.spec_repo import Pulled, SpecRepo, Trouble
-from reconciler.model.errors import UsageError
+from reconciler.model.errors import Position, UsageError
 from tests.spec.example import changed
 
 pytestmark = [
@@ -141,6 +142,18 @@ def test_the_newest_commit_of_the_branch_is_in_force(upstream: Upstream, follow:
     assert tier(repo) == "silver"
     assert repo.fleet is not None
     assert (repo.fleet.source.commit, repo.fleet.source.rev, repo.fleet.source.dirty) == (second, "main", False)
+
+
+def test_lines_of_the_spec_in_force_have_their_commits(upstream: Upstream, follow: Follower) -> None:
+    upstream.commit()
+    second = upstream.tier("silver")
+    repo = follow()
+    pull(repo)
+    assert repo.fleet is not None
+    text = changed(("pool.yaml", "tier: gold", "tier: silver"))["pool.yaml"].decode()
+    line = 1 + text[: text.index("tier: silver")].count("\n")
+    place = Position(f"{repo.fleet.source.directory}/pool.yaml", line)
+    assert origins(repo.fleet.source, [place])[place].commit == second
 
 
 def test_a_branch_that_nobody_names_is_the_remotes_own(upstream: Upstream, follow: Follower) -> None:
