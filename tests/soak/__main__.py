@@ -13,7 +13,7 @@ from reconciler.model.units import format_duration, parse_duration
 from tests.soak.play import Played, play
 
 EXAMPLES, STEPS = 5, 200  # of one seed
-DISK_EVERY = 4  # seeds: what is divisible by it keeps its ledger on disk
+DISK_EVERY = 10  # seeds: what is divisible by it keeps its ledger on disk
 
 
 def one(seed: int) -> Played:
