@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from hypothesis import given
@@ -20,7 +20,8 @@ def test_kept_current_or_counted_anew(data: Any) -> None:
     truth = data.draw(fleets())
     declared = tuple(data.draw(st.lists(limits(), max_size=4)))
     floors = tuple(data.draw(st.lists(st.builds(Floor, st.sampled_from(["t", "i"]), shares), max_size=2)))
-    now, taken = b.NOW, {}
+    now = b.NOW
+    taken: dict[str, datetime] = {}
 
     def anew() -> Budget:
         return Budget(
