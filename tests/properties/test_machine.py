@@ -26,7 +26,7 @@ def test_fleet_keeps_its_invariants(shard: int) -> None:
     assert played.broken == "", played.story
     if thorough:
         assert played.examples >= examples
-        assert played.steps >= 0.98 * 200 * examples  # chance may end one a little early
+        assert played.steps >= 200 * examples
 
 
 def test_fleet_keeps_its_invariants_with_a_ledger_on_disk() -> None:

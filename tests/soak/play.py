@@ -47,7 +47,7 @@ def play(
             last[:] = [self]
 
         def teardown(self) -> None:
-            totals.update(examples=1, steps=self.begun)
+            totals.update(examples=1, steps=len(self.played))
             try:
                 super().teardown()
             finally:
