@@ -299,13 +299,15 @@ def _start_kubelet(call: Call) -> Ran:
 
 @contextmanager
 def _swept() -> Iterator[None]:
-    """What stands before the run is not looked through for garbage while it lasts: that took a third of the time."""
-    gc.collect()
-    gc.freeze()
+    """Garbage is taken out after a run: to look through a whole fleet for it again and again takes long."""
+    collects = gc.isenabled()
+    gc.disable()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if collects:
+            gc.enable()
+        gc.collect()
 
 
 # --- all runs --------------------------------------------------------------------------------------------------------
