@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 SEEN_S = 15.0  # reservations of one moment share a read of the cluster
 DECIDED_S = 60.0  # an action that was decided upon before something happened may still begin
 JOINS_S = 900.0
+RESUMED_S = 2 * 3600.0  # what a run that died had begun is gone on with; no BMC shows what is only staged
 ROLLBACK = ("1", "100%")
 _STAGING = frozenset({"stage_bios", "set_secure_boot", "set_boot_order", "boot_once", "insert_media", "eject_media"})
 _WRITES = _STAGING | {"power", "clear_bios", "update_firmware", "reset"}
@@ -74,6 +75,7 @@ class Referee:
     declared: dict[str, float] = field(default_factory=dict)  # subjects that the spec holds -> since
     _disturbed: dict[str, float] = field(default_factory=dict)  # node -> when somebody or something last did a thing
     _admitted: dict[str, float] = field(default_factory=dict)  # node -> when our mark was last lifted from it
+    _flashed: dict[tuple[str, str], float] = field(default_factory=dict)  # node and item -> when last
     _touched: set[str] = field(default_factory=set)  # marked nodes that something was done to since
 
     def broken(self, invariant: str, what: str) -> None:
@@ -148,7 +150,9 @@ class Referee:
         if call == "update_firmware":
             item = machine.state.firmware[args[0]]
             wanted = {i.inventory_id: i.version for i in self.world.fleet.nodes[node].profile.firmware}[args[0]]
-            if wanted in (item.version, item.staged):
+            lately = self.world.seconds() - self._flashed.get((node, args[0]), -1e9) < RESUMED_S
+            self._flashed[node, args[0]] = self.world.seconds()
+            if item.version == wanted or (item.staged == wanted and lately):
                 self.broken("crash_anywhere_converges", f"{args[0]} of {node} is flashed again")
             self._in_window(node, call)
             self._before_change(node, [f"firmware.{item.component}"])
