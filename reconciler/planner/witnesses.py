@@ -60,7 +60,7 @@ def host_down(
     domains = {f"{label}={value}" for label, value in desired.domains.items()}
     long_enough = max(silent, not_ready) <= now - timedelta(seconds=policy.host_down_after_s)
     # A BMC that says that no system runs yet needs no neighbour to show that the silence is the node's own.
-    no_system = observed.hot.value.boot_phase is BootPhase.OS_BOOTING
+    no_system = observed.hot.value.boot_phase in (BootPhase.INSTALLER, BootPhase.OS_BOOTING)
     return long_enough and (no_system or not domains or bool(domains & neighbours))
 
 

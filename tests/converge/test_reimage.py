@@ -167,3 +167,14 @@ def test_wherever_the_run_dies_the_next_one_installs_once(world: Worlds, after: 
     assert here.machine("n0").state.counters.installs == 1
     assert running(here).version == IMAGE.version
     assert here.ledger.node("n0").nonce == running(here).nonce
+
+
+def test_an_installer_that_gave_up_needs_no_neighbour_to_be_tried_again(world: Worlds) -> None:
+    """Its BMC says that no system runs; after hours that is no installation any more."""
+    here = world(nodes=1, drift={"n0": ["old_image"]}, faults={"n0": {"installer_fails": {"times": 1}}})
+    here.adopt()
+    here.apply()
+    assert here.machine("n0").state.phase == "installer"
+    here.clock.elapsed += 86400
+    here.apply()
+    assert here.serves("n0")
