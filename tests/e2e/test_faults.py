@@ -128,6 +128,8 @@ TABLE: Sequence[Row] = (
     Row("ssh_hang", IMAGE, **NOT_READ, drift_says="timeout", plan_says="does not answer", apply_says="does not answer"),
     Row("kubelet_not_ready", (), **FAILED, cost=NOTHING, drift_says="cluster.member .*not ready", plan_says="join",
         apply_says="does not become Ready"),
+    Row("node_conflicts", IMAGE, "failed", ExitCode.PARTLY_FAILED, serves=True, cost=NOTHING,
+        plan_says="mark", apply_says="mark"),
     Row("pdb_never_yields", IMAGE, "failed", ExitCode.PARTLY_FAILED, serves=True, cost=NOTHING,
         plan_says="drain", apply_says="default/trainer-gpu-a001-0: .*disruption budget.*serves as before"),
 )  # fmt: skip
