@@ -69,8 +69,9 @@ def _without(question: Question, name: str) -> Alternative:
     other = None if missing else search(rest, question.start, question.wanted)
     if other is None:
         mine = question.wanted & _effects(full, name)
-        # Each may be had by itself, and still not all at once: then what the action is for stands for the rest.
-        missing = missing or (mine - question.start) or mine
+        # Each may be had by itself, and still not all at once: then what the action is for stands for the rest; or all
+        # that is still to come about, of an action that only makes way for others.
+        missing = missing or (mine - question.start) or mine or (question.wanted - question.start)
         place = {condition: at for at, row in reversed([*enumerate(full.rows)]) for condition in _effects(full, row.id)}
         ordered = sorted(missing, key=lambda condition: (place.get(condition, 0), condition))
         return Alternative(tuple(ordered), tuple(condition for condition in ordered if condition in mine))
