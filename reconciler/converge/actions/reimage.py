@@ -166,7 +166,7 @@ async def _installed(ctx: ActionContext, image: DesiredImage, drive: Drive, nonc
         reading = await ctx.host.facts((), ())
         return Answered(reading.at, reading.value.image) if isinstance(reading, Answered) else None
 
-    answer = await until(ctx, probe, within_s=INSTALL_S, every_s=20.0)
+    answer = await until(ctx, probe, within_s=INSTALL_S, every_s=30.0)
     if answer is None:
         where = "the installer started, but no system followed" if seen_installer else "the installer did not start"
         return Transient(f"no answer within {format_duration(INSTALL_S)}: {where}")
