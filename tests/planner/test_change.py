@@ -244,7 +244,8 @@ def fleets(draw: st.DrawFn) -> d.Fleet:
     installer = st.one_of(st.none(), st.builds(d.InstallerPolicy, word, word, word))
     return fleet(
         *nodes, bmc_credentials=draw(word), ssh_credentials=draw(word), ssh_user=draw(word), fleet=draw(word),
-        tls=draw(st.just(d.TlsPolicy(None, True)) | st.builds(d.TlsPolicy, word)), cluster=draw(access), installer=draw(installer),
+        tls=draw(st.just(d.TlsPolicy(None, True)) | st.builds(d.TlsPolicy, word)), cluster=draw(access),
+        installer=draw(installer),
         host_keys=draw(st.builds(d.HostKeyPolicy, st.just(()), st.booleans())), tolerate=draw(word),
         insecure=(draw(word),),
     )  # fmt: skip

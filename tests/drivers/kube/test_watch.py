@@ -114,8 +114,10 @@ def test_a_kubelet_that_falls_silent_is_heard(bench: Bench) -> None:
             machine.state.os.services_active["kubelet"] = False
             bench.seconds += 600
 
+        await asyncio.to_thread(bench.ok, "cordon", "gpu-001")  # heard: the watch is connected before time leaps
+        await listener.hears("gpu-001")
         await by(bench, stop)
-        await listener.until(lambda: "gpu-002" in listener.heard)
+        await listener.hears("gpu-001", "gpu-002")
 
     listening(bench, test)
 
