@@ -113,6 +113,7 @@ def test_a_kubelet_that_falls_silent_is_heard(bench: Bench) -> None:
             assert machine.state.os is not None
             machine.state.os.services_active["kubelet"] = False
             bench.seconds += 600
+            bench.truth.sync("gpu-002")  # a hand on its state stirs nobody
 
         await asyncio.to_thread(bench.ok, "cordon", "gpu-001")  # heard: the watch is connected before time leaps
         await listener.hears("gpu-001")
