@@ -85,7 +85,7 @@ def fleet_options(*, rev: bool = False) -> Callable[[F], F]:
     """SPEC, --output, --limit, --exclude, --ledger, --endpoints (and --rev), handed over as one `common`."""
 
     def decorate(function: F) -> F:
-        wrapped: Any = _gather(function)
+        wrapped: Any = gather(function, _common)
         wrapped = click.option(
             "--endpoints", envvar="RECONCILER_ENDPOINTS", type=click.Path(path_type=Path, exists=True, dir_okay=False),
             metavar="FILE", help="endpoints.json of a lab: loopback targets for the spec's addresses.",
@@ -127,18 +127,24 @@ def output_option(function: F) -> F:
     )(function)
 
 
-def _gather(function: Callable[..., Any]) -> Callable[..., Any]:
+def _common(given: dict[str, Any]) -> Common:
+    return Common(
+        spec=given.pop("spec"),
+        rev=given.pop("rev", None),
+        output=given.pop("output"),
+        limit=given.pop("limit"),
+        exclude=given.pop("exclude"),
+        ledger=given.pop("ledger"),
+        endpoints=given.pop("endpoints"),
+    )
+
+
+def gather(function: Callable[..., Any], take: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
+    """A command whose shared options arrive as one value: `take` makes it, and takes them out of what was given."""
+
     def call(**given: Any) -> Any:
-        common = Common(
-            spec=given.pop("spec"),
-            rev=given.pop("rev", None),
-            output=given.pop("output"),
-            limit=given.pop("limit"),
-            exclude=given.pop("exclude"),
-            ledger=given.pop("ledger"),
-            endpoints=given.pop("endpoints"),
-        )
-        return function(common, **given)
+        taken = take(given)
+        return function(taken, **given)
 
     call.__doc__ = function.__doc__
     call.__name__ = function.__name__

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from reconciler.cli.options import Common
+from reconciler.cli.options import Common, gather
 from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _file(where: str) -> Path | None:
 
 def place_options(function: F) -> F:
     """SPEC, --fleet, --ledger and --endpoints, handed over as one `place`."""
-    wrapped: Any = _gather(function)
+    wrapped: Any = gather(function, _place)
     for option in (
         click.option(
             "--endpoints", envvar="RECONCILER_ENDPOINTS", type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -94,12 +94,5 @@ def place_options(function: F) -> F:
     return wrapped  # type: ignore[no-any-return]  # decorators of click lose the type
 
 
-def _gather(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(**given: Any) -> Any:
-        place = Place(*(given.pop(name) for name in ("spec", "fleet", "ledger", "endpoints")))
-        return function(place, **given)
-
-    call.__doc__ = function.__doc__
-    call.__name__ = function.__name__
-    call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]  # options below us
-    return call
+def _place(given: dict[str, Any]) -> Place:
+    return Place(*(given.pop(name) for name in ("spec", "fleet", "ledger", "endpoints")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Literal
 
@@ -11,7 +12,7 @@ from reconciler.lab.hardware.machine import Machine
 _TOLERATED = frozenset({"nvidia.com/gpu"})
 
 
-class Placement:
+class Placement(ABC):
     """`machines`: by node, for those that are in the cluster or may join it."""
 
     def __init__(self, machines: Mapping[str, Machine], clock: Callable[[], float]) -> None:
@@ -23,9 +24,9 @@ class Placement:
         self._turn = 0  # others go round
         self._room_changed = False
 
+    @abstractmethod
     def _record(self, kind: Literal["ADDED", "MODIFIED", "DELETED"], thing: NodeObject | PodObject) -> None:
         """Something happened to an object."""
-        raise NotImplementedError
 
     def has_work(self, node: str) -> bool:
         """Whether something evictable runs there. What was to end by now does not, be its kubelet alive or dead."""
