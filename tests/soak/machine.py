@@ -21,7 +21,6 @@ from reconciler.model.plan import Goal, Plan
 from reconciler.model.records import FLEET
 from reconciler.model.vocab import NodeState
 from tests.soak import plans
-from tests.soak.referee import unfit
 from tests.soak.spec import BUDGETS, IGNORED, IMAGES, NAMES, POOLS, ROLLOUTS, SUBJECTS, UNSIGNED, WINDOWS
 from tests.soak.world import DRIFTS, FAULTS, Disturbance, SmallFleet
 
@@ -291,23 +290,9 @@ class FleetMachine(RuleBasedStateMachine):
         world.calm_down()
         for _ in range(5):
             self.run(wait_s=2 * HOUR)
-            if not (left := self._left()):
+            if not (left := plans.left(world)):
                 break
             world.wait(1.05 * DAY)  # what failed too often is tried again a day later
         self.check()
         if left:
             raise BrokenInvariant("\n".join(["plan_converges:", *left]))
-
-    def _left(self) -> list[str]:
-        """What is not as it should be, by the truth; and invariant 1: what is as it should be plans nothing."""
-        world, found = self.world, []
-        for name in world.fleet.nodes:
-            if wrong := unfit(world, name):
-                found.append(f"{name}: {wrong}")
-            elif not world.is_serving(name) or world.is_ours(name):
-                found.append(f"{name} does not serve")
-        if not found:
-            plan = world.plan()
-            busy = {name: [action.id for action in node.actions] for name, node in plan.nodes.items() if node.actions}
-            found += [f"converged_plans_nothing: {name}: {actions}" for name, actions in busy.items()]
-        return found

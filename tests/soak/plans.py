@@ -137,3 +137,18 @@ def beyond_approval(approved: Plan, report: ApplyReport) -> list[str]:
     """Under an approved plan, nodes that it has nothing for are left alone."""
     planned = {name for name, node in approved.nodes.items() if node.actions}
     return [f"approval: {done.action} on {done.node}" for done in report.executed if done.node not in planned]
+
+
+def left(world: SmallFleet) -> list[str]:
+    """What is not as it should be, by the truth; and invariant 1: what is as it should be plans nothing."""
+    found = []
+    for name in world.fleet.nodes:
+        if wrong := unfit(world, name):
+            found.append(f"{name}: {wrong}")
+        elif not world.is_serving(name) or world.is_ours(name):
+            found.append(f"{name} does not serve")
+    if not found:
+        plan = world.plan()
+        busy = {name: [action.id for action in node.actions] for name, node in plan.nodes.items() if node.actions}
+        found += [f"converged_plans_nothing: {name}: {actions}" for name, actions in busy.items()]
+    return found

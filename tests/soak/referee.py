@@ -70,6 +70,7 @@ class Referee:
     world: SmallFleet
     found: list[str] = field(default_factory=list)  # invariants that were broken, and how
     fuse: Fuse = field(default_factory=Fuse)
+    listener: Callable[[Event], None] | None = None  # to whom all that runs tell is passed on
     foreign: dict[str, float] = field(default_factory=dict)  # nodes that somebody else cordoned -> since
     held: dict[str, tuple[float, datetime | None]] = field(default_factory=dict)  # subject -> since, until
     declared: dict[str, float] = field(default_factory=dict)  # subjects that the spec holds -> since
@@ -87,6 +88,8 @@ class Referee:
         self._disturbed[node] = self.world.seconds()
 
     def told(self, event: Event) -> None:
+        if self.listener is not None:
+            self.listener(event)
         if not isinstance(event, ActionStarted):
             return
         node, action = event.node, event.action

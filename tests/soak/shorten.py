@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from tests.soak.machine import BrokenInvariant, FleetMachine, Step
+
+S = TypeVar("S")
 
 
 def replay(steps: Sequence[Step], kind: type[FleetMachine] = FleetMachine) -> str:
@@ -31,8 +34,13 @@ def _end(machine: FleetMachine) -> str:
 
 
 def shorten(steps: Sequence[Step], kind: type[FleetMachine] = FleetMachine) -> tuple[list[Step], str]:
-    """`steps` as they were played. A list from which no single step can be left out, and what it breaks."""
-    left, told = list(steps), replay(steps, kind)
+    """`steps` as they were played."""
+    return shortest(steps, lambda fewer: replay(fewer, kind))
+
+
+def shortest(steps: Sequence[S], play: Callable[[Sequence[S]], str]) -> tuple[list[S], str]:
+    """A list from which no single step can be left out, and what it breaks, as `play` tells it: "invariant: ..."."""
+    left, told = list(steps), play(steps)
     if not told:
         return left, ""
     invariant, size = told.partition(":")[0], max(len(left) // 2, 1)
@@ -40,7 +48,7 @@ def shorten(steps: Sequence[Step], kind: type[FleetMachine] = FleetMachine) -> t
         at = 0
         while at < len(left):
             fewer = left[:at] + left[at + size :]
-            found = replay(fewer, kind)
+            found = play(fewer)
             if found.startswith(invariant):
                 left, told = fewer, found
             else:

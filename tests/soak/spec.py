@@ -12,8 +12,9 @@ from reconciler.model.vocab import Activation, DrainProvider, NodeState, WindowK
 from tests import builders as b
 from tests.converge.world import PROFILE, desired_node, fleet_of
 
-NAMES = tuple(f"n{at}" for at in range(8))
-POOL_OF = {name: "train" if at < 5 else "infer" for at, name in enumerate(NAMES)}
+ALL = tuple(f"n{at}" for at in range(12))
+NAMES = ALL[:8]  # of the machines that there usually are
+POOL_OF = {name: "train" if at % 8 < 5 else "infer" for at, name in enumerate(ALL)}
 POOLS = ("train", "infer")
 SUBJECTS = (*NAMES, *(f"pool/{pool}" for pool in POOLS), FLEET)  # of holds
 IMAGES = ("1", "2", "3")
@@ -82,10 +83,10 @@ class Spec:
         nodes = [
             desired_node(
                 name,
-                NAMES.index(name),
+                ALL.index(name),
                 pool=POOL_OF[name],
                 state=state,
-                domains={"rack": f"r{NAMES.index(name) % 3}"},
+                domains={"rack": f"r{ALL.index(name) % 3}"},
                 profile=self.pools[POOL_OF[name]].profile(),
             )
             for name, state in sorted(self.states.items(), key=lambda item: (POOL_OF[item[0]], item[0]))

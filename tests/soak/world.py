@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -97,12 +97,16 @@ class Disturbance:
 class SmallFleet(World):
     """`spec` is edited in place; `edited` makes it the one in force."""
 
-    def __init__(self, where: Path | None = None) -> None:
-        """`where`: a folder for a ledger as runs have it; None: one in memory, which is three times as fast."""
+    def __init__(self, where: Path | None = None, spec: Spec | None = None, names: Sequence[str] = NAMES) -> None:
+        """`where`: a folder for a ledger as runs have it; None: one in memory, which is three times as fast.
+
+        `names`: of the machines that there are, whether the spec names them or not.
+        """
         self.clock = VirtualClock()
-        self.spec = Spec()
-        everything = Spec(states=dict.fromkeys(NAMES, NodeState.ACTIVE)).fleet()
-        scenario = Scenario.model_validate({"nodes": {"n7": {"drift": ["blank"]}}})
+        self.spec = spec or Spec()
+        self.names = names
+        everything = Spec(states=dict.fromkeys(names, NodeState.ACTIVE)).fleet()
+        scenario = Scenario.model_validate({"nodes": {"n7": {"drift": ["blank"]}} if "n7" in names else {}})
         self.lab = build_lab(everything, scenario, self.clock.seconds)
         for machine in self.lab.machines.values():
             machine.firmware_images = FIRMWARE_IMAGES
@@ -230,11 +234,20 @@ class SmallFleet(World):
 
     def calm_down(self) -> None:
         """Nobody interferes any more; what is broken is repaired, what is held let go; nothing stands in the way."""
-        for name in NAMES:
+        self.all_is_over()
+        self.see_to(self.names)
+
+    def see_to(self, names: Iterable[str]) -> None:
+        """As a person does: that somebody has is on record when a node is let go."""
+        for name in names:
+            self.hold(name, None)
+            self.release(name)
+
+    def all_is_over(self) -> None:
+        """As `calm_down`, and nobody has seen to any node."""
+        for name in self.names:
             self.repair(name)
             self.uncordon(name)
-            self.hold(name, None)  # that somebody has seen to it is on record when it is let go
-            self.release(name)
         self.spec.holds.clear()
         for subject in SUBJECTS:
             self.release(subject)
