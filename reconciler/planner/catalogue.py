@@ -65,11 +65,14 @@ class Catalogue:
     staged: tuple[Staged, ...]
 
 
-def catalogue(desired: Desired, *, clustered: bool, registered: bool, busy: bool, cordoned: bool) -> Catalogue:
+def catalogue(
+    desired: Desired, *, clustered: bool, registered: bool, busy: bool, cordoned: bool, stuck: bool = False
+) -> Catalogue:
     """The rows that make sense for this node.
 
     `clustered`: the node belongs to a cluster; `registered`: its node object exists now; `busy`: pods are bound to it,
-    which start again as soon as it has power; `cordoned`: by somebody else, so that labels attract no work.
+    which start again as soon as it has power; `cordoned`: by somebody else, so that labels attract no work; `stuck`:
+    its kubelet is stopped, so that no pod on it ends.
     """
     mig = desired.profile.gpu is not None and desired.profile.gpu.mig is not None
     lost_by_boot = (c.GPU,) if mig else ()
@@ -77,13 +80,27 @@ def catalogue(desired: Desired, *, clustered: bool, registered: bool, busy: bool
     rows: list[Row] = []
     if clustered:
         rows.append(Row("mark", Concern.CLUSTER, (c.REGISTERED,), (c.MARKED,), (c.IN_SERVICE,), Disruption.NONE, 5))
-    # Before the drain, where either may go first: a kubelet that was stopped ends no pods.
+    kubelet = (c.KUBELET,) if stuck else ()
     rows.append(
-        Row("configure_host", Concern.HOST, (c.HOST_UP, c.IMAGE), (c.HOST,), (), Disruption.RESTART, 20, harmless=True)
-    )
+        Row(
+            "configure_host", Concern.HOST, (c.HOST_UP, c.IMAGE), (c.HOST, *kubelet), (), Disruption.RESTART, 20,
+            harmless=True,
+        )
+    )  # fmt: skip
+    if stuck:
+        # Alone, and whatever image runs: the drain for another image can't end without it.
+        rows.append(
+            Row(
+                "configure_host", Concern.HOST, (c.HOST_UP,), kubelet, (), Disruption.RESTART, 20, target="kubelet",
+                forbids=kubelet,
+            )
+        )  # fmt: skip
     rows.append(
-        Row("drain", Concern.CLUSTER, marked, (c.QUIESCED,), (), Disruption.DRAIN, 300, drains=1, forbids=(c.QUIESCED,))
-    )
+        Row(
+            "drain", Concern.CLUSTER, (*marked, *kubelet), (c.QUIESCED,), (), Disruption.DRAIN, 300, drains=1,
+            forbids=(c.QUIESCED,),
+        )
+    )  # fmt: skip
     rows += _settings_rows()
     rows += _firmware_rows(desired)
     rows += _power_rows(marked if registered else (), lost_by_boot, busy)

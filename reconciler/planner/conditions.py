@@ -37,6 +37,7 @@ BOOT_STAGED = "boot_staged"
 IMAGE = "image_ok"
 SIGNATURE = "signature_ok"  # the image that the spec pins is signed by a key we trust
 HOST = "host_ok"
+KUBELET = "kubelet_runs"  # asked for only where it is stopped under pods
 GPU_PLAIN = "gpu_plain"  # MIG off, as diagnostics need it
 GPU = "gpu_ok"
 LABELS = "labels_ok"

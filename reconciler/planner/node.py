@@ -24,6 +24,7 @@ from reconciler.planner.holds import Holds
 from reconciler.planner.search import apply, search
 from reconciler.planner.why import Question
 
+KUBELET_SERVICE = "host.services.kubelet"
 FINGERPRINT = "1"  # version of the fingerprint's recipe: a new recipe is visible, not a silent mismatch (pitfall M1)
 
 
@@ -126,10 +127,11 @@ class NodePlanner:
         clustered = self.context.settings.cluster is not None and desired.profile.membership is not None
         busy = _busy(observed)
         registered, cordoned = c.REGISTERED in state.true, state.foreign_cordon
-        key = (desired.profile.digest, clustered, registered, busy, cordoned)
+        stuck = busy and KUBELET_SERVICE in state.because.get(c.HOST, ())
+        key = (desired.profile.digest, clustered, registered, busy, cordoned, stuck)
         if key not in self._catalogues:
             self._catalogues[key] = catalogue(
-                desired, clustered=clustered, registered=registered, busy=busy, cordoned=cordoned
+                desired, clustered=clustered, registered=registered, busy=busy, cordoned=cordoned, stuck=stuck
             )
         return self._catalogues[key]
 

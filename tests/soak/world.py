@@ -259,17 +259,6 @@ class SmallFleet(World):
             pool.rollout = "at once"
         self.spec.budgets, self.spec.windows, self.spec.ignored = "half", "none", "nothing"
         self.edited()
-        for name in self.fleet.nodes:
-            self._start_kubelet(name)
-
-    def _start_kubelet(self, name: str) -> None:
-        """By hand, where no plan can: it would have to end pods for a reimage, and an old image is not configured."""
-        machine, image = self.machine(name), self.fleet.nodes[name].profile.image
-        machine.catch_up()
-        if image is None or machine.state.os is None or machine.disk().sha256 == image.sha256:
-            return
-        if self.member(name) is not None and machine.service_known("kubelet"):
-            machine.service_set("kubelet", active=True, enabled=True)
 
     # --- the truth ---
 

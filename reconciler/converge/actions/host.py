@@ -28,18 +28,23 @@ async def run(ctx: ActionContext, argv: Sequence[str], *, seconds: float = COMMA
     return result
 
 
-async def still_wrong(ctx: ActionContext, concern: Concern) -> str:
-    """Read the host again and compare as the planner does; what is left of the concern's drift, in words."""
+async def still_wrong(ctx: ActionContext, concern: Concern, only: str = "") -> str:
+    """Read the host again and compare as the planner does; what is left of the concern's drift, in words.
+
+    `only`: of this path alone.
+    """
     facts = await ctx.facts()
     seen = replace(ctx.observed, host=Answered(ctx.clock.now(), facts))
     items = ctx.comparer.compare(ctx.desired, seen, ctx.record)
     bad = ACTIONABLE | {DriftClass.UNKNOWN}
-    left = [item for item in items if item.concern is concern and item.kind in bad]
+    left = [item for item in items if item.concern is concern and item.kind in bad and only in ("", item.path)]
     return "; ".join(f"{item.path} is {item.observed!r}, not {item.desired!r}" for item in left)
 
 
 async def configure_host(ctx: ActionContext) -> Outcome:
-    items = ctx.to_do(Concern.HOST)
+    """Target: one service, of which alone something is needed now; otherwise all that drifted."""
+    only = f"host.services.{ctx.action.target}" if ctx.action.target else ""
+    items = [item for item in ctx.to_do(Concern.HOST) if only in ("", item.path)]
     if not items:
         return Done("nothing to configure", changed=False)
     sysctls = {item.path.removeprefix("host.sysctls."): str(item.desired) for item in items if "sysctls." in item.path}
@@ -53,7 +58,7 @@ async def configure_host(ctx: ActionContext) -> Outcome:
         await run(ctx, ("sysctl", "-w", f"{name}={value}"))
     if sysctls:
         await run(ctx, ("tee", SYSCTL_FILE), stdin=_sysctl_file(ctx))
-    left = await still_wrong(ctx, Concern.HOST)
+    left = await still_wrong(ctx, Concern.HOST, only)
     if left:
         return Transient(f"set, but reading back: {left}", 10.0)
     return Done(", ".join(item.path for item in items))
