@@ -18,7 +18,6 @@ import fcntl
 import os
 import re
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +27,7 @@ from reconciler.drivers.secrets import Credentials
 from reconciler.drivers.signers import Signers
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import Diagnostic, SpecError, UsageError
+from reconciler.model.source import Pulled, Trouble
 from reconciler.spec import check_spec
 
 TIMEOUT_S: Final = 60.0
@@ -37,29 +37,7 @@ _HASH: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _CHOSEN: Final = "refs/reconciler/chosen"  # what a person accepted last: their word counts once
 
 
-class Trouble(StrEnum):
-    """Why the newest commit is not in force."""
-
-    UNREACHABLE = "unreachable"  # the remote, or nobody knows what the newest is
-    REWRITTEN = "rewritten"  # it does not follow the commit in force
-    UNSIGNED = "unsigned"
-    INVALID = "invalid"
-
-
 _OUTAGE: Final = (Trouble.UNREACHABLE, "")  # one, however often its words differ
-
-
-@dataclass(frozen=True, slots=True)
-class Pulled:
-    """Where the spec stands. `news`: the trouble is another than the last pull's, so it is to be told now."""
-
-    commit: str  # in force; "" until the first good one
-    changed: bool  # since the last pull; the first good one is a change
-    head: str  # of the branch, as last seen. A commit that leaves the spec alone does not come into force
-    trouble: Trouble | None = None
-    detail: str = ""
-    news: bool = False
-    diagnostics: tuple[Diagnostic, ...] = ()  # with `changed`: warnings; with INVALID: what is wrong
 
 
 @dataclass(frozen=True, slots=True)

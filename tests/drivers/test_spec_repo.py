@@ -18,8 +18,9 @@ import pytest
 from reconciler.drivers.git import origins
 from reconciler.drivers.remote_git import Remote
 from reconciler.drivers.signers import Signers
-from reconciler.drivers.spec_repo import Pulled, SpecRepo, Trouble
+from reconciler.drivers.spec_repo import SpecRepo
 from reconciler.model.errors import Position, UsageError
+from reconciler.model.source import Pulled, Trouble
 from tests.spec.example import changed
 
 pytestmark = [
