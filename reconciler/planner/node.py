@@ -70,11 +70,21 @@ class NodePlanner:
             incomplete=_incomplete(desired, observed, state),
             drift=items,
             actions=actions,
-            blocked=backing_off(record, [(row.name, row.target) for row in rows], self.context.now) or found.blocked,
+            blocked=self._backing_off(record, rows, actions, items) or found.blocked,
             wave=0 if actions else None,
             fingerprint=fingerprint(desired, items, decided.steps),
             postponed=tuple(postponed),
         )
+
+    def _backing_off(
+        self, record: NodeRecord, rows: Sequence[Row], actions: Sequence[PlannedAction], items: Sequence[DriftItem]
+    ) -> Blocked | None:
+        """Of what goes now; a later rung may never be needed."""
+        if not record.attempts:
+            return None
+        now = {row.id for row in rows}
+        drifted = {item.path for item in items if item.kind is DriftClass.DRIFTED}
+        return backing_off(record, [action for action in actions if action.id in now], drifted, self.context.now)
 
     def question(
         self, desired: Desired, observed: Observed, record: NodeRecord, *, postponed: Collection[str] = ()

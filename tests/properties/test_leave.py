@@ -24,9 +24,9 @@ from reconciler.model.desired import (
     Window,
 )
 from reconciler.model.observed import FirmwareItem, Observation
-from reconciler.model.plan import BlockCode, NodePlan, Plan
+from reconciler.model.plan import BlockCode, NodePlan, Plan, PlannedAction
 from reconciler.model.records import Applied, Attempt, NodeRecord
-from reconciler.model.vocab import BootPhase, Disruption, NodeState, Power, Reason, WindowKind
+from reconciler.model.vocab import BootPhase, Certainty, Concern, Disruption, NodeState, Power, Reason, WindowKind
 from reconciler.planner.backoff import MOST_S, SPREAD, backing_off
 from reconciler.planner.budget import Budget
 from reconciler.planner.fleet import plan_fleet
@@ -362,6 +362,10 @@ outcomes = st.sampled_from(["done", "transient", "permanent", "ambiguous", "refu
 tried = st.sampled_from(["drain", "drain", "reimage", "admit"])
 
 
+def planned_action(name: str) -> PlannedAction:
+    return PlannedAction(name, "", Concern.CLUSTER, ("drift",), Disruption.DRAIN, 60.0, Certainty.EXACT, (), ())
+
+
 @given(st.lists(st.tuples(tried, outcomes, st.integers(0, 600)), max_size=12))
 def test_back_off(history: list[tuple[str, str, int]]) -> None:
     """After n failures in a row an action waits 15 s x 4^(n-1), at most 4 h, and up to a quarter longer."""
@@ -374,19 +378,19 @@ def test_back_off(history: list[tuple[str, str, int]]) -> None:
     since = max((at for at, attempt in enumerate(mine) if attempt.outcome == "done"), default=-1)
     failed = [one for one in mine[since + 1 :] if one.outcome in ("transient", "permanent", "ambiguous")]
     if not failed:
-        assert backing_off(record, [("drain", "")], b.NOW - timedelta(days=2)) is None
+        assert backing_off(record, [planned_action("drain")], (), b.NOW - timedelta(days=2)) is None
         return
     ended = failed[-1].ended_at
     assert ended is not None
     least = min(15 * 4 ** (len(failed) - 1), MOST_S)
-    blocked = backing_off(record, [("drain", "")], ended)
+    blocked = backing_off(record, [planned_action("drain")], (), ended)
     assert blocked is not None
     assert blocked.until is not None
     pause = (blocked.until - ended).total_seconds()
     assert least <= pause <= least * (1 + SPREAD)
-    assert backing_off(record, [("drain", "")], blocked.until) is None
-    assert backing_off(record, [("drain", "")], ended) == blocked, "no chance in it"
-    assert backing_off(record, [("join", "")], ended) is None
+    assert backing_off(record, [planned_action("drain")], (), blocked.until) is None
+    assert backing_off(record, [planned_action("drain")], (), ended) == blocked, "no chance in it"
+    assert backing_off(record, [planned_action("join")], (), ended) is None
 
 
 @given(fleet_states, st.integers(1, 4), st.integers(0, 300))
