@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 from reconciler.drivers.endpoints import Overlay
 from reconciler.drivers.installer import HttpInstaller
 from reconciler.drivers.kube import KubectlCluster, NodeWatch
-from reconciler.drivers.redfish import RedfishBmc
-from reconciler.drivers.secrets import SecretStore
+from reconciler.drivers.redfish import Neighbourhood, RedfishBmc
+from reconciler.drivers.secrets import Credentials, SecretError, SecretStore
 from reconciler.drivers.ssh import SshHost
 from reconciler.model.desired import ClusterAccess, Desired, Fleet, InstallerPolicy, TlsPolicy
 from reconciler.model.ports import Bmc, Clock, Cluster, Host, Installer, Watch
@@ -28,6 +29,7 @@ class WireFabric:
         self._clock = clock
         self._secrets = secrets if overlay is None else overlay.secrets
         self._overlay = overlay
+        self._neighbourhood = Neighbourhood(clock.now)
         self._bmcs: dict[str, RedfishBmc] = {}
         self._hosts: dict[str, SshHost] = {}
         self._cluster: KubectlCluster | None = None
@@ -42,20 +44,32 @@ class WireFabric:
             if self._overlay is not None:
                 target = self._overlay.bmc(address)
                 address, tls = target.url, TlsPolicy(target.ca)
-            credentials = self._secrets.credentials(secret, address)
             deadline = self._deadline(self._settings.redfish_deadline_s)
             self._bmcs[desired.node] = RedfishBmc(
                 address,
-                username=credentials.username,
-                password=credentials.password.reveal(),
+                secret=secret,
+                credentials=self._credentials(secret, address),
                 ca_pem=tls.ca,
                 insecure=tls.insecure,
                 node=desired.node,
                 connect_timeout=min(10.0, deadline),
                 read_timeout=max(LEAST_REAL_S, deadline / 3),  # one hanging resource costs its field, not the pass
                 now=self._clock.now,
+                neighbourhood=self._neighbourhood,
             )
         return self._bmcs[desired.node]
+
+    def _credentials(self, secret: str, address: str) -> Callable[[], Credentials]:
+        """What the secret holds now, as long as that can be told; SecretError at once when it can't be had at all."""
+        last = self._secrets.credentials(secret, address)
+
+        def current() -> Credentials:
+            nonlocal last
+            with contextlib.suppress(SecretError):
+                last = self._secrets.credentials(secret, address, fresh=True)
+            return last
+
+        return current
 
     def host(self, desired: Desired) -> Host | None:
         address, secret = desired.endpoints.host, self._settings.ssh_credentials

@@ -18,6 +18,7 @@ import os
 import re
 import stat
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -35,6 +36,7 @@ from reconciler.spec.load import Problem, parse_yaml
 
 MAX_BYTES: Final = 1024 * 1024
 EXEC_TIMEOUT_S: Final = 30.0
+REREAD_S: Final = 60.0
 
 
 class SecretError(UsageError):
@@ -131,12 +133,13 @@ class SecretsFile(Model):
 
 
 class SecretStore:
-    """Secrets by name. Each is read once; exec runs once."""
+    """Secrets by name. Each is read once; anew, at most once a minute, for those who ask for what it is now."""
 
     def __init__(self, contents: SecretsFile, path: Path) -> None:
         self._contents = contents
         self._path = path
         self._read: dict[str, Secret] = {}
+        self._read_at: dict[str, float] = {}
 
     @classmethod
     def load(cls, path: Path | None = None) -> SecretStore:
@@ -161,7 +164,7 @@ class SecretStore:
             raise SecretError("\n".join(map(str, [*problems, *found])))
         return cls(contents, chosen)
 
-    def resolve(self, name: str, address: str | None = None) -> Secret:
+    def resolve(self, name: str, address: str | None = None, *, fresh: bool = False) -> Secret:
         """The secret, to be sent to `address` (a URL or host[:port]); None: it is sent nowhere by us."""
         source = self._source(name)
         if address is not None and not _is_allowed(address, source.allow):
@@ -169,13 +172,15 @@ class SecretStore:
             raise SecretError(f"{self._where(name)}: may not be sent to {address}; allow lists {allowed}")
         if address is None and source.allow:
             raise SecretError(f"{self._where(name)}: is for {', '.join(source.allow)} alone")
-        if name not in self._read:
+        now = time.monotonic()
+        if name not in self._read or (fresh and now - self._read_at[name] > REREAD_S):
+            self._read_at[name] = now  # first: of many who ask, one reads
             self._read[name] = Secret(self._value(name, source))
         return self._read[name]
 
-    def credentials(self, name: str, address: str) -> Credentials:
+    def credentials(self, name: str, address: str, *, fresh: bool = False) -> Credentials:
         """A secret of the form {"username": ..., "password": ...}."""
-        text = self.resolve(name, address).reveal()
+        text = self.resolve(name, address, fresh=fresh).reveal()
         try:
             data = json.loads(text)
         except ValueError:

@@ -1,6 +1,8 @@
 """One node's BMC over Redfish.
 
-    bmc         RedfishBmc, the port: threads, one call at a time, deadlines, cancelling
+    bmc         RedfishBmc, the port: threads, deadlines, cancelling
+    door        the way to one BMC: one call at a time, rests between them, whether anybody is there
+    breaker     when a silent one is asked again   logins      which secrets were refused: for the whole process
     hot, inventory | power, boot, staging, media, firmware    what each call sends
     tree        URIs and capabilities of one BMC, learned once
     session     login, one session, ETags      wire   one request      transport   sockets, TLS, limits
@@ -18,8 +20,9 @@ from __future__ import annotations
 import logging
 
 from reconciler.drivers.redfish.bmc import RedfishBmc
+from reconciler.drivers.redfish.door import Neighbourhood
 
-__all__ = ["RedfishBmc"]
+__all__ = ["Neighbourhood", "RedfishBmc"]
 
 # What they would print is in the errors that we raise; without a handler Python prints warnings on stderr.
 for _name in ("sushy", "urllib3"):

@@ -2,8 +2,8 @@
 
 Threads are few and BMCs are many, so that dead ones must not hold them (pitfall A2):
 
-- A BMC that we have not spoken with, or that failed at its last call, is first probed by a TCP connect on the event
-  loop, which holds no thread.
+- Whether a BMC that was silent is asked at all, and whether somebody is there, is decided before a thread is taken
+  (`door`).
 - One that then hangs, and had hung before, waits in a small pool of its own.
 - A call whose caller gives up is ended by shutting its sockets.
 """
@@ -11,13 +11,14 @@ Threads are few and BMCs are many, so that dead ones must not hold them (pitfall
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from reconciler.drivers.redfish import boot, firmware, power, staging
+from reconciler.drivers.redfish.door import Neighbourhood
 from reconciler.drivers.redfish.failures import REASONS
 from reconciler.drivers.redfish.fields import Unknown, path, quote
 from reconciler.drivers.redfish.hot import Tasks, read_hot
@@ -26,6 +27,8 @@ from reconciler.drivers.redfish.media import Media
 from reconciler.drivers.redfish.session import Session
 from reconciler.drivers.redfish.transport import Aborted
 from reconciler.drivers.redfish.tree import Tree
+from reconciler.drivers.redfish.wire import Wire
+from reconciler.drivers.secrets import Credentials
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import (
     Answered,
@@ -43,46 +46,44 @@ T = TypeVar("T")
 _LIVELY = ThreadPoolExecutor(512, "redfish")  # made as they are needed: as many as callers ask at once
 _SUSPECT = ThreadPoolExecutor(16, "redfish-suspect")
 _MISSING = frozenset({Failure.UNREACHABLE, Failure.TIMEOUT, Failure.AMBIGUOUS})
+_LEAST_TRIED_S = 2.0  # of a call that was given up: shorter ones say nothing of the BMC
+# Fleet seconds in which a BMC may well be gone: after its reset, and while something is flashed, which may be itself.
+_RESET_S, _FLASH_S = 900.0, 3600.0
 
 
 class RedfishBmc(Bmc):
-    """One BMC. The constructor does no I/O.
+    """One node's BMC. The constructor does no I/O.
 
-    `ca_pem`: certificates to trust, and no others; None = what the system trusts. `insecure`: trust anything, which
-    the spec has to ask for. Timeouts in wall-clock seconds.
+    `credentials` gives what the secret of that name holds now. `ca_pem`: certificates to trust, and no others; None =
+    what the system trusts. `insecure`: trust anything, which the spec has to ask for. Timeouts in wall-clock seconds.
+    `neighbourhood`: what the process knows of BMCs; all of a process share one.
     """
 
     def __init__(
         self,
         address: str,
         *,
-        username: str,
-        password: str,
+        secret: str,
+        credentials: Callable[[], Credentials],
         ca_pem: str | None,
         insecure: bool,
         node: str,
         connect_timeout: float = 10,
         read_timeout: float = 30,
         now: Callable[[], datetime],
+        neighbourhood: Neighbourhood,
     ) -> None:
         self._address = address
         self._node = node
         self._now = now
-        self._connect_timeout = connect_timeout
-        self._session = Session(
-            address,
-            username=username,
-            password=password,
-            ca_pem=ca_pem,
-            insecure=insecure,
-            timeouts=(connect_timeout, read_timeout),
-        )
+        self._door = neighbourhood.door(address, connect_timeout)
+        self._wire = Wire(address, (ca_pem, insecure), (connect_timeout, read_timeout), self._door.pace)
+        account = neighbourhood.logins.account(self._door.address, node=node, secret=secret, read=credentials)
+        self._session = Session(self._wire, account, now)
         self._tree = Tree(self._session)
         self._tasks = Tasks(self._tree)
         self._media = Media(self._tree)
-        self._turn = asyncio.Lock()  # readers too: BMCs freeze under parallel requests (A12)
         self._left_behind: Future[Any] | None = None  # a cancelled call whose thread has not noticed yet
-        self._answers: bool | None = None  # at its last call; None: not asked yet
 
     def __repr__(self) -> str:
         return f"RedfishBmc({self._node!r}, {self._address!r})"
@@ -131,15 +132,22 @@ class RedfishBmc(Bmc):
         await self._run(self._media.eject)
 
     async def update_firmware(self, inventory_id: str, url: str) -> str:
-        uri = await self._run(lambda: firmware.start_update(self._tree, inventory_id, url))
+        try:
+            uri = await self._run(lambda: firmware.start_update(self._tree, inventory_id, url))
+        finally:
+            self._door.excuse(_FLASH_S)
         self._tasks.expect(uri)
         return uri
 
     async def reset(self) -> None:
-        await self._run(lambda: power.reset_bmc(self._tree))
+        try:
+            await self._run(lambda: power.reset_bmc(self._tree))
+        finally:
+            self._door.excuse(_RESET_S)
 
     async def close(self) -> None:
         """Never fails: a BMC that can't be reached ends the session by itself, later."""
+        self._door.close()
         if not self._session.open:
             return
         try:
@@ -158,20 +166,33 @@ class RedfishBmc(Bmc):
 
     async def _run(self, call: Callable[[], T]) -> T:
         """`call` in a thread, after those before it. Unknown is what this BMC lacks: UNSUPPORTED."""
-        async with self._turn:
+        self._door.check()  # here too: nobody has to wait for his turn to hear that
+        async with self._door.turn:
             await self._join()
+            await self._door.knock()
+            before, began = self._wire.answers, time.monotonic()
             try:
-                if not self._answers:
-                    await self._probe()
                 result = await self._in_thread(call)
             except Unknown as gap:
-                self._answers = True
+                self._door.answered()
                 raise DriverError(Failure.UNSUPPORTED, str(gap)) from None
             except DriverError as error:
-                self._answers = error.kind not in _MISSING
+                self._judge(error.kind in _MISSING, before, error.detail)
                 raise
-            self._answers = True
+            except asyncio.CancelledError:
+                if time.monotonic() - began > _LEAST_TRIED_S:
+                    self._judge(True, before, f"{self._address}: no answer before the caller's deadline")
+                raise
+            self._door.answered()
             return result
+
+    def _judge(self, missing: bool, before: int, why: str) -> None:
+        """Of a call that failed: one answer is enough to show that the BMC is there."""
+        if missing and self._wire.answers == before:
+            self._door.missed(why)
+            return
+        self._door.answered()
+        self._door.answers = not missing
 
     async def _join(self) -> None:
         """Wait for the thread of a call that was given up."""
@@ -186,15 +207,15 @@ class RedfishBmc(Bmc):
             raise error
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
-        pool = _SUSPECT if self._answers is False else _LIVELY
-        self._session.wire.resume()
+        pool = _SUSPECT if self._door.answers is False else _LIVELY
+        self._wire.resume()
         future = pool.submit(self._guarded, call)
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
-            self._answers = False
+            self._door.answers = False
             if not future.cancel():
-                self._session.wire.abort()
+                self._wire.abort()
                 self._left_behind = future
             raise
 
@@ -202,18 +223,4 @@ class RedfishBmc(Bmc):
         try:
             return call()
         finally:
-            self._session.wire.rest()
-
-    async def _probe(self) -> None:
-        parts = urlsplit(self._address)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        try:
-            async with asyncio.timeout(self._connect_timeout):
-                _, writer = await asyncio.open_connection(parts.hostname, port)
-        except TimeoutError:
-            why = f"no connection within {self._connect_timeout:g} s; check the network, and that the BMC has power"
-            raise DriverError(Failure.UNREACHABLE, f"{self._address}: {why}") from None
-        except OSError as error:
-            why = f"no connection: {quote(error.strerror or error)}; check address and port"
-            raise DriverError(Failure.UNREACHABLE, f"{self._address}: {why}") from None
-        writer.close()
+            self._wire.rest()

@@ -38,6 +38,8 @@ _PASSING: Mapping[str, float] = {
 }
 SESSIONS_TAKEN = frozenset({"RAC0218", "SessionLimitExceeded", "CreateLimitReachedForResource"})
 SESSION_GONE = frozenset({"NoValidSession", "InvalidSession"})
+# What a 403 says of the request rather than of us: the account works, and another login would change nothing (B3).
+_NOT_FOR_US = frozenset({"InsufficientPrivilege", "InsufficientPrivilegeForOperation", "OemLicenseNotPassed"})
 
 # What a read that failed means for the snapshot.
 REASONS: Mapping[Failure, UnknownReason] = {
@@ -81,6 +83,13 @@ class HttpError(DriverError):
     @property
     def ids(self) -> frozenset[str]:
         return frozenset(message.id for message in self.messages)
+
+    @property
+    def of_account(self) -> bool:
+        """That the BMC refuses the session or the account. A 403 may be about the resource just as well."""
+        if self.kind is not Failure.AUTH:
+            return bool(self.ids & SESSION_GONE)
+        return not self.ids & _NOT_FOR_US
 
     def mentions(self, word: str) -> bool:
         """That the BMC complains about `word`, a parameter's name."""

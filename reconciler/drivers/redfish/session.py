@@ -1,27 +1,31 @@
 """One session on one BMC: requests, the login behind them, ETags. Blocking; one thread at a time.
 
-A session is opened by the first request that needs it, kept, and deleted by `close` (pitfall B1). An expired one is
-renewed once per request. Credentials that were refused are never sent again by this object (B3): accounts get locked.
-Without a session service there is only Basic, and each request is a login; with one, Basic is never a way out (B2).
+A session is opened by the first request that needs it, kept for some hours, and deleted by `close` (pitfall B1). One
+that the BMC does not know any more is replaced once per request. What BMCs make of the credentials is remembered for
+the whole process (`logins`): accounts get locked (B3). Without a session service there is only Basic, and each request
+is a login; with one, Basic is never a way out (B2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import NoReturn
 
 import requests
 from sushy.auth import AuthBase, BasicAuth, SessionAuth
 
-from reconciler.drivers.redfish.failures import SESSION_GONE, SESSIONS_TAKEN, HttpError, decode
+from reconciler.drivers.redfish.failures import SESSIONS_TAKEN, HttpError, decode
 from reconciler.drivers.redfish.fields import Document, Unknown, link, member, path
+from reconciler.drivers.redfish.logins import Account
 from reconciler.drivers.redfish.wire import Wire, local
 from reconciler.model.errors import DriverError, Failure
 
 ROOT = "/redfish/v1/"
 _SESSIONS = "/redfish/v1/SessionService/Sessions"
+_FORGIVEN = 2
+LIFETIME_S = 12 * 3600.0  # of the fleet's time
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +47,14 @@ class Reply:
 
 
 class Session:
-    def __init__(
-        self,
-        address: str,
-        *,
-        username: str,
-        password: str,
-        ca_pem: str | None,
-        insecure: bool,
-        timeouts: tuple[float, float],
-    ) -> None:
-        self.wire = Wire(address, (ca_pem, insecure), timeouts)
-        self._secrets = (username, password)
+    def __init__(self, wire: Wire, account: Account, now: Callable[[], datetime]) -> None:
+        self.wire = wire
+        self._account = account
+        self._now = now
         self._auth: AuthBase | None = None
+        self._ends: datetime | None = None
         self._proven = False
-        self._refused = ""
+        self._unheard = 0  # sessions in a row that the BMC gave and then did not know
         self._root: Document | None = None
         self.gets = 0  # of resources, as asked for; what the login needs is not counted
         self.logins = 0  # tells those who remember what the BMC had that it may have started anew
@@ -70,16 +67,17 @@ class Session:
         body = _document(where, response)
         return Resource(where, body, _etag(response.headers.get("ETag")) or _etag(body.get("@odata.etag")))
 
-    def post(self, where: str, data: Document) -> Reply:
-        return self._write("POST", where, data, {})
+    def post(self, where: str, data: Document, *, patience: float = 0.0) -> Reply:
+        """`patience`: seconds for the answer, where the default is known to be too few (pitfall A3)."""
+        return self._write("POST", where, data, {}, patience)
 
-    def patch(self, target: Resource, data: Document) -> Reply:
+    def patch(self, target: Resource, data: Document, *, patience: float = 0.0) -> Reply:
         """PATCH under the resource's ETag. BMCs disagree on ETags, so a 412 is not yet an answer (pitfall A1).
 
         Then the resource is read again once, and its ETag tried as it is, in its strong form, and not at all.
         """
         try:
-            return self._patch(target.path, data, target.etag)
+            return self._patch(target.path, data, target.etag, patience)
         except HttpError as error:
             if error.status != HTTPStatus.PRECONDITION_FAILED or target.etag is None:
                 raise
@@ -88,17 +86,17 @@ class Session:
         others = [tag for tag in dict.fromkeys((fresh, strong)) if tag not in (None, target.etag)]
         for tag in others:
             try:
-                return self._patch(target.path, data, tag)
+                return self._patch(target.path, data, tag, patience)
             except HttpError as error:
                 if error.status != HTTPStatus.PRECONDITION_FAILED:
                     raise
-        return self._patch(target.path, data, None)
+        return self._patch(target.path, data, None, patience)
 
-    def _patch(self, where: str, data: Document, etag: str | None) -> Reply:
-        return self._write("PATCH", where, data, {"If-Match": etag} if etag else {})
+    def _patch(self, where: str, data: Document, etag: str | None, patience: float) -> Reply:
+        return self._write("PATCH", where, data, {"If-Match": etag} if etag else {}, patience)
 
-    def _write(self, method: str, where: str, data: Document, headers: Mapping[str, str]) -> Reply:
-        response = self._request(method, where, data, headers)
+    def _write(self, method: str, where: str, data: Document, headers: Mapping[str, str], patience: float) -> Reply:
+        response = self._request(method, where, data, headers, patience)
         try:
             body = decode(response.content) if response.content.strip() else {}
         except Unknown:
@@ -126,43 +124,84 @@ class Session:
         return self._auth is not None
 
     def _request(
-        self, method: str, where: str, data: Document | None = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        where: str,
+        data: Document | None = None,
+        headers: Mapping[str, str] | None = None,
+        patience: float = 0.0,
     ) -> requests.Response:
+        """A session that the BMC does not know any more is replaced, once: it expired, or the BMC was restarted."""
+        self._login()
+        known = self._proven
+        try:
+            return self._sent(method, where, data, headers, patience)
+        except HttpError as error:
+            replaceable = known and isinstance(self._auth, SessionAuth)
+            if not self._refuses_us(error) or not replaceable or error.status == HTTPStatus.FORBIDDEN:
+                raise self._told(error) from None
+        self._drop()
         self._login()
         try:
-            return self._proved(where, self.wire.send(method, where, data, headers))
+            return self._sent(method, where, data, headers, patience)
         except HttpError as error:
-            if not (error.status == HTTPStatus.UNAUTHORIZED or error.ids & SESSION_GONE):
-                raise
-            if not isinstance(self._auth, SessionAuth):
-                self._refuse(error)
-            self._auth.reset_session_attrs()
-            self._auth = self._root = None
-            if not self._proven:
-                raise  # a session that never worked: another one now would fare no better
-        self._login()
-        return self._proved(where, self.wire.send(method, where, data, headers))
+            raise self._told(error) from None
 
-    def _proved(self, where: str, response: requests.Response) -> requests.Response:
-        """The root answers anybody; another answer shows that the session is good."""
-        self._proven = self._proven or where != ROOT
+    def _sent(
+        self, method: str, where: str, data: Document | None, headers: Mapping[str, str] | None, patience: float
+    ) -> requests.Response:
+        response = self.wire.send(method, where, data, headers, patience=patience)
+        if not self._proven and where != ROOT:  # which answers anybody; another answer shows that the session is good
+            self._proven, self._unheard = True, 0
+            if not isinstance(self._auth, SessionAuth):
+                self._account.accepted()
         return response
 
+    def _refuses_us(self, error: HttpError) -> bool:
+        """A 403 in a session that worked is about the resource."""
+        return error.of_account and not (error.status == HTTPStatus.FORBIDDEN and self._proven)
+
+    def _told(self, error: HttpError) -> DriverError:
+        """What to raise; and remember what it says of the account.
+
+        A session that was given and is not known right afterwards is no wrong password, and a BMC that just came up
+        may do that once.
+        """
+        if not self._refuses_us(error):
+            return error
+        forgetful = isinstance(self._auth, SessionAuth) and error.status == HTTPStatus.UNAUTHORIZED
+        self._drop()
+        self._unheard += forgetful
+        return error if forgetful and self._unheard < _FORGIVEN else self._account.refused(error.detail)
+
+    def _drop(self) -> None:
+        """Forget a session that the BMC has forgotten."""
+        if isinstance(self._auth, SessionAuth):
+            self._auth.reset_session_attrs()
+        self._auth = self._root = None
+        self._proven = False
+
     def _login(self) -> None:
-        if self._refused:
-            raise DriverError(Failure.AUTH, self._refused)
+        self._account.check()
         if self._auth is not None:
-            return
+            if self._ends is None or self._now() < self._ends:
+                return
+            self.close()
         if self.wire.plain:
             why = "the address is http://, which would send the password in the clear; use https://"
             raise DriverError(Failure.UNSUPPORTED, f"{self.wire.address}: {why}, or allow it with redfish.tls.insecure")
         root = self._anonymous_root()
         where = link(member(root, "Links"), "Sessions") or (_SESSIONS if "SessionService" in root or not root else None)
-        username, password = self._secrets
-        auth: AuthBase = SessionAuth(username, password) if where else BasicAuth(username, password)
+        found = self._account.credentials(self.wire.given_up)
+        kind = SessionAuth if where else BasicAuth
+        auth: AuthBase = kind(found.username, found.password.reveal())
         auth.set_context(_Login(self, where or ""), self.wire.client)
-        auth.authenticate()
+        try:
+            auth.authenticate()
+        finally:
+            self._account.settle()  # of Basic, the first answer will tell
         self._auth = auth
+        self._ends = self._now() + timedelta(seconds=LIFETIME_S) if where else None
         self._proven = False
         self.logins += 1
 
@@ -192,8 +231,9 @@ class Session:
                 hint = "all sessions of the BMC are taken: wait, or end the others"
                 raise DriverError(Failure.BUSY, f"{error.detail}; {hint}", retry_after=error.retry_after) from None
             if error.kind in (Failure.AUTH, Failure.REJECTED):
-                self._refuse(error)
+                raise self._account.refused(error.detail) from None
             raise
+        self._account.accepted()
         token = response.headers.get("X-Auth-Token")
         if not token:
             raise DriverError(Failure.MALFORMED, f"POST {where}: the BMC accepts the login but gives no X-Auth-Token")
@@ -202,13 +242,6 @@ class Session:
         except Unknown:
             body = {}
         return token, local(response.headers.get("Location")) or path(body.get("@odata.id"))
-
-    def _refuse(self, error: HttpError) -> NoReturn:
-        """Remember that the credentials are wrong, and stop (B3)."""
-        hint = "the credentials were refused and are not sent again, as the account might get locked; check the secret"
-        self._refused = f"{error.detail}; {hint}"
-        self._auth = None
-        raise DriverError(Failure.AUTH, self._refused) from None
 
 
 class _Login:

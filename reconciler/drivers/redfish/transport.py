@@ -59,7 +59,7 @@ class Transport(HTTPAdapter):
 
     def __init__(self, context: ssl.SSLContext, read_timeout: float, aborted: threading.Event) -> None:
         self.context = context
-        self._read_timeout = read_timeout
+        self.read_timeout = read_timeout  # of the requests to come
         self._aborted = aborted
         self._live: weakref.WeakSet[HTTPConnection] = weakref.WeakSet()
         super().__init__(pool_connections=1, pool_maxsize=1)
@@ -93,18 +93,20 @@ class Transport(HTTPAdapter):
         if self._aborted.is_set():
             raise Aborted
         try:
-            response = super().send(request, *args, **{**kwargs, "stream": True})
+            connect, _ = kwargs["timeout"]
+            options = {**kwargs, "stream": True, "timeout": (connect, self.read_timeout)}
+            response = super().send(request, *args, **options)
             body = self._body(response.raw)
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             if self._aborted.is_set():
                 raise Aborted from error
-            raise failed(error, self._read_timeout) from error
+            raise failed(error, self.read_timeout) from error
         response.raw = urllib3.HTTPResponse(BytesIO(body), status=response.status_code, preload_content=False)
         return response
 
     def _body(self, raw: Any) -> bytes:
         """All of the body, within limits of size and time: the timeout of a socket starts anew with each byte."""
-        deadline = time.monotonic() + self._read_timeout
+        deadline = time.monotonic() + self.read_timeout
         parts: list[bytes] = []
         size = 0
         while chunk := raw.read1(_CHUNK, decode_content=True):
@@ -114,7 +116,7 @@ class Transport(HTTPAdapter):
                 raw.close()
                 slow = size <= _LARGEST_BODY
                 kind = Failure.TIMEOUT if slow else Failure.MALFORMED
-                why = f"trickles for over {self._read_timeout:g} s" if slow else f"exceeds {_LARGEST_BODY >> 20} MiB"
+                why = f"trickles for over {self.read_timeout:g} s" if slow else f"exceeds {_LARGEST_BODY >> 20} MiB"
                 raise ConnectionFailed(kind, f"the answer {why}", sent=True)
         return b"".join(parts)
 

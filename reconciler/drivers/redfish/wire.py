@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import requests
 
+from reconciler.drivers.redfish.door import Pace
 from reconciler.drivers.redfish.failures import ConnectionFailed, connection_error, http_error
 from reconciler.drivers.redfish.fields import Document, path, quote
 from reconciler.drivers.redfish.transport import Transport, connector, tls_context
@@ -25,20 +26,17 @@ class _Failed(Exception):
         self.response = response
 
 
-def _judge(response: requests.Response) -> None:
-    if response.status_code >= HTTPStatus.MULTIPLE_CHOICES:
-        raise _Failed(response)
-
-
 class Wire:
     """`trust`: CA certificates, and whether to do without. `timeouts` to connect and to read, in seconds."""
 
-    def __init__(self, address: str, trust: tuple[str | None, bool], timeouts: tuple[float, float]) -> None:
+    def __init__(self, address: str, trust: tuple[str | None, bool], timeouts: tuple[float, float], pace: Pace) -> None:
         parts = urlsplit(address)
         self.address = f"{parts.scheme}://{parts.netloc}"
         self.plain = parts.scheme != "https" and not trust[1]
+        self.answers = 0  # errors too: of a BMC that is there
         self._trust = trust
         self._timeouts = timeouts
+        self._pace = pace
         self._made: tuple[Any, Transport] | None = None
         self._aborted = threading.Event()
 
@@ -61,6 +59,14 @@ class Wire:
     def resume(self) -> None:
         self._aborted.clear()
 
+    def given_up(self) -> bool:
+        return self._aborted.is_set()
+
+    def _judge(self, response: requests.Response) -> None:
+        self.answers += 1
+        if response.status_code >= HTTPStatus.MULTIPLE_CHOICES:
+            raise _Failed(response)
+
     def _parts(self) -> tuple[Any, Transport]:
         """Made on first use: ten thousand of them that wait for their turn would cost a second and the memory."""
         if self._made is None:
@@ -69,7 +75,7 @@ class Wire:
             except ssl.SSLError as error:
                 raise DriverError(Failure.AUTH, f"the CA certificates can't be read: {quote(error)}") from None
             transport = Transport(context, self._timeouts[1], self._aborted)
-            self._made = connector(self.address, transport, self._timeouts, _judge), transport
+            self._made = connector(self.address, transport, self._timeouts, self._judge), transport
         return self._made
 
     def send(
@@ -80,14 +86,19 @@ class Wire:
         headers: Mapping[str, str] | None = None,
         *,
         confidential: bool = False,
+        patience: float = 0.0,
     ) -> requests.Response:
-        """One request. A GET that loses its connection is sent once more: BMCs close kept connections when they like.
+        """One request. `patience`: seconds for its answer, where it is known to take longer than others.
+
+        A GET that loses its connection is sent once more: BMCs close kept connections when they like.
 
         Other methods get a connection of their own: of a write on one that is about to be closed, nobody could say
         whether it arrived.
         """
         if method != "GET":
             self.rest()
+        self._pace.keep(method, self._aborted)
+        self._parts()[1].read_timeout = max(self._timeouts[1], patience)
         try:
             try:
                 return self._once(method, where, data, headers)
@@ -105,6 +116,8 @@ class Wire:
             raise http_error(
                 method, where, response.status_code, response.content, response.headers, confidential=confidential
             ) from None
+        finally:
+            self._pace.note(method)
 
     def _once(
         self, method: str, where: str, data: Document | None, headers: Mapping[str, str] | None

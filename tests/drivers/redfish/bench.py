@@ -17,7 +17,8 @@ from typing import Any
 
 from aiohttp import web
 
-from reconciler.drivers.redfish import RedfishBmc
+from reconciler.drivers.redfish import Neighbourhood, RedfishBmc
+from reconciler.drivers.secrets import Credentials, Secret
 
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 USER, PASSWORD = "admin", "correct horse battery"
@@ -191,16 +192,18 @@ class Bench:
         return client(self.url, **changes)
 
 
-def client(url: str, **changes: Any) -> RedfishBmc:
+def client(url: str, *, username: str = USER, password: str = PASSWORD, **changes: Any) -> RedfishBmc:
+    now = changes.get("now", lambda: NOW)
     options: dict[str, Any] = {
-        "username": USER,
-        "password": PASSWORD,
+        "secret": "bmc",
+        "credentials": lambda: Credentials(username, Secret(password)),
         "ca_pem": None,
         "insecure": True,
         "node": "gpu-a001",
         "connect_timeout": 2,
         "read_timeout": 2,
-        "now": lambda: NOW,
+        "now": now,
+        "neighbourhood": Neighbourhood(now),
     }
     return RedfishBmc(url, **{**options, **changes})
 

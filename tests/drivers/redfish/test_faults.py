@@ -340,9 +340,11 @@ def test_an_expired_session_is_renewed_once_and_a_write_is_sent_again() -> None:
 
 
 def test_a_session_that_is_never_accepted_does_not_loop() -> None:
+    """A BMC that just came up may forget one; a second login is the last."""
+
     async def story(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("GET", "/redfish/v1/Systems", 401, forever=True)
-        for logins in (1, 2, 3):
+        for logins in (1, 2, 2):
             assert (await silence(bmc)).reason is UnknownReason.AUTH
             assert bench.logins == logins
 

@@ -259,7 +259,7 @@ def test_reset(lab: Lab) -> None:
 def test_faults_of_the_bmc(trust: Trust, fault: str, reason: UnknownReason) -> None:
     async def story(lab: Lab, bmc: RedfishBmc) -> None:
         lab.machine.inject(fault)
-        for _ in range(3):
+        for _ in range(2):
             found = await bmc.hot()
             assert isinstance(found, Silent)
             assert found.reason is reason
