@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum
 
-from reconciler.model.errors import LeaseHeld, ReconcilerError, Refused, SpecError, StalePlan, UsageError
+from reconciler.model.errors import Blind, LeaseHeld, ReconcilerError, Refused, SpecError, StalePlan, UsageError
 
 
 class ExitCode(IntEnum):
@@ -55,5 +55,6 @@ def of_error(error: ReconcilerError) -> ExitCode:
         (LeaseHeld, ExitCode.LEASE_HELD),
         (StalePlan, ExitCode.STALE),
         (Refused, ExitCode.REFUSED),
+        (Blind, ExitCode.INCOMPLETE),
     )
     return next((code for kind, code in table if isinstance(error, kind)), ExitCode.INTERNAL_ERROR)

@@ -249,11 +249,20 @@ class Session:
         return estimates(self.fleet, ledger.durations())
 
     def learn(self, observation: Observation, ledger: Ledger) -> None:
-        """Keep what this pass teaches: agreed identities, and since when a source has been silent."""
-        from reconciler.converge.memory import remember_facts
+        """Keep what this pass teaches: agreed identities, since when a source has been silent, and whether it storms.
 
-        names = self.selection[0]
-        remember_facts(ledger, (observation.nodes[name] for name in names), ledger.nodes(names), self.clock.now())
+        A pass on which this machine saw nothing teaches nothing.
+        """
+        from reconciler.converge.brake import look_for_storm
+        from reconciler.converge.memory import remember_facts
+        from reconciler.planner.sight import blindness
+
+        if blindness(self.watched, observation):
+            return
+        names, now = self.selection[0], self.clock.now()
+        records = ledger.nodes(names)
+        remember_facts(ledger, (observation.nodes[name] for name in names), records, now)
+        look_for_storm(ledger, self.watched, observation, records, now)
 
     def remember(self, plan: Plan, ledger: Ledger, run: str) -> Plan:
         """Record the drift of a plan; the plan again, each item with when it was first and last seen."""
@@ -298,6 +307,7 @@ def drift_report(plan: Plan, observation: Observation) -> DriftReport:
         insecure=plan.insecure,
         time_scale=plan.time_scale,
         stopped=plan.stopped,
+        braked=plan.braked,
     )
 
 

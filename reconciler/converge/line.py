@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 
 from reconciler.model.plan import BlockCode, Blocked, NodePlan
 from reconciler.planner.rollout import Progress, pending
-from reconciler.planner.schedule import Leave, flashes, need_s, reasons, takes_out, urgency
+from reconciler.planner.schedule import Leave, flashes, need_s, reasons, shakes, takes_out, urgency
 
 Turn = tuple[int, int, str, str]  # urgency, place in its pool, pool, node
 Ask = Callable[[str], Blocked | None]
@@ -53,6 +53,7 @@ class Line:
             takes_out(plan),
             any(map(flashes, plan.actions)),
             bool(plan.actions),
+            any(map(shakes, plan.actions)),
             window,
         )
         if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF:

@@ -18,7 +18,7 @@ from reconciler.model.status import FleetStatus, NodeReport, NodeStatus
 from reconciler.model.vocab import Source, UnknownReason
 
 _ASIDE = (BlockCode.QUARANTINED, BlockCode.RETIRED)
-_HELD = (BlockCode.HELD, BlockCode.STOPPED, BlockCode.FOREIGN_CORDON)
+_HELD = (BlockCode.HELD, BlockCode.STOPPED, BlockCode.STORM, BlockCode.FOREIGN_CORDON)
 
 
 def measured(metrics: Metrics, progress: Progress) -> Progress:

@@ -265,6 +265,20 @@ class Guards:
 
 
 @dataclass(frozen=True, slots=True)
+class Brake:
+    """More nodes of the fleet, or of one failure domain, that go bad within this time are a storm: counts, or shares.
+
+    A tenth of the fleet is what is commonly thought to be no coincidence any more (pitfall J1), half of a rack what its
+    own switch or supply explains best. The time covers one outage as it is seen by and by: a cluster takes a minute to
+    miss a node, a pass over a large fleet some more. First sights trip it, before any host is found to be down.
+    """
+
+    fleet: str = "10%"
+    domain: str = "50%"
+    within_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
 class RolloutPolicy:
     """How a change of the spec spreads over a pool: nodes that have it after each wave, as counts or shares rounded up.
 
@@ -355,6 +369,7 @@ class Settings:
     windows: tuple[Window, ...] = ()
     break_glass: BreakGlass | None = None
     guards: Guards = Guards()
+    brake: Brake = Brake()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@
     |- LeaseHeld(holder)          somebody else is writing                             exit 6
     |- StalePlan                  no selected node of the plan may still be applied    exit 5
     |- Refused                    a policy forbids it                                  exit 8
+    |- Blind                      it is this machine that sees nothing                 exit 4
     |- LedgerError                the ledger can't be read or written                  exit 1
     `- DriverError(kind, detail)  a BMC, host or cluster did not do as asked; stays within its node
 
@@ -71,6 +72,10 @@ class StalePlan(ReconcilerError):
 
 
 class Refused(ReconcilerError):
+    pass
+
+
+class Blind(ReconcilerError):
     pass
 
 

@@ -29,6 +29,7 @@ class BlockCode(StrEnum):
     """Why something does not happen now."""
 
     STOPPED = "stopped"  # the whole fleet is: nothing begins anywhere
+    STORM = "storm"  # too many nodes went bad at once: nothing that disrupts begins anywhere
     HELD = "held"
     QUARANTINED = "quarantined"
     RETIRED = "retired"
@@ -206,6 +207,7 @@ class Plan:
     refused: tuple[str, ...] = ()  # by which guards, in words; such a plan is not applied at all
     rollouts: tuple[RolloutPlan, ...] = ()
     stopped: str = ""  # by whom, why and since when: nothing begins until the stop is lifted
+    braked: str = ""  # by the storm brake, why and since when: nothing that disrupts begins until it is lifted
     change: Change | None = None  # of a pull request: what it does, apart from what had drifted before
 
     @property

@@ -13,6 +13,7 @@ from reconciler.model.gate import Certificate
 MARK_TAINT = "reconciler.dev/maintenance"
 OWNER_ANNOTATION = "reconciler.dev/owner"  # JSON of Mark
 FLEET = "fleet/*"  # subject of a hold that stops everything; no node and no pool can be called so
+STORM = "fleet/storm"  # of a hold that forbids whatever disrupts: the storm brake
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Hold:
     """`position`: where the spec declared it, when it was copied; "" = it was set by a command."""
 
     id: int
-    subject: str  # node name, "pool/<name>" or FLEET
+    subject: str  # node name, "pool/<name>", FLEET or STORM
     reason: str
     owner: str
     since: datetime
@@ -94,7 +95,7 @@ class NodeRecord:
     attempts: tuple[Attempt, ...] = ()  # oldest first
     certificate: Certificate | None = None
     nonce: str | None = None  # of the last reimage that we journaled
-    silent_since: Mapping[str, datetime] = field(default_factory=dict)  # source -> since when it has been silent
+    silent_since: Mapping[str, datetime] = field(default_factory=dict)  # source, or what else ails it -> since when
     malformed: str = ""
     paths: frozenset[str] | None = None  # what the spec managed of it when it was first looked at
     released_at: datetime | None = None  # when a hold of the node was last lifted

@@ -33,6 +33,7 @@ class DriftReport:
     insecure: tuple[str, ...] = ()
     time_scale: float = 1.0
     stopped: str = ""  # by whom, why and since when
+    braked: str = ""  # by the storm brake: as in Plan
 
 
 APPLY_FORMAT = "1.0"
@@ -82,4 +83,5 @@ class ApplyOutcome:
     time_scale: float = 1.0
     rollouts: tuple[RolloutPlan, ...] = ()  # as the run left them
     stopped: str = ""  # by whom, why and since when: nothing more began
+    braked: str = ""  # by the storm brake: as in Plan
     next_at: datetime | None = None  # when time lets the next one start: a wave has baked, a window opens

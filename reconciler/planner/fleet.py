@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from reconciler import __version__
@@ -20,10 +21,11 @@ from reconciler.planner.budget import Budget, has_rates, taken_out
 from reconciler.planner.conditions import Context
 from reconciler.planner.estimates import Estimates
 from reconciler.planner.guards import refusals
-from reconciler.planner.holds import by_subject, stands, stopped
+from reconciler.planner.holds import braked, by_subject, stands, stopped
 from reconciler.planner.node import NodePlanner
 from reconciler.planner.rollout import Rollouts, pending, plan_in_turn, rollouts
 from reconciler.planner.schedule import Leave, schedule, takes_out
+from reconciler.planner.sight import blindness
 from reconciler.planner.standing import standing
 from reconciler.planner.timeline import Timetable, out_s, timetable
 from reconciler.planner.windows import Windows, glass_broken
@@ -60,6 +62,7 @@ def plan_fleet(
     )
     plans, whole, waves = _node_plans(fleet, observation, records, names, kept or {}, planner)
     leave = fleet_leave(fleet, observation, now=now, taken=taken_out(records, fleet.settings), rollouts=waves)
+    leave = replace(leave, brake=braked(planner.holds, now))
     lines = leave.budget.lines()  # before the plans are charged to it
     times = timetable(schedule(plans, leave), leave, waves.plans, waves.missing)
     incomplete = tuple(name for name, plan in plans.items() if plan.incomplete)
@@ -82,10 +85,11 @@ def plan_fleet(
         fingerprint=digest_of({name: plan.fingerprint for name, plan in plans.items() if plan.actions}),
         insecure=fleet.settings.insecure,
         time_scale=observation.time_scale,
-        notes=_notes(fleet, rules, now),
+        notes=(*([dark] if (dark := blindness(fleet, observation)) else ()), *_notes(fleet, rules, now)),
         refused=refusals(fleet, plans, whole, records, known),
         rollouts=times.rollouts,
         stopped="" if stop is None else stop.detail,
+        braked="" if leave.brake is None else leave.brake.detail,
     )
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from reconciler.model.desired import Desired, SpecHold
 from reconciler.model.plan import BlockCode, Blocked
-from reconciler.model.records import FLEET, Hold, NodeRecord
+from reconciler.model.records import FLEET, STORM, Hold, NodeRecord
 
 Holds = Mapping[str, tuple[Hold | SpecHold, ...]]  # by subject, those of the spec first
 
@@ -27,6 +27,12 @@ def stopped(holds: Holds, now: datetime) -> Blocked | None:
     """The first stop of the whole fleet that stands."""
     found = next((hold for hold in holds.get(FLEET, ()) if stands(hold, now)), None)
     return None if found is None else Blocked(BlockCode.STOPPED, _sentence(found, ()), end_of(found))
+
+
+def braked(holds: Holds, now: datetime) -> Blocked | None:
+    """The storm brake, while nobody has lifted it."""
+    found = next((hold for hold in holds.get(STORM, ()) if stands(hold, now)), None)
+    return None if found is None else Blocked(BlockCode.STORM, _sentence(found, ()), end_of(found))
 
 
 def held(desired: Desired, record: NodeRecord, holds: Holds, now: datetime) -> Blocked | None:
@@ -60,7 +66,7 @@ def origin(hold: Hold | SpecHold) -> str:
     """Where it stands, or stood; "" = a command set it."""
     if isinstance(hold, SpecHold):
         return f"by {hold.position}"
-    if hold.subject == FLEET:
+    if hold.subject in (FLEET, STORM):
         return "`reconciler resume` lifts it"
     return f"once by {hold.position}; `reconciler release {hold.subject}` lifts it" if hold.position else ""
 
@@ -78,8 +84,9 @@ def _sentence(hold: Hold | SpecHold, others: Iterable[Hold | SpecHold]) -> str:
         origin(hold),
     )
     told = ", ".join(part for part in more if part)
-    what = "stopped" if hold.subject == FLEET else "held"
-    return f"{what} by {hold.owner}: {hold.reason}" + (f" ({told})" if told else "")
+    what = "held by " if hold.subject != FLEET else "stopped by "
+    who = hold.owner if hold.subject == STORM else what + hold.owner
+    return f"{who}: {hold.reason}" + (f" ({told})" if told else "")
 
 
 def _moment(at: datetime) -> str:

@@ -12,7 +12,7 @@ from datetime import datetime
 from reconciler.diff.facts import Managed, managed
 from reconciler.model.desired import Fleet
 from reconciler.model.observed import Answered, Observation, Observed
-from reconciler.model.plan import NodePlan
+from reconciler.model.plan import Blocked, NodePlan
 from reconciler.model.records import NodeRecord, Rollout
 from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet import fleet_leave, serving
@@ -65,10 +65,10 @@ class KeptLeave:
         self._reserved.discard(observed.node)
         self.see(observed)
 
-    def now(self, now: datetime, waves: Rollouts) -> Leave:
+    def now(self, now: datetime, waves: Rollouts, brake: Blocked | None = None) -> Leave:
         settings = self._fleet.settings
         self._budget.move_to(now)
-        return Leave(self._budget, Windows(settings.windows, settings.break_glass, now), now, waves)
+        return Leave(self._budget, Windows(settings.windows, settings.break_glass, now), now, waves, brake)
 
 
 @dataclass(slots=True)

@@ -25,19 +25,23 @@ _REASONS = {
 }
 
 OF_ROLLOUTS = (BlockCode.ROLLOUT, BlockCode.HALTED)
+_IN_NO_QUEUE = (*OF_ROLLOUTS, BlockCode.STORM)
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """What gives leave, as of `now`."""
+    """What gives leave, as of `now`. `brake`: the storm brake, while it is set."""
 
     budget: Budget
     windows: Windows
     now: datetime
     rollouts: Rollouts = field(default_factory=Rollouts)
+    brake: Blocked | None = None
 
     def refusal(self, plan: NodePlan) -> Blocked | None:
         """None: all that is planned may begin now."""
+        if self.brake is not None and any(map(shakes, plan.actions)):
+            return self.brake
         if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF:
             return plan.blocked
         if not plan.postponed and (wait := self.rollouts.refusal(plan)) is not None:
@@ -52,6 +56,8 @@ class Leave:
         if plan.in_service is not False:
             return self.refusal(plan)
         first = plan.actions[0]
+        if self.brake is not None and shakes(first):
+            return self.brake
         refused = self._window(plan) if flashes(first) else None
         return refused or (self._budget(plan) if disrupts(first) else None)
 
@@ -63,13 +69,22 @@ class Leave:
 
 
 def waits(blocked: Blocked) -> bool:
-    """Whether what is planned may go all the same, once time has passed or somebody has lifted a halt."""
-    return blocked.code.passes or blocked.code in OF_ROLLOUTS
+    """Whether what is planned may go all the same, once time has passed or somebody has lifted a halt or the brake."""
+    return blocked.code.passes or blocked.code in _IN_NO_QUEUE
 
 
 def disrupts(action: PlannedAction) -> bool:
     """Whether it ends the node's service, or would if the node were in service."""
     return action.name == "mark" or action.disruption >= Disruption.DRAIN
+
+
+def shakes(action: PlannedAction) -> bool:
+    """Whether the storm brake forbids it: what disrupts, on nodes in service or not, and whatever else moves power.
+
+    Also the mark of a sick node, which protects jobs and takes capacity: if it is the network that is sick, the mark
+    would empty a rack that works. To switch on at once all that lost its power is for a person to decide (pitfall C5).
+    """
+    return disrupts(action) or action.name in ("power_on", "reset_bmc")
 
 
 def flashes(action: PlannedAction) -> bool:
@@ -126,7 +141,7 @@ def schedule(plans: Mapping[str, NodePlan], leave: Leave) -> dict[str, NodePlan]
             if takes_out(plan):
                 leave.budget.charge(plan.node)
             continue
-        queued = blocked.code not in OF_ROLLOUTS
+        queued = blocked.code not in _IN_NO_QUEUE
         wave = leave.budget.queue(plan.node, reasons(plan)) if queued else None
         judged[plan.node] = replace(plan, wave=wave, blocked=plan.blocked or blocked)
     return judged

@@ -17,7 +17,7 @@ from functools import partial
 
 from reconciler.model.plan import BlockCode, Goal, NodePlan, RolloutPlan, Wave, WaveState
 from reconciler.planner.rollout import pending
-from reconciler.planner.schedule import Leave, disrupts, flashes, in_turn, need_s, reasons, takes_out, waits
+from reconciler.planner.schedule import Leave, disrupts, flashes, in_turn, need_s, reasons, shakes, takes_out, waits
 from reconciler.planner.turns import Job, Queue, Turns
 
 
@@ -134,7 +134,8 @@ class _Table:
     def _never(self, plan: NodePlan) -> bool:
         """Whether time alone does not let it go."""
         halted = plan.blocked is not None and plan.blocked.code is BlockCode.HALTED
-        return halted or (takes_out(plan) and self.leave.budget.unreadable(plan.node))
+        braked = self.leave.brake is not None and any(map(shakes, plan.actions))
+        return halted or braked or (takes_out(plan) and self.leave.budget.unreadable(plan.node))
 
     def _queue(self, plan: NodePlan, out: bool) -> Queue:
         leaves = takes_out(plan) and not out

@@ -65,7 +65,7 @@ def human(report: DriftReport) -> str:
     rows = grouped(report.items)
     lines = [
         f"Drift of fleet {report.fleet}: {verdict(report)}",
-        *(f"  {line}" for line in stop(report.stopped)),
+        *(f"  {line}" for line in stop(report.stopped, report.braked)),
         f"  spec {source(report.source)}",
         f"  observed {clock(report.started_at)} to {report.finished_at.strftime('%H:%M:%S')}; "
         f"scope {report.scope.selected} of {count(report.scope.total, 'node')}",
@@ -124,7 +124,7 @@ def as_markdown(report: DriftReport) -> str:
     rows = grouped(report.items)
     sign = "⚠️" if report.incomplete else ("🔶" if report.changes else "✅")
     lines = [f"## {sign} Drift of fleet {markdown(report.fleet)}", "", f"**{markdown(verdict(report), 400)}**", ""]
-    for line in [*stop(report.stopped), *warnings(report.insecure, report.time_scale)]:
+    for line in [*stop(report.stopped, report.braked), *warnings(report.insecure, report.time_scale)]:
         lines += [f"> {markdown(line, 400)}", ""]
     for kind in ORDER:
         found = rows.get(kind, [])

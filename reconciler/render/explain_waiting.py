@@ -14,6 +14,7 @@ from reconciler.render.waiting import Since, holds, limits, mark, may_go, rollou
 
 HEADLINES = {
     BlockCode.STOPPED: "the whole fleet is stopped",
+    BlockCode.STORM: "the storm brake is set",
     BlockCode.HELD: "held",
     BlockCode.QUARANTINED: "quarantined",
     BlockCode.RETIRED: "retired",

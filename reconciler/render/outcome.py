@@ -39,7 +39,7 @@ def _groups(outcome: ApplyOutcome) -> Mapping[str, dict[str, list[str]]]:
 def human(outcome: ApplyOutcome) -> str:
     lines = [
         f"Apply {outcome.run} of fleet {outcome.fleet}: {verdict(outcome)}",
-        *(f"  {line}" for line in stop(outcome.stopped)),
+        *(f"  {line}" for line in stop(outcome.stopped, outcome.braked)),
         f"  spec {source(outcome.source)}; plan {outcome.plan}",
         *(f"  {line}" for line in warnings(outcome.insecure, outcome.time_scale)),
         *(f"  {line}" for line in _halted(outcome)),
@@ -80,6 +80,10 @@ def _advice(outcome: ApplyOutcome) -> list[str]:
         advice.append("`reconciler doctor` says what to do about what does not answer.")
     if outcome.stopped:
         advice.append("`reconciler resume` lifts the stop; `reconciler apply` then continues where this run ended.")
+    elif outcome.braked:
+        advice.append(
+            "see to what those nodes have in common; when they are well, or all is understood: `reconciler resume`."
+        )
     elif "stale" in first:
         advice.append("what is stale needs more than was approved: `reconciler plan --out FILE` plans anew.")
     elif outcome.changes and "failed" not in first and not _halted(outcome):
@@ -92,7 +96,7 @@ def as_markdown(outcome: ApplyOutcome) -> str:
     states = {end.state for end in outcome.nodes.values()}
     sign = "🔴" if "failed" in states else ("🔶" if outcome.changes or states & {"stale", "not_started"} else "✅")
     lines = [f"## {sign} Applied to fleet {markdown(outcome.fleet)}", "", f"**{markdown(verdict(outcome), 400)}**", ""]
-    for line in [*stop(outcome.stopped), *warnings(outcome.insecure, outcome.time_scale)]:
+    for line in [*stop(outcome.stopped, outcome.braked), *warnings(outcome.insecure, outcome.time_scale)]:
         lines += [f"> {markdown(line, 400)}", ""]
     if halted := _halted(outcome):
         lines += [*(f"> {markdown(line, 600)}\\" for line in halted[:-1]), f"> {markdown(halted[-1], 600)}", ""]

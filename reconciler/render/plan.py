@@ -45,13 +45,15 @@ def verdict(plan: Plan) -> str:
     text += f"; {halted}" if (halted := rollouts.verdict(plan)) else ""
     if plan.stopped:
         text = f"stopped, {text}" if not plan.changes else f"stopped, nothing begins; {text}"
+    elif plan.braked:
+        text = f"braked, nothing that disrupts begins; {text}"
     return f"refused, nothing of it will be applied; {text}" if plan.refused else text
 
 
 def _heading(plan: Plan) -> list[str]:
     lines = [
         f"Plan {plan.id} for fleet {plan.fleet}: {verdict(plan)}",
-        *(f"  {line}" for line in stop(plan.stopped)),
+        *(f"  {line}" for line in stop(plan.stopped, plan.braked)),
         *(f"  REFUSED: {sentence}" for sentence in plan.refused),
         f"  spec {source(plan.source)}",
         f"  made {clock(plan.created_at)}, {timeline.validity(plan)}; "
@@ -206,9 +208,12 @@ def _blocked(nodes: Iterable[NodePlan], plan: Plan) -> Iterator[tuple[str, str, 
 
 
 def as_markdown(plan: Plan) -> str:
-    sign = "⛔" if plan.refused or plan.stopped else "✅" if not plan.changes else "🔴" if dangerous(plan) else "🔶"
+    sign = "✅" if not plan.changes else "🔴" if dangerous(plan) else "🔶"
+    if plan.refused or plan.stopped or plan.braked:
+        sign = "⛔"
     lines = [f"## {sign} Plan for fleet {markdown(plan.fleet)}", "", f"**{markdown(verdict(plan), 400)}**", ""]
-    for line in [*stop(plan.stopped), *plan.refused, *plan.notes, *warnings(plan.insecure, plan.time_scale)]:
+    above = [*stop(plan.stopped, plan.braked), *plan.refused, *plan.notes]
+    for line in [*above, *warnings(plan.insecure, plan.time_scale)]:
         lines += [f"> {markdown(line, 400)}", ""]
     lines += change.as_markdown(plan.change) if plan.change is not None else ()
     red = dangerous(plan)

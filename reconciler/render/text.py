@@ -149,9 +149,10 @@ def position(at: Position | None) -> str:
     return str(at) if at is not None else "the default"
 
 
-def stop(sentence: str) -> list[str]:
-    """What stands at the top of everything while somebody has stopped the fleet."""
-    return [plain(f"STOPPED{sentence.removeprefix('stopped')}", 600)] if sentence else []
+def stop(stopped: str, braked: str) -> list[str]:
+    """What stands at the top of everything while somebody has stopped the fleet, or the storm brake is set."""
+    said = {"stopped": stopped, "storm brake": braked}
+    return [plain(word.upper() + text.removeprefix(word), 900) for word, text in said.items() if text]
 
 
 def warnings(insecure: Iterable[str], time_scale: float) -> list[str]:

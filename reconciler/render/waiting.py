@@ -11,7 +11,7 @@ from reconciler.model.desired import Desired
 from reconciler.model.drift import ACTIONABLE, DriftClass
 from reconciler.model.observed import Answered, Silent
 from reconciler.model.plan import BlockCode, BudgetLine, Goal, NodePlan, RolloutPlan
-from reconciler.model.records import FLEET, OWNER_ANNOTATION, Hold, Mark, read_mark
+from reconciler.model.records import FLEET, OWNER_ANNOTATION, STORM, Hold, Mark, read_mark
 from reconciler.model.units import format_duration
 from reconciler.planner.backoff import failures
 from reconciler.planner.goals import FAILURES
@@ -27,14 +27,21 @@ class Since:
     what: str  # happened then
 
 
+_SET = {
+    BlockCode.HELD: "it was held",
+    BlockCode.STOPPED: "the fleet was stopped",
+    BlockCode.STORM: "the storm brake was set",
+}
+
+
 def since(made: Explanation) -> Since | None:
     """When what holds the node back began, as far as anybody wrote it down."""
     plan = made.node_plan
     if plan is None:
         return None
     match plan.blocked.code if plan.blocked is not None else None:
-        case BlockCode.HELD | BlockCode.STOPPED as code:
-            what = "it was held" if code is BlockCode.HELD else "the fleet was stopped"
+        case BlockCode.HELD | BlockCode.STOPPED | BlockCode.STORM as code:
+            what = _SET[code]
             return min((Since(h.since, what) for h in holds(made)), key=lambda s: s.at, default=None)
         case BlockCode.BACKOFF:
             return _last_failure(made)
@@ -56,8 +63,11 @@ def holds(made: Explanation) -> tuple[Hold, ...]:
 def _subjects(made: Explanation) -> tuple[str, ...]:
     """Who is held when the node is. A stop of the fleet comes before all other holds, and is lifted first."""
     plan = made.node_plan
-    if plan is not None and plan.blocked is not None and plan.blocked.code is BlockCode.STOPPED:
+    code = plan.blocked.code if plan is not None and plan.blocked is not None else None
+    if code is BlockCode.STOPPED:
         return (FLEET,)
+    if code is BlockCode.STORM:
+        return (STORM,)
     return made.node, f"pool/{made.desired.pool}"
 
 
@@ -125,7 +135,7 @@ def may_go(made: Explanation) -> list[str]:
 def goes_anyway(plan: NodePlan) -> bool:
     """Whether the actions are what can be done although something else keeps the node from its goal."""
     code = plan.blocked.code if plan.blocked is not None else None
-    return code is not None and not code.passes and code is not BlockCode.HALTED
+    return code is not None and not code.passes and code not in (BlockCode.HALTED, BlockCode.STORM)
 
 
 def _room(made: Explanation, plan: NodePlan) -> Iterator[str]:
@@ -188,6 +198,7 @@ def _says(sentence: str) -> Callable[[Explanation, NodePlan], Iterable[str]]:
 
 TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
     BlockCode.STOPPED: _says("when somebody lifts the stop: reconciler resume"),
+    BlockCode.STORM: _says("when those nodes are well, or all is understood, and somebody resumes: reconciler resume"),
     BlockCode.HELD: _released,
     BlockCode.QUARANTINED: _activated,
     BlockCode.RETIRED: _activated,
@@ -214,8 +225,9 @@ TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
 def limits(made: Explanation) -> list[tuple[BudgetLine, tuple[str, ...]]]:
     """The limits that count the node when it is taken out, and who goes before it under each."""
     plan = made.node_plan
-    halted = plan is not None and plan.blocked is not None and plan.blocked.code is BlockCode.HALTED
-    if made.plan is None or plan is None or halted or not takes_out(plan):
+    code = plan.blocked.code if plan is not None and plan.blocked is not None else None
+    waits_for_people = code in (BlockCode.HALTED, BlockCode.STORM)
+    if made.plan is None or plan is None or waits_for_people or not takes_out(plan):
         return []
     first = [
         n for n, p in made.plan.nodes.items() if n != plan.node and p.actions and p.blocked is None and takes_out(p)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from reconciler.model.desired import (
+    Brake,
     ClusterAccess,
     Floor,
     Guards,
@@ -73,6 +74,7 @@ def read_settings(declared: Declarations, tree: Tree) -> tuple[Settings, list[Di
         floors=tuple(Floor(persona, nodes) for persona, nodes in spec.floor.items()),
         windows=tuple(limits.windows(declared)),
         break_glass=limits.break_glass(spec.break_glass),
+        brake=Brake(spec.brake.fleet, spec.brake.domain, parse_duration(spec.brake.within)),
         guards=Guards(spec.guards.reimage, spec.guards.reboot, spec.guards.forget),
     )
     return settings, files.problems

@@ -60,6 +60,7 @@ def _minute(text: str) -> int:
 def check_limits(fleet: Declared[FleetSpec], declared: Declarations, nodes: list[NodeSource]) -> Iterator[Diagnostic]:
     yield from _budgets_apply(fleet, nodes)
     yield from _floors_leave_room(fleet, declared, nodes)
+    yield from _brake_can_trip(fleet, nodes)
     for index, window in enumerate(fleet.spec.windows):
         for at, name in enumerate(window.pools):
             if name not in declared.pools:
@@ -94,6 +95,19 @@ def _budgets_apply(fleet: Declared[FleetSpec], nodes: list[NodeSource]) -> Itera
     if all(limit.per for limit in fleet.spec.budgets):
         problem = "no limit says how many nodes may be out at once, so it is one of the fleet"
         yield fleet.problem(("budgets",), problem, severity="warning")
+
+
+def _brake_can_trip(fleet: Declared[FleetSpec], nodes: list[NodeSource]) -> Iterator[Diagnostic]:
+    """A count that no node is beyond takes the brake off, and does not say so."""
+    active = [node for node in nodes if node.state is NodeState.ACTIVE]
+    domains = Counter(domain for node in active for domain in node.domains.items())
+    brake = fleet.spec.brake
+    sizes = {"fleet": (brake.fleet, len(active)), "domain": (brake.domain, max(domains.values(), default=0))}
+    for scope, (limit, most) in sizes.items():
+        if not limit.endswith("%") and int(limit) >= most > 0:
+            where = "the fleet" if scope == "fleet" else "the largest failure domain"
+            problem = f"more than {limit} nodes never go bad: {where} has {most}"
+            yield fleet.problem(("brake", scope), problem, "a share like 10% grows with the fleet")
 
 
 def _floors_leave_room(

@@ -164,6 +164,7 @@ def as_document(report: ApplyReport) -> ApplyOutcome:
         rollouts=plan.rollouts,
         next_at=min(filter(None, map(_opens_at, plan.nodes.values())), default=None),
         stopped=plan.stopped,
+        braked=plan.braked,
     )
 
 
@@ -179,7 +180,7 @@ def exit_code(outcome: ApplyOutcome, *, detailed: bool) -> ExitCode:
         codes.append(ExitCode.INTERRUPTED)
     if "failed" in states or ("stale" in states and outcome.actions):
         codes.append(ExitCode.PARTLY_FAILED)
-    if outcome.stopped or any(rollout.halted for rollout in outcome.rollouts):
+    if outcome.stopped or outcome.braked or any(rollout.halted for rollout in outcome.rollouts):
         codes.append(ExitCode.REFUSED)
     idle = not outcome.actions and (outcome.changes or "postponed" in states) and "failed" not in states
     if idle and outcome.next_at is None:

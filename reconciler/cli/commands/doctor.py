@@ -76,6 +76,7 @@ def examine(session: Session, *, offline: bool) -> Iterator[Finding]:
     secrets = list(_secrets(session))
     yield from secrets
     yield _tried("ledger", lambda: _ledger(session), "point --ledger or RECONCILER_LEDGER at a place you may write")
+    yield from _stops(session)
     if not offline and all(finding.ok for finding in secrets):
         yield from _reachability(session)
 
@@ -145,6 +146,21 @@ def _secrets(session: Session) -> Iterator[Finding]:
 def _ledger(session: Session) -> str:
     with session.ledger() as ledger:
         return f"{ledger.name}, id {ledger.id}"  # not as it was given: a URL may hold a password
+
+
+def _stops(session: Session) -> Iterator[Finding]:
+    """What keeps the whole fleet from going on. It is meant to; nobody should have to guess it."""
+    from reconciler.planner.holds import braked, by_subject, stopped
+
+    try:
+        with session.ledger() as ledger:
+            holds = by_subject((), ledger.holds())
+    except ReconcilerError:
+        return  # told already
+    now = session.clock.now()
+    for check, found in (("stop", stopped(holds, now)), ("storm brake", braked(holds, now))):
+        if found is not None:
+            yield Finding(check, True, found.detail, "reconciler resume, once it is known why")
 
 
 def _tried(check: str, attempt: Callable[[], str], remedy: str) -> Finding:

@@ -83,7 +83,7 @@ def hold(
 
 def listed(declared: Sequence[SpecHold], kept: Sequence[Hold], now: datetime) -> str:
     """Every hold that stands, and where it comes from."""
-    from reconciler.model.records import FLEET
+    from reconciler.model.records import FLEET, STORM
     from reconciler.planner.holds import end_of, is_copy, origin, stands
     from reconciler.render.tables import table
     from reconciler.render.text import clock
@@ -98,7 +98,7 @@ def listed(declared: Sequence[SpecHold], kept: Sequence[Hold], now: datetime) ->
         if stands(said, now) and not copied:
             end = end_of(said)
             until = clock(end.astimezone(UTC)) if end else ""
-            whom = "the whole fleet" if said.subject == FLEET else said.subject
+            whom = {FLEET: "the whole fleet", STORM: "what disrupts"}.get(said.subject, said.subject)
             cells.append((whom, said.owner, since, until, origin(said) or "by command", said.reason))
     head = ("held", "owner", "since", "until", "set", "reason")
     return "\n".join(table(head, sorted(cells), indent="")) + "\n" if cells else "nothing is held\n"

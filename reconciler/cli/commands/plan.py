@@ -54,7 +54,7 @@ def plan(
                 following = f"; {when}: reconciler apply {common.spec} --plan {out} --yes{same_place()}"
             click.echo(f"\nwritten to {out}{following}", err=True)
     waits = any(node.blocked is not None and node.blocked.code.passes for node in made.nodes.values())
-    refused = made.refused or made.stopped or any(rollout.halted for rollout in made.rollouts)
+    refused = made.refused or made.stopped or made.braked or any(rollout.halted for rollout in made.rollouts)
     differs = made.change is not None and not made.change.empty
     return strongest(
         [

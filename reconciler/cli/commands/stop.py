@@ -8,7 +8,7 @@ import click
 
 from reconciler.cli.place import Place, place_options
 from reconciler.model.errors import UsageError
-from reconciler.model.records import FLEET
+from reconciler.model.records import FLEET, STORM
 
 if TYPE_CHECKING:
     from reconciler.model.ports import Ledger
@@ -35,6 +35,9 @@ def stop(place: Place, reason: str) -> None:
         book.hold(FLEET, reason, whoami(), None, now)
         click.echo(f"stopped: nothing begins any more. Ledger {book.name}")
         for hold in before:
+            if hold.subject == STORM:
+                click.echo(f"the storm brake is set too, since {clock(hold.since)}: {hold.reason}")
+                continue
             click.echo(f"it was stopped before, by {hold.owner} at {clock(hold.since)}: {hold.reason}")
         for lease in book.leases():
             if lease.expires_at > now:
@@ -44,7 +47,9 @@ def stop(place: Place, reason: str) -> None:
 @click.command()
 @place_options
 def resume(place: Place) -> None:
-    """Lift the stop of the whole fleet. Holds of nodes and pools stand; nothing begins before the next apply."""
+    """Lift the stop of the whole fleet, and the storm brake. Holds of nodes and pools stand; nothing begins before the
+    next apply. While nodes still go bad, the next look sets the brake again.
+    """
     from reconciler.cli.session import whoami
     from reconciler.render.text import clock
 
@@ -53,10 +58,12 @@ def resume(place: Place) -> None:
         before = standing(book)
         if not before:
             raise UsageError(f"nothing is stopped in the ledger {book.name}")
-        book.release(FLEET, whoami(), session.clock.now())
+        for subject in {hold.subject for hold in before}:
+            book.release(subject, whoami(), session.clock.now())
     for hold in before:
-        click.echo(f"resumed; it was stopped by {hold.owner} at {clock(hold.since)}: {hold.reason}")
+        what = "stopped" if hold.subject == FLEET else "braked"
+        click.echo(f"resumed; it was {what} by {hold.owner} at {clock(hold.since)}: {hold.reason}")
 
 
 def standing(book: Ledger) -> list[Hold]:
-    return [hold for hold in book.holds() if hold.subject == FLEET]
+    return [hold for hold in book.holds() if hold.subject in (FLEET, STORM)]

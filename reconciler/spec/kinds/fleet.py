@@ -22,7 +22,7 @@ from reconciler.spec.kinds.base import (
     TreePath,
     WebUrl,
 )
-from reconciler.spec.kinds.limits import BreakGlass, Budget, Guards, PoolsWindow
+from reconciler.spec.kinds.limits import Brake, BreakGlass, Budget, Guards, PoolsWindow
 from reconciler.spec.kinds.settings import SharedSettings
 
 Iso = Annotated[
@@ -172,6 +172,7 @@ class FleetSpec(Model):
     )
     break_glass: BreakGlass | None = Field(default=None, description="Lifts all windows for a while, for an emergency.")
     guards: Guards = Field(default=Guards(), description="A plan that does more than this is refused as a whole.")
+    brake: Brake = Field(default=Brake(), description="When nothing that disrupts begins: many nodes go bad at once.")
     defaults: SharedSettings = Field(default=SharedSettings(), description="Settings that pools and nodes inherit.")
 
 

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import Field, model_validator
 
+from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Reason, WindowKind
 from reconciler.spec.faults import did_you_mean
 from reconciler.spec.kinds.base import Checked, Matching, Model, Name, NodeShare, PositiveDuration, SomeNodes, Text
@@ -120,6 +121,32 @@ class Budget(Model):
         "limit how many are out at once.",
     )
     during: Hours | None = Field(default=None, description="Only at these hours. Absent: always.")
+
+
+def _trips(text: str) -> None:
+    if text.strip().endswith("%") and parse_nodes(text, 100) >= 100:
+        raise ValueError(f"{text!r} brakes nothing: no more than all can go bad; write 99% at most")
+
+
+Tripping = Annotated[SomeNodes, Checked(_trips)]
+
+
+class Brake(Model):
+    """When more nodes than this go bad within a while, nothing that disrupts begins until `reconciler resume`.
+
+    Bad: not ready, reached over no way, off, or with a fault of the hardware, and not taken out by anybody before.
+    """
+
+    fleet: Tripping = Field(
+        default="10%", description="Of the fleet's active nodes: a count like 5 or a share like 10%, of 3 at least."
+    )
+    domain: Tripping = Field(
+        default="50%",
+        description="Of the active nodes of one failure domain, such as one rack; a share of 2 nodes at least.",
+    )
+    within: PositiveDuration = Field(
+        default="10m", description="How close to each other they go bad, as they are first seen to be."
+    )
 
 
 class Guards(Model):
