@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from reconciler.converge.brake import check_sight, look_for_storm
 from reconciler.converge.crew import Crew
 from reconciler.converge.events import Progress, RunEnded, ignore
 from reconciler.converge.execute import Ended, Executed, NodeResult, Run
@@ -76,7 +77,7 @@ async def apply(
     gate: GateRunner,
     progress: Progress = ignore,
 ) -> ApplyReport:
-    """LeaseHeld, StalePlan, Refused, LedgerError as in model.errors.
+    """LeaseHeld, StalePlan, Refused, Blind, LedgerError as in model.errors.
 
     When cancelled, what runs is parked, journaled for the next run to continue; the report then goes to `progress`.
     """
@@ -156,9 +157,11 @@ class _Apply:
             request.fleet, self.names, self.fabric, self.clock,
             fresh_inventory=True, progress=self.progress, time_scale=request.time_scale,
         )  # fmt: skip
+        check_sight(request.fleet, observation)
         records = self.ledger.nodes(records_needed(request.fleet, self.names))
         remember_facts(self.ledger, (observation.nodes[name] for name in self.names), records, now())
         remember_holds(self.ledger, request.fleet, now())
+        look_for_storm(self.ledger, request.fleet, observation, records, now())
         resumed = await take_over(self.ledger, self.fabric.installer(), request.fleet, set(self.names), now())
         plan = self.plan(observation)
         check_stop(plan.stopped)

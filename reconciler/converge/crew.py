@@ -28,7 +28,7 @@ from reconciler.planner.keeping import KeptLeave, KeptRollouts
 from reconciler.planner.rollout import pending
 from reconciler.planner.schedule import Leave, flashes, takes_out, unjudged, waits
 
-_LASTING = (BlockCode.HALTED, BlockCode.STOPPED)  # until a person does something about it
+_LASTING = (BlockCode.HALTED, BlockCode.STOPPED, BlockCode.STORM)  # until a person does something about it
 NODES_AT_ONCE = 512  # tasks that mostly wait; what they read at once is bounded apart
 CLUSTER_AGE_S = 10.0  # reservations of one moment share a read of the cluster
 POLL_S = 30.0
@@ -99,7 +99,7 @@ class Crew:
             return
         self._settle_stale()
         self._look_at_rollouts()
-        leave = self._leave.now(self.run.clock.now(), self.run.rollouts)
+        leave = self._leave.now(self.run.clock.now(), self.run.rollouts, self.run.brake())
         with leave.budget.supposing():
             for name in self._leaving:
                 leave.budget.charge(name)
@@ -235,7 +235,7 @@ class Crew:
             if plan.node in self._reserved and not flashes(plan.actions[0]):
                 return ""
             await self._look_at_cluster()
-            leave = self._leave.now(self.run.clock.now(), self.run.rollouts)
+            leave = self._leave.now(self.run.clock.now(), self.run.rollouts, self.run.brake())
             blocked = leave.refusal_of_next(plan)
             if blocked is not None:
                 return blocked.detail

@@ -35,10 +35,10 @@ from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import OWNER_ANNOTATION, NodeRecord, read_mark
 from reconciler.model.vocab import BootPhase, Disruption, UnknownReason
 from reconciler.planner import conditions as c
-from reconciler.planner.holds import by_subject, stopped
+from reconciler.planner.holds import braked, by_subject, stopped
 from reconciler.planner.node import NodePlanner
 from reconciler.planner.rollout import Rollouts, pending, plan_in_turn
-from reconciler.planner.schedule import OF_ROLLOUTS, disrupts
+from reconciler.planner.schedule import OF_ROLLOUTS, disrupts, shakes
 from reconciler.planner.witnesses import BOOT_S
 
 TRIES = 3  # of one action in a row
@@ -123,6 +123,10 @@ class Run:
     def stop(self) -> Blocked | None:
         """Somebody has stopped the whole fleet: what runs ends its action, nothing else begins."""
         return stopped(by_subject((), self.ledger.holds()), self.clock.now())
+
+    def brake(self) -> Blocked | None:
+        """Too many nodes went bad at once: nothing that disrupts begins. Whoever noticed, it is in the ledger."""
+        return braked(by_subject((), self.ledger.holds()), self.clock.now())
 
     def plan_node(self, observed: Observed, record: NodeRecord, *, let_go: bool) -> NodePlan:
         """`let_go`: its wave was open when work on it began, so it is finished whatever becomes of the rollout."""
@@ -224,6 +228,8 @@ class NodeRun:
                 return self._result(Ended.POSTPONED, why)
             if stop := self.run.stop():  # it took a while to ask
                 return self._result(Ended.POSTPONED, stop.detail)
+        if shakes(action) and (brake := self.run.brake()):
+            return self._result(Ended.POSTPONED, brake.detail)
         return None
 
     async def _act(self, plan: NodePlan, action: PlannedAction) -> NodeResult | None:
