@@ -110,7 +110,9 @@ def usable_rows(
         if brings & set(state.unknown) or exhausted(row, record, now):
             continue
         if row.name == "run_gate" and state.gate_failed and not changes(state):
-            continue
+            if found.rung is None:
+                continue
+            row = replace(row, requires=(*row.requires, c.TREATED))  # a treatment is a repair, after which it may run
         if host_down and row.name == "power_cycle" and not rung:
             continue  # a host that is down is treated by the ladder alone
         if row.name in ("reimage", "update_firmware") and brings & set(state.explained):

@@ -214,6 +214,8 @@ class Referee:
 
     def _before_disruption(self, node: str, what: str) -> None:
         self._touched.add(node)
+        if self.quiet_s(node) < SEEN_S:
+            return  # its node object may just have been deleted, and our mark with it
         work = [pod.name for pod in self.world.kube.pods(node) if pod.evictable]
         if work:
             self.broken("never_disrupt_unquiesced", f"{what} on {node} with {', '.join(work)}")

@@ -77,12 +77,12 @@ class Gate(QuickGate):
 
     async def run(self, desired: d.Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
         name = desired.node
-        self.verdicts = {name.replace("-", "_"): Verdict.FAIL} if name in self.failing else {}
+        self.verdicts = {failing.replace("-", "_"): Verdict.FAIL for failing in self.failing}  # of all under way
         certificate = await super().run(desired, host, observed, clock)
-        if name in self.failing:
-            self.failing.discard(name)
-        else:
+        if all(result.verdict is Verdict.PASS for result in certificate.results):
             self.passed[name] = self.history(name)
+        else:
+            self.failing.discard(name)
         return certificate
 
 
