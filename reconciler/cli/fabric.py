@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from reconciler.drivers.endpoints import Overlay
@@ -13,7 +13,7 @@ from reconciler.drivers.kube import KubectlCluster, NodeWatch
 from reconciler.drivers.redfish import Neighbourhood, RedfishBmc
 from reconciler.drivers.secrets import Credentials, SecretError, SecretStore
 from reconciler.drivers.ssh import SshHost
-from reconciler.model.desired import ClusterAccess, Desired, Fleet, InstallerPolicy, TlsPolicy
+from reconciler.model.desired import ClusterAccess, Desired, Fleet, InstallerPolicy, Settings, TlsPolicy
 from reconciler.model.ports import Bmc, Clock, Cluster, Host, Installer, Watch
 from reconciler.spec.addresses import SSH_PORT, split_authority
 
@@ -25,6 +25,7 @@ class WireFabric:
     """Implements ports.Fabric. An `overlay` sends everything to a lab on loopback, with the lab's own secrets."""
 
     def __init__(self, fleet: Fleet, clock: Clock, secrets: SecretStore, overlay: Overlay | None) -> None:
+        self._fleet = fleet
         self._settings = fleet.settings
         self._clock = clock
         self._secrets = secrets if overlay is None else overlay.secrets
@@ -133,6 +134,23 @@ class WireFabric:
             self._installer = HttpInstaller(policy)
         return self._installer
 
+    async def refit(self, fleet: Fleet) -> None:
+        """Sessions to whom the new spec reaches as before are kept."""
+        before, self._fleet, self._settings = self._fleet, fleet, fleet.settings
+        same = _way(before.settings) == _way(fleet.settings)
+        moved = {
+            name
+            for name, node in before.nodes.items()
+            if not same or name not in fleet.nodes or fleet.nodes[name].endpoints != node.endpoints
+        }
+        if not same:
+            self._cluster = None
+        if before.settings.installer != fleet.settings.installer and self._installer is not None:
+            await self._installer.close()
+            self._installer = None
+        ports = [port for known in (self._bmcs, self._hosts) for name in moved if (port := known.pop(name, None))]
+        await self._close(ports)
+
     def public_key(self, name: str) -> str | None:
         return self._secrets.public_key(name)
 
@@ -141,16 +159,26 @@ class WireFabric:
 
         Who was interrupted does not wait for it.
         """
+        await self._close([*self._bmcs.values(), *self._hosts.values()])
+        if self._installer is not None:
+            await self._installer.close()
+
+    async def _close(self, ports: Iterable[RedfishBmc | SshHost]) -> None:
         task = asyncio.current_task()
         interrupted = task is not None and task.cancelling() > 0
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HURRY_S if interrupted else None):
-                await asyncio.gather(
-                    *(bmc.close() for bmc in self._bmcs.values()), *(host.close() for host in self._hosts.values())
-                )
-        if self._installer is not None:
-            await self._installer.close()
+                await asyncio.gather(*(port.close() for port in ports))
 
     def _deadline(self, seconds: float) -> float:
         """A scaled clock shortens deadlines; loopback servers stay as slow as they are."""
         return max(LEAST_REAL_S, self._clock.real_seconds(seconds)) if self._overlay is None else max(15.0, seconds)
+
+
+def _way(settings: Settings) -> tuple[object, ...]:
+    """What all ports are made of, besides the addresses of their nodes."""
+    return (
+        settings.bmc_credentials, settings.tls, settings.redfish_deadline_s, settings.ssh_credentials,
+        settings.ssh_user, settings.host_keys, settings.ssh_deadline_s, settings.cluster,
+        settings.kubernetes_deadline_s,
+    )  # fmt: skip

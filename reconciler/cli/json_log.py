@@ -27,6 +27,7 @@ from reconciler.converge.events import (
     ActionStarted,
     ActionStep,
     Event,
+    LoopTold,
     NodeObserved,
     NodeSettled,
     RunEnded,
@@ -109,6 +110,8 @@ class JsonLog:
                     message = f"waiting up to {format_duration(seconds)} for {fold(nodes)}"
                     self.say(Level.INFO, "waiting", message, nodes=nodes, seconds=round(seconds, 3))
                 self._waiting = nodes
+            case LoopTold(event_name, message, problem, fields):
+                self.say(Level.WARNING if problem else Level.INFO, event_name, message, **fields)
             case RunEnded(report):
                 self._ended(report)
             case _:

@@ -30,6 +30,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "plan": ("plan", "Say what would be done, and why."),
     "rehearse": ("rehearse", "Play it on simulated nodes, in virtual time."),
     "apply": ("apply", "Do it, under one budget."),
+    "run": ("run", "Keep the fleet as specified, for as long as it runs."),
     "show": ("show", "Render a plan, drift report or observation from its file."),
     "explain": ("explain", "Tell all about one node, or one value of it."),
     "history": ("history", "Tell a node's story from the ledger."),

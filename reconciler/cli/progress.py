@@ -15,6 +15,7 @@ from reconciler.converge.events import (
     ActionStarted,
     ActionStep,
     Event,
+    LoopTold,
     NodeObserved,
     NodeSettled,
     Progress,
@@ -82,6 +83,8 @@ def describe(event: Event) -> str:
             return f"{node} {action.id}: {outcome_text(outcome)} ({format_duration(seconds)})"
         case NodeSettled(node, state, detail):
             return f"{node}: {state.replace('_', ' ')}" + (f": {plain(detail, 300)}" if detail else "")
+        case LoopTold(_, message):
+            return plain(message, 1000)
         case NodeObserved() | Waiting() | RunEnded():
             return ""
 

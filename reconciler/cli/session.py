@@ -157,8 +157,10 @@ class Session:
             return self.common.ledger
         if self.common.endpoints is not None:
             return self.common.endpoints.parent / "ledger.sqlite"
-        state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-        return state / "reconciler" / f"{fleet}.sqlite"
+        return self.state_directory() / f"{fleet}.sqlite"
+
+    def state_directory(self) -> Path:
+        return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "reconciler"
 
     @contextmanager
     def ledger(self) -> Iterator[SqlLedger]:

@@ -177,7 +177,7 @@ class _Apply:
             id=request.run, plan_id=request.plan_id, fleet=request.fleet, fabric=self.fabric, ledger=self.ledger,
             clock=self.clock, gate=self.gate, planner=planner, lease=self.lease, approved=request.approved,
             progress=self.progress, begun=_begun(request.approved, records), resumed=resumed,
-            interrupted=frozenset(node for node, _, _ in resumed),
+            interrupted={node for node, _, _ in resumed},
             reading=asyncio.Semaphore(request.fleet.settings.concurrency),
         )  # fmt: skip
         remember_plans(self.ledger, request.fleet, plan.nodes, records, request.run, now())

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from reconciler.converge.approval import stale_because
+from reconciler.converge.brake import look_for_storm
 from reconciler.converge.events import NodeSettled, Waiting
 from reconciler.converge.execute import Ended, NodeResult, NodeRun, Run, is_stopped
 from reconciler.converge.line import Line
@@ -25,7 +27,6 @@ from reconciler.model.records import NodeRecord
 from reconciler.planner.budget import taken_out
 from reconciler.planner.holds import by_subject
 from reconciler.planner.keeping import KeptLeave, KeptRollouts
-from reconciler.planner.rollout import pending
 from reconciler.planner.schedule import Leave, flashes, takes_out, unjudged, waits
 
 _LASTING = (BlockCode.HALTED, BlockCode.STOPPED, BlockCode.STORM)  # until a person does something about it
@@ -36,34 +37,61 @@ PARK_S = 7.0  # wall clock: CI kills what does not end soon after its first sign
 
 
 class Crew:
-    """`plans`: the latest of each selected node; observation and records are kept current too."""
+    """`plans`: the latest of each selected node; observation and records are kept current too.
+
+    `stirred`: something has happened that may let somebody go: a node has ended, or is to be looked at.
+    """
 
     def __init__(
         self, run: Run, observation: Observation, plans: Mapping[str, NodePlan], records: Mapping[str, NodeRecord]
     ) -> None:
         self.run = run
-        self.plans = dict(plans)
-        self._nodes = dict(observation.nodes)
-        self.observation = replace(observation, nodes=self._nodes)
+        self.stirred = asyncio.Event()
+        self.plans: dict[str, NodePlan] = {}
+        self._nodes: dict[str, Observed] = {}
         self._running: dict[str, asyncio.Task[NodeResult]] = {}
-        self._ended: asyncio.Queue[str] = asyncio.Queue()
+        self._ended: list[str] = []
         self._at_work: dict[str, NodeRun] = {}
-        self._settled: dict[str, NodeResult] = {}
-        self._postponed: dict[str, str] = {}  # node -> why, until something has changed
+        self._woken: dict[str, None] = {}  # to be looked at, whatever is planned
         self._reserved: set[str] = set()
         self._leaving: dict[str, None] = {}  # those at work that are to be reserved, or are
-        self._tables: dict[str, tuple[Managed, ...]] = {}
-        self._kept = dict(run.ledger.rollouts())
         self._stopped: Blocked | None = None  # as a whole
         self._lock = asyncio.Lock()
         self._cluster_read: datetime | None = None
-        now, taken = run.clock.now(), taken_out(records, run.fleet.settings)
-        self._leave = KeptLeave(run.fleet, observation, now=now, taken=taken)
-        self._rollouts = KeptRollouts(run.fleet, observation, plans, records, now)
+        self.renew(observation, plans, records)
+
+    def renew(self, observation: Observation, plans: Mapping[str, NodePlan], records: Mapping[str, NodeRecord]) -> None:
+        """Take in another look at all of them, or another spec. Nodes at work go on, and are known better here."""
+        run, now = self.run, self.run.clock.now()
+        self.observation = self.merged(observation)
+        self._nodes = dict(self.observation.nodes)
+        self.observation = replace(self.observation, nodes=self._nodes)
+        self.plans = dict(plans) | {name: self.plans[name] for name in self._running if name in plans}
+        self._settled: dict[str, NodeResult] = {}
+        self._postponed: dict[str, str] = {}  # node -> why, until something has changed
+        self._tables: dict[str, tuple[Managed, ...]] = {}
+        self._kept = dict(run.ledger.rollouts())
+        self._leave = KeptLeave(run.fleet, self.observation, now=now, taken=taken_out(records, run.fleet.settings))
+        for name in self._reserved & run.fleet.nodes.keys():
+            self._leave.reserve(name)
+        self._rollouts = KeptRollouts(run.fleet, self.observation, self.plans, records, now)
         self._unapproved = set(plans)  # not held against the approved plan yet
-        self._line = Line(plans.values())
-        for name in plans:
+        self._line = Line(self.plans.values())
+        for name in self.plans:
             self._line_up(name)
+
+    def merged(self, observation: Observation) -> Observation:
+        """With what is known here of nodes that were at work meanwhile."""
+        newer = {
+            name: mine
+            for name, seen in observation.nodes.items()
+            if (mine := self._nodes.get(name)) is not None and (name in self._running or mine.hot.at > seen.hot.at)
+        }
+        return replace(observation, nodes={**observation.nodes, **newer})
+
+    @property
+    def at_work(self) -> AbstractSet[str]:
+        return self._running.keys()
 
     # --- the loop ---
 
@@ -74,10 +102,11 @@ class Crew:
         """
         waited = 0.0
         try:
-            self._start()
+            self.start()
             while True:
                 if self._running:
-                    await self._collect()
+                    await self.stirred.wait()
+                    self.take_in()
                 elif self._line and waited < wait_s and self._in_time(wait_s - waited, alone=alone):
                     self.run.progress(Waiting(tuple(self._line), wait_s - waited))
                     pause = self._until_next() if alone else POLL_S
@@ -88,12 +117,22 @@ class Crew:
                 else:
                     return
                 if wait_s > 0:
-                    self._start()
+                    self.start()
         finally:
-            await self._park()
+            await self.park()
 
-    def _start(self) -> None:
+    def wake(self, name: str) -> None:
+        """It is looked at first thing. One that is at work looks by itself."""
+        if name in self.plans and name not in self._running:
+            self._woken[name] = None
+            self.stirred.set()
+
+    def start(self) -> None:
         """Those whose turn it is, of all that have something to do."""
+        for name in list(self._woken):
+            if len(self._running) < NODES_AT_ONCE:
+                del self._woken[name]
+                self._begin(name)
         self._stopped = self.run.stop()
         if self._stopped is not None:
             return
@@ -117,13 +156,18 @@ class Crew:
             if takes_out(plan):
                 leave.budget.charge(name)
                 self._leaving[name] = None
-        self._begin_rollout(plan)
-        worker = NodeRun(self.run, name, self.reserve)
-        self._at_work[name] = worker
-        self._running[name] = task = asyncio.create_task(worker.to_the_end(), name=name)
-        task.add_done_callback(lambda _: self._ended.put_nowait(name))
-        self._line.leave(name)
+        self._begin(name)
         return None
+
+    def _begin(self, name: str) -> None:
+        def ended(_task: asyncio.Task[NodeResult]) -> None:
+            self._ended.append(name)
+            self.stirred.set()
+
+        worker = self._at_work[name] = NodeRun(self.run, name, self.reserve, self._begin_rollout)
+        self._running[name] = task = asyncio.create_task(worker.to_the_end(), name=name)
+        task.add_done_callback(ended)
+        self._line.leave(name)
 
     def _why(self, name: str) -> Blocked | None:
         """Why a candidate waits."""
@@ -163,17 +207,21 @@ class Crew:
                 self._settle(NodeResult(name, Ended.STALE, why))
             self._unapproved.discard(name)
 
-    async def _collect(self) -> None:
-        """Take in the nodes that have ended; wait for the first."""
-        names = [await self._ended.get()]
-        while not self._ended.empty():
-            names.append(self._ended.get_nowait())
+    def take_in(self) -> None:
+        """The nodes that have ended since."""
+        self.stirred.clear()
+        names, self._ended = self._ended, []
         for name in names:
             result = self._running.pop(name).result()
             worker = self._at_work.pop(name)
             self._reserved.discard(name)
             self._leaving.pop(name, None)
             self._postponed.clear()
+            self.run.interrupted.discard(name)
+            if name not in self.run.fleet.nodes:  # the spec has forgotten it meanwhile
+                self.run.progress(NodeSettled(name, result.state.value, result.detail))
+                self.plans.pop(name, None)
+                continue
             if result.state is Ended.POSTPONED and not (worker.plan is not None and is_stopped(worker.plan)):
                 self._postponed[name] = result.detail
             else:
@@ -191,7 +239,7 @@ class Crew:
         self._line.leave(result.node)
         self.run.progress(NodeSettled(result.node, result.state.value, result.detail))
 
-    async def _park(self) -> None:
+    async def park(self) -> None:
         """Stop what runs. What it had begun is journaled, and the next run continues from there."""
         for task in self._running.values():
             task.cancel()
@@ -221,7 +269,7 @@ class Crew:
     def _begin_rollout(self, plan: NodePlan) -> None:
         """It is on record from its first node on, with the order in which all of them go."""
         progress = self.run.rollouts.by_pool.get(plan.pool)
-        if progress is not None and progress.new and pending(plan) and not plan.postponed:
+        if progress is not None and progress.new:
             self.run.lease.token()  # whoever lost the lease begins nothing
             self.run.ledger.start_rollout(progress.rollout, self.run.id)
             self._kept[plan.pool] = progress.rollout
@@ -252,16 +300,20 @@ class Crew:
             return
         state = await answer(cluster.state, settings.kubernetes_deadline_s, clock)
         self._cluster_read = clock.now()
+        fell = False
         for name, seen in self._nodes.items():
             member = state if isinstance(state, Silent) else Answered(state.at, state.value.members.get(name))
             if isinstance(member, Answered) and isinstance(seen.member, Answered) and member.value is seen.member.value:
                 continue  # the very same: nothing has changed
             self._see(replace(seen, member=member))
+            fell = fell or (isinstance(member, Answered) and member.value is not None and not member.value.ready)
             if name not in self.plans:
                 self._rollouts.see(self._nodes[name], None, self.run.ledger.node(name), clock.now())
         self._postponed.clear()
         self.observation = replace(self.observation, control_plane=control_plane(state))
         self._leave.see_control_plane(self.observation.control_plane)
+        if fell:
+            look_for_storm(self.run.ledger, self.run.fleet, self.observation, {}, clock.now())
 
     def _see(self, observed: Observed) -> None:
         self._nodes[observed.node] = observed

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from reconciler.model.outcome import Outcome
 from reconciler.model.plan import PlannedAction
@@ -63,7 +63,17 @@ class RunEnded:
     report: object
 
 
-Event = NodeObserved | ActionStarted | ActionStep | ActionFinished | NodeSettled | Waiting | RunEnded
+@dataclass(frozen=True, slots=True)
+class LoopTold:
+    """What a long-running reconciler says of itself: `event` is a word, such as "leading" or "spec_changed"."""
+
+    event: str
+    message: str
+    problem: bool = False
+    fields: Mapping[str, str | int | float] = field(default_factory=dict)
+
+
+Event = NodeObserved | ActionStarted | ActionStep | ActionFinished | NodeSettled | Waiting | RunEnded | LoopTold
 Progress = Callable[[Event], None]
 
 

@@ -80,6 +80,7 @@ class Executed:
 
 # May the first action of this plan begin now? "" when windows and budget say yes; the node is then charged to it.
 Reserve = Callable[[NodePlan], Awaitable[str]]
+BeginRollout = Callable[[NodePlan], None]
 
 
 Step = tuple[str, str, str]  # node, action, target
@@ -108,12 +109,13 @@ class Run:
     lease: HeldLease
     approved: Plan | None
     progress: Progress
-    interrupted: frozenset[str]  # nodes on which an earlier run died in the middle of an action
+    interrupted: set[str]  # nodes on which an earlier run died in the middle of an action
     begun: frozenset[str]  # nodes on which an earlier run has begun with the approved plan
     resumed: dict[Step, Unended]  # each is gone on with once
     executed: list[Executed] = field(default_factory=list)
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(64))
     rollouts: Rollouts = field(default_factory=Rollouts)  # as of the latest end of a node
+    barred: str = ""  # why nothing may begin now, whatever is planned
 
     def worth_waiting(self, observed: Observed) -> bool:
         """The host is silent because of a boot under way, or because of what an earlier run has just begun."""
@@ -121,18 +123,19 @@ class Run:
         return booting(observed) or (silent and observed.node in self.interrupted)
 
     def stop(self) -> Blocked | None:
-        """Somebody has stopped the whole fleet: what runs ends its action, nothing else begins."""
+        """Somebody or something has stopped the whole fleet: what runs ends its action, nothing else begins."""
+        if self.barred:
+            return Blocked(BlockCode.STOPPED, self.barred)
         return stopped(by_subject((), self.ledger.holds()), self.clock.now())
 
     def brake(self) -> Blocked | None:
         """Too many nodes went bad at once: nothing that disrupts begins. Whoever noticed, it is in the ledger."""
         return braked(by_subject((), self.ledger.holds()), self.clock.now())
 
-    def plan_node(self, observed: Observed, record: NodeRecord, *, let_go: bool) -> NodePlan:
+    def plan_node(self, desired: Desired, observed: Observed, record: NodeRecord, *, let_go: bool) -> NodePlan:
         """`let_go`: its wave was open when work on it began, so it is finished whatever becomes of the rollout."""
         self.planner.context = replace(self.planner.context, now=self.clock.now())
         self.planner.holds = by_subject(self.fleet.holds, self.ledger.holds())
-        desired = self.fleet.nodes[observed.node]
         plan = self.planner.plan(desired, observed, record)
         return plan if let_go else plan_in_turn(self.planner, self.rollouts, plan, desired, observed, record)
 
@@ -147,14 +150,15 @@ def booting(observed: Observed) -> bool:
 class NodeRun:
     """`observed`, `record` and `plan` are the latest; they are part of the run's final report."""
 
-    def __init__(self, run: Run, node: str, reserve: Reserve) -> None:
+    def __init__(self, run: Run, node: str, reserve: Reserve, begin_rollout: BeginRollout) -> None:
         self.run = run
         self.node = node
-        self.desired: Desired = run.fleet.nodes[node]
+        self.desired: Desired = run.fleet.nodes[node]  # as of the latest look: the spec may be another by then
         self.observed: Observed | None = None
         self.plan: NodePlan | None = None
         self.record = NodeRecord(node)
         self._reserve = reserve
+        self._begin_rollout = begin_rollout
         self._inventory_due = True
         self._failures: Counter[str] = Counter()  # in a row, by action
         self._done: Counter[tuple[str, frozenset[str]]] = Counter()  # by action and the drift that it was done for
@@ -166,6 +170,8 @@ class NodeRun:
 
     async def to_the_end(self) -> NodeResult:
         while True:
+            if self.node not in self.run.fleet.nodes:
+                return self._result(Ended.POSTPONED, "the spec does not name it any more: it is left as it is")
             plan = await self._look()
             if wait_s := self._wait_s(plan):
                 await self.run.clock.sleep(wait_s)
@@ -197,6 +203,7 @@ class NodeRun:
 
     async def _look(self) -> NodePlan:
         run = self.run
+        self.desired = run.fleet.nodes.get(self.node, self.desired)
         kept = None if self._inventory_due else self.observed
         async with run.reading:
             self.observed = await observe_node(self.desired, run.fabric, run.clock, run.fleet.settings, previous=kept)
@@ -204,13 +211,15 @@ class NodeRun:
         record = run.ledger.node(self.node)
         news = remember_facts(run.ledger, [self.observed], {self.node: record}, run.clock.now())
         self.record = run.ledger.node(self.node) if news else record
-        self.plan = run.plan_node(self.observed, self.record, let_go=self._let_go)
+        self.plan = run.plan_node(self.desired, self.observed, self.record, let_go=self._let_go)
         self._seen_since = True
         return self.plan
 
     async def _may_act(self, plan: NodePlan) -> NodeResult | None:
         """Approval and budget, on the plan of this moment. Holds, marks and identity are in the plan itself."""
         action = plan.actions[0]
+        if stop := self.run.stop():
+            return self._result(Ended.POSTPONED, stop.detail)
         if plan.blocked is not None and plan.blocked.code in OF_ROLLOUTS:
             return self._result(Ended.POSTPONED, plan.blocked.detail)
         if self.run.approved is not None:
@@ -234,7 +243,9 @@ class NodeRun:
 
     async def _act(self, plan: NodePlan, action: PlannedAction) -> NodeResult | None:
         """One attempt, counted before it is tried. None: look again."""
-        self._let_go = self._let_go or bool(pending(plan) and not plan.postponed)
+        if not self._let_go and pending(plan) and not plan.postponed:
+            self._begin_rollout(plan)
+            self._let_go = True
         outcome = await self._attempt(action)
         self._boot_deadline = None
         match outcome:

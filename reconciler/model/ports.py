@@ -14,7 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
-from reconciler.model.desired import Desired
+from reconciler.model.desired import Desired, Fleet
 from reconciler.model.gate import Certificate, CommandResult
 from reconciler.model.observed import (
     Answered,
@@ -30,6 +30,7 @@ from reconciler.model.observed import (
     Taint,
 )
 from reconciler.model.records import Hold, JournalEntry, Lease, Mark, NodeRecord, Rollout
+from reconciler.model.source import Pulled
 from reconciler.model.status import FleetStatus, LoopStatus
 
 
@@ -142,6 +143,17 @@ class Watch(Protocol):
         """
 
 
+class SpecFeed(Protocol):
+    """Where a spec that changes comes from."""
+
+    @property
+    def fleet(self) -> Fleet | None:
+        """The spec in force; None until there is a good one."""
+
+    async def pull(self) -> Pulled:
+        """Look for a newer one. Never raises for what others did; whatever happens, the last good one stays."""
+
+
 class Metrics(Protocol):
     """Where a long-running reconciler leaves what others measure it by. Never fails, never waits."""
 
@@ -165,13 +177,19 @@ class Installer(Protocol):
 
 
 class Fabric(Protocol):
-    """Hands out the ports of nodes; one object per node for as long as the run lasts."""
+    """Hands out the ports of nodes; one object per node for as long as it is reached in the same way."""
 
     def bmc(self, desired: Desired) -> Bmc | None: ...
 
     def host(self, desired: Desired) -> Host | None: ...
 
     def cluster(self) -> Cluster | None: ...
+
+    def watch(self) -> Watch | None:
+        """None: nobody says where to look before the next pass."""
+
+    async def refit(self, fleet: Fleet) -> None:
+        """Reach nodes as this fleet says from now on. Ports to what it reaches in another way are closed."""
 
     def installer(self) -> Installer | None: ...
 

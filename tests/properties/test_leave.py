@@ -405,7 +405,7 @@ def test_what_failed_is_not_planned_again_at_once(states: Mapping[str, str], fai
     records |= {name: replace(records[name], attempts=attempts) for name in ill}
     made = planned(states, settings, records=records)
     for name in ill:
-        blocked = backing_off(records[name], [("drain", "")], b.NOW)
+        blocked = backing_off(records[name], [planned_action("drain")], (), b.NOW)
         plan = made.nodes[name]
         assert (plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF) == (
             blocked is not None and any(action.name == "drain" for action in plan.actions)

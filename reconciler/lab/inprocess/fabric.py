@@ -14,7 +14,8 @@ from reconciler.lab.inprocess.bmc import MachineBmc
 from reconciler.lab.inprocess.cluster import TruthCluster
 from reconciler.lab.inprocess.host import MachineHost
 from reconciler.lab.inprocess.virtual_time import EPOCH
-from reconciler.model.desired import Desired
+from reconciler.lab.inprocess.watch import TruthWatch
+from reconciler.model.desired import Desired, Fleet
 from reconciler.model.ports import Clock, Fabric, Installer
 
 BASE = "http://installer.lab.invalid"
@@ -51,6 +52,7 @@ class LabFabric:
         latency: bool = True,
     ) -> None:
         self._lab = lab
+        self._clock = clock
         bmc_s, cluster_s = (bmc.LATENCY_S, cluster.LATENCY_S) if latency else (0.0, 0.0)
         self._bmcs = {url: MachineBmc(machine, clock, epoch, latency_s=bmc_s) for url, machine in lab.by_bmc.items()}
         self._hosts = {
@@ -67,6 +69,12 @@ class LabFabric:
 
     def cluster(self) -> TruthCluster | None:
         return self._cluster
+
+    def watch(self) -> TruthWatch | None:
+        return None if self._lab.cluster is None else TruthWatch(self._lab.cluster, self._clock)
+
+    async def refit(self, fleet: Fleet) -> None:
+        """Machines stay where they are cabled."""
 
     def installer(self) -> LabInstaller | None:
         return self._installer

@@ -1,0 +1,185 @@
+"""Wiring of `reconciler run`: the spec that is followed, the loop, its log, and what others measure it by."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from reconciler.cli.clocks import RealClock
+from reconciler.cli.exit_codes import ExitCode, of_error
+from reconciler.cli.fabric import WireFabric
+from reconciler.cli.json_log import JsonLog
+from reconciler.cli.progress import LineProgress
+from reconciler.cli.session import Session, check_directory, new_id, run_async, whoami
+from reconciler.converge.events import LoopTold, Progress
+from reconciler.converge.loop import Loop
+from reconciler.converge.shift import Ground
+from reconciler.drivers.ledger import SqlLedger
+from reconciler.drivers.signers import Signers
+from reconciler.drivers.spec_directory import SpecDirectory
+from reconciler.drivers.spec_repo import SpecRepo
+from reconciler.drivers.status import PrometheusMetrics, StatusServer
+from reconciler.model.desired import Fleet
+from reconciler.model.errors import ReconcilerError, SpecError
+from reconciler.model.ports import SpecFeed
+
+OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """Where the spec comes from: a directory, or `path` in a repository that is pulled."""
+
+    spec: Path
+    repo: str | None
+    branch: str
+    path: str
+    secret: str | None
+    signers: Path | None
+    keys: Path | None
+    accept: str
+    state: Path | None
+
+
+class Service:
+    def __init__(
+        self, session: Session, following: Following, *, interval_s: float, pull_s: float, listen: str, log: str | None
+    ) -> None:
+        self._session = session
+        self._following = following
+        self._interval_s = interval_s
+        self._pull_s = pull_s
+        self._listen = listen
+        self._log = log
+        self._metrics = PrometheusMetrics()
+        self._signatures: tuple[str, Mapping[tuple[str, str], bool | None]] = ("", {})
+        self._run = ""
+        self._parked = False
+
+    def serve(self) -> int:
+        """DONE after a SIGTERM, which is how services are told to end."""
+        with self._progress() as progress:
+            try:
+                run_async(self._work(progress))
+            except KeyboardInterrupt:
+                if not self._parked:
+                    raise
+                progress(LoopTold("parked", "parked what ran: the next one goes on with it"))
+        return ExitCode.DONE
+
+    async def _work(self, progress: Progress) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end, task)
+        server = StatusServer(self._metrics, self._session.clock.now, self._listen) if self._listen != OFF else None
+        feed = self._feed()
+        try:
+            if server is not None:
+                progress(LoopTold("listening", f"status at {await server.start()}"))
+            fleet = await self._first(feed, progress)
+            with self._ledger(fleet) as ledger:
+                await self._loop(feed, ledger, progress).run()
+        finally:
+            if isinstance(feed, SpecRepo):
+                feed.close()
+            if server is not None:
+                await server.close()
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._parked = True
+        task.cancel()
+
+    # --- the spec ---
+
+    def _feed(self) -> SpecFeed:
+        told = self._following
+        if told.repo is None:
+            check_directory(told.spec)
+            return SpecDirectory(told.spec)
+        state = told.state or self._session.state_directory() / "repositories" / _file_name(told.repo, told.branch)
+        credentials = None
+        if told.secret is not None:
+            credentials = self._session.secrets.credentials(told.secret, told.repo)
+        return SpecRepo(
+            told.repo, state=state, branch=told.branch, path=told.path, signers=Signers(told.signers, told.keys),
+            credentials=credentials, accept=told.accept,
+        )  # fmt: skip
+
+    async def _first(self, feed: SpecFeed, progress: Progress) -> Fleet:
+        """The first spec that may be followed. A directory's own user is told at once what is wrong with it."""
+        while True:
+            pulled = await feed.pull()
+            if feed.fleet is not None:
+                return feed.fleet
+            if self._following.repo is None:
+                raise SpecError(pulled.diagnostics)
+            if pulled.news:
+                progress(LoopTold("spec_trouble", f"no spec yet: {pulled.detail}", problem=True))
+            await RealClock().sleep(self._pull_s)
+
+    # --- the loop ---
+
+    def _loop(self, feed: SpecFeed, ledger: SqlLedger, progress: Progress) -> Loop:
+        session = self._session
+
+        def begin(fleet: Fleet) -> str:
+            self._close_run(ledger, ExitCode.DONE, "a new spec came")
+            self._run = new_id("run", session.clock.now())
+            ledger.start_run(self._run, "run", fleet.source.commit, "", session.clock.now())
+            return self._run
+
+        ground = Ground(
+            begin=begin, ledger=ledger, clock=session.clock, gate=session.gate, metrics=self._metrics,
+            progress=progress, signatures=self._verified, interval_s=self._interval_s, time_scale=session.time_scale,
+        )  # fmt: skip
+        reach: Callable[[Fleet], WireFabric] = lambda fleet: WireFabric(  # noqa: E731
+            fleet, session.clock, session.secrets, session.overlay
+        )
+        return Loop(ground, feed, reach, holder=f"{whoami()}, run", pull_s=self._pull_s)
+
+    @contextmanager
+    def _ledger(self, fleet: Fleet) -> Iterator[SqlLedger]:
+        ledger = SqlLedger(self._session.ledger_place(fleet.settings.fleet))
+        try:
+            yield ledger
+        except ReconcilerError as error:
+            with suppress(ReconcilerError):  # it may be the ledger itself that ends it
+                self._close_run(ledger, of_error(error), str(error))
+            raise
+        except asyncio.CancelledError:
+            self._close_run(ledger, ExitCode.DONE if self._parked else ExitCode.INTERRUPTED, "parked")
+            raise
+        finally:
+            ledger.close()
+
+    def _close_run(self, ledger: SqlLedger, code: ExitCode, summary: str) -> None:
+        if self._run:
+            ledger.end_run(self._run, int(code), summary, self._session.clock.now())
+        self._run = ""
+
+    def _verified(self, fleet: Fleet) -> Mapping[tuple[str, str], bool | None]:
+        if self._signatures[0] != fleet.digest:
+            self._signatures = fleet.digest, self._session.verified(fleet)
+        return self._signatures[1]
+
+    @contextmanager
+    def _progress(self) -> Iterator[Progress]:
+        if self._log == "human" or (self._log is None and sys.stderr.isatty()):
+            yield LineProgress("observing")
+            return
+        log = JsonLog(self._session.clock.now)
+        with log.libraries():
+            yield log
+
+
+def _file_name(repo: str, branch: str) -> str:
+    """Readable, and one for each repository and branch."""
+    import hashlib
+
+    readable = "".join(c if c.isalnum() else "-" for c in repo.rpartition("/")[2].removesuffix(".git"))[:40]
+    return f"{readable}-{hashlib.sha256(f'{repo} {branch}'.encode()).hexdigest()[:12]}"

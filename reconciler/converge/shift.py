@@ -1,0 +1,299 @@
+"""What the leader does from taking the lease to losing it: pass after pass over the fleet, and one crew all the while.
+
+Each pass looks at every node that nobody works on, plans the fleet anew, and hands both to the crew. In between, nodes
+that end, that the cluster tells of, or whose time has come are seen to at once. A new spec comes into force with a pass
+of its own; whoever is in the middle of an action ends it first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from reconciler.converge.brake import check_sight, look_for_storm
+from reconciler.converge.crew import POLL_S, Crew
+from reconciler.converge.events import LoopTold, Progress, ignore
+from reconciler.converge.execute import Run, Step, Unended
+from reconciler.converge.lease import HeldLease
+from reconciler.converge.leftovers import lift_forgotten_marks, take_over
+from reconciler.converge.memory import remember_facts, remember_holds, remember_plans
+from reconciler.converge.observe import observe
+from reconciler.converge.ports import GateRunner
+from reconciler.converge.status import fleet_status, measured
+from reconciler.model.desired import Fleet
+from reconciler.model.errors import Blind
+from reconciler.model.observed import Observation
+from reconciler.model.plan import Plan
+from reconciler.model.ports import Clock, Fabric, Ledger, Metrics, Watch
+from reconciler.model.status import FleetStatus
+from reconciler.model.vocab import DriftMode
+from reconciler.planner.estimates import estimates
+from reconciler.planner.fleet import node_planner, plan_fleet, records_needed
+
+JITTER = 0.1  # of the interval: fleets that were started together don't ask their BMCs together (pitfall I9)
+WAKES_S = 5.0  # a node that the cluster tells of again and again is looked at so often, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a reconciler stands on, whoever leads. `signatures`: as for `plan_fleet`.
+
+    `begin`: puts the work under a spec on record; the id of that run.
+    """
+
+    begin: Callable[[Fleet], str]
+    ledger: Ledger
+    clock: Clock
+    gate: GateRunner
+    metrics: Metrics
+    progress: Progress
+    signatures: Callable[[Fleet], Mapping[tuple[str, str], bool | None]]
+    interval_s: float
+    time_scale: float = 1.0
+
+
+class Shift:
+    """`fleet`: what is in force, and `change` puts another in its place. `passed` is called after every pass."""
+
+    def __init__(
+        self, ground: Ground, fleet: Fleet, fabric: Fabric, lease: HeldLease, passed: Callable[[Plan], None]
+    ) -> None:
+        self.ground = ground
+        self.fleet = fleet
+        self.plan: Plan | None = None
+        self._fabric = fabric
+        self._lease = lease
+        self._passed = passed
+        self._run: Run | None = None
+        self._crew: Crew | None = None
+        self._observation: Observation | None = None
+        self._status: FleetStatus | None = None
+        self._next: Fleet | None = None
+        self._looking: asyncio.Task[Observation] | None = None  # a pass under way
+        self._due: datetime | None = None  # of the next one; None: now
+        self._blind = ""
+        self._woken: dict[str, datetime] = {}
+
+    # --- from outside ---
+
+    def change(self, fleet: Fleet) -> None:
+        """Another spec, with the next pass, which begins at once."""
+        self._next = fleet
+        if self._crew is not None:
+            self._crew.stirred.set()
+
+    # --- the loop ---
+
+    async def work(self) -> None:
+        """Until it is cancelled or the lease is lost; what runs is parked then."""
+        listening = asyncio.create_task(self._listen(self._fabric.watch()))
+        try:
+            await self._take(await self._look(fresh=True))
+            await self._go_on(listening)
+        finally:
+            listening.cancel()
+            if self._looking is not None:
+                self._looking.cancel()
+            if self._crew is not None:
+                await self._crew.park()
+            await asyncio.wait([task for task in (listening, self._looking) if task is not None])
+
+    async def _go_on(self, listening: asyncio.Task[None]) -> None:
+        crew = self._crew
+        assert crew is not None
+        while True:
+            if self._looking is not None and self._looking.done():
+                seen, self._looking = self._looking.result(), None
+                await self._take(seen)
+            if self._looking is None and (self._next is not None or self._is_due()):
+                await self._change()
+                self._looking = asyncio.create_task(self._look(fresh=False))
+                self._looking.add_done_callback(lambda _: crew.stirred.set())
+            crew.take_in()
+            crew.start()
+            await self._until_stirred(crew)
+            if listening.done():
+                listening.result()
+
+    def _is_due(self) -> bool:
+        return self._due is None or self.ground.clock.now() >= self._due
+
+    async def _until_stirred(self, crew: Crew) -> None:
+        """Time, too, opens windows, ends bakes and lets pauses run out."""
+        clock = self.ground.clock
+        due = POLL_S if self._due is None else (self._due - clock.now()).total_seconds()
+        try:
+            async with asyncio.timeout(clock.real_seconds(max(min(due, POLL_S), 0.0))):
+                await crew.stirred.wait()
+        except TimeoutError:
+            pass  # that is what it was for
+
+    async def _change(self) -> None:
+        """Put the new spec in place. What is begun from now on goes by it."""
+        if self._next is None:
+            return
+        self.fleet, self._next = self._next, None
+        assert self._run is not None
+        self._run.fleet = self.fleet
+        self._run.id = self.ground.begin(self.fleet)
+        self._run.barred = "a new spec has come, and the fleet is being looked at"
+        await self._fabric.refit(self.fleet)
+
+    # --- one pass ---
+
+    async def _look(self, *, fresh: bool) -> Observation:
+        """Whoever is worked on is looked at by those who work on it."""
+        clock, busy = self.ground.clock, () if self._crew is None else self._crew.at_work
+        interval = self.ground.interval_s * (1 + JITTER * random.uniform(-1, 1))  # noqa: S311 - spreads load
+        self._due = clock.now() + timedelta(seconds=interval)
+        return await observe(
+            self.fleet, [name for name in self.fleet.nodes if name not in busy], self._fabric, clock,
+            previous=self._observation, fresh_inventory=fresh, progress=ignore, time_scale=self.ground.time_scale,
+        )  # fmt: skip
+
+    async def _take(self, seen: Observation) -> None:
+        """What the pass teaches; who may go now."""
+        ledger, now = self.ground.ledger, self.ground.clock.now()
+        fleet = self.fleet
+        observation = seen if self._crew is None else self._crew.merged(seen)
+        idle = [name for name in fleet.nodes if self._crew is None or name not in self._crew.at_work]
+        blind = self._check_sight(observation)
+        if not blind:
+            records = ledger.nodes(records_needed(fleet, list(fleet.nodes)))
+            remember_facts(ledger, (observation.nodes[name] for name in idle), records, now)
+        remember_holds(ledger, fleet, now)
+        if not blind:
+            records = ledger.nodes(records_needed(fleet, list(fleet.nodes)))
+            look_for_storm(ledger, fleet, observation, records, now)
+        plan = self._make_plan(observation, now)
+        if self._crew is None:
+            resumed = await take_over(ledger, self._fabric.installer(), fleet, fleet.nodes.keys(), now)
+            self._run = self._first_run(observation, plan, resumed, now)
+        run = self._run
+        assert run is not None
+        run.planner = node_planner(
+            fleet, observation, now=now, ledger=ledger.id, signatures=self.ground.signatures(fleet),
+            holds=tuple(ledger.holds()), estimates=estimates(fleet, ledger.durations()),
+        )  # fmt: skip
+        run.plan_id = plan.id
+        run.barred = blind or _barred(fleet, plan)
+        run.executed.clear()
+        records = ledger.nodes(records_needed(fleet, list(fleet.nodes)))
+        if not blind:
+            ours = {name: plan.nodes[name] for name in idle}
+            remember_plans(ledger, fleet, ours, records, run.id, now)
+            records = ledger.nodes(records_needed(fleet, list(fleet.nodes)))
+        await self._forget(plan)
+        if self._crew is None:
+            self._crew = Crew(run, observation, plan.nodes, records)
+        else:
+            self._crew.renew(observation, plan.nodes, records)
+        self.plan, self._observation = plan, observation
+        self._tell(plan, observation)
+
+    def _check_sight(self, observation: Observation) -> str:
+        """Why the pass proves nothing; "" when it does. It is told when that changes."""
+        try:
+            check_sight(self.fleet, observation)
+        except Blind as error:
+            blind = str(error)
+        else:
+            blind = ""
+        if blind != self._blind:
+            message = blind or "nodes answer again"
+            self.ground.progress(LoopTold("blind" if blind else "seeing", message, problem=bool(blind)))
+        self._blind = blind
+        return blind
+
+    def _make_plan(self, observation: Observation, now: datetime) -> Plan:
+        ledger, fleet = self.ground.ledger, self.fleet
+        return plan_fleet(
+            fleet, observation, ledger.nodes(records_needed(fleet, list(fleet.nodes))), now=now, ledger=ledger.id,
+            plan_id=f"pass-{now:%Y%m%d-%H%M%S}", signatures=self.ground.signatures(fleet),
+            holds=tuple(ledger.holds()), estimates=estimates(fleet, ledger.durations()), known=ledger.known(),
+            kept=ledger.rollouts(),
+        )  # fmt: skip
+
+    def _first_run(self, observation: Observation, plan: Plan, resumed: dict[Step, Unended], now: datetime) -> Run:
+        ground, fleet = self.ground, self.fleet
+        return Run(
+            id=ground.begin(fleet), plan_id=plan.id, fleet=fleet, fabric=self._fabric, ledger=ground.ledger,
+            clock=ground.clock, gate=ground.gate, lease=self._lease, approved=None, progress=measured(ground.metrics, ground.progress),
+            planner=node_planner(fleet, observation, now=now, ledger=ground.ledger.id, signatures={}),
+            begun=frozenset(), resumed=resumed, interrupted={node for node, _, _ in resumed},
+            reading=asyncio.Semaphore(fleet.settings.concurrency),
+        )  # fmt: skip
+
+    async def _forget(self, plan: Plan) -> None:
+        """Nodes that left the spec: our marks are lifted, and what was applied to them means nothing any more."""
+        ledger, clock = self.ground.ledger, self.ground.clock
+        gone = [name for name in ledger.known() if name not in self.fleet.nodes]
+        busy = self._crew is not None and not self._crew.at_work <= self.fleet.nodes.keys()  # they end first
+        if (self._crew is not None and not gone) or busy or self._blind or _barred(self.fleet, plan):
+            return
+        kept = await lift_forgotten_marks(ledger, self._fabric.cluster(), self.fleet, clock)
+        ledger.forget(gone, clock.now())
+        if not gone and not kept:
+            return
+        more = f"; {', '.join(kept)} keep our mark, since no gate has judged what was done to them" if kept else ""
+        message = f"{len(gone)} nodes left the spec and are forgotten: {', '.join(gone[:5])}{more}"
+        self.ground.progress(LoopTold("forgotten", message, problem=bool(kept)))
+
+    def _tell(self, plan: Plan, observation: Observation) -> None:
+        assert self._crew is not None
+        self._status = fleet_status(plan, observation, self._status, acting=self._crew.at_work)
+        self.ground.metrics.passed(self._status)
+        self._passed(plan)
+        seconds = (observation.finished_at - observation.started_at).total_seconds()
+        totals = plan.totals
+        self.ground.progress(LoopTold(
+            "pass",
+            f"{len(plan.nodes)} nodes seen in {seconds:.1f} s: {totals.nodes_with_changes} differ, "
+            f"{len(self._crew.at_work)} at work, {len(plan.incomplete)} unknown",
+            fields={
+                "seconds": round(seconds, 3), "nodes": len(plan.nodes), "changes": totals.nodes_with_changes,
+                "at_work": len(self._crew.at_work), "unknown": len(plan.incomplete), "plan": plan.id,
+            },
+        ))  # fmt: skip
+
+    # --- what the cluster tells ---
+
+    async def _listen(self, watch: Watch | None) -> None:
+        if watch is None:
+            await asyncio.Event().wait()
+            return
+
+        def tell(problem: str) -> None:
+            message = f"the cluster tells nothing of its nodes: {problem}" if problem else "the cluster tells again"
+            self.ground.progress(LoopTold("watch", message, problem=bool(problem)))
+
+        async with aclosing(watch.changes(tell)) as names:
+            async for name in names:
+                self._wake(name)
+
+    def _wake(self, name: str) -> None:
+        now, last = self.ground.clock.now(), self._woken.get(name)
+        if self._crew is None or name not in self.fleet.nodes:
+            return
+        if last is not None and now - last < timedelta(seconds=WAKES_S):
+            later = last + timedelta(seconds=WAKES_S)
+            if last < now:  # else one is due already
+                self._woken[name] = later
+                pause = self.ground.clock.real_seconds((later - now).total_seconds())
+                asyncio.get_running_loop().call_later(pause, self._crew.wake, name)
+            return
+        self._woken[name] = now
+        self._crew.wake(name)
+
+
+def _barred(fleet: Fleet, plan: Plan) -> str:
+    """Why nothing may begin, whatever is planned."""
+    if plan.refused:
+        return f"the plan is refused: {'; '.join(plan.refused)}"
+    if fleet.settings.drift_mode is not DriftMode.CORRECT:
+        return f"the spec's mode is {fleet.settings.drift_mode.value}: drift is reported and left as it is"
+    return ""

@@ -1,0 +1,74 @@
+"""Follows a spec in a directory, for labs and for those who bring the repository up to date by other means.
+
+What is in force is the last that was valid. Nobody signs a directory, and it may be caught half written: a change
+counts once two looks in a row find the same files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from reconciler.drivers.git import describe
+from reconciler.model.desired import Fleet
+from reconciler.model.errors import Diagnostic
+from reconciler.model.source import Pulled, Trouble
+from reconciler.spec import check_spec
+
+_Files = frozenset[tuple[str, int, int]]  # path, size, time of the last change
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    detail: str
+    diagnostics: tuple[Diagnostic, ...]
+
+
+class SpecDirectory:
+    def __init__(self, directory: Path) -> None:
+        self.fleet: Fleet | None = None  # the spec in force
+        self._directory = directory
+        self._seen: _Files | None = None  # at the last look
+        self._read: _Files | None = None  # as read
+        self._commit = ""
+        self._broken: _Broken | None = None
+
+    async def pull(self) -> Pulled:
+        return await asyncio.to_thread(self._pull)
+
+    def _pull(self) -> Pulled:
+        found = self._files()
+        settled, self._seen = found == self._seen or self._read is None, found
+        if found == self._read or not settled:
+            return self._stand(changed=False)
+        self._read = found
+        before = self.fleet
+        source = describe(self._directory)
+        fleet, diagnostics = check_spec(self._directory, directory=str(self._directory), origin=source)
+        if fleet is None:
+            first = next(one for one in diagnostics if one.severity == "error")
+            more = f", and {len(diagnostics) - 1} more" if len(diagnostics) > 1 else ""
+            self._broken = _Broken(f"{self._directory}: {first}{more}", diagnostics)
+            return self._stand(changed=False, news=True)
+        self._broken, self.fleet, self._commit = None, fleet, source.commit or fleet.digest
+        changed = before is None or before.digest != fleet.digest
+        return self._stand(changed=changed, warnings=diagnostics if changed else ())
+
+    def _stand(self, *, changed: bool, news: bool = False, warnings: tuple[Diagnostic, ...] = ()) -> Pulled:
+        if self._broken is None:
+            return Pulled(self._commit, changed, self._commit, diagnostics=warnings)
+        return Pulled(
+            self._commit, changed, self._commit, Trouble.INVALID, self._broken.detail, news, self._broken.diagnostics
+        )
+
+    def _files(self) -> _Files:
+        found = set()
+        for path in self._directory.rglob("*"):
+            try:
+                if path.is_file():
+                    stat = path.stat()
+                    found.add((str(path), stat.st_size, stat.st_mtime_ns))
+            except OSError:
+                continue  # gone between two looks: the next one settles it
+        return frozenset(found)
