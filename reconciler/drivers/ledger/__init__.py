@@ -6,6 +6,7 @@ engine      connections, transactions, errors in words
 rows        values to cells and back
 chain       the journal, each row bound to the one before it; verification
 reader      node records in bulk
+memory      what was read, while it is still true
 episodes    drift history
 rollouts    changes as they began, and how long actions took
 leases      exclusive leases with fencing tokens

@@ -9,18 +9,26 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from reconciler.drivers.ledger import migrations
+from reconciler.drivers.ledger.memory import Commits, Memory, Snapshot, Stamp
 from reconciler.model.errors import LedgerError
 
+T = TypeVar("T")
+
 _READING = "ledger_reading"
+_MEMORY = "ledger_memory"  # in the info of a connection, which lives as long as that does
+_STAMPS: dict[str, tuple[str, Callable[[Any], Stamp]]] = {
+    "sqlite": ("PRAGMA data_version", Commits),
+    "postgresql": ("SELECT pg_current_snapshot()::text", Snapshot.of),
+}
 _ADVISORY_LOCK = 0x7265636F  # "reco": one creator or migrator at a time
 
 # Primary SQLite result codes, and what to do about each. The file's name goes in front.
@@ -43,6 +51,7 @@ class Database:
     def __init__(self, where: str | Path, *, lock_timeout_s: float) -> None:
         self.name, self._engine = _engine(where, lock_timeout_s)
         self._local = threading.local()
+        self._question, self._parse = _STAMPS[self._engine.dialect.name]
         try:
             with self.read() as connection:
                 version = self._version(connection)
@@ -67,19 +76,66 @@ class Database:
             with reader.begin():
                 yield reader
 
-    @contextmanager
-    def write(self) -> Iterator[sa.Connection]:
-        """One transaction: all or nothing. Nested in another one of the same thread, it is part of it."""
+    def recall(self, known: Callable[[Memory], T | None], read: Callable[[sa.Connection, Memory], T]) -> T:
+        """What is `known` still, or what is `read` now. Inside `write` it is read, past what is kept."""
         outer: sa.Connection | None = getattr(self._local, "connection", None)
         if outer is not None:
+            return read(outer, Memory())
+        memory = self._still_true()
+        found = None if memory is None else known(memory)
+        if found is not None:
+            return found
+        with self.read() as connection:
+            memory = connection.info.setdefault(_MEMORY, Memory())
+            memory.turn_to(self._parse(connection.exec_driver_sql(self._question).scalar_one()))
+            return read(connection, memory)
+
+    def _still_true(self) -> Memory | None:
+        """What was kept, if the database answers at once. None: let those who read find out why it doesn't."""
+        failures = self._engine.dialect.loaded_dbapi.Error
+        try:
+            borrowed = self._engine.raw_connection()
+        except failures:
+            return None
+        memory: Memory | None = borrowed.info.get(_MEMORY)
+        try:
+            if memory is not None:
+                direct: Any = borrowed.driver_connection
+                (cell,) = direct.execute(self._question).fetchone()
+                memory.turn_to(self._parse(cell))
+            borrowed.close()
+        except failures as error:
+            borrowed.invalidate(error)
+            return None
+        return memory
+
+    @contextmanager
+    def write(self, tables: Sequence[sa.Table] | None = None, nodes: Sequence[str] = ()) -> Iterator[sa.Connection]:
+        """One transaction: all or nothing. Nested in another one of the same thread, it is part of it.
+
+        `tables`, `nodes`: what records and lists may come out otherwise afterwards; None = any.
+        """
+        outer: sa.Connection | None = getattr(self._local, "connection", None)
+        if outer is not None:
+            self._forget(outer, tables, nodes)
             yield outer
             return
         with self._errors(), self._engine.begin() as connection:
             self._local.connection = connection
             try:
+                self._forget(connection, tables, nodes)
                 yield connection
             finally:
                 self._local.connection = None
+
+    def _forget(self, connection: sa.Connection, tables: Sequence[sa.Table] | None, nodes: Sequence[str]) -> None:
+        """Nothing is recalled before the transaction ends, so that it does not matter that it has just begun."""
+        memory: Memory | None = connection.info.get(_MEMORY)
+        if memory is None:
+            return
+        memory.forget(tables, nodes)
+        if connection.dialect.name == "postgresql":
+            memory.own.add(int(connection.exec_driver_sql("SELECT pg_current_xact_id()::text").scalar_one()))
 
     def _upgrade(self) -> None:
         with self.write() as connection:

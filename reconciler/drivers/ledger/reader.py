@@ -7,26 +7,86 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger import schema
-from reconciler.drivers.ledger.episodes import of_nodes
+from reconciler.drivers.ledger.episodes import MANY
+from reconciler.drivers.ledger.memory import Memory
 from reconciler.drivers.ledger.rows import from_json, to_applied, to_certificate, to_hold, to_instant, to_object
 from reconciler.model.gate import Certificate
 from reconciler.model.records import Applied, Attempt, Hold, NodeRecord
 from reconciler.model.sharing import share
 
 T = TypeVar("T")
+Query = Callable[[sa.ColumnElement[bool]], sa.Select[Any]]  # of the nodes that its argument picks
 
 ATTEMPTS_KEPT = 200  # newest per node in a record; policies count far fewer
 _OUTCOMES = frozenset({"done", "transient", "permanent", "ambiguous", "refused"})
 
 
-def read_records(connection: sa.Connection, names: Sequence[str]) -> Mapping[str, NodeRecord]:
-    return _Reader(connection, names).records()
+def read_records(connection: sa.Connection, names: Sequence[str], memory: Memory) -> dict[str, NodeRecord]:
+    """In the order of `names`. Read is what `memory` lacks; of records that changed, only what may have."""
+    found: dict[str, NodeRecord] = {}
+    lacking: dict[frozenset[str], list[str]] = defaultdict(list)
+    for name in names:
+        known = found[name] = memory.records.get(name) or NodeRecord(name)
+        if memory.record(name) is None:
+            # What is malformed is told in one text, so it takes all tables to tell it anew.
+            whole = name not in memory.records or known.malformed
+            lacking[frozenset(_TABLES) if whole else frozenset(memory.stale[name])].append(name)
+    for tables, some in lacking.items():
+        for name, values in _Reader(connection, some).values(tables).items():
+            found[name] = replace(found[name], **values)
+            memory.keep(name, found[name])
+    return found
+
+
+# --- statements ------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _statement(query: Query, column: sa.Column[str], few: bool) -> sa.Select[Any]:
+    """Made once: making one takes SQLAlchemy longer than answering it takes SQLite."""
+    return query(column.in_(sa.bindparam("names", expanding=True)) if few else sa.true())
+
+
+def _nodes(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    return sa.select(schema.nodes).where(mine)
+
+
+def _applied(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    return sa.select(schema.applied).where(mine)
+
+
+def _silences(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    return sa.select(schema.silences).where(mine)
+
+
+def _standing(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    return sa.select(schema.holds).where(mine, schema.holds.c.released_at.is_(None))
+
+
+def _lifted(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    return sa.select(schema.holds).where(mine, schema.holds.c.released_at.is_not(None))
+
+
+def _newest(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    table = schema.certificates
+    return sa.select(table).where(table.c.id.in_(sa.select(sa.func.max(table.c.id)).where(mine).group_by(table.c.node)))
+
+
+def _events(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    table = schema.journal
+    age = sa.func.row_number().over(partition_by=(table.c.node, table.c.event), order_by=table.c.id.desc())
+    events = sa.select(table, age.label("age")).where(mine, table.c.event.in_(("intent", "resume", "outcome")))
+    recent = events.subquery()
+    return sa.select(recent).where(recent.c.age <= ATTEMPTS_KEPT).order_by(recent.c.id)
+
+
+# --- rows to values --------------------------------------------------------------------------------------------------
 
 
 class _Reader:
@@ -38,33 +98,22 @@ class _Reader:
         self._known = frozenset(names)
         self._malformed: dict[str, list[str]] = defaultdict(list)
 
-    def records(self) -> Mapping[str, NodeRecord]:
-        rows = {row.node: row for row in self._rows(schema.nodes.c.node, sa.select(schema.nodes))}
-        holds, attempts, certificates = self._holds(), self._attempts(), self._certificates()
-        released, path_sets = self._released(), self._path_sets()
-        applied, silences = self._applied(), self._silences()
-        return {
-            name: NodeRecord(
-                node=name,
-                serial=rows[name].serial if name in rows else None,
-                uuid=rows[name].uuid if name in rows else None,
-                holds=tuple(holds.get(name, ())),
-                applied=applied.get(name, {}),
-                attempts=tuple(attempts.get(name, ())),
-                certificate=certificates.get(name),
-                nonce=rows[name].nonce if name in rows else None,
-                silent_since=silences.get(name, {}),
-                malformed="; ".join(self._malformed.get(name, ())),
-                paths=path_sets.get(rows[name].paths) if name in rows else None,
-                released_at=released.get(name),
-            )
-            for name in self._names
-        }
+    def values(self, tables: frozenset[str]) -> Mapping[str, dict[str, Any]]:
+        """By node, the fields of its record that come from these tables."""
+        found: dict[str, dict[str, Any]] = {name: {} for name in self._names}
+        for read in (read for table, read in _TABLES.items() if table in tables):
+            for field, (values, absent) in read(self).items():
+                for name in self._names:
+                    found[name][field] = values.get(name, absent)
+        for name in self._names:
+            found[name]["malformed"] = "; ".join(self._malformed.get(name, ()))
+        return found
 
-    def _rows(self, column: sa.ColumnElement[str], query: sa.Select[Any]) -> Iterator[Any]:
-        name = column.key or ""
-        rows = self._connection.execute(query.where(of_nodes(column, self._names)))
-        return (row for row in rows if getattr(row, name) in self._known)
+    def _rows(self, column: sa.Column[str], query: Query) -> Iterator[Any]:
+        name, few = column.key, len(self._names) <= MANY
+        statement = _statement(query, column, few)
+        rows = self._connection.execute(statement, {"names": list(self._names)} if few else {})
+        return iter(rows) if few else (row for row in rows if getattr(row, name) in self._known)
 
     def _decoded(self, node: str, decode: Callable[[Any], T], row: Any) -> T | None:
         try:
@@ -73,15 +122,12 @@ class _Reader:
             self._malformed[node].append(str(error))
             return None
 
-    def _holds(self) -> Mapping[str, list[Hold]]:
-        table = schema.holds
-        found: dict[str, list[Hold]] = defaultdict(list)
-        for row in self._rows(table.c.subject, sa.select(table).where(table.c.released_at.is_(None))):
-            hold, problem = to_hold(row)
-            found[row.subject].append(hold)
-            if problem:
-                self._malformed[row.subject].append(problem)
-        return found
+    def _nodes(self) -> _Fields:
+        rows = {row.node: row for row in self._rows(schema.nodes.c.node, _nodes)}
+        path_sets = self._path_sets() if rows else {}
+        told = {field: {name: getattr(row, field) for name, row in rows.items()} for field in _PLAIN}
+        paths = {name: path_sets.get(row.paths) for name, row in rows.items()}
+        return {**{field: (values, None) for field, values in told.items()}, "paths": (paths, None)}
 
     def _path_sets(self) -> Mapping[str, frozenset[str]]:
         """A damaged one is as if its nodes were met for the first time: what differs is drift, which no wave holds."""
@@ -91,23 +137,23 @@ class _Reader:
                 found[row.digest] = frozenset(from_json(row.paths, f"path set {row.digest}"))
         return found
 
-    def _released(self) -> Mapping[str, datetime]:
-        table = schema.holds
-        lifted = self._rows(table.c.subject, sa.select(table).where(table.c.released_at.is_not(None)))
-        found: dict[str, datetime] = {}
-        for row in lifted:
+    def _holds(self) -> _Fields:
+        column = schema.holds.c.subject
+        standing: dict[str, tuple[Hold, ...]] = {}
+        for row in self._rows(column, _standing):
+            hold, problem = to_hold(row)
+            standing[row.subject] = (*standing.get(row.subject, ()), hold)
+            if problem:
+                self._malformed[row.subject].append(problem)
+        released: dict[str, datetime] = {}
+        for row in self._rows(column, _lifted):
             at = self._decoded(row.subject, lambda hold: to_instant(hold.released_at, "end of a hold"), row)
             if at is not None:
-                found[row.subject] = max(at, found.get(row.subject, at))
-        return found
+                released[row.subject] = max(at, released.get(row.subject, at))
+        return {"holds": (standing, ()), "released_at": (released, None)}
 
-    def _attempts(self) -> Mapping[str, list[Attempt]]:
-        table = schema.journal
-        age = sa.func.row_number().over(partition_by=(table.c.node, table.c.event), order_by=table.c.id.desc())
-        events = sa.select(table, age.label("age")).where(table.c.event.in_(("intent", "resume", "outcome")))
-        recent = events.where(of_nodes(table.c.node, self._names)).subquery()
-        query = sa.select(recent).where(recent.c.age <= ATTEMPTS_KEPT).order_by(recent.c.id)
-        rows = list(self._rows(recent.c.node, query))
+    def _attempts(self) -> _Fields:
+        rows = list(self._rows(schema.journal.c.node, _events))
         outcomes = {row.attempt: row for row in rows if row.event == "outcome"}
         resumed = {row.attempt: row for row in rows if row.event == "resume"}
         # One that was gone on with takes its place among the others where that was.
@@ -119,34 +165,47 @@ class _Reader:
             attempt = self._decoded(row.node, decode, row)
             if attempt is not None:
                 found[row.node].append(attempt)
-        return found
+        return {"attempts": ({node: tuple(attempts) for node, attempts in found.items()}, ())}
 
-    def _certificates(self) -> Mapping[str, Certificate]:
-        table = schema.certificates
-        newest = sa.select(sa.func.max(table.c.id)).group_by(table.c.node)
-        rows = self._rows(table.c.node, sa.select(table).where(table.c.id.in_(newest)))
-        found = {row.node: share(self._decoded(row.node, to_certificate, row)) for row in rows}
-        return {node: certificate for node, certificate in found.items() if certificate is not None}
+    def _certificates(self) -> _Fields:
+        rows = self._rows(schema.certificates.c.node, _newest)
+        found: dict[str, Certificate | None] = {}
+        for row in rows:
+            found[row.node] = share(self._decoded(row.node, to_certificate, row))
+        return {"certificate": (found, None)}
 
-    def _applied(self) -> Mapping[str, Mapping[str, Applied]]:
+    def _applied(self) -> _Fields:
         """Nodes that converged to the same in one pass have equal rows: they are decoded once, and kept once."""
         found: dict[str, dict[str, Applied]] = defaultdict(dict)
         decoded: dict[tuple[Any, ...], Applied] = {}
-        for row in self._rows(schema.applied.c.node, sa.select(schema.applied)):
+        for row in self._rows(schema.applied.c.node, _applied):
             cells = (row.value, row.spec_digest, row.commit_id, row.at)
             value = decoded.get(cells) or self._decoded(row.node, to_applied, row)
             if value is not None:
                 decoded[cells] = found[row.node][row.path] = value
         alike: dict[tuple[Any, ...], Mapping[str, Applied]] = {}
-        return {node: alike.setdefault((*rows, *map(id, rows.values())), rows) for node, rows in found.items()}
+        shared = {node: alike.setdefault((*rows, *map(id, rows.values())), rows) for node, rows in found.items()}
+        return {"applied": (shared, {})}
 
-    def _silences(self) -> Mapping[str, Mapping[str, datetime]]:
+    def _silences(self) -> _Fields:
         found: dict[str, dict[str, datetime]] = defaultdict(dict)
-        for row in self._rows(schema.silences.c.node, sa.select(schema.silences)):
+        for row in self._rows(schema.silences.c.node, _silences):
             since = self._decoded(row.node, lambda silence: to_instant(silence.since, "start of a silence"), row)
             if since is not None:
                 found[row.node][row.source] = since
-        return found
+        return {"silent_since": (found, {})}
+
+
+_Fields = Mapping[str, tuple[Mapping[str, Any], Any]]  # of a record: the value by node, and that of all other nodes
+_PLAIN = ("serial", "uuid", "nonce")
+_TABLES: Mapping[str, Callable[[_Reader], _Fields]] = {
+    schema.nodes.name: _Reader._nodes,
+    schema.holds.name: _Reader._holds,
+    schema.journal.name: _Reader._attempts,
+    schema.certificates.name: _Reader._certificates,
+    schema.applied.name: _Reader._applied,
+    schema.silences.name: _Reader._silences,
+}
 
 
 def _attempt(intent: Any, *, resumed: Any, outcome: Any) -> Attempt:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -15,6 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from reconciler.drivers.ledger import chain, episodes, inventory, leases, rollouts, schema
 from reconciler.drivers.ledger.engine import Database
 from reconciler.drivers.ledger.inventory import Info
+from reconciler.drivers.ledger.memory import Memory
 from reconciler.drivers.ledger.reader import read_records
 from reconciler.drivers.ledger.rows import (
     LONG_AGO,
@@ -29,6 +30,8 @@ from reconciler.model.documents import dump
 from reconciler.model.errors import LedgerError
 from reconciler.model.gate import Certificate
 from reconciler.model.records import Hold, JournalEntry, Lease, NodeRecord, Rollout
+
+T = TypeVar("T")
 
 
 class SqlLedger:
@@ -56,7 +59,7 @@ class SqlLedger:
         self._database.close()
 
     def batch(self) -> AbstractContextManager[Any]:
-        return self._database.write()
+        return self._database.write([])
 
     # --- nodes ---------------------------------------------------------------------------------------------------
 
@@ -64,18 +67,21 @@ class SqlLedger:
         return self.nodes([name])[name]
 
     def nodes(self, names: Sequence[str]) -> Mapping[str, NodeRecord]:
-        with self._database.read() as connection:
-            return read_records(connection, names)
+        def known(memory: Memory) -> dict[str, NodeRecord] | None:
+            found = {name: memory.record(name) for name in names}
+            return None if None in found.values() else found  # type: ignore[return-value]  # no None is left in it
+
+        return self._database.recall(known, lambda connection, memory: read_records(connection, names, memory))
 
     def remember_identity(self, node: str, serial: str | None, uuid: str | None, now: datetime) -> None:
         given = {name: value for name, value in (("serial", serial), ("uuid", uuid)) if value is not None}
-        with self._database.write() as connection:
+        with self._database.write([schema.nodes], [node]) as connection:
             _upsert(connection, schema.nodes, [{"node": node, **given, "identity_at": instant(now)}])
 
     def note_silence(self, node: str, source: str, silent: bool, now: datetime) -> None:
         table = schema.silences
         this = (table.c.node == node) & (table.c.source == source)
-        with self._database.write() as connection:
+        with self._database.write([table], [node]) as connection:
             if not silent:
                 connection.execute(table.delete().where(this))
             elif connection.execute(sa.select(table).where(this)).one_or_none() is None:  # the first one counts
@@ -90,7 +96,7 @@ class SqlLedger:
         table = schema.applied
         if not nodes:
             return
-        with self._database.write() as connection:
+        with self._database.write([table, schema.nodes], nodes) as connection:
             gone = [{"gone": name} for name in nodes]
             connection.execute(table.delete().where(table.c.node == sa.bindparam("gone")), gone)
             forgotten = schema.nodes.update().where(schema.nodes.c.node == sa.bindparam("gone")).values(paths=None)
@@ -103,25 +109,25 @@ class SqlLedger:
     ) -> None:
         common = {"node": node, "spec_digest": spec_digest, "commit_id": commit, "at": instant(now)}
         rows = [common | {"path": path, "value": to_json(value)} for path, value in values.items()]
-        with self._database.write() as connection:
+        with self._database.write([schema.applied], [node]) as connection:
             _upsert(connection, schema.applied, rows)
 
     def remember_paths(self, nodes: Sequence[str], paths: frozenset[str]) -> None:
         text = to_json(sorted(paths))
         digest = hashlib.sha256(text.encode()).hexdigest()
-        with self._database.write() as connection:
+        with self._database.write([schema.nodes], nodes) as connection:
             _upsert(connection, schema.path_sets, [{"digest": digest, "paths": text}])
             _upsert(connection, schema.nodes, [{"node": node, "paths": digest} for node in nodes])
 
     def set_nonce(self, node: str, nonce: str, now: datetime) -> None:
-        with self._database.write() as connection:
+        with self._database.write([schema.nodes], [node]) as connection:
             _upsert(connection, schema.nodes, [{"node": node, "nonce": nonce, "nonce_at": instant(now)}])
 
     def save_certificate(self, certificate: Certificate) -> None:
         at = instant(certificate.issued_at)
         document = dump(certificate)
         verdicts = ", ".join(f"{result.test} {result.verdict.value}" for result in certificate.results)
-        with self._database.write() as connection:
+        with self._database.write([schema.certificates], [certificate.node]) as connection:
             values = {"node": certificate.node, "issued_at": at, "document": document}
             key = connection.execute(schema.certificates.insert().values(values)).inserted_primary_key
             assert key is not None
@@ -132,7 +138,7 @@ class SqlLedger:
     def record_drift(
         self, run: str, items: Sequence[tuple[str, str, str, Any, Any]], nodes: Sequence[str], now: datetime
     ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
-        with self._database.write() as connection:
+        with self._database.write([]) as connection:
             return episodes.record(connection, run, items, nodes, now)
 
     # --- attempts ------------------------------------------------------------------------------------------------
@@ -148,13 +154,13 @@ class SqlLedger:
         token: int,
         now: datetime,
     ) -> int:
-        with self._database.write() as connection:
+        with self._database.write([schema.journal], [node]) as connection:
             leases.check_token(connection, token, now)
             values = {"action": action, "target": target, "token": token, "data": to_json(intent)}
             return _write_journal(connection, instant(now), run, node, "intent", detail=cause, **values)
 
     def resume(self, attempt: int, run: str, token: int, now: datetime) -> None:
-        with self._database.write() as connection:
+        with self._database.write([]) as connection:
             leases.check_token(connection, token, now)
             self._follow(attempt, "resume", "null", f"continued by {run}", now)
 
@@ -166,11 +172,12 @@ class SqlLedger:
 
     def _follow(self, attempt: int, event: str, data: str, detail: str, now: datetime) -> None:
         table = schema.journal
-        with self._database.write() as connection:
-            query = sa.select(table).where(table.c.id == attempt, table.c.event == "intent")
+        query = sa.select(table).where(table.c.id == attempt, table.c.event == "intent")
+        with self._database.write([]) as connection:
             intent = connection.execute(query).one()
             values = {"action": intent.action, "target": intent.target, "attempt": attempt, "data": data}
-            _write_journal(connection, instant(now), intent.run, intent.node, event, detail=detail, **values)
+            with self._database.write([table], [intent.node]):
+                _write_journal(connection, instant(now), intent.run, intent.node, event, detail=detail, **values)
 
     def unfinished(self) -> Sequence[tuple[int, str, str, str, Mapping[str, Any]]]:
         table = schema.journal
@@ -219,7 +226,7 @@ class SqlLedger:
 
     def note(self, node: str, event: str, detail: str, now: datetime) -> None:
         """Write down what a person did, outside of any run."""
-        with self._database.write() as connection:
+        with self._database.write([]) as connection:
             _write_journal(connection, instant(now), "", node, event, detail=detail)
 
     def info(self) -> Info:
@@ -234,7 +241,7 @@ class SqlLedger:
         end = None if until is None else instant(until)
         said = {"subject": subject, "reason": clean(reason), "owner": clean(owner), "position": position}
         values = {**said, "since": instant(now), "until": end}
-        with self._database.write() as connection:
+        with self._database.write([schema.holds], [subject]) as connection:
             hold_id = connection.execute(schema.holds.insert().values(values)).inserted_primary_key
             _write_journal(connection, instant(now), "", subject, "hold", detail=f"{owner}: {reason}")
         assert hold_id is not None
@@ -243,7 +250,7 @@ class SqlLedger:
     def release(self, subject: str, owner: str, now: datetime) -> int:
         table = schema.holds
         standing = (table.c.subject == subject) & table.c.released_at.is_(None)
-        with self._database.write() as connection:
+        with self._database.write([table], [subject]) as connection:
             lifted = connection.execute(
                 table.update().where(standing).values(released_at=instant(now), released_by=owner)
             ).rowcount
@@ -255,35 +262,45 @@ class SqlLedger:
         """All that were not released. One whose time has passed is still listed: the reader has the clock."""
         table = schema.holds
         query = sa.select(table).where(table.c.released_at.is_(None)).order_by(table.c.id)
-        with self._database.read() as connection:
-            return [to_hold(row)[0] for row in connection.execute(query)]
+        return self._list(table, lambda connection: tuple(to_hold(row)[0] for row in connection.execute(query)))
 
     # --- rollouts ------------------------------------------------------------------------------------------------
 
     def rollouts(self) -> Mapping[str, Rollout]:
-        with self._database.read() as connection:
-            return rollouts.newest(connection)
+        return self._list(schema.rollouts, rollouts.newest)
 
     def start_rollout(self, rollout: Rollout, run: str) -> None:
-        with self._database.write() as connection:
+        with self._database.write([schema.rollouts]) as connection:
             rollouts.insert(connection, rollout, run)
 
     def durations(self, limit: int = 20_000) -> Sequence[tuple[str, str, str, float]]:
         with self._database.read() as connection:
             return rollouts.durations(connection, limit)
 
+    def _list(self, table: sa.Table, read: Callable[[sa.Connection], T]) -> T:
+        """What this table says, as a whole."""
+
+        def known(memory: Memory) -> T | None:
+            return memory.lists.get(table.name)
+
+        def anew(connection: sa.Connection, memory: Memory) -> T:
+            memory.lists[table.name] = found = read(connection)
+            return found
+
+        return self._database.recall(known, anew)
+
     # --- leases, plans, runs -------------------------------------------------------------------------------------
 
     def acquire(self, scope: str, holder: str, ttl_s: float, now: datetime) -> Lease:
-        with self._database.write() as connection:
+        with self._database.write([schema.leases]) as connection:
             return leases.acquire(connection, scope, holder, ttl_s, now)
 
     def renew(self, lease: Lease, ttl_s: float, now: datetime) -> Lease:
-        with self._database.write() as connection:
+        with self._database.write([schema.leases]) as connection:
             return leases.renew(connection, lease, ttl_s, now)
 
     def drop(self, lease: Lease) -> None:
-        with self._database.write() as connection:
+        with self._database.write([schema.leases]) as connection:
             leases.drop(connection, lease)
 
     def leases(self) -> Sequence[Lease]:
@@ -293,7 +310,7 @@ class SqlLedger:
 
     def take_away(self, token: int, by: str, now: datetime) -> Lease | None:
         """Free the lease that has this token, whoever holds it; None when none has."""
-        with self._database.write() as connection:
+        with self._database.write([schema.leases]) as connection:
             taken = leases.take_away(connection, token)
             if taken is not None:
                 detail = f"{by} took lease {token} on {taken.scope} away from {taken.holder}"
@@ -308,19 +325,19 @@ class SqlLedger:
     def use_plan(self, plan_id: str, now: datetime) -> None:
         if self.plan_used(plan_id):
             return
-        with self._database.write() as connection:
+        with self._database.write([]) as connection:
             _upsert(connection, schema.plans, [{"plan": plan_id, "used_at": instant(now)}])
 
     def start_run(self, run: str, command: str, commit: str, plan: str, now: datetime) -> None:
         values = {"run": run, "command": command, "commit_id": commit, "plan": plan, "started_at": instant(now)}
-        with self._database.write() as connection:
+        with self._database.write([]) as connection:
             connection.execute(schema.runs.insert().values(values))
             _write_journal(connection, instant(now), run, "", "run", detail=f"{command} started")
 
     def end_run(self, run: str, exit_code: int, summary: str, now: datetime) -> None:
         table = schema.runs
         values = {"ended_at": instant(now), "exit_code": exit_code, "summary": clean(summary)}
-        with self._database.write() as connection:
+        with self._database.write([]) as connection:
             connection.execute(table.update().where(table.c.run == run).values(values))
             _write_journal(connection, instant(now), run, "", "run", detail=f"exit {exit_code}: {summary}")
 

@@ -1,0 +1,147 @@
+"""What is kept between two looks at the ledger is what a fresh look would find, whoever writes meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from reconciler.drivers.ledger import SqlLedger, schema
+from reconciler.drivers.ledger.memory import Commits, Memory, Snapshot
+from reconciler.model.records import Rollout
+from tests.ledger.conftest import Open
+from tests.ledger.test_damage import damage
+from tests.ledger.test_ledger import certificate
+
+T0 = datetime(2026, 11, 1, 12, tzinfo=UTC)
+NODES = ("a", "b", "c")
+
+
+def everything(ledger: SqlLedger) -> object:
+    return dict(ledger.nodes(NODES)), list(ledger.holds()), dict(ledger.rollouts())
+
+
+def rollout(number: int) -> Rollout:
+    return Rollout("train", f"digest-{number}", {"image.version": ("2",)}, {}, NODES, False, T0, "c0ffee")
+
+
+@dataclass(frozen=True)
+class Turn:
+    ledger: SqlLedger
+    node: str
+    number: int
+
+    @property
+    def now(self) -> datetime:
+        return T0 + timedelta(seconds=self.number)
+
+    def attempt(self) -> None:
+        token = self.ledger.acquire(f"fleet-{self.number}", "runner", 60, self.now).token
+        begun = self.ledger.begin("r", self.node, f"action-{self.number}", "", "", {}, token, self.now)
+        if self.number % 3 == 0:
+            self.ledger.finish(begun, "done", "", self.now)
+        elif self.number % 3 == 1:
+            self.ledger.resume(begun, "r2", token, self.now)
+
+    def rolled_back(self) -> None:
+        """A batch in which something was read."""
+        with suppress(ZeroDivisionError), self.ledger.batch():
+            self.ledger.set_nonce(self.node, "never", self.now)
+            assert self.ledger.node(self.node).nonce == "never"
+            _ = 1 / 0
+
+    def drift(self) -> None:
+        item = (self.node, "bios.X", "drifted", 1, self.number)
+        self.ledger.record_drift("r", [item], [self.node], self.now)
+
+
+WRITES: tuple[Callable[[Turn], object], ...] = (
+    Turn.attempt,
+    Turn.rolled_back,
+    Turn.drift,
+    lambda turn: turn.ledger.remember_identity(turn.node, f"S{turn.number}", None, turn.now),
+    lambda turn: turn.ledger.note_silence(turn.node, "ssh", turn.number % 2 == 0, turn.now),
+    lambda turn: turn.ledger.remember_applied(turn.node, {"bios.X": turn.number}, "d", "c", turn.now),
+    lambda turn: turn.ledger.remember_paths([turn.node], frozenset({f"bios.{turn.number}"})),
+    lambda turn: turn.ledger.set_nonce(turn.node, f"n-{turn.number}", turn.now),
+    lambda turn: turn.ledger.save_certificate(certificate(turn.node, turn.now)),
+    lambda turn: turn.ledger.hold(turn.node, f"reason {turn.number}", "ops", None, turn.now),
+    lambda turn: turn.ledger.hold("pool/train", f"reason {turn.number}", "ops", None, turn.now),
+    lambda turn: turn.ledger.release(turn.node, "ops", turn.now),
+    lambda turn: turn.ledger.start_rollout(rollout(turn.number), "r"),
+    lambda turn: turn.ledger.forget([turn.node], turn.now),
+)
+
+
+@pytest.fixture
+def two(reopen: Open) -> tuple[SqlLedger, SqlLedger]:
+    return reopen(), reopen()
+
+
+def test_whoever_writes_each_look_finds_what_a_fresh_one_would(two: tuple[SqlLedger, SqlLedger], reopen: Open) -> None:
+    """Every kind of write, by one's own hand and by another's, in an order that nobody chose; looks in between."""
+    chance = random.Random(7)
+    todo = [*itertools.product(WRITES, (0, 1)), *itertools.product(WRITES, (0, 1))]
+    chance.shuffle(todo)
+    for number, (write, who) in enumerate(todo):
+        write(Turn(two[who], chance.choice(NODES), number))
+        if chance.random() < 0.7:
+            fresh = reopen()
+            truth = everything(fresh)
+            fresh.close()
+            assert everything(two[0]) == truth, f"the own look after {number}: {write}"
+            assert everything(two[1]) == truth, f"the other's look after {number}: {write}"
+
+
+def test_what_was_damaged_by_hand_between_two_looks_is_found(where: str, reopen: Open) -> None:
+    """And a part that was found damaged is still said when another part was read again."""
+    ledger = reopen()
+    ledger.remember_applied("a", {"bios.X": 1}, "d", "c", T0)
+    assert ledger.node("a").malformed == ""
+    damage(where, schema.applied, value="tru")
+    assert "applied value of bios.X is not JSON" in ledger.node("a").malformed
+    ledger.set_nonce("a", "n", T0)
+    assert "applied value of bios.X is not JSON" in ledger.node("a").malformed
+    damage(where, schema.applied, value="1")
+    assert ledger.node("a").malformed == ""
+    assert ledger.node("a").nonce == "n"
+
+
+def test_a_look_at_what_nobody_changed_asks_for_nothing_but_that(ledger: SqlLedger) -> None:
+    ledger.remember_applied("a", {"bios.X": 1}, "d", "c", T0)
+    ledger.save_certificate(certificate("a"))
+    before = ledger.nodes(NODES)
+    assert ledger.node("a") is before["a"]
+    ledger.set_nonce("b", "n", T0)
+    assert ledger.node("a") is before["a"], "what is written about one node is no news of another"
+    ledger.set_nonce("a", "n", T0)
+    assert ledger.node("a").certificate is before["a"].certificate, "only what was written to is read again"
+    assert ledger.rollouts() is ledger.rollouts()
+    assert ledger.holds() is ledger.holds()
+
+
+def test_transactions_of_others_that_run_or_end_between_two_snapshots() -> None:
+    earlier = Snapshot.of("5:9:5,7")
+    assert Snapshot.of("5:9:5,7").ended_since(earlier) == frozenset()
+    assert Snapshot.of("7:9:7").ended_since(earlier) == frozenset({5})
+    assert Snapshot.of("5:11:5,7,10").ended_since(earlier) == frozenset({9})
+    assert Snapshot.of("900000:900000:").ended_since(earlier) is None, "too many to name"
+    assert Snapshot.of("3:4:").ended_since(earlier) is None, "another server's"
+    assert Commits(3).ended_since(Commits(2)) is None
+
+
+def test_own_transactions_change_nothing_but_what_they_say() -> None:
+    memory = Memory()
+    memory.turn_to(Snapshot.of("5:5:"))
+    memory.lists["holds"] = ()
+    memory.own.add(5)
+    memory.turn_to(Snapshot.of("6:6:"))
+    assert "holds" in memory.lists
+    memory.own.add(6)
+    memory.turn_to(Snapshot.of("8:8:"))
+    assert "holds" not in memory.lists, "transaction 7 was somebody else's"
