@@ -80,7 +80,7 @@ class RedfishBmc(Bmc):
         self._wire = Wire(address, (ca_pem, insecure), (connect_timeout, read_timeout), self._door.pace)
         account = neighbourhood.logins.account(self._door.address, node=node, secret=secret, read=credentials)
         self._session = Session(self._wire, account, now)
-        self._tree = Tree(self._session)
+        self._tree = Tree(self._session, neighbourhood.quirks)
         self._tasks = Tasks(self._tree)
         self._media = Media(self._tree)
         self._left_behind: Future[Any] | None = None  # a cancelled call whose thread has not noticed yet

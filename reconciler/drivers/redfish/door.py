@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from reconciler.drivers.redfish.breaker import Breaker
 from reconciler.drivers.redfish.fields import quote
 from reconciler.drivers.redfish.logins import COOL_DOWN_S, Logins
+from reconciler.drivers.redfish.quirks import Table, packaged
 from reconciler.model.errors import DriverError, Failure
 
 GLANCE_S = 1.0  # for the port of a BMC that was silent: live ones take milliseconds
@@ -25,8 +26,11 @@ GLANCE_S = 1.0  # for the port of a BMC that was silent: live ones take millisec
 class Neighbourhood:
     """What one process knows of all its BMCs: one per fabric."""
 
-    def __init__(self, now: Callable[[], datetime], *, cool_down_s: float = COOL_DOWN_S) -> None:
+    def __init__(
+        self, now: Callable[[], datetime], *, cool_down_s: float = COOL_DOWN_S, quirks: Table | None = None
+    ) -> None:
         self.now = now
+        self.quirks = quirks or packaged()
         self.logins = Logins(now, cool_down_s=cool_down_s)
         self._doors: dict[str, Door] = {}
 
@@ -37,6 +41,7 @@ class Neighbourhood:
         found = self._doors.get(key)
         if found is None:
             found = self._doors[key] = Door(f"{parts.scheme}://{parts.netloc}", connect_timeout, self.now)
+            found.pace.rest(self.quirks.standard.read_gap, self.quirks.standard.write_gap)
         return found
 
 
@@ -49,15 +54,18 @@ class Pace:
     """Rests between requests, in wall-clock seconds. One thread at a time."""
 
     def __init__(self) -> None:
-        self.read_gap_s = 0.0
-        self.write_gap_s = 0.0
+        self._read_gap_s = self._write_gap_s = 0.0
         self._last = self._last_write = float("-inf")
+
+    def rest(self, read_gap_s: float, write_gap_s: float) -> None:
+        """How long, from now on: before any request, and between writes."""
+        self._read_gap_s, self._write_gap_s = read_gap_s, write_gap_s
 
     def keep(self, method: str, given_up: threading.Event) -> None:
         """Wait until the BMC may be asked; cut short when nobody waits for the answer."""
-        due = self._last + self.read_gap_s
+        due = self._last + self._read_gap_s
         if method != "GET":
-            due = max(due, self._last_write + self.write_gap_s)
+            due = max(due, self._last_write + self._write_gap_s)
         left = due - time.monotonic()
         if left > 0:
             given_up.wait(left)

@@ -9,7 +9,7 @@ from reconciler.drivers.redfish import devices, tasks
 from reconciler.drivers.redfish.failures import HttpError
 from reconciler.drivers.redfish.fields import Unknown, boolean, last_segment, need_link
 from reconciler.drivers.redfish.power import allowable
-from reconciler.drivers.redfish.quirks import Quirks
+from reconciler.drivers.redfish.quirks import Operation, Quirks
 from reconciler.drivers.redfish.tree import Tree, action
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import BmcTask
@@ -26,10 +26,11 @@ def start_update(tree: Tree, inventory_id: str, url: str) -> str:
     if boolean(service, "ServiceEnabled") is False:
         raise Unknown("the BMC's update service is disabled: enable it (F6)")
     target = _target(tree, need_link(service, "FirmwareInventory"), inventory_id)
+    patience = tree.behaviours().patience.get(Operation.FIRMWARE, 0.0)
     refusal: HttpError | None = None
     for payload in _payloads(url, target, allowable(tree, offered[1], "TransferProtocol")):
         try:
-            reply = tree.session.post(offered[0], payload)
+            reply = tree.session.post(offered[0], payload, patience=patience)
         except HttpError as error:
             if error.kind is not Failure.REJECTED or not _about_form(error):
                 raise
@@ -84,4 +85,4 @@ def read_task(tree: Tree, uri: str) -> BmcTask | None:
         if error.status in (404, 410):
             return None
         raise
-    return tasks.task(uri, found.body)
+    return tasks.task(uri, found.body, tree.behaviours())

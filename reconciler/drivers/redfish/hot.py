@@ -113,7 +113,7 @@ class Tasks:
         return [(uri, item) for uri, item in listed if uri not in self._ended]
 
     def _note(self, uri: str, document: Document) -> BmcTask:
-        found = tasks.task(uri, document)
+        found = tasks.task(uri, document, self._tree.behaviours())
         if found.done:
             self._ended.add(uri)
         return found

@@ -7,6 +7,7 @@ from typing import Any
 
 from reconciler.drivers.redfish.failures import HttpError
 from reconciler.drivers.redfish.fields import Document, Unknown, boolean, link, text, texts
+from reconciler.drivers.redfish.quirks import Operation
 from reconciler.drivers.redfish.session import Resource
 from reconciler.drivers.redfish.tree import Tree, action
 from reconciler.model.errors import DriverError, Failure
@@ -28,13 +29,15 @@ class Media:
     def insert(self, url: str) -> None:
         slot = self._read()
         offered = action(slot.body, _INSERT)
+        patience = self._tree.behaviours().patience.get(Operation.MEDIA, 0.0)
         refusal: HttpError | None = None
         for payload in _payloads(url):
             try:
                 if offered is not None:
-                    self._tree.session.post(offered[0], payload)
+                    self._tree.session.post(offered[0], payload, patience=patience)
                 else:  # Lenovo has no action, and wants all of it in a PATCH
-                    self._tree.session.patch(slot, {"Inserted": True, "WriteProtected": True, **payload})
+                    change = {"Inserted": True, "WriteProtected": True, **payload}
+                    self._tree.session.patch(slot, change, patience=patience)
             except HttpError as error:
                 if error.kind is not Failure.REJECTED or error.status == 409:
                     raise
@@ -68,7 +71,8 @@ class Media:
         found = list(self._slots())
         if not found:
             raise Unknown("the BMC offers no virtual media for discs")
-        best = max(found, key=lambda slot: _usable(slot.body))
+        preferred = self._tree.behaviours().media_slot
+        best = max(found, key=lambda slot: (_usable(slot.body), text(slot.body, "Id") == preferred))
         if _usable(best.body) == 0:
             raise Unknown("no slot of the BMC's virtual media can be written")
         self._slot = best.path

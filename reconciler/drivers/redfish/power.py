@@ -20,7 +20,6 @@ _RESET_TYPES = {
     PowerAction.GRACEFUL_RESTART: ("GracefulRestart",),
 }
 _REACHES = {PowerAction.ON: Power.ON, PowerAction.GRACEFUL_OFF: Power.OFF, PowerAction.FORCE_OFF: Power.OFF}
-_CONFLICT_WAIT_S = 10.0  # A7: iDRAC10 refuses On for a while after power-off
 
 
 def power(tree: Tree, what: PowerAction) -> None:
@@ -39,7 +38,7 @@ def power(tree: Tree, what: PowerAction) -> None:
         if what is PowerAction.GRACEFUL_RESTART and state is Power.OFF:
             raise DriverError(Failure.REJECTED, f"{error.detail}; the machine is off") from None
         if error.kind is Failure.BUSY or error.status == 409:
-            wait = error.retry_after or _CONFLICT_WAIT_S
+            wait = error.retry_after or tree.behaviours(found).conflict_wait
             raise DriverError(Failure.BUSY, error.detail, retry_after=wait) from None
         raise
 

@@ -1,65 +1,228 @@
-"""How makes of BMC differ, where the standard leaves it open or they leave the standard. One table.
-
-Each entry names the pitfall that it answers. What can be probed (AllowableValues, the actions that are there,
-SupportedApplyTimes, $expand) is probed and has no entry.
-"""
+"""How makes of BMC differ: what each behaviour means. Which make has which stands in quirks.yaml, with the reasons."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar
 
+from pydantic import BeforeValidator, Field
+
+from reconciler.diff.normalise import version_key
 from reconciler.drivers.redfish.fields import Document, member, text
+from reconciler.model.errors import ReconcilerError
+from reconciler.model.units import parse_duration
 from reconciler.model.vocab import BootPhase
+from reconciler.spec.faults import parse_model
+from reconciler.spec.kinds.base import Matching, Model, Text
+from reconciler.spec.load import Problem, parse_yaml
+
+T = TypeVar("T")
+
+NOBODY: frozenset[str] = frozenset()
+PACKAGED = Path(__file__).with_name("quirks.yaml")
+
+
+class Operation(StrEnum):
+    """What `patience` is told apart by."""
+
+    BIOS = "bios"
+    FIRMWARE = "firmware"
+    MEDIA = "media"
+
+
+class TaskEnd(StrEnum):
+    GOOD = "good"
+    BAD = "bad"
 
 
 @dataclass(frozen=True, slots=True)
 class Quirks:
-    serial: str = "SerialNumber"  # A13: the property that equals the serial of DMI
-    pending_is_delta: bool = False  # A11, G3: Bios/Settings holds modified attributes only, and Bios shows them early
-    restate_boot_mode: bool = False  # D3, D4: without BootSourceOverrideMode it flips, or the PATCH is refused
-    clear_pending: str = ""  # G3: the OEM action of the settings object that drops what is pending
-    firmware_id: re.Pattern[str] | None = None  # F12: Id of a running component; group 1 outlives its updates
-    firmware_version: re.Pattern[str] | None = None  # F12: group 1 is what the vendor's download page says
-    ignored_nics: frozenset[str] = frozenset()  # A15: the host's link to its own BMC
-    stuck_at: frozenset[str] = frozenset()  # G2: a BootProgress that it also shows while the OS runs
-    post_state: Mapping[str, BootPhase] = field(default_factory=dict)  # G2: Oem.<vendor>.PostState instead
+    """The behaviours of one BMC; the defaults are the standard's."""
+
+    serial_property: str = "SerialNumber"  # the one that equals the serial of DMI
+    pending_is_delta: bool = False  # Bios/Settings holds modified attributes only, and Bios shows them early
+    restate_boot_mode: bool = False  # set the boot device together with its mode
+    clear_pending: str = ""  # the OEM action of the settings object that drops what is pending
+    firmware_id: re.Pattern[str] | None = None  # Id of a component that runs; group 1 outlives its updates
+    firmware_version: re.Pattern[str] | None = None  # group 1 is what the vendor's download page says
+    ignored_nics: frozenset[str] = frozenset()  # by Id
+    stuck_at: frozenset[str] = frozenset()  # a BootProgress that it also shows while the OS runs
+    post_state: Mapping[str, BootPhase] = field(default_factory=dict)  # Oem.<vendor>.PostState instead of BootProgress
+    task_states: Mapping[str, TaskEnd] = field(default_factory=dict)  # words for the end of a task or job; added up
+    media_slot: str = ""  # Id of the slot to use, of those that take a disc
+    conflict_wait: float = 0.0  # seconds until a power order that was refused with 409 makes sense again
+    patience: Mapping[Operation, float] = field(default_factory=dict)  # seconds for the answer to a write; added up
+    write_gap: float = 0.0  # seconds of rest before a write, after the last write
+    read_gap: float = 0.0  # seconds of rest before any request
 
 
-_TABLE: Mapping[str, Quirks] = {
-    "dell": Quirks(
-        serial="SKU",  # SerialNumber is the board's
-        pending_is_delta=True,
-        clear_pending="#DellManager.ClearPending",
-        firmware_id=re.compile(r"(?:Installed|Current)-[^-]+-.*?__(.+)"),  # Previous-... is the rollback image
-    ),
-    "hpe": Quirks(
-        post_state={
-            "PowerOff": BootPhase.OFF,
-            "InPost": BootPhase.POST,
-            "InPostDiscoveryComplete": BootPhase.POST,
-        },  # FinishedPost says nothing about the OS
-    ),
-    "supermicro": Quirks(
-        restate_boot_mode=True,
-        firmware_version=re.compile(r"BIOS Date: \S+ Ver (\S+)"),
-        ignored_nics=frozenset({"ToManager"}),
-        stuck_at=frozenset({"SystemHardwareInitializationComplete"}),
-    ),
-    "asrockrack": Quirks(restate_boot_mode=True),
-    "ami": Quirks(restate_boot_mode=True),
+# --- the file ------------------------------------------------------------------------------------------------------
+
+
+class QuirksError(ReconcilerError):
+    """The table of quirks can't be used."""
+
+
+def _seconds(value: Any) -> Any:
+    return parse_duration(value) if isinstance(value, str) else value
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+Pitfall = Annotated[str, Matching(r"[A-N][0-9]{1,2}", "the ID of a pitfall, like A12")]
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">=": lambda a, b: a >= b,
+    ">": lambda a, b: a > b,
 }
-_STANDARD = Quirks()
+_COMPARISON = r"(?:<|<=|>=|>)[0-9][^\s<>=]*"
+FirmwareRange = Annotated[str, Matching(rf"{_COMPARISON}(?: {_COMPARISON})*", "a range of versions, like '>=1.0 <2'")]
 
 
-def quirks_of(system: Document, root: Document) -> Quirks | None:
-    """By the manufacturer, the root's Vendor or the Oem sections. None: nothing says who made it."""
+class Told(Model, Generic[T]):
+    """One behaviour of a make, and how we know."""
+
+    value: T = Field(alias="is")
+    pitfall: Pitfall
+    source: Text
+    because: Text
+
+
+class Behaviours(Model):
+    """As in `Quirks`."""
+
+    serial_property: Told[Text] | None = None
+    pending_is_delta: Told[bool] | None = None
+    restate_boot_mode: Told[bool] | None = None
+    clear_pending: Told[Text] | None = None
+    firmware_id: Told[re.Pattern[str]] | None = None
+    firmware_version: Told[re.Pattern[str]] | None = None
+    ignored_nics: Told[frozenset[Text]] | None = None
+    stuck_at: Told[frozenset[Text]] | None = None
+    post_state: Told[Mapping[Text, BootPhase]] | None = None
+    task_states: Told[Mapping[Text, TaskEnd]] | None = None
+    media_slot: Told[Text] | None = None
+    conflict_wait: Told[Seconds] | None = None
+    patience: Told[Mapping[Operation, Seconds]] | None = None
+    write_gap: Told[Seconds] | None = None
+    read_gap: Told[Seconds] | None = None
+
+    def told(self) -> dict[str, Told[Any]]:
+        return {item.name: found for item in fields(Quirks) if (found := getattr(self, item.name)) is not None}
+
+
+class Match(Model):
+    vendors: tuple[Annotated[str, Matching(r"[a-z0-9]+", "a word in lower case")], ...] = ()
+    model: re.Pattern[str] | None = None
+    firmware: FirmwareRange | None = None
+
+
+class Entry(Model):
+    name: Text
+    match: Match
+    behaviours: Behaviours
+
+    def fits(self, vendors: frozenset[str], model: str, firmware: Callable[[], str | None]) -> bool:
+        """`firmware` costs a request, and is asked last."""
+        wanted = self.match
+        if wanted.vendors and not vendors & set(wanted.vendors):
+            return False
+        if wanted.model is not None and not wanted.model.fullmatch(model):
+            return False
+        return wanted.firmware is None or _within(firmware(), wanted.firmware)
+
+
+class QuirksFile(Model):
+    quirks: tuple[Entry, ...]
+
+
+def _within(version: str | None, wanted: str) -> bool:
+    if version is None:
+        return False
+    for part in wanted.split():
+        sign = part.rstrip(part.lstrip("<>="))
+        if not _COMPARISONS[sign](version_key(version), version_key(part.removeprefix(sign))):
+            return False
+    return True
+
+
+# --- the table -----------------------------------------------------------------------------------------------------
+
+
+class Table:
+    """The quirks that we know. `standard` are those of a BMC of which nobody says who made it."""
+
+    def __init__(self, entries: tuple[Entry, ...]) -> None:
+        self.entries = entries
+        self.vendors = frozenset(word for entry in entries for word in entry.match.vendors)
+        self._made: dict[tuple[int, ...], Quirks] = {}
+        self.standard = self.of(frozenset(), "", lambda: None)
+
+    def of(self, vendors: frozenset[str], model: str, firmware: Callable[[], str | None]) -> Quirks:
+        fitting = tuple(n for n, entry in enumerate(self.entries) if entry.fits(vendors, model, firmware))
+        if fitting not in self._made:
+            self._made[fitting] = _merged([self.entries[n] for n in fitting])
+        return self._made[fitting]
+
+
+def _merged(entries: list[Entry]) -> Quirks:
+    values: dict[str, Any] = {}
+    for entry in entries:
+        for name, told in entry.behaviours.told().items():
+            before = values.get(name)
+            values[name] = {**before, **told.value} if isinstance(before, dict) else told.value
+    return Quirks(**values)
+
+
+def load_table(path: Path = PACKAGED) -> Table:
+    """QuirksError names every line that is wrong."""
+    try:
+        documents, problems = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    except Problem as problem:
+        raise QuirksError(str(problem.diagnostic)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise QuirksError(f"{path}: {error}") from None
+    if len(documents) != 1:
+        raise QuirksError(f"{path}: holds {len(documents)} documents, not one")
+    found, faults = parse_model(QuirksFile, documents[0])
+    if found is None or problems or faults:
+        raise QuirksError("\n".join(map(str, [*problems, *faults])))
+    return Table(found.quirks)
+
+
+@cache
+def packaged() -> Table:
+    """What this version comes with."""
+    return load_table()
+
+
+def quirks_of(
+    system: Document,
+    root: Document,
+    *,
+    table: Table | None = None,
+    firmware: Callable[[], str | None] = lambda: None,
+) -> Quirks | None:
+    """By the manufacturer, the root's Vendor or the Oem sections. None: nothing says who made it.
+
+    `firmware` gives the manager's version, None where it does not tell.
+    """
     claims = [claim for claim in (text(system, "Manufacturer"), text(root, "Vendor")) if claim is not None]
     claims += [*member(system, "Oem"), *member(root, "Oem")]
-    for claim in claims:
-        words = re.split(r"[^a-z0-9]+", claim.casefold())
-        for name, quirks in _TABLE.items():
-            if name in words or name == "".join(words):
-                return quirks
-    return _STANDARD if claims else None
+    if not claims:
+        return None
+    known = table or packaged()
+    words = next((found for claim in claims if (found := _words(claim)) & known.vendors), NOBODY)
+    return known.of(words, text(system, "Model") or "", firmware)
+
+
+@lru_cache(maxsize=256)
+def _words(claim: str) -> frozenset[str]:
+    """Each word, and the whole as one word: "ASRock Rack" is asrockrack."""
+    words = re.split(r"[^a-z0-9]+", claim.casefold())
+    return frozenset({*words, "".join(words)} - {""})

@@ -9,6 +9,7 @@ from reconciler.drivers.redfish import bios
 from reconciler.drivers.redfish.failures import HttpError
 from reconciler.drivers.redfish.fields import Document, Unknown, last_segment, link, objects, path, quote, text
 from reconciler.drivers.redfish.hot import pending
+from reconciler.drivers.redfish.quirks import Operation
 from reconciler.drivers.redfish.session import Resource
 from reconciler.drivers.redfish.tree import Tree, action, settings_link
 from reconciler.model.errors import DriverError, Failure
@@ -41,7 +42,7 @@ def stage_bios(tree: Tree, wanted: Mapping[str, AttributeValue]) -> None:
     change: dict[str, Any] = {"Attributes": needed}
     if "OnReset" in bios.apply_times(current):  # G2: some need it said, others refuse to hear it
         change[_APPLY_TIME] = {"@odata.type": "#Settings.v1_1_0.PreferredApplyTime", "ApplyTime": "OnReset"}
-    tree.session.patch(settings, change)
+    tree.session.patch(settings, change, patience=_patience(tree))
 
 
 def _registry(tree: Tree, current: Document) -> Mapping[str, Document]:
@@ -80,7 +81,7 @@ def clear_bios(tree: Tree) -> None:
     settings = tree.bios_settings(found)
     drop = action(settings.body, quirks.clear_pending) if quirks is not None and quirks.clear_pending else None
     if drop is not None:
-        tree.session.post(drop[0], {})
+        tree.session.post(drop[0], {}, patience=_patience(tree))
         return
     # No standard way: what is pending is set to what is in force.
     values = bios.attributes(tree.follow(found, "Bios").body)
@@ -92,8 +93,12 @@ def clear_bios(tree: Tree) -> None:
 
 def _put_back(tree: Tree, settings: Resource, values: Mapping[str, AttributeValue]) -> None:
     try:
-        tree.session.patch(settings, {"Attributes": values})
+        tree.session.patch(settings, {"Attributes": values}, patience=_patience(tree))
     except HttpError as error:
         if error.kind is Failure.REJECTED:
             raise DriverError(Failure.UNSUPPORTED, f"pending BIOS settings can't be dropped: {error.detail}") from None
         raise
+
+
+def _patience(tree: Tree) -> float:
+    return tree.behaviours().patience.get(Operation.BIOS, 0.0)

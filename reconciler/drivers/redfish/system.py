@@ -43,7 +43,7 @@ def serial(system: Document, quirks: Quirks | None) -> str:
     """The serial that DMI shows inside the host. Which property holds it depends on the make (pitfall A13)."""
     if quirks is None:
         raise Unknown("nothing says who made this system, so it is open which property holds its serial")
-    return need(system, quirks.serial, stated)
+    return need(system, quirks.serial_property, stated)
 
 
 def uuid(system: Document) -> str:

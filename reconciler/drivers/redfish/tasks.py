@@ -6,23 +6,18 @@ import re
 
 from reconciler.drivers.redfish.failures import messages_of
 from reconciler.drivers.redfish.fields import Document, integer, member, objects, path, quote, text
+from reconciler.drivers.redfish.quirks import Quirks, TaskEnd
 from reconciler.model.observed import BmcTask
 
 _MOST_MESSAGES = 8
-# Any other word, also one that we have never seen, means: not done yet. `New` is not a failure (A6). Interrupted is
-# not an end either: Redfish expects such a task to go on.
-_GOOD_ENDS = frozenset({"Completed"})
-_BAD_ENDS = frozenset(
-    {"Exception", "Killed", "Cancelled", "Failed", "CompletedWithErrors", "RebootFailed"}  # the last three: Dell, SMC
-)
 _TASK_URI = re.compile(r"/redfish/v1/(?:TaskService/Tasks|JobService/Jobs)/[\w.:-]+")
 
 
-def task(uri: str, document: Document) -> BmcTask:
-    """`ok` is None where the end is not clearly good or bad."""
+def task(uri: str, document: Document, quirks: Quirks) -> BmcTask:
+    """`ok` is None where the end is not clearly good or bad. A word that nobody knows means: not done yet (A6)."""
     state = text(document, "TaskState") or text(document, "JobState") or "unknown"
-    bad = state in _BAD_ENDS
-    done = bad or state in _GOOD_ENDS
+    end = quirks.task_states.get(state)
+    bad, done = end is TaskEnd.BAD, end is not None
     percent = integer(document, "PercentComplete")
     return BmcTask(
         uri,

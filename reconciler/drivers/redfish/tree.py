@@ -22,7 +22,7 @@ from reconciler.drivers.redfish.fields import (
     quote,
     text,
 )
-from reconciler.drivers.redfish.quirks import Quirks, quirks_of
+from reconciler.drivers.redfish.quirks import Quirks, Table, quirks_of
 from reconciler.drivers.redfish.session import ROOT, Resource, Session
 from reconciler.model.errors import DriverError, Failure
 
@@ -34,8 +34,11 @@ _NEXT = "Members@odata.nextLink"
 
 
 class Tree:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, table: Table) -> None:
         self.session = session
+        self._table = table
+        self._behaviours: Quirks | None = None  # as last found
+        self._firmware: tuple[str | None] | None = None  # of the manager, once it was asked for
         self._system: str | None = None
         self._tasks: str | None = None
         self._bios_settings: dict[str, str] = {}  # Bios -> its settings object
@@ -114,10 +117,33 @@ class Tree:
         return found
 
     def quirks(self, system: Document) -> Quirks | None:
-        return quirks_of(system, self.session.root())
+        """None where nothing says who made it."""
+
+        def firmware() -> str | None:
+            if self._firmware is None:
+                self._firmware = (self._manager_firmware(system),)
+            return self._firmware[0]
+
+        found = quirks_of(system, self.session.root(), table=self._table, firmware=firmware)
+        self._behaviours = found or self._table.standard
+        self.session.wire.pace.rest(self._behaviours.read_gap, self._behaviours.write_gap)
+        return found
+
+    def behaviours(self, system: Document | None = None) -> Quirks:
+        """As `quirks`, where it does not matter that nobody says who made it; without a document, as last found."""
+        if system is not None or self._behaviours is None:
+            self.quirks(self.system().body if system is None else system)
+        assert self._behaviours is not None
+        return self._behaviours
+
+    def _manager_firmware(self, system: Document) -> str | None:
+        try:
+            return text(self.manager(system).body, "FirmwareVersion")
+        except (HttpError, Unknown):
+            return None
 
     def forget(self) -> None:
-        self._system = self._tasks = None
+        self._system = self._tasks = self._behaviours = self._firmware = None
         self._bios_settings.clear()
         self._plain.clear()
 

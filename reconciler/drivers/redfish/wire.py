@@ -36,7 +36,7 @@ class Wire:
         self.answers = 0  # errors too: of a BMC that is there
         self._trust = trust
         self._timeouts = timeouts
-        self._pace = pace
+        self.pace = pace
         self._made: tuple[Any, Transport] | None = None
         self._aborted = threading.Event()
 
@@ -97,7 +97,7 @@ class Wire:
         """
         if method != "GET":
             self.rest()
-        self._pace.keep(method, self._aborted)
+        self.pace.keep(method, self._aborted)
         self._parts()[1].read_timeout = max(self._timeouts[1], patience)
         try:
             try:
@@ -117,7 +117,7 @@ class Wire:
                 method, where, response.status_code, response.content, response.headers, confidential=confidential
             ) from None
         finally:
-            self._pace.note(method)
+            self.pace.note(method)
 
     def _once(
         self, method: str, where: str, data: Document | None, headers: Mapping[str, str] | None

@@ -14,7 +14,7 @@ from aiohttp import web
 from reconciler.drivers.redfish import RedfishBmc, bios, devices, failures, inventory, system, tasks
 from reconciler.drivers.redfish.fields import Document, Unknown
 from reconciler.drivers.redfish.hot import of_system
-from reconciler.drivers.redfish.quirks import Quirks, quirks_of
+from reconciler.drivers.redfish.quirks import Quirks, packaged, quirks_of
 from reconciler.drivers.redfish.tree import Survey
 from reconciler.model.observed import Answered, BootOverride, RedfishHot, RedfishInventory, Silent
 from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
@@ -38,7 +38,7 @@ READERS: Mapping[str, Reader] = {
     "registry": lambda doc, _: tuple(bios.problems({"A": 1}, bios.entries(doc))),
     "apply_times": lambda doc, _: bios.apply_times(doc),
     "secure_boot": lambda doc, _: inventory.secure_boot(doc),
-    "task": lambda doc, _: tasks.task("/x", doc),
+    "task": lambda doc, quirks: tasks.task("/x", doc, quirks or packaged().standard),
     "task_of_reply": lambda doc, _: tasks.task_of_reply(doc, None),
     "messages": lambda doc, _: failures.messages_of(doc),
     "firmware_key": devices.firmware_key,
@@ -176,7 +176,7 @@ def test_single_documents_of_real_bmcs(samples: Path) -> None:
     assert [event.id for event in events] == ["1020", "1021", "1022", "1023", "1024"]
     assert len(devices.newest(read("supermicro/Systems__1__LogServices__Log1__Entries.json")["Members"])) == 82
     states = {
-        name: tasks.task("/x", read(f"bmclib/tasks__tasks_1_{name}.json"))
+        name: tasks.task("/x", read(f"bmclib/tasks__tasks_1_{name}.json"), packaged().standard)
         for name in ("completed", "failed", "pending", "running", "scheduled", "starting", "unknown")
     }
     assert {name: (task.done, task.ok) for name, task in states.items()} == {
