@@ -127,6 +127,9 @@ class GuardedBmc:
     async def task(self, uri: str) -> BmcTask | None:
         return await self._deadlines.read(self._bmc.task(uri))
 
+    async def tasks(self) -> Sequence[str]:
+        return await self._deadlines.read(self._bmc.tasks())
+
     # --- writes ---
 
     async def power(self, action: PowerAction) -> None:

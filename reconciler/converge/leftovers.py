@@ -25,11 +25,12 @@ async def take_over(
 ) -> dict[Step, Unended]:
     """Attempts of runs that died, to be gone on with; those that mean nothing any more are closed.
 
-    We hold the lease, so whoever wrote them is gone. An installer that is asking for its document gets it again.
+    We hold the lease, so whoever wrote them is gone. An installer that is asking for its document gets it again. A
+    flash is gone on with whatever its age: its BMC is asked, and nothing else shows that new firmware is staged.
     """
     resumed: dict[Step, Unended] = {}
     for attempt, node, action, target, intent in ledger.unfinished():
-        if node not in fleet.nodes or not _recent(intent, now):
+        if node not in fleet.nodes or not (_recent(intent, now) or "tasks" in intent):
             ledger.finish(attempt, "ambiguous", DIED, now)
             continue
         if node not in selected:

@@ -90,6 +90,9 @@ class Bmc(Protocol):
     async def task(self, uri: str) -> BmcTask | None:
         """None: the BMC does not know it any more (pitfall A5): judge by the version."""
 
+    async def tasks(self) -> Sequence[str]:
+        """URIs of all the tasks that the BMC remembers, ended ones too."""
+
     async def reset(self) -> None:
         """Restart the BMC itself."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.lab.inprocess.bmc import TASKS
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 from reconciler.model.vocab import Activation
 from tests import builders as b
@@ -137,6 +138,39 @@ def test_an_update_whose_run_died_is_adopted_not_repeated(world: Worlds) -> None
     assert intent["task"]
     assert isinstance(here.act("update_firmware", target="nic0", resumed=intent), Done)
     assert len(here.machine("n0").state.tasks) == 1
+
+
+@pytest.mark.parametrize("meanwhile", [0.0, 3 * 86400.0])
+def test_an_update_whose_run_died_before_it_got_an_answer_is_adopted(world: Worlds, meanwhile: float) -> None:
+    """The BMC has the request, and ends the flash long before somebody looks again."""
+    here = world(nodes=1, drift=old("nic0"))
+    here.adopt()
+    bmc = here.fabric.bmc(here.fleet.nodes["n0"])
+    assert bmc is not None
+    started = bmc.update_firmware
+
+    async def dies(inventory_id: str, url: str) -> str:
+        await started(inventory_id, url)
+        raise SystemExit
+
+    bmc.update_firmware = dies  # type: ignore[method-assign]  # the process ends there
+    with pytest.raises(SystemExit):
+        here.apply()
+    bmc.update_firmware = started  # type: ignore[method-assign]
+    here.clock.elapsed += meanwhile
+    here.apply(wait_s=7200.0)
+    machine = here.machine("n0").state
+    assert (machine.counters.flashes, machine.counters.power_cycles) == (1, 1)
+    assert here.serves("n0")
+
+
+def test_the_task_of_another_version_is_not_adopted(world: Worlds) -> None:
+    here = world(nodes=1, drift=old("nic0"))
+    task = here.machine("n0").start_update("NIC0", "https://fw/older")
+    here.clock.elapsed += 3600.0
+    intent = {"task": f"{TASKS}{task}", "tasks": [], "version": "0.1"}
+    assert isinstance(here.act("update_firmware", target="nic0", resumed=intent), Done)
+    assert len(here.machine("n0").state.tasks) == 2
 
 
 def test_another_task_on_the_bmc_is_not_disturbed(world: Worlds) -> None:

@@ -36,7 +36,7 @@ async def update_firmware(ctx: ActionContext) -> Outcome:
         return Declined("unknown", f"the BMC lists no firmware {item.inventory_id!r}")
     if satisfies(item, before):
         return Done(f"{item.component} runs {before} already", changed=False)
-    task = await _adopted(ctx) or await _started(ctx, item, item.url)
+    task = await _adopted(ctx, item) or await _started(ctx, item, item.url)
     ctx.step(f"flashing {item.component} {before} -> {item.version}")
     verdict = await _follow(ctx, item, task)
     if item.settle_s:
@@ -54,22 +54,38 @@ async def update_firmware(ctx: ActionContext) -> Outcome:
     return Done(f"{item.component} {item.version} is staged; {item.activation} brings it in")
 
 
-async def _adopted(ctx: ActionContext) -> str | None:
-    """The task of an earlier attempt whose run ended, if the BMC still knows it (pitfall F8)."""
-    uri = ctx.resumed.get("task")
-    return uri if isinstance(uri, str) and await ctx.bmc.task(uri) is not None else None
+async def _adopted(ctx: ActionContext, item: DesiredFirmware) -> str | None:
+    """The task of an earlier attempt whose run ended, if the BMC still knows it (pitfall F8).
+
+    A run that died before it was told the task's URI had journaled which tasks there were before it asked: the one
+    that came since is its own. It may have ended by now, and nothing but it shows that firmware is staged.
+    """
+    uri, before = ctx.resumed.get("task"), ctx.resumed.get("tasks")
+    if ctx.resumed.get("version", item.version) != item.version:
+        return None  # the spec has moved on
+    if isinstance(uri, str):
+        return uri if await ctx.bmc.task(uri) is not None else None
+    if not isinstance(before, list):
+        return None  # it died before it asked
+    new = set(await ctx.bmc.tasks()) - set(before)
+    if len(new) != 1:
+        return None
+    ctx.learn(task=(found := new.pop()))
+    return found
 
 
 async def _started(ctx: ActionContext, item: DesiredFirmware, url: str) -> str:
     running = await _running(ctx)
     if running:
         raise Stop(Transient(f"another task is running on the BMC: {', '.join(sorted(running))}", 120.0))
+    before = set(await ctx.bmc.tasks())
+    ctx.learn(task=None, tasks=sorted(before), version=item.version)
     try:
         uri = await ctx.bmc.update_firmware(item.inventory_id, url)
     except DriverError as error:
         if error.kind is not Failure.AMBIGUOUS:
             raise
-        new = await _running(ctx)
+        new = set(await ctx.bmc.tasks()) - before
         if len(new) != 1:
             raise Stop(Ambiguous(f"{error.detail}; the BMC shows {len(new)} new tasks")) from error
         uri = new.pop()

@@ -105,6 +105,9 @@ class RedfishBmc(Bmc):
             raise DriverError(Failure.REJECTED, f"{quote(uri)!r} is not a task on a BMC")
         return await self._run(lambda: firmware.read_task(self._tree, where))
 
+    async def tasks(self) -> Sequence[str]:
+        return await self._run(lambda: [uri for uri, _ in self._tree.tasks()[1]])
+
     # --- writes --------------------------------------------------------------------------------------------------
 
     async def power(self, action: PowerAction) -> None:

@@ -89,6 +89,9 @@ class MachineBmc:
         found = await self._ask(lambda: self._machine.task(uri.removeprefix(TASKS)))
         return None if found is None else self._task(found)
 
+    async def tasks(self) -> Sequence[str]:
+        return await self._ask(lambda: [self._task(task).uri for task in self._machine.tasks()])
+
     # --- writes ---
 
     async def power(self, action: PowerAction) -> None:
