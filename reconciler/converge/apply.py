@@ -167,7 +167,9 @@ class _Apply:
         check_stop(plan.stopped)
         check_guards(plan)
         if request.selected is None:
-            self.abandoned = await lift_forgotten_marks(self.ledger, self.fabric.cluster(), request.fleet, self.clock)
+            self.abandoned = await lift_forgotten_marks(
+                self.ledger, self.fabric.cluster(), request.fleet, self.clock, self.lease
+            )
             self.ledger.forget([name for name in self.ledger.known() if name not in request.fleet.nodes], now())
         planner = node_planner(
             request.fleet, observation, now=now(), ledger=self.ledger.id, signatures=request.signatures,

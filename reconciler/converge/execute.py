@@ -20,7 +20,7 @@ from reconciler.converge.actions.context import ActionContext, Stop, carried_out
 from reconciler.converge.approval import stale_because
 from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep, Progress
 from reconciler.converge.guard import GuardedBmc, TimedCluster, TimedHost
-from reconciler.converge.lease import HeldLease
+from reconciler.converge.lease import HeldLease, bmc_scope
 from reconciler.converge.memory import remember_facts
 from reconciler.converge.observe import observe_node
 from reconciler.converge.ports import GateRunner
@@ -220,8 +220,8 @@ class NodeRun:
         action = plan.actions[0]
         if stop := self.run.stop():
             return self._result(Ended.POSTPONED, stop.detail)
-        if plan.blocked is not None and plan.blocked.code in OF_ROLLOUTS:
-            return self._result(Ended.POSTPONED, plan.blocked.detail)
+        if why := self._waits_for(plan):
+            return self._result(Ended.POSTPONED, why)
         if self.run.approved is not None:
             approved = self.run.approved.nodes.get(self.node)
             if why := stale_because(approved, plan, begun=self._worked or self.node in self.run.begun):
@@ -240,6 +240,12 @@ class NodeRun:
         if shakes(action) and (brake := self.run.brake()):
             return self._result(Ended.POSTPONED, brake.detail)
         return None
+
+    def _waits_for(self, plan: NodePlan) -> str:
+        """Its wave, or whoever writes to its BMC: an attempt would only be refused, and count."""
+        if plan.blocked is not None and plan.blocked.code in OF_ROLLOUTS:
+            return plan.blocked.detail
+        return self.run.lease.writer(bmc_scope(self.desired.endpoints.bmc or ""))
 
     async def _act(self, plan: NodePlan, action: PlannedAction) -> NodeResult | None:
         """One attempt, counted before it is tried. None: look again."""
@@ -305,7 +311,8 @@ class NodeRun:
         assert self.plan is not None
         bmc, host, cluster = run.fabric.bmc(self.desired), run.fabric.host(self.desired), run.fabric.cluster()
         facts = observed.host.value if isinstance(observed.host, Answered) else None
-        guarded = None if bmc is None else GuardedBmc(bmc, self.desired, facts, self.record, run.clock, settings)
+        record, clock, lease = self.record, run.clock, run.lease
+        guarded = None if bmc is None else GuardedBmc(bmc, self.desired, facts, record, clock, settings, lease)
         return ActionContext(
             action=action,
             desired=self.desired,
@@ -315,8 +322,8 @@ class NodeRun:
             comparer=run.planner.comparer,
             settings=settings,
             bmc_port=guarded,
-            host_port=None if host is None else TimedHost(host, run.clock, settings),
-            cluster_port=None if cluster is None else TimedCluster(cluster, run.clock, settings),
+            host_port=None if host is None else TimedHost(host, clock, settings, lease),
+            cluster_port=None if cluster is None else TimedCluster(cluster, clock, settings, lease),
             installer_port=run.fabric.installer(),
             gate=run.gate,
             ledger=run.ledger,
@@ -368,10 +375,9 @@ class NodeRun:
         healthy = bool(member.value.ready) and self.plan is not None and not _isolated(self.plan)
         if mark is None or mark.ledger != self.run.ledger.id or not healthy or not untouched(self.record):
             return False
+        port = TimedCluster(cluster, self.run.clock, self.run.fleet.settings, self.run.lease)
         try:
-            return await lift_mark(
-                TimedCluster(cluster, self.run.clock, self.run.fleet.settings), self.node, self.run.ledger.id
-            )
+            return await lift_mark(port, self.node, self.run.ledger.id)
         except (Stop, DriverError):
             return False  # it is still marked, as the final observation shows
 

@@ -1,8 +1,11 @@
-"""The ports as actions see them: each call within a deadline, and no write to a BMC before it proved whose it is.
+"""The ports as actions see them: each call within a deadline, no write without a lease, and none to a wrong BMC.
 
 Invariant identity_before_any_bmc_write: `GuardedBmc` is the only Bmc that an action can reach, and each of its writes
 goes through `_write`, which first compares the serial number and UUID behind the address with the node's other
 witnesses, read afresh (pitfall A14). A write that outlives its deadline is ambiguous, never failed (pitfall A3).
+
+Right before each write, to a BMC, a cluster or a host, the ledger is asked whether this run still holds the lease on
+the fleet; and an action has its BMC to itself, by a lease of its own, from its first write to it to its end.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
+from reconciler.converge.lease import HeldLease, bmc_scope
 from reconciler.converge.observe import answer, io_seconds
 from reconciler.model.desired import Desired, Settings
 from reconciler.model.errors import DriverError, Failure
@@ -89,8 +93,12 @@ class GuardedBmc:
         record: NodeRecord,
         clock: Clock,
         settings: Settings,
+        lease: HeldLease,
     ) -> None:
         self.wrote = False
+        self._lease = lease
+        self._scope = bmc_scope(desired.endpoints.bmc or "")
+        self._taken = False
         self._bmc = bmc
         self._desired = desired
         self._facts = facts
@@ -108,10 +116,21 @@ class GuardedBmc:
         self._proved = True
 
     async def _write(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Occupied while somebody else writes to this BMC, LeaseHeld when the run has lost its lease."""
+        if not self._taken:
+            self._lease.take(self._scope)
+            self._taken = True
         if not self._proved:
             await self.prove()
+        self._lease.prove_bmc(self._scope)
         self.wrote = True
         return await self._deadlines.write(call())
+
+    def leave(self) -> None:
+        """The action is over: others may write."""
+        if self._taken:
+            self._taken = False
+            self._lease.give_back(self._scope)
 
     # --- reads ---
 
@@ -167,10 +186,11 @@ class GuardedBmc:
 
 
 class TimedHost:
-    """model.ports.Host with deadlines."""
+    """model.ports.Host with deadlines. Whatever runs there may change something, so all of it takes the lease."""
 
-    def __init__(self, host: Host, clock: Clock, settings: Settings) -> None:
+    def __init__(self, host: Host, clock: Clock, settings: Settings, lease: HeldLease) -> None:
         self._host = host
+        self._lease = lease
         self._clock = clock
         self._seconds = settings.ssh_deadline_s
 
@@ -180,6 +200,7 @@ class TimedHost:
     async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:
         """`timeout`: of the command; connecting has the SSH deadline on top."""
         spare = io_seconds(self._clock, self._seconds)
+        self._lease.prove()
         try:
             async with asyncio.timeout(timeout + spare):
                 return await self._host.run(argv, timeout=timeout, stdin=stdin)
@@ -191,10 +212,11 @@ class TimedHost:
 
 
 class TimedCluster:
-    """model.ports.Cluster with deadlines."""
+    """model.ports.Cluster with deadlines, and no write without the lease."""
 
-    def __init__(self, cluster: Cluster, clock: Clock, settings: Settings) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock, settings: Settings, lease: HeldLease) -> None:
         self._cluster = cluster
+        self._lease = lease
         self._deadlines = Deadlines(clock, settings.kubernetes_deadline_s)
 
     async def state(self) -> Answered[ClusterState] | Silent:
@@ -203,17 +225,21 @@ class TimedCluster:
     async def member(self, node: str) -> Member | None:
         return await self._deadlines.read(self._cluster.member(node))
 
+    async def _write(self, call: Callable[[], Awaitable[None]]) -> None:
+        self._lease.prove()
+        await self._deadlines.write(call())
+
     async def mark(self, member: Member, mark: Mark) -> None:
-        await self._deadlines.write(self._cluster.mark(member, mark))
+        await self._write(lambda: self._cluster.mark(member, mark))
 
     async def unmark(self, member: Member, *, uncordon: bool) -> None:
-        await self._deadlines.write(self._cluster.unmark(member, uncordon=uncordon))
+        await self._write(lambda: self._cluster.unmark(member, uncordon=uncordon))
 
     async def set_labels(self, member: Member, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
-        await self._deadlines.write(self._cluster.set_labels(member, labels, taints))
+        await self._write(lambda: self._cluster.set_labels(member, labels, taints))
 
     async def evict(self, pod: Pod, *, grace_s: float | None) -> None:
-        await self._deadlines.write(self._cluster.evict(pod, grace_s=grace_s))
+        await self._write(lambda: self._cluster.evict(pod, grace_s=grace_s))
 
     async def delete(self, pod: Pod, *, grace_s: float | None) -> None:
-        await self._deadlines.write(self._cluster.delete(pod, grace_s=grace_s))
+        await self._write(lambda: self._cluster.delete(pod, grace_s=grace_s))

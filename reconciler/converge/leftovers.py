@@ -10,6 +10,7 @@ from reconciler.converge.actions.cluster import lift_mark
 from reconciler.converge.actions.context import Stop
 from reconciler.converge.execute import RESUME_WITHIN, Step, Unended, untouched
 from reconciler.converge.guard import TimedCluster
+from reconciler.converge.lease import HeldLease
 from reconciler.converge.observe import answer
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import DriverError
@@ -58,7 +59,9 @@ def _recent(intent: Mapping[str, Any], now: datetime) -> bool:
         return False
 
 
-async def lift_forgotten_marks(ledger: Ledger, cluster: Cluster | None, fleet: Fleet, clock: Clock) -> tuple[str, ...]:
+async def lift_forgotten_marks(
+    ledger: Ledger, cluster: Cluster | None, fleet: Fleet, clock: Clock, lease: HeldLease
+) -> tuple[str, ...]:
     """Removing a node from the spec means to forget it: our mark is lifted, and nothing else is touched (invariant 8).
 
     The names of nodes that keep their mark, since something was done to them that no gate has judged.
@@ -76,7 +79,7 @@ async def lift_forgotten_marks(ledger: Ledger, cluster: Cluster | None, fleet: F
         lifted = False
         if member.ready and untouched(ledger.node(name)):
             try:
-                lifted = await lift_mark(TimedCluster(cluster, clock, fleet.settings), name, ledger.id)
+                lifted = await lift_mark(TimedCluster(cluster, clock, fleet.settings, lease), name, ledger.id)
             except (Stop, DriverError):
                 lifted = False
         if not lifted:

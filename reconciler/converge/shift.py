@@ -235,7 +235,7 @@ class Shift:
         busy = self._crew is not None and not self._crew.at_work <= self.fleet.nodes.keys()  # they end first
         if (self._crew is not None and not gone) or busy or self._blind or _barred(self.fleet, plan):
             return
-        kept = await lift_forgotten_marks(ledger, self._fabric.cluster(), self.fleet, clock)
+        kept = await lift_forgotten_marks(ledger, self._fabric.cluster(), self.fleet, clock, self._lease)
         ledger.forget(gone, clock.now())
         if not gone and not kept:
             return

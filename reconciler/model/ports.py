@@ -293,7 +293,17 @@ class Ledger(Protocol):
 
     def renew(self, lease: Lease, ttl_s: float, now: datetime) -> Lease: ...
 
-    def drop(self, lease: Lease) -> None: ...
+    def drop(self, lease: Lease) -> None:
+        """Dropping one that was lost changes nothing."""
+
+    def holder(self, scope: str, now: datetime) -> Lease | None:
+        """The lease that keeps others from this scope now."""
+
+    def prove(self, lease: Lease, now: datetime) -> None:
+        """LeaseHeld unless it is held still, and has not run out."""
+
+    def fence(self, lease: Lease | None) -> None:
+        """From now on each write of this object is refused with LeaseHeld once `lease` is lost; None: no more."""
 
     def plan_used(self, plan_id: str) -> bool: ...
 

@@ -12,6 +12,7 @@ from reconciler.model.gate import Certificate
 
 MARK_TAINT = "reconciler.dev/maintenance"
 OWNER_ANNOTATION = "reconciler.dev/owner"  # JSON of Mark
+BMC_SCOPE = "bmc/"  # of leases on BMCs; each belongs to the run that holds its fleet's
 FLEET = "fleet/*"  # subject of a hold that stops everything; no node and no pool can be called so
 STORM = "fleet/storm"  # of a hold that forbids whatever disrupts: the storm brake
 

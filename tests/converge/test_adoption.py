@@ -35,7 +35,7 @@ def here(world: Callable[..., World]) -> World:
 def port(here: World) -> TimedCluster:
     cluster = here.fabric.cluster()
     assert cluster is not None
-    return TimedCluster(cluster, here.clock, here.fleet.settings)
+    return TimedCluster(cluster, here.clock, here.fleet.settings, here.lease())
 
 
 async def member(cluster: TimedCluster, name: str = "n0") -> Member:

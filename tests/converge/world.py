@@ -13,6 +13,7 @@ from reconciler.converge.actions.context import ActionContext, carried_out
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
 from reconciler.converge.events import ActionFinished, ActionStarted, Event
 from reconciler.converge.guard import GuardedBmc, TimedCluster, TimedHost
+from reconciler.converge.lease import HeldLease
 from reconciler.converge.observe import observe, observe_node
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
@@ -211,7 +212,7 @@ class World:
         bmc = self.fabric.bmc(desired)
         assert bmc is not None
         facts = observed.host.value if isinstance(observed.host, Answered) else None
-        lease = self.ledger.acquire("single actions", "test", 36000.0, now)
+        lease = self.lease()
         intent = {"at": now.isoformat(), "boot_id": facts.boot_id if facts else None, **context.get("resumed", {})}
         planned = PlannedAction(
             action, target, Concern.HOST, ("a test",), Disruption.NONE, 1.0, Certainty.EXACT, (), ()
@@ -219,17 +220,22 @@ class World:
         values: dict[str, Any] = {
             "action": planned, "desired": desired, "observed": observed, "record": record,
             "drift": comparer.compare(desired, observed, record), "comparer": comparer, "settings": settings,
-            "bmc_port": GuardedBmc(bmc, desired, facts, record, self.clock, settings),
-            "host_port": None if host is None else TimedHost(host, self.clock, settings),
-            "cluster_port": None if cluster is None else TimedCluster(cluster, self.clock, settings),
+            "bmc_port": GuardedBmc(bmc, desired, facts, record, self.clock, settings, lease),
+            "host_port": None if host is None else TimedHost(host, self.clock, settings, lease),
+            "cluster_port": None if cluster is None else TimedCluster(cluster, self.clock, settings, lease),
             "installer_port": self.fabric.installer(), "gate": self.gate, "ledger": self.ledger, "clock": self.clock,
-            "attempt": self.ledger.begin("test", node, action, target, "", intent, lease.token, now),
+            "attempt": self.ledger.begin("test", node, action, target, "", intent, lease.token(), now),
             "intent": intent, "resumed": {}, "plan": "plan", "step": lambda _: None,
         }  # fmt: skip
         ctx = ActionContext(**(values | context))
         outcome = await carried_out(ACTIONS[action], ctx)
         self.ledger.finish(ctx.attempt, outcome_word(outcome), outcome.detail, self.clock.now())
         return outcome
+
+    def lease(self) -> HeldLease:
+        """For single actions, beside those of runs."""
+        held = self.ledger.acquire("single actions", "test", 36000.0, self.clock.now())
+        return HeldLease(held, self.ledger, self.clock, 36000.0)
 
     async def started(self, action: str) -> None:
         """Until some node has started `action`."""

@@ -80,16 +80,19 @@ def _adopt(session: Session, book: SqlLedger, nodes: Sequence[str], *, ask: bool
     from reconciler.cli.session import run_async, whoami
     from reconciler.converge.adoption import adopt, foreign_mark
     from reconciler.converge.guard import TimedCluster
+    from reconciler.converge.lease import held_lease
 
     async def each(*, write: bool) -> list[Adopted]:
         fabric = session.fabric()
         try:
             port = fabric.cluster()
             assert port is not None  # the spec names one
-            cluster = TimedCluster(port, session.clock, session.fleet.settings)
-            if not write:
-                return [await foreign_mark(cluster, node, book.id) for node in nodes]
-            return [await adopt(cluster, book, node, whoami(), session.clock) for node in nodes]
+            settings, clock = session.fleet.settings, session.clock
+            async with held_lease(book, settings.fleet, f"{whoami()}, ledger adopt", clock) as lease:
+                cluster = TimedCluster(port, clock, settings, lease)
+                if not write:
+                    return [await foreign_mark(cluster, node, book.id) for node in nodes]
+                return [await adopt(cluster, book, node, whoami(), clock) for node in nodes]
         finally:
             await fabric.close()
 

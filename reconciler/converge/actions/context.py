@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, TypeVar, assert_never
 
 from reconciler.converge.guard import GuardedBmc, TimedCluster, TimedHost, WrongMachine, known
+from reconciler.converge.lease import Occupied
 from reconciler.converge.ports import GateRunner
 from reconciler.diff.compare import Comparer
 from reconciler.model.desired import Desired, Settings
@@ -22,6 +23,7 @@ from reconciler.model.vocab import Concern
 
 T = TypeVar("T")
 
+OCCUPIED_S = 30.0  # until it is worth asking again whether a BMC is free
 LEAST_WAIT_REAL_S = 6.0  # what a scaled clock leaves of a wait must still fit some real requests
 
 
@@ -143,5 +145,10 @@ async def carried_out(act: Callable[[ActionContext], Awaitable[Outcome]], ctx: A
         return stop.outcome
     except WrongMachine as wrong:
         return Declined("identity", str(wrong))
+    except Occupied as occupied:
+        return Transient(str(occupied), OCCUPIED_S)
     except DriverError as error:
         return outcome_of(error)
+    finally:
+        if ctx.bmc_port is not None:
+            ctx.bmc_port.leave()

@@ -50,6 +50,7 @@ class Database:
 
     def __init__(self, where: str | Path, *, lock_timeout_s: float) -> None:
         self.name, self._engine = _engine(where, lock_timeout_s)
+        self.fence: Callable[[sa.Connection], None] | None = None  # raises in a transaction that must not be
         self._local = threading.local()
         self._question, self._parse = _STAMPS[self._engine.dialect.name]
         try:
@@ -123,6 +124,8 @@ class Database:
         with self._errors(), self._engine.begin() as connection:
             self._local.connection = connection
             try:
+                if self.fence is not None:
+                    self.fence(connection)
                 self._forget(connection, tables, nodes)
                 yield connection
             finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -10,7 +11,9 @@ import sqlalchemy as sa
 from reconciler.drivers.ledger.rows import instant, to_instant
 from reconciler.drivers.ledger.schema import FENCE, leases, meta
 from reconciler.model.errors import LeaseHeld, LedgerError
-from reconciler.model.records import Lease
+from reconciler.model.records import BMC_SCOPE, Lease
+
+_HELD = sa.select(leases).where(leases.c.holder != "")
 
 
 def acquire(connection: sa.Connection, scope: str, holder: str, ttl_s: float, now: datetime) -> Lease:
@@ -41,24 +44,39 @@ def renew(connection: sa.Connection, lease: Lease, ttl_s: float, now: datetime) 
 
 
 def drop(connection: sa.Connection, lease: Lease) -> None:
-    """Dropping a lease that was lost changes nothing. The row stays: its token must not come again."""
+    """Dropping a lease that was lost changes nothing."""
     mine = (leases.c.scope == lease.scope) & (leases.c.token == lease.token)
-    connection.execute(leases.update().where(mine).values(holder=""))
+    connection.execute(leases.delete().where(mine))  # its token can't come again: they are counted over all scopes
 
 
-def held(connection: sa.Connection) -> list[Lease]:
+def held(connection: sa.Connection) -> tuple[Lease, ...]:
     """All that were not dropped. One that ran out is its holder's still, until somebody takes it over."""
-    return [_lease(row) for row in connection.execute(sa.select(leases).where(leases.c.holder != ""))]
+    return tuple(map(_lease, connection.execute(_HELD)))
+
+
+def prove(all_held: Iterable[Lease], lease: Lease, now: datetime | None = None) -> None:
+    """LeaseHeld unless it is among those held. `now`: and unless it has not run out."""
+    current = next((one for one in all_held if one.scope == lease.scope), None)
+    if current is None or current.token != lease.token:
+        raise lost(current, lease.scope)
+    if now is not None and current.expires_at <= now:
+        raise ran_out(current)
 
 
 def take_away(connection: sa.Connection, token: int) -> Lease | None:
-    """The lease that has this token, which is free now; None when there is none."""
+    """The lease that has this token, which is free now; None when there is none.
+
+    With a fleet's go those on BMCs: whoever may not write to the fleet writes to none of them.
+    """
     query = sa.select(leases).where(leases.c.token == token, leases.c.holder != "").with_for_update()
     row = connection.execute(query).one_or_none()
     if row is None:
         return None
     lease = _lease(row)
     drop(connection, lease)
+    if not lease.scope.startswith(BMC_SCOPE):
+        its = (leases.c.holder == lease.holder) & leases.c.scope.startswith(BMC_SCOPE, autoescape=True)
+        connection.execute(leases.delete().where(its))
     return lease
 
 
@@ -70,7 +88,15 @@ def check_token(connection: sa.Connection, token: int, now: datetime) -> None:
         raise LeaseHeld("", "the lease was lost: another runner took it over, or an operator broke it")
     lease = _lease(row)
     if lease.expires_at <= now:
-        raise LeaseHeld(lease.holder, f"the lease on {lease.scope} ran out at {lease.expires_at:%Y-%m-%d %H:%M:%SZ}")
+        raise ran_out(lease)
+
+
+def ran_out(lease: Lease) -> LeaseHeld:
+    return LeaseHeld(
+        lease.holder,
+        f"the lease on {lease.scope} ran out at {lease.expires_at:%Y-%m-%d %H:%M:%SZ}, while its runner was stopped or "
+        "could not reach the ledger",
+    )
 
 
 def held_by(lease: Lease) -> LeaseHeld:

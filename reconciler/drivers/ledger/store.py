@@ -305,8 +305,22 @@ class SqlLedger:
 
     def leases(self) -> Sequence[Lease]:
         """All that were not dropped, those that ran out too."""
-        with self._database.read() as connection:
-            return leases.held(connection)
+        return self._list(schema.leases, leases.held)
+
+    def holder(self, scope: str, now: datetime) -> Lease | None:
+        return next((lease for lease in self.leases() if lease.scope == scope and lease.expires_at > now), None)
+
+    def prove(self, lease: Lease, now: datetime) -> None:
+        leases.prove(self.leases(), lease, now)
+
+    def fence(self, lease: Lease | None) -> None:
+        """One that ran out and that nobody took is proof enough for what is only written here."""
+
+        def proved(connection: sa.Connection) -> None:
+            assert lease is not None
+            leases.prove(leases.held(connection), lease)
+
+        self._database.fence = None if lease is None else proved
 
     def take_away(self, token: int, by: str, now: datetime) -> Lease | None:
         """Free the lease that has this token, whoever holds it; None when none has."""

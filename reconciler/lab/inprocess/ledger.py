@@ -55,7 +55,7 @@ class MemoryLedger:
         self._counted = 0
         self._nodes: dict[str, _Node] = {}
         self._begun: dict[int, _Begun] = {}
-        self._lease: Lease | None = None
+        self._leases: dict[str, Lease] = {}  # by scope
         self._token = 0
         self._used: set[str] = set()
         for record in records:
@@ -224,25 +224,42 @@ class MemoryLedger:
     # --- leases, plans, runs ---
 
     def acquire(self, scope: str, holder: str, ttl_s: float, now: datetime) -> Lease:
-        held = self._lease
-        if held is not None and held.holder != holder and held.expires_at > now:
+        held = self.holder(scope, now)
+        if held is not None and held.holder != holder:
             raise LeaseHeld(held.holder, f"{scope} is being written by {held.holder}")
         self._token += 1
-        self._lease = Lease(scope, holder, self._token, now + timedelta(seconds=ttl_s))
-        return self._lease
+        self._leases[scope] = Lease(scope, holder, self._token, now + timedelta(seconds=ttl_s))
+        return self._leases[scope]
 
     def renew(self, lease: Lease, ttl_s: float, now: datetime) -> Lease:
-        if self._lease is None or self._lease.token != lease.token:
-            raise LeaseHeld("", f"the lease on {lease.scope} is gone")
-        self._lease = replace(lease, expires_at=now + timedelta(seconds=ttl_s))
-        return self._lease
+        self._held(lease)
+        self._leases[lease.scope] = replace(lease, expires_at=now + timedelta(seconds=ttl_s))
+        return self._leases[lease.scope]
 
     def drop(self, lease: Lease) -> None:
-        if self._lease is not None and self._lease.token == lease.token:
-            self._lease = None
+        held = self._leases.get(lease.scope)
+        if held is not None and held.token == lease.token:
+            del self._leases[lease.scope]
+
+    def holder(self, scope: str, now: datetime) -> Lease | None:
+        held = self._leases.get(scope)
+        return held if held is not None and held.expires_at > now else None
+
+    def prove(self, lease: Lease, now: datetime) -> None:
+        if self._held(lease).expires_at <= now:
+            raise LeaseHeld("", f"the lease on {lease.scope} ran out")
+
+    def _held(self, lease: Lease) -> Lease:
+        held = self._leases.get(lease.scope)
+        if held is None or held.token != lease.token:
+            raise LeaseHeld("", f"the lease on {lease.scope} is gone")
+        return held
+
+    def fence(self, lease: Lease | None) -> None:
+        """Nothing is written where another runner could read it."""
 
     def _check_token(self, token: int, now: datetime) -> None:
-        if self._lease is None or self._lease.token != token or self._lease.expires_at <= now:
+        if not any(held.token == token and held.expires_at > now for held in self._leases.values()):
             raise LeaseHeld("", "the lease was lost")
 
     def plan_used(self, plan_id: str) -> bool:
