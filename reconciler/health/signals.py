@@ -1,4 +1,8 @@
-"""Signals: what an observation says against a node's health. Each is a fact with its evidence, in words."""
+"""Signals: what an observation says against a node's health. Each is a fact with its evidence, in words.
+
+Two witnesses: the host's own facts, and the conditions that detectors set on the node object of the cluster, as far as
+the policy names them. Silence of either is no signal.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ from dataclasses import dataclass
 
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import Profile
-from reconciler.model.observed import Gpu, HostFacts, Observed, Silent
+from reconciler.model.observed import Answered, Gpu, HostFacts, Member, Observed, Silent
+from reconciler.model.vocab import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +21,36 @@ class Signal:
 
     name: str
     detail: str
+    source: Source = Source.SSH
+
+    @property
+    def path(self) -> str:
+        return f"health.{self.name}"
 
 
 def signals(profile: Profile, observed: Observed) -> tuple[Signal, ...]:
-    """All signals of a host that answered. A host that did not answer says nothing: silence is not a signal."""
-    if isinstance(observed.host, Silent):
-        return ()
-    return tuple(_of_host(profile, observed.host.value))
+    """All that host and cluster say against the node."""
+    return (*host_signals(profile, observed), *_of_cluster(profile, observed.member))
+
+
+def host_signals(profile: Profile, observed: Observed) -> tuple[Signal, ...]:
+    """What the host itself says. One that did not answer says nothing."""
+    return () if isinstance(observed.host, Silent) else tuple(_of_host(profile, observed.host.value))
+
+
+def _of_cluster(profile: Profile, answer: Answered[Member | None] | Silent) -> Iterator[Signal]:
+    """Conditions that stand. Of a node whose kubelet is silent they are of an earlier time: nobody takes them back."""
+    named = profile.remediation.node_conditions if profile.remediation else ()
+    if not named or isinstance(answer, Silent) or answer.value is None:
+        return
+    member = answer.value
+    if member.conditions.get("Ready") not in ("True", "False"):
+        return
+    for condition in named:
+        if member.conditions.get(condition.type) == condition.status:
+            why = member.reasons.get(condition.type, "")
+            detail = f"{condition.type} is {condition.status}" + (f" ({why})" if why else "")
+            yield Signal(f"condition_{condition.type}", detail, Source.KUBERNETES)
 
 
 def _of_host(profile: Profile, facts: HostFacts) -> Iterator[Signal]:

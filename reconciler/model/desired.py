@@ -142,12 +142,21 @@ class Rung:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeCondition:
+    """A condition of the cluster's node object that speaks against the node while it has this status."""
+
+    type: str
+    status: str = "True"  # True | False
+
+
+@dataclass(frozen=True, slots=True)
 class Remediation:
     name: str
     ladder: tuple[Rung, ...]
     window_s: float  # attempts older than this are forgotten
     ignore_xids: tuple[int, ...] = ()
     host_down_after_s: float = 300.0
+    node_conditions: tuple[NodeCondition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,6 +282,7 @@ class Member:
     kubelet_version: str
     pods: tuple[Pod, ...]
     control_plane: bool = False
+    reasons: Mapping[str, str] = field(default_factory=dict)  # of conditions that no kubelet sets: type -> in words
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from reconciler.model.change import Change
 from reconciler.model.desired import SpecSource
-from reconciler.model.drift import DriftItem
+from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.vocab import Certainty, Concern, Disruption, Reason
 
 PLAN_FORMAT = "1.0"
@@ -109,6 +109,11 @@ class NodePlan:
     @property
     def changes(self) -> bool:
         return bool(self.actions)
+
+    @property
+    def illness(self) -> tuple[DriftItem, ...]:
+        """What speaks against its health, and is not ignored."""
+        return tuple(i for i in self.drift if i.concern is Concern.HEALTH and i.kind is not DriftClass.IGNORED)
 
 
 @dataclass(frozen=True, slots=True)

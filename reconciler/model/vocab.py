@@ -120,6 +120,10 @@ class DrainProvider(StrEnum):
     NONE = "none"
 
 
+# Conditions of a node object that its kubelet sets. Any other is a detector's.
+OF_KUBELET = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure"})
+
+
 class Reason(StrEnum):
     """Why a node is taken out of service, most urgent first. Budgets may hold for some reasons only."""
 

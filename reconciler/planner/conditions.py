@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.certificate import binding_of, judge, tests_digest
 from reconciler.health.signals import Signal, signals
 from reconciler.model.desired import Acceptance, Desired, Profile, Settings
@@ -18,7 +19,7 @@ from reconciler.model.gate import Binding
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, Silent
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, read_mark
 from reconciler.model.vocab import Activation, Concern, DrainProvider, Power, Source
-from reconciler.planner.past import drained, failed_gate, treated_after
+from reconciler.planner.past import detectors_until, drained, failed_gate, treated_after
 from reconciler.planner.staged import waits
 from reconciler.planner.witnesses import boot_is_stuck, host_down, identity, known_cause, not_installed, tampered
 
@@ -86,11 +87,14 @@ class Conditions:
     explained: Mapping[str, str]
     because: Mapping[str, tuple[str, ...]]
     signals: tuple[Signal, ...]
+    ignored: tuple[Signal, ...]  # by a rule of the spec: told, and nothing else
+    doubted: tuple[Signal, ...]  # which may be of before a treatment
     mark: Mark | None  # ours
     foreign_mark: Mark | None
     foreign_cordon: bool
     tampered: str  # evidence that the running image is not what it claims to be
-    waiting: str  # a boot or an installation is under way: look again
+    waiting: str  # a boot or an installation is under way, or a detector is to speak: look again
+    waits_until: datetime | None  # for how long, where that is known
     gate_failed: str  # what the gate found wrong with this very machine, to which nothing was done since
 
     @property
@@ -98,8 +102,8 @@ class Conditions:
         """Equal for states in which the same is to be done for the same reasons."""
         told = (self.unknown, self.explained, self.because)
         return (
-            self.true, *[tuple(words.items()) for words in told], self.signals, self.foreign_cordon,
-            self.tampered, self.waiting, self.gate_failed,
+            self.true, *[tuple(words.items()) for words in told], self.signals, self.ignored, self.doubted,
+            self.foreign_cordon, self.tampered, self.waiting, self.waits_until, self.gate_failed,
         )  # fmt: skip
 
 
@@ -125,9 +129,14 @@ class _Sheet:
 
 
 def evaluate(
-    desired: Desired, observed: Observed, items: tuple[DriftItem, ...], record: NodeRecord, context: Context
+    desired: Desired,
+    observed: Observed,
+    items: tuple[DriftItem, ...],
+    record: NodeRecord,
+    context: Context,
+    rules: IgnoreRules | None = None,
 ) -> Conditions:
-    """All conditions of one node, as of `context.now`."""
+    """All conditions of one node, as of `context.now`. `rules`: for signals; `items` know them already."""
     system = observed.hot.value if isinstance(observed.hot, Answered) else None
     facts = observed.host.value if isinstance(observed.host, Answered) else None
     explained_by, waiting = known_cause(system, observed)
@@ -147,10 +156,17 @@ def evaluate(
         explained_by = "the host is down"
     sheet = _Sheet(explained_by if facts is None else "")
     _power(sheet, desired, observed, record, context, waiting)
-    found_signals = signals(desired.profile, observed)
+    found, ignored = _heard(desired, observed, rules)
+    until = detectors_until(record, context.now) if found else None
+    doubted = tuple(s for s in found if s.source is Source.KUBERNETES) if until is not None else ()
+    found = tuple(s for s in found if s not in doubted) if doubted else found
+    if doubted and not found and not waiting:
+        waiting = f"{doubted[0].detail}, maybe from before the treatment: its detector has time to take it back"
+    else:
+        until = None
     _from_drift(sheet, desired, items)
     _from_attempts(sheet, desired, record)
-    _health(sheet, observed, found_signals)
+    _health(sheet, observed, found, doubted)
     sheet.set(GPU_PLAIN, _gpu_plain(facts), *_paths(items, Concern.GPU))
     mark, foreign_mark, foreign_cordon = _cluster(sheet, desired, observed, record, context)
     _signature_and_trust(sheet, desired, context)
@@ -161,14 +177,28 @@ def evaluate(
         unknown=sheet.unknown,
         explained=sheet.explained,
         because=sheet.because,
-        signals=found_signals,
+        signals=found,
+        ignored=ignored,
+        doubted=doubted,
         mark=mark,
         foreign_mark=foreign_mark,
         foreign_cordon=foreign_cordon,
         tampered=tampered(desired, facts),
         waiting=waiting,
+        waits_until=until,
         gate_failed=_failed_gate(sheet, desired, observed, record, context),
     )
+
+
+def _heard(
+    desired: Desired, observed: Observed, rules: IgnoreRules | None
+) -> tuple[tuple[Signal, ...], tuple[Signal, ...]]:
+    """Signals that count, and those that a rule of the spec ignores."""
+    found = signals(desired.profile, observed)
+    if not found or rules is None:
+        return found, ()
+    ignored = tuple(signal for signal in found if rules.match(desired, signal.path) is not None)
+    return tuple(signal for signal in found if signal not in ignored), ignored
 
 
 def _power(
@@ -261,9 +291,11 @@ def _from_attempts(sheet: _Sheet, desired: Desired, record: NodeRecord) -> None:
             sheet.true.add(firmware_staged(item.component))
 
 
-def _health(sheet: _Sheet, observed: Observed, found: tuple[Signal, ...]) -> None:
+def _health(sheet: _Sheet, observed: Observed, found: tuple[Signal, ...], doubted: tuple[Signal, ...]) -> None:
     if found:
-        sheet.because[HEALTHY] = tuple(f"health.{signal.name}" for signal in found)
+        sheet.because[HEALTHY] = tuple(signal.path for signal in found)
+    elif doubted:
+        sheet.unknown[HEALTHY] = f"{doubted[0].detail}, maybe from before the treatment"
     elif isinstance(observed.host, Answered):
         facts = observed.host.value
         blind = [name for name, value in (("GPUs", facts.gpus), ("kernel log", facts.xids)) if value is None]

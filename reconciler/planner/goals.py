@@ -41,7 +41,7 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
         blocked = Blocked(BlockCode.FOREIGN_CORDON, detail)
         return Situation(Goal.CONVERGED_CORDONED, detail, wanted - {c.IN_SERVICE}, blocked, harmless_only=True)
     if state.waiting:
-        blocked = Blocked(BlockCode.UNKNOWN, state.waiting)
+        blocked = Blocked(BlockCode.UNKNOWN, state.waiting, state.waits_until)
         return Situation(Goal.IN_SERVICE, state.waiting, wanted, blocked, harmless_only=True)
     if c.HEALTHY in state.because and c.HEALTHY not in state.unknown and c.HEALTHY not in state.explained:
         return _unhealthy(desired, record, state, wanted, now)

@@ -59,7 +59,7 @@ class NodePlanner:
         decided = self._decide(desired, observed, record, state)
         found, rows, actions = decided.found, decided.rows, decided.actions
         if desired.state is NodeState.ACTIVE:
-            items = (*items, *_signal_items(desired, state), *_gate_item(desired, state))
+            items = (*items, *self._signal_items(desired, state), *_gate_item(desired, state))
         return NodePlan(
             node=desired.node,
             pool=desired.pool,
@@ -75,6 +75,21 @@ class NodePlanner:
             fingerprint=fingerprint(desired, items, decided.steps),
             postponed=tuple(postponed),
         )
+
+    def _signal_items(self, desired: Desired, state: Conditions) -> list[DriftItem]:
+        rules = self.comparer.rules
+        told = [
+            *((signal, DriftClass.DRIFTED, "") for signal in state.signals),
+            *((signal, DriftClass.UNKNOWN, "maybe from before the treatment") for signal in state.doubted),
+            *((s, DriftClass.IGNORED, rule.reason) for s in state.ignored if (rule := rules.match(desired, s.path))),
+        ]
+        return [
+            DriftItem(
+                desired.node, Concern.HEALTH, signal.path, kind, "absent", signal.detail, source=signal.source,
+                detail=detail,
+            )
+            for signal, kind, detail in told
+        ]  # fmt: skip
 
     def _backing_off(
         self, record: NodeRecord, rows: Sequence[Row], actions: Sequence[PlannedAction], items: Sequence[DriftItem]
@@ -115,7 +130,7 @@ class NodePlanner:
         postponed: Collection[str],
     ) -> Conditions:
         due = tuple(i for i in items if i.path not in postponed) if postponed else items
-        return evaluate(desired, observed, due, record, self.context)
+        return evaluate(desired, observed, due, record, self.context, self.comparer.rules)
 
     def _decide(self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions) -> _Decision:
         """Nodes of one profile and in one state share what is decided, but for those that have a story of their own."""
@@ -331,15 +346,6 @@ def _reasons(full: Catalogue, state: Conditions, found: Situation, rows: tuple[R
         reasons.append(tuple(dict.fromkeys(because)) or (found.sentence,))
         reached = frozenset(after) - (reached - after)
     return reasons
-
-
-def _signal_items(desired: Desired, state: Conditions) -> list[DriftItem]:
-    return [
-        DriftItem(
-            desired.node, Concern.HEALTH, f"health.{s.name}", DriftClass.DRIFTED, "absent", s.detail, source=Source.SSH
-        )
-        for s in state.signals
-    ]
 
 
 def _gate_item(desired: Desired, state: Conditions) -> list[DriftItem]:

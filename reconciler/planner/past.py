@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 from reconciler.gate.certificate import same_machine
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.gate import Binding
 from reconciler.model.records import Mark, NodeRecord
 
+DETECTOR_S = 600.0  # what runs in containers on top of drivers in containers takes minutes to speak after a boot
 _NO_TRY = frozenset({"refused", "started"})
 _VOIDS = frozenset({"reimage", "update_firmware"})  # a certificate that is older, whatever its binding says
 
@@ -36,6 +39,20 @@ def failed_gate(record: NodeRecord, binding: Binding | str) -> str:
     repaired = any(a.at > last.at and (a.cause == REMEDIATION or a.action in _VOIDS) for a in tried)
     released = record.released_at is not None and record.released_at > last.at
     return "" if repaired or released else last.detail
+
+
+def detectors_until(record: NodeRecord, now: datetime) -> datetime | None:
+    """Until when a condition of the node object may be of before the latest treatment; None: it is of now.
+
+    Node objects outlive reboots: what a detector once said stands there until it runs again and takes it back.
+    """
+    for attempt in reversed(record.attempts):
+        if attempt.action == "admit" and attempt.outcome == "done":
+            return None
+        if attempt.cause == REMEDIATION and attempt.outcome != "refused":
+            until = (attempt.ended_at or attempt.at) + timedelta(seconds=DETECTOR_S)
+            return until if until > now else None
+    return None
 
 
 def treated_after(record: NodeRecord) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from reconciler.model.drift import DriftClass
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
-from reconciler.model.vocab import Disruption, Reason
+from reconciler.model.vocab import Concern, Disruption, Reason
 from reconciler.planner.budget import Budget
 from reconciler.planner.rollout import Rollouts
 from reconciler.planner.windows import Windows
@@ -106,7 +106,7 @@ def reasons(plan: NodePlan) -> frozenset[Reason]:
     """What the node is taken out for. The ill are treated whatever else there is; a renewal is all that is left."""
     found: set[Reason] = set()
     for item in plan.drift:
-        if item.path.startswith("health."):
+        if item.concern is Concern.HEALTH and item.kind is not DriftClass.IGNORED:
             return frozenset({Reason.REMEDIATION})
         found |= _REASONS.get(item.kind, frozenset())
     if plan.goal is Goal.ISOLATED:

@@ -85,9 +85,8 @@ def standing(
 
 def _missing_now(desired: Desired, plan: NodePlan) -> str:
     """What a node that was just looked at lacks."""
-    for item in plan.drift:
-        if item.path.startswith("health."):
-            return f"is ill ({item.observed})"
+    if plan.illness:
+        return f"is ill ({plan.illness[0].observed})"
     for item in plan.drift:
         if item.path == "gate.certificate" and desired.profile.acceptance is not None:
             return f"has no valid certificate ({item.observed or item.detail or 'none'})"
@@ -123,7 +122,7 @@ def _passed(desired: Desired, certificate: Certificate) -> bool:
 
 
 def _sound(plan: NodePlan) -> bool:
-    return plan.in_service is True and not plan.incomplete and not any(i.path.startswith("health.") for i in plan.drift)
+    return plan.in_service is True and not plan.incomplete and not plan.illness
 
 
 def _since(table: tuple[Managed, ...], record: NodeRecord, now: datetime) -> datetime:

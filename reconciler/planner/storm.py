@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from reconciler.diff.ignore import IgnoreRules
 from reconciler.health.signals import signals
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import Answered, Member, Observation, Observed, Silent
@@ -59,7 +60,7 @@ class Storm:
         )
 
 
-def bad(desired: Desired, seen: Observed) -> str | None:
+def bad(desired: Desired, seen: Observed, rules: IgnoreRules) -> str | None:
     """How a node is bad, in a word or two; "" when it is not, None when that can't be told."""
     member = seen.member
     joined = desired.profile.membership is not None
@@ -69,8 +70,9 @@ def bad(desired: Desired, seen: Observed) -> str | None:
         return "unreachable"
     if isinstance(seen.hot, Answered) and seen.hot.value.power is Power.OFF and isinstance(seen.host, Silent):
         return "powered off"
-    if found := signals(desired.profile, seen):
-        return found[0].name
+    for signal in signals(desired.profile, seen):
+        if rules.match(desired, signal.path) is None:
+            return signal.name
     lost = isinstance(member, Silent) and member.reason is not UnknownReason.NOT_ASKED
     return None if joined and lost else ""
 
@@ -78,9 +80,10 @@ def bad(desired: Desired, seen: Observed) -> str | None:
 def gone_bad(fleet: Fleet, observation: Observation) -> Mapping[str, str | None]:
     """Active nodes that are bad now, whosever doing it is and since whenever, and how; None: that can't be told."""
     found = {}
+    rules = IgnoreRules(fleet.settings.ignore, observation.finished_at)
     for name, seen in observation.nodes.items():
         desired = fleet.nodes.get(name)
-        if desired is not None and desired.state is NodeState.ACTIVE and (how := bad(desired, seen)) != "":
+        if desired is not None and desired.state is NodeState.ACTIVE and (how := bad(desired, seen, rules)) != "":
             found[name] = how
     return found
 

@@ -138,7 +138,7 @@ def _entry(group: list[NodePlan], plan: Plan) -> list[str]:
     when = timeline.expected(group, plan.created_at)
     lines = [f"{names} [{first.pool}]: {_worst(first)}, {estimate(first.actions)}{each}; {when}"]
     ordinary = first.goal is Goal.IN_SERVICE and (first.blocked is None or waits(first.blocked))
-    if not ordinary or any(item.path.startswith("health.") for item in first.drift):
+    if not ordinary or first.illness:
         lines.append(f"    {plain(first.situation, 1000)}")
     for item in _shown(first):
         lines.append(f"    {item.path}: {value(item.observed)} -> {value(item.desired)}  [{_kind(item, first)}]")

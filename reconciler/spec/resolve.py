@@ -24,6 +24,7 @@ from reconciler.model.desired import (
     Fleet,
     GatePhase,
     GateTest,
+    NodeCondition,
     Profile,
     Remediation,
     RolloutPolicy,
@@ -249,6 +250,9 @@ class _Resolver:
             window_s=parse_duration(policy.spec.window),
             ignore_xids=policy.spec.ignore_xids,
             host_down_after_s=parse_duration(policy.spec.host_down_after),
+            node_conditions=tuple(
+                NodeCondition(condition.type, condition.status.value) for condition in policy.spec.node_conditions
+            ),
         )
 
 

@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 
 from reconciler.drivers.kube.failures import malformed
 from reconciler.model.observed import Member, Pod, Taint
+from reconciler.model.vocab import OF_KUBELET
 
 _MIRROR = "kubernetes.io/config.mirror"
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _FINISHED = ("Succeeded", "Failed")
+_LONGEST_REASON = 300
 
 Json = Mapping[str, Any]
 T = TypeVar("T")
@@ -94,7 +96,8 @@ def member(item: Json, pods: Iterable[Pod] = ()) -> Member:
     """Taints stay in the server's order: patches address them by position."""
     metadata, spec, status = _map(item, "metadata"), _map(item, "spec"), _map(item, "status")
     labels = _strings(metadata, "labels")
-    conditions = {_text(c, "type"): _text(c, "status") for c in _maps(status, "conditions")}
+    found = _maps(status, "conditions")
+    conditions = {_text(c, "type"): _text(c, "status") for c in found}
     return Member(
         name=_need(metadata, "name"),
         uid=_need(metadata, "uid"),
@@ -108,7 +111,13 @@ def member(item: Json, pods: Iterable[Pod] = ()) -> Member:
         kubelet_version=_text(_map(status, "nodeInfo"), "kubeletVersion"),
         pods=tuple(pods),
         control_plane=any(role in labels for role in _CONTROL_PLANE),
+        reasons={_text(c, "type"): _reason(c) for c in found if c.get("type") not in OF_KUBELET},
     )
+
+
+def _reason(condition: Json) -> str:
+    """Why it has its status. Messages may be as long as their detector likes."""
+    return ": ".join(filter(None, (_text(condition, "reason"), _text(condition, "message"))))[:_LONGEST_REASON]
 
 
 def _controller(metadata: Json) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reconciler.gate.tools.common import Sheet, Tool
-from reconciler.health.signals import signals
+from reconciler.health.signals import host_signals
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
 from reconciler.model.observed import Observed, Silent
@@ -37,7 +37,7 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
     bad = [xid for xid in facts.xids or () if xid.code not in ignored]
     for xid in bad:
         sheet.fail(f"{'SXid' if xid.switch else 'XID'} {xid.code} on {xid.device}, {xid.count} times since boot")
-    for signal in signals(desired.profile, observed):
+    for signal in host_signals(desired.profile, observed):
         if not signal.name.startswith("xid_"):
             sheet.fail(signal.detail)
     sheet.metrics["xids"] = float(sum(xid.count for xid in bad))

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
-from reconciler.spec.kinds.base import Model, PositiveDuration, Resource
+from reconciler.model.vocab import OF_KUBELET
+from reconciler.spec.kinds.base import Matching, Model, PositiveDuration, Resource
+
+ConditionType = Annotated[
+    str,
+    Matching(
+        r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?",
+        "a type of condition like GpuUnhealthy or example.com/GpuUnhealthy",
+    ),
+]
 
 
 class RungAction(StrEnum):
@@ -23,6 +32,35 @@ class RungSpec(Model):
     attempts: int = Field(default=1, ge=1, le=10, description="Tries within the window before the next step.")
 
 
+class ConditionStatus(StrEnum):
+    """Unknown is none of them: that a detector is silent says nothing about the node."""
+
+    TRUE = "True"
+    FALSE = "False"
+
+
+def _status_as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, bool) else value  # what YAML makes of an unquoted True
+
+
+def _of_a_detector(name: str) -> str:
+    if name in OF_KUBELET:
+        hint = "hostDownAfter says when it counts as down" if name == "Ready" else "the scheduler acts on it"
+        raise ValueError(f"{name} is the kubelet's own condition, and no evidence of broken hardware: {hint}")
+    return name
+
+
+class NodeConditionSpec(Model):
+    """A condition of the node object that speaks against the node."""
+
+    type: Annotated[ConditionType, AfterValidator(_of_a_detector)] = Field(
+        description="Type of the condition, as its detector sets it: GpuUnhealthy, KernelDeadlock, example.com/Nvlink."
+    )
+    status: Annotated[ConditionStatus, BeforeValidator(_status_as_text)] = Field(
+        default=ConditionStatus.TRUE, description="Status that is bad: True or False."
+    )
+
+
 class RemediationPolicySpec(Model):
     """The ladder and its limits."""
 
@@ -36,6 +74,21 @@ class RemediationPolicySpec(Model):
     host_down_after: PositiveDuration = Field(
         default="5m", description="How long SSH and the cluster both miss a node before it counts as down."
     )
+    node_conditions: tuple[NodeConditionSpec, ...] = Field(
+        default=(),
+        description="Conditions of the cluster's node object that speak against a node while they stand, as detectors "
+        "such as node-problem-detector set them. After a treatment a detector has ten minutes to take its condition "
+        "back, before the next step of the ladder. A condition that is not named here is not looked at.",
+    )
+
+    @field_validator("node_conditions")
+    @classmethod
+    def _unique(cls, conditions: tuple[NodeConditionSpec, ...]) -> tuple[NodeConditionSpec, ...]:
+        types = [condition.type for condition in conditions]
+        for at, name in enumerate(types):
+            if name in types[:at]:
+                raise ValueError(f"condition {name!r} is listed twice")
+        return conditions
 
 
 class RemediationPolicy(Resource):
