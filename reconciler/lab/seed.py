@@ -14,7 +14,7 @@ from reconciler.lab.build import build_state
 from reconciler.lab.drifts import Draft
 from reconciler.lab.fleet import Lab, bring_to_life, cabled
 from reconciler.lab.hardware import bios
-from reconciler.lab.hardware.cluster import AUTOMATIC, ClusterTruth
+from reconciler.lab.hardware.cluster import AUTOMATIC, ClusterTruth, Condition
 from reconciler.lab.hardware.kernel_log import short_pci
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.state import DiskImage, DriveState, FirmwareState, GpuState, MachineState, NicState
@@ -344,15 +344,16 @@ def _cluster(
             truth.add_node(name, control_plane=True).ready = "True" if ready else "Unknown"
     for name, reading in readings.items():
         if isinstance(reading, Answered) and reading.value is not None:
-            _join(truth, reading.value, machines[name])
+            _join(truth, reading.value, fleet.nodes[name], machines[name])
         elif isinstance(reading, Answered):
             _stay_away(machines[name], observation.nodes[name])
     return truth
 
 
-def _join(truth: ClusterTruth, member: Member, machine: Machine) -> None:
+def _join(truth: ClusterTruth, member: Member, desired: Desired, machine: Machine) -> None:
     node = truth.add_node(member.name, control_plane=member.control_plane)
     node.ready = "True" if member.ready else "Unknown"
+    node.conditions = _conditions(member, desired, machine)
     gpus = len(machine.state.gpus)
     for pod in member.pods:
         kind = pod.owner_kind if pod.evictable or pod.owner_kind == "Node" else "DaemonSet"
@@ -368,6 +369,19 @@ def _join(truth: ClusterTruth, member: Member, machine: Machine) -> None:
         taints=[taint for taint in member.taints if taint.key not in AUTOMATIC],
         unschedulable=member.unschedulable,
     )
+
+
+def _conditions(member: Member, desired: Desired, machine: Machine) -> dict[str, Condition]:
+    """Those that the policy names are taken back after a boot; the others stay as they are."""
+    policy, system = desired.profile.remediation, machine.state.os
+    bad = {condition.type: condition.status for condition in policy.node_conditions} if policy else {}
+    boot_id = system.boot_id if system is not None else ""
+    found = {}
+    for kind, why in member.reasons.items():
+        status, (reason, _, message) = member.conditions[kind], why.partition(": ")
+        good = status if bad.get(kind) != status else "False" if status == "True" else "True"
+        found[kind] = Condition(status, reason, message, 0.0, good, boot_id)
+    return found
 
 
 def _stay_away(machine: Machine, seen: Observed) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from reconciler.lab.hardware.cluster_objects import (
     KUBELET_VERSION,
+    Condition,
     Conflict,
     DisruptionBudget,
     Gone,
@@ -37,6 +38,7 @@ __all__ = [
     "KUBELET_VERSION",
     "MIRROR_ANNOTATION",
     "ClusterTruth",
+    "Condition",
     "Conflict",
     "DisruptionBudget",
     "Gone",
@@ -320,11 +322,28 @@ class ClusterTruth(Placement):
             "Unknown": (_UNREACHABLE,),
         }[ready]
         taints = tuple(taint for taint in node.taints if taint.key not in AUTOMATIC) + automatic
-        if ready != node.ready or taints != node.taints:
+        conditions = self._detected(node, machine)
+        if ready != node.ready or taints != node.taints or conditions != node.conditions:
             if ready != node.ready:
                 node.ready_since = self._clock()
-            node.ready, node.taints = ready, taints
+            node.ready, node.taints, node.conditions = ready, taints, conditions
             self._record("MODIFIED", node)
+
+    def _detected(self, node: NodeObject, machine: Machine) -> Mapping[str, Condition]:
+        """Conditions as detectors leave them. While none runs nobody takes anything back, though the machine is off."""
+        fault = machine.fault("node_condition")
+        if (fault is None and not node.conditions) or not machine.detector_runs:
+            return node.conditions
+        found, now, boot_id = dict(node.conditions), self._clock(), machine.system().boot_id
+        for kind, condition in node.conditions.items():
+            if condition.status != condition.good and condition.boot_id != boot_id:
+                found[kind] = replace(condition, status=condition.good, reason="NoProblem", message="", since=now)
+        if fault is not None:
+            kind, status, reason, message = (str(fault[key]) for key in ("type", "status", "reason", "message"))
+            before = node.conditions.get(kind)
+            since = now if before is None or before.status != status else before.since
+            found[kind] = Condition(status, reason, message, since, "False" if status == "True" else "True")
+        return found
 
     def _replace(self, pod: PodObject) -> None:
         """A controller makes a new pod for one that is gone."""

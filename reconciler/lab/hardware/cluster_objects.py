@@ -31,6 +31,21 @@ class Gone(Exception):
     """The revision is older than what the server remembers."""
 
 
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Of a node, set by a detector. `good`: the status to which the detector takes it back.
+
+    `boot_id`: of the system under which it was seen, if it stands until the next; "": it goes with its fault.
+    """
+
+    status: str
+    reason: str
+    message: str
+    since: float
+    good: str
+    boot_id: str = ""
+
+
 @dataclass(slots=True)
 class NodeObject:
     name: str
@@ -45,6 +60,7 @@ class NodeObject:
     ready_since: float = 0.0
     kubelet_version: str = KUBELET_VERSION
     control_plane: bool = False
+    conditions: Mapping[str, Condition] = field(default_factory=dict)  # of detectors, by type
 
 
 @dataclass(slots=True)

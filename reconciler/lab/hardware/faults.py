@@ -89,6 +89,18 @@ FAULTS: Mapping[str, FaultKind] = {
     "ssh_refused": FaultKind("connections to the SSH port are refused", "ssh"),
     "ssh_hang": FaultKind("the SSH port accepts and never answers", "ssh"),
     "kubelet_not_ready": FaultKind("kubelet runs but the node stays NotReady", "cluster"),
+    "node_condition": FaultKind(
+        "a detector sets a condition on the node object, and takes it back when it runs again after a boot; "
+        "`persistent`: it finds the same again",
+        "cluster",
+        {
+            "type": "GpuUnhealthy",
+            "status": "True",
+            "reason": "GpuHealthCheckFailed",
+            "message": "GPU 3: the health check failed",
+            "persistent": False,
+        },
+    ),
     "node_conflicts": FaultKind(
         "something changes the node object all the time: every patch of it conflicts", "cluster"
     ),

@@ -46,10 +46,18 @@ class HostSide(Lifecycle):
         return self.now - system.service_since["kubelet"] >= self.timings.kubelet_ready_s
 
     @property
+    def detector_runs(self) -> bool:
+        """Whether what sets conditions on the node object does: a pod, which starts when the kubelet is ready."""
+        if not self.kubelet_running or self.state.os is None:
+            return False
+        started = self.state.os.service_since["kubelet"] + self.timings.kubelet_ready_s
+        return self.now - started >= self.timings.detector_s
+
+    @property
     def restless(self) -> bool:
         """Whether time alone may change what its cluster sees of it."""
         since = None if self.state.os is None else self.state.os.service_since.get("kubelet")
-        starting = since is not None and self.now - since < self.timings.kubelet_ready_s
+        starting = since is not None and self.now - since < self.timings.kubelet_ready_s + self.timings.detector_s
         return starting or bool(self._agenda)
 
     def system(self) -> OsState:

@@ -275,7 +275,7 @@ class Lifecycle:
             gpu.ecc_uncorrectable, gpu.remap_pending = 0, False
             if cold:
                 gpu.lost, gpu.nvlinks_down = False, 0
-        for kind in ("ecc_errors", "host_hung", *(("xid_79", "nvlink_down") if cold else ())):
+        for kind in ("ecc_errors", "host_hung", "node_condition", *(("xid_79", "nvlink_down") if cold else ())):
             if kind in faults and not faults[kind]["persistent"]:
                 del faults[kind]
 

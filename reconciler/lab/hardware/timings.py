@@ -12,6 +12,7 @@ class Timings:
     post_s: float = 150.0
     os_boot_s: float = 60.0
     kubelet_ready_s: float = 20.0  # after the system runs
+    detector_s: float = 20.0  # what sets conditions on node objects, after that
     installer_boot_s: float = 60.0
     install_s: float = 240.0
     document_retry_s: float = 15.0

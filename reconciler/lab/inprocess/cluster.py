@@ -142,7 +142,7 @@ class TruthCluster:
             uid=node.uid,
             resource_version=str(node.resource_version),
             ready=node.ready == "True",
-            conditions={"Ready": node.ready},
+            conditions={"Ready": node.ready} | {kind: found.status for kind, found in node.conditions.items()},
             unschedulable=node.unschedulable,
             labels=dict(node.labels),
             annotations=dict(node.annotations),
@@ -150,6 +150,7 @@ class TruthCluster:
             kubelet_version=node.kubelet_version,
             pods=tuple(map(_pod, pods)),
             control_plane=node.control_plane,
+            reasons={kind: f"{one.reason}: {one.message}".rstrip(": ") for kind, one in node.conditions.items()},
         )
 
 

@@ -40,7 +40,7 @@ class TruthWatch:
 
 
 def _state(node: NodeObject) -> tuple[object, ...]:
-    return node.uid, node.unschedulable, node.ready, dict(node.labels), node.taints
+    return node.uid, node.unschedulable, node.ready, dict(node.labels), node.taints, dict(node.conditions)
 
 
 _: type[Watch] = TruthWatch

@@ -81,17 +81,10 @@ class Objects:
             row = _SILENT if node.ready == "Unknown" else ("False", reason, message)
             rows.append((kind, *row))
         rows.append(("Ready", *(_SILENT if node.ready == "Unknown" else (node.ready, *_READY[node.ready]))))
-        return [
-            {
-                "type": kind,
-                "status": status,
-                "lastHeartbeatTime": since,
-                "lastTransitionTime": since,
-                "reason": reason,
-                "message": message,
-            }
-            for kind, status, reason, message in rows
-        ]
+        found = [_condition(kind, status, since, reason, message) for kind, status, reason, message in rows]
+        for kind, one in node.conditions.items():
+            found.append(_condition(kind, one.status, self.time(one.since), one.reason, one.message))
+        return found
 
     # --- pods ----------------------------------------------------------------------------------------------------
 
@@ -231,6 +224,17 @@ def ordered(items: Iterable[Json]) -> list[Json]:
 
 def place(item: Mapping[str, Any]) -> tuple[str, str]:
     return item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+def _condition(kind: str, status: str, since: str, reason: str, message: str) -> Json:
+    return {
+        "type": kind,
+        "status": status,
+        "lastHeartbeatTime": since,
+        "lastTransitionTime": since,
+        "reason": reason,
+        "message": message,
+    }
 
 
 def _present(fields: Json) -> Json:
