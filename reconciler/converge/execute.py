@@ -186,7 +186,7 @@ class NodeRun:
     def _wait_s(self, plan: NodePlan) -> float:
         """Seconds until it is worth looking again; 0: now is the time."""
         if not plan.actions:
-            return LOOK_S if not is_stopped(plan) and self._worth_waiting() else 0.0
+            return LOOK_S if not is_stopped(plan) and (self._worth_waiting() or self._hears_soon(plan)) else 0.0
         until = backs_off_until(plan)
         if until is None or self._failures[plan.actions[0].id] >= TRIES:
             return 0.0
@@ -200,6 +200,12 @@ class NodeRun:
         now = self.run.clock.now()
         self._boot_deadline = self._boot_deadline or now + timedelta(seconds=BOOT_S)
         return now < self._boot_deadline
+
+    def _hears_soon(self, plan: NodePlan) -> bool:
+        """Whether what is not known will be, one way or the other: a detector is given so long to speak."""
+        blocked = plan.blocked
+        known_by = blocked.until if blocked is not None and blocked.code is BlockCode.UNKNOWN else None
+        return known_by is not None and known_by > self.run.clock.now()
 
     async def _look(self) -> NodePlan:
         run = self.run
@@ -400,7 +406,7 @@ def _only_waits(plan: NodePlan) -> bool:
 
 
 def _isolated(plan: NodePlan) -> bool:
-    return plan.goal is Goal.ISOLATED or any(item.path.startswith("health.") for item in plan.drift)
+    return plan.goal is Goal.ISOLATED or bool(plan.illness)
 
 
 def untouched(record: NodeRecord) -> bool:
