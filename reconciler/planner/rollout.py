@@ -296,7 +296,8 @@ def _resume(pool: str, failed: Mapping[str, str]) -> tuple[str, ...]:
     one = first if len(names) == 1 else f"each of {', '.join(names[:SHOWN])}" + (" ..." if len(names) > SHOWN else "")
     return (
         f"bring {one} to what the spec says: it goes on by itself once the gate is passed",
-        f"or leave {one} out: `reconciler hold {first} --reason ...`, or `state: quarantined` in the spec",
+        f"or leave {one} out: `reconciler hold {first} --reason ...`, or `state: quarantined` in the spec; it is tried "
+        f"again after `reconciler release {first}`",
         f"or allow more: rollout.maxFailures of NodePool {pool}, {len(failed)} or more",
         f"or go back: give NodePool {pool} its earlier values, which is a rollback",
     )

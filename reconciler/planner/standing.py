@@ -142,9 +142,11 @@ def _since(table: tuple[Managed, ...], record: NodeRecord, now: datetime) -> dat
 def _failures(record: NodeRecord) -> tuple[tuple[datetime, str], ...]:
     """Actions whose latest attempts failed, for good or too often in a row; newest first.
 
-    An admission resets nothing here: a node that was brought back without the change has still failed it.
+    An admission resets nothing here: a node that was brought back without the change has still failed it. A hold that
+    somebody lifted does: they have seen to it.
     """
     found = []
+    seen_to = record.released_at
     streaks: dict[tuple[str, str], list[Attempt]] = {}
     for attempt in record.attempts:
         if attempt.outcome == "done":
@@ -153,6 +155,8 @@ def _failures(record: NodeRecord) -> tuple[tuple[datetime, str], ...]:
             streaks.setdefault((attempt.action, attempt.target), []).append(attempt)
     for (action, target), streak in streaks.items():
         last = streak[-1]
+        if seen_to is not None and seen_to >= (last.ended_at or last.at):
+            continue
         if last.outcome == "permanent" or len(streak) >= FAILURES:
             name = f"{action}:{target}" if target else action
             found.append((last.ended_at or last.at, f"{name} failed ({last.detail})"))

@@ -201,13 +201,22 @@ class Referee:
         taking_part = [
             name
             for name in rollout.members
-            if name in fleet.nodes and fleet.nodes[name].state is NodeState.ACTIVE and not self._has_hold(name)
+            if name in fleet.nodes
+            and fleet.nodes[name].state is NodeState.ACTIVE
+            and not self._has_hold(name)
+            and not self._is_ill(name)
         ]
         sizes = ROLLBACK if rollout.rollback else policy.waves
         if node not in taking_part or len(taking_part) < len(rollout.members):
             return taking_part[:1] if sizes[0] == "1" and taking_part[:1] != [node] else ()
         through = [parse_nodes(size, len(taking_part)) for size in sizes]
         return taking_part[: max((count for count in through if count <= taking_part.index(node)), default=0)]
+
+    def _is_ill(self, name: str) -> bool:
+        """By its GPUs, or by what the kernel has said of them since it booted."""
+        state = self.world.machine(name).state
+        log = [] if state.os is None else state.os.kernel_log
+        return any(_ill(gpu) for gpu in state.gpus) or any("Xid" in line for line in log)
 
     def _has_hold(self, name: str) -> bool:
         return any(s in self.held or s in self.declared for s in (name, f"pool/{self.world.fleet.nodes[name].pool}"))

@@ -24,7 +24,7 @@ from reconciler.model.gate import Certificate, Verdict
 from reconciler.model.observed import Observation, Observed
 from reconciler.model.plan import Plan
 from reconciler.model.ports import Clock, Host, Ledger
-from reconciler.model.records import OWNER_ANNOTATION, read_mark
+from reconciler.model.records import OWNER_ANNOTATION, STORM, read_mark
 from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet import plan_fleet
 from tests.converge.world import QuickGate, World
@@ -242,6 +242,11 @@ class SmallFleet(World):
         for name in names:
             self.hold(name, None)
             self.release(name)
+        self.resume()
+
+    def resume(self) -> bool:
+        """After a storm; False: there was none."""
+        return bool(self.book.release(STORM, "ops", self.clock.now()))
 
     def all_is_over(self) -> None:
         """As `calm_down`, and nobody has seen to any node."""

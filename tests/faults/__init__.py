@@ -1,0 +1,8 @@
+"""What faults do to a fleet, on the in-process front under virtual time; tests/e2e/test_faults.py has those of the wire.
+
+matrix    every fault of the lab, struck as an action of the catalogue begins, and what must come of it
+cells     plays one of these
+schedule  what happens to a small fleet over some hours, drawn from a seed
+life      plays a schedule, and looks on
+rollout   a new image for hundreds of nodes, of which some fail
+"""

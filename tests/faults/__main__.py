@@ -1,0 +1,51 @@
+"""`python -m tests.faults seed N`: plays one schedule and tells its story; `seeds` plays many."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from tests.faults.life import live, told
+from tests.faults.schedule import draw
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description="What faults do to a fleet.")
+    what = parser.add_subparsers(dest="what", required=True)
+    seed = what.add_parser("seed", help="play what this seed draws, and tell all that happens")
+    seed.add_argument("number", type=int)
+    seed.add_argument("--short", action="store_true", help="what breaks, with what can't be left out alone")
+    seeds = what.add_parser("seeds", help="play so many, and tell of those that break something")
+    seeds.add_argument("count", type=int)
+    seeds.add_argument("--first", type=int, default=0)
+    given = parser.parse_args()
+    if given.what == "seed":
+        return _seed(given.number, short=given.short)
+    return _seeds(range(given.first, given.first + given.count))
+
+
+def _seed(number: int, *, short: bool) -> int:
+    if short and (story := told(number)):
+        print(story)
+        return 1
+    lived = live(draw(number))
+    print(lived)
+    return 1 if lived.broken else 0
+
+
+def _seeds(numbers: range) -> int:
+    began, broken, runs, actions = time.process_time(), 0, 0, 0
+    for number in numbers:
+        lived = live(draw(number))
+        runs, actions = runs + lived.runs, actions + lived.actions
+        if lived.broken:
+            broken += 1
+            print(f"seed {number}: {lived.broken}", flush=True)
+    seconds = time.process_time() - began
+    print(f"{len(numbers)} seeds, {broken} break something; {runs} runs, {actions} actions; {seconds:.0f}s of CPU")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
