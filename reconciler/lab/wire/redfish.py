@@ -12,7 +12,7 @@ import gzip
 import hashlib
 import json
 import ssl
-from collections import Counter
+from collections import Counter, deque
 from datetime import UTC, datetime
 from types import MappingProxyType
 
@@ -31,7 +31,7 @@ from reconciler.lab.wire import (
 )
 from reconciler.lab.wire.redfish_messages import Refusal
 from reconciler.lab.wire.redfish_protocol import Bmc, Document, Reply, Resource, Routes
-from reconciler.lab.wire.redfish_quirks import EtagStyle, Quirks, Silence, quirks_of_make
+from reconciler.lab.wire.redfish_quirks import BURST_S, FROZEN_S, EtagStyle, Quirks, Silence, quirks_of_make
 from reconciler.lab.wire.redfish_service import SESSIONS
 from reconciler.lab.wire.redfish_sessions import Sessions
 
@@ -81,6 +81,13 @@ class RedfishFront:
         self._bmc = Bmc(machine, quirks, sessions, epoch)
         self._boots = machine.state.bmc_boots
         self._runner: web.ServerRunner | None = None
+        self._recent: deque[tuple[float, bool]] = deque()  # requests of the last BURST_S: when, and whether a write
+        self._frozen_until = 0.0
+
+    @property
+    def logins(self) -> int:
+        """How many sessions there were."""
+        return self._bmc.sessions.created
 
     @property
     def refused_logins(self) -> int:
@@ -112,16 +119,32 @@ class RedfishFront:
         self.requests[request.method, path] += 1
         quirks = self._bmc.quirks
         trouble = self._trouble()
-        if trouble == "unreachable":
+        if trouble == "unreachable" or self._freezes(request.method):
             return await _silence(request, quirks.unreachable)
         raw = await request.read()
         try:
             reply, tag = self._answer(request, path, raw, trouble)
         except Refusal as refusal:
             reply, tag = Reply(refusal.status, refusal.body(as_list=quirks.error_info_as_list), refusal.headers), ""
-        if quirks.swallows_writes and request.method in ("PATCH", "POST") and reply.status < 300 and path != SESSIONS:
-            return await _silence(request, quirks.unreachable)
+        if request.method in ("PATCH", "POST") and reply.status < 300 and path != SESSIONS:
+            await asyncio.sleep(quirks.slow_writes_s)
+            if quirks.swallows_writes:
+                return await _silence(request, quirks.unreachable)
         return self._respond(request, reply, tag, garbled=trouble == "garbage")
+
+    def _freezes(self, method: str) -> bool:
+        """Whether too much was asked of it at once, now or a moment ago (pitfall A12)."""
+        quirks = self._bmc.quirks
+        if not quirks.most_requests and not quirks.most_writes:
+            return False
+        now = asyncio.get_running_loop().time()
+        self._recent.append((now, method != "GET"))
+        while now - self._recent[0][0] > BURST_S:
+            self._recent.popleft()
+        writes = sum(write for _, write in self._recent)
+        if 0 < quirks.most_requests < len(self._recent) or 0 < quirks.most_writes < writes:
+            self._frozen_until = now + FROZEN_S
+        return now < self._frozen_until
 
     def _trouble(self) -> str | None:
         """How the BMC fails this request, if it does: unreachable | 503 | garbage; wrong_password is the sessions'."""

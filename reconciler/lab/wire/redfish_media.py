@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from reconciler.lab.hardware.machine import HardwareRejected, Rejection
 from reconciler.lab.wire.redfish_messages import Refusal
 from reconciler.lab.wire.redfish_protocol import (
@@ -18,57 +21,74 @@ from reconciler.lab.wire.redfish_protocol import (
     status,
 )
 
-SLOT = "Cd"
+SLOTS = ("Cd", "1", "2")  # Ids that slots for discs may have
 BARE_SLOT = "RemovableDisk"
 
 
-def slots(path: str, *, under_system: bool) -> Routes:
-    """The routes under one of the two places where BMCs keep virtual media (E4); the other place is empty."""
-    insert, eject = f"{path}/{SLOT}/Actions/VirtualMedia.InsertMedia", f"{path}/{SLOT}/Actions/VirtualMedia.EjectMedia"
+@dataclass(frozen=True, slots=True)
+class _Slots:
+    """One of the two places where BMCs keep virtual media (E4); the other place is empty."""
 
-    def members(bmc: Bmc) -> list[str]:
-        if bmc.quirks.media_under_system is not under_system:
+    path: str
+    under_system: bool
+
+    def routes(self) -> Routes:
+        views = {"InsertMedia": self._insert, "EjectMedia": self._eject}
+        return {
+            self.path: Resource(get=collection(self.path, "VirtualMedia", "Virtual Media Collection", self._members)),
+            f"{self.path}/*": Resource(get=self._slot),
+            **{self._action(id_, name): self._post(id_, view) for id_ in SLOTS for name, view in views.items()},
+        }
+
+    def _action(self, id_: str, name: str) -> str:
+        return f"{self.path}/{id_}/Actions/VirtualMedia.{name}"
+
+    def _members(self, bmc: Bmc) -> list[str]:
+        quirks = bmc.quirks
+        if quirks.media_under_system is not self.under_system:
             return []
-        return [BARE_SLOT] * bmc.quirks.media_bare_slot + [SLOT]
+        dummy = [quirks.media_dummy] if quirks.media_dummy else []
+        return [BARE_SLOT] * quirks.media_bare_slot + dummy + [quirks.media_slot]
 
-    def slot(bmc: Bmc, id_: str) -> Document | None:
-        if id_ not in members(bmc):
+    def _slot(self, bmc: Bmc, id_: str) -> Document | None:
+        if id_ not in self._members(bmc):
             return None
-        shown = bmc.machine.shown_media if id_ == SLOT else None
-        document = odata(f"{path}/{id_}", "VirtualMedia.v1_5_0", "Virtual Media") | {
-            "MediaTypes": ["CD", "DVD"] if id_ == SLOT else ["USBStick"],
-            "Image": shown,
-            "ImageName": None if shown is None else shown.rsplit("/", 1)[1],
-            "Inserted": shown is not None,
-            "ConnectedVia": "NotConnected" if shown is None else "URI",
+        image = bmc.machine.shown_media if id_ == bmc.quirks.media_slot else bmc.memory.get(f"medium {id_}")
+        document = odata(f"{self.path}/{id_}", "VirtualMedia.v1_5_0", "Virtual Media") | {
+            "MediaTypes": ["USBStick"] if id_ == BARE_SLOT else ["CD", "DVD"],
+            "Image": image,
+            "ImageName": None if image is None else image.rsplit("/", 1)[1],
+            "Inserted": image is not None,
+            "ConnectedVia": "NotConnected" if image is None else "URI",
             "WriteProtected": True,
             "Status": status(),
         }
-        if id_ == SLOT:
+        if id_ != BARE_SLOT:
             document["Actions"] = {
-                "#VirtualMedia.InsertMedia": {"target": insert},
-                "#VirtualMedia.EjectMedia": {"target": eject},
+                f"#VirtualMedia.{name}": {"target": self._action(id_, name)} for name in ("InsertMedia", "EjectMedia")
             }
         return document
 
-    def insert_media(bmc: Bmc, _: str, body: Document) -> Reply:
-        if not members(bmc):
-            raise Refusal("ResourceMissingAtURI", insert)
-        _insert(bmc, body, insert)
-        return Reply(204, None)
+    def _post(self, id_: str, view: Callable[[Bmc, str, Document], None]) -> Resource:
+        def post(bmc: Bmc, _: str, body: Document) -> Reply:
+            if id_ not in self._members(bmc):
+                raise Refusal("ResourceMissingAtURI", f"{self.path}/{id_}")
+            view(bmc, id_, body)
+            return Reply(204, None)
 
-    def eject_media(bmc: Bmc, _: str, __: Document) -> Reply:
-        if not members(bmc):
-            raise Refusal("ResourceMissingAtURI", eject)
-        bmc.machine.eject_media()
-        return Reply(204, None)
+        return Resource(post=post)
 
-    return {
-        path: Resource(get=collection(path, "VirtualMedia", "Virtual Media Collection", members)),
-        f"{path}/*": Resource(get=slot),
-        insert: Resource(post=insert_media),
-        eject: Resource(post=eject_media),
-    }
+    def _insert(self, bmc: Bmc, id_: str, body: Document) -> None:
+        action = self._action(id_, "InsertMedia")
+        if id_ == bmc.quirks.media_slot:
+            _insert(bmc, body, action)
+        else:
+            bmc.memory[f"medium {id_}"] = required(body, action, "Image")
+
+    def _eject(self, bmc: Bmc, id_: str, _: Document) -> None:
+        if id_ == bmc.quirks.media_slot:
+            bmc.machine.eject_media()
+        bmc.memory.pop(f"medium {id_}", None)
 
 
 def _insert(bmc: Bmc, body: Document, action: str) -> None:
@@ -86,6 +106,7 @@ def _insert(bmc: Bmc, body: Document, action: str) -> None:
         raise
 
 
-ROUTES: Routes = slots(f"{MANAGER}/VirtualMedia", under_system=False) | slots(
-    f"{SYSTEM}/VirtualMedia", under_system=True
-)
+ROUTES: Routes = {
+    **_Slots(f"{MANAGER}/VirtualMedia", under_system=False).routes(),
+    **_Slots(f"{SYSTEM}/VirtualMedia", under_system=True).routes(),
+}

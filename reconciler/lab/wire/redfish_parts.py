@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconciler.lab.hardware.state import GpuState
+from reconciler.lab.hardware.state import GpuState, NicState
 from reconciler.lab.wire.redfish_protocol import (
     CHASSIS,
     SYSTEM,
@@ -19,6 +19,7 @@ from reconciler.lab.wire.redfish_protocol import (
 PROCESSORS = f"{SYSTEM}/Processors"
 MEMORY = f"{SYSTEM}/Memory"
 ETHERNET = f"{SYSTEM}/EthernetInterfaces"
+MANAGER_NIC = "ToManager"
 STORAGE = f"{SYSTEM}/Storage"
 DRIVES = f"{STORAGE}/1/Drives"
 
@@ -99,8 +100,13 @@ def _dimm(bmc: Bmc, id_: str) -> Document | None:
 # --- network ---
 
 
+def _interfaces(bmc: Bmc) -> list[NicState]:
+    own = NicState(MANAGER_NIC, "be:3a:f2:b6:05:9f", rdma=False, rate_gbps=0.1)
+    return [nic for nic in bmc.state.nics if nic.listed] + [own] * bmc.quirks.manager_nic
+
+
 def _ethernet(bmc: Bmc, id_: str) -> Document | None:
-    nic = next((nic for nic in bmc.state.nics if nic.listed and nic.name == id_), None)
+    nic = next((nic for nic in _interfaces(bmc) if nic.name == id_), None)
     if nic is None:
         return None
     up = nic.up and bmc.state.power != "off"
@@ -174,7 +180,7 @@ ROUTES: Routes = {
             ETHERNET,
             "EthernetInterface",
             "Ethernet Interface Collection",
-            lambda bmc: [n.name for n in bmc.state.nics if n.listed],
+            lambda bmc: [nic.name for nic in _interfaces(bmc)],
         )
     ),
     f"{ETHERNET}/*": Resource(get=_ethernet),

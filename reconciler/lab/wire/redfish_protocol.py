@@ -35,6 +35,7 @@ class Bmc:
     quirks: Quirks
     sessions: Sessions
     epoch: datetime
+    memory: dict[str, str] = field(default_factory=dict)  # what a make of BMC keeps of its own
 
     @property
     def state(self) -> MachineState:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+BURST_S, FROZEN_S = 0.2, 1.0
 
 
 class EtagStyle(StrEnum):
@@ -35,14 +38,24 @@ class Quirks:
     unreachable: Silence = Silence.CLOSE  # how the fault `bmc_unreachable` and a restart look
     unavailable_in_restart: bool = False  # 503 while the BMC restarts, instead of silence
     swallows_writes: bool = False  # A3: does as told and never says so: a write is ambiguous
+    slow_writes_s: float = 0.0  # A3: so late comes the answer to a write, in real time
+    # A12: more than so many requests, or writes, within BURST_S of real time freeze it for FROZEN_S; 0 = any number
+    most_requests: int = 0
+    most_writes: int = 0
     # the system
     serial_in_sku: bool = False  # A13: SerialNumber is the board's
     power_conflict: int = 409  # A7: status when already in the target power state (iDRAC 409, iLO 400)
     boot_progress: bool = True  # G2: older BMCs do not report it
+    boot_progress_stuck: str = ""  # G2: what it shows from the end of POST on
+    post_state: bool = False  # G2: Oem.Hpe.PostState instead
+    boot_mode: str = ""  # a PATCH of the override without its mode: D4 "required" refuses it, D3 "flips" it to Legacy
+    manager_nic: bool = False  # A15: the host's link to its own BMC is one of its interfaces
     boot_in_settings: bool = False  # A15: the override is taken by the system's settings object alone (AMI)
     # virtual media
     media_target: str = "Cd"  # D5: the boot target that finds virtual media, "Cd" or "UsbCd"
     media_under_system: bool = False  # E4: under Systems instead of Managers
+    media_slot: str = "Cd"
+    media_dummy: str = ""  # E4: the first slot, which takes a disc that the machine then does not boot from
     media_bare_slot: bool = False  # E4: one more slot, which comes first and can't insert anything
     media_suffix: str = ""  # E3: what a medium's URL must end in, for instance ".iso"
     media_protocol_required: bool = False  # E3: TransferProtocolType must be given
@@ -51,6 +64,8 @@ class Quirks:
     settings_complete: bool = False  # Bios/Settings shows all attributes, not just the pending ones
     settings_shown_early: bool = False  # A11: Bios shows pending values as if they were in force
     settings_clearable: bool = False  # G3: an OEM action drops what is pending
+    bios_version_decorated: bool = False  # F12: BIOS Date: <date> Ver <version>
+    task_words: Mapping[str, str] = field(default_factory=dict)  # A6: its own words for states of tasks
     firmware_ids_carry_versions: bool = False  # F12: Installed-<n>-<version>__<id>, and the same of the rollback image
 
 

@@ -27,7 +27,7 @@ class Sessions:
         self._timeout_s = timeout_s
         self.refusing = False  # the account does not work at the moment, whatever is sent
         self.refused = 0  # how often credentials were wrong
-        self._created = 0
+        self.created = 0  # how many there were
         self._by_token: dict[str, Session] = {}
 
     @property
@@ -45,8 +45,8 @@ class Sessions:
         """None when all sessions are taken. Call `accepts` first."""
         if len(self.open(now)) >= self._limit:
             return None
-        self._created += 1
-        session = Session(str(self._created), secrets.token_hex(16), username, now)
+        self.created += 1
+        session = Session(str(self.created), secrets.token_hex(16), username, now)
         self._by_token[session.token] = session
         return session
 

@@ -48,6 +48,7 @@ _PROGRESS = {
     "os_booting": "OSBootStarted",
     "os_running": "OSRunning",
 }
+_POST_STATE = {"off": "PowerOff", "post": "InPost"}
 _OVERRIDE = ["BootSourceOverrideTarget", "BootSourceOverrideEnabled", "BootSourceOverrideMode"]
 _BOOT_ENTRIES = {  # alias -> reference and title; others get a number of their own
     "Hdd": ("Boot0001", "UEFI Hard Disk"),
@@ -108,9 +109,12 @@ def _system(bmc: Bmc, _: str) -> Document:
         document["@Redfish.Settings"] = {"@odata.type": "#Settings.v1_2_2.Settings", "SettingsObject": link(FUTURE)}
     if bmc.quirks.media_under_system:
         document["VirtualMedia"] = link(f"{SYSTEM}/VirtualMedia")
-    if bmc.quirks.boot_progress:
+    if bmc.quirks.post_state:
+        document["Oem"]["Hpe"] = {"PostState": _POST_STATE.get(state.phase, "FinishedPost")}
+    elif bmc.quirks.boot_progress:
+        stuck = state.phase not in ("off", "post") and bmc.quirks.boot_progress_stuck
         document["BootProgress"] = {
-            "LastState": _PROGRESS[state.phase],
+            "LastState": stuck or _PROGRESS[state.phase],
             "LastStateTime": bmc.date(state.phase_since),
         }
     return document
@@ -139,7 +143,7 @@ def _override(bmc: Bmc) -> Document:
     targets = _targets(bmc)
     return {
         "BootSourceOverrideEnabled": state.boot_override_enabled,
-        "BootSourceOverrideMode": "UEFI",
+        "BootSourceOverrideMode": bmc.memory.get("boot mode", "UEFI"),
         "BootSourceOverrideTarget": next(word for word, device in targets.items() if device == state.boot_override),
     }
 
@@ -185,12 +189,22 @@ def _patch_boot(bmc: Bmc, body: Document, override: list[str], order: list[str])
         _set_boot_order(bmc, boot["BootOrder"])
     if set(boot) & set(override):
         current, targets = _override(bmc), _targets(bmc)
-        choose(boot, "BootSourceOverrideMode", ["UEFI"], "UEFI")
+        _set_boot_mode(bmc, boot)
         target = choose(boot, "BootSourceOverrideTarget", targets, current["BootSourceOverrideTarget"])
         once = ["Disabled", "Once"]
         enabled = choose(boot, "BootSourceOverrideEnabled", once, current["BootSourceOverrideEnabled"])
         bmc.machine.set_boot_override(targets[target], enabled)
     return Reply()
+
+
+def _set_boot_mode(bmc: Bmc, boot: Document) -> None:
+    if "BootSourceOverrideMode" not in boot:
+        if bmc.quirks.boot_mode == "required":
+            raise Refusal("PropertyMissing", "BootSourceOverrideMode", related=["Boot/BootSourceOverrideMode"])
+        if bmc.quirks.boot_mode == "flips":
+            bmc.memory["boot mode"] = "Legacy"
+    else:
+        bmc.memory["boot mode"] = choose(boot, "BootSourceOverrideMode", ["UEFI"], "UEFI")
 
 
 def _set_boot_order(bmc: Bmc, order: Any) -> None:

@@ -69,6 +69,8 @@ def _item(bmc: Bmc, id_: str) -> Document | None:
     readable = _readable(item, bmc.state.power)
     related = _RELATED.get(item.component)
     version = item.version if runs else _ROLLBACK
+    if bmc.quirks.bios_version_decorated and item.component == "bios":
+        version = f"BIOS Date: 08/04/2023 Ver {version}"
     return odata(f"{INVENTORY}/{id_}", "SoftwareInventory.v1_3_0", item.inventory_id) | {
         "Version": version if readable else None,
         "Updateable": True,
@@ -122,7 +124,7 @@ def _task(bmc: Bmc, id_: str) -> Document | None:
         return None
     running = task.state == "Running"
     document = odata(f"{TASKS}/{id_}", "Task.v1_4_3", f"Firmware update of {task.inventory_id}") | {
-        "TaskState": task.state,
+        "TaskState": bmc.quirks.task_words.get(task.state, task.state),
         "TaskStatus": "Critical" if task.state == "Exception" else "OK",
         "PercentComplete": task.percent(bmc.machine.now),
         "StartTime": bmc.date(task.started),
@@ -159,5 +161,5 @@ ROUTES: Routes = {
         get=collection(TASKS, "Task", "Task Collection", lambda bmc: [task.id for task in bmc.machine.tasks()])
     ),
     # As iDRACs do: 202 until the task has ended, so that the task's own URI serves as its monitor.
-    f"{TASKS}/*": Resource(get=_task, code=lambda document: 202 if document["TaskState"] == "Running" else 200),
+    f"{TASKS}/*": Resource(get=_task, code=lambda document: 200 if "EndTime" in document else 202),
 }
