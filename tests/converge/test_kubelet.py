@@ -46,3 +46,15 @@ def test_where_nothing_is_to_be_drained_it_is_configured_with_all_else(world: Wo
     report = here.apply()
     assert report.results["n0"].state is Ended.DONE
     assert here.did("n0") == ["mark", "configure_host", "join", "admit"]
+
+
+def test_a_node_that_a_kubelet_registers_is_marked_before_it_serves(world: Worlds) -> None:
+    """H3: it has passed no gate. The pods that wait for room must not get theirs here."""
+    here = world(nodes=2, drift={"n0": ["not_a_member"]})
+    assert here.lab.cluster is not None
+    here.run(here.acting("configure_host"))
+    assert here.machine("n0").system().services_active["kubelet"]
+    assert here.marked("n0")
+    assert here.apply().results["n0"].state is Ended.DONE
+    assert "run_gate" in here.did("n0")
+    assert here.serves("n0")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, tolerate, until
-from reconciler.converge.actions.host import run
 from reconciler.converge.guard import TimedCluster
 from reconciler.model.drift import DriftItem
 from reconciler.model.errors import Failure
@@ -120,11 +120,17 @@ async def _modify(
     raise Stop(Transient(f"the node object does not show what was written: {failed or 'the write was accepted'}"))
 
 
-async def join(ctx: ActionContext) -> Outcome:
-    """Register and become Ready; without a command, its kubelet does so by itself.
+async def registered(ctx: ActionContext, *, anew: bool, within_s: float) -> bool:
+    """Wait for the node object. `anew`: there was none; it is marked at once, for the node has not been accepted."""
+    if await until(ctx, lambda: ctx.cluster.member(ctx.node), within_s=within_s, every_s=1.0) is None:
+        return False
+    if anew:
+        await mark(ctx)
+    return True
 
-    A node that registers only now is marked at once: it has not been accepted.
-    """
+
+async def join(ctx: ActionContext) -> Outcome:
+    """Register and become Ready; without a command, its kubelet does so by itself."""
     membership = ctx.desired.profile.membership
     member = await ctx.cluster.member(ctx.node)
     if member is not None and member.ready:
@@ -132,11 +138,8 @@ async def join(ctx: ActionContext) -> Outcome:
     if membership is not None and membership.join:
         ctx.step(f"joining: {' '.join(membership.join)}")
         await run(ctx, membership.join, seconds=REGISTER_S)
-    registered = await until(ctx, lambda: ctx.cluster.member(ctx.node), within_s=REGISTER_S, every_s=1.0)
-    if registered is None:
+    if not await registered(ctx, anew=member is None, within_s=REGISTER_S):
         return Transient("the node did not register with the cluster")
-    if member is None:
-        await mark(ctx)
 
     async def ready() -> Member | None:
         found = await ctx.cluster.member(ctx.node)

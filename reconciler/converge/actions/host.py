@@ -5,27 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from reconciler.converge.actions.cluster import registered
+from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop
-from reconciler.model.drift import ACTIONABLE, DriftClass
+from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.gate import CommandResult
 from reconciler.model.observed import Answered
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 from reconciler.model.vocab import Concern
 
 SYSCTL_FILE = "/etc/sysctl.d/90-reconciler.conf"
-COMMAND_S = 120.0
-
-
-async def run(ctx: ActionContext, argv: Sequence[str], *, seconds: float = COMMAND_S, stdin: str = "") -> CommandResult:
-    """Run a command on the host; Stop when it fails."""
-    result = await ctx.host.run(argv, timeout=max(2.0, ctx.clock.real_seconds(seconds)), stdin=stdin)
-    if result.timed_out:
-        raise Stop(Transient(f"{' '.join(argv)}: killed after {seconds:g}s"))
-    if result.exit_status:
-        said = (result.stderr.strip() or result.stdout.strip())[-300:]
-        raise Stop(Permanent(f"{' '.join(argv)}: exit {result.exit_status}" + (f": {said}" if said else "")))
-    return result
+KUBELET = "host.services.kubelet"
+REGISTERS_S = 60.0
 
 
 async def still_wrong(ctx: ActionContext, concern: Concern, only: str = "") -> str:
@@ -48,6 +39,7 @@ async def configure_host(ctx: ActionContext) -> Outcome:
     if not items:
         return Done("nothing to configure", changed=False)
     sysctls = {item.path.removeprefix("host.sysctls."): str(item.desired) for item in items if "sysctls." in item.path}
+    registers = await _registers(ctx, items)
     for item in items:
         ctx.step(f"setting {item.path}")
         if item.path == "host.hostname":
@@ -58,10 +50,18 @@ async def configure_host(ctx: ActionContext) -> Outcome:
         await run(ctx, ("sysctl", "-w", f"{name}={value}"))
     if sysctls:
         await run(ctx, ("tee", SYSCTL_FILE), stdin=_sysctl_file(ctx))
+    if registers:
+        await registered(ctx, anew=True, within_s=REGISTERS_S)
     left = await still_wrong(ctx, Concern.HOST, only)
     if left:
         return Transient(f"set, but reading back: {left}", 10.0)
     return Done(", ".join(item.path for item in items))
+
+
+async def _registers(ctx: ActionContext, items: Sequence[DriftItem]) -> bool:
+    """Whether a kubelet is about to start that registers its node, which would serve at once."""
+    starts = any(item.path == KUBELET and item.desired == "running" for item in items)
+    return starts and ctx.cluster_port is not None and await ctx.cluster.member(ctx.node) is None
 
 
 def _sysctl_file(ctx: ActionContext) -> str:
