@@ -126,8 +126,11 @@ async def _read_node(
     async with asyncio.TaskGroup() as group:
         redfish = group.create_task(_read_redfish(fabric.bmc(desired), clock, settings, before))
         ssh = group.create_task(_read_host(fabric.host(desired), desired, clock, settings))
-    hot, inventory = redfish.result()
-    return hot, inventory, _explain(ssh.result(), hot)
+    (hot, inventory), host = redfish.result(), ssh.result()
+    bmc = fabric.bmc(desired)
+    if bmc is not None and before is not None and inventory is before.inventory and _rebooted(before, host):
+        inventory = await _read_inventory(bmc, clock, settings)
+    return hot, inventory, _explain(host, hot)
 
 
 async def _read_redfish(
@@ -140,7 +143,18 @@ async def _read_redfish(
     if isinstance(hot, Silent):
         return hot, Silent(hot.at, hot.reason, hot.detail)
     kept = _still_good(before, hot, clock, settings)
-    return hot, kept or await answer(bmc.inventory, INVENTORY * settings.redfish_deadline_s, clock)
+    return hot, kept or await _read_inventory(bmc, clock, settings)
+
+
+async def _read_inventory(bmc: Bmc, clock: Clock, settings: Settings) -> Answered[RedfishInventory] | Silent:
+    return await answer(bmc.inventory, INVENTORY * settings.redfish_deadline_s, clock)
+
+
+def _rebooted(before: Observed, host: _Host) -> bool:
+    """Somebody has restarted it since: settings and firmware that waited for that are in force, whatever the ETag."""
+    if isinstance(host, Silent) or isinstance(before.host, Silent):
+        return False
+    return before.host.value.boot_id != host.value.boot_id
 
 
 def _still_good(

@@ -222,7 +222,8 @@ class Shift:
         ground, fleet = self.ground, self.fleet
         return Run(
             id=ground.begin(fleet), plan_id=plan.id, fleet=fleet, fabric=self._fabric, ledger=ground.ledger,
-            clock=ground.clock, gate=ground.gate, lease=self._lease, approved=None, progress=measured(ground.metrics, ground.progress),
+            clock=ground.clock, gate=ground.gate, lease=self._lease, approved=None,
+            progress=measured(ground.metrics, ground.progress),
             planner=node_planner(fleet, observation, now=now, ledger=ground.ledger.id, signatures={}),
             begun=frozenset(), resumed=resumed, interrupted={node for node, _, _ in resumed},
             reading=asyncio.Semaphore(fleet.settings.concurrency),

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from reconciler.lab.hardware.cluster import ClusterTruth, Gone, NodeObject
 from reconciler.model.ports import Clock, Watch
 
-POLL_S = 1.0  # the truth moves when somebody looks
+POLL_S = 2.0  # the truth moves when somebody looks
 
 
 class TruthWatch:

@@ -1,0 +1,378 @@
+"""The loop, for hours of virtual time: pass after pass, with faults, new specs and other runners in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.converge.events import ActionStarted, LoopTold
+from reconciler.converge.loop import Loop
+from reconciler.converge.shift import Ground
+from reconciler.drivers.ledger import SqlLedger
+from reconciler.lab.hardware.machine import Machine
+from reconciler.model.desired import BudgetLimit, Fleet, Guards
+from reconciler.model.errors import LedgerError
+from reconciler.model.records import FLEET, STORM
+from reconciler.model.source import Pulled
+from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus, Role
+from reconciler.model.vocab import DriftMode, NodeState
+from tests.converge.world import IMAGE, PROFILE, SIGNATURES, World
+
+BIOS = "SriovGlobalEnable"
+NEW = replace(IMAGE, version="2026.11.2", sha256="e" * 64)
+MINUTE, HOUR = 60.0, 3600.0
+
+
+class Feed:
+    """ports.SpecFeed over a fleet that the test puts in place."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet: Fleet | None = fleet
+        self._told: Fleet | None = None
+
+    async def pull(self) -> Pulled:
+        changed, self._told = self.fleet is not self._told, self.fleet
+        return Pulled("c0ffee", changed, "c0ffee")
+
+
+class Seen:
+    """ports.Metrics that remember the latest."""
+
+    def __init__(self) -> None:
+        self.loop = LoopStatus()
+        self.fleet: FleetStatus | None = None
+        self.passes = 0
+
+    def stand(self, status: LoopStatus) -> None:
+        self.loop = status
+
+    def passed(self, fleet: FleetStatus) -> None:
+        self.fleet = fleet
+        self.passes += 1
+
+    def acted(self, action: str, outcome: str, seconds: float) -> None:
+        pass
+
+
+class Looped(World):
+    def __post_init__(self) -> None:
+        self.settings = {"drift_mode": DriftMode.CORRECT, "budgets": (BudgetLimit("fleet", "1"),), **self.settings}
+        super().__post_init__()
+        self.signatures = {**SIGNATURES, (NEW.name, NEW.version): True}
+        self.adopt()
+        self.feed, self.seen = Feed(self.fleet), Seen()
+
+    def loop(self, holder: str = "a", ledger: SqlLedger | None = None, seen: Seen | None = None) -> Loop:
+        ground = Ground(
+            begin=lambda _: holder, ledger=ledger or self.ledger, clock=self.clock, gate=self.gate,
+            metrics=seen or self.seen, progress=self.events.append, signatures=lambda _: self.signatures,
+            interval_s=2 * MINUTE,
+        )  # fmt: skip
+        return Loop(ground, self.feed, lambda _: self.fabric, holder=holder, pull_s=30.0)
+
+    def go(self, seconds: float, meanwhile: Callable[[], Awaitable[None]] | None = None, **loop: Any) -> None:
+        """Let it run, and end as by SIGTERM."""
+
+        async def work() -> None:
+            running = asyncio.create_task(self.loop(**loop).run())
+            try:
+                async with asyncio.timeout(seconds):
+                    if meanwhile is not None:
+                        await meanwhile()
+                    await running
+            except TimeoutError:
+                pass
+            finally:
+                running.cancel()
+                with suppress(asyncio.CancelledError):
+                    await running
+
+        self.run(work())
+
+    def put(self, fleet: Fleet) -> None:
+        self.fleet = self.feed.fleet = fleet
+
+    def said(self, event: str) -> list[str]:
+        return [one.message for one in self.events if isinstance(one, LoopTold) and one.event == event]
+
+    def statuses(self) -> set[NodeStatus]:
+        assert self.seen.fleet is not None
+        return {node.status for node in self.seen.fleet.nodes.values()}
+
+
+@pytest.fixture
+def looped(tmp_path: Path) -> Iterator[Callable[..., Looped]]:
+    built: list[Looped] = []
+
+    def build(**differences: Any) -> Looped:
+        built.append(Looped(tmp_path, **differences))
+        return built[-1]
+
+    yield build
+    for one in built:
+        one.ledger.close()
+
+
+def disable(machine: Machine) -> None:
+    """As by somebody in the BMC's menus."""
+    machine.state.bios[BIOS] = "Disabled"
+    machine.state.etag += 1
+
+
+def changed(fleet: Fleet, digest: str, **profile: Any) -> Fleet:
+    new = replace(PROFILE, digest=digest, **profile)
+    nodes = {name: replace(node, profile=new) for name, node in fleet.nodes.items()}
+    return replace(fleet, nodes=nodes, digest=digest)
+
+
+def test_drift_is_repaired_pass_after_pass(looped: Callable[..., Looped]) -> None:
+    here = looped(nodes=3)
+
+    async def drifts() -> None:
+        for name in ("n0", "n1", "n2"):
+            disable(here.machine(name))
+            await here.clock.sleep(20 * MINUTE)
+
+    here.go(2 * HOUR, drifts)
+    assert all(here.machine(name).state.bios[BIOS] == "Enabled" for name in here.lab.machines)
+    assert all(map(here.serves, here.lab.machines))
+    assert here.statuses() == {NodeStatus.CONVERGED}
+    assert 50 <= here.seen.passes <= 70, "one every two minutes"
+
+
+def test_what_the_cluster_tells_is_seen_to_at_once(looped: Callable[..., Looped]) -> None:
+    """Not with the next pass: within seconds of the event."""
+    here = looped(nodes=3)
+    moments: list[float] = []
+
+    async def breaks() -> None:
+        await here.clock.sleep(5 * MINUTE + 30)
+        here.machine("n1").inject("xid_79", gpu=1)
+        here.machine("n1").service_set("kubelet", active=False, enabled=True)
+        here.lab.cluster.sync("n1")  # type: ignore[union-attr]
+        moments.append(here.clock.elapsed)
+        while not here.marked("n1"):
+            await here.clock.sleep(0.1)
+        moments.append(here.clock.elapsed)
+
+    here.go(HOUR, breaks)
+    broke, marked = moments
+    assert marked - broke < 60.0, "most of it is the node controller's"
+    assert here.serves("n1"), "and it is treated, and comes back"
+
+
+def test_a_dead_node_comes_back_untouched_by_hand(looped: Callable[..., Looped]) -> None:
+    here = looped(nodes=4)
+
+    async def dies() -> None:
+        await here.clock.sleep(10 * MINUTE)
+        here.machine("n2").inject("host_hung")
+
+    here.go(3 * HOUR, dies)
+    did = here.did("n2")
+    assert did[0] == "mark"
+    assert "power_cycle" in did
+    assert did[-2:] == ["run_gate", "admit"]
+    assert here.serves("n2")
+    assert {name for name in here.lab.machines if here.did(name)} == {"n2"}
+
+
+def test_one_that_dies_again_and_again_is_left_out_of_service(looped: Callable[..., Looped]) -> None:
+    here = looped(nodes=4)
+
+    async def dies() -> None:
+        await here.clock.sleep(10 * MINUTE)
+        here.machine("n2").inject("host_hung", persistent=True)
+
+    here.go(6 * HOUR, dies)
+    assert not here.serves("n2")
+    assert here.machine("n2").state.counters.power_cycles <= 6
+    assert here.statuses() == {NodeStatus.CONVERGED, NodeStatus.BLOCKED}
+
+
+def test_a_new_spec_comes_into_force_while_nodes_are_at_work(looped: Callable[..., Looped]) -> None:
+    here = looped(nodes=3, settings={"budgets": (BudgetLimit("fleet", "2"),)})
+
+    async def bumps() -> None:
+        await here.clock.sleep(3 * MINUTE)
+        here.put(changed(here.fleet, "image", image=NEW))
+        await here.started("reimage")
+        here.put(changed(here.fleet, "both", image=NEW, host=replace(PROFILE.host, sysctls={"vm.swappiness": "7"})))
+
+    here.go(4 * HOUR, bumps)
+    assert {machine.state.counters.installs for machine in here.lab.machines.values()} == {1}
+    assert all(map(here.serves, here.lab.machines))
+    assert {machine.system().sysctls["vm.swappiness"] for machine in here.lab.machines.values()} == {"7"}
+    assert here.statuses() == {NodeStatus.CONVERGED}
+
+
+def test_a_node_that_leaves_the_spec_ends_its_action_and_is_left_alone(looped: Callable[..., Looped]) -> None:
+    here = looped(nodes=3)
+
+    async def forgets() -> None:
+        await here.clock.sleep(3 * MINUTE)
+        disable(here.machine("n0"))
+        await here.started("drain")
+        here.put(replace(here.fleet, nodes={n: node for n, node in here.fleet.nodes.items() if n != "n0"}, digest="2"))
+
+    here.go(2 * HOUR, forgets)
+    assert here.did("n0")[:2] == ["mark", "drain"]
+    assert "soft_restart" not in here.did("n0")
+    assert not here.marked("n0"), "nothing but a drain came after the mark"
+    assert here.said("forgotten")
+
+
+def test_in_mode_observe_nothing_is_done(looped: Callable[..., Looped]) -> None:
+    here = looped(nodes=2, settings={"drift_mode": DriftMode.OBSERVE})
+    disable(here.machine("n0"))
+    here.machine("n1").system().sysctls["vm.swappiness"] = "60"
+    here.go(HOUR)
+    assert not [event for event in here.events if isinstance(event, ActionStarted)]
+    assert NodeStatus.CONVERGED not in here.statuses()
+
+
+def test_a_plan_that_guards_refuse_is_not_carried_out(looped: Callable[..., Looped]) -> None:
+    here = looped(nodes=5, settings={"guards": Guards("20%", "20%", "20%")})
+
+    async def bumps() -> None:
+        await here.clock.sleep(3 * MINUTE)
+        here.put(changed(here.fleet, "image", image=NEW))
+
+    here.go(HOUR, bumps)
+    assert not [event for event in here.events if isinstance(event, ActionStarted)]
+
+
+def test_stop_and_resume(looped: Callable[..., Looped]) -> None:
+    here = looped(nodes=2)
+
+    async def stops() -> None:
+        await here.clock.sleep(3 * MINUTE)
+        here.ledger.hold(FLEET, "wait", "ops", None, here.clock.now())
+        disable(here.machine("n0"))
+        await here.clock.sleep(30 * MINUTE)
+        assert not here.did("n0")
+        assert here.seen.loop.stopped
+        here.ledger.release(FLEET, "ops", here.clock.now())
+
+    here.go(2 * HOUR, stops)
+    assert here.serves("n0")
+    assert here.did("n0")[-1] == "admit"
+
+
+def test_a_storm_brakes_until_a_person_resumes(looped: Callable[..., Looped]) -> None:
+    here = looped(nodes=10, racks=2, settings={"budgets": (BudgetLimit("fleet", "100%"),)})
+    dead = [f"n{at}" for at in range(6)]
+    cycles: list[int] = []
+
+    async def storms() -> None:
+        await here.clock.sleep(5 * MINUTE)
+        for name in dead:
+            here.machine(name).inject("host_hung")
+        await here.clock.sleep(2 * HOUR)
+        cycles.append(sum(here.machine(name).state.counters.power_cycles for name in dead))
+        here.ledger.release(STORM, "ops", here.clock.now())
+
+    here.go(4 * HOUR, storms)
+    assert cycles == [0]
+    assert all(map(here.serves, here.lab.machines)), "long since no storm any more: a person's word holds"
+
+
+def test_all_dark_is_the_observers_fault(looped: Callable[..., Looped]) -> None:
+    here = looped(nodes=5)
+
+    async def darkens() -> None:
+        await here.clock.sleep(5 * MINUTE)
+        for machine in here.lab.machines.values():
+            machine.inject("bmc_unreachable")
+            machine.inject("ssh_refused")
+        await here.clock.sleep(HOUR)
+        assert all(not here.ledger.node(name).silent_since for name in here.fleet.nodes)
+        for machine in here.lab.machines.values():
+            machine.clear("bmc_unreachable")
+            machine.clear("ssh_refused")
+
+    here.go(3 * HOUR, darkens)
+    assert here.said("blind")
+    assert here.said("seeing")
+    assert not [event for event in here.events if isinstance(event, ActionStarted)]
+
+
+def test_of_two_one_leads_and_the_other_takes_over(looped: Callable[..., Looped], tmp_path: Path) -> None:
+    here = looped(nodes=2)
+    other = SqlLedger(tmp_path / "ledger.sqlite")
+    standby = Seen()
+
+    async def both() -> None:
+        first = asyncio.create_task(here.loop("a").run())
+        await here.clock.sleep(MINUTE)
+        second = asyncio.create_task(here.loop("b", other, standby).run())
+        await here.clock.sleep(5 * MINUTE)
+        assert (here.seen.loop.role, standby.loop.role) == (Role.LEADER, Role.STANDBY)
+        disable(here.machine("n0"))
+        await here.started("drain")
+        await end(first)
+        await here.clock.sleep(MINUTE)
+        assert standby.loop.role is Role.LEADER
+        await here.clock.sleep(HOUR)
+        await end(second)
+
+    here.run(both())
+    other.close()
+    assert here.serves("n0")
+    assert here.machine("n0").state.counters.boots == 1
+
+
+async def end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def test_a_ledger_that_is_away_for_a_while(looped: Callable[..., Looped]) -> None:
+    here = looped(nodes=2)
+
+    async def loses() -> None:
+        await here.clock.sleep(3 * MINUTE)
+        disable(here.machine("n0"))
+        await here.started("drain")
+        with unreadable(here.ledger):
+            await here.clock.sleep(10 * MINUTE)
+            assert here.seen.loop.role is Role.STARTING
+
+    here.go(2 * HOUR, loses)
+    assert here.said("ledger")
+    assert here.serves("n0")
+    assert here.machine("n0").state.counters.boots == 1
+
+
+@contextmanager
+def unreadable(ledger: SqlLedger) -> Iterator[None]:
+    """As when its database is down: every call fails."""
+    names = [n for n in dir(SqlLedger) if not n.startswith("_") and callable(getattr(SqlLedger, n)) and n != "close"]
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise LedgerError("the database is down")
+
+    for name in names:
+        object.__setattr__(ledger, name, fail)
+    yield
+    for name in names:
+        object.__delattr__(ledger, name)
+
+
+def test_nodes_set_aside_are_not_touched(looped: Callable[..., Looped]) -> None:
+    here = looped(nodes=2)
+    here.put(replace(here.fleet, nodes={
+        name: replace(node, state=NodeState.QUARANTINED) if name == "n0" else node
+        for name, node in here.fleet.nodes.items()
+    }))  # fmt: skip
+    disable(here.machine("n0"))
+    here.go(HOUR)
+    assert not here.did("n0")
+    assert here.statuses() == {NodeStatus.CONVERGED, NodeStatus.SET_ASIDE}
