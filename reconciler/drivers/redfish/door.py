@@ -8,6 +8,7 @@ event loop, and nobody waits long for that.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -132,7 +133,7 @@ class Door:
         except TimeoutError:
             why = f"no connection within {self._connect_timeout:g} s; check the network, and that the BMC has power"
         except OSError as error:
-            why = f"no connection: {quote(error.strerror or error)}; check address and port"
+            why = f"no connection: {_reason(error)}; check address and port"
         else:
             writer.close()
             return None
@@ -143,3 +144,8 @@ class Door:
         if self._trial is not None:
             self._trial.cancel()
             self._trial = None
+
+
+def _reason(error: OSError) -> str:
+    """asyncio writes the address in place of the reason."""
+    return os.strerror(error.errno) if error.errno is not None and error.errno > 0 else quote(error.strerror or error)

@@ -3,8 +3,8 @@
 - A BMC that refused a secret is not asked by anybody in this process who would send it the same, until the cool-down
   is over: then one caller may try once. Another value of the secret may be tried at once.
 - When three BMCs refuse a value that none has accepted, or that they accepted before, the secret itself is suspected:
-  no other BMC sees it until the cool-down is over, and then one. Until a value has been accepted somewhere, no more
-  than three BMCs see it at a time, since a pass asks many at once.
+  no other BMC sees it until the cool-down is over, and then one. While no BMC has accepted a value lately, no more than
+  three see it at a time, since a pass asks many at once.
 
 Values are compared by a digest that only this process can make.
 """
@@ -24,6 +24,7 @@ from reconciler.model.errors import DriverError, Failure
 
 COOL_DOWN_S = 1800.0  # vendors lock for five minutes to an hour, and count failures over as long
 SUSPECT_AFTER = 3
+_LATELY = timedelta(minutes=5)
 _LOOK_UP_S = 0.2  # how soon somebody who waits for others' logins notices that nobody waits for him
 
 Value = bytes
@@ -44,6 +45,7 @@ class _Standing:
     """Of one value of one secret."""
 
     accepted_by: set[str] = field(default_factory=set)
+    accepted_at: datetime | None = None
     refused_by: dict[str, str] = field(default_factory=dict)  # BMC -> node, since it was last accepted
     on_their_way: set[str] = field(default_factory=set)
     suspected_until: datetime | None = None
@@ -52,11 +54,10 @@ class _Standing:
         """Whether a refusal tells against the secret: a BMC that never took it may just have another password."""
         return not self.accepted_by or address in self.accepted_by
 
-    @property
-    def crowded(self) -> bool:
+    def crowded(self, now: datetime) -> bool:
         """That enough BMCs are finding out whether the value is right."""
-        doubtful = not self.accepted_by or self.refused_by
-        return bool(doubtful) and len(self.on_their_way | self.refused_by.keys()) >= SUSPECT_AFTER
+        doubtful = self.accepted_at is None or now - self.accepted_at > _LATELY or bool(self.refused_by)
+        return doubtful and len(self.on_their_way | self.refused_by.keys()) >= SUSPECT_AFTER
 
 
 class Logins:
@@ -131,7 +132,7 @@ class Account:
             if now < standing.suspected_until:
                 raise self._suspected(standing)
             standing.suspected_until = now + logins.cool_down
-        elif standing.crowded and self._address not in standing.refused_by:
+        elif standing.crowded(now) and self._address not in standing.refused_by:
             return False
         if refusal is not None:
             refusal.until = now + logins.cool_down
@@ -141,6 +142,7 @@ class Account:
     def accepted(self) -> None:
         with self._decided() as standing:
             standing.accepted_by.add(self._address)
+            standing.accepted_at = self._logins.now()
             standing.refused_by.clear()
             standing.suspected_until = None
             self._logins.refusals.pop((self._address, self._value or b""), None)

@@ -1,0 +1,342 @@
+"""Accounts get locked (pitfall B3): who sends a secret to a BMC, how often, and what is said of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from reconciler.drivers.redfish import Neighbourhood, RedfishBmc
+from reconciler.drivers.redfish.logins import COOL_DOWN_S, SUSPECT_AFTER
+from reconciler.drivers.secrets import Credentials, Secret
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.observed import Answered, Silent
+from reconciler.model.ports import PowerAction
+from reconciler.model.vocab import UnknownReason
+from tests.drivers.redfish.bench import NOW, PASSWORD, ROOT, SESSIONS, SETTINGS, SYSTEM, USER, Bench, machine, refusal
+from tests.drivers.redfish.test_writes import failure
+
+
+class Process:
+    """What one reconciler has: a clock, a secret that people may change, and its memory of BMCs."""
+
+    def __init__(self, password: str = PASSWORD) -> None:
+        self.at, self.password = NOW, password
+        self.neighbourhood = Neighbourhood(lambda: self.at)
+
+    def passes(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+    def bmc(self, bench: Bench, node: str = "gpu-a001", secret: str = "bmc") -> RedfishBmc:
+        def now() -> datetime:
+            return self.at
+
+        return bench.client(
+            node=node,
+            secret=secret,
+            credentials=lambda: Credentials(USER, Secret(self.password)),
+            now=now,
+            neighbourhood=self.neighbourhood,
+        )
+
+
+Story = Callable[[Process, list[Bench]], Awaitable[None]]
+
+
+def play(story: Story, benches: int = 1, password: str = PASSWORD, wrong: int = 0) -> None:
+    """`wrong`: how many of the BMCs have another password than the process."""
+
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            found = [await stack.enter_async_context(machine().serving()) for _ in range(benches)]
+            for bench in found[:wrong]:
+                bench.password = "another"
+            await asyncio.wait_for(story(Process(password), found), 30)
+
+    asyncio.run(run())
+
+
+async def silence(bmc: RedfishBmc) -> str:
+    found = await bmc.hot()
+    assert isinstance(found, Silent), found
+    assert found.reason is UnknownReason.AUTH
+    assert PASSWORD not in found.detail
+    return found.detail
+
+
+async def answers(bmc: RedfishBmc) -> bool:
+    return isinstance(await bmc.hot(), Answered)
+
+
+# --- one BMC -----------------------------------------------------------------------------------------------------
+
+
+def test_a_refusal_stops_everybody_who_names_the_bmc() -> None:
+    async def story(process: Process, benches: list[Bench]) -> None:
+        bench = benches[0]
+        first, second = process.bmc(bench, "n1"), process.bmc(bench, "n2")
+        told = await silence(first)
+        assert f"BMC {bench.url} of n1 refused secret 'bmc' at 09:00:00" in told
+        assert "not sent again before 09:30:00" in told
+        assert "check the account on the BMC and the secret, of which another value is tried at once" in told
+        seen = len(bench.calls)
+        told = await silence(second)
+        assert f"BMC {bench.url} of n2, asked for n1, refused secret 'bmc'" in told
+        for bmc in (first, second):
+            assert isinstance(await bmc.inventory(), Silent)
+            for call in (bmc.power(PowerAction.ON), bmc.media(), bmc.set_secure_boot(True)):
+                error = await failure(call)
+                assert (error.kind, error.retry_after) == (Failure.AUTH, COOL_DOWN_S)
+            await bmc.close()
+        assert (len(bench.calls), bench.logins) == (seen, 1)
+
+    play(story, wrong=1)
+
+
+def test_a_session_that_is_open_is_no_reason_to_go_on() -> None:
+    async def story(process: Process, benches: list[Bench]) -> None:
+        bench = benches[0]
+        first, second = process.bmc(bench, "n1"), process.bmc(bench, "n2")
+        assert await answers(first)
+        bench.password = "another"
+        await silence(second)
+        seen = len(bench.calls)
+        await silence(first)
+        assert len(bench.calls) == seen
+
+    play(story)
+
+
+def test_after_the_cool_down_one_caller_tries_once() -> None:
+    async def story(process: Process, benches: list[Bench]) -> None:
+        bench = benches[0]
+        nodes = [process.bmc(bench, f"n{n}") for n in range(5)]
+        for logins in (1, 2, 3):
+            await asyncio.gather(*map(silence, nodes))
+            assert bench.logins == logins
+            process.passes(COOL_DOWN_S - 1)
+            await asyncio.gather(*map(silence, nodes))
+            assert bench.logins == logins
+            process.passes(2)
+        bench.password = PASSWORD
+        assert all(await asyncio.gather(*map(answers, nodes)))
+        assert bench.logins == 3 + len(nodes)
+
+    play(story, wrong=1)
+
+
+def test_a_probe_that_nobody_answers_is_not_the_one() -> None:
+    async def story(process: Process, benches: list[Bench]) -> None:
+        bench, bmc = benches[0], process.bmc(benches[0])
+        await silence(bmc)
+        process.passes(COOL_DOWN_S + 1)
+        bench.password = PASSWORD
+        bench.answer("POST", SESSIONS, 503)
+        assert not await answers(bmc)
+        assert await answers(bmc)
+
+    play(story, wrong=1)
+
+
+def test_another_value_of_the_secret_is_tried_at_once() -> None:
+    async def story(process: Process, benches: list[Bench]) -> None:
+        bench, bmc = benches[0], process.bmc(benches[0])
+        await silence(bmc)
+        await silence(bmc)
+        process.password = "another"
+        assert await answers(bmc)
+        assert bench.logins == 2
+        process.password = PASSWORD  # a session that is open is used as long as it lasts
+        assert await answers(bmc)
+        bench.tokens.clear()
+        await silence(bmc)  # and what was refused stays refused
+        assert bench.logins == 2
+
+    play(story, wrong=1)
+
+
+def test_an_expired_session_may_be_renewed_once() -> None:
+    async def story(process: Process, benches: list[Bench]) -> None:
+        bench, bmc = benches[0], process.bmc(benches[0])
+        assert await answers(bmc)
+        bench.tokens.clear()
+        assert await answers(bmc)
+        bench.tokens.clear()
+        bench.password = "another"
+        for _ in range(3):
+            assert "refused secret 'bmc'" in await silence(bmc)
+        assert bench.logins == 3
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        refusal(403, "InsufficientPrivilege", "There are insufficient privileges for the account"),
+        refusal(403, "OemLicenseNotPassed", "Not licensed to perform this request."),
+        web.Response(status=403, body=b"<html>403 - Forbidden</html>"),
+    ],
+)
+def test_a_403_for_one_resource_locks_nobody_out(answer: web.Response) -> None:
+    async def story(process: Process, benches: list[Bench]) -> None:
+        bench, bmc = benches[0], process.bmc(benches[0])
+        bench.answer("GET", SETTINGS, answer, forever=True)
+        bench.answer("PATCH", f"{SYSTEM}/SecureBoot", answer)
+        for _ in range(3):
+            found = await bmc.hot()
+            assert isinstance(found, Answered)
+            assert "HTTP 403" in found.value.unknown["pending_bios"]
+        assert (await failure(bmc.set_secure_boot(False))).kind is Failure.AUTH
+        await bmc.set_secure_boot(False)
+        assert bench.logins == 1
+
+    play(story)
+
+
+def test_the_first_answer_of_all_may_be_for_want_of_privilege() -> None:
+    async def story(process: Process, benches: list[Bench]) -> None:
+        bench, bmc = benches[0], process.bmc(benches[0])
+        bench.answer("GET", "/redfish/v1/Systems", refusal(403, "InsufficientPrivilege"))
+        assert "refused secret" not in await silence(bmc)
+        assert await answers(bmc)
+
+    play(story)
+
+
+def test_basic_is_no_way_around_it() -> None:
+    async def story(process: Process, benches: list[Bench]) -> None:
+        bench = benches[0]
+        del bench.documents[ROOT]["SessionService"], bench.documents[ROOT]["Links"]
+        first, second = process.bmc(bench, "n1"), process.bmc(bench, "n2")
+        assert "refused secret 'bmc'" in await silence(first)
+        await silence(second)
+        await silence(first)
+        assert sum("Authorization" in call.headers for call in bench.calls) == 1
+
+    play(story)  # the bench takes no Basic at all
+
+
+# --- a fleet -----------------------------------------------------------------------------------------------------
+
+
+def sent(benches: list[Bench]) -> int:
+    return sum(bench.logins for bench in benches)
+
+
+def test_a_wrong_secret_locks_no_fleet() -> None:
+    async def story(process: Process, benches: list[Bench]) -> None:
+        bmcs = [process.bmc(bench, f"n{n:02d}") for n, bench in enumerate(benches)]
+        for _ in range(2):
+            told = await asyncio.gather(*map(silence, bmcs))
+            assert sent(benches) == SUSPECT_AFTER
+        unasked = [words for words in told if "was not asked" in words]
+        assert len(unasked) == len(benches) - SUSPECT_AFTER
+        assert (
+            f"secret 'bmc' was refused by {SUSPECT_AFTER} BMCs and accepted by none since: http://127.0.0.1:"
+            in unasked[0]
+        )
+        assert "it goes to no other before 09:30:00" in unasked[0]
+        assert "correct the secret, which is then tried at once" in unasked[0]
+        process.passes(COOL_DOWN_S + 1)
+        await asyncio.gather(*map(silence, bmcs))
+        assert sent(benches) == SUSPECT_AFTER + 1
+        process.password = "another"
+        assert all(await asyncio.gather(*map(answers, bmcs)))
+        assert all(bench.logins <= 3 for bench in benches)  # refused, probed, accepted
+
+    play(story, benches=10, wrong=10)  # fmt: skip
+
+
+def test_a_fleet_comes_back_after_one_good_login() -> None:
+    async def story(process: Process, benches: list[Bench]) -> None:
+        bmcs = [process.bmc(bench) for bench in benches]
+        await asyncio.gather(*map(silence, bmcs))
+        for bench in benches:
+            bench.password = PASSWORD
+        process.passes(COOL_DOWN_S + 1)
+        await asyncio.gather(*(bmc.hot() for bmc in bmcs))
+        assert all(await asyncio.gather(*map(answers, bmcs)))
+
+    play(story, benches=8, wrong=8)
+
+
+def test_some_bmcs_with_another_password_are_their_own_matter() -> None:
+    async def story(process: Process, benches: list[Bench]) -> None:
+        bmcs = [process.bmc(bench) for bench in benches]
+        assert await answers(bmcs[-1])  # which shows that the secret is good
+        for _ in range(2):
+            found = await asyncio.gather(*map(answers, bmcs))
+            assert found == [False] * 5 + [True] * 3
+        assert sent(benches) == len(benches)
+
+    play(story, benches=8, wrong=5)
+
+
+def test_a_password_that_was_changed_on_the_bmcs_is_noticed() -> None:
+    """All had accepted the secret; after a rotation that we missed, three of them find that out for all."""
+
+    async def story(process: Process, benches: list[Bench]) -> None:
+        bmcs = [process.bmc(bench) for bench in benches]
+        assert all(await asyncio.gather(*map(answers, bmcs)))
+        for bench in benches:
+            bench.password = "another"
+            bench.tokens.clear()
+        process.passes(3600)
+        for _ in range(2):
+            await asyncio.gather(*map(silence, bmcs))
+            assert sent(benches) == len(benches) + SUSPECT_AFTER
+
+    play(story, benches=8)
+
+
+def test_secrets_of_other_names_go_on() -> None:
+    async def story(process: Process, benches: list[Bench]) -> None:
+        await asyncio.gather(*(silence(process.bmc(bench)) for bench in benches[:4]))
+        other = process.bmc(benches[4], secret="other")
+        assert await answers(other)
+
+    play(story, benches=5, wrong=4)
+
+
+def test_those_who_wait_for_others_can_be_given_up() -> None:
+    async def story(process: Process, benches: list[Bench]) -> None:
+        gate = asyncio.Event()
+
+        async def slow(call: Any) -> None:
+            if call.path == SESSIONS:
+                await gate.wait()
+
+        for bench in benches:
+            bench.rules.append(slow)
+        first = [asyncio.create_task(process.bmc(bench).hot()) for bench in benches[:SUSPECT_AFTER]]
+        await asyncio.sleep(0.3)
+        last = process.bmc(benches[-1])
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await last.hot()
+        assert benches[-1].logins == 0
+        gate.set()
+        assert all(isinstance(found, Answered) for found in await asyncio.gather(*first))
+        assert await answers(last)
+
+    play(story, benches=SUSPECT_AFTER + 1)
+
+
+def test_what_is_remembered_tells_nothing() -> None:
+    process = Process()
+    account = process.neighbourhood.logins.account(
+        "x", node="n", secret="bmc", read=lambda: Credentials(USER, Secret(PASSWORD))
+    )
+    account.credentials(lambda: False)
+    assert isinstance(account.refused("no"), DriverError)
+    memory = vars(process.neighbourhood.logins) | vars(account)
+    assert PASSWORD not in repr(memory)
+    other = Process().neighbourhood.logins
+    found = Credentials(USER, Secret(PASSWORD))
+    assert process.neighbourhood.logins.digest(found) != other.digest(found)
