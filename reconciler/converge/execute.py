@@ -260,6 +260,8 @@ class NodeRun:
             self._let_go = True
         outcome = await self._attempt(action)
         self._boot_deadline = None
+        if isinstance(outcome, Transient) and (why := self._waits_for(plan)):
+            return self._result(Ended.POSTPONED, why)
         match outcome:
             case Done():
                 self._last, self._failures[action.id] = "", 0

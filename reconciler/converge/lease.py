@@ -154,5 +154,5 @@ async def held_lease(ledger: Ledger, scope: str, holder: str, clock: Clock) -> A
             await asyncio.wait([heart])
         finally:  # a second Ctrl-C must not leave the fleet locked
             ledger.fence(None)
-            if not lost:
+            if not any(isinstance(error, LedgerError) for error in lost):
                 held.drop()
