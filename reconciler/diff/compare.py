@@ -14,8 +14,9 @@ from typing import Any
 from deepdiff import DeepDiff
 
 from reconciler.diff import normalise
-from reconciler.diff.facts import Managed, Missing, host, hot, managed
+from reconciler.diff.facts import Managed, managed
 from reconciler.diff.ignore import IgnoreRules
+from reconciler.diff.readings import Missing, Readings, host, hot
 from reconciler.model.desired import Desired, Profile
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.observed import Observed
@@ -41,12 +42,12 @@ class Comparer:
 
     def __init__(self, rules: IgnoreRules) -> None:
         self.rules = rules
-        self._tables: dict[str, tuple[Managed, ...]] = {}
+        self._tables: dict[str, tuple[tuple[Managed, ...], Readings]] = {}
         self._shared: dict[Hashable, tuple[Difference, ...]] = {}
 
     def compare(self, desired: Desired, observed: Observed, record: NodeRecord) -> tuple[DriftItem, ...]:
-        table = self._table(desired.profile)
-        seen = tuple([row.read(observed) for row in table])
+        table, read = self._table(desired.profile)
+        seen = read(observed)
         pending = _pending_bios(observed, desired.profile)
         key = (desired.profile.digest, seen, pending)
         differences = self._shared.get(key)
@@ -55,11 +56,11 @@ class Comparer:
         own = _own_differences(desired, observed, record)
         return tuple([self._tie(desired, record, found) for found in (*own, *differences)])
 
-    def _table(self, profile: Profile) -> tuple[Managed, ...]:
-        table = self._tables.get(profile.digest)
-        if table is None:
-            table = self._tables[profile.digest] = managed(profile)
-        return table
+    def _table(self, profile: Profile) -> tuple[tuple[Managed, ...], Readings]:
+        if profile.digest not in self._tables:
+            table = managed(profile)
+            self._tables[profile.digest] = (table, Readings([row.read for row in table]))
+        return self._tables[profile.digest]
 
     def _tie(self, desired: Desired, record: NodeRecord, found: Difference) -> DriftItem:
         applied = record.applied.get(found.path)

@@ -1,7 +1,7 @@
 """What a spec mentions of a node, and how to read each of it out of an observation.
 
-`managed(profile)` compiles a profile into a table once; reading a node is one call per row. A reader returns a
-hashable, normalised value, or `Missing` when the fact is not known. It never raises and never guesses.
+`managed(profile)` compiles a profile into a table once. A reader returns a hashable, normalised value, or `Missing`
+when the fact is not known. It never raises and never guesses.
 """
 
 from __future__ import annotations
@@ -9,27 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from reconciler.diff import normalise
+from reconciler.diff.gpus import layout, survey
+from reconciler.diff.readings import ABSENT, Fact, Missing, host, member
 from reconciler.model.desired import DesiredFirmware, Profile
-from reconciler.model.observed import (
-    FirmwareItem,
-    HostFacts,
-    Member,
-    Observed,
-    RedfishHot,
-    Silent,
-)
+from reconciler.model.observed import FirmwareItem, Observed, Taint
 from reconciler.model.vocab import Concern, Source, UnknownReason
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """A fact that is not known. Equal reasons are equal, so that equal nodes share one comparison."""
-
-    reason: UnknownReason
-    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,47 +52,7 @@ def managed(profile: Profile) -> tuple[Managed, ...]:
     return tuple(sorted(rows, key=lambda row: (order.index(row.concern), row.path)))
 
 
-# --- reading one source ------------------------------------------------------------------------------------------
-
-
-def _missing(silent: Silent) -> Missing:
-    """A known cause is told; other details name the node and its address, and would spoil the sharing."""
-    return Missing(silent.reason, silent.detail if silent.reason is UnknownReason.EXPLAINED else "")
-
-
-def hot(observed: Observed) -> RedfishHot | Missing:
-    return _missing(observed.hot) if isinstance(observed.hot, Silent) else observed.hot.value
-
-
-def host(observed: Observed) -> HostFacts | Missing:
-    return _missing(observed.host) if isinstance(observed.host, Silent) else observed.host.value
-
-
-def member(observed: Observed) -> Member | Missing | None:
-    """None: known to be absent from the cluster."""
-    return _missing(observed.member) if isinstance(observed.member, Silent) else observed.member.value
-
-
-def _of(reading: str, name: str, shape: Callable[[Any], Hashable]) -> Callable[[Observed], Hashable]:
-    """Reads one field of what a source answered, in the given shape. What equal nodes share is shaped once."""
-    last: tuple[Any, Hashable] = (None, None)
-
-    def read(observed: Observed) -> Hashable:
-        nonlocal last
-        answer = getattr(observed, reading)
-        if isinstance(answer, Silent):
-            return _missing(answer)
-        value = getattr(answer.value, name)
-        if value is None:
-            return Missing(UnknownReason.UNSUPPORTED, str(answer.value.unknown.get(name, "not reported")))
-        if value is not last[0]:
-            last = (value, shape(value))
-        return last[1]
-
-    return read
-
-
-_of_hot, _of_inventory, _of_host = (partial(_of, reading) for reading in ("hot", "inventory", "host"))
+_of_hot, _of_inventory, _of_host = (partial(Fact, reading) for reading in ("hot", "inventory", "host"))
 
 
 def _key(name: str, what: str, shape: Callable[[Any], Hashable]) -> Callable[[Any], Hashable]:
@@ -126,8 +74,8 @@ def _hardware(profile: Profile) -> list[Managed]:
     readers: dict[str, tuple[Source, Callable[[Observed], Hashable]]] = {
         "manufacturer": (Source.REDFISH, _of_hot("manufacturer", normalise.text)),
         "model": (Source.REDFISH, _of_hot("model", normalise.text)),
-        "gpus": (Source.SSH, _of_host("gpus", lambda gpus: len([gpu for gpu in gpus if not gpu.lost]))),
-        "gpu_model": (Source.SSH, _of_host("gpus", _gpu_model)),
+        "gpus": (Source.SSH, _of_host("gpus", attrgetter("answering"), first=survey)),
+        "gpu_model": (Source.SSH, _of_host("gpus", attrgetter("model"), first=survey)),
         "nvlinks_per_gpu": (Source.SSH, _nvlinks(want.nvlinks_per_gpu)),
         "rdma_ports": (Source.SSH, _of_host("links", _rdma_ports)),
         "nics": (Source.REDFISH, _of_inventory("nics", len)),
@@ -143,11 +91,6 @@ def _hardware(profile: Profile) -> list[Managed]:
             wanted = normalise.text(value) if isinstance(value, str) else value
             rows.append(Managed(f"hardware.{name}", Concern.HARDWARE, source, wanted, value, read))
     return rows
-
-
-def _gpu_model(gpus: Any) -> Hashable:
-    names = sorted({normalise.text(name) for name in {gpu.name for gpu in gpus if gpu.name}})
-    return " + ".join(names) if names else Missing(UnknownReason.MALFORMED, "no GPU gives its name")
 
 
 def _nvlinks(wanted: int | None) -> Callable[[Observed], Hashable]:
@@ -286,33 +229,8 @@ def _gpu(profile: Profile) -> list[Managed]:
     if profile.gpu is None:
         return []
     wanted = layout(profile.gpu.mig)
-    return [Managed("gpu.mig", Concern.GPU, Source.SSH, wanted, wanted, _of_host("gpus", observed_layout))]
-
-
-def layout(mig: Mapping[str, int] | None) -> str:
-    """A MIG layout as text, the same for spec and host: "off", or "1g.10gb x4, 3g.40gb"."""
-    if mig is None:
-        return "off"
-    return ", ".join(f"{name} x{count}" if count > 1 else name for name, count in sorted(mig.items())) or "on, empty"
-
-
-def observed_layout(gpus: Any) -> Hashable:
-    """The layout that all GPUs share. GPUs that differ are said one by one; a pending mode is not a mode (A11)."""
-    if any(gpu.mig_current is None for gpu in gpus if not gpu.lost):
-        return Missing(UnknownReason.MALFORMED, "a GPU gives no MIG mode")
-    present = [gpu for gpu in gpus if not gpu.lost]
-    modes = [
-        (gpu.mig_current, gpu.mig_pending, tuple([device.profile for device in gpu.mig_devices])) for gpu in present
-    ]
-    said = {mode: _said(*mode) for mode in set(modes)}
-    if len(set(said.values())) == 1:
-        return said[modes[0]]
-    return "; ".join(f"GPU {gpu.index}: {said[mode]}" for gpu, mode in zip(present, modes, strict=True))
-
-
-def _said(current: bool, pending: bool | None, profiles: tuple[str, ...]) -> str:
-    counts = {profile: profiles.count(profile) for profile in profiles}
-    return layout(counts if current else None) + ("" if pending in (None, current) else " (mode change pending)")
+    read = _of_host("gpus", attrgetter("layout"), first=survey)
+    return [Managed("gpu.mig", Concern.GPU, Source.SSH, wanted, wanted, read)]
 
 
 def _cluster(profile: Profile) -> list[Managed]:
@@ -321,11 +239,7 @@ def _cluster(profile: Profile) -> list[Managed]:
         return []
     rows = [Managed("cluster.member", Concern.CLUSTER, Source.KUBERNETES, "ready", "ready", _membership)]
     for name, value in want.labels.items():
-        rows.append(
-            Managed(
-                f"cluster.labels.{name}", Concern.CLUSTER, Source.KUBERNETES, value, value, _of_member("labels", name)
-            )
-        )
+        rows.append(Managed(f"cluster.labels.{name}", Concern.CLUSTER, Source.KUBERNETES, value, value, _label(name)))
     for taint in want.taints:
         shown = f"{taint.value}:{taint.effect}"
         rows.append(
@@ -339,31 +253,18 @@ def _membership(observed: Observed) -> Hashable:
     if isinstance(found, Missing):
         return found
     if found is None:
-        return "absent"
+        return ABSENT
     if found.ready is None:
         return Missing(UnknownReason.MALFORMED, "the node object has no Ready condition")
     return "ready" if found.ready else "not ready"
 
 
-def _of_member(attribute: str, name: str) -> Callable[[Observed], Hashable]:
-    def read(observed: Observed) -> Hashable:
-        found = member(observed)
-        if isinstance(found, Missing):
-            return found
-        values: Mapping[str, str] = getattr(found, attribute) if found is not None else {}
-        return values.get(name, "absent")
-
-    return read
+def _label(name: str) -> Fact:
+    return Fact("member", "labels", lambda labels: labels.get(name, ABSENT))
 
 
-def _taint(key: str) -> Callable[[Observed], Hashable]:
-    def read(observed: Observed) -> Hashable:
-        found = member(observed)
-        if isinstance(found, Missing):
-            return found
-        for taint in found.taints if found is not None else ():
-            if taint.key == key:
-                return f"{taint.value}:{taint.effect}"
-        return "absent"
+def _taint(key: str) -> Fact:
+    def shape(taints: tuple[Taint, ...]) -> str:
+        return next((f"{taint.value}:{taint.effect}" for taint in taints if taint.key == key), ABSENT)
 
-    return read
+    return Fact("member", "taints", shape)

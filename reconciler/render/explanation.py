@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from reconciler.diff.facts import Missing, managed
+from reconciler.diff.facts import managed
+from reconciler.diff.readings import Missing
 from reconciler.model.desired import Desired, Fleet, LineOrigin
 from reconciler.model.drift import DriftItem
 from reconciler.model.errors import Position, UsageError

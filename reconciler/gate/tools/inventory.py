@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reconciler.diff.facts import Missing, managed
+from reconciler.diff.facts import managed
+from reconciler.diff.readings import Missing
 from reconciler.gate.tools.common import Sheet, Tool
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
