@@ -64,12 +64,12 @@ def bad(desired: Desired, seen: Observed, rules: IgnoreRules) -> str | None:
     """How a node is bad, in a word or two; "" when it is not, None when that can't be told."""
     member = seen.member
     joined = desired.profile.membership is not None
-    if joined and isinstance(member, Answered) and (member.value is None or member.value.ready is False):
-        return "not ready"
-    if _unreached(seen.hot) and _unreached(seen.host):
-        return "unreachable"
     if isinstance(seen.hot, Answered) and seen.hot.value.power is Power.OFF and isinstance(seen.host, Silent):
         return "powered off"
+    if _unreached(seen.hot) and _unreached(seen.host):
+        return "unreachable"
+    if joined and isinstance(member, Answered) and (member.value is None or member.value.ready is False):
+        return "not ready"
     for signal in signals(desired.profile, seen):
         if rules.match(desired, signal.path) is None:
             return signal.name

@@ -92,7 +92,7 @@ def test_a_network_outage_power_cycles_no_rack(serving: Callable[..., World]) ->
     assert found is not None
     assert found.owner == "storm brake"
     assert found.reason.startswith("6 of 10 nodes of the fleet went bad within 10m, more than 10%: n0, n1, n2, n3, n4,")
-    assert "(6 not ready), the first at" in found.reason
+    assert "(6 unreachable), the first at" in found.reason
     assert report.plan.braked.startswith(f"storm brake: {found.reason} (since ")
     assert report.plan.braked.endswith("`reconciler resume` lifts it)")
     here.clock.elapsed += 3600.0
@@ -168,7 +168,7 @@ def test_a_rack_is_enough(serving: Callable[..., World]) -> None:
     here.apply()
     found = brake(here)
     assert found is not None
-    assert found.reason.startswith("2 of 2 nodes of rack r3 went bad within 10m, more than 50%: n13, n3 (2 not ready)")
+    assert found.reason.startswith("2 of 2 nodes of rack r3 went bad within 10m, more than 50%: n13, n3 (2 powered off)")
 
 
 def test_what_brings_nodes_back_goes_on(serving: Callable[..., World]) -> None:

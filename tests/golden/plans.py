@@ -14,6 +14,7 @@ The spec is loaded, the machines are a lab's, read as ever; only the ledger is m
     settled   node pattern -> how long ago it was, and its certificate was issued; a week, if not said
     void      node patterns: no certificate
     failed    node -> what its acceptance tests found, of which the certificate is
+    bad       node pattern -> how long ago it was first seen to be bad, of those that are; just now, if not said
     holds     what the ledger holds, node or pool/name -> {reason, owner, until}
     rollouts  what the ledger has of rollouts, pool -> {values, before, members, ago, rollback}
     limit     nodes that are planned for, if not all
@@ -35,6 +36,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import LiteralScalarString
 
+from reconciler.converge.brake import OWNER
 from reconciler.converge.observe import observe
 from reconciler.diff.facts import managed
 from reconciler.gate.certificate import binding_of, digest_of, tests_digest
@@ -48,6 +50,7 @@ from reconciler.model.plan import Plan, Scope
 from reconciler.model.records import (
     MARK_TAINT,
     OWNER_ANNOTATION,
+    STORM,
     Applied,
     Attempt,
     Hold,
@@ -58,6 +61,8 @@ from reconciler.model.records import (
 )
 from reconciler.model.units import parse_duration
 from reconciler.planner.fleet import plan_fleet
+from reconciler.planner.holds import by_subject
+from reconciler.planner.storm import BAD, gone_bad, storm
 from reconciler.render.plan import human
 from reconciler.spec import load_spec
 
@@ -96,9 +101,11 @@ class Case:
         clock.elapsed = 3600.0
         seen = run_virtual(observe(fleet, list(fleet.nodes), LabFabric(lab, clock), clock), clock)
         image, limit = ("ubuntu-gpu", "2026.11.1"), self.said.get("limit")
+        records = self._records(fleet, seen)
         made = plan_fleet(
-            fleet, seen, self._records(fleet, seen), now=self.now, ledger="golden", plan_id="golden",
-            signatures={image: True}, known=[*fleet.nodes, *self.said.get("left", ())], holds=self._holds(),
+            fleet, seen, records, now=self.now, ledger="golden", plan_id="golden",
+            signatures={image: True}, known=[*fleet.nodes, *self.said.get("left", ())],
+            holds=(*self._holds(), *self._brake(fleet, seen, records)),
             kept=self._rollouts(), selected=limit,
             scope=None if limit is None else Scope(tuple(limit), (), len(limit), len(fleet.nodes)),
         )  # fmt: skip
@@ -153,7 +160,11 @@ class Case:
         attempts = [self._attempt(one) for one in self.said.get("attempts", {}).get(node.node, ())]
         values = {row.path: row.shown for row in managed(node.profile)} | (self._of("applied", node.node) or {})
         applied = {path: Applied(value, "", "", issued) for path, value in values.items() if value is not None}
-        return NodeRecord(node.node, serial, applied=applied, attempts=tuple(attempts), certificate=certificate)
+        noted = self._of("bad", node.node)
+        return NodeRecord(
+            node.node, serial, applied=applied, attempts=tuple(attempts), certificate=certificate,
+            silent_since={} if noted is None else {BAD: self._ago(noted)},
+        )  # fmt: skip
 
     def _of(self, key: str, node: str) -> Any:
         """What is said of the first pattern that the node matches."""
@@ -172,6 +183,12 @@ class Case:
             Hold(at, subject, one["reason"], one["owner"], self._ago("1d"), _moment(one.get("until")))
             for at, (subject, one) in enumerate(self.said.get("holds", {}).items(), 1)
         )
+
+    def _brake(self, fleet: Fleet, seen: Observation, records: Mapping[str, NodeRecord]) -> tuple[Hold, ...]:
+        """As a pass sets it."""
+        holds = by_subject(fleet.holds, self._holds())
+        found = storm(fleet, seen, gone_bad(fleet, seen), records, holds, self.now)
+        return () if found is None else (Hold(0, STORM, found.sentence, OWNER, self.now),)
 
     def _rollouts(self) -> dict[str, Rollout]:
         return {

@@ -10,7 +10,7 @@ from tests.golden.plans import cases, read, update
 
 KEYS = {
     "rule", "now", "fleet", "pools", "lab", "control", "marked", "attempts", "applied", "settled", "void", "failed",
-    "holds", "rollouts", "limit", "left", "plan",
+    "bad", "holds", "rollouts", "limit", "left", "plan",
 }  # fmt: skip
 
 
