@@ -71,6 +71,10 @@ bench: venv ## Measure the reconciler on large fleets
 soak: venv ## Play a small fleet for as long as asked (SOAK=8h), looking for a broken invariant
 	$(BIN)/python -m tests.soak $(SOAK) $(ARGS)
 
+.PHONY: chaos
+chaos: venv tools ## Kill the reconciler at every point of every action; ARGS='reimage --point "during 5"' is one of them
+	$(BIN)/python -m tests.chaos $(ARGS)
+
 .PHONY: clean
 clean: ## Remove .venv, caches and build outputs
 	rm -rf .venv build dist *.egg-info .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,91 @@
+"""`python -m tests.chaos`: the whole matrix; `python -m tests.chaos reimage --point "during 5"`: one cell of it."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from tests.chaos.cases import CASES, Case
+from tests.chaos.cell import Cell, Result, as_json, cells_of, play, reference
+from tests.chaos.world import TIME_SCALE, Bench, World, node_of, running
+
+MOST_CELLS = 24  # of one case
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="Kill the reconciler at every point.")
+    parser.add_argument("cases", nargs="*", help=f"of {', '.join(case.name for case in CASES)}; all if left out")
+    parser.add_argument("--point", help='such as "after intent" or "during 2"; all if left out')
+    parser.add_argument("--time-scale", type=float, default=TIME_SCALE)
+    parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="cells at once; most of it waits")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave ledgers and what the runs said there")
+    given = parser.parse_args()
+    unknown = set(given.cases) - {case.name for case in CASES}
+    if unknown:
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    cases = [case for case in CASES if not given.cases or case.name in given.cases]
+    with tempfile.TemporaryDirectory(prefix="chaos-") as scratch:
+        directory = (given.keep or Path(scratch)).resolve()
+        began = time.monotonic()
+        print(_row("action", "point", "", "result", "boots cycles installs flashes", "runs", "s"), flush=True)
+        results = [
+            result for case in cases for result in play_case(case, directory, given.point, given.time_scale, given.jobs)
+        ]
+        (directory / "results.jsonl").write_text("".join(as_json(result) + "\n" for result in results))
+    broken = [result for result in results if result.broke]
+    took = time.monotonic() - began
+    print(f"\n{len(results)} cells in {took:.0f} s: {len(results) - len(broken)} ok, {len(broken)} broke")
+    for result in broken:
+        print(f"\n{result.cell.name}: {'; '.join(result.broke)}\n" + "\n".join(result.told))
+    return 1 if broken or not results else 0
+
+
+def play_case(case: Case, directory: Path, point: str | None, time_scale: float, jobs: int) -> list[Result]:
+    """Every cell has a node to itself, and a ledger; they share a lab."""
+    where = directory / case.name.replace(" ", "-").replace(",", "").replace(":", "-")
+    found = []
+    with running(where, [case] * MOST_CELLS, time_scale) as world:
+        writes, wrong = reference(case, Bench(world, node_of(0)))
+        if wrong:
+            found.append(Result(Cell(case, "never"), tuple(wrong), {}, 0, 0.0))
+            print(_told(found[0]), flush=True)
+            return found
+        cells = [cell for cell in cells_of(case, writes) if point in (None, cell.where)]
+        for result in side_by_side(world, cells, jobs, first=1):
+            print(_told(result), flush=True)
+            found.append(result)
+    return sorted(found, key=lambda result: cells.index(result.cell))
+
+
+def side_by_side(world: World, cells: Sequence[Cell], jobs: int, *, first: int = 0) -> Iterator[Result]:
+    """On the nodes from the first on; results as they come."""
+    os.environ["RECONCILER_ACTOR"] = "chaos"
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(cells) or 1), mp_context=context) as pool:
+        futures = [pool.submit(play, cell, Bench(world, node_of(at))) for at, cell in enumerate(cells, start=first)]
+        for future in as_completed(futures):
+            yield future.result()
+
+
+def _told(result: Result) -> str:
+    cell = result.cell
+    count = result.counters
+    counters = " ".join(str(count.get(name, "-")) for name in ("boots", "power_cycles", "installs", "flashes"))
+    where = cell.where + (f" x{cell.times}" if cell.times > 1 else "")
+    verdict = "ok" if not result.broke else "BROKE: " + "; ".join(result.broke)
+    return _row(cell.case.name, where, cell.write, verdict, counters, str(result.runs), f"{result.seconds:.0f}")
+
+
+def _row(case: str, point: str, write: str, verdict: str, counters: str, runs: str, seconds: str) -> str:
+    return f"{case:22} {point:18} {write[:34]:34} {counters:30} {runs:>4} {seconds:>4}  {verdict}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""One cell of the matrix: kill the reconciler there, start it again, and hold what became of the node against rules."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from reconciler.cli.exit_codes import ExitCode
+from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, JournalEntry
+from tests.chaos.cases import DESTRUCTIVE, Case
+from tests.chaos.victim import AFTER, DURING, POINTS, Aim
+from tests.chaos.world import Bench
+from tests.cli.shell import reconciler
+
+RUNS = 4  # after the kill: what is not converged by then does not converge
+# After these a node is another than the one that its certificate is of.
+_CHANGES = frozenset({"reimage", "update_firmware", "reset_bmc", "soft_restart", "power_cycle"})
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`write`: the action's write that it is about, in words; `times`: the run that continues is killed there, too."""
+
+    case: Case
+    point: str
+    call: int = 0
+    write: str = ""
+    times: int = 1
+
+    @property
+    def where(self) -> str:
+        return f"{self.point} {self.call}" if self.call else self.point
+
+    @property
+    def name(self) -> str:
+        return f"{self.case.name} / {self.where}" + (f" x{self.times}" if self.times > 1 else "")
+
+    @property
+    def slack(self) -> Mapping[str, int]:
+        """What may be done once more than in an undisturbed run.
+
+        An installer asks for its document for five minutes. The process that served it is dead, and when the next one
+        comes later than that it has given up: it has wiped nothing, the machine is power cycled to see what it is, and
+        the image is written by a second boot of the installer. Images are never written twice.
+        """
+        installs = self.case.action == "reimage" and self.write == "power on"
+        return {"power_cycles": 2, "boots": 2} if installs else {}
+
+    def aim(self, log: Path | None = None) -> Aim:
+        return Aim(self.point, self.case.action, self.case.target, self.call, "" if log is None else str(log))
+
+
+@dataclass(frozen=True)
+class Result:
+    cell: Cell
+    broke: tuple[str, ...]
+    counters: Mapping[str, int]
+    runs: int  # after the kill
+    seconds: float
+    told: tuple[str, ...] = field(default=(), repr=False)  # what the runs said
+
+
+def play(cell: Cell, bench: Bench) -> Result:
+    began = time.monotonic()
+    told: list[str] = []
+    broke = list(_kill(cell, bench, told))
+    runs = 0
+    if not broke:
+        runs, left = _restart(bench, told)
+        broke += left or wrong_with(cell.case, bench, cell.slack)
+    counters = _counters(bench)
+    (bench.place / "told.txt").write_text("\n".join(told))
+    return Result(cell, tuple(broke), counters, runs, time.monotonic() - began, tuple(told))
+
+
+def _counters(bench: Bench) -> dict[str, int]:
+    found = bench.machine["counters"]
+    return {name: found[name] for name in DESTRUCTIVE}
+
+
+def _kill(cell: Cell, bench: Bench, told: list[str]) -> Iterator[str]:
+    for turn in range(cell.times):
+        plan, _ = bench.plan()
+        done = bench.let_die(cell.aim(), plan)
+        told.append(f"--- the victim, exit {done.code}\n{done.err}")
+        if done.code != -signal.SIGKILL:
+            if turn == 0:
+                yield f"the point was not reached: exit {done.code}"
+            return  # what it had begun is over, so it can't be killed there again
+        yield from _served_too_early(bench)
+        bench.release_lease()
+
+
+def _restart(bench: Bench, told: list[str]) -> tuple[int, list[str]]:
+    """(how many runs it took, what is left): first with the plan that the dead run had, then with new ones."""
+    plan, codes = bench.place / "plan.json", []
+    for run in range(RUNS):
+        done = bench.apply(plan)
+        told.append(f"--- run {run + 1} after it, exit {done.code}\n{done.err}")
+        codes.append(str(done.code))
+        plan, code = bench.plan()
+        if code == ExitCode.DONE:  # --detailed-exitcode: nothing is left to do, or unknown
+            return run + 1, []
+    drift = [item for node in json.loads(plan.read_text())["nodes"].values() for item in node["drift"]]
+    items = [f"{item['path']} {item['kind']}" for item in drift]
+    return RUNS, [f"not converged after {RUNS} runs (exit {', '.join(codes)}): {'; '.join(items)}"]
+
+
+def _served_too_early(bench: Bench) -> Iterator[str]:
+    """At this moment."""
+    if _marked(bench) or not bench.member or bench.member["unschedulable"]:
+        return
+    with bench.ledger() as ledger:
+        events = ledger.history(bench.node, 1000)
+    if any(_is_change(entry) for entry in events) and not _accepted(events):
+        yield "it is dead, and the node serves without having passed its gate"
+
+
+def _is_change(entry: JournalEntry) -> bool:
+    return entry.event in ("intent", "resume") and entry.action.split(":")[0] in _CHANGES
+
+
+def _accepted(events: list[JournalEntry] | Any) -> bool:
+    """Whether a certificate came after the latest change."""
+    latest = max((at for at, entry in enumerate(events) if _is_change(entry)), default=-1)
+    return any(entry.event == "certificate" for entry in events[latest + 1 :])
+
+
+def _marked(bench: Bench) -> bool:
+    member = bench.member
+    taints = [taint["key"] for taint in member.get("taints", ())]
+    return MARK_TAINT in taints or OWNER_ANNOTATION in member.get("annotations", {})
+
+
+def wrong_with(case: Case, bench: Bench, slack: Mapping[str, int] = MappingProxyType({})) -> list[str]:
+    """Of a node that has converged."""
+    return [
+        *_of_the_machine(case, bench, slack),
+        *_of_the_member(bench),
+        *_of_the_ledger(bench),
+        *_of_the_journal(bench),
+    ]
+
+
+def _of_the_machine(case: Case, bench: Bench, slack: Mapping[str, int]) -> Iterator[str]:
+    for name, count in _counters(bench).items():
+        at_most = case.counters[name] + slack.get(name, 0)
+        if not case.counters[name] <= count <= at_most:
+            yield f"{name}: {count}, not {case.counters[name]}" + (f" to {at_most}" if slack else "")
+    machine = bench.machine
+    left = {name: machine[name] for name in ("media", "pending_bios", "pending_secure_boot") if machine[name]}
+    if left:
+        yield f"the BMC is left with {left}"
+    if machine["boot_override_enabled"] != "Disabled":
+        yield f"a boot override is left: {machine['boot_override']}"
+    waiting = [name for name, item in machine["firmware"].items() if item["staged"]]
+    if waiting:
+        yield f"firmware is left staged: {', '.join(waiting)}"
+
+
+def _of_the_member(bench: Bench) -> Iterator[str]:
+    if _marked(bench):
+        yield "the mark is leaked"
+    if not bench.member:
+        yield "the node has left its cluster"
+    elif bench.member["unschedulable"]:
+        yield "the cordon is leaked"
+
+
+def _of_the_ledger(bench: Bench) -> Iterator[str]:
+    with bench.ledger() as ledger:
+        unfinished, events = ledger.unfinished(), ledger.history(bench.node, 1000)
+        record = ledger.node(bench.node)
+    if unfinished:
+        yield f"intents without an outcome: {[(action, target) for _, _, action, target, _ in unfinished]}"
+    if record.malformed:
+        yield f"its record is malformed: {record.malformed}"
+    if record.certificate is None or not _accepted(events):
+        yield "it serves without a certificate of what it is now"
+    for at, entry in enumerate(events):
+        if entry.action == "admit" and entry.event in ("intent", "resume") and not _accepted(events[:at]):
+            yield "it was admitted before it had passed its gate"
+
+
+def _of_the_journal(bench: Bench) -> Iterator[str]:
+    verified = reconciler("audit", "verify", *bench.where)
+    if verified.code != 0:
+        yield f"audit verify: exit {verified.code}: {verified.err or verified.out}"
+
+
+# --- which cells there are -------------------------------------------------------------------------------------------
+
+
+def reference(case: Case, bench: Bench) -> tuple[list[str], list[str]]:
+    """(the writes of the case's action in an undisturbed run, what is wrong with that run)."""
+    log = bench.place / "writes.txt"
+    plan, _ = bench.plan()
+    done = bench.let_die(Aim(log=str(log)), plan)
+    (bench.place / "told.txt").write_text(done.err)
+    lines = log.read_text().splitlines() if log.exists() else []
+    wanted = f"{case.action}:{case.target}" if case.target else case.action
+    if done.code != 0 or wanted not in lines:
+        return [], [f"an undisturbed run: exit {done.code}, " + (", ".join(lines) or done.err[-500:])]
+    writes = []
+    for line in lines[lines.index(wanted) + 1 :]:
+        if not line.startswith(" "):
+            break
+        writes.append(line.strip())
+    return writes, wrong_with(case, bench)
+
+
+def cells_of(case: Case, writes: list[str]) -> list[Cell]:
+    """All points; of many writes that are alike the first and the last."""
+    before, after_intent, _, _, before_outcome = POINTS
+    found = [Cell(case, before), Cell(case, after_intent)]
+    for at, write in enumerate(writes, start=1):
+        kin = [number for number, other in enumerate(writes, start=1) if _kind(other) == _kind(write)]
+        if at in (kin[0], kin[-1]):
+            found += [Cell(case, DURING, at, write), Cell(case, AFTER, at, write)]
+    found.append(Cell(case, before_outcome))
+    if case.action in _CHANGES:
+        found.append(Cell(case, before_outcome, times=2))
+    return found
+
+
+def _kind(write: str) -> str:
+    """`power on` and `power graceful_off` differ; two benchmarks do not."""
+    return write if write.startswith("power") else " ".join(write.split()[:2])
+
+
+def as_json(result: Result) -> str:
+    return json.dumps({
+        "case": result.cell.case.name, "point": result.cell.where, "write": result.cell.write,
+        "times": result.cell.times, "broke": result.broke, "counters": result.counters, "runs": result.runs,
+        "seconds": round(result.seconds, 1),
+    })  # fmt: skip

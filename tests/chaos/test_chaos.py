@@ -1,0 +1,108 @@
+"""A sample of the crash matrix, and what ends a run more gently. All of it: `make chaos`."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reconciler.converge.crew import PARK_S
+from reconciler.planner.catalogue import ACTIONS
+from tests.chaos.__main__ import side_by_side
+from tests.chaos.cases import CASES, Case
+from tests.chaos.cell import Cell, wrong_with
+from tests.chaos.victim import AFTER, BEFORE_OUTCOME, DURING, Aim
+from tests.chaos.world import Bench, World, node_of, running
+from tests.cli.shell import reconciler, until
+
+pytestmark = [pytest.mark.wire, pytest.mark.xdist_group("chaos")]
+
+SLACK_S = 15.0  # for a loaded machine to end a process
+_CASES = {case.name: case for case in CASES}
+# Where most may go wrong: the other side has heard, and we have not.
+SAMPLE = (
+    Cell(_CASES["reimage"], DURING, 5, "power on"),
+    Cell(_CASES["update_firmware:bios"], DURING, 1, "update_firmware"),
+    Cell(_CASES["power_cycle"], AFTER, 1, "power graceful_off"),
+    Cell(_CASES["soft_restart, sick"], DURING, 1, "run systemctl reboot"),
+    Cell(_CASES["mark"], DURING, 1, "mark"),
+    Cell(_CASES["admit"], BEFORE_OUTCOME),
+)
+PARKED = {
+    signal.SIGINT: (_CASES["reimage"], "installing"),
+    signal.SIGTERM: (_CASES["update_firmware:nic0"], "flashing"),
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    cases: list[Case] = [*(cell.case for cell in SAMPLE), *(case for case, _ in PARKED.values())]
+    with running(tmp_path_factory.mktemp("chaos"), cases) as found:
+        yield found
+
+
+def test_killed_at_the_worst_moments_it_converges_and_repeats_nothing(world: World) -> None:
+    results = list(side_by_side(world, SAMPLE, jobs=3))
+    broken = [f"{one.cell.name}: {'; '.join(one.broke)}\n" + "\n".join(one.told) for one in results if one.broke]
+    assert not broken, "\n\n".join(broken)
+    assert len(results) == len(SAMPLE)
+
+
+@pytest.mark.parametrize("number", list(PARKED), ids=lambda number: number.name)
+def test_the_first_signal_parks_and_the_next_run_goes_on(world: World, number: signal.Signals) -> None:
+    case, word = PARKED[number]
+    bench = Bench(world, node_of(len(SAMPLE) + list(PARKED).index(number)))
+    plan, _ = bench.plan()
+    progress = bench.place / "progress.txt"
+    with progress.open("w") as err:
+        process = bench.start_victim(Aim(), plan, err=err)
+    try:
+        until(lambda: word in progress.read_text() or process.poll() is not None)
+        assert process.poll() is None, progress.read_text()
+        began = time.monotonic()
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert time.monotonic() - began < PARK_S + SLACK_S
+    assert process.returncode == 130
+    assert json.loads(out)["interrupted"] is True
+    assert "Traceback" not in progress.read_text()
+    assert json.loads(reconciler("lease", "list", *bench.where, "--output", "json").out) == []
+    again = bench.apply(plan)
+    assert again.code == 0, again.out + again.err
+    assert bench.plan()[1] == 0
+    assert wrong_with(case, bench) == []
+
+
+def test_who_comes_too_early_is_told_who_has_the_lease_until_it_runs_out(tmp_path: Path) -> None:
+    """Nobody releases the lease of the dead run; a minute later the next one needs no help, and restarts nothing."""
+    cell = Cell(_CASES["soft_restart"], AFTER, 1)
+    with running(tmp_path, [cell.case], time_scale=90) as world:
+        bench = Bench(world, node_of(0))
+        plan, _ = bench.plan()
+        assert bench.let_die(cell.aim(), plan).code == -signal.SIGKILL
+        early = bench.apply(plan)
+        assert (early.code, early.out) == (6, "")
+        assert re.search(r"demo is being written by the victim, run-\S+, until ", early.err)
+        until(lambda: _held(bench) == [], seconds=90)
+        late = bench.apply(plan)
+        assert late.code == 0, late.out + late.err
+        assert bench.plan()[1] == 0
+        assert wrong_with(cell.case, bench) == []
+
+
+def _held(bench: Bench) -> list[str]:
+    time.sleep(1.0)
+    listed = reconciler("lease", "list", *bench.where, "--output", "json")
+    return [one["scope"] for one in json.loads(listed.out) if one["state"] == "held"]
+
+
+def test_every_action_has_its_case() -> None:
+    """But for one: trust is read off the node as soon as what it needs is there, so that no run ever asks for it."""
+    assert {case.action for case in CASES} == set(ACTIONS) - {"check_trust"}

@@ -1,0 +1,203 @@
+"""A lab whose nodes need what their cases say, and the command line in front of one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from reconciler.drivers.ledger import SqlLedger
+from reconciler.lab import control
+from reconciler.lab.process import lab_process
+from tests.chaos.cases import Case
+from tests.chaos.victim import Aim
+from tests.cli.shell import ROOT, Done, reconciler
+
+TIME_SCALE = 120.0
+VICTIM_S = 240.0
+
+
+def node_of(number: int) -> str:
+    return f"n{number + 1:03d}"
+
+
+def write_spec(directory: Path, cases: Sequence[Case]) -> Path:
+    """The worked example's, with a node for each of these cases; any number of them may be out at once."""
+    spec = directory / "spec"
+    shutil.copytree(ROOT / "fleet-spec", spec)
+    shutil.rmtree(spec / "pools")
+    (spec / "pools").mkdir()
+    fleet = spec / "fleet.yaml"
+    fleet.write_text(fleet.read_text().replace('nodes: "34%"', 'nodes: "100%"').replace("nodes: 2}", 'nodes: "100%"}'))
+    for name, persona, staged in sorted({(_pool(case), case.persona, case.staged) for case in cases}):
+        nodes = [
+            {
+                "name": node_of(at),
+                "bmc": f"https://10.20.{at // 250}.{at % 250 + 1}",
+                "host": f"10.21.{at // 250}.{at % 250 + 1}",
+                "serial": f"SN-{at + 1:03d}",
+                "domains": {"rack": f"r{at % 4}"},
+            }
+            for at, case in enumerate(cases)
+            if _pool(case) == name
+        ]
+        pool = {
+            "image": {"name": "ubuntu-gpu", "version": "2026.11.1"},
+            "hardware": "reset" if staged else "hgx-h100",
+            "persona": persona,
+            "rollout": {"waves": ["100%"], "bake": "0s"},
+            "nodes": nodes,
+        }
+        document = {
+            "apiVersion": "reconciler.dev/v1alpha1",
+            "kind": "NodePool",
+            "metadata": {"name": name},
+            "spec": pool,
+        }
+        (spec / "pools" / f"{name}.yaml").write_text(json.dumps(document))
+    _write_second_profile(spec)
+    _shorten_gate(spec)
+    _write_personas(spec)
+    return spec
+
+
+def _pool(case: Case) -> str:
+    return case.persona + ("-reset" if case.staged else "")
+
+
+def _write_second_profile(spec: Path) -> None:
+    """Of machines whose NIC takes its firmware at a reset of the BMC."""
+    text = (spec / "hardware.yaml").read_text()
+    text = text.replace("name: hgx-h100", "name: reset").replace("activation: power_cycle", "activation: bmc_reset")
+    (spec / "reset.yaml").write_text(text)
+    images = spec / "images.yaml"
+    images.write_text(re.sub(r"hardware: \[hgx-h100\]", "hardware: [hgx-h100, reset]", images.read_text()))
+
+
+def _shorten_gate(spec: Path) -> None:
+    """Two tests that run for long are as good to be killed in as six."""
+    path = spec / "acceptance.yaml"
+    kept, left_out = path.read_text().split("        - name: pcie\n")
+    path.write_text(
+        kept + "        - name: nccl\n" + left_out.split("- name: nccl\n")[1].split("        - name: storage")[0]
+    )
+
+
+def _write_personas(spec: Path) -> None:
+    """Kubelet is started by joining, and for the persona `joining` by the configuration of the host."""
+    path = spec / "personas.yaml"
+    text = path.read_text()
+    joining = text.split("\n---\n")[0].replace("name: training", "name: joining")
+    path.write_text(text.replace(", kubelet: running", "") + "---\n" + joining + "\n")
+
+
+@dataclass(frozen=True)
+class World:
+    directory: Path
+    spec: Path
+
+    @property
+    def endpoints(self) -> Path:
+        return self.directory / "lab" / "endpoints.json"
+
+    def state(self) -> dict[str, Any]:
+        return control.read_state(self.directory / "lab")
+
+
+@contextlib.contextmanager
+def running(directory: Path, cases: Sequence[Case], time_scale: float = TIME_SCALE) -> Iterator[World]:
+    """One node for each case, in this order."""
+    directory.mkdir(parents=True, exist_ok=True)
+    spec = write_spec(directory, cases)
+    scenario = directory / "scenario.yaml"
+    scenario.write_text(json.dumps({"nodes": {node_of(at): case.play for at, case in enumerate(cases)}}))
+    options = ("--spec", str(spec), "--scenario", str(scenario), "--time-scale", str(time_scale))
+    with lab_process(directory / "lab", *options):
+        yield World(directory, spec)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One node of a world, with a ledger of its own."""
+
+    world: World
+    node: str
+
+    @property
+    def place(self) -> Path:
+        found = self.world.directory / "nodes" / self.node
+        found.mkdir(parents=True, exist_ok=True)
+        return found
+
+    @property
+    def ledger_file(self) -> Path:
+        return self.place / "ledger.sqlite"
+
+    @contextlib.contextmanager
+    def ledger(self) -> Iterator[SqlLedger]:
+        found = SqlLedger(self.ledger_file)
+        try:
+            yield found
+        finally:
+            found.close()
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.world.state()["nodes"][self.node]
+        return found
+
+    @property
+    def member(self) -> dict[str, Any]:
+        """The node object; {} where the cluster has none."""
+        found: dict[str, Any] = self.world.state()["cluster"]["nodes"].get(self.node, {})
+        return found
+
+    # --- the command line ---
+
+    @property
+    def where(self) -> tuple[str | Path, ...]:
+        return "--endpoints", self.world.endpoints, "--ledger", self.ledger_file
+
+    def words(self, name: str, *words: str | Path) -> list[str | Path]:
+        return [name, self.world.spec, "--limit", self.node, *words, *self.where]
+
+    def plan(self) -> tuple[Path, int]:
+        """A plan of now, and the exit code."""
+        path = self.place / "plan.json"
+        done = reconciler(*self.words("plan", "--out", path, "--detailed-exitcode"))
+        assert path.exists(), f"exit {done.code}: {done.err}"
+        return path, done.code
+
+    def apply(self, plan: Path) -> Done:
+        return reconciler(*self.words("apply", "--plan", plan, "--yes", "--output", "json"))
+
+    def start_victim(self, aim: Aim, plan: Path, *, err: int | IO[str] = subprocess.PIPE) -> subprocess.Popen[str]:
+        words = self.words("apply", "--plan", plan, "--yes", "--output", "json")
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.chaos.victim", aim.text, *map(str, words)], cwd=ROOT, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err,
+            env={**os.environ, "RECONCILER_ACTOR": "the victim"},
+        )  # fmt: skip
+
+    def let_die(self, aim: Aim, plan: Path) -> Done:
+        process = self.start_victim(aim, plan)
+        try:
+            out, err = process.communicate(timeout=VICTIM_S)
+        finally:
+            process.kill()
+        return Done(process.returncode, out, err)
+
+    def release_lease(self) -> None:
+        """As an operator does who knows that the run is gone."""
+        listed = reconciler("lease", "list", *self.where, "--output", "json")
+        for one in json.loads(listed.out):
+            done = reconciler("lease", "release", "--id", str(one["id"]), *self.where)
+            assert done.code == 0, done.err
