@@ -47,15 +47,16 @@ if TYPE_CHECKING:
 def run_async(work: Coroutine[Any, Any, T]) -> T:
     """asyncio.run, but for what it returns: asyncio formats a finished main task, result and all, twice.
 
-    SIGINT cancels `work` each time that it comes, so that a second one cuts the tidying up short. A KeyboardInterrupt
-    out of nowhere, as asyncio raises for the second, could come while a journal is being written.
+    SIGINT, or SIGTERM, cancels `work` each time that it comes, so that a second one cuts the tidying up short. A
+    KeyboardInterrupt out of nowhere, as asyncio raises for the second, could come while a journal is being written.
     """
     found: list[T] = []
 
     async def keep() -> None:
         task = asyncio.current_task()
         assert task is not None
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
         found.append(await work)
 
     try:

@@ -119,7 +119,8 @@ def carry_out(
     try:
         report = run_async(work())
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left is short: to close the ledger, and to tell
+        for number in (signal.SIGINT, signal.SIGTERM):  # what is left is short: to close the ledger, and to tell
+            signal.signal(number, signal.SIG_IGN)
         if not ended:
             raise
         report = ended[0]
@@ -196,7 +197,8 @@ def print_outcome(outcome: ApplyOutcome, output: str) -> None:
     from pydantic import TypeAdapter
 
     from reconciler.model.report import ApplyOutcome as Document
-    from reconciler.render.outcome import as_markdown, human
+    from reconciler.render.comment import as_markdown
+    from reconciler.render.outcome import human
 
     if output == "json":
         show(TypeAdapter(Document).dump_json(outcome, indent=1).decode() + "\n", output)
