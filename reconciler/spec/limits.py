@@ -104,7 +104,7 @@ def _brake_can_trip(fleet: Declared[FleetSpec], nodes: list[NodeSource]) -> Iter
     brake = fleet.spec.brake
     sizes = {"fleet": (brake.fleet, len(active)), "domain": (brake.domain, max(domains.values(), default=0))}
     for scope, (limit, most) in sizes.items():
-        if not limit.endswith("%") and int(limit) >= most > 0:
+        if not limit.strip().endswith("%") and int(limit) >= most > 0:
             where = "the fleet" if scope == "fleet" else "the largest failure domain"
             problem = f"more than {limit} nodes never go bad: {where} has {most}"
             yield fleet.problem(("brake", scope), problem, "a share like 10% grows with the fleet")

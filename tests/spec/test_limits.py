@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconciler.model.desired import BreakGlass, BudgetLimit, Floor, Guards, Hours, Window
+from reconciler.model.desired import Brake, BreakGlass, BudgetLimit, Floor, Guards, Hours, Window
 from reconciler.model.vocab import Reason, WindowKind
 from tests.spec.example import load
 
@@ -43,6 +43,12 @@ def test_a_pool_speaks_for_its_own_windows() -> None:
 
 def test_guards_are_on_unless_the_spec_says_otherwise() -> None:
     assert load().settings.guards == Guards("20%", "30%", "5%")
+
+
+def test_the_brake_is_on_unless_the_spec_says_otherwise() -> None:
+    assert load().settings.brake == Brake("10%", "50%", 600.0)
+    said = "drift: {mode: correct}\n  brake: {domain: 2, within: 1h}"
+    assert load(("fleet.yaml", "drift: {mode: correct}", said)).settings.brake == Brake("10%", "2", 3600.0)
 
 
 def test_nodes_know_their_persona_and_profiles_do_not_change_with_its_name() -> None:

@@ -124,11 +124,13 @@ class Budget(Model):
 
 
 def _trips(text: str) -> None:
-    if text.strip().endswith("%") and parse_nodes(text, 100) >= 100:
+    if parse_nodes(text, 100) == 0:
+        raise ValueError(f"{text!r} brakes for nothing; write at least 1 or 1%")
+    if text.strip() == "100%":
         raise ValueError(f"{text!r} brakes nothing: no more than all can go bad; write 99% at most")
 
 
-Tripping = Annotated[SomeNodes, Checked(_trips)]
+Tripping = Annotated[NodeShare, Checked(_trips, minimum=1, pattern=r"^0*[1-9]\d*$|^0*[1-9]\d?%$")]
 
 
 class Brake(Model):
