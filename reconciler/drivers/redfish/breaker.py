@@ -44,10 +44,10 @@ class Breaker:
             self._until = now + timedelta(seconds=self._pause(now))
 
     def answered(self) -> None:
-        self.misses, self._since, self._until, self._excused = 0, None, None, None
+        self.misses, self._since, self._until = 0, None, None
 
     def excuse(self, seconds: float, now: datetime) -> None:
-        """A restart was asked for: until it is over, somebody waits for the BMC and pauses stay short."""
+        """It may restart in that time because we asked for it: somebody waits, so pauses stay short."""
         self._excused = now + timedelta(seconds=seconds)
 
     def _pause(self, now: datetime) -> float:

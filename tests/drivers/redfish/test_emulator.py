@@ -19,12 +19,12 @@ from typing import Any
 import bcrypt
 import pytest
 
-from reconciler.drivers.redfish import RedfishBmc
+from reconciler.drivers.redfish import Neighbourhood, RedfishBmc
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.observed import Answered, BmcTask, Nic, RedfishHot
+from reconciler.model.observed import Answered, BmcTask, Nic, RedfishHot, Silent
 from reconciler.model.ports import PowerAction
 from reconciler.model.vocab import Health, Power
-from tests.drivers.redfish.bench import PASSWORD, USER, client
+from tests.drivers.redfish.bench import NOW, PASSWORD, USER, client
 
 # Its machines take up to eleven seconds to switch; ours have no time for that.
 EMULATOR = "import random, sushy_tools.emulator.main as emulator; random.randint = lambda *_: 0; emulator.main()"
@@ -194,3 +194,20 @@ def test_a_wrong_password(emulator: str) -> None:
         assert caught.value.kind is Failure.AUTH
 
     play(emulator, story, password="wrong")
+
+
+def test_a_wrong_password_is_the_matter_of_all_who_name_the_bmc(emulator: str) -> None:
+    """The emulator has no sessions: each request would be a login."""
+    neighbourhood = Neighbourhood(lambda: NOW)
+
+    async def story(bmc: RedfishBmc) -> None:
+        assert isinstance(await bmc.hot(), Silent)
+        other = client(emulator, password="wrong", node="gpu-a002", neighbourhood=neighbourhood)
+        found = await other.hot()
+        assert isinstance(found, Silent)
+        assert "of gpu-a002, asked for gpu-a001, refused secret 'bmc'" in found.detail
+        right = client(emulator, node="gpu-a002", neighbourhood=neighbourhood)
+        assert isinstance(await right.hot(), Answered)
+        await right.close()
+
+    play(emulator, story, password="wrong", neighbourhood=neighbourhood)
