@@ -35,6 +35,7 @@ class WireFabric:
         self._hosts: dict[str, SshHost] = {}
         self._cluster: KubectlCluster | None = None
         self._installer: HttpInstaller | None = None
+        self._watched = False
 
     def bmc(self, desired: Desired) -> Bmc | None:
         address, secret = desired.endpoints.bmc, self._settings.bmc_credentials
@@ -105,8 +106,9 @@ class WireFabric:
             kubeconfig, context = self._reached_by(access)
             deadline = self._deadline(self._settings.kubernetes_deadline_s)
             self._cluster = KubectlCluster(
-                kubeconfig=kubeconfig, context=context, timeout_s=deadline, now=self._clock.now
-            )
+                kubeconfig=kubeconfig, context=context, timeout_s=deadline, now=self._clock.now, keep=True,
+                lasting=self._watched,
+            )  # fmt: skip
         return self._cluster
 
     def watch(self) -> Watch | None:
@@ -114,6 +116,7 @@ class WireFabric:
         access = self._settings.cluster
         if access is None:
             return None
+        self._watched = True  # whoever watches stays
         kubeconfig, context = self._reached_by(access)
         deadline = self._deadline(self._settings.kubernetes_deadline_s)
         return NodeWatch(kubeconfig=kubeconfig, context=context, timeout_s=deadline)
@@ -143,13 +146,14 @@ class WireFabric:
             for name, node in before.nodes.items()
             if not same or name not in fleet.nodes or fleet.nodes[name].endpoints != node.endpoints
         }
+        unfit: list[KubectlCluster] = [] if same or self._cluster is None else [self._cluster]
         if not same:
             self._cluster = None
         if before.settings.installer != fleet.settings.installer and self._installer is not None:
             await self._installer.close()
             self._installer = None
         ports = [port for known in (self._bmcs, self._hosts) for name in moved if (port := known.pop(name, None))]
-        await self._close(ports)
+        await self._close([*ports, *unfit])
 
     def public_key(self, name: str) -> str | None:
         return self._secrets.public_key(name)
@@ -159,11 +163,12 @@ class WireFabric:
 
         Who was interrupted does not wait for it.
         """
-        await self._close([*self._bmcs.values(), *self._hosts.values()])
+        clusters = () if self._cluster is None else (self._cluster,)
+        await self._close([*self._bmcs.values(), *self._hosts.values(), *clusters])
         if self._installer is not None:
             await self._installer.close()
 
-    async def _close(self, ports: Iterable[RedfishBmc | SshHost]) -> None:
+    async def _close(self, ports: Iterable[RedfishBmc | SshHost | KubectlCluster]) -> None:
         task = asyncio.current_task()
         interrupted = task is not None and task.cancelling() > 0
         with contextlib.suppress(TimeoutError):

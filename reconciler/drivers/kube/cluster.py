@@ -34,6 +34,9 @@ class KubectlCluster:
 
     `kubeconfig=None` means whatever kubectl finds by itself (KUBECONFIG, ~/.kube/config, the pod's account); a path
     means that file and nothing else.
+
+    `keep`: whoever asks for single nodes asks often, so a kubectl is kept from then on; `lasting`: from the first
+    question on. `close` ends it.
     """
 
     def __init__(
@@ -44,14 +47,23 @@ class KubectlCluster:
         kubectl: str = "kubectl",
         timeout_s: float,
         now: Callable[[], datetime],
+        keep: bool = False,
+        lasting: bool = False,
     ) -> None:
         self._kubectl = Kubectl(kubectl, kubeconfig, context, timeout_s)
+        self._keep = keep or lasting
+        self._lasting = lasting
         self._now = now
         self._versions: tuple[str, str] | None = None
+
+    async def close(self) -> None:
+        await self._kubectl.close()
 
     # --- reads ---------------------------------------------------------------------------------------------------
 
     async def state(self) -> Answered[ClusterState] | Silent:
+        if self._lasting:
+            await self._kubectl.keep()
         try:
             client, server = await self._read_versions()
             nodes = await self._list(_NODES, "NodeList", objects.member)
@@ -66,6 +78,8 @@ class KubectlCluster:
 
     async def member(self, node: str) -> Member | None:
         """The node first: the pods are then at least as new as its cordon."""
+        if self._keep:
+            await self._kubectl.keep()
         try:
             found = await self._get(f"{_NODES}/{quote(node, safe='')}", "Node", "nodes")
             if found is None:
@@ -90,9 +104,8 @@ class KubectlCluster:
     async def _patch(self, member: Member, operations: list[patches.Operation]) -> None:
         if not operations:
             return
-        patch = f"--patch={json.dumps(operations)}"
         try:
-            await self._kubectl.run(["patch", f"nodes/{member.name}", "--type=json", patch, "--output=name"])
+            await self._kubectl.patch_node(member.name, json.dumps(operations))
         except KubeFailure as failure:
             problem = failure.problem
             # Rejected: what the patch points at may be gone, which a server finds before it compares resourceVersions.
@@ -140,7 +153,7 @@ class KubectlCluster:
 
     async def _send(self, verb: str, path: str, body: Mapping[str, Any]) -> None:
         """An answer that is no object comes from something else than an API server, and proves even less."""
-        objects.document(await self._kubectl.run([verb, "--raw", path, "-f", "-"], json.dumps(body).encode()))
+        objects.document(await self._kubectl.raw(verb, path, json.dumps(body).encode()))
 
     async def _raise_unless_gone(self, pod: Pod, failure: KubeFailure) -> None:
         """A pod that is gone is success (pitfall H7), also when another has its name by now."""
@@ -177,13 +190,13 @@ class KubectlCluster:
             if (number := _number(client)) is not None and number < OLDEST_CLIENT:
                 raise KubeFailure(Problem(Failure.UNSUPPORTED, f"kubectl {client} is too old; {INSTALL_HINT}"))
             # Raw, as the lists are: `kubectl version` hides a connection that breaks behind ten seconds of retries.
-            server = objects.server_version(objects.document(await self._kubectl.run(["get", "--raw", "/version"])))
+            server = objects.server_version(objects.document(await self._kubectl.raw("get", "/version")))
             self._versions = client, server
         return self._versions
 
     async def _get(self, path: str, kind: str, resource: str) -> objects.Json | None:
         try:
-            return objects.document(await self._kubectl.run(["get", "--raw", path]), kind)
+            return objects.document(await self._kubectl.raw("get", path), kind)
         except KubeFailure as failure:
             if failure.problem.not_found(resource):
                 return None
@@ -205,7 +218,7 @@ class KubectlCluster:
         while True:
             query = {"limit": str(_PAGE), "fieldSelector": selector, "continue": token}
             url = f"{path}?{urlencode({key: value for key, value in query.items() if value})}"
-            items, token = objects.page(await self._kubectl.run(["get", "--raw", url]), kind, convert)
+            items, token = objects.page(await self._kubectl.raw("get", url), kind, convert)
             found += items
             if not token:
                 return found

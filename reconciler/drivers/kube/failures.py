@@ -127,6 +127,35 @@ def from_stderr(stderr: str) -> KubeFailure:
     return KubeFailure(Problem(kind, line, never_sent=_NEVER_SENT.search(line) is not None))
 
 
+_BY_CODE = {
+    401: Failure.AUTH, 403: Failure.AUTH, 409: Failure.CONFLICT, 429: Failure.BUSY, 503: Failure.BUSY,
+    504: Failure.TIMEOUT,
+}  # fmt: skip
+
+
+def from_response(code: int, body: bytes) -> KubeFailure:
+    """Of what a `kubectl proxy` answered with another status than success: the server's Status, or kubectl's words."""
+    text = body.decode(errors="replace")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if isinstance(found, dict) and found.get("kind") == "Status":
+        reason = str(found.get("reason") or "unknown")
+        line = _one_line(f"Error from server ({reason}): {found.get('message', '')}")
+        return KubeFailure(Problem(_BY_REASON.get(reason, Failure.REJECTED), line, found))
+    line = _one_line(text.strip() or "no word") + f" (HTTP status {code})"
+    kind = next((kind for kind, words in _SENTENCES if words.search(line)), None) or _BY_CODE.get(code)
+    if kind is None:
+        kind = Failure.UNREACHABLE if code >= 500 else Failure.REJECTED
+    return KubeFailure(Problem(kind, line, {"code": code}, never_sent=_NEVER_SENT.search(line) is not None))
+
+
+def _one_line(text: str) -> str:
+    line = text.splitlines()[0]
+    return _QUOTED_URL.sub(r'"\1"', line)[:_LONGEST]
+
+
 def _said(stderr: str) -> str:
     """The first line that kubectl means for people. Evidence for a report, so short, and without secrets."""
     after_status = stderr.rpartition("\n}]\n")[2]

@@ -12,11 +12,14 @@ import os
 import subprocess
 import tempfile
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
+from urllib.parse import quote
 
 from reconciler.drivers.children import reap
 from reconciler.drivers.kube.failures import KubeFailure, Problem, from_stderr, malformed
+from reconciler.drivers.kube.proxy import NotKept, Proxy
 from reconciler.model.errors import Failure
 
 INSTALL_HINT = (
@@ -27,6 +30,12 @@ _ENVIRONMENT = {"KUBERC": "off", "KUBECTL_KUBERC": "false", "LC_ALL": "C"}  # no
 _AT_ONCE = 8  # children of one cluster: each needs 30 ms of CPU and 50 MB
 _LONGEST_LINE = 1 << 24  # an object is at most 3 MiB in etcd
 _MOST_SAID = 1 << 20
+_METHODS = {"get": "GET", "create": "POST", "delete": "DELETE"}
+_JSON = "application/json"
+_VERSION = "/version"
+_UNAUTHORIZED = 401
+_TRY_AGAIN_S = 300.0
+_OTHER_RIGHTS_S = 30.0
 _GRACE_S = 1.0  # kubectl's own deadline comes first, so that its message is the evidence
 
 
@@ -37,13 +46,94 @@ class Kubectl:
         self._program = program
         self._timeout_s = timeout_s
         self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._proxy: Proxy | None = None
+        self._retired: list[Proxy] = []
+        self._starting = asyncio.Lock()
+        self._not_before = 0.0  # when a proxy may be tried again
         # -v=4 makes kubectl log the server's Status object (reason, code, causes), and nothing that authenticates us:
         # headers begin at 7. A timeout of "0s" would mean none.
-        self._common = ["-v=4", f"--request-timeout={max(1, round(timeout_s * 1000))}ms"]
+        self._access: list[str] = []
         if kubeconfig is not None:
-            self._common.append(f"--kubeconfig={kubeconfig}")  # KUBECONFIG counts for nothing then
+            self._access.append(f"--kubeconfig={kubeconfig}")  # KUBECONFIG counts for nothing then
         if context is not None:
-            self._common.append(f"--context={context}")
+            self._access.append(f"--context={context}")
+        self._common = ["-v=4", f"--request-timeout={max(1, round(timeout_s * 1000))}ms", *self._access]
+
+    # --- requests ------------------------------------------------------------------------------------------------
+
+    async def keep(self) -> None:
+        """From now on requests go through one kubectl that stays, if that reaches the same server."""
+        loop = asyncio.get_running_loop()
+        async with self._starting:
+            for old in [old for old in self._retired if old.idle]:
+                self._retired.remove(old)
+                await old.close()
+            if self._proxy is not None and not self._proxy.usable:
+                self._retire(self._proxy, 0.0)
+            if self._proxy is None and loop.time() >= self._not_before:
+                self._not_before = loop.time() + _TRY_AGAIN_S
+                self._proxy = await self._fitting_proxy()
+
+    async def _fitting_proxy(self) -> Proxy | None:
+        """One that reaches the same server: a kubeconfig may name a path on it, which a proxy leaves out."""
+        try:
+            proxy = await Proxy.start([self._program, *self._access], _environment())
+        except NotKept:
+            return None
+        fits = False
+        try:
+            with suppress(KubeFailure, NotKept):
+                through = await proxy.ask("GET", _VERSION, b"", _JSON, self._timeout_s)
+                fits = through == await self.run(["get", "--raw", _VERSION])
+        finally:
+            if not fits:
+                await proxy.close()
+        return proxy if fits else None
+
+    def _retire(self, proxy: Proxy, pause_s: float) -> None:
+        """Nobody else asks it. It ends when those who do have their answers."""
+        if proxy is self._proxy:
+            self._proxy = None
+            self._retired.append(proxy)
+            self._not_before = asyncio.get_running_loop().time() + pause_s
+
+    async def close(self) -> None:
+        """End the kubectl that was kept."""
+        proxies, self._proxy, self._retired = [*self._retired, self._proxy], None, []
+        for proxy in proxies:
+            if proxy is not None:
+                await proxy.close()
+
+    async def raw(self, verb: str, path: str, body: bytes = b"") -> bytes:
+        """`verb`: get, create or delete."""
+        with suppress(NotKept):
+            return await self._through(_METHODS[verb], path, body, _JSON)
+        return await self.run([verb, "--raw", path, *(["-f", "-"] if body else [])], body)
+
+    async def patch_node(self, node: str, operations: str) -> None:
+        """A JSON patch."""
+        path = f"/api/v1/nodes/{quote(node, safe='')}?fieldManager=kubectl-patch"
+        try:
+            await self._through("PATCH", path, operations.encode(), "application/json-patch+json")
+        except NotKept:
+            await self.run(["patch", f"nodes/{node}", "--type=json", f"--patch={operations}", "--output=name"])
+
+    async def _through(self, method: str, path: str, body: bytes, media: str) -> bytes:
+        """NotKept: nobody was asked."""
+        proxy = self._proxy
+        if proxy is None:
+            raise NotKept
+        try:
+            return await proxy.ask(method, path, body, media, self._timeout_s)
+        except NotKept:
+            self._retire(proxy, 0.0)
+            raise
+        except KubeFailure as failure:
+            if failure.problem.code == _UNAUTHORIZED:
+                self._retire(proxy, _OTHER_RIGHTS_S)  # the next one reads the kubeconfig again
+            raise
+
+    # --- children ------------------------------------------------------------------------------------------------
 
     async def run(self, arguments: Sequence[str], stdin: bytes = b"") -> bytes:
         """Its stdout; KubeFailure for whatever else happens. Cancelling kills the child and what it started."""
@@ -101,7 +191,7 @@ class Kubectl:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 limit=_LONGEST_LINE,
-                env=dict(os.environ) | _ENVIRONMENT,  # ours, for proxies and credential plugins
+                env=_environment(),
                 start_new_session=True,  # credential plugins die with it
             )
         except (FileNotFoundError, PermissionError) as error:
@@ -110,3 +200,8 @@ class Kubectl:
         except OSError as error:
             detail = f"{self._program} could not be started: {error.strerror}"
             raise KubeFailure(Problem(Failure.UNREACHABLE, detail, never_sent=True)) from error
+
+
+def _environment() -> dict[str, str]:
+    """Ours, for proxies and credential plugins."""
+    return dict(os.environ) | _ENVIRONMENT

@@ -1,0 +1,121 @@
+"""One `kubectl proxy` that is kept, for who asks often: a kubectl for each request takes fifty times as long.
+
+It listens on a socket in a directory that nobody else may enter, and does what every kubectl does: finds the server,
+logs in, renews what expires. It ends with us, however we end: its shell waits for the end of our pipe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reconciler.drivers.children import reap
+from reconciler.drivers.kube.failures import KubeFailure, Problem, from_response
+from reconciler.model.errors import Failure
+
+if TYPE_CHECKING:
+    import aiohttp  # on first use: it takes 0.2 s, which commands that ask once shall not pay
+    import yarl
+
+_GUARDED = 'own=$1; shift; "$@" & cat >/dev/null; kill $!; rm -rf "$own"'
+_STARTS_S = 5.0
+_OLD_S = 600.0  # the kubeconfig may have changed; whoever was given other rights meanwhile is heard by then
+_AT_ONCE = 32
+
+
+class NotKept(Exception):
+    """There is none to ask, and nothing was asked."""
+
+
+class Proxy:
+    """`command`: kubectl with its options. Made by `start`; it belongs to the event loop that made it."""
+
+    def __init__(self, child: Process, directory: Path, session: aiohttp.ClientSession) -> None:
+        self._child = child
+        self._directory = directory
+        self._session = session
+        self._ends = asyncio.get_running_loop().time() + _OLD_S
+        self._asking = 0
+
+    @classmethod
+    async def start(cls, command: Sequence[str], environment: Mapping[str, str]) -> Proxy:
+        """NotKept when it does not serve within a few seconds."""
+        import aiohttp
+
+        directory = Path(tempfile.mkdtemp(prefix="reconciler-kubectl-"))  # for us alone
+        socket, child, serves = directory / "socket", None, False
+        try:
+            child = await asyncio.create_subprocess_exec(
+                "sh", "-c", _GUARDED, "sh", str(directory), *command, "proxy", f"--unix-socket={socket}",
+                stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment, start_new_session=True,
+            )  # fmt: skip
+            assert child.stdout is not None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_STARTS_S):
+                    serves = (await child.stdout.readline()).startswith(b"Starting to serve")
+        except OSError as error:
+            raise NotKept from error
+        finally:
+            if not serves:
+                await _end(child, directory)
+        if child is None or not serves:
+            raise NotKept
+        connector = aiohttp.UnixConnector(str(socket), limit=_AT_ONCE)
+        return cls(child, directory, aiohttp.ClientSession(connector=connector))
+
+    @property
+    def usable(self) -> bool:
+        return self._child.returncode is None and asyncio.get_running_loop().time() < self._ends
+
+    @property
+    def idle(self) -> bool:
+        return self._asking == 0
+
+    async def ask(self, method: str, path: str, body: bytes, media: str, timeout_s: float) -> bytes:
+        """What the server answers; KubeFailure when that is no success, or none comes. NotKept: nobody was asked."""
+        import aiohttp
+
+        self._asking += 1
+        headers = {"Host": "localhost", "Content-Type": media, "Accept": "application/json"}
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._session.request(
+                    method, _address(path), data=body or None, headers=headers, allow_redirects=False
+                ) as answer,
+            ):
+                said = await answer.read()
+        except TimeoutError:
+            raise KubeFailure(Problem(Failure.TIMEOUT, f"no answer within {timeout_s:g} s")) from None
+        except aiohttp.ClientConnectorError:
+            raise NotKept from None
+        except aiohttp.ClientError as error:
+            raise KubeFailure(Problem(Failure.UNREACHABLE, f"kubectl proxy: {type(error).__name__}")) from None
+        finally:
+            self._asking -= 1
+        if not 200 <= answer.status < 300:
+            raise from_response(answer.status, said)
+        return said
+
+    async def close(self) -> None:
+        await self._session.close()
+        await _end(self._child, self._directory)
+
+
+def _address(path: str) -> yarl.URL:
+    import yarl
+
+    return yarl.URL(f"http://localhost{path}", encoded=True)  # as it was quoted by whoever made it
+
+
+async def _end(child: Process | None, directory: Path) -> None:
+    if child is not None:
+        await reap(child)
+    with suppress(OSError):
+        await asyncio.to_thread(shutil.rmtree, directory)
