@@ -2,7 +2,7 @@
 
     {"do": "fault", "node": "gpu-a001", "kind": "xid_79", "parameters": {"gpu": "3"}}
     {"do": "clear", "node": "gpu-a001", "kind": null}
-    {"do": "state"}      {"do": "down"}
+    {"do": "state"}      {"do": "story", "node": "gpu-a001"}      {"do": "down"}
 
 The answer is {"ok": true, "value": ...} or {"ok": false, "error": "..."}.
 """
@@ -108,6 +108,8 @@ class ControlServer:
         match request:
             case {"do": "state"}:
                 return self._lab.dump()
+            case {"do": "story", "node": str(node)}:
+                return self._lab.story(node)
             case {"do": "down"}:
                 self._down()
                 return None
@@ -120,9 +122,7 @@ class ControlServer:
         raise ValueError("not a request of this protocol")
 
     def _machine(self, node: str) -> Machine:
-        if node not in self._lab.machines:
-            raise UsageError(f"the lab has no node {node!r}")
-        return self._lab.machines[node]
+        return self._lab.machine(node)
 
 
 # --- the caller's side -------------------------------------------------------------------------------------------
@@ -139,6 +139,12 @@ def clear_fault(directory: Path, node: str, kind: str | None = None) -> None:
 def read_state(directory: Path) -> dict[str, Any]:
     """The truth about every machine and the cluster."""
     found: dict[str, Any] = _ask(directory, {"do": "state"})
+    return found
+
+
+def read_story(directory: Path, node: str) -> dict[str, Any]:
+    """What happened to a node: {"now", "cluster": events of the node object and its pods, "bmc": its event log}."""
+    found: dict[str, Any] = _ask(directory, {"do": "story", "node": node})
     return found
 
 

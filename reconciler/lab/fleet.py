@@ -34,6 +34,19 @@ class Lab:
     public_keys: Mapping[str, str]
     documents: dict[str, Mapping[str, Any]]
 
+    def machine(self, node: str) -> Machine:
+        """UsageError when there is none."""
+        if node not in self.machines:
+            raise UsageError(f"the lab has no node {node!r}")
+        return self.machines[node]
+
+    def story(self, node: str) -> dict[str, Any]:
+        """What happened to a node lately, as JSON values; times are seconds on the clock that says "now"."""
+        machine = self.machine(node)
+        machine.catch_up()
+        cluster = [] if self.cluster is None else self.cluster.story(node)
+        return {"now": machine.now, "cluster": cluster, "bmc": machine.state.events}
+
     def dump(self) -> dict[str, Any]:
         """The truth about everything, as JSON values, for `lab state`."""
         nodes = {

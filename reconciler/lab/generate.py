@@ -227,5 +227,6 @@ def _remediation() -> Document:
         "ladder": [{"action": "soft_restart", "attempts": 1}, {"action": "power_cycle", "attempts": 1}],
         "ignoreXids": [13, 31, 43, 45],
         "hostDownAfter": "5m",
+        "nodeConditions": [{"type": "GpuUnhealthy"}],
     }
     return _resource("RemediationPolicy", "standard", spec)

@@ -5,6 +5,7 @@ The lab is a process of its own, and so is the reconciler, so that their CPU can
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -19,10 +20,11 @@ from tests.bench.report import Table
 
 TARGET_MS = 25
 _PATIENCE_S = 180
+_TICK = os.sysconf("SC_CLK_TCK")
 
 
 def section(nodes: int) -> list[Table]:
-    with _lab(nodes) as (directory, pid):
+    with running_lab(nodes) as (directory, pid):
         found = measure.in_fresh_process("tests.bench.wire_passes", str(directory), str(pid))
     passes = [
         (
@@ -69,12 +71,12 @@ def section(nodes: int) -> list[Table]:
 
 
 @contextmanager
-def _lab(nodes: int) -> Iterator[tuple[Path, int]]:
-    """Its directory and process. Machines live in real time: nothing happens to them while we look."""
+def running_lab(nodes: int, *, time_scale: float = 1.0) -> Iterator[tuple[Path, int]]:
+    """Its directory and process. In real time nothing happens to machines while we look."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         directory = Path(name)
         command = [sys.executable, "-m", "reconciler", "lab", "up", "--nodes", str(nodes), "--dir", name]
-        command += ["--scenario", "clean", "--time-scale", "1"]
+        command += ["--scenario", "clean", "--time-scale", f"{time_scale:g}"]
         log = directory / "log"
         with (
             log.open("wb") as output,
@@ -86,6 +88,12 @@ def _lab(nodes: int) -> Iterator[tuple[Path, int]]:
             finally:
                 lab.send_signal(signal.SIGINT)
                 lab.wait(60)
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of CPU that a process has used, with its threads and the children that have ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / _TICK
 
 
 def _wait_for(file: Path, lab: subprocess.Popen[bytes], log: Path) -> None:

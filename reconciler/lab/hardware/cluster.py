@@ -143,6 +143,15 @@ class ClusterTruth(Placement):
             raise Gone(f"too old resource version: {revision} ({self.revision})")
         return [event for event in self._history if event.revision > revision]
 
+    def story(self, node: str) -> list[dict[str, Any]]:
+        """What happened to a node object and the pods on it, oldest first, as far as watchers could still hear it."""
+        self.sync()
+        return [
+            asdict(event) | {"kind": "Node" if isinstance(event.object, NodeObject) else "Pod"}
+            for event in self._history
+            if (event.object.name if isinstance(event.object, NodeObject) else event.object.node) == node
+        ]
+
     def dump(self) -> dict[str, Any]:
         """Everything, as JSON values."""
         self.sync()
@@ -372,7 +381,7 @@ class ClusterTruth(Placement):
     def _record(self, kind: Literal["ADDED", "MODIFIED", "DELETED"], thing: NodeObject | PodObject) -> None:
         self.revision += 1
         thing.resource_version = self.revision
-        self._history.append(WatchEvent(self.revision, kind, replace(thing)))
+        self._history.append(WatchEvent(self.revision, kind, replace(thing), self._clock()))
         where = thing.name if isinstance(thing, NodeObject) else thing.node
         if where is not None:
             self._generations[where] = self._generations.get(where, 0) + 1

@@ -103,3 +103,4 @@ class WatchEvent:
     revision: int
     type: Literal["ADDED", "MODIFIED", "DELETED"]
     object: NodeObject | PodObject  # a copy, as it was then
+    at: float
