@@ -2,13 +2,15 @@
 
 Approval holds per node: the same desired values, a subset of the actions, no higher disruption. What lies behind a
 boot is predicted in the plan, so once work on a node has begun, drift that the plan's own actions caused is no news;
-and where an approved reimage turns out not to be needed, the restart that it would have brought is covered by it.
+what a machine that is silent half way may need besides is judged when it has been read; and where an approved reimage
+turns out not to be needed, the restart that it would have brought is covered by it.
 """
 
 from __future__ import annotations
 
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.plan import NodePlan
+from reconciler.model.vocab import Certainty
 
 _RESTARTS = ("soft_restart", "power_cycle", "reimage")  # each does what those before it do
 
@@ -24,7 +26,8 @@ def stale_because(approved: NodePlan | None, fresh: NodePlan, *, begun: bool) ->
     allowed = {action.id for action in approved.actions}
     hardest = max((_RESTARTS.index(name) for name in allowed if name in _RESTARTS), default=-1)
     allowed.update(_RESTARTS[: hardest + 1])
-    beyond = [action.id for action in fresh.actions if action.id not in allowed]
+    sure = [action for action in fresh.actions if not begun or action.certainty is Certainty.EXACT]
+    beyond = [action.id for action in sure if action.id not in allowed]
     if beyond:
         return f"it needs {', '.join(dict.fromkeys(beyond))} beyond what was approved"
     if fresh.disruption > approved.disruption:

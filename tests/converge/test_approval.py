@@ -10,7 +10,7 @@ import pytest
 from reconciler.converge.approval import stale_because
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.plan import NodePlan
-from reconciler.model.vocab import Concern, Disruption
+from reconciler.model.vocab import Certainty, Concern, Disruption
 from tests import builders as b
 
 
@@ -49,6 +49,14 @@ def test_fewer_actions_are_covered(begun: bool) -> None:
 def test_another_action_is_not_covered() -> None:
     more = plan(actions=(*APPROVED.actions, replace(APPROVED.actions[0], name="reimage")), fingerprint="other")
     assert stale_because(APPROVED, more, begun=True) == "it needs reimage beyond what was approved"
+
+
+@pytest.mark.parametrize(("begun", "covered"), [(True, True), (False, False)])
+def test_what_is_only_supposed_of_a_node_half_way_is_judged_when_it_is_known(begun: bool, covered: bool) -> None:
+    """A run died in a boot: the node is silent, and may need this or that besides."""
+    supposed = replace(APPROVED.actions[3], name="set_gpu_mode", certainty=Certainty.PREDICTED)
+    fresh = plan(actions=(APPROVED.actions[3], supposed), fingerprint="other")
+    assert (stale_because(APPROVED, fresh, begun=begun) == "") is covered
 
 
 @pytest.mark.parametrize(("approved", "covered"), [("reimage", True), ("power_cycle", True), ("soft_restart", False)])
