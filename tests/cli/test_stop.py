@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.drivers.ledger import SqlLedger
+from reconciler.model.records import STORM
 from tests.cli.shell import SPEC, reconciler
 
 
@@ -117,6 +118,43 @@ def test_holds_stand_beside_a_stop(place: Path) -> None:
     listed = reconciler("hold", *at).out
     assert "the whole fleet" not in listed
     assert "gpu-a001" in listed
+
+
+# --- the storm brake -------------------------------------------------------------------------------------------------
+
+
+def braked(place: Path) -> None:
+    with opened(place) as ledger:
+        ledger.hold(STORM, "6 of 10 nodes of the fleet went bad", "storm brake", None, datetime.now(UTC))
+
+
+def test_everything_tells_of_the_storm_brake_until_a_person_resumes(place: Path, demo: Path) -> None:
+    at = (SPEC, "--observation", demo, "--ledger", place)
+    braked(place)
+    said = "STORM BRAKE: 6 of 10 nodes of the fleet went bad (since 20"
+    for command, code in (("plan", 8), ("drift", 4)):
+        done = reconciler(command, *at)
+        assert done.code == code
+        assert done.out.splitlines()[1].startswith(f"  {said}")
+        assert "STORM BRAKE" in reconciler(command, *at, "-o", "markdown").out
+    planned = reconciler("plan", *at, "-o", "json").json
+    assert planned["braked"].startswith("storm brake: 6 of 10 nodes")
+    held = [name for name, node in planned["nodes"].items() if (node["blocked"] or {}).get("code") == "storm"]
+    assert held
+    told = reconciler("explain", held[0], *at).out
+    assert "the storm brake is set" in told
+    assert "when the storm brake was set" in told
+    assert "somebody resumes: reconciler resume" in told
+    assert "what disrupts" in reconciler("hold", "--spec", SPEC, "--ledger", place).out
+    assert "fleet: storm brake: 6 of 10 nodes" in reconciler("doctor", SPEC, "--offline", "--ledger", place).out
+    done = reconciler("stop", "--ledger", place, "--reason", "smoke")
+    assert "the storm brake is set too, since 20" in done.out
+    done = reconciler("resume", "--ledger", place)
+    assert done.code == 0
+    assert "resumed; it was braked by storm brake at 20" in done.out
+    assert "resumed; it was stopped by ops at 20" in done.out
+    assert reconciler("plan", *at, "-o", "json").json["braked"] == ""
+    assert reconciler("resume", "--ledger", place).code == 64
 
 
 # --- leases ----------------------------------------------------------------------------------------------------------

@@ -158,9 +158,9 @@ def _stops(session: Session) -> Iterator[Finding]:
     except ReconcilerError:
         return  # told already
     now = session.clock.now()
-    for check, found in (("stop", stopped(holds, now)), ("storm brake", braked(holds, now))):
+    for found in (stopped(holds, now), braked(holds, now)):
         if found is not None:
-            yield Finding(check, True, found.detail, "reconciler resume, once it is known why")
+            yield Finding("fleet", True, found.detail, "reconciler resume, once it is known why")
 
 
 def _tried(check: str, attempt: Callable[[], str], remedy: str) -> Finding:
