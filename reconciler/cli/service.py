@@ -115,6 +115,8 @@ class Service:
         while True:
             pulled = await feed.pull()
             if feed.fleet is not None:
+                message = f"commit {pulled.commit[:12]} is in force: {len(feed.fleet.nodes)} nodes"
+                progress(LoopTold("spec", message, fields={"commit": pulled.commit, "head": pulled.head}))
                 return feed.fleet
             if self._following.repo is None:
                 raise SpecError(pulled.diagnostics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -145,13 +146,22 @@ def node_planner(
 
 
 def answering_domains(fleet: Fleet, observation: Observation) -> frozenset[str]:
-    """Failure domains in which some host answers: a silent host there is silent on its own account (pitfall J6)."""
-    return frozenset(
-        f"{label}={value}"
-        for name, observed in observation.nodes.items()
-        if isinstance(observed.host, Answered) and name in fleet.nodes
-        for label, value in fleet.nodes[name].domains.items()
-    )
+    """Failure domains in which some host answers: a silent host there is silent on its own account (pitfall J6).
+
+    For a node that is alone in all of its domains, any host of the fleet stands in for the neighbours that it lacks:
+    else nobody could ever tell that it is down.
+    """
+    members = Counter(domain for node in fleet.nodes.values() for domain in _domains(node))
+    answering = {name for name, seen in observation.nodes.items() if isinstance(seen.host, Answered)}
+    found = {domain for name in answering if name in fleet.nodes for domain in _domains(fleet.nodes[name])}
+    if found:
+        alone = (node for node in fleet.nodes.values() if all(members[domain] == 1 for domain in _domains(node)))
+        found |= {domain for node in alone for domain in _domains(node)}
+    return frozenset(found)
+
+
+def _domains(node: Desired) -> list[str]:
+    return [f"{label}={value}" for label, value in node.domains.items()]
 
 
 def serving(fleet: Fleet, observed: Observed | None) -> bool | None:

@@ -167,14 +167,16 @@ def test_what_the_cluster_tells_is_seen_to_at_once(looped: Callable[..., Looped]
     assert here.serves("n1"), "and it is treated, and comes back"
 
 
-def test_a_dead_node_comes_back_untouched_by_hand(looped: Callable[..., Looped]) -> None:
-    here = looped(nodes=4)
+@pytest.mark.parametrize("racks", [2, 4])
+def test_a_dead_node_comes_back_untouched_by_hand(looped: Callable[..., Looped], racks: int) -> None:
+    """In a rack of its own too, where it has no neighbours to be compared with."""
+    here = looped(nodes=4, racks=racks)
 
     async def dies() -> None:
         await here.clock.sleep(10 * MINUTE)
         here.machine("n2").inject("host_hung")
 
-    here.go(3 * HOUR, dies)
+    here.go(2 * HOUR, dies)
     did = here.did("n2")
     assert did[0] == "mark"
     assert "power_cycle" in did
