@@ -37,7 +37,7 @@ from reconciler.model.vocab import BootPhase, Disruption, UnknownReason
 from reconciler.planner import conditions as c
 from reconciler.planner.holds import braked, by_subject, stopped
 from reconciler.planner.node import NodePlanner
-from reconciler.planner.rollout import Rollouts, pending, plan_in_turn
+from reconciler.planner.rollout import Rollouts, pending
 from reconciler.planner.schedule import OF_ROLLOUTS, disrupts, shakes
 from reconciler.planner.witnesses import BOOT_S
 
@@ -136,8 +136,8 @@ class Run:
         """`let_go`: its wave was open when work on it began, so it is finished whatever becomes of the rollout."""
         self.planner.context = replace(self.planner.context, now=self.clock.now())
         self.planner.holds = by_subject(self.fleet.holds, self.ledger.holds())
-        plan = self.planner.plan(desired, observed, record)
-        return plan if let_go else plan_in_turn(self.planner, self.rollouts, plan, desired, observed, record)
+        plan, rest = self.planner.plan_apart(desired, observed, record)
+        return plan if let_go else self.rollouts.in_turn(plan, rest)
 
 
 def booting(observed: Observed) -> bool:

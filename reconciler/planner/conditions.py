@@ -6,7 +6,7 @@ lies behind it is predicted. Any other unknown never leads to a disruptive actio
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -127,16 +127,70 @@ class _Sheet:
         if value is not True and why:
             self.because[name] = why
 
+    def copy(self) -> _Sheet:
+        return _Sheet(self.explained_by, set(self.true), dict(self.unknown), dict(self.explained), dict(self.because))
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What holds of a node whatever its drift is."""
+
+    sheet: _Sheet
+    plain: bool | None  # GPU_PLAIN, for which drift is the evidence
+    signals: tuple[Signal, ...]
+    ignored: tuple[Signal, ...]
+    doubted: tuple[Signal, ...]
+    mark: Mark | None
+    foreign_mark: Mark | None
+    foreign_cordon: bool
+    tampered: str
+    waiting: str
+    waits_until: datetime | None
+    gate_failed: str
+
 
 def evaluate(
     desired: Desired,
     observed: Observed,
-    items: tuple[DriftItem, ...],
+    items: Sequence[DriftItem],
     record: NodeRecord,
     context: Context,
     rules: IgnoreRules | None = None,
 ) -> Conditions:
     """All conditions of one node, as of `context.now`. `rules`: for signals; `items` know them already."""
+    return with_drift(find(desired, observed, record, context, rules), desired, items, record, context)
+
+
+def with_drift(
+    findings: Findings, desired: Desired, items: Sequence[DriftItem], record: NodeRecord, context: Context
+) -> Conditions:
+    """All conditions of a node with these findings and this drift."""
+    sheet = findings.sheet.copy()
+    _from_drift(sheet, desired, items)
+    _from_attempts(sheet, desired, record)
+    sheet.set(GPU_PLAIN, findings.plain, *_paths(items, Concern.GPU))
+    _signature_and_trust(sheet, desired, context)
+    return Conditions(
+        true=frozenset(sheet.true),
+        unknown=sheet.unknown,
+        explained=sheet.explained,
+        because=sheet.because,
+        signals=findings.signals,
+        ignored=findings.ignored,
+        doubted=findings.doubted,
+        mark=findings.mark,
+        foreign_mark=findings.foreign_mark,
+        foreign_cordon=findings.foreign_cordon,
+        tampered=findings.tampered,
+        waiting=findings.waiting,
+        waits_until=findings.waits_until,
+        gate_failed=findings.gate_failed,
+    )
+
+
+def find(
+    desired: Desired, observed: Observed, record: NodeRecord, context: Context, rules: IgnoreRules | None = None
+) -> Findings:
     system = observed.hot.value if isinstance(observed.hot, Answered) else None
     facts = observed.host.value if isinstance(observed.host, Answered) else None
     explained_by, waiting = known_cause(system, observed)
@@ -164,19 +218,13 @@ def evaluate(
         waiting = f"{doubted[0].detail}, maybe from before the treatment: its detector has time to take it back"
     else:
         until = None
-    _from_drift(sheet, desired, items)
-    _from_attempts(sheet, desired, record)
     _health(sheet, observed, found, doubted)
-    sheet.set(GPU_PLAIN, _gpu_plain(facts), *_paths(items, Concern.GPU))
     mark, foreign_mark, foreign_cordon = _cluster(sheet, desired, observed, record, context)
-    _signature_and_trust(sheet, desired, context)
     _gate(sheet, desired, observed, record, context)
     _identity(sheet, desired, observed, facts, record)
-    return Conditions(
-        true=frozenset(sheet.true),
-        unknown=sheet.unknown,
-        explained=sheet.explained,
-        because=sheet.because,
+    return Findings(
+        sheet=sheet,
+        plain=_gpu_plain(facts),
         signals=found,
         ignored=ignored,
         doubted=doubted,
@@ -261,7 +309,7 @@ def _speaks_of(item: DriftItem) -> str | None:
     return _OF_CONCERN.get(item.concern)
 
 
-def _from_drift(sheet: _Sheet, desired: Desired, items: tuple[DriftItem, ...]) -> None:
+def _from_drift(sheet: _Sheet, desired: Desired, items: Sequence[DriftItem]) -> None:
     """What no item speaks about is as desired."""
     about: dict[str, list[DriftItem]] = {}
     for item in items:

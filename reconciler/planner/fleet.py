@@ -24,7 +24,7 @@ from reconciler.planner.estimates import Estimates
 from reconciler.planner.guards import refusals
 from reconciler.planner.holds import braked, by_subject, stands, stopped
 from reconciler.planner.node import NodePlanner
-from reconciler.planner.rollout import Rollouts, pending, plan_in_turn, rollouts
+from reconciler.planner.rollout import Rollouts, pending, rollouts
 from reconciler.planner.schedule import Leave, schedule, takes_out
 from reconciler.planner.sight import blindness
 from reconciler.planner.standing import standing
@@ -102,18 +102,19 @@ def _node_plans(
     kept: Mapping[str, Rollout],
     planner: NodePlanner,
 ) -> tuple[dict[str, NodePlan], Mapping[str, NodePlan], Rollouts]:
-    """Each node's plan as its wave lets it go; the whole plans of those that leave something for later; the waves."""
+    """Each node's plan, without what waits for its wave where there is more to do; their whole plans; the waves."""
 
     def record(name: str) -> NodeRecord:
         return records.get(name) or NodeRecord(name)
 
-    plans = {name: planner.plan(fleet.nodes[name], observation.nodes[name], record(name)) for name in names}
+    plans, rests = {}, {}
+    for name in names:
+        plans[name], rest = planner.plan_apart(fleet.nodes[name], observation.nodes[name], record(name))
+        if rest is not None:
+            rests[name] = rest
     waves = fleet_rollouts(fleet, observation, plans, records, kept, planner)
-    whole = {}
-    for name in [name for name, plan in plans.items() if waves.refusal(plan) is not None]:
-        whole[name] = plans[name]
-        desired, observed = fleet.nodes[name], observation.nodes[name]
-        plans[name] = plan_in_turn(planner, waves, plans[name], desired, observed, record(name))
+    whole = {name: plans[name] for name in rests if waves.refusal(plans[name]) is not None}
+    plans |= {name: rests[name] for name in whole}
     return plans, whole, waves
 
 

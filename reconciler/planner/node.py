@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from reconciler.diff.compare import Comparer
@@ -17,7 +17,7 @@ from reconciler.model.vocab import Certainty, Concern, NodeState, Source, Unknow
 from reconciler.planner import conditions as c
 from reconciler.planner.backoff import backing_off
 from reconciler.planner.catalogue import Catalogue, Row, catalogue
-from reconciler.planner.conditions import Conditions, Context, evaluate
+from reconciler.planner.conditions import Conditions, Context, evaluate, find, with_drift
 from reconciler.planner.estimates import Estimates
 from reconciler.planner.goals import Situation, as_rung, changes, goal_conditions, isolate, situation, usable_rows
 from reconciler.planner.holds import Holds
@@ -50,14 +50,35 @@ class NodePlanner:
     _decisions: dict[Hashable, _Decision] = field(default_factory=dict)
     _searches: dict[Hashable, tuple[Row, ...] | None] = field(default_factory=dict)
 
-    def plan(
-        self, desired: Desired, observed: Observed, record: NodeRecord, *, postponed: Collection[str] = ()
-    ) -> NodePlan:
-        """`postponed`: paths that the spec changed and that are left as they are for now."""
+    def plan(self, desired: Desired, observed: Observed, record: NodeRecord) -> NodePlan:
+        return self.plan_apart(desired, observed, record)[0]
+
+    def plan_apart(self, desired: Desired, observed: Observed, record: NodeRecord) -> tuple[NodePlan, NodePlan | None]:
+        """The whole plan, and the plan of what needs not wait for a rollout; None when nothing would be left to do."""
         items = self.comparer.compare(desired, observed, record)
-        state = self._evaluate(desired, observed, record, items, postponed)
+        findings = find(desired, observed, record, self.context, self.comparer.rules)
+        state = with_drift(findings, desired, items, record, self.context)
         decided = self._decide(desired, observed, record, state)
-        found, rows, actions = decided.found, decided.rows, decided.actions
+        whole = self._node_plan(desired, observed, record, items, state, decided)
+        changed = tuple([item.path for item in items if item.kind is DriftClass.PENDING])
+        if not changed:
+            return whole, None
+        state = with_drift(findings, desired, _due(items, changed), record, self.context)
+        decided = self._decide(desired, observed, record, state)
+        if whole.actions and not decided.actions:
+            return whole, None
+        return whole, replace(self._node_plan(desired, observed, record, items, state, decided), postponed=changed)
+
+    def _node_plan(
+        self,
+        desired: Desired,
+        observed: Observed,
+        record: NodeRecord,
+        items: tuple[DriftItem, ...],
+        state: Conditions,
+        decided: _Decision,
+    ) -> NodePlan:
+        found, actions = decided.found, decided.actions
         if desired.state is NodeState.ACTIVE:
             items = (*items, *self._signal_items(desired, state), *_gate_item(desired, state))
         return NodePlan(
@@ -70,10 +91,9 @@ class NodePlanner:
             incomplete=_incomplete(desired, observed, state),
             drift=items,
             actions=actions,
-            blocked=self._backing_off(record, rows, actions, items) or found.blocked,
+            blocked=self._backing_off(record, decided.rows, actions, items) or found.blocked,
             wave=0 if actions else None,
             fingerprint=fingerprint(desired, items, decided.steps),
-            postponed=tuple(postponed),
         )
 
     def _signal_items(self, desired: Desired, state: Conditions) -> list[DriftItem]:
@@ -105,8 +125,8 @@ class NodePlanner:
         self, desired: Desired, observed: Observed, record: NodeRecord, *, postponed: Collection[str] = ()
     ) -> Question | None:
         """What the actions that `plan` chose are the cheapest answer to; None when it chose none."""
-        items = self.comparer.compare(desired, observed, record)
-        state = self._evaluate(desired, observed, record, items, postponed)
+        items = _due(self.comparer.compare(desired, observed, record), postponed)
+        state = evaluate(desired, observed, items, record, self.context, self.comparer.rules)
         decided = self._decide(desired, observed, record, state)
         found, rows = decided.found, decided.rows
         if not rows:
@@ -120,17 +140,6 @@ class NodePlanner:
                 reached = apply(full, row, reached)
             wanted &= reached
         return Question(usable, start, wanted, rows)
-
-    def _evaluate(
-        self,
-        desired: Desired,
-        observed: Observed,
-        record: NodeRecord,
-        items: tuple[DriftItem, ...],
-        postponed: Collection[str],
-    ) -> Conditions:
-        due = tuple(i for i in items if i.path not in postponed) if postponed else items
-        return evaluate(desired, observed, due, record, self.context, self.comparer.rules)
 
     def _decide(self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions) -> _Decision:
         """Nodes of one profile and in one state share what is decided, but for those that have a story of their own."""
@@ -234,6 +243,11 @@ class NodePlanner:
             breaks=row.breaks,
             p90_s=None if measured is None else measured.p90_s,
         )
+
+
+def _due(items: tuple[DriftItem, ...], postponed: Collection[str]) -> tuple[DriftItem, ...]:
+    """`postponed`: paths that the spec changed and that are left as they are for now."""
+    return tuple([item for item in items if item.path not in postponed]) if postponed else items
 
 
 def _busy(observed: Observed) -> bool:

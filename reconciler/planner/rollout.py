@@ -15,12 +15,10 @@ from typing import Any
 from reconciler.gate.certificate import digest_of
 from reconciler.model.desired import Desired, Fleet, RolloutPolicy
 from reconciler.model.drift import DriftClass
-from reconciler.model.observed import Observed
 from reconciler.model.plan import BlockCode, Blocked, NodePlan, RolloutPlan, Wave, WaveState
-from reconciler.model.records import NodeRecord, Rollout
+from reconciler.model.records import Rollout
 from reconciler.model.units import parse_nodes
 from reconciler.planner.holds import Holds, held
-from reconciler.planner.node import NodePlanner
 from reconciler.planner.standing import Standing
 
 DEFAULT = RolloutPolicy()
@@ -64,6 +62,13 @@ class Rollouts:
             return _NOT_COUNTED
         return progress.waits.get(wave)
 
+    def in_turn(self, plan: NodePlan, rest: NodePlan | None) -> NodePlan:
+        """As it may go now: where its wave has not begun, the `rest`, which needs none, or all of it, to wait."""
+        wait = self.refusal(plan)
+        if wait is None:
+            return plan
+        return rest or replace(plan, blocked=plan.blocked or wait)
+
     @property
     def missing(self) -> frozenset[str]:
         return frozenset().union(*(progress.missing for progress in self.by_pool.values()))
@@ -71,17 +76,6 @@ class Rollouts:
     @property
     def plans(self) -> tuple[RolloutPlan, ...]:
         return tuple(progress.plan for _, progress in sorted(self.by_pool.items()))
-
-
-def plan_in_turn(
-    planner: NodePlanner, rollouts: Rollouts, plan: NodePlan, desired: Desired, observed: Observed, record: NodeRecord
-) -> NodePlan:
-    """`plan` as it may go now: where the wave has not begun, what else there is to do, or all of it, to wait."""
-    wait = rollouts.refusal(plan)
-    if wait is None:
-        return plan
-    rest = planner.plan(desired, observed, record, postponed=pending(plan))
-    return rest if rest.actions or not plan.actions else replace(plan, blocked=plan.blocked or wait)
 
 
 def pending(plan: NodePlan) -> tuple[str, ...]:
