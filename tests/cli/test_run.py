@@ -165,7 +165,8 @@ def test_sigterm_parks_and_the_next_one_goes_on(lab: LabDirectory, repository: P
         until(lambda: any(one.get("action") == "power_cycle" for one in service.said("action_started")), 90)
         assert service.stop().code == 0
     with running(lab, repository) as service:
-        until(lambda: ("gpu-0002", "done") in {(one["node"], one["state"]) for one in service.said("node_settled")}, 180)
+        settled = lambda: {(one["node"], one["state"]) for one in service.said("node_settled")}  # noqa: E731
+        until(lambda: ("gpu-0002", "done") in settled(), 180)
         assert service.stop(signal.SIGINT).code == 130
     assert lab.state()["nodes"]["gpu-0002"]["counters"]["boots"] - before <= 2
     assert json.loads(lab.plan().read_text())["nodes"]["gpu-0002"]["in_service"] is True
