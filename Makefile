@@ -68,7 +68,7 @@ bench: venv ## Measure the reconciler on large fleets
 	$(BIN)/python -m tests.bench $(ARGS)
 
 .PHONY: soak
-soak: venv ## Play a small fleet for as long as asked (SOAK=8h), looking for a broken invariant
+soak: venv ## Play a small fleet for as long as asked (SOAK=8h), then 200 passes of the loop on the wire
 	$(BIN)/python -m tests.soak $(SOAK) $(ARGS)
 
 .PHONY: chaos

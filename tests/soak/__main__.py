@@ -1,4 +1,7 @@
-"""`python -m tests.soak 10m`: plays the machine for so long, on all cores, and stops at what breaks."""
+"""`python -m tests.soak 10m`: plays the machine for so long, on all cores, and stops at what breaks.
+
+Then the loop on the wire, for 200 passes or as many as asked.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 
 from reconciler.model.units import format_duration, parse_duration
+from tests.soak import service
 from tests.soak.play import Played, play
 
 EXAMPLES, STEPS = 5, 200  # of one seed
+PASSES = 200
 DISK_EVERY = 10  # seeds: what is divisible by it keeps its ledger on disk
 
 
@@ -20,16 +25,24 @@ def one(seed: int) -> Played:
     return play(seed, EXAMPLES, STEPS, on_disk=seed % DISK_EVERY == 0)
 
 
+def _length(text: str) -> float:
+    return 0.0 if text == "0" else parse_duration(text)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description="Invariants of a small fleet, for long.")
-    parser.add_argument("length", nargs="?", default="10m", type=parse_duration, help="such as 90s, 10m or 8h")
+    parser.add_argument(
+        "length", nargs="?", default="10m", type=_length, help="such as 90s, 10m or 8h; 0: only the wire"
+    )
     parser.add_argument("--seed", type=int, help="the first one, after which they count up; random if left out")
     parser.add_argument("--once", action="store_true", help="this seed alone")
+    parser.add_argument("--passes", type=int, default=PASSES, help="of the loop on the wire; 0 = leave it out")
     given = parser.parse_args()
     first = secrets.randbelow(10**6) if given.seed is None else given.seed
     if given.once:
         return _tell(one(first))
-    return soak(first, given.length)
+    code = soak(first, given.length) if given.length else 0
+    return code or (service.soak(given.passes, first) if given.passes else 0)
 
 
 def soak(first: int, length_s: float) -> int:

@@ -145,7 +145,8 @@ class Referee:
     def _before_bmc_write(self, node: str, call: str, args: Sequence[Any]) -> None:
         machine = self.world.machine(node)
         self._set_aside(node, call)
-        if machine.shown_identity != (machine.state.serial, machine.state.uuid):
+        other = machine.shown_identity != (machine.state.serial, machine.state.uuid)
+        if other and self.quiet_s(node) > SEEN_S:
             self.broken("identity_before_any_bmc_write", f"{call} on {node}")
         self._touched.add(node)
         if call in ("update_firmware", "reset") or (call == "power" and args[0] is not PowerAction.ON):
