@@ -197,8 +197,7 @@ def print_outcome(outcome: ApplyOutcome, output: str) -> None:
     from pydantic import TypeAdapter
 
     from reconciler.model.report import ApplyOutcome as Document
-    from reconciler.render.comment import as_markdown
-    from reconciler.render.outcome import human
+    from reconciler.render.outcome import as_markdown, human
 
     if output == "json":
         show(TypeAdapter(Document).dump_json(outcome, indent=1).decode() + "\n", output)
