@@ -105,7 +105,9 @@ class KubectlCluster:
         if not operations:
             return
         try:
-            await self._kubectl.patch_node(member.name, json.dumps(operations))
+            answer = await self._kubectl.patch_node(member.name, json.dumps(operations))
+            if answer:
+                objects.document(answer, "Node")
         except KubeFailure as failure:
             problem = failure.problem
             # Rejected: what the patch points at may be gone, which a server finds before it compares resourceVersions.

@@ -110,13 +110,14 @@ class Kubectl:
             return await self._through(_METHODS[verb], path, body, _JSON)
         return await self.run([verb, "--raw", path, *(["-f", "-"] if body else [])], body)
 
-    async def patch_node(self, node: str, operations: str) -> None:
-        """A JSON patch."""
+    async def patch_node(self, node: str, operations: str) -> bytes:
+        """A JSON patch. What the server answers; b"" where kubectl has seen that it is a node."""
         path = f"/api/v1/nodes/{quote(node, safe='')}?fieldManager=kubectl-patch"
         try:
-            await self._through("PATCH", path, operations.encode(), "application/json-patch+json")
+            return await self._through("PATCH", path, operations.encode(), "application/json-patch+json")
         except NotKept:
             await self.run(["patch", f"nodes/{node}", "--type=json", f"--patch={operations}", "--output=name"])
+            return b""
 
     async def _through(self, method: str, path: str, body: bytes, media: str) -> bytes:
         """NotKept: nobody was asked."""
