@@ -103,7 +103,8 @@ class RedfishBmc(Bmc):
         where = path(uri)
         if where is None:
             raise DriverError(Failure.REJECTED, f"{quote(uri)!r} is not a task on a BMC")
-        return await self._run(lambda: firmware.read_task(self._tree, where))
+        found = await self._run(lambda: firmware.read_task(self._tree, where))
+        return found or self._tasks.not_yet(where, self._now())
 
     async def tasks(self) -> Sequence[str]:
         return await self._run(lambda: [uri for uri, _ in self._tree.tasks()[1]])
@@ -139,7 +140,7 @@ class RedfishBmc(Bmc):
             uri = await self._run(lambda: firmware.start_update(self._tree, inventory_id, url))
         finally:
             self._door.excuse(_FLASH_S)
-        self._tasks.expect(uri)
+        self._tasks.expect(uri, self._now())
         return uri
 
     async def reset(self) -> None:

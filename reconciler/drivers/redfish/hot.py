@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 
 from reconciler.drivers.redfish import bios, system, tasks
 from reconciler.drivers.redfish.failures import HttpError
@@ -80,6 +81,7 @@ class Tasks:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._ended: set[str] = set()
+        self._newest: tuple[str, datetime | None] = ("", None)
         self._logins = -1
 
     def unfinished(self, gets: int) -> tuple[BmcTask, ...]:
@@ -104,9 +106,17 @@ class Tasks:
         self._logins = self._tree.session.logins
         return tuple(task for task in found if not task.done)
 
-    def expect(self, uri: str) -> None:
+    def expect(self, uri: str, now: datetime) -> None:
         """A task that was just started; BMCs that restarted count from 1 again."""
         self._ended.discard(uri)
+        self._newest = uri, now
+
+    def not_yet(self, uri: str, now: datetime) -> BmcTask | None:
+        """A task that a make of BMC may not know for a while, though it named it (pitfall A5)."""
+        newest, started = self._newest
+        if uri != newest or started is None or (now - started).total_seconds() >= self._tree.behaviours().task_grace:
+            return None
+        return BmcTask(uri, "started, and not listed yet", done=False, ok=None)
 
     def _waiting(self, listed: list[tuple[str, Document]]) -> list[tuple[str, Document]]:
         self._ended &= {uri for uri, _ in listed}

@@ -183,21 +183,21 @@ class Account:
         at, until = clock_time(refusal.at, now), clock_time(refusal.until, now)
         asked = "" if refusal.node == self._node else f", asked for {refusal.node},"
         detail = (
-            f"{refusal.said}; BMC {self._address} of {self._node}{asked} refused secret {self.secret!r} at {at}: it is"
-            f" not sent again before {until}, as the account might get locked; check the account on the BMC and the"
-            " secret, of which another value is tried at once"
+            f"BMC {self._address} of {self._node}{asked} refused secret {self.secret!r} at {at}; it is not sent again"
+            f" before {until}, as accounts get locked: check the account on the BMC, and the secret, of which another"
+            f" value is tried at once ({refusal.said})"
         )
         return DriverError(Failure.AUTH, detail, retry_after=(refusal.until - now).total_seconds())
 
     def _suspected(self, standing: _Standing) -> DriverError:
         assert standing.suspected_until is not None
         now = self._logins.now()
+        until = clock_time(standing.suspected_until, now)
         who = ", ".join(f"{address} ({node})" for address, node in list(standing.refused_by.items())[:SUSPECT_AFTER])
         detail = (
-            f"BMC {self._address} of {self._node} was not asked: secret {self.secret!r} was refused by"
-            f" {len(standing.refused_by)} BMCs and accepted by none since: {who}; it goes to no other before"
-            f" {clock_time(standing.suspected_until, now)}, so that a wrong secret locks no fleet; correct the secret,"
-            " which is then tried at once"
+            f"BMC {self._address} of {self._node} was not asked: {len(standing.refused_by)} BMCs refused secret"
+            f" {self.secret!r} and none accepted it since; it goes to no other before {until}, so that a wrong secret"
+            f" locks no fleet: correct it, and it is tried at once (refused by {who})"
         )
         return DriverError(Failure.AUTH, detail, retry_after=(standing.suspected_until - now).total_seconds())
 

@@ -54,6 +54,7 @@ class Quirks:
     stuck_at: frozenset[str] = frozenset()  # a BootProgress that it also shows while the OS runs
     post_state: Mapping[str, BootPhase] = field(default_factory=dict)  # Oem.<vendor>.PostState instead of BootProgress
     task_states: Mapping[str, TaskEnd] = field(default_factory=dict)  # words for the end of a task or job; added up
+    task_grace: float = 0.0  # fleet seconds in which a task that was just started may not be known yet
     media_slot: str = ""  # Id of the slot to use, of those that take a disc
     conflict_wait: float = 0.0  # seconds until a power order that was refused with 409 makes sense again
     patience: Mapping[Operation, float] = field(default_factory=dict)  # seconds for the answer to a write; added up
@@ -106,6 +107,7 @@ class Behaviours(Model):
     stuck_at: Told[frozenset[Text]] | None = None
     post_state: Told[Mapping[Text, BootPhase]] | None = None
     task_states: Told[Mapping[Text, TaskEnd]] | None = None
+    task_grace: Told[Seconds] | None = None
     media_slot: Told[Text] | None = None
     conflict_wait: Told[Seconds] | None = None
     patience: Told[Mapping[Operation, Seconds]] | None = None

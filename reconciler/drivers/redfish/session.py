@@ -193,10 +193,10 @@ class Session:
         root = self._anonymous_root()
         where = link(member(root, "Links"), "Sessions") or (_SESSIONS if "SessionService" in root or not root else None)
         found = self._account.credentials(self.wire.given_up)
-        kind = SessionAuth if where else BasicAuth
-        auth: AuthBase = kind(found.username, found.password.reveal())
-        auth.set_context(_Login(self, where or ""), self.wire.client)
         try:
+            kind = SessionAuth if where else BasicAuth
+            auth: AuthBase = kind(found.username, found.password.reveal())
+            auth.set_context(_Login(self, where or ""), self.wire.client)
             auth.authenticate()
         finally:
             self._account.settle()  # of Basic, the first answer will tell

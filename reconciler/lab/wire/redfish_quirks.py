@@ -65,6 +65,7 @@ class Quirks:
     settings_shown_early: bool = False  # A11: Bios shows pending values as if they were in force
     settings_clearable: bool = False  # G3: an OEM action drops what is pending
     bios_version_decorated: bool = False  # F12: BIOS Date: <date> Ver <version>
+    task_late_s: float = 0.0  # A5: so long is a new task unknown, in the fleet's time
     task_words: Mapping[str, str] = field(default_factory=dict)  # A6: its own words for states of tasks
     firmware_ids_carry_versions: bool = False  # F12: Installed-<n>-<version>__<id>, and the same of the rollback image
 

@@ -86,7 +86,7 @@ def _simple_update(bmc: Bmc, body: Document) -> Reply:
         raise Refusal("ActionParameterValueFormatError", uri, "ImageURI", _SIMPLE_UPDATE, related=["ImageURI"])
     number = bmc.machine.start_update(_target(bmc, body.get("Targets"), uri), uri)
     path = f"{TASKS}/{number}"
-    return Reply(202, _task(bmc, number), {"Location": path})
+    return Reply(202, _document(bmc, bmc.state.tasks[number]), {"Location": path})
 
 
 def _target(bmc: Bmc, targets: object, uri: str) -> str:
@@ -120,15 +120,19 @@ def _task_service(bmc: Bmc, _: str) -> Document:
 
 def _task(bmc: Bmc, id_: str) -> Document | None:
     task = bmc.machine.task(id_)
-    if task is None:
+    if task is None or bmc.machine.now - task.started < bmc.quirks.task_late_s:
         return None
+    return _document(bmc, task)
+
+
+def _document(bmc: Bmc, task: TaskState) -> Document:
     running = task.state == "Running"
-    document = odata(f"{TASKS}/{id_}", "Task.v1_4_3", f"Firmware update of {task.inventory_id}") | {
+    document = odata(f"{TASKS}/{task.id}", "Task.v1_4_3", f"Firmware update of {task.inventory_id}") | {
         "TaskState": bmc.quirks.task_words.get(task.state, task.state),
         "TaskStatus": "Critical" if task.state == "Exception" else "OK",
         "PercentComplete": task.percent(bmc.machine.now),
         "StartTime": bmc.date(task.started),
-        "TaskMonitor": f"{TASKS}/{id_}",
+        "TaskMonitor": f"{TASKS}/{task.id}",
         "HidePayload": True,
         "Messages": _messages(task),
     }

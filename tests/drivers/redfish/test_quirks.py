@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,10 @@ def play(trust: Trust, case: Case, table: Table) -> bool:
         machine.state.manufacturer, machine.state.firmware["BMC"].version = case.make, case.firmware
         front = RedfishFront(machine, username=USERNAME, password=PASSWORD, quirks=case.lab, epoch=EPOCH)
         port = await front.start(trust.server)
+
+        def now() -> datetime:
+            return NOW + timedelta(seconds=clock.seconds)
+
         bmc = client(
             f"https://127.0.0.1:{port}",
             username=USERNAME,
@@ -98,7 +103,8 @@ def play(trust: Trust, case: Case, table: Table) -> bool:
             ca_pem=trust.ca.read_text(),
             insecure=False,
             read_timeout=case.read_timeout,
-            neighbourhood=Neighbourhood(lambda: NOW, quirks=table),
+            now=now,
+            neighbourhood=Neighbourhood(now, quirks=table),
         )
         try:
             return await case.goes_well(Lab(front, clock, bmc))
@@ -171,6 +177,17 @@ async def a_failed_task_ends(lab: Lab) -> bool:
     task = await lab.bmc.task(uri)
     assert task is not None
     return (task.done, task.ok) == (True, False)
+
+
+async def a_new_task_is_not_taken_for_lost(lab: Lab) -> bool:
+    uri = await lab.bmc.update_firmware("BIOS", BIOS_IMAGE)
+    new = await lab.bmc.task(uri)
+    lab.pass_time(20)
+    assert await lab.bmc.task(uri) is not None
+    lab.machine.inject("firmware_task_lost")
+    lab.pass_time(60)
+    assert await lab.bmc.task(uri) is None
+    return new is not None and (new.done, new.ok) == (False, None)
 
 
 async def the_medium_is_booted(lab: Lab) -> bool:
@@ -249,6 +266,7 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("Dell Inc.", LabQuirks(task_words={"Exception": "RebootFailed"}), a_failed_task_ends),
         Case("a make", LabQuirks(), a_failed_task_ends),
     ),
+    "task_grace": (Case("Dell Inc.", LabQuirks(task_late_s=15.0), a_new_task_is_not_taken_for_lost),),
     "media_slot": (
         Case("Dell Inc.", LabQuirks(media_slot="1", media_dummy="2"), the_medium_is_booted, firmware="1.20.50.50"),
     ),

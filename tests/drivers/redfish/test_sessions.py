@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from reconciler.drivers.redfish import Neighbourhood, RedfishBmc
-from reconciler.drivers.redfish.quirks import Table
+from reconciler.drivers.redfish.quirks import Table, packaged
 from reconciler.drivers.redfish.session import LIFETIME_S
 from reconciler.lab.wire.redfish import RedfishFront
 from reconciler.lab.wire.redfish_quirks import Quirks, Silence
@@ -187,5 +188,19 @@ def test_a_session_that_expires_before_a_write_costs_no_second_write(trust: Trus
         await bmc.stage_bios({"QuietBoot": False})
         assert lab.machine.state.counters.bios_writes == 1
         assert lab.front.logins == 2
+
+    lab.play(story)
+
+
+def test_writes_are_not_sent_in_one_breath(trust: Trust) -> None:
+    """As the table says of any make (A12); reads follow at once."""
+    lab = Lab(Quirks(), trust)
+
+    async def story(bmc: RedfishBmc) -> None:
+        await bmc.hot()
+        began = time.perf_counter()
+        for device in ("pxe", "cd", "disk", "pxe"):
+            await bmc.boot_once(device)
+        assert time.perf_counter() - began > 3 * packaged().standard.write_gap >= 0.15
 
     lab.play(story)
