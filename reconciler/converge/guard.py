@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from reconciler.converge.lease import HeldLease, bmc_scope
@@ -39,6 +40,7 @@ from reconciler.planner.witnesses import identity
 
 T = TypeVar("T")
 
+PROVED_S = 5.0  # for so long what was read of a BMC's identity may be taken for the present: actions take hours
 _FAILURES = {
     UnknownReason.UNREACHABLE: Failure.UNREACHABLE,
     UnknownReason.AUTH: Failure.AUTH,
@@ -105,7 +107,7 @@ class GuardedBmc:
         self._record = record
         self._clock = clock
         self._deadlines = Deadlines(clock, settings.redfish_deadline_s)
-        self._proved = False
+        self._proved_at: datetime | None = None
 
     async def prove(self) -> None:
         """WrongMachine unless the BMC is shown to be this node's; DriverError when it does not answer."""
@@ -113,14 +115,15 @@ class GuardedBmc:
         verdict, why = identity(self._desired, system, self._facts, self._record)
         if not verdict:
             raise WrongMachine(why)
-        self._proved = True
+        self._proved_at = self._clock.now()
 
     async def _write(self, call: Callable[[], Awaitable[T]]) -> T:
         """Occupied while somebody else writes to this BMC, LeaseHeld when the run has lost its lease."""
         if not self._taken:
             self._lease.take(self._scope)
             self._taken = True
-        if not self._proved:
+        proved_at = self._proved_at
+        if proved_at is None or self._clock.now() - proved_at > timedelta(seconds=PROVED_S):
             await self.prove()
         self._lease.prove_bmc(self._scope)
         self.wrote = True

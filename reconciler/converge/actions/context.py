@@ -144,6 +144,8 @@ async def carried_out(act: Callable[[ActionContext], Awaitable[Outcome]], ctx: A
     except Stop as stop:
         return stop.outcome
     except WrongMachine as wrong:
+        if ctx.bmc_port is not None and ctx.bmc_port.wrote:
+            return Permanent(f"in the midst of it: {wrong}")  # it is not as it was before
         return Declined("identity", str(wrong))
     except Occupied as occupied:
         return Transient(str(occupied), OCCUPIED_S)
