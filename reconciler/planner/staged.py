@@ -21,13 +21,18 @@ ACTIVATES: Final[Mapping[str, frozenset[Activation]]] = {
 }
 
 
+NOT_TAKEN = "it restarted, but did not take what was staged"  # how the detail of such an attempt begins
+
+
 def waits(record: NodeRecord, action: str, target: str, activation: Activation) -> bool:
     """Whether `action` was done and nothing of its activation class came after it.
 
-    A restart that failed for good because the setting did not take (`permanent`) did restart: it is staged no more.
+    A restart that failed because the setting did not take did restart: it is staged no more. One that a BMC refused
+    did not.
     """
     for attempt in reversed(record.attempts):
-        if attempt.outcome in ("done", "permanent") and activation in ACTIVATES.get(attempt.action, ()):
+        restarted = attempt.outcome == "done" or attempt.detail.startswith(NOT_TAKEN)
+        if restarted and activation in ACTIVATES.get(attempt.action, ()):
             return False
         if (attempt.action, attempt.target, attempt.outcome) == (action, target, "done"):
             return True

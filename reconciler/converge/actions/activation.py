@@ -12,7 +12,7 @@ from reconciler.model.desired import DesiredFirmware
 from reconciler.model.observed import Answered, AttributeValue, RedfishInventory, Silent
 from reconciler.model.outcome import Permanent, Transient
 from reconciler.model.vocab import Activation
-from reconciler.planner.staged import ACTIVATES, waits
+from reconciler.planner.staged import ACTIVATES, NOT_TAKEN, waits
 
 STEADY_READS = 3  # pitfall F1: a BMC that has just come back tells different things for a while
 BETWEEN_READS_S = 10.0
@@ -58,7 +58,7 @@ async def verify_activation(ctx: ActionContext, pending: Pending) -> None:
         if not satisfies(item, version):
             stale.append(f"{item.component} runs {version}, {item.version} was staged")
     if stale:
-        raise Stop(Permanent("it restarted, but did not take what was staged: " + "; ".join(stale)))
+        raise Stop(Permanent(f"{NOT_TAKEN}: {'; '.join(stale)}"))
 
 
 async def steady_inventory(ctx: ActionContext) -> RedfishInventory:

@@ -78,7 +78,9 @@ async def wait_for_host(ctx: ActionContext, *, unlike: str | None) -> HostFacts:
     """Until the host answers with a boot id other than `unlike`."""
     facts = await _host_after(ctx, unlike=unlike)
     if facts is None:
-        raise Stop(Transient(f"the host did not come back within {format_duration(BOOT_S)}"))
+        hot = await ctx.bmc_port.hot() if ctx.bmc_port is not None else None
+        shown = f": the machine is in {hot.value.boot_phase}" if isinstance(hot, Answered) else ""
+        raise Stop(Transient(f"the host did not come back within {format_duration(BOOT_S)}{shown}"))
     return facts
 
 
