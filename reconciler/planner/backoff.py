@@ -10,7 +10,7 @@ sets it back. Without a pause every pass would drain and restart that node (pitf
 from __future__ import annotations
 
 import zlib
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from reconciler.health.ladder import REMEDIATION
@@ -21,6 +21,13 @@ FIRST_S, FACTOR, MOST_S = 15.0, 4.0, 4 * 3600.0
 SPREAD = 0.25  # of a pause, on top of it
 HELD_OFTEN, HELD_WITHIN = 2, timedelta(days=3)  # done so often within them, and needed again
 HOUR_S, DAY_S = 3600.0, 86400.0
+# What of our own undoes what an action did: that it is needed again then is no news.
+_UNDONE_BY: Mapping[str, frozenset[str]] = {
+    "set_gpu_mode": frozenset({"set_gpu_mode", "soft_restart", "power_cycle", "power_on", "reimage"}),
+    "set_bios": frozenset({"update_firmware"}),
+    "configure_host": frozenset({"reimage"}),
+    "join": frozenset({"reimage"}),
+}
 
 
 def failures(attempts: Sequence[Attempt], action: str, target: str) -> list[Attempt]:
@@ -77,14 +84,7 @@ def _unheld(record: NodeRecord, action: PlannedAction, drifted: Container[str], 
     if not action.because or any(path not in drifted for path in action.because):
         return None
     cause = ", ".join(action.because)
-    done = [
-        attempt
-        for attempt in record.attempts
-        if (attempt.action, attempt.target, attempt.cause, attempt.outcome)
-        == (action.name, action.target, cause, "done")
-        and attempt.cause != REMEDIATION
-        and now - attempt.at < HELD_WITHIN
-    ]
+    done = _undone_by_others(record, action, cause, now - HELD_WITHIN)
     if len(done) < HELD_OFTEN:
         return None
     pause = min(HOUR_S * FACTOR ** (len(done) - HELD_OFTEN), DAY_S)
@@ -92,3 +92,20 @@ def _unheld(record: NodeRecord, action: PlannedAction, drifted: Container[str], 
     return Blocked(
         BlockCode.BACKOFF, f"{action.id} was done {len(done)} times in three days and does not hold: {cause}", until
     )
+
+
+def _undone_by_others(record: NodeRecord, action: PlannedAction, cause: str, since: datetime) -> list[Attempt]:
+    """The times that it was done for this cause, but for those that we undid ourselves."""
+    found: list[Attempt] = []
+    standing = False  # the last of them, as far as we know
+    for attempt in record.attempts:
+        if attempt.at < since or attempt.outcome == "refused":
+            continue
+        if (attempt.action, attempt.target) == (action.name, action.target):
+            if attempt.outcome == "done" and attempt.cause == cause != REMEDIATION:
+                found.append(attempt)
+                standing = True
+        elif standing and attempt.action in _UNDONE_BY.get(action.name, ()):
+            found.pop()
+            standing = False
+    return found
