@@ -15,7 +15,7 @@ from tests.converge.world import World
 
 Worlds = Callable[..., World]
 
-_READS = frozenset({"hot", "inventory", "media", "task", "close", "facts", "state", "member"})
+_READS = frozenset({"hot", "inventory", "media", "task", "tasks", "close", "facts", "state", "member"})
 
 
 class TimesOut:

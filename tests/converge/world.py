@@ -172,7 +172,8 @@ class World:
         async def issue() -> None:
             seen = await observe(self.fleet, list(self.fleet.nodes), self.fabric, self.clock)
             for name, desired in self.fleet.nodes.items():
-                binding = binding_of(desired, seen.nodes[name], tests_digest(b.ACCEPTANCE))
+                digest = tests_digest(desired.profile.acceptance or b.ACCEPTANCE)
+                binding = binding_of(desired, seen.nodes[name], digest)
                 if isinstance(binding, Binding):
                     found = Certificate("1.0", name, self.clock.now(), binding, (), adopted=True)
                     self.ledger.save_certificate(found)
