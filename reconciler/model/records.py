@@ -109,11 +109,30 @@ class JournalEntry:
     at: datetime
     run: str
     node: str
-    event: str  # intent | resume | outcome | drift | hold | release | certificate | run | forget | lease | adopt
+    event: (
+        str  # intent | resume | outcome | drift | hold | release | certificate | rollout | run | forget | lease | ...
+    )
     action: str
     detail: str
     commit: str = ""
     plan: str = ""
+    attempt: int | None = None  # that an intent began, and what belongs to it
+    seconds: float | None = None  # of an outcome: since its intent; of drift that is gone: since it was first seen
+    evidence: Mapping[str, Any] = field(default_factory=dict)  # JSON values: what was read, measured or begun
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run as the journal's entries refer to it. `exit_code` None: it goes on, or died."""
+
+    run: str
+    command: str
+    commit: str
+    plan: str
+    started_at: datetime
+    ended_at: datetime | None
+    exit_code: int | None
+    summary: str
 
 
 @dataclass(frozen=True, slots=True)

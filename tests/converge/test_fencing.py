@@ -123,7 +123,7 @@ def test_after_the_loss_of_the_lease_nothing_is_written_and_the_next_run_goes_on
         with pytest.raises(LeaseHeld, match="the lease on "):
             here.apply()
         assert len(scribe.writes) == last, scribe.writes[last - 1 :]
-        assert here.ledger.leases() == ()
+        assert here.ledger.leases() == []
         done = here.apply()
         assert done.results["n0"].state in (Ended.DONE, Ended.CONVERGED), (last, done.results)
         assert here.serves("n0")
@@ -153,7 +153,7 @@ def test_two_fleets_that_name_the_same_bmcs_never_write_to_one_at_once(world: Wo
     here.ledger = ledger
     assert [pair for pair in scribe.together if pair[0][0].startswith("https://bmc-")] == []
     assert lasting(here) == [(0, 1, 0)] * 3
-    assert ledger.leases() == ()
+    assert ledger.leases() == []
     here.apply()
     assert all(here.serves(name) for name in here.fleet.nodes)
     story = [entry.detail for name in here.fleet.nodes for entry in ledger.history(name)]
@@ -190,7 +190,7 @@ def test_a_bmc_is_kept_for_as_long_as_an_action_takes_and_free_after_it(world: W
         await working
 
     here.run(watched())
-    assert here.ledger.leases() == ()
+    assert here.ledger.leases() == []
 
 
 def outcomes(here: World) -> list[Any]:
@@ -220,7 +220,7 @@ def test_a_ledger_that_fails_in_the_middle_parks_all_and_the_next_run_goes_on(wo
     here.ledger = truth
     left = {(node, action) for _, node, action, _, _ in truth.unfinished()}
     assert {node for node, _ in left} == set(here.fleet.nodes), "what the others had in hand is open too"
-    assert truth.leases() == ()
+    assert truth.leases() == []
     done = here.apply()
     assert {result.state for result in done.results.values()} <= {Ended.DONE, Ended.CONVERGED}
     assert {here.machine(name).state.counters.boots for name in here.fleet.nodes} == {1}, "no restart was repeated"

@@ -62,7 +62,7 @@ def test_who_slept_through_its_lease_does_nothing_though_nobody_took_it(ledger: 
 
     with pytest.raises(LeaseHeld, match=r"ran out at .*, while its runner was stopped"):
         run_virtual(run(), clock)
-    assert ledger.leases() == ()
+    assert ledger.leases() == []
 
 
 def test_after_a_stall_in_which_somebody_took_over_nothing_is_written(ledger: SqlLedger) -> None:
@@ -162,7 +162,7 @@ def test_two_fleets_never_have_one_bmc_at_once_and_a_lease_on_it_lives_with_that
             assert east.writer("bmc/b").startswith("bmc/b is being written by two, until ")
 
     run_virtual(run(), clock)
-    assert ledger.leases() == ()
+    assert ledger.leases() == []
 
 
 def test_a_bmc_that_is_taken_away_is_written_no_more_and_the_run_goes_on(ledger: SqlLedger) -> None:
@@ -190,7 +190,7 @@ def test_with_a_fleet_that_is_taken_away_go_its_bmcs(ledger: SqlLedger) -> None:
         async with held_lease(ledger, "east", "one", clock) as held:
             held.take("bmc/a")
             ledger.take_away(held.lease.token, "ops", clock.now())
-            assert ledger.leases() == ()
+            assert ledger.leases() == []
             with pytest.raises(LeaseHeld, match="the lease on east is gone: an operator broke it"):
                 held.prove_bmc("bmc/a")
             with pytest.raises(LeaseHeld, match="the lease on east is gone"):

@@ -3,48 +3,72 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import click
 
 from reconciler.cli.commands.hold import check_subject, endpoints, ledger, session_for, spec
 from reconciler.cli.options import output_option
 from reconciler.cli.terminal import show
+from reconciler.model.units import parse_duration
+
+
+class Since(click.ParamType[timedelta | datetime]):
+    """2h, 3d: so long ago; or an instant, in UTC unless it says otherwise."""
+
+    name = "since"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta | datetime:
+        try:
+            return timedelta(seconds=parse_duration(value))
+        except ValueError:
+            pass
+        try:
+            at = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a duration (2h, 3d) nor a time (2026-11-21, 2026-11-21T03:00)", param, ctx)
+        return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 @click.command()
 @click.argument("node")
-@click.option("--last", type=click.IntRange(1), default=50, show_default=True, metavar="N", help="How many entries.")
+@click.option("--last", "--limit", type=click.IntRange(1), default=100, show_default=True, metavar="N",
+              help="How many entries, the newest.")  # fmt: skip
+@click.option("--since", type=Since(), metavar="TIME", help="2h, 3d, 2026-11-21 or 2026-11-21T03:00 (UTC).")
 @spec
 @ledger
 @endpoints
 @output_option
-def history(node: str, last: int, spec: Path, ledger: str | None, endpoints: Path | None, output: str) -> None:
-    """Tell a node's story: what was found, what was done to it, by which run, plan and commit."""
-    from reconciler.render.tables import markdown_table, table
-    from reconciler.render.text import brief, clock, markdown, plain, warnings
+def history(
+    node: str, last: int, since: timedelta | datetime | None, spec: Path, ledger: str | None, endpoints: Path | None,
+    output: str,
+) -> None:  # fmt: skip
+    """Tell a node's story: how it stands, what was found, and what was done to it, by which run, plan and commit.
+
+    Holds and stops that kept it from being acted on are part of it, and so are rollouts that it had a place in.
+    """
+    from reconciler.render.history import OpenDrift, Story, as_markdown, human
 
     session = session_for(spec, ledger, endpoints)
+    now = session.clock.now()
+    begin = now - since if isinstance(since, timedelta) else since
+    pool = session.fleet.nodes[node].pool if node in session.fleet.nodes else ""
     with session.ledger() as book:
-        entries = book.history(node, last)
+        entries = book.history(node, last + 1, since=begin, pool=pool)
+        limited, entries = len(entries) > last, entries[-last:]
+        story = Story(
+            node, book.node(node), [OpenDrift(*item) for item in book.open_drift(node)], entries,
+            book.runs({entry.run for entry in entries if entry.run}), now, session.time_scale, limited,
+        )  # fmt: skip
     if not entries:
         check_subject(session.fleet, node)
-        click.echo(f"{node}: nothing is recorded yet", err=True)
+        click.echo(f"{node}: nothing is recorded {'since then' if begin else 'yet'}", err=True)
     if output == "json":
-        click.echo(json.dumps([asdict(entry) for entry in entries], default=lambda at: at.isoformat(), indent=1))
-        return
-    rows = [(clock(e.at), e.event, e.action, e.detail, e.commit[:12], e.run) for e in entries]
-    head = ("when", "what", "action", "detail", "commit", "run")
-    if output == "markdown":
-        click.echo("\n".join(markdown_table(head, [tuple(markdown(cell, 300) for cell in row) for row in rows])))
-    elif rows:
-        told = table(head, [tuple(plain(brief(cell), 160) for cell in row) for row in _once(rows)])
-        show("\n".join([*warnings((), session.time_scale), *told, ""]))
-
-
-def _once(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Commit and run where they change: a run leaves many rows in a row."""
-    before: list[tuple[str, ...]] = [(), *rows]
-    return [row if row[-2:] != last[-2:] else (*row[:-2], "", "") for last, row in zip(before, rows, strict=False)]
+        show(
+            json.dumps([asdict(entry) for entry in entries], default=lambda at: at.isoformat(), indent=1) + "\n", output
+        )
+    elif entries:
+        show((human if output == "human" else as_markdown)(story), output)

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger import chain
-from reconciler.drivers.ledger.rows import LONG_AGO, clean, instant, to_instant, to_json
+from reconciler.drivers.ledger.rows import LONG_AGO, clean, from_json, instant, to_instant, to_json
 from reconciler.drivers.ledger.schema import drift
 
 DriftRow = tuple[str, str, str, Any, Any]  # node, path, class, desired, observed
@@ -41,6 +41,24 @@ def record(
     return {key: (_first_seen(past.get(key), now), now) for key in present}
 
 
+def standing(connection: sa.Connection, node: str) -> list[tuple[str, str, Any, Any, datetime]]:
+    """For people: a damaged cell is shown as it is."""
+    query = (
+        sa.select(drift)
+        .where(drift.c.node == node, drift.c.ended_at.is_(None))
+        .order_by(drift.c.first_seen, drift.c.id)
+    )
+    rows = connection.execute(query).all()
+    return [(r.path, r.kind, _value(r.desired), _value(r.observed), _first_seen(r, LONG_AGO)) for r in rows]
+
+
+def _value(cell: str) -> Any:
+    try:
+        return from_json(cell, "value")
+    except ValueError:
+        return cell
+
+
 def _cells(item: DriftRow) -> dict[str, str]:
     node, path, kind, desired, observed = item
     return {"node": node, "path": path, "kind": kind, "desired": to_json(desired), "observed": to_json(observed)}
@@ -56,8 +74,17 @@ def _first_seen(row: Any, now: datetime) -> datetime:
 
 
 def _journal(connection: sa.Connection, run: str, at: str, fresh: Sequence[DriftRow], ended: Sequence[Any]) -> None:
-    begun = [(item[0], f"{item[1]} {item[2]}: {to_json(item[4])} instead of {to_json(item[3])}") for item in fresh]
-    over = [(row.node, f"{row.path} as desired again") for row in ended]
+    begun = [
+        (item[0], f"{item[1]} {item[2]}: {to_json(item[4])} instead of {to_json(item[3])}", _seen(item))
+        for item in fresh
+    ]
+    over = [(row.node, f"{row.path} as desired again", {"path": row.path, "since": row.first_seen}) for row in ended]
     common = {"at": at, "run": run, "event": "drift"}
-    if rows := [common | {"node": node, "detail": clean(detail)} for node, detail in begun + over]:
+    rows = [common | {"node": node, "detail": clean(text), "data": to_json(data)} for node, text, data in begun + over]
+    if rows:
         chain.append(connection, rows)
+
+
+def _seen(item: DriftRow) -> dict[str, Any]:
+    _, path, kind, desired, observed = item
+    return {"path": path, "kind": kind, "desired": desired, "observed": observed}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
@@ -12,24 +12,22 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from reconciler.drivers.ledger import chain, episodes, inventory, leases, rollouts, schema
+from reconciler.drivers.ledger import chain, episodes, inventory, leases, rollouts, schema, story
 from reconciler.drivers.ledger.engine import Database
 from reconciler.drivers.ledger.inventory import Info
 from reconciler.drivers.ledger.memory import Memory
 from reconciler.drivers.ledger.reader import read_records
 from reconciler.drivers.ledger.rows import (
-    LONG_AGO,
     clean,
     instant,
     to_hold,
-    to_instant,
     to_json,
     to_object,
 )
 from reconciler.model.documents import dump
 from reconciler.model.errors import LedgerError
 from reconciler.model.gate import Certificate
-from reconciler.model.records import Hold, JournalEntry, Lease, NodeRecord, Rollout
+from reconciler.model.records import FLEET, Hold, JournalEntry, Lease, NodeRecord, Rollout, RunRecord
 
 T = TypeVar("T")
 
@@ -141,6 +139,11 @@ class SqlLedger:
         with self._database.write([]) as connection:
             return episodes.record(connection, run, items, nodes, now)
 
+    def open_drift(self, node: str) -> Sequence[tuple[str, str, Any, Any, datetime]]:
+        """What differs since when, as last seen: (path, class, desired, observed, first seen)."""
+        with self._database.read() as connection:
+            return episodes.standing(connection, node)
+
     # --- attempts ------------------------------------------------------------------------------------------------
 
     def begin(
@@ -195,17 +198,20 @@ class SqlLedger:
             merged[row.attempt].update(_mapping(row.data))
         return [(row.id, row.node, row.action, row.target, merged[row.id]) for row in intents]
 
-    def history(self, node: str, limit: int = 200) -> Sequence[JournalEntry]:
-        table, runs = schema.journal, schema.runs
-        query = (
-            sa.select(table, runs.c.commit_id, runs.c.plan)
-            .join(runs, runs.c.run == table.c.run, isouter=True)
-            .where(table.c.node == node, table.c.event != "amendment")
-            .order_by(table.c.id.desc())
-            .limit(limit)
-        )
+    def history(
+        self, node: str, limit: int = 200, *, since: datetime | None = None, pool: str = ""
+    ) -> Sequence[JournalEntry]:
+        """The newest entries, oldest first. `pool`: holds of it, and of the whole fleet, are part of the story too."""
+        subjects = {node} if not pool else {node, f"pool/{pool}", FLEET}
         with self._database.read() as connection:
-            return [_entry(row) for row in reversed(connection.execute(query).all())]
+            told = story.tell(connection, subjects, limit, since)
+            begun = story.rollouts_of(connection, node, since if len(told) < limit else told[0].at)
+        return sorted([*begun, *told], key=lambda entry: entry.at)[-limit:]
+
+    def runs(self, names: Collection[str]) -> Mapping[str, RunRecord]:
+        """What is known of these runs, by name."""
+        with self._database.read() as connection:
+            return story.of_runs(connection, names)
 
     # --- audit ---------------------------------------------------------------------------------------------------
 
@@ -222,7 +228,7 @@ class SqlLedger:
             query = query.where(table.c.node == node)
         with self._database.read() as connection:
             rows = connection.execute(query.order_by(table.c.id.desc()).limit(limit)).all()
-        return [(row.id, _entry(row)) for row in reversed(rows)]
+        return [(row.id, story.entry(row)) for row in reversed(rows)]
 
     def note(self, node: str, event: str, detail: str, now: datetime) -> None:
         """Write down what a person did, outside of any run."""
@@ -305,7 +311,7 @@ class SqlLedger:
 
     def leases(self) -> Sequence[Lease]:
         """All that were not dropped, those that ran out too."""
-        return self._list(schema.leases, leases.held)
+        return list(self._list(schema.leases, leases.held))
 
     def holder(self, scope: str, now: datetime) -> Lease | None:
         return next((lease for lease in self.leases() if lease.scope == scope and lease.expires_at > now), None)
@@ -384,14 +390,3 @@ def _mapping(cell: str) -> dict[str, Any]:
         return to_object(cell, "intent")
     except ValueError:
         return {}
-
-
-def _entry(row: Any) -> JournalEntry:
-    """History is for people: a damaged cell is shown as it is, and hides no other line."""
-    try:
-        at = to_instant(row.at, "time")
-    except ValueError:
-        at = LONG_AGO
-    action = f"{row.action}:{row.target}" if row.target else row.action
-    detail = ": ".join(part for part in (row.data.strip('"') if row.event == "outcome" else "", row.detail) if part)
-    return JournalEntry(at, row.run, row.node, row.event, action, detail, row.commit_id or "", row.plan or "")
