@@ -222,3 +222,40 @@ def test_who_never_served_is_not_out_of_service(clock: Time) -> None:
     assert lab.cluster is not None
     clock.pass_by(HOUR)
     assert out(lab.cluster, "fleet") == ([], 0, [])
+
+
+# --- conditions of detectors ---
+
+
+def condition(truth: ClusterTruth) -> tuple[str, str] | None:
+    found = truth.node(NODE).conditions.get("GpuUnhealthy")
+    return None if found is None else (found.status, found.reason)
+
+
+def test_a_condition_outlives_the_boot_until_its_detector_runs_again(truth: ClusterTruth, clock: Time) -> None:
+    assert condition(truth) is None
+    before = truth.revision
+    machine(truth).inject("node_condition")
+    assert condition(truth) == ("True", "GpuHealthCheckFailed")
+    assert [event.type for event in truth.events_since(before)] == ["MODIFIED"]
+    machine(truth).reboot()
+    clock.pass_by(TYPICAL.shutdown_s + TYPICAL.post_s + TYPICAL.os_boot_s)
+    assert truth.node(NODE).ready == "Unknown"
+    assert condition(truth) == ("True", "GpuHealthCheckFailed"), "nobody is there to take it back"
+    clock.pass_by(TYPICAL.kubelet_ready_s + 1)
+    assert truth.node(NODE).ready == "True"
+    assert condition(truth) == ("True", "GpuHealthCheckFailed"), "stale: the pod of the detector has not started"
+    clock.pass_by(TYPICAL.detector_s)
+    assert condition(truth) == ("False", "NoProblem")
+    assert [c["status"] for e in truth.story(NODE) if (c := e["object"].get("conditions", {}).get("GpuUnhealthy"))][
+        -1
+    ] == "False"
+
+
+def test_what_persists_is_found_again(truth: ClusterTruth, clock: Time) -> None:
+    machine(truth).inject("node_condition", persistent=True, type="GpuHealthy", status="False")
+    machine(truth).reboot()
+    clock.pass_by(HOUR)
+    assert truth.node(NODE).conditions["GpuHealthy"].status == "False"
+    machine(truth).clear()
+    assert truth.node(NODE).conditions["GpuHealthy"].status == "True"

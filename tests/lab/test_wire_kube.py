@@ -152,6 +152,16 @@ def test_a_node_is_as_ready_as_its_kubelet(lab: Bench) -> None:
     assert conditions["Ready"]["lastTransitionTime"] == "2026-11-01T00:16:40Z"
 
 
+def test_what_a_detector_found_is_shown(lab: Bench) -> None:
+    lab.on_loop(lambda: lab.truth.machines["gpu-001"].inject("node_condition"))
+    told = lab.ok("describe", "node", "gpu-001")
+    assert "GPU 3: the health check failed" in told
+    conditions = {each["type"]: each for each in node(lab)["status"]["conditions"]}
+    assert (conditions["GpuUnhealthy"]["status"], conditions["Ready"]["status"]) == ("True", "True")
+    lab.on_loop(lambda: lab.truth.machines["gpu-001"].clear("node_condition"))
+    lab.ok("wait", "node/gpu-001", "--for=condition=GpuUnhealthy=False", "--timeout=5s")
+
+
 def test_what_is_not_there(lab: Bench) -> None:
     assert '(NotFound): nodes "gpu-999" not found' in refused(lab, "get", "node", "gpu-999")
     assert '(NotFound): pods "x" not found' in refused(lab, "get", "pod", "x")

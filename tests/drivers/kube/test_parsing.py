@@ -125,6 +125,20 @@ def test_a_silent_kubelet_is_not_ready(status: str, ready: bool) -> None:
     assert member.conditions == {"Ready": status}
 
 
+def test_conditions_of_detectors_come_with_their_reasons() -> None:
+    found = [
+        {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"},
+        {"type": "GpuUnhealthy", "status": "True", "reason": "Xid", "message": "GPU 3 " + "x" * 1000},
+        {"type": "example.com/Fan", "status": "False"},
+    ]
+    member = objects.member(node(status={"conditions": found}))
+    assert member.conditions == {"Ready": "True", "GpuUnhealthy": "True", "example.com/Fan": "False"}
+    assert member.reasons.keys() == {"GpuUnhealthy", "example.com/Fan"}
+    assert member.reasons["GpuUnhealthy"].startswith("Xid: GPU 3 xx")
+    assert len(member.reasons["GpuUnhealthy"]) == 300
+    assert member.reasons["example.com/Fan"] == ""
+
+
 @pytest.mark.parametrize("role", ["control-plane", "master"])
 def test_control_planes_are_known_by_their_role(role: str) -> None:
     labels = {f"node-role.kubernetes.io/{role}": ""}
