@@ -34,14 +34,14 @@ SAMPLE = (
     Cell(_CASES["admit"], BEFORE_OUTCOME),
 )
 PARKED = {
-    signal.SIGINT: (_CASES["reimage"], "installing"),
-    signal.SIGTERM: (_CASES["update_firmware:nic0"], "flashing"),
+    signal.SIGINT: (Cell(_CASES["reimage"], DURING, 5, "power on"), "installing"),
+    signal.SIGTERM: (Cell(_CASES["update_firmware:nic0"], AFTER, 1, "update_firmware"), "flashing"),
 }
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    cases: list[Case] = [*(cell.case for cell in SAMPLE), *(case for case, _ in PARKED.values())]
+    cases: list[Case] = [*(cell.case for cell in SAMPLE), *(cell.case for cell, _ in PARKED.values())]
     with running(tmp_path_factory.mktemp("chaos"), cases) as found:
         yield found
 
@@ -55,7 +55,7 @@ def test_killed_at_the_worst_moments_it_converges_and_repeats_nothing(world: Wor
 
 @pytest.mark.parametrize("number", list(PARKED), ids=lambda number: number.name)
 def test_the_first_signal_parks_and_the_next_run_goes_on(world: World, number: signal.Signals) -> None:
-    case, word = PARKED[number]
+    cell, word = PARKED[number]
     bench = Bench(world, node_of(len(SAMPLE) + list(PARKED).index(number)))
     plan, _ = bench.plan()
     progress = bench.place / "progress.txt"
@@ -77,7 +77,7 @@ def test_the_first_signal_parks_and_the_next_run_goes_on(world: World, number: s
     again = bench.apply(plan)
     assert again.code == 0, again.out + again.err
     assert bench.plan()[1] == 0
-    assert wrong_with(case, bench) == []
+    assert wrong_with(cell.case, bench, cell.slack) == []
 
 
 def test_who_comes_too_early_is_told_who_has_the_lease_until_it_runs_out(tmp_path: Path) -> None:
