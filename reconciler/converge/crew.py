@@ -280,6 +280,8 @@ class Crew:
 
     async def reserve(self, plan: NodePlan) -> str:
         async with self._lock:
+            if plan.node not in self.run.fleet.nodes:
+                return "the spec does not name it any more"
             if plan.node in self._reserved and not flashes(plan.actions[0]):
                 return ""
             await self._look_at_cluster()

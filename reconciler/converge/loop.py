@@ -17,7 +17,7 @@ from reconciler.converge.events import LoopTold
 from reconciler.converge.lease import held_lease
 from reconciler.converge.shift import Ground, Shift
 from reconciler.model.desired import Fleet
-from reconciler.model.errors import LeaseHeld, LedgerError
+from reconciler.model.errors import LeaseHeld, LedgerError, UsageError
 from reconciler.model.plan import Plan
 from reconciler.model.ports import Fabric, SpecFeed
 from reconciler.model.source import Pulled
@@ -39,6 +39,8 @@ class Loop:
         self._holder = holder
         self._pull_s = pull_s
         self._shift: Shift | None = None
+        self._name = ""  # of the fleet
+        self._passes = 0
         self._trouble = ""  # why this process does not lead, as last told
         self._status = LoopStatus(pass_due_s=PASSES_LATE * ground.interval_s, time_scale=ground.time_scale)
 
@@ -73,11 +75,19 @@ class Loop:
         if pulled.changed:
             for warning in pulled.diagnostics:
                 self._tell("spec_warning", str(warning), problem=True, **fields)
-            fleet = self._feed.fleet
-            assert fleet is not None
-            self._tell("spec", f"commit {pulled.commit[:12]} is in force: {len(fleet.nodes)} nodes", **fields)
-            if self._shift is not None:
-                self._shift.change(fleet)
+            self._change(fields)
+
+    def _change(self, fields: dict[str, Any]) -> None:
+        fleet = self._feed.fleet
+        assert fleet is not None
+        if self._name and fleet.settings.fleet != self._name:
+            raise UsageError(
+                f"the spec is of fleet {fleet.settings.fleet} now, and this process keeps {self._name}: start it anew"
+            )
+        commit = fields["commit"][:12]
+        self._tell("spec", f"commit {commit} is in force: {len(fleet.nodes)} nodes", **fields)
+        if self._shift is not None:
+            self._shift.change(fleet)
 
     # --- one term of leadership ---
 
@@ -85,6 +95,7 @@ class Loop:
         """From taking the lease to losing it, or one vain try."""
         fleet, ground = self._feed.fleet, self._ground
         assert fleet is not None
+        self._name = fleet.settings.fleet
         try:
             async with held_lease(ground.ledger, fleet.settings.fleet, self._holder, ground.clock) as lease:
                 self._tell("leading", f"holds the lease on {fleet.settings.fleet}: looking at everything first")
@@ -101,6 +112,10 @@ class Loop:
             self._step_back(Role.STANDBY, "standby", str(error), problem=self._status.role is Role.LEADER)
         except LedgerError as error:
             self._step_back(Role.STARTING, "ledger", str(error), problem=True)
+        except UsageError as error:  # a new spec names a secret that is not there, say
+            if not self._passes:
+                raise
+            self._step_back(Role.STARTING, "trouble", str(error), problem=True)
 
     def _step_back(self, role: Role, event: str, why: str, *, problem: bool) -> None:
         if self._status.role is not role or (problem and why != self._trouble):
@@ -109,6 +124,7 @@ class Loop:
         self._stand(role=role)
 
     def _passed(self, plan: Plan) -> None:
+        self._passes += 1
         self._stand(last_pass=self._ground.clock.now(), stopped=plan.stopped)
 
     # --- telling ---

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -25,16 +25,18 @@ from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
 from reconciler.converge.status import fleet_status, measured
 from reconciler.model.desired import Fleet
-from reconciler.model.errors import Blind
+from reconciler.model.errors import Blind, ReconcilerError
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
 from reconciler.model.ports import Clock, Fabric, Ledger, Metrics, Watch
+from reconciler.model.records import NodeRecord
 from reconciler.model.status import FleetStatus
 from reconciler.model.vocab import DriftMode
-from reconciler.planner.estimates import estimates
+from reconciler.planner.estimates import Estimates, estimates
 from reconciler.planner.fleet import node_planner, plan_fleet, records_needed
 
 JITTER = 0.1  # of the interval: fleets that were started together don't ask their BMCs together (pitfall I9)
+REST = 0.25  # of the interval, after a pass that took longer than that
 WAKES_S = 5.0  # a node that the cluster tells of again and again is looked at so often, at most
 
 
@@ -125,12 +127,12 @@ class Shift:
     async def _until_stirred(self, crew: Crew) -> None:
         """Time, too, opens windows, ends bakes and lets pauses run out."""
         clock = self.ground.clock
-        due = POLL_S if self._due is None else (self._due - clock.now()).total_seconds()
-        try:
-            async with asyncio.timeout(clock.real_seconds(max(min(due, POLL_S), 0.0))):
+        pause = POLL_S
+        if self._looking is None and self._due is not None:
+            pause = min(pause, max((self._due - clock.now()).total_seconds(), 0.0))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(clock.real_seconds(pause)):
                 await crew.stirred.wait()
-        except TimeoutError:
-            pass  # that is what it was for
 
     async def _change(self) -> None:
         """Put the new spec in place. What is begun from now on goes by it."""
@@ -148,45 +150,46 @@ class Shift:
     async def _look(self, *, fresh: bool) -> Observation:
         """Whoever is worked on is looked at by those who work on it."""
         clock, busy = self.ground.clock, () if self._crew is None else self._crew.at_work
-        interval = self.ground.interval_s * (1 + JITTER * random.uniform(-1, 1))  # noqa: S311 - spreads load
-        self._due = clock.now() + timedelta(seconds=interval)
-        return await observe(
-            self.fleet, [name for name in self.fleet.nodes if name not in busy], self._fabric, clock,
-            previous=self._observation, fresh_inventory=fresh, progress=ignore, time_scale=self.ground.time_scale,
-        )  # fmt: skip
+        began = clock.now()
+        try:
+            seen = await observe(
+                self.fleet, [name for name in self.fleet.nodes if name not in busy], self._fabric, clock,
+                previous=self._observation, fresh_inventory=fresh, progress=ignore, time_scale=self.ground.time_scale,
+            )  # fmt: skip
+        except ExceptionGroup as group:  # a secret that can't be had is missed by all of them
+            raise _first_of_ours(group) from None
+        interval = self.ground.interval_s * (1 + JITTER * random.uniform(-1, 1))  # noqa: S311 - it spreads load
+        self._due = max(began + timedelta(seconds=interval), clock.now() + timedelta(seconds=interval * REST))
+        return seen
 
     async def _take(self, seen: Observation) -> None:
         """What the pass teaches; who may go now."""
-        ledger, now = self.ground.ledger, self.ground.clock.now()
-        fleet = self.fleet
+        ledger, fleet, now = self.ground.ledger, self.fleet, self.ground.clock.now()
         observation = seen if self._crew is None else self._crew.merged(seen)
         idle = [name for name in fleet.nodes if self._crew is None or name not in self._crew.at_work]
+        records = self._records()
         blind = self._check_sight(observation)
         if not blind:
-            records = ledger.nodes(records_needed(fleet, list(fleet.nodes)))
-            remember_facts(ledger, (observation.nodes[name] for name in idle), records, now)
-        remember_holds(ledger, fleet, now)
-        if not blind:
-            records = ledger.nodes(records_needed(fleet, list(fleet.nodes)))
+            if remember_facts(ledger, (observation.nodes[name] for name in idle), records, now):
+                records = self._records()
             look_for_storm(ledger, fleet, observation, records, now)
-        plan = self._make_plan(observation, now)
-        if self._crew is None:
+        remember_holds(ledger, fleet, now)
+        measured_so_far = estimates(fleet, ledger.durations())
+        plan = self._make_plan(observation, records, measured_so_far, now)
+        if self._run is None:
             resumed = await take_over(ledger, self._fabric.installer(), fleet, fleet.nodes.keys(), now)
             self._run = self._first_run(observation, plan, resumed, now)
         run = self._run
-        assert run is not None
         run.planner = node_planner(
             fleet, observation, now=now, ledger=ledger.id, signatures=self.ground.signatures(fleet),
-            holds=tuple(ledger.holds()), estimates=estimates(fleet, ledger.durations()),
+            holds=tuple(ledger.holds()), estimates=measured_so_far,
         )  # fmt: skip
         run.plan_id = plan.id
         run.barred = blind or _barred(fleet, plan)
         run.executed.clear()
-        records = ledger.nodes(records_needed(fleet, list(fleet.nodes)))
         if not blind:
-            ours = {name: plan.nodes[name] for name in idle}
-            remember_plans(ledger, fleet, ours, records, run.id, now)
-            records = ledger.nodes(records_needed(fleet, list(fleet.nodes)))
+            remember_plans(ledger, fleet, {name: plan.nodes[name] for name in idle}, records, run.id, now)
+            records = self._records()
         await self._forget(plan)
         if self._crew is None:
             self._crew = Crew(run, observation, plan.nodes, records)
@@ -194,6 +197,9 @@ class Shift:
             self._crew.renew(observation, plan.nodes, records)
         self.plan, self._observation = plan, observation
         self._tell(plan, observation)
+
+    def _records(self) -> Mapping[str, NodeRecord]:
+        return self.ground.ledger.nodes(records_needed(self.fleet, list(self.fleet.nodes)))
 
     def _check_sight(self, observation: Observation) -> str:
         """Why the pass proves nothing; "" when it does. It is told when that changes."""
@@ -209,13 +215,14 @@ class Shift:
         self._blind = blind
         return blind
 
-    def _make_plan(self, observation: Observation, now: datetime) -> Plan:
+    def _make_plan(
+        self, observation: Observation, records: Mapping[str, NodeRecord], measured_so_far: Estimates, now: datetime
+    ) -> Plan:
         ledger, fleet = self.ground.ledger, self.fleet
         return plan_fleet(
-            fleet, observation, ledger.nodes(records_needed(fleet, list(fleet.nodes))), now=now, ledger=ledger.id,
-            plan_id=f"pass-{now:%Y%m%d-%H%M%S}", signatures=self.ground.signatures(fleet),
-            holds=tuple(ledger.holds()), estimates=estimates(fleet, ledger.durations()), known=ledger.known(),
-            kept=ledger.rollouts(),
+            fleet, observation, records, now=now, ledger=ledger.id, plan_id=f"pass-{now:%Y%m%d-%H%M%S}",
+            signatures=self.ground.signatures(fleet), holds=tuple(ledger.holds()), estimates=measured_so_far,
+            known=ledger.known(), kept=ledger.rollouts(),
         )  # fmt: skip
 
     def _first_run(self, observation: Observation, plan: Plan, resumed: dict[Step, Unended], now: datetime) -> Run:
@@ -298,3 +305,12 @@ def _barred(fleet: Fleet, plan: Plan) -> str:
     if fleet.settings.drift_mode is not DriftMode.CORRECT:
         return f"the spec's mode is {fleet.settings.drift_mode.value}: drift is reported and left as it is"
     return ""
+
+
+def _first_of_ours(group: ExceptionGroup[Exception]) -> Exception:
+    """The first of errors that are all ours; the group itself when one is none."""
+    ours, others = group.split(ReconcilerError)
+    found: Exception = group if ours is None or others is not None else ours
+    while isinstance(found, ExceptionGroup) and found is not group:
+        found = found.exceptions[0]
+    return found
