@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 from reconciler.cli.options import Common
 from reconciler.cli.scope import select
 from reconciler.cli.session import Session
-from reconciler.model.desired import Fleet
-from reconciler.model.errors import SpecError, UsageError
+from reconciler.model.change import Change
+from reconciler.model.desired import Fleet, LineOrigin
+from reconciler.model.errors import SpecError, UsageError, read_position
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope
 from reconciler.model.ports import Ledger
 from reconciler.planner.revisions import at_once, forgotten, joining, wanted, watched
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 class ChangeSession(Session):
@@ -80,7 +81,7 @@ class ChangeSession(Session):
         change = change_of(
             self.base, self.head, (before, whole), observation, records, selected=frozenset(self.selected), now=now
         )
-        made = with_change(after, self.head, change)
+        made = with_change(after, self.head, replace(change, origins=self._origins(change)))
         return replace(made, notes=(*made.notes, *self._behind()))
 
     def _known(self, ledger: Ledger) -> Sequence[str]:
@@ -88,6 +89,14 @@ class ChangeSession(Session):
         if len(self.selected) < len(self.head.nodes.keys() | self.base.nodes.keys()):
             return ()
         return ledger.known() or tuple(self.base.nodes)
+
+    def _origins(self, change: Change) -> Mapping[str, LineOrigin]:
+        """Who set the lines that cause something."""
+        from reconciler.drivers.git import origins
+
+        places = {place for found in change.set_by.values() for place in found}
+        found = origins(self.head.source, [position for place in places if (position := read_position(place)).line])
+        return {str(at): origin for at, origin in found.items()}
 
     def _behind(self) -> tuple[str, ...]:
         """What base has and head lacks looks as if the change undid it."""

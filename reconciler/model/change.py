@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from reconciler.model.desired import SpecSource
+from reconciler.model.desired import LineOrigin, SpecSource
 from reconciler.model.drift import DriftItem
 
 
@@ -59,6 +59,7 @@ class Change:
     unmeasured: tuple[str, ...] = ()  # nodes with a bar that head moves, and no stored metrics to judge by it
     unseen: tuple[DriftItem, ...] = ()  # values that head manages, that base does not, and that nobody has read
     set_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # path that it causes drift at -> lines at head
+    origins: Mapping[str, LineOrigin] = field(default_factory=dict)  # such a line -> who set it, as far as git tells
     held_up: tuple[str, ...] = ()  # nodes with drift that it causes, and nothing that may be done about it now
     states: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # "quarantined" -> nodes that it makes so
     settings: tuple[str, ...] = ()  # what else of the Fleet it edits: "budgets", "guards" ...

@@ -32,6 +32,14 @@ class Position:
         return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
 
 
+def read_position(text: str) -> Position:
+    """What `str` made of one."""
+    file, *numbers = text.rsplit(":", 2)
+    if len(numbers) == 2 and all(number.isdecimal() for number in numbers):
+        return Position(file, int(numbers[0]), int(numbers[1]))
+    return Position(text)
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
     """One problem, printed as `file:line:column path: problem (hint)`."""

@@ -2,6 +2,8 @@
 
 text       values, names, durations and escapes that all forms share
 tables     plain-text tables
+pen        Markdown that fits into a comment, and that no machine's words break
+comment    reports as comments: plan_comment, drift and outcome say what stands in them, headline what stands above
 drift      the drift report
 plan       the plan
 outcome    what an apply did

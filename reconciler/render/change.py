@@ -10,22 +10,20 @@ from datetime import datetime
 from reconciler.model.change import BarFailure, Change, EndpointChange, VoidCertificate
 from reconciler.model.drift import DriftItem
 from reconciler.model.vocab import Concern, Disruption
-from reconciler.render.drift import ORDER, grouped
-from reconciler.render.tables import markdown_table, table
-from reconciler.render.text import count, disruption, fold, markdown, source, value
+from reconciler.render.drift import ORDER, OWN, grouped
+from reconciler.render.tables import table
+from reconciler.render.text import Names, count, disruption, fold, source, value
 
-ROWS = 40  # of one table in a comment; the document has all
 _LEVELS = {level.label: level for level in Disruption}
-_OWN = ("host.hostname", "identity.serial", "identity.uuid", "image.nonce")  # values that no two nodes share
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class Block:
     """A table with what it is about."""
 
     title: str
     head: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
+    rows: Sequence[tuple[str | Names, ...]]
     note: str = ""
 
 
@@ -78,36 +76,19 @@ def human(change: Change) -> list[str]:
     lines = ["", f"The change: {verdict(change)}", f"  from {source(change.base)}", f"  to {source(change.head)}"]
     red = _red(change)
     if red:
-        lines += table(("disruption", "nodes"), [(f"! {what}", nodes) for what, nodes in red])
-    for block in _blocks(change):
-        lines += ["", f"{block.title}:", *(table(block.head, block.rows) if block.rows else ())]
+        lines += table(("disruption", "nodes"), [(f"! {what}", str(nodes)) for what, nodes in red])
+    for block in blocks(change):
+        lines += ["", f"{block.title}:", *(table(block.head, _texts(block)) if block.rows else ())]
         if block.note:
             lines.append(f"  {block.note}")
     return lines
 
 
-def as_markdown(change: Change) -> list[str]:
-    lines = ["### The change", "", f"**{markdown(verdict(change), 1000)}** {markdown(_span(change), 400)}", ""]
-    red = _red(change)
-    if red:
-        lines += ["> [!CAUTION]", *(f"> **{markdown(what)}**: {markdown(nodes, 2000)}  " for what, nodes in red), ""]
-    for block in _blocks(change):
-        used = [at for at in range(len(block.head)) if any(row[at] for row in block.rows)]
-        rows = [tuple(markdown(row[at], 1000) for at in used) for row in block.rows[:ROWS]]
-        lines += [f"#### {markdown(block.title, 400)}", ""]
-        lines += [*markdown_table([block.head[at] for at in used], rows), ""] if rows else ()
-        if len(block.rows) > ROWS:
-            lines += [f"{count(len(block.rows) - ROWS, 'row')} more in the plan file.", ""]
-        if block.note:
-            lines += [markdown(block.note, 1000), ""]
-    return lines
+def _texts(block: Block) -> list[tuple[str, ...]]:
+    return [tuple(str(cell) for cell in row) for row in block.rows]
 
 
-def _span(change: Change) -> str:
-    return f"(from {source(change.base)} to {source(change.head)})"
-
-
-def _red(change: Change) -> list[tuple[str, str]]:
+def _red(change: Change) -> list[tuple[str, Names]]:
     """What a reader must not miss, by class, with names."""
     found = [(disruption(level), _named(names)) for level, names in levels(change) if level]
     if change.forgotten:
@@ -115,11 +96,11 @@ def _red(change: Change) -> list[tuple[str, str]]:
     return found
 
 
-def _named(names: Sequence[str]) -> str:
-    return fold(names) + (f" ({len(names)})" if len(names) > 1 else "")
+def _named(names: Sequence[str]) -> Names:
+    return Names(tuple(names))
 
 
-def _blocks(change: Change) -> Iterator[_Block]:
+def blocks(change: Change) -> Iterator[Block]:
     held_up = f"Nothing of it can be done now to {_named(change.held_up)}: see what is held back."
     yield from _drift(
         f"Caused by the change ({len(change.caused)})", change.caused, held_up if change.held_up else "", change.set_by
@@ -128,34 +109,32 @@ def _blocks(change: Change) -> Iterator[_Block]:
     yield from _drift(f"Drift that the change accepts ({len(change.removed)})", change.removed)
     if change.endpoints:
         note = "Nobody contacts what is new here before the change is merged: this plan was made at base's."
-        yield _Block("Addresses, keys and credentials that it edits", _ENDPOINTS, _endpoints(change.endpoints), note)
+        yield Block("Addresses, keys and credentials that it edits", _ENDPOINTS, _endpoints(change.endpoints), note)
     if change.void_certificates:
         rows = _void(change.void_certificates)
-        yield _Block(
-            f"Certificates that become void ({len(change.void_certificates)})", ("nodes", "why", "until"), rows
-        )
+        yield Block(f"Certificates that become void ({len(change.void_certificates)})", ("nodes", "why", "until"), rows)
     yield from _bars(change)
     yield from _names(change)
     if change.unseen:
         note = "An observation that is made for this change reads them."
         rows = _unseen(change.unseen)
-        yield _Block(f"Newly managed, and not read yet ({len(change.unseen)})", ("path", "wanted", "nodes"), rows, note)
+        yield Block(f"Newly managed, and not read yet ({len(change.unseen)})", ("path", "wanted", "nodes"), rows, note)
 
 
 def _drift(
     title: str, items: Sequence[DriftItem], note: str = "", set_by: Mapping[str, Sequence[str]] | None = None
-) -> Iterator[_Block]:
+) -> Iterator[Block]:
     """The same drift on many nodes is one row (conventions D7)."""
     if not items:
         return
     found = grouped(map(_unmeasured, items))
     rows = []
     for row in (row for kind in ORDER for row in found.get(kind, ())):
-        own = len(row.nodes) > 1 and row.item.path in _OWN
+        own = len(row.nodes) > 1 and row.item.path in OWN
         wanted, seen = ("each its own", "others") if own else (value(row.item.desired), value(row.item.observed))
         places = _lines((set_by or {}).get(row.item.path, ()))
         rows.append((row.item.path, wanted, seen, row.item.kind.value, _named(row.nodes), places))
-    yield _Block(title, ("path", "wanted", "found", "", "nodes", "set by"), rows, note)
+    yield Block(title, ("path", "wanted", "found", "", "nodes", "set by"), rows, note)
 
 
 def _lines(places: Sequence[str]) -> str:
@@ -176,7 +155,7 @@ def _unmeasured(item: DriftItem) -> DriftItem:
 _ENDPOINTS = ("whose", "what", "at base", "at head", "place")
 
 
-def _endpoints(changes: Iterable[EndpointChange]) -> list[tuple[str, ...]]:
+def _endpoints(changes: Iterable[EndpointChange]) -> list[tuple[str | Names, ...]]:
     """One row for the nodes of one line of the spec."""
     groups: dict[tuple[str, str, bool, bool], list[EndpointChange]] = {}
     for change in changes:
@@ -193,11 +172,11 @@ def _range(values: Iterable[str]) -> str:
     return fold(found) if len(found) > 1 else (found[0] or "-")
 
 
-def _void(certificates: Iterable[VoidCertificate]) -> list[tuple[str, ...]]:
+def _void(certificates: Iterable[VoidCertificate]) -> list[tuple[str | Names, ...]]:
     groups: dict[tuple[str, ...], list[VoidCertificate]] = {}
     for certificate in certificates:
         groups.setdefault(certificate.reasons, []).append(certificate)
-    rows: list[tuple[str, ...]] = []
+    rows: list[tuple[str | Names, ...]] = []
     for reasons, found in groups.items():
         ends = sorted(c.valid_until for c in found if c.valid_until is not None)
         rows.append((_named([c.node for c in found]), "; ".join(reasons), _days(ends)))
@@ -211,7 +190,7 @@ def _days(ends: Sequence[datetime]) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def _bars(change: Change) -> Iterator[_Block]:
+def _bars(change: Change) -> Iterator[Block]:
     """Threshold what-if: nothing was run, and what was never measured is said."""
     judged = len(change.below_bar) + len(change.above_bar)
     if not judged and not change.unmeasured:
@@ -222,10 +201,10 @@ def _bars(change: Change) -> Iterator[_Block]:
     if change.unmeasured:
         parts.append(f"no metrics are stored of {_named(change.unmeasured)}")
     title = f"Below a bar that it moves ({len(change.below_bar)})"
-    yield _Block(title, ("bar", "measured", "nodes", "on"), _failing(change.below_bar), "; ".join(parts) + ".")
+    yield Block(title, ("bar", "measured", "nodes", "on"), _failing(change.below_bar), "; ".join(parts) + ".")
 
 
-def _failing(failures: Iterable[BarFailure]) -> list[tuple[str, ...]]:
+def _failing(failures: Iterable[BarFailure]) -> list[tuple[str | Names, ...]]:
     """One row a bar, with the least and the most that was measured."""
     groups: dict[str, list[tuple[str, BarFailure]]] = {}
     for failure in failures:
@@ -233,7 +212,7 @@ def _failing(failures: Iterable[BarFailure]) -> list[tuple[str, ...]]:
             found = _MEASURED.fullmatch(reason)
             bar, measured = (f"{found['what']} {found['bar']}", found["value"]) if found else (reason, "")
             groups.setdefault(bar, []).append((measured, failure))
-    rows: list[tuple[str, ...]] = []
+    rows: list[tuple[str | Names, ...]] = []
     for bar, found_ in groups.items():
         values = sorted({measured for measured, _ in found_ if measured}, key=float)
         nodes = _named([failure.node for _, failure in found_])
@@ -245,7 +224,7 @@ def _span_of(values: Sequence[str]) -> str:
     return values[0] if len(values) == 1 else f"{values[0]} to {values[-1]}" if values else ""
 
 
-def _names(change: Change) -> Iterator[_Block]:
+def _names(change: Change) -> Iterator[Block]:
     rows = []
     if change.joining:
         rows.append(("joining", _named(change.joining), "left alone: nobody contacts them before the change is merged"))
@@ -253,7 +232,7 @@ def _names(change: Change) -> Iterator[_Block]:
         rows.append(("forgotten", _named(change.forgotten), "managed no more: never powered off, never wiped"))
     rows += [(state, _named(names), _STATES[state]) for state, names in sorted(change.states.items())]
     if rows:
-        yield _Block("Nodes that come and go", ("", "nodes", "what becomes of them"), rows)
+        yield Block("Nodes that come and go", ("", "nodes", "what becomes of them"), rows)
 
 
 _STATES = {
@@ -263,7 +242,7 @@ _STATES = {
 }
 
 
-def _unseen(items: Iterable[DriftItem]) -> list[tuple[str, ...]]:
+def _unseen(items: Iterable[DriftItem]) -> list[tuple[str | Names, ...]]:
     groups: dict[tuple[str, str], list[str]] = {}
     for item in items:
         groups.setdefault((item.path, value(item.desired)), []).append(item.node)

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.report import DriftReport
 from reconciler.model.vocab import Concern
-from reconciler.render.tables import markdown_table, table
-from reconciler.render.text import clock, count, fold, markdown, source, stop, value, warnings
+from reconciler.render.headline import Headline, Verdict
+from reconciler.render.pen import Cell, Pen
+from reconciler.render.tables import table
+from reconciler.render.text import Names, clock, count, source, stop, value, warnings
 
 ORDER = (
     DriftClass.CONFLICT,
@@ -18,6 +20,7 @@ ORDER = (
     DriftClass.RENEWAL,
     DriftClass.UNKNOWN,
 )
+OWN = ("host.hostname", "identity.serial", "identity.uuid", "image.nonce")  # values that no two nodes share
 # Counted, not listed: they are not managed, or not to be acted upon (conventions D3).
 COUNTED = (DriftClass.UNMANAGED, DriftClass.IGNORED, DriftClass.CONVERGED)
 
@@ -38,7 +41,7 @@ def grouped(items: Iterable[DriftItem]) -> Mapping[DriftClass, list[Row]]:
     """Rows by class, by concern and path; values that are each node's own fold into one row a path."""
     rows: dict[tuple[object, ...], Row] = {}
     for item in items:
-        own = item.path in ("host.hostname", "identity.serial", "identity.uuid", "image.nonce")
+        own = item.path in OWN
         wanted, found = ("(its own)", "(another)") if own else (value(item.desired), value(item.observed))
         key = (item.kind, item.path, wanted, found, item.detail)
         rows.setdefault(key, Row(item)).nodes.append(item.node)
@@ -75,12 +78,10 @@ def human(report: DriftReport) -> str:
         found = rows.get(kind, [])
         if found:
             lines += ["", f"{kind.value} ({sum(len(row.nodes) for row in found)})"]
-            lines += table(_UNKNOWN_HEAD, _unknown(found)) if kind is DriftClass.UNKNOWN else table(_HEAD, _all(found))
-    counted = [
-        f"{len_} {kind.value}" for kind in COUNTED if (len_ := sum(len(row.nodes) for row in rows.get(kind, [])))
-    ]
-    if counted:
-        lines += ["", "not shown: " + ", ".join(counted) + " (--output json has them)"]
+            head, cells = (_UNKNOWN_HEAD, _unknown(found)) if kind is DriftClass.UNKNOWN else (_HEAD, _all(found))
+            lines += table(head, [tuple(str(cell) for cell in row) for row in cells])
+    if counted := _counted(rows):
+        lines += ["", f"not shown: {counted} (--output json has them)"]
     if report.incomplete:
         lines += ["", "Next: `reconciler doctor` says what to do about what does not answer."]
     if report.changes:
@@ -88,53 +89,86 @@ def human(report: DriftReport) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _counted(rows: Mapping[DriftClass, list[Row]]) -> str:
+    counts = ((sum(len(row.nodes) for row in rows.get(kind, ())), kind) for kind in COUNTED)
+    return ", ".join(f"{number} {kind.value}" for number, kind in counts if number)
+
+
 _HEAD = ("path", "wanted", "found", "since", "nodes", "why")
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: Row) -> tuple[Cell, ...]:
     item = row.item
-    several = len(row.nodes) > 1 and item.path in ("host.hostname", "identity.serial", "identity.uuid", "image.nonce")
+    several = len(row.nodes) > 1 and item.path in OWN
     wanted, found = ("each its own", "others") if several else (value(item.desired), value(item.observed))
-    nodes = fold(row.nodes) + (f" ({len(row.nodes)})" if len(row.nodes) > 1 else "")
-    return (item.path, wanted, found, row.since, nodes, item.detail)
+    return (item.path, wanted, found, row.since, Names(tuple(row.nodes)), item.detail)
 
 
 _UNKNOWN_HEAD = ("nodes", "source", "why", "not known")
 
 
-def _all(found: list[Row]) -> list[tuple[str, ...]]:
+def _nameless(row: Row) -> tuple[Cell, ...]:
+    """Serials name hardware, which is nobody's business in a comment (pitfall M5)."""
+    path, wanted, found, *others = _cells(row)
+    return (path, "its own", "another", *others) if path in OWN else (path, wanted, found, *others)
+
+
+def _all(found: list[Row]) -> list[tuple[Cell, ...]]:
     return [_cells(row) for row in found]
 
 
-def _unknown(found: list[Row]) -> list[tuple[str, ...]]:
+def _unknown(found: list[Row]) -> list[tuple[Cell, ...]]:
     """One row per cause: a silent source takes many values with it. Few values are named, many are counted."""
-    causes: dict[tuple[str, str, str], list[str]] = {}
+    causes: dict[tuple[tuple[str, ...], str, str], list[str]] = {}
     for row in found:
         source_ = row.item.source.value if row.item.source else ""
-        causes.setdefault((fold(row.nodes), source_, row.item.detail), []).append(row.item.path)
-    rows: list[tuple[str, ...]] = []
+        causes.setdefault((tuple(row.nodes), source_, row.item.detail), []).append(row.item.path)
+    rows: list[tuple[Cell, ...]] = []
     for (nodes, source_, why), paths in causes.items():
         concerns = dict.fromkeys(path.partition(".")[0] for path in paths)
         what = ", ".join(paths) if len(paths) <= 3 else f"{len(paths)} values of {', '.join(concerns)}"
-        rows.append((nodes, source_, why, what))
+        rows.append((Names(nodes), source_, why, what))
     return rows
 
 
-def as_markdown(report: DriftReport) -> str:
+def headline(report: DriftReport) -> Headline:
+    nodes = {item.node for item in report.items if item.kind in ACTIONABLE}
+    sign = "⚠️" if report.incomplete else "🔶" if nodes else "✅"
+    differ = "differs" if len(nodes) == 1 else "differ"
+    text = f"{count(len(nodes), 'node')} {differ}" if nodes else "no node differs"
+    if report.incomplete:
+        text += f", {len(report.incomplete)} could not be read in full"
+    return Headline(sign, text, Verdict.GOOD if report.tolerated else Verdict.BAD)
+
+
+def write(pen: Pen, report: DriftReport) -> None:
+    """The same for a comment."""
     rows = grouped(report.items)
-    sign = "⚠️" if report.incomplete else ("🔶" if report.changes else "✅")
-    lines = [f"## {sign} Drift of fleet {markdown(report.fleet)}", "", f"**{markdown(verdict(report), 400)}**", ""]
-    for line in [*stop(report.stopped, report.braked), *warnings(report.insecure, report.time_scale)]:
-        lines += [f"> {markdown(line, 400)}", ""]
+    pen.say(verdict(report)[:1].upper() + verdict(report)[1:] + ".", bold=True)
+    pen.quote([*stop(report.stopped, report.braked), *warnings(report.insecure, report.time_scale)])
     for kind in ORDER:
         found = rows.get(kind, [])
         if not found:
             continue
-        lines += [f"### {kind.value} ({sum(len(row.nodes) for row in found)})", ""]
-        head, cells = (_UNKNOWN_HEAD, _unknown(found)) if kind is DriftClass.UNKNOWN else (_HEAD, _all(found))
-        lines += [*markdown_table(head, [tuple(markdown(cell, 400) for cell in row) for row in cells]), ""]
-    lines.append(
-        f"<sub>spec {markdown(source(report.source), 200)} · observed {clock(report.started_at)} · "
-        f"scope {report.scope.selected} of {report.scope.total}</sub>"
+        pen.heading(f"{kind.value} ({sum(len(row.nodes) for row in found)})")
+        if kind is DriftClass.UNKNOWN:
+            pen.table(_UNKNOWN_HEAD, _unknown(found))
+        else:
+            pen.table(_HEAD, [_nameless(row) for row in found])
+    if counted := _counted(rows):
+        pen.say(f"Not shown: {counted}.")
+    if report.changes:
+        with pen.details("What to do next"):
+            pen.own(_NEXT)
+    pen.small(
+        (
+            f"spec {source(report.source)}",
+            f"observed {clock(report.started_at)} to {report.finished_at:%H:%M:%S}",
+            f"scope {report.scope.selected} of {count(report.scope.total, 'node')}",
+        )
     )
-    return "\n".join(lines) + "\n"
+
+
+_NEXT = """- undo it: `reconciler plan --out plan.json`, then `reconciler apply --plan plan.json --yes`
+- accept it: write what was found into the spec
+- leave it out: a rule under `ignore:` in the Fleet, with a reason, an owner and an end"""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reconciler.model.report import ApplyOutcome
+from reconciler.model.report import ActionEnd, ApplyOutcome
 from reconciler.model.units import format_duration
-from reconciler.render.tables import markdown_table, table
-from reconciler.render.text import clock, count, fold, markdown, plain, source, stop, warnings
+from reconciler.render.headline import Headline, Verdict
+from reconciler.render.pen import Cell, Pen
+from reconciler.render.tables import table
+from reconciler.render.text import Names, clock, count, fold, plain, source, stop, warnings
 
 # What needs a person first.
 _STATES = {
@@ -92,19 +94,52 @@ def _advice(outcome: ApplyOutcome) -> list[str]:
     return advice
 
 
-def as_markdown(outcome: ApplyOutcome) -> str:
-    states = {end.state for end in outcome.nodes.values()}
-    sign = "🔴" if "failed" in states else ("🔶" if outcome.changes or states & {"stale", "not_started"} else "✅")
-    lines = [f"## {sign} Applied to fleet {markdown(outcome.fleet)}", "", f"**{markdown(verdict(outcome), 400)}**", ""]
-    for line in [*stop(outcome.stopped, outcome.braked), *warnings(outcome.insecure, outcome.time_scale)]:
-        lines += [f"> {markdown(line, 400)}", ""]
-    if halted := _halted(outcome):
-        lines += [*(f"> {markdown(line, 600)}\\" for line in halted[:-1]), f"> {markdown(halted[-1], 600)}", ""]
+def headline(outcome: ApplyOutcome) -> Headline:
+    states = [end.state for end in outcome.nodes.values()]
+    parts = [f"{states.count(state)} {word}" for state, word in _STATES.items() if state in states]
+    bad = outcome.interrupted or bool(_halted(outcome)) or bool(set(states) & {"failed", "stale"})
+    sign = "🔴" if bad else "🔶" if outcome.changes or "not_started" in states else "✅"
+    interrupted = "interrupted, " if outcome.interrupted else ""
+    return Headline(sign, interrupted + (", ".join(parts) or "no node selected"), Verdict.BAD if bad else Verdict.GOOD)
+
+
+def write(pen: Pen, outcome: ApplyOutcome) -> None:
+    """The same for a comment."""
+    said = verdict(outcome)
+    pen.say(said[:1].upper() + said[1:] + ".", bold=True)
+    pen.quote([*stop(outcome.stopped, outcome.braked), *warnings(outcome.insecure, outcome.time_scale)])
+    pen.quote(_halted(outcome), "CAUTION")
     rows = [
-        (_STATES[state], markdown(fold(nodes), 2000), str(len(nodes)), markdown(detail, 400))
+        (_STATES[state], Names(tuple(nodes)), detail)
         for state, details in _groups(outcome).items()
         for detail, nodes in details.items()
     ]
-    lines += [*markdown_table(("state", "nodes", "count", "why"), rows), ""]
-    lines.append(f"<sub>run {markdown(outcome.run)} · plan {markdown(outcome.plan)}</sub>")
-    return "\n".join(lines) + "\n"
+    pen.table(("state", "nodes", "why"), rows)
+    if outcome.abandoned:
+        pen.heading("Marks of ours that may not be lifted")
+        pen.bullets(outcome.abandoned)
+    if outcome.actions and pen.level.all:
+        with pen.details(f"What was done: {count(len(outcome.actions), 'action')}"):
+            pen.table(("action", "outcome", "nodes", "took"), _done(outcome))
+    pen.quote(_advice(outcome))
+    pen.small(
+        (
+            f"run {outcome.run}",
+            f"plan {outcome.plan}",
+            f"spec {source(outcome.source)}",
+            f"{clock(outcome.started_at)} to {clock(outcome.ended_at)}",
+        )
+    )
+
+
+def _done(outcome: ApplyOutcome) -> list[tuple[Cell, ...]]:
+    """What was done, in the order in which it first was: what failed apart from what did not."""
+    groups: dict[tuple[str, str], list[ActionEnd]] = {}
+    for end in outcome.actions:
+        groups.setdefault((end.action, end.outcome), []).append(end)
+    rows: list[tuple[Cell, ...]] = []
+    for (action, came), ends in groups.items():
+        times = sorted(end.seconds for end in ends)
+        took = dict.fromkeys(map(format_duration, (times[0], times[-1])))
+        rows.append((action, came, Names(tuple(dict.fromkeys(end.node for end in ends))), " to ".join(took)))
+    return rows

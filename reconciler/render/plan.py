@@ -10,15 +10,13 @@ from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
 from reconciler.planner.schedule import takes_out, waits
 from reconciler.render import change, rollouts, timeline
-from reconciler.render.tables import markdown_table, table
+from reconciler.render.tables import table
 from reconciler.render.text import (
     clock,
     count,
     disruption,
     estimate,
     fold,
-    html,
-    markdown,
     plain,
     source,
     stop,
@@ -59,12 +57,12 @@ def _heading(plan: Plan) -> list[str]:
         f"  made {clock(plan.created_at)}, {timeline.validity(plan)}; "
         f"scope {plan.scope.selected} of {count(plan.scope.total, 'node')}; fingerprint {plan.fingerprint[:12]}",
     ]
-    lines += [f"  {line}" for line in _budget(plan)]
+    lines += [f"  {line}" for line in budget(plan)]
     lines += [f"  {note}" for note in plan.notes]
     return lines + [f"  {line}" for line in warnings(plan.insecure, plan.time_scale)]
 
 
-def _budget(plan: Plan) -> list[str]:
+def budget(plan: Plan) -> list[str]:
     """One line a limit that somebody uses; the others share lines, for a fleet may have a hundred racks."""
     lines, idle = [], dict[tuple[str, str], list[str]]()
     for line in plan.budget:
@@ -87,16 +85,16 @@ def limit(line: BudgetLine) -> tuple[str, str]:
     return text, "in the last" + per.removeprefix(" per") if per else "out now"
 
 
-def _alike(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:
+def alike(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:
     """Nodes with the same actions for the same reasons are one entry."""
     groups: dict[tuple[object, ...], list[NodePlan]] = {}
     for node in nodes:
-        drift = tuple((item.path, value(item.desired), value(item.observed)) for item in _shown(node))
+        drift = tuple((item.path, value(item.desired), value(item.observed)) for item in shown(node))
         groups.setdefault((node.pool, node.goal, node.postponed, node.actions, drift), []).append(node)
     return list(groups.values())
 
 
-def _shown(node: NodePlan) -> list[DriftItem]:
+def shown(node: NodePlan) -> list[DriftItem]:
     own = {"host.hostname", "image.nonce"}
     return [item for item in node.drift if item.kind in ACTIONABLE and item.path not in own]
 
@@ -109,7 +107,7 @@ def human(plan: Plan) -> str:
         lines += ["", "Reboots, flashes and reimages:"]
         lines += table(("action", "nodes"), [(name, f"{fold(nodes)} ({len(nodes)})") for name, nodes in red.items()])
     lines += rollouts.human(plan)
-    groups = _alike(node for node in plan.nodes.values() if node.actions)
+    groups = alike(node for node in plan.nodes.values() if node.actions)
     if groups:
         lines += ["", "What is done to each, in this order (if needed: decided when what comes before it is done):"]
         # One table, so that columns line up over all nodes; its head stands once.
@@ -122,7 +120,7 @@ def human(plan: Plan) -> str:
     waiting = [node for node in plan.nodes.values() if node.blocked is not None]
     if waiting:
         lines += ["", "Held back, and why:"]
-        lines += table(_HELD, list(_blocked(waiting, plan)))
+        lines += table(_HELD, [(fold(names), *others) for names, *others in blocked(waiting, plan)])
     return "\n".join(lines) + "\n"
 
 
@@ -136,16 +134,16 @@ def _entry(group: list[NodePlan], plan: Plan) -> list[str]:
     names = fold(node.node for node in group) + (f" ({len(group)})" if len(group) > 1 else "")
     each = " each" if len(group) > 1 else ""
     when = timeline.expected(group, plan.created_at)
-    lines = [f"{names} [{first.pool}]: {_worst(first)}, {estimate(first.actions)}{each}; {when}"]
+    lines = [f"{names} [{first.pool}]: {worst(first)}, {estimate(first.actions)}{each}; {when}"]
     ordinary = first.goal is Goal.IN_SERVICE and (first.blocked is None or waits(first.blocked))
     if not ordinary or first.illness:
         lines.append(f"    {plain(first.situation, 1000)}")
-    for item in _shown(first):
+    for item in shown(first):
         lines.append(f"    {item.path}: {value(item.observed)} -> {value(item.desired)}  [{_kind(item, first)}]")
     return lines
 
 
-def _worst(node: NodePlan) -> str:
+def worst(node: NodePlan) -> str:
     if node.disruption:
         return f"up to {disruption(node.disruption)}"
     return "taken out of service" if takes_out(node) else "nothing disrupted"
@@ -159,8 +157,7 @@ def _kind(item: DriftItem, node: NodePlan) -> str:
 def _steps(node: NodePlan) -> list[tuple[str, ...]]:
     said: dict[tuple[str, ...], str] = {(node.situation,): "as said above"}
     return [
-        (f"{at}.", a.id, _hurts(a), _sure(a), said.get(a.because) or _because(a))
-        for at, a in enumerate(node.actions, 1)
+        (f"{at}.", a.id, _hurts(a), _sure(a), said.get(a.because) or because(a)) for at, a in enumerate(node.actions, 1)
     ]
 
 
@@ -172,7 +169,7 @@ def _sure(action: PlannedAction) -> str:
     return "if needed" if action.certainty is Certainty.PREDICTED else ""
 
 
-def _because(action: PlannedAction) -> str:
+def because(action: PlannedAction) -> str:
     shown = ", ".join(action.because[:3])
     return shown + (f" and {len(action.because) - 3} more" if len(action.because) > 3 else "")
 
@@ -190,7 +187,7 @@ def dangerous(plan: Plan) -> dict[str, list[str]]:
     return dict(sorted(found.items()))
 
 
-def _blocked(nodes: Iterable[NodePlan], plan: Plan) -> Iterator[tuple[str, str, str, str]]:
+def blocked(nodes: Iterable[NodePlan], plan: Plan) -> Iterator[tuple[list[str], str, str, str]]:
     """Nodes that wait for the same: who, code, when they are expected to begin, why and until when.
 
     Pauses after failures differ by node: the first to end is told. Turns are told apart where they are few.
@@ -204,43 +201,4 @@ def _blocked(nodes: Iterable[NodePlan], plan: Plan) -> Iterator[tuple[str, str, 
         told = not ends or code == BlockCode.HELD.value  # a hold says itself until when
         until = "" if told else f" (until {clock(ends[0])}{' at the earliest' if len(ends) > 1 else ''})"
         for begins, those in timeline.turns(alike, plan.created_at).items():
-            yield fold(node.node for node in those), code, begins, detail + until
-
-
-def as_markdown(plan: Plan) -> str:
-    sign = "✅" if not plan.changes else "🔴" if dangerous(plan) else "🔶"
-    if plan.refused or plan.stopped or plan.braked:
-        sign = "⛔"
-    lines = [f"## {sign} Plan for fleet {markdown(plan.fleet)}", "", f"**{markdown(verdict(plan), 400)}**", ""]
-    above = [*stop(plan.stopped, plan.braked), *plan.refused, *plan.notes]
-    for line in [*above, *warnings(plan.insecure, plan.time_scale)]:
-        lines += [f"> {markdown(line, 400)}", ""]
-    lines += change.as_markdown(plan.change) if plan.change is not None else ()
-    red = dangerous(plan)
-    if red:
-        rows = [(markdown(name), markdown(fold(nodes), 2000), str(len(nodes))) for name, nodes in red.items()]
-        lines += ["### Reboots, flashes and reimages", "", *markdown_table(("action", "nodes", "count"), rows), ""]
-    lines += rollouts.as_markdown(plan)
-    waiting = [node for node in plan.nodes.values() if node.blocked is not None]
-    if waiting:
-        held = [
-            (markdown(names, 2000), code, begins, markdown(why, 400))
-            for names, code, begins, why in _blocked(waiting, plan)
-        ]
-        lines += ["### Held back", "", *markdown_table(_HELD, held), ""]
-    for group in _alike(node for node in plan.nodes.values() if node.actions):
-        first = group[0]
-        names = f"{html(fold(node.node for node in group), 2000)} ({len(group)}), pool {html(first.pool)}"
-        hurts = f"{count(len(first.actions), 'action')}, {_worst(first)}"
-        when = timeline.expected(group, plan.created_at)
-        lines += [f"<details><summary>{names}: {hurts}, {estimate(first.actions)}; {when}</summary>", ""]
-        steps = [
-            (str(at), markdown(a.id), markdown(_hurts(a)), _sure(a), markdown(_because(a), 400))
-            for at, a in enumerate(first.actions, 1)
-        ]
-        lines += [*markdown_table(("#", "action", "disruption", "", "because"), steps), "", "</details>", ""]
-    lines.append(
-        f"<sub>plan {markdown(plan.id)} · fingerprint {plan.fingerprint[:12]} · "
-        f"spec {markdown(source(plan.source), 200)} · {timeline.validity(plan)}</sub>"
-    )
-    return "\n".join(lines) + "\n"
+            yield [node.node for node in those], code, begins, detail + until

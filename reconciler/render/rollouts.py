@@ -7,12 +7,13 @@ from datetime import datetime
 
 from reconciler.model.plan import Plan, RolloutPlan, Wave, WaveState
 from reconciler.model.units import format_duration
-from reconciler.render.tables import markdown_table, table
-from reconciler.render.text import clock, count, fold, markdown, plain, value
+from reconciler.render.drift import OWN
+from reconciler.render.pen import Pen
+from reconciler.render.tables import table
+from reconciler.render.text import Names, clock, count, fold, plain, value
 from reconciler.render.timeline import UNSAID, span
 
 _HEAD = ("wave", "nodes", "state", "expected (UTC)", "waits for")
-_OWN = ("host.hostname", "identity.serial", "identity.uuid", "image.nonce")  # values that no two nodes share
 SHOWN = 8  # paths that change; the document has all
 
 
@@ -24,7 +25,11 @@ def verdict(plan: Plan) -> str:
 
 def human(plan: Plan) -> list[str]:
     lines = ["", "Rollouts, wave by wave:"] if plan.rollouts else []
-    rows = [row for rollout in plan.rollouts for row in _rows(rollout, plan.created_at)]
+    rows = [
+        (at, f"{fold(nodes)} ({len(nodes)})", *others)
+        for rollout in plan.rollouts
+        for at, nodes, *others in _rows(rollout, plan.created_at)
+    ]
     waves = table(_HEAD, rows, indent="    ")
     head = waves.pop(0)
     for rollout in plan.rollouts:
@@ -36,26 +41,15 @@ def human(plan: Plan) -> list[str]:
     return lines
 
 
-def as_markdown(plan: Plan) -> list[str]:
-    lines = ["### Rollouts", ""] if plan.rollouts else []
-    for rollout in plan.rollouts:
-        rows = [
-            (
-                at,
-                markdown(nodes, 2000),
-                f"**{state}**" if state == WaveState.HALTED else state,
-                when,
-                markdown(why, 400),
-            )
-            for at, nodes, state, when, why in _rows(rollout, plan.created_at)
-        ]
-        lines += [f"**{markdown(_title(rollout), 400)}**", ""]
-        lines += [f"- {markdown(line, 400)}" for line in _changes(rollout)] + [""]
-        lines += [*markdown_table(_HEAD, rows), ""]
-        notes = list(_notes(rollout))
-        lines += [f"> {'- ' * line.startswith('- ')}{markdown(line.removeprefix('- '), 1000)}" for line in notes]
-        lines += [""] if notes else []
-    return lines
+def write(pen: Pen, plan: Plan) -> None:
+    """The same for a comment."""
+    for rollout in plan.rollouts[: pen.level.rows]:
+        pen.say(_title(rollout), bold=True)
+        pen.bullets(_changes(rollout))
+        pen.table(_HEAD, [(at, Names(nodes), state, when, why) for at, nodes, state, when, why in
+                          _rows(rollout, plan.created_at)])  # fmt: skip
+        pen.quote(line.removeprefix("- ") for line in _notes(rollout))
+    pen.left_out(len(plan.rollouts) - pen.level.rows, "rollout")
 
 
 def _title(rollout: RolloutPlan) -> str:
@@ -69,7 +63,7 @@ def _title(rollout: RolloutPlan) -> str:
 def _changes(rollout: RolloutPlan) -> list[str]:
     """What becomes what it says now. Values that differ from node to node are only counted."""
     lines = []
-    paths = [path for path in rollout.changes if path not in _OWN] or list(rollout.changes)
+    paths = [path for path in rollout.changes if path not in OWN] or list(rollout.changes)
     for path in paths[:SHOWN]:
         values = rollout.changes[path]
         told = " or ".join(map(value, values)) if len(values) <= 3 else f"{len(values)} different values"
@@ -77,12 +71,11 @@ def _changes(rollout: RolloutPlan) -> list[str]:
     return lines + ([f"and {len(paths) - SHOWN} more"] if len(paths) > SHOWN else [])
 
 
-def _rows(rollout: RolloutPlan, made: datetime) -> Iterator[tuple[str, ...]]:
+def _rows(rollout: RolloutPlan, made: datetime) -> Iterator[tuple[str, tuple[str, ...], str, str, str]]:
     for at, wave in enumerate(rollout.waves, 1):
-        names = f"{fold(wave.nodes)} ({len(wave.nodes)})"
         # Of the others the state says what they wait for: an earlier wave, time, or a person.
         why = wave.detail if wave.state is WaveState.OPEN else ""
-        yield f"{at} of {len(rollout.waves)}", names, wave.state.value, _expected(wave, made), why
+        yield f"{at} of {len(rollout.waves)}", wave.nodes, wave.state.value, _expected(wave, made), why
 
 
 def _expected(wave: Wave, made: datetime) -> str:

@@ -10,6 +10,7 @@ import re
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 from typing import Any
@@ -29,8 +30,9 @@ def plain(text: str, limit: int = MAX_VALUE) -> str:
     """For a terminal: no control or bidirectional characters, one line, at most `limit` characters."""
     if text.isprintable() and len(text) <= limit:
         return text
-    clean = "".join(" " if char in "\t\r\n" else char for char in text if char in "\t\r\n" or _printable(char))
-    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
+    read = text[: 16 * limit]  # of a megabyte of noise
+    clean = "".join(" " if char in "\t\r\n" else char for char in read if char in "\t\r\n" or _printable(char))
+    return clean if len(clean) <= limit and len(read) == len(text) else clean[: limit - 1] + "…"
 
 
 def _printable(char: str) -> bool:
@@ -101,6 +103,34 @@ def fold(names: Iterable[str]) -> str:
         single = len(parts) == 1 and "-" not in parts[0]
         folded.append(f"{prefix}{parts[0]}{suffix}" if single else f"{prefix}[{','.join(parts)}]{suffix}")
     return ", ".join([*folded, *sorted(others)])
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Nodes, of which a list may have room for some only."""
+
+    nodes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __str__(self) -> str:
+        return fold(self.nodes) + (f" ({len(self)})" if len(self) > 1 else "")
+
+    def within(self, limit: int) -> str:
+        """Folded; as many as fit into `limit` characters, none of them cut, and the number of the others."""
+        if len(whole := str(self)) <= limit:
+            return whole
+        fewest, most = 0, min(len(self) - 1, limit)
+        while fewest < most:
+            middle = (fewest + most + 1) // 2
+            fewest, most = (middle, most) if len(self._first(middle)) <= limit else (fewest, middle - 1)
+        return self._first(fewest)
+
+    def _first(self, number: int) -> str:
+        if not number:
+            return count(len(self), "node")
+        return f"{fold(self.nodes[:number])} and {len(self) - number:,} more"
 
 
 def _runs(numbers: list[int]) -> list[tuple[int, int]]:

@@ -495,8 +495,19 @@ def test_a_comment_has_what_disrupts_in_red_and_nothing_that_machines_format(
     spoilt.write_text(json.dumps(seen))
     change.edit("pools/infer.yaml", ('"2026.11.1"', '"2026.10.2"'))
     out = change.plan("--observation", spoilt, "--output", "markdown").out
-    assert "> [!CAUTION]\n> **reimage**: gpu-b" in out
+    assert "> [!CAUTION]\n> Who is disturbed by this change:\n>\n> - **reimage**: gpu-b" in out
     assert "| firmware.nic0 | 28.43.1014 | 1 \\| \\<img src=x\\> @\u200ball | drifted | gpu-a003 |" in out
+
+
+def test_a_comment_names_who_set_what(settled: Change) -> None:
+    base = git(settled.spec.parent, "rev-parse", "HEAD")
+    settled.edit("pools/infer.yaml", ('"2026.11.1"', '"2026.10.2"'))
+    head = settled.commit("go back")
+    out = settled.plan("--head", head, "--output", "markdown", base=base).out
+    line = settled.line("pools/infer.yaml", "2026.10.2").replace("_", "\\_")
+    [row] = [row for row in out.splitlines() if row.startswith(f"| {line}") and "| t |" in row]
+    assert f"image.version | {head[:12]} | t |" in row.replace("\\", "")
+    assert row.endswith("| go back |")
 
 
 # --- revisions ----------------------------------------------------------------------------------------------------

@@ -23,7 +23,8 @@ from reconciler.model.plan import (
     WaveState,
 )
 from reconciler.model.vocab import Certainty, Concern, Disruption
-from reconciler.render.plan import as_markdown, human
+from reconciler.render.comment import as_markdown
+from reconciler.render.plan import human
 from reconciler.render.text import fit
 from tests import builders as b
 from tests.render.test_text import HOSTILE
@@ -137,8 +138,6 @@ def test_what_machines_say_breaks_no_table_of_a_rollout(text: str) -> None:
     made = plan(
         node("a1"), rollouts=(one, replace(one, halted="", failed=("a1",), left_out=("a2",), supersedes="e" * 64))
     )
-    for row in [line for line in as_markdown(made).splitlines() if line.startswith("| 1 of 1")]:
-        assert row.replace("\\|", "").count("|") == 6
     shown = human(made)
     assert not any(ord(char) < 32 and char != "\n" for char in shown)
     assert shown.count("\n  rollout in pool a") == 2

@@ -197,7 +197,8 @@ def print_outcome(outcome: ApplyOutcome, output: str) -> None:
     from pydantic import TypeAdapter
 
     from reconciler.model.report import ApplyOutcome as Document
-    from reconciler.render.outcome import as_markdown, human
+    from reconciler.render.comment import as_markdown
+    from reconciler.render.outcome import human
 
     if output == "json":
         show(TypeAdapter(Document).dump_json(outcome, indent=1).decode() + "\n", output)

@@ -23,7 +23,8 @@ def drift(common: Common, observation: Path | None, detailed_exitcode: bool) -> 
     from reconciler.cli.session import Session, drift_report, new_id
     from reconciler.converge.memory import remember_holds
     from reconciler.model.documents import dump
-    from reconciler.render.drift import as_markdown, human
+    from reconciler.render.comment import as_markdown
+    from reconciler.render.drift import human
 
     session = Session(common)
     session.selection  # noqa: B018 - a wrong --limit is said before anything is contacted

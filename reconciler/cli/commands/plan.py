@@ -31,7 +31,8 @@ def plan(
     from reconciler.cli.change import session_for
     from reconciler.cli.session import new_id
     from reconciler.model.documents import dump
-    from reconciler.render.plan import as_markdown, human
+    from reconciler.render.comment import as_markdown
+    from reconciler.render.plan import human
 
     session = session_for(common, base, head)
     session.selection  # noqa: B018 - a wrong --limit is said before anything is contacted

@@ -22,6 +22,7 @@ def show(file: Path, output: str) -> None:
     from reconciler.model.plan import Plan
     from reconciler.model.report import DriftReport
     from reconciler.render import drift, observation, plan
+    from reconciler.render.comment import as_markdown
 
     text = file.read_bytes()
     try:
@@ -43,9 +44,9 @@ def show(file: Path, output: str) -> None:
         human = output == "human"
         match found:
             case Plan():
-                shown = plan.human(found) if human else plan.as_markdown(found)
+                shown = plan.human(found) if human else as_markdown(found)
             case DriftReport():
-                shown = drift.human(found) if human else drift.as_markdown(found)
+                shown = drift.human(found) if human else as_markdown(found)
             case Observation():
                 shown = observation.human(found) if human else observation.as_markdown(found)
     on_screen(shown, output)

@@ -1,0 +1,152 @@
+"""Reports as comments on a pull request, or as one Markdown document. A pure function of the document and its place.
+
+One comment per kind, fleet and environment: its hidden first line says which it is, so that it is found again. Order as
+reviewers read (conventions R4): verdict, what is dangerous, what is held back, then details. Written by `pen`, which
+sees to its size; plan_comment, drift and outcome say what stands in it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from reconciler.model.plan import Plan
+from reconciler.model.report import ApplyOutcome, DriftReport
+from reconciler.render import drift, outcome, plan_comment
+from reconciler.render.headline import Headline, Verdict
+from reconciler.render.pen import Pen, Written, write
+from reconciler.render.text import plain
+
+Document = Plan | DriftReport | ApplyOutcome
+
+_MARK: Final = re.compile(r"\A<!-- reconciler:v1 (\{.*\}) -->$", re.MULTILINE)
+_KEEP: Final = 2000  # characters for the hidden line and for what is added later
+_NAME: Final = 64  # characters of a name in it
+_URL: Final = 300
+_LOG: Final = 8000  # characters of the end of a log
+
+
+class Kind(StrEnum):
+    PLAN = "plan"
+    DRIFT = "drift"
+    APPLY = "apply"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a report stands: "" where nobody said."""
+
+    environment: str = ""
+    run_url: str = ""  # of the job that made it
+    head: str = ""  # commit that it is about
+
+    def rest(self, file: str) -> str:
+        """Where the reader finds what there is no room for."""
+        return f"all of it is in {file}" + (", an artifact of the run" if self.run_url else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    key: str
+    title: str  # one line, for a commit status or an issue
+    verdict: Verdict
+    text: str
+    truncated: bool
+
+
+def key_of(kind: Kind, fleet: str, environment: str) -> str:
+    return f"{kind}/{plain(fleet, _NAME)}/{plain(environment, _NAME)}"
+
+
+def comment(document: Document, place: Place) -> Comment:
+    match document:
+        case Plan():
+            kind, said, about, file = Kind.PLAN, plan_comment.headline(document), "Plan for", "plan.json"
+        case DriftReport():
+            kind, said, about, file = Kind.DRIFT, drift.headline(document), "Drift of", "drift.json"
+        case ApplyOutcome():
+            kind, said, about, file = Kind.APPLY, outcome.headline(document), "Applied to", "outcome.json"
+
+    def body(pen: Pen) -> None:
+        where = f", {place.environment}" if place.environment else ""
+        pen.heading(f"{said.sign} {about} fleet {document.fleet}{where}: {said.text}", 2)
+        match document:
+            case Plan():
+                plan_comment.write(pen, document)
+            case DriftReport():
+                drift.write(pen, document)
+            case ApplyOutcome():
+                outcome.write(pen, document)
+        pen.links(place.run_url)
+
+    fingerprint = document.fingerprint if isinstance(document, Plan) else ""
+    title = f"{about} fleet {plain(document.fleet, _NAME)}: {said.text}"
+    key = key_of(kind, document.fleet, place.environment)
+    return _comment(key, title, said.verdict, write(body, place.rest(file), room=_KEEP), place, fingerprint)
+
+
+def failure(kind: Kind, fleet: str, log: str, place: Place) -> Comment:
+    """When there is nothing to report: that, what the log says last, and what was therefore not checked."""
+    what = {Kind.PLAN: "plan", Kind.DRIFT: "drift report", Kind.APPLY: "report of what was applied"}[kind]
+    said = Headline("❌", f"there is no {what}", Verdict.BROKEN)
+
+    def body(pen: Pen) -> None:
+        where = f", {place.environment}" if place.environment else ""
+        pen.heading(f"{said.sign} Fleet {fleet}{where}: {said.text}", 2)
+        pen.own(_UNCHECKED[kind])
+        pen.log(log[-_LOG:])
+        pen.links(place.run_url)
+
+    written = write(body, "the log of the run has all of it", room=_KEEP)
+    title = f"Fleet {plain(fleet, _NAME)}: {said.text}"
+    return _comment(key_of(kind, fleet, place.environment), title, said.verdict, written, place)
+
+
+_UNCHECKED: Final = {
+    Kind.PLAN: "**The command failed, so nobody knows what this change would do to any node.** "
+    "No earlier plan speaks for this commit.",
+    Kind.DRIFT: "**The command failed, so nobody knows whether the nodes are as specified.**",
+    Kind.APPLY: "**The command failed.** What it had done by then is in the ledger: `reconciler history NODE` tells.",
+}
+
+
+def as_markdown(document: Document) -> str:
+    """The same for a file or a terminal: without its hidden line."""
+    return comment(document, Place()).text.partition("\n")[2]
+
+
+def _comment(key: str, title: str, verdict: Verdict, written: Written, place: Place, fingerprint: str = "") -> Comment:
+    said = {
+        "key": key,
+        "fingerprint": fingerprint[:_NAME],
+        "head": place.head[:_NAME],
+        "run": place.run_url[:_URL],
+        "truncated": written.truncated,
+    }
+    # Nothing in it may end an HTML comment.
+    text = json.dumps(said).replace("<", "\\u003c").replace(">", "\\u003e").replace("--", "-\\u002d")
+    mark = f"<!-- reconciler:v1 {text} -->"
+    return Comment(key, title, verdict, f"{mark}\n{written.text}", written.truncated)
+
+
+def mark_of(text: str) -> Mapping[str, Any]:
+    """What the hidden line of a comment says; nothing, if it is none of ours."""
+    found = _MARK.match(text.replace("\r\n", "\n"))
+    if found is None:
+        return {}
+    try:
+        said = json.loads(found[1])
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def with_status(text: str, line: str) -> str:
+    """The comment with what became of it under its title: the report itself stays as it was (conventions R3)."""
+    head, _, body = text.partition("\n\n")
+    added = f"{head}\n\n> {line}\n\n{body}"
+    return added if len(added) <= len(text) + _KEEP and line not in text else text

@@ -1,0 +1,21 @@
+"""What a reader sees first of a report, and what a commit status shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """Of a report, for who decides by it whether to merge."""
+
+    GOOD = "good"  # it may go on
+    BAD = "bad"  # a person has to look first
+    BROKEN = "broken"  # there is no report
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    sign: str
+    text: str
+    verdict: Verdict

@@ -1,0 +1,161 @@
+"""Writes Markdown for a comment: whole elements only, fewer of them where a comment would grow too long.
+
+What is said is handed over as it is and escaped here, for strings of BMCs and nodes are untrusted (conventions R7). A
+document is a function that is called with one pen after another, each of a stricter level, until what it wrote fits;
+every element is bounded by the level, so that the last one always does (DESIGN section 10, conventions R5).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from reconciler.render.tables import markdown_table
+from reconciler.render.text import Names, count, html, markdown, plain
+
+CHARACTERS: Final = 60_000  # GitHub takes 65,536
+BYTES: Final = 240_000
+
+Cell = str | Names
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """How much a document may say."""
+
+    rows: int  # of one table, and entries of one list
+    cell: int  # characters of one value or sentence
+    names: int  # characters of one list of node names
+    diffs: bool  # what becomes of each value
+    nodes: bool  # what is done to each node
+    all: bool = True  # more than what has to be said in any case
+
+
+LEVELS: Final = (
+    Level(400, 400, 2000, diffs=True, nodes=True),
+    Level(150, 300, 1000, diffs=False, nodes=True),
+    Level(40, 200, 600, diffs=False, nodes=False),
+    Level(10, 120, 200, diffs=False, nodes=False),
+    Level(3, 80, 100, diffs=False, nodes=False, all=False),
+)
+
+
+class Pen:
+    def __init__(self, level: Level, rest: str) -> None:
+        self.level = level
+        self.cut = level is not LEVELS[0]
+        self._rest = rest  # where all of it is
+        self._lines: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self._lines)
+
+    def cell(self, said: Cell) -> str:
+        if isinstance(said, Names):
+            return markdown(said.within(self.level.names), 2 * self.level.names)
+        return markdown(said, self.level.cell)
+
+    def heading(self, text: str, depth: int = 3) -> None:
+        self._lines += [f"{'#' * depth} {markdown(text, self.level.cell)}", ""]
+
+    def say(self, text: str, *, bold: bool = False) -> None:
+        written = markdown(text, 3 * self.level.cell)
+        if written.strip():
+            self._lines += [f"**{written.strip()}**" if bold else written, ""]
+
+    def own(self, text: str) -> None:
+        """Markdown that no machine and no spec has a say in."""
+        self._lines += [text, ""]
+
+    def quote(self, sentences: Iterable[str], alert: str = "") -> None:
+        lines = [f"> - {sentence}" for sentence in self._some(sentences)]
+        if lines:
+            self._lines += [*([f"> [!{alert}]"] if alert else []), *lines, ""]
+
+    def bullets(self, sentences: Iterable[str]) -> None:
+        lines = [f"- {sentence}" for sentence in self._some(sentences)]
+        self._lines += [*lines, ""] if lines else []
+
+    def alert(self, kind: str, title: str, rows: Sequence[tuple[str, Names]]) -> None:
+        """A block that nobody overlooks: what, and whom it hits."""
+        if rows:
+            lines = [f"> - **{self.cell(what)}**: {self.cell(who)}" for what, who in rows]
+            self._lines += [f"> [!{kind}]", f"> {markdown(title, self.level.cell)}", ">", *lines, ""]
+
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+        """Columns that are empty throughout are left out; so are rows that are too many, with their number."""
+        if not rows:
+            return
+        used = [at for at in range(len(head)) if any(row[at] for row in rows)]
+        shown = rows[: self.level.rows]
+        cells = [[self.cell(row[at]) or " " for at in used] for row in shown]
+        self._lines += [*markdown_table([markdown(head[at]) for at in used], cells), ""]
+        self.left_out(len(rows) - len(shown), "row")
+
+    def fenced(self, language: str, lines: Sequence[str]) -> None:
+        """Between more backticks than any line has in a row."""
+        clean = [plain(line, 3 * self.level.cell) for line in lines]
+        runs = [len(run) + 1 for line in clean for run in re.findall(r"`+", line)]
+        fence = "`" * max([3, *runs])
+        self._lines += [f"{fence}{language}", *clean, fence, ""]
+
+    def log(self, text: str) -> None:
+        """Its last lines, which tell most."""
+        lines = text.splitlines()
+        self.fenced("text", lines[-self.level.rows :])
+        self.left_out(len(lines) - self.level.rows, "line")
+
+    def links(self, run: str) -> None:
+        """To the job, if its address is one."""
+        if re.fullmatch(r"https?://[\w.:/-]{1,300}", run):
+            self._lines += [f"<sub>[run]({run})</sub>", ""]
+
+    @contextmanager
+    def details(self, summary: str) -> Iterator[None]:
+        self._lines += [f"<details><summary>{html(summary, self.level.cell)}</summary>", ""]
+        yield
+        self._lines += ["</details>", ""]
+
+    def small(self, parts: Iterable[str]) -> None:
+        said = " · ".join(markdown(part, self.level.cell) for part in parts if part)
+        self._lines += [f"<sub>{said}</sub>", ""]
+
+    def _some(self, sentences: Iterable[str]) -> list[str]:
+        """Entries of a list: none begins with a space, which would make code of it."""
+        entries = list(sentences)
+        shown = entries[: self.level.rows]
+        if len(shown) < len(entries):
+            self.cut = True
+            shown.append(f"{len(entries) - len(shown):,} more; {self._rest}")
+        return [written for entry in shown if (written := markdown(entry, 3 * self.level.cell).strip())]
+
+    def left_out(self, number: int, noun: str, plural: str = "") -> None:
+        if number > 0:
+            self.cut = True
+            self._lines += [f"_{count(number, noun, plural)} more; {markdown(self._rest, 200)}_", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    text: str
+    truncated: bool
+
+
+def write(document: Callable[[Pen], None], rest: str, *, room: int = 0) -> Written:
+    """The fullest form that fits, with `room` characters to spare. `rest`: where the reader finds all of it."""
+    for level in LEVELS:
+        pen = Pen(level, rest)
+        document(pen)
+        if fits(pen.text, room):
+            break
+    else:
+        raise AssertionError("the last level is bounded")
+    return Written(pen.text, pen.cut)
+
+
+def fits(text: str, room: int = 0) -> bool:
+    return len(text) + room <= CHARACTERS and len(text.encode(errors="replace")) + 4 * room <= BYTES

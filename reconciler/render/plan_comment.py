@@ -1,0 +1,280 @@
+"""The plan of a pull request as its reviewer reads it: what hurts and whom, what is held back, when, then details."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from reconciler.model.change import Change
+from reconciler.model.drift import DriftItem
+from reconciler.model.plan import BlockCode, NodePlan, Plan
+from reconciler.model.units import format_duration
+from reconciler.model.vocab import Certainty, Disruption
+from reconciler.render import change, plan, rollouts, timeline
+from reconciler.render.drift import OWN
+from reconciler.render.headline import Headline, Verdict
+from reconciler.render.pen import Cell, Pen
+from reconciler.render.text import Names, clock, count, disruption, estimate, fold, source, stop, value, warnings
+
+SHOWN = 24  # rows of the timetable
+
+
+def headline(made: Plan) -> Headline:
+    worst = max((node.disruption for node in made.nodes.values()), default=Disruption.NONE)
+    sign = "✅" if not made.changes else "🔴" if worst >= Disruption.REBOOT else "🔶"
+    verdict = Verdict.GOOD
+    if made.refused or made.stopped or made.braked or any(rollout.halted for rollout in made.rollouts):
+        sign, verdict = "⛔", Verdict.BAD
+    elif not made.tolerated:
+        sign, verdict = "⚠️", Verdict.BAD
+    return Headline(sign, _counts(made), verdict)
+
+
+def _counts(made: Plan) -> str:
+    touched = dict(change.levels(made.change)) if made.change is not None else _classes(made.nodes.values())
+    nodes = len({name for names in touched.values() for name in names})
+    if made.change is not None and made.change.empty:
+        text = "this change makes no difference"
+    elif nodes:
+        hurts = [f"{len(touched[level])} {_WORDS[level]}" for level in sorted(touched, reverse=True) if level]
+        text = f"{count(nodes, 'node')} to change" + (f": {', '.join(hurts)}" if hurts else ", none disrupted")
+    elif made.change is not None:
+        text = "this change touches no node"
+    else:
+        text = "nothing to do"
+    return f"REFUSED, {text}" if made.refused else text
+
+
+_WORDS = {
+    Disruption.RESTART: "with services restarted",
+    Disruption.DRAIN: "drained",
+    Disruption.REBOOT: "rebooted",
+    Disruption.POWER_CYCLE: "power cycled",
+    Disruption.AC_CYCLE: "cut off from mains",
+    Disruption.FIRMWARE: "flashed",
+    Disruption.REIMAGE: "reimaged",
+}
+
+
+def _classes(nodes: Iterable[NodePlan]) -> dict[Disruption, tuple[str, ...]]:
+    """Who is hit how hard, worst first."""
+    found: dict[Disruption, list[str]] = {}
+    for node in nodes:
+        if node.actions:
+            found.setdefault(node.disruption, []).append(node.node)
+    return {level: tuple(found[level]) for level in sorted(found, reverse=True)}
+
+
+def write(pen: Pen, made: Plan) -> None:
+    if made.change is not None:
+        pen.say(f"This change: {change.verdict(made.change)}.", bold=True)
+        pen.say(f"With all that had drifted before: {plan.verdict(made)}.")
+    else:
+        pen.say(_sentence(plan.verdict(made)), bold=True)
+    above = [*stop(made.stopped, made.braked), *(f"REFUSED: {sentence}" for sentence in made.refused), *made.notes]
+    pen.quote([*above, *warnings(made.insecure, made.time_scale)])
+    _red(pen, made)
+    _held(pen, made)
+    _pools(pen, made)
+    if pen.level.all:
+        _when(pen, made)
+        if made.change is not None:
+            _change(pen, made.change)
+        _details(pen, made)
+        _set_by(pen, made)
+    _footer(pen, made)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
+
+
+# --- what nobody may overlook ---------------------------------------------------------------------------------------
+
+
+def _red(pen: Pen, made: Plan) -> None:
+    """Everybody whose work is disturbed, by how much; of a change, apart from whom it would hit anyway."""
+    whole = {level: names for level, names in _classes(made.nodes.values()).items() if level >= Disruption.DRAIN}
+    if made.change is None:
+        pen.alert("CAUTION", "Who is disturbed:", [(disruption(at), Names(who)) for at, who in whole.items()])
+        return
+    own = [(level, names) for level, names in change.levels(made.change) if level >= Disruption.DRAIN]
+    rows = [(disruption(level), Names(names)) for level, names in own]
+    if made.change.forgotten:
+        rows.append(("forget", Names(made.change.forgotten)))
+    pen.alert("CAUTION", "Who is disturbed by this change:", rows)
+    hit = {name for _, names in own for name in names}
+    rest = {level: tuple(n for n in names if n not in hit) for level, names in whole.items()}
+    rows = [(disruption(level), Names(names)) for level, names in rest.items() if names]
+    pen.alert("WARNING", "Who is disturbed whether it is merged or not:", rows)
+
+
+def _held(pen: Pen, made: Plan) -> None:
+    waiting = [node for node in made.nodes.values() if node.blocked is not None]
+    rows: list[tuple[Cell, ...]] = [
+        (Names(tuple(names)), code, begins, why) for names, code, begins, why in plan.blocked(waiting, made)
+    ]
+    if rows:
+        pen.heading("Held back, and why")
+        pen.table(("nodes", "code", "begins (UTC)", "why"), rows)
+    unread: dict[tuple[str, ...], list[str]] = {}
+    for node in made.nodes.values():
+        if node.incomplete:
+            unread.setdefault(node.incomplete, []).append(node.node)
+    if unread:
+        pen.heading("Could not be read in full")
+        pen.table(("nodes", "what"), [(Names(tuple(names)), "; ".join(what)) for what, names in unread.items()])
+
+
+def _pools(pen: Pen, made: Plan) -> None:
+    """Pool by pool: how many nodes each action is for."""
+    pools: dict[str, list[NodePlan]] = {}
+    for node in made.nodes.values():
+        if node.actions:
+            pools.setdefault(node.pool, []).append(node)
+    rows: list[tuple[Cell, ...]] = []
+    for name, nodes in pools.items():
+        actions = Counter(action for node in nodes for action in dict.fromkeys(action.id for action in node.actions))
+        worst = max(node.disruption for node in nodes)
+        what = ", ".join(f"{action} {number}" for action, number in actions.items())
+        rows.append((name, str(len(nodes)), disruption(worst) if worst else "none", what))
+    if rows:
+        pen.heading("What is done, pool by pool")
+        pen.table(("pool", "nodes", "at worst", "nodes for each action"), rows)
+
+
+# --- when -----------------------------------------------------------------------------------------------------------
+
+
+def _when(pen: Pen, made: Plan) -> None:
+    """Rollouts wave by wave, and whose turn is expected when."""
+    if made.rollouts:
+        pen.heading("Rollouts, wave by wave")
+        rollouts.write(pen, made)
+    rows: list[tuple[Cell, ...]] = []
+    for nodes in _together([node for node in made.nodes.values() if node.actions and node.start is not None]):
+        ends = [node.end for node in nodes if node.end is not None]
+        hours = timeline.span(nodes[0].start, max(ends, default=None), made.created_at)
+        rows.append((hours, Names(tuple(node.node for node in nodes))))
+    with pen.details(f"Timeline: {timeline.finish(made)}"):
+        pen.table(("expected (UTC)", "nodes"), rows)
+        pen.bullets(plan.budget(made))
+
+
+def _together(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:
+    """Who begins at the same minute; if these are many, in the same hour; if these are, on the same day."""
+    timed = sorted(nodes, key=lambda node: (node.start is None, node.start))
+    groups: dict[str, list[NodePlan]] = {}
+    for form in ("%F %H:%M", "%F %H", "%F"):
+        groups = {}
+        for node in timed:
+            groups.setdefault(f"{node.start:{form}}", []).append(node)
+        if len(groups) <= SHOWN:
+            break
+    return list(groups.values())
+
+
+# --- the change -----------------------------------------------------------------------------------------------------
+
+
+def _change(pen: Pen, made: Change) -> None:
+    for block in change.blocks(made):
+        pen.heading(block.title, 4)
+        pen.table(block.head, block.rows)
+        pen.say(block.note)
+
+
+def _set_by(pen: Pen, made: Plan) -> None:
+    """Which commit set the lines that cause something, and who wrote it."""
+    if made.change is None or not made.change.origins:
+        return
+    paths: dict[str, list[str]] = {}
+    for path, places in made.change.set_by.items():
+        for place in places:
+            paths.setdefault(place, []).append(path)
+    rows: list[tuple[Cell, ...]] = []
+    for place, origin in sorted(made.change.origins.items()):
+        commit = (origin.commit[:12] or "not committed") + (" or earlier" if origin.or_earlier else "")
+        day = f"{origin.at:%Y-%m-%d}" if origin.at is not None else ""
+        rows.append((place, ", ".join(paths.get(place, ())), commit, origin.author, day, origin.summary))
+    with pen.details(f"Who set what: {count(len(rows), 'line')} of the spec"):
+        pen.table(("line", "sets", "commit", "author", "on", "saying"), rows)
+
+
+# --- details --------------------------------------------------------------------------------------------------------
+
+
+def _details(pen: Pen, made: Plan) -> None:
+    """Pool by pool: as a diff, what becomes of each value and what is done for it; if that is too long, the latter."""
+    if not pen.level.nodes:
+        return
+    pools: dict[str, list[list[NodePlan]]] = {}
+    for group in plan.alike(node for node in made.nodes.values() if node.actions):
+        pools.setdefault(group[0].pool, []).append(group)
+    shown = list(pools.items())[: pen.level.rows]
+    for name, groups in shown:
+        nodes = sum(map(len, groups))
+        with pen.details(f"Pool {name}: {count(nodes, 'node')}, {count(len(groups), 'kind')} of work"):
+            if pen.level.diffs:
+                lines = [line for group in groups[: pen.level.rows] for line in ("", *_diff(pen, group, made))]
+                pen.fenced("diff", lines[1:])
+                pen.left_out(len(groups) - pen.level.rows, "kind", "kinds of work")
+            else:
+                pen.table(("nodes", "at worst", "takes", "actions"), [_row(group) for group in groups])
+    pen.left_out(len(pools) - len(shown), "pool")
+
+
+def _diff(pen: Pen, group: Sequence[NodePlan], made: Plan) -> list[str]:
+    first = group[0]
+    who = Names(tuple(node.node for node in group)).within(pen.level.names)
+    each = " each" if len(group) > 1 else ""
+    when = timeline.expected(group, made.created_at)
+    lines = [f"@@ {who}: {plan.worst(first)}, {estimate(first.actions)}{each}; {when} @@"]
+    if first.illness:
+        lines.append(f"! {first.situation}")
+    for item in plan.shown(first):
+        lines += _values(item, several=len(group) > 1)
+    for at, action in enumerate(first.actions, 1):
+        sure = ", if needed" if action.certainty is Certainty.PREDICTED else ""
+        hurts = f" ({disruption(action.disruption)}{sure})" if action.disruption else f" ({sure[2:]})" if sure else ""
+        lines.append(f"  {at}. {action.id}{hurts}: {plan.because(action)}")
+    return lines
+
+
+def _values(item: DriftItem, *, several: bool) -> list[str]:
+    """Serials name hardware, and are nobody's business in a comment (pitfall M5)."""
+    if item.path in OWN:
+        return [f"- {item.path}: another", f"+ {item.path}: {'each its own' if several else 'its own'}"]
+    return [f"- {item.path}: {value(item.observed)}", f"+ {item.path}: {value(item.desired)}  ({item.kind})"]
+
+
+def _row(group: Sequence[NodePlan]) -> tuple[Cell, ...]:
+    first = group[0]
+    actions = ", ".join(action.id for action in first.actions)
+    return Names(tuple(node.node for node in group)), plan.worst(first), estimate(first.actions), actions
+
+
+def _footer(pen: Pen, made: Plan) -> None:
+    seen = sorted(node.observed_at for node in made.nodes.values())
+    ages = [format_duration(max(0.0, (made.created_at - at).total_seconds())) for at in (seen or [made.created_at])]
+    span = ages[0] if ages[0] == ages[-1] else f"{ages[-1]} to {ages[0]}"
+    nodes = [node.node for node in made.nodes.values() if node.actions]
+    with pen.details("What to do next"):
+        commands = ["reconciler show plan.json"]
+        if nodes:
+            held = next((n.node for n in made.nodes.values() if n.blocked and n.blocked.code is BlockCode.UNKNOWN), "")
+            commands.append(f"reconciler explain {held or fold(nodes[:1])}")
+        if made.change is None and made.changes and not made.refused and made.source.directory:
+            commands.append(f"reconciler apply {made.source.directory} --plan plan.json --yes")
+        pen.fenced("sh", commands)
+    pen.small(
+        (
+            f"plan {made.id}",
+            f"fingerprint {made.fingerprint[:12]}",
+            f"spec {source(made.source)}",
+            f"scope {made.scope.selected} of {count(made.scope.total, 'node')}",
+            f"made {clock(made.created_at)}",
+            f"observed {span} before" if seen else "",
+            timeline.validity(made),
+        )
+    )
