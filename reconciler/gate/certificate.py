@@ -18,6 +18,7 @@ from reconciler.model.gate import Binding, Certificate, GateJudgement, TestResul
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.units import format_duration
 
+_PASS = Verdict.PASS  # of a hundred thousand nodes, looking up a member of an enumeration shows (Python 3.11)
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))  # built once: json.dumps would build one a call
 
 
@@ -85,24 +86,25 @@ def judge(certificate: Certificate | None, acceptance: Acceptance, binding: Bind
     if certificate.adopted:
         return GateJudgement(not reasons, Verdict.UNJUDGED, tuple(reasons))
     results = {result.test: result for result in certificate.results}
-    worst = Verdict.PASS
-    for test in (test for phase in acceptance.phases for test in phase.tests):
-        verdict, why = judge_test(test, results.get(test.name))
-        if verdict is not Verdict.PASS:
-            reasons.extend(why)
-            worst = worse(worst, verdict)
-    return GateJudgement(not reasons and worst is Verdict.PASS, worst, tuple(reasons))
+    worst = _PASS
+    for phase in acceptance.phases:
+        for test in phase.tests:
+            verdict, why = judge_test(test, results.get(test.name))
+            if verdict is not _PASS:
+                reasons.extend(why)
+                worst = worse(worst, verdict)
+    return GateJudgement(not reasons and worst is _PASS, worst, tuple(reasons))
 
 
 def judge_test(test: GateTest, result: TestResult | None) -> tuple[Verdict, tuple[str, ...]]:
     """One test against today's thresholds. A metric that was not measured can't pass."""
     if result is None:
         return Verdict.UNJUDGED, (f"{test.name}: not run",)
-    if result.verdict is not Verdict.PASS:
+    if result.verdict is not _PASS:
         return result.verdict, tuple(f"{test.name}: {reason}" for reason in result.reasons) or (
             f"{test.name}: {result.verdict}",
         )
-    verdict, reasons = Verdict.PASS, []
+    verdict, reasons = _PASS, list[str]()
     for threshold in test.thresholds:
         value = result.metrics.get(threshold.metric)
         if value is None or value != value:  # NaN is not evidence

@@ -13,7 +13,7 @@ from datetime import datetime
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.certificate import binding_of, judge, tests_digest
 from reconciler.health.signals import Signal, signals
-from reconciler.model.desired import Acceptance, Desired, Profile, Settings
+from reconciler.model.desired import Desired, Profile, Settings
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.gate import Binding
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, Silent
@@ -49,12 +49,24 @@ HEALTHY = "healthy"
 TREATED = "treated"
 
 
+_ON = frozenset({Power.ON, Power.POWERING_ON})
+
+
 def firmware_ok(component: str) -> str:
     return f"firmware_ok:{component}"
 
 
 def firmware_staged(component: str) -> str:
     return f"firmware_staged:{component}"
+
+
+@dataclass(frozen=True, slots=True)
+class OfProfile:
+    """What nodes of one profile share. `compared`: conditions that drift speaks of; `trusted`: those behind TRUST."""
+
+    tests_digest: str
+    compared: frozenset[str]
+    trusted: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +81,17 @@ class Context:
     now: datetime
     signatures: Mapping[tuple[str, str], bool | None]
     neighbours_answer: frozenset[str] = frozenset()  # "label=value" domains in which some other node answers over SSH
-    _tests: dict[str, str] = field(default_factory=dict, compare=False)
+    _of_profiles: dict[str, OfProfile] = field(default_factory=dict, compare=False)
 
-    def tests_digest(self, profile: Profile, acceptance: Acceptance) -> str:
-        """Of the acceptance profile, which nodes of equal `profile` share."""
-        if profile.digest not in self._tests:
-            self._tests[profile.digest] = tests_digest(acceptance)
-        return self._tests[profile.digest]
+    def of(self, profile: Profile) -> OfProfile:
+        if profile.digest not in self._of_profiles:
+            firmware = [firmware_ok(row.component) for row in profile.firmware]
+            self._of_profiles[profile.digest] = OfProfile(
+                tests_digest="" if profile.acceptance is None else tests_digest(profile.acceptance),
+                compared=frozenset({*_OF_CONCERN.values(), MEMBER, LABELS, *firmware}),
+                trusted=(IMAGE, SIGNATURE, BOOT, *firmware),
+            )
+        return self._of_profiles[profile.digest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +182,7 @@ def with_drift(
 ) -> Conditions:
     """All conditions of a node with these findings and this drift."""
     sheet = findings.sheet.copy()
-    _from_drift(sheet, desired, items)
+    _from_drift(sheet, context.of(desired.profile), items)
     _from_attempts(sheet, desired, record)
     sheet.set(GPU_PLAIN, findings.plain, *_paths(items, Concern.GPU))
     _signature_and_trust(sheet, desired, context)
@@ -257,7 +273,7 @@ def _power(
         sheet.set(POWER_ON, power, f"BMC {observed.hot.reason}")
     else:
         state = observed.hot.value.power
-        sheet.set(POWER_ON, None if state is None else state in (Power.ON, Power.POWERING_ON), f"power {state}")
+        sheet.set(POWER_ON, None if state is None else state in _ON, f"power {state}")
     if isinstance(observed.host, Answered):
         sheet.set(HOST_UP, True)
     elif POWER_ON not in sheet.true and POWER_ON not in sheet.unknown:
@@ -309,15 +325,16 @@ def _speaks_of(item: DriftItem) -> str | None:
     return _OF_CONCERN.get(item.concern)
 
 
-def _from_drift(sheet: _Sheet, desired: Desired, items: Sequence[DriftItem]) -> None:
+def _from_drift(sheet: _Sheet, profile: OfProfile, items: Sequence[DriftItem]) -> None:
     """What no item speaks about is as desired."""
+    sheet.true |= profile.compared
+    if not items:
+        return
     about: dict[str, list[DriftItem]] = {}
     for item in items:
         name = _speaks_of(item)
         if name is not None:
             about.setdefault(name, []).append(item)
-    sheet.true.update(_OF_CONCERN.values(), (MEMBER, LABELS))
-    sheet.true.update([firmware_ok(row.component) for row in desired.profile.firmware])
     sheet.true.difference_update(about)
     for name, found in about.items():
         _verdict(sheet, name, found)
@@ -418,7 +435,7 @@ def _signature_and_trust(sheet: _Sheet, desired: Desired, context: Context) -> N
             sheet.because[SIGNATURE] = (f"the signature of image {image.name} {image.version} does not verify",)
     else:
         sheet.true.add(SIGNATURE)
-    parts = [IMAGE, SIGNATURE, BOOT, *[firmware_ok(row.component) for row in desired.profile.firmware]]
+    parts = context.of(desired.profile).trusted
     if sheet.true.issuperset(parts):
         sheet.true.add(TRUST)
         return
@@ -459,7 +476,7 @@ def _binding(desired: Desired, observed: Observed, context: Context) -> Binding 
     acceptance = desired.profile.acceptance
     if acceptance is None:
         return "no acceptance profile"
-    return binding_of(desired, observed, context.tests_digest(desired.profile, acceptance))
+    return binding_of(desired, observed, context.of(desired.profile).tests_digest)
 
 
 def _identity(sheet: _Sheet, desired: Desired, observed: Observed, facts: HostFacts | None, record: NodeRecord) -> None:

@@ -14,14 +14,17 @@ from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import BootPhase, Power, UnknownReason
 
 BOOT_S = 1800.0  # POST of an 8-GPU server takes up to a quarter of an hour
+_NO_SYSTEM = frozenset({BootPhase.INSTALLER, BootPhase.OS_BOOTING})
+_BOOTING = frozenset({BootPhase.POST, *_NO_SYSTEM})
+_OFF = Power.OFF
 INSTALL_S = 5400.0  # a large image on a slow network
 
 
 def known_cause(system: RedfishHot | None, observed: Observed) -> tuple[str, str]:
     """(why the host can't answer, what to wait for)."""
-    if system is not None and system.power is Power.OFF:
+    if system is not None and system.power is _OFF:
         return "powered off", ""
-    if system is not None and system.boot_phase in (BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING):
+    if system is not None and system.boot_phase in _BOOTING:
         if isinstance(observed.host, Silent):
             return f"in {system.boot_phase}", f"the machine is in {system.boot_phase}; look again when it has booted"
     elif isinstance(observed.host, Silent) and observed.host.reason is UnknownReason.EXPLAINED:
@@ -60,7 +63,7 @@ def host_down(
     domains = {f"{label}={value}" for label, value in desired.domains.items()}
     long_enough = max(silent, not_ready) <= now - timedelta(seconds=policy.host_down_after_s)
     # A BMC that says that no system runs yet needs no neighbour to show that the silence is the node's own.
-    no_system = observed.hot.value.boot_phase in (BootPhase.INSTALLER, BootPhase.OS_BOOTING)
+    no_system = observed.hot.value.boot_phase in _NO_SYSTEM
     return long_enough and (no_system or not domains or bool(domains & neighbours))
 
 
