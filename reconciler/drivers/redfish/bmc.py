@@ -170,10 +170,10 @@ class RedfishBmc(Bmc):
 
     async def _run(self, call: Callable[[], T]) -> T:
         """`call` in a thread, after those before it. Unknown is what this BMC lacks: UNSUPPORTED."""
-        self._door.check()  # here too: nobody has to wait for his turn to hear that
+        await self._door.knock()
         async with self._door.turn:
             await self._join()
-            await self._door.knock()
+            await self._door.knock()  # again: those before us may have found nobody
             before, began = self._wire.answers, time.monotonic()
             try:
                 result = await self._in_thread(call)
@@ -195,8 +195,7 @@ class RedfishBmc(Bmc):
         if missing and self._wire.answers == before:
             self._door.missed(why)
             return
-        self._door.answered()
-        self._door.answers = not missing
+        self._door.answered(fully=not missing)
 
     async def _join(self) -> None:
         """Wait for the thread of a call that was given up."""
@@ -217,7 +216,7 @@ class RedfishBmc(Bmc):
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
-            self._door.answers = False
+            self._door.given_up()
             if not future.cancel():
                 self._wire.abort()
                 self._left_behind = future

@@ -89,17 +89,24 @@ class Door:
         self._now = now
         self._breaker = Breaker(address)
         self._trial: asyncio.Task[DriverError | None] | None = None
+        self._tried_at = 0.0
+        self._is_open = False  # its port, when it was tried since the last call
 
     def check(self) -> None:
         """DriverError UNREACHABLE while the BMC is left alone."""
         self._breaker.check(self._now())
 
-    def answered(self) -> None:
-        self.answers = True
+    def answered(self, *, fully: bool = True) -> None:
+        """`fully`: to all that it was asked."""
+        self.answers, self._is_open = fully, False
         self._breaker.answered()
 
+    def given_up(self) -> None:
+        """By a caller who would not wait for the answer any more."""
+        self.answers = self._is_open = False
+
     def missed(self, why: str) -> None:
-        self.answers = False
+        self.given_up()
         self._breaker.missed(why, self._now())
 
     def excuse(self, seconds: float) -> None:
@@ -107,23 +114,25 @@ class Door:
         self._breaker.excuse(seconds, self._now())
 
     async def knock(self) -> None:
-        """Before a call. DriverError UNREACHABLE where nobody is there."""
+        """Before a call. DriverError UNREACHABLE where nobody is there. Those who come together find out together."""
         self.check()
-        if self.answers:
+        if self.answers or self._is_open:
             return
         trial, self._trial = self._trial, None
         if trial is None or (trial.done() and (trial.cancelled() or trial.result() is not None)):
             trial = asyncio.create_task(self._try_port())
-        first = self._breaker.misses == 0
+            self._tried_at = time.monotonic()
         self._trial = trial  # goes on, should its caller give up
-        await asyncio.wait([trial], timeout=None if first else GLANCE_S)
-        if not trial.done():
+        glance = max(0.0, self._tried_at + GLANCE_S - time.monotonic())
+        await asyncio.wait([trial], timeout=glance if self._breaker.misses else None)
+        if not trial.done() or trial.cancelled():
             why = f"no connection within {GLANCE_S:g} s, and none at the last call; it is being tried"
             raise DriverError(Failure.UNREACHABLE, f"{self.address}: {why}")
         self._trial = None
         error = trial.result()
         if error is not None:
             raise error
+        self._is_open = True
 
     async def _try_port(self) -> DriverError | None:
         """What is wrong with the port, if anything is; that counts as a miss. No thread is held."""

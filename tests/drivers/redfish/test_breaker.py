@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -277,6 +278,27 @@ def test_a_network_that_swallows_packets_costs_its_timeout_once(monkeypatch: pyt
     with swallowed() as url:
         first, second = asyncio.run(story(url))
     assert 0.2 < second < 1.4 < first
+
+
+def test_those_who_share_a_dead_bmc_find_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "GLANCE_S", 0.4)
+    clock = Time()
+    neighbourhood = Neighbourhood(clock)
+
+    async def story(url: str) -> list[float]:
+        options: dict[str, Any] = {"connect_timeout": 1.0, "neighbourhood": neighbourhood, "now": clock}
+        nodes, took = [client(url, node=f"n{n}", **options) for n in range(8)], []
+        for _ in range(2):
+            began = time.perf_counter()
+            await asyncio.gather(*map(silence, nodes))
+            took.append(time.perf_counter() - began)
+        await asyncio.gather(*(bmc.close() for bmc in nodes))
+        return took
+
+    with swallowed() as url:
+        first, second = asyncio.run(story(url))
+    assert first < 2
+    assert second < 1
 
 
 def test_one_breaker_for_all_who_name_the_address() -> None:
