@@ -13,9 +13,8 @@ import pytest
 
 from reconciler.converge.crew import PARK_S
 from reconciler.planner.catalogue import ACTIONS
-from tests.chaos.__main__ import side_by_side
 from tests.chaos.cases import CASES, Case
-from tests.chaos.cell import Cell, wrong_with
+from tests.chaos.cell import Cell, play, wrong_with
 from tests.chaos.victim import AFTER, BEFORE_OUTCOME, DURING, Aim
 from tests.chaos.world import Bench, World, node_of, running
 from tests.cli.shell import reconciler, until
@@ -29,7 +28,6 @@ SAMPLE = (
     Cell(_CASES["reimage"], DURING, 5, "power on"),
     Cell(_CASES["update_firmware:bios"], DURING, 1, "update_firmware"),
     Cell(_CASES["power_cycle"], AFTER, 1, "power graceful_off"),
-    Cell(_CASES["soft_restart, sick"], DURING, 1, "run systemctl reboot"),
     Cell(_CASES["mark"], DURING, 1, "mark"),
     Cell(_CASES["admit"], BEFORE_OUTCOME),
 )
@@ -46,11 +44,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield found
 
 
-def test_killed_at_the_worst_moments_it_converges_and_repeats_nothing(world: World) -> None:
-    results = list(side_by_side(world, SAMPLE, jobs=3))
-    broken = [f"{one.cell.name}: {'; '.join(one.broke)}\n" + "\n".join(one.told) for one in results if one.broke]
-    assert not broken, "\n\n".join(broken)
-    assert len(results) == len(SAMPLE)
+@pytest.mark.parametrize("cell", SAMPLE, ids=lambda cell: cell.name)
+def test_killed_at_the_worst_moment_it_converges_and_repeats_nothing(world: World, cell: Cell) -> None:
+    result = play(cell, Bench(world, node_of(SAMPLE.index(cell))))
+    assert not result.broke, "\n".join(result.told)
 
 
 @pytest.mark.parametrize("number", list(PARKED), ids=lambda number: number.name)
