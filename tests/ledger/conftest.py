@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,32 +40,62 @@ def _as_other_user() -> dict[str, str]:
     pytest.skip("root can't start PostgreSQL, and there is no other user")
 
 
+class Server:
+    """A real one, which listens on a socket in its own directory alone."""
+
+    def __init__(self, home: Path, programs: Path, user: dict[str, str]) -> None:
+        self._home = home
+        self._programs = programs
+        self._run: dict[str, Any] = {"check": True, "capture_output": True, "cwd": home, **user}
+        self._numbers = itertools.count()
+        self._call("initdb", "-D", self._data, "-A", "trust", "-U", "r", "--no-sync")
+        self.start()
+
+    @property
+    def _data(self) -> Path:
+        return self._home / "data"
+
+    def _call(self, program: str, *words: str | Path) -> None:
+        subprocess.run([self._programs / program, *words], **self._run)
+
+    def start(self) -> None:
+        options = f"-c listen_addresses='' -c unix_socket_directories={self._home} -c fsync=off -c max_connections=60"
+        self._call("pg_ctl", "-D", self._data, "-l", self._home / "log", "-o", options, "-w", "start")
+
+    def stop(self) -> None:
+        """At once, as when it crashes."""
+        self._call("pg_ctl", "-D", self._data, "-m", "immediate", "stop")
+
+    def database(self) -> str:
+        """A new, empty one; its URL."""
+        name = f"ledger{next(self._numbers)}"
+        self._call("createdb", "-h", self._home, "-U", "r", name)
+        return f"postgresql://r@/{name}?host={self._home}"
+
+    def say(self, *statements: str) -> None:
+        """As its administrator."""
+        words = [word for statement in statements for word in ("-c", statement)]
+        self._call("psql", "-h", self._home, "-U", "r", "-d", "postgres", "-X", "-q", *words)
+
+
 @pytest.fixture(scope="session")
-def postgresql() -> Iterator[Callable[[], str]]:
-    """Makes a new, empty database; returns its URL. The server listens on a socket in its own directory alone."""
+def server() -> Iterator[Server]:
     programs, user = _server_programs(), _as_other_user()
     pytest.importorskip("psycopg")
     with tempfile.TemporaryDirectory(prefix="pg-", dir="/tmp", ignore_cleanup_errors=True) as name:  # short: sun_path
-        home = Path(name)
         if user:
-            shutil.chown(home, user["user"])
-        run = {"check": True, "capture_output": True, "cwd": name, **user}
-        data = home / "data"
-        subprocess.run([programs / "initdb", "-D", data, "-A", "trust", "-U", "r", "--no-sync"], **run)  # type: ignore[call-overload]  # a mapping of mixed keywords
-        options = f"-c listen_addresses='' -c unix_socket_directories={name} -c fsync=off -c max_connections=60"
-        log = home / "log"
-        subprocess.run([programs / "pg_ctl", "-D", data, "-l", log, "-o", options, "-w", "start"], **run)  # type: ignore[call-overload]  # as above
-        numbers = itertools.count()
-
-        def database() -> str:
-            name = f"ledger{next(numbers)}"
-            subprocess.run([programs / "createdb", "-h", home, "-U", "r", name], **run)  # type: ignore[call-overload]  # as above
-            return f"postgresql://r@/{name}?host={home}"
-
+            shutil.chown(name, user["user"])
+        found = Server(Path(name), programs, user)
         try:
-            yield database
+            yield found
         finally:
-            subprocess.run([programs / "pg_ctl", "-D", data, "-m", "immediate", "stop"], **run)  # type: ignore[call-overload]  # as above
+            found.stop()
+
+
+@pytest.fixture(scope="session")
+def postgresql(server: Server) -> Callable[[], str]:
+    """Makes a new, empty database; returns its URL."""
+    return server.database
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
