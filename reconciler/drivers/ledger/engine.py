@@ -223,7 +223,10 @@ def _sqlite(path: Path, lock_timeout_s: float) -> tuple[str, sa.Engine]:
 def _postgresql(url: sa.URL, lock_timeout_s: float) -> tuple[str, sa.Engine]:
     name = url.render_as_string(hide_password=True)
     milliseconds = int(lock_timeout_s * 1000)
-    arguments = {"connect_timeout": 10, "options": f"-c lock_timeout={milliseconds} -c statement_timeout=120000"}
+    # One who is stopped in the middle of a transaction must not keep its locks from others for ever.
+    limits = {"lock_timeout": milliseconds, "statement_timeout": 120_000, "idle_in_transaction_session_timeout": 60_000}
+    options = " ".join(f"-c {name}={limit}" for name, limit in limits.items())
+    arguments = {"connect_timeout": 10, "options": options}
     try:
         engine = sa.create_engine(
             url.set(drivername="postgresql+psycopg"),
