@@ -8,6 +8,7 @@ from reconciler.model.desired import Remediation, Rung
 from reconciler.model.records import Attempt
 
 REMEDIATION = "remediation"  # the cause under which rungs are journaled
+_UNUSED = frozenset({"started", "refused"})  # under way or parked, to be gone on with; never tried
 
 
 def next_rung(
@@ -23,7 +24,11 @@ def next_rung(
     for rung in policy.ladder:
         if rung.action == "soft_restart" and not answers:
             continue
-        used = sum(a.cause == REMEDIATION and a.action == rung.action and a.at > since for a in attempts)
+        used = sum(_counts(attempt) and attempt.action == rung.action and attempt.at > since for attempt in attempts)
         if used < rung.attempts:
             return rung
     return None
+
+
+def _counts(attempt: Attempt) -> bool:
+    return attempt.cause == REMEDIATION and attempt.outcome not in _UNUSED

@@ -16,7 +16,7 @@ from reconciler.converge.loop import Loop
 from reconciler.converge.shift import Ground
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.lab.hardware.machine import Machine
-from reconciler.model.desired import BudgetLimit, Fleet, Guards
+from reconciler.model.desired import BudgetLimit, Fleet, Guards, Rung
 from reconciler.model.errors import LedgerError
 from reconciler.model.records import FLEET, STORM
 from reconciler.model.source import Pulled
@@ -183,6 +183,24 @@ def test_a_dead_node_comes_back_untouched_by_hand(looped: Callable[..., Looped],
     assert did[-2:] == ["run_gate", "admit"]
     assert here.serves("n2")
     assert {name for name in here.lab.machines if here.did(name)} == {"n2"}
+
+
+def test_a_treatment_that_was_parked_is_gone_on_with(looped: Callable[..., Looped]) -> None:
+    """Its attempt was counted when it began, and is no reason to give the node up."""
+    remediation = replace(PROFILE.remediation, ladder=(Rung("power_cycle", 1),)) if PROFILE.remediation else None
+    here = looped(nodes=4, profile=replace(PROFILE, remediation=remediation, digest="one rung"))
+
+    async def dies() -> None:
+        await here.clock.sleep(MINUTE)
+        here.machine("n2").inject("host_hung")
+        await here.started("power_cycle")
+        raise TimeoutError
+
+    here.go(HOUR, dies)
+    assert not here.serves("n2")
+    here.go(HOUR)
+    assert here.serves("n2")
+    assert here.machine("n2").state.counters.power_cycles == 1
 
 
 def test_one_that_dies_again_and_again_is_left_out_of_service(looped: Callable[..., Looped]) -> None:
