@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from reconciler.health.xids import is_hardware
-from reconciler.model.desired import Profile
+from reconciler.model.desired import NodeCondition, Profile
 from reconciler.model.observed import Answered, Gpu, HostFacts, Member, Observed, Silent
 from reconciler.model.vocab import Source
 
@@ -33,6 +33,11 @@ def signals(profile: Profile, observed: Observed) -> tuple[Signal, ...]:
     return (*host_signals(profile, observed), *_of_cluster(profile, observed.member))
 
 
+def watched(profile: Profile) -> tuple[str, ...]:
+    """Value paths of the conditions that the policy names."""
+    return tuple(f"health.{_name(condition)}" for condition in _named(profile))
+
+
 def host_signals(profile: Profile, observed: Observed) -> tuple[Signal, ...]:
     """What the host itself says. One that did not answer says nothing."""
     return () if isinstance(observed.host, Silent) else tuple(_of_host(profile, observed.host.value))
@@ -40,7 +45,7 @@ def host_signals(profile: Profile, observed: Observed) -> tuple[Signal, ...]:
 
 def _of_cluster(profile: Profile, answer: Answered[Member | None] | Silent) -> Iterator[Signal]:
     """Conditions that stand. Of a node whose kubelet is silent they are of an earlier time: nobody takes them back."""
-    named = profile.remediation.node_conditions if profile.remediation else ()
+    named = _named(profile)
     if not named or isinstance(answer, Silent) or answer.value is None:
         return
     member = answer.value
@@ -50,7 +55,15 @@ def _of_cluster(profile: Profile, answer: Answered[Member | None] | Silent) -> I
         if member.conditions.get(condition.type) == condition.status:
             why = member.reasons.get(condition.type, "")
             detail = f"{condition.type} is {condition.status}" + (f" ({why})" if why else "")
-            yield Signal(f"condition_{condition.type}", detail, Source.KUBERNETES)
+            yield Signal(_name(condition), detail, Source.KUBERNETES)
+
+
+def _named(profile: Profile) -> tuple[NodeCondition, ...]:
+    return profile.remediation.node_conditions if profile.remediation else ()
+
+
+def _name(condition: NodeCondition) -> str:
+    return f"condition_{condition.type}"
 
 
 def _of_host(profile: Profile, facts: HostFacts) -> Iterator[Signal]:
