@@ -56,7 +56,6 @@ class WireFabric:
                 node=desired.node,
                 connect_timeout=min(10.0, deadline),
                 read_timeout=max(LEAST_REAL_S, deadline / 3),  # one hanging resource costs its field, not the pass
-                now=self._clock.now,
                 neighbourhood=self._neighbourhood,
             )
         return self._bmcs[desired.node]

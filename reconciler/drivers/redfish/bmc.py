@@ -14,7 +14,6 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import datetime
 from typing import Any, TypeVar
 
 from reconciler.drivers.redfish import boot, firmware, power, staging
@@ -56,7 +55,7 @@ class RedfishBmc(Bmc):
 
     `credentials` gives what the secret of that name holds now. `ca_pem`: certificates to trust, and no others; None =
     what the system trusts. `insecure`: trust anything, which the spec has to ask for. Timeouts in wall-clock seconds.
-    `neighbourhood`: what the process knows of BMCs; all of a process share one.
+    `neighbourhood`: what the process knows of BMCs, and the fleet's clock; all of a process share one.
     """
 
     def __init__(
@@ -70,16 +69,15 @@ class RedfishBmc(Bmc):
         node: str,
         connect_timeout: float = 10,
         read_timeout: float = 30,
-        now: Callable[[], datetime],
         neighbourhood: Neighbourhood,
     ) -> None:
         self._address = address
         self._node = node
-        self._now = now
+        self._now = neighbourhood.now
         self._door = neighbourhood.door(address, connect_timeout)
         self._wire = Wire(address, (ca_pem, insecure), (connect_timeout, read_timeout), self._door.pace)
         account = neighbourhood.logins.account(self._door.address, node=node, secret=secret, read=credentials)
-        self._session = Session(self._wire, account, now)
+        self._session = Session(self._wire, account, self._now)
         self._tree = Tree(self._session, neighbourhood.quirks)
         self._tasks = Tasks(self._tree)
         self._media = Media(self._tree)

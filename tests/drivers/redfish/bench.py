@@ -193,7 +193,7 @@ class Bench:
 
 
 def client(url: str, *, username: str = USER, password: str = PASSWORD, **changes: Any) -> RedfishBmc:
-    now = changes.get("now", lambda: NOW)
+    now = changes.pop("now", lambda: NOW)
     options: dict[str, Any] = {
         "secret": "bmc",
         "credentials": lambda: Credentials(username, Secret(password)),
@@ -202,7 +202,6 @@ def client(url: str, *, username: str = USER, password: str = PASSWORD, **change
         "node": "gpu-a001",
         "connect_timeout": 2,
         "read_timeout": 2,
-        "now": now,
         "neighbourhood": Neighbourhood(now),
     }
     return RedfishBmc(url, **{**options, **changes})
