@@ -23,11 +23,13 @@ from tests.ledger.test_ledger import certificate, token
 T0 = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
-def damage(where: str, table: sa.Table, **values: object) -> None:
+def damage(where: str, table: sa.Table, row: int | None = None, /, **values: object) -> None:
+    """`row`: that one alone."""
     url = where.replace("postgresql:", "postgresql+psycopg:") if "://" in where else f"sqlite:///{where}"
     engine = sa.create_engine(url)
+    some = sa.true() if row is None else table.c.id == row
     with engine.begin() as connection:
-        assert connection.execute(table.update().values(values)).rowcount
+        assert connection.execute(table.update().where(some).values(values)).rowcount
     engine.dispose()
 
 

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from reconciler.converge.execute import Ended
-from reconciler.drivers.ledger import SqlLedger
+from reconciler.drivers.ledger import SqlLedger, schema
+from reconciler.drivers.ledger.rows import instant
 from reconciler.model.errors import LedgerError
 from tests.converge.test_fencing import Scribe, lasting
 from tests.converge.world import World
 from tests.ledger.conftest import Server
-from tests.ledger.test_damage import files_of_at_most
+from tests.ledger.test_damage import damage, files_of_at_most
 
 Trouble = Callable[[pytest.FixtureRequest, str], AbstractContextManager[None]]
 DRIFT = {"n*": ["bios_off", {"old_firmware": {"component": "nic0"}}, "sysctl_off"]}
@@ -134,3 +135,29 @@ def test_a_connection_that_is_lost_between_two_calls_is_not_even_noticed(server:
 def _cut(server: Server) -> None:
     """All connections, as a firewall that forgets or a failover does."""
     server.say("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND usename = 'r'")
+
+
+@pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
+def test_a_node_with_a_damaged_row_is_left_alone_and_says_so_and_its_counters_stay(tmp_path: Path, place: str) -> None:
+    """Pitfall M6. The row is of an attempt: to do without it would be to count one less."""
+    here = World(tmp_path, nodes=2, drift={"n*": ["bios_off"]})
+    here.ledger.close()
+    here.ledger = SqlLedger(place, lock_timeout_s=5.0)
+    here.adopt()
+    lease = here.ledger.acquire("earlier", "a run", 60.0, here.clock.now())
+    begun = here.ledger.begin("run-0", "n0", "power_cycle", "", "remediation", {}, lease.token, here.clock.now())
+    here.ledger.finish(begun, "done", "", here.clock.now())
+    damage(place, schema.journal, begun, at="yesterday")
+    report = here.apply()
+    assert report.results["n0"].state is Ended.NOT_STARTED
+    assert f"time of attempt {begun} 'yesterday' is not a time" in report.results["n0"].detail
+    assert report.results["n1"].state is Ended.DONE
+    assert here.machine("n0").state.counters.bios_writes == 0
+    assert not here.marked("n0")
+    blocked = here.plan().nodes["n0"].blocked
+    assert blocked is not None
+    assert "is not a time" in blocked.detail, "the next pass says it again"
+    damage(place, schema.journal, begun, at=instant(here.clock.now()))
+    assert len(here.ledger.node("n0").attempts) == 1, "nothing was forgotten for it"
+    assert here.apply().results["n0"].state is Ended.DONE
+    here.ledger.close()
