@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from reconciler.converge.apply import ApplyReport
 from reconciler.converge.execute import Ended
 from reconciler.model.desired import BreakGlass
-from reconciler.model.errors import Refused, StalePlan
+from reconciler.model.errors import Blind, Refused, StalePlan
 from reconciler.model.plan import Goal, Plan
 from reconciler.model.records import FLEET
 from reconciler.model.vocab import NodeState
@@ -250,6 +250,8 @@ class FleetMachine(RuleBasedStateMachine):
             return work()
         except StalePlan:
             raise
+        except Blind:  # all that were selected are dark, and still the cluster has them as ready
+            return None
         except Refused:
             if FLEET not in self.referee.held:
                 raise
