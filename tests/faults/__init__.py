@@ -1,4 +1,4 @@
-"""What faults do to a fleet, on the in-process front under virtual time; tests/e2e/test_faults.py has those of the wire.
+"""What faults do to a fleet, on the in-process front under virtual time. Those of the wire: tests/e2e/test_faults.py.
 
 matrix    every fault of the lab, struck as an action of the catalogue begins, and what must come of it
 cells     plays one of these

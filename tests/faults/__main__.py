@@ -1,4 +1,4 @@
-"""`python -m tests.faults seed N`: plays one schedule and tells its story; `seeds` plays many."""
+"""`python -m tests.faults matrix` prints what comes of every fault with every action; `seed N` tells one story."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import argparse
 import sys
 import time
 
+from tests.faults.cells import play
 from tests.faults.life import live, told
+from tests.faults.matrix import LETTERS, ROWS, SCENES, differences
 from tests.faults.schedule import draw
 
 
@@ -19,10 +21,34 @@ def main() -> int:
     seeds = what.add_parser("seeds", help="play so many, and tell of those that break something")
     seeds.add_argument("count", type=int)
     seeds.add_argument("--first", type=int, default=0)
+    matrix = what.add_parser("matrix", help="play every fault with every action; with both given, tell one's story")
+    matrix.add_argument("--fault", default="", help="the beginning of its name")
+    matrix.add_argument("--action", default="", choices=["", *SCENES])
     given = parser.parse_args()
+    if given.what == "matrix":
+        return _matrix(given.fault, given.action)
     if given.what == "seed":
         return _seed(given.number, short=given.short)
     return _seeds(range(given.first, given.first + given.count))
+
+
+def _matrix(fault: str, action: str) -> int:
+    rows = [row for row in ROWS if row.name.startswith(fault)]
+    if fault and action:
+        for row in rows:
+            one = play(SCENES[action], row.fault)
+            print("\n".join([f"{row.name}, as {action} begins", *one.story, one.says, *one.wrong, one.end, ""]))
+        return 0
+    width, wrong = max(len(row.name) for row in rows) + 2, []
+    for at, name in enumerate(SCENES):
+        print(f"{'':{width}}{'| ' * at}{name}")
+    for row in rows:
+        found = list(differences(row))
+        print(f"{row.name:{width}}{' '.join(played.end for _, played, _ in found)}", flush=True)
+        wrong += [f"{row.name} x {name}: {why}" for name, _, why in found if why]
+    print("", *(f"{letter}  {meaning}" for letter, meaning in LETTERS.items()), "", sep="\n")
+    print(*wrong or [f"all {len(rows) * len(SCENES)} as they must be"], sep="\n")
+    return 1 if wrong else 0
 
 
 def _seed(number: int, *, short: bool) -> int:

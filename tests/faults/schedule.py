@@ -92,7 +92,7 @@ class _Draw:
 
 def draw(seed: int) -> Schedule:
     """The same for the same seed, whatever the machine or the day."""
-    rng = random.Random(seed)  # noqa: S311  a game of chance, not a secret
+    rng = random.Random(seed)
     names = tuple(rng.sample(ALL, rng.randint(3, len(ALL))))
     one = _Draw(rng, sorted(names))
     for name in one.names:

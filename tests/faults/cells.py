@@ -1,0 +1,248 @@
+"""Plays one cell of the matrix: a node drifts, a run sets to work, and as some action begins, a fault strikes.
+
+What comes of it is told from the lab's truth: the run may end with the node as specified all the same; or it stops,
+and leaves the node out of service under our mark, or serving as before. Then the fault is over, and all must be well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from reconciler.cli.commands.apply import as_document
+from reconciler.converge.apply import ApplyReport
+from reconciler.converge.events import ActionFinished, ActionStarted, Event
+from reconciler.converge.execute import Ended, NodeResult
+from reconciler.converge.gate import AcceptanceGate
+from reconciler.lab.hardware.faults import FaultValue
+from reconciler.lab.hardware.machine import Machine
+from reconciler.model import desired as d
+from reconciler.model.gate import Certificate, Verdict
+from reconciler.model.observed import Observed
+from reconciler.model.outcome import Done, outcome_word
+from reconciler.model.ports import Clock, Host
+from reconciler.model.vocab import Activation, NodeState
+from reconciler.render import outcome as render_outcome
+from tests.soak import plans
+from tests.soak.referee import unfit
+from tests.soak.spec import Spec
+from tests.soak.world import Gate, SmallFleet
+
+NODE, NEIGHBOUR = "n0", "n3"  # of one rack
+HOUR, DAY = 3600.0, 86400.0
+CLUSTER_DOWN = "API server down"  # of the cluster, and no fault of a machine
+ACCEPTANCE = d.Acceptance(
+    "measured",
+    (
+        d.GatePhase("inventory", (d.GateTest("xids", "xid", {}, (), 60.0),)),
+        d.GatePhase(
+            "burn",
+            (
+                d.GateTest(
+                    "nccl", "nccl-tests", {"collective": "all_reduce", "minBytes": "8G", "maxBytes": "16G"},
+                    (d.Threshold("busbw_peak", min=440.0),), 600.0,
+                ),
+                d.GateTest("storage", "fio", {"runtime": 10}, (d.Threshold("read_mbps", min=5000.0),), 300.0),
+            ),
+        ),
+    ),
+    20 * DAY,
+)  # fmt: skip
+
+# The longest that one attempt may take, in seconds of the fleet: what its own deadlines add up to, and reading around.
+DEADLINES: Mapping[str, float] = {
+    "mark": 300.0, "drain": 900.0, "set_bios": 300.0, "set_boot": 300.0, "update_firmware": 4800.0,
+    "reset_bmc": 2400.0, "soft_restart": 3000.0, "power_cycle": 3300.0, "power_on": 2400.0, "reimage": 7200.0,
+    "configure_host": 900.0, "join": 2400.0, "check_trust": 60.0, "run_gate": 1800.0, "set_gpu_mode": 3300.0,
+    "set_labels": 300.0, "admit": 300.0,
+}  # fmt: skip
+RUN_S = 12 * HOUR  # of all attempts of a run on one node
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What brings an action about. `strikes`: the action with whose beginning the fault strikes; `after`: its end."""
+
+    strikes: str
+    drift: tuple[str, ...]
+    mig: bool = False
+    after: bool = False
+    nic: Activation = Activation.POWER_CYCLE  # of its firmware
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`prepare`: what the machine must be like for it to show."""
+
+    kind: str
+    parameters: Mapping[str, FaultValue] = field(default_factory=dict)
+    prepare: Callable[[Machine], None] | None = None
+
+
+@dataclass(frozen=True)
+class Played:
+    """`end`: one of `matrix.LETTERS`. `says`: of the node, in the run's report. `wrong`: what is not to be."""
+
+    end: str
+    says: str
+    wrong: tuple[str, ...]
+    story: tuple[str, ...]
+
+
+@dataclass
+class MeasuredSpec(Spec):
+    """Its nodes pass tests that are really run."""
+
+    nic: Activation = Activation.POWER_CYCLE
+
+    def fleet(self) -> d.Fleet:
+        fleet = super().fleet()
+        return replace(fleet, nodes={name: self._measured(node) for name, node in fleet.nodes.items()})
+
+    def _measured(self, node: d.Desired) -> d.Desired:
+        firmware = tuple(
+            replace(item, activation=self.nic) if item.component == "nic0" else item for item in node.profile.firmware
+        )
+        return replace(node, profile=replace(node.profile, acceptance=ACCEPTANCE, firmware=firmware))
+
+
+class MeasuringGate(Gate):
+    """The real one, but for the keys of images."""
+
+    def __init__(self, other: Gate) -> None:
+        super().__init__(other._machine)
+        self.passed = other.passed
+        self._real = AcceptanceGate(lambda _: None)
+
+    async def run(self, desired: d.Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
+        certificate = await self._real.run(desired, host, observed, clock)
+        judgement = self._real.judge(certificate, desired, observed, clock)
+        if judgement.verdict is Verdict.PASS:
+            self.passed[desired.node] = self.history(desired.node)
+        return certificate
+
+
+def play(scene: Scene, fault: Fault) -> Played:
+    cell = _Cell(scene, fault)
+    try:
+        return cell.play()
+    finally:
+        cell.world.book.close()
+
+
+class _Cell:
+    def __init__(self, scene: Scene, fault: Fault) -> None:
+        self.scene, self.fault = scene, fault
+        spec = MeasuredSpec(states={NODE: NodeState.ACTIVE, NEIGHBOUR: NodeState.ACTIVE}, budgets="all", nic=scene.nic)
+        spec.pools["train"].rollout, spec.pools["train"].mig = "at once", scene.mig
+        self.world = SmallFleet(spec=spec, names=(NODE, NEIGHBOUR))
+        self.machine.state.firmware["NIC0"].activation = scene.nic.value
+        self.world.gate = MeasuringGate(self.world.gate)
+        self.world.referee.listener = self.hears
+        self.story: list[str] = []
+        self.wrong: list[str] = []
+        self.struck = False
+        self._began = 0.0
+
+    @property
+    def machine(self) -> Machine:
+        return self.world.machine(NODE)
+
+    def play(self) -> Played:
+        if self.fault.prepare is not None:
+            self.fault.prepare(self.machine)
+        for kind in self.scene.drift:
+            self.world.spoil(NODE, kind)
+        self.world.wait(60.0)
+        began = self.world.seconds()
+        report = self.world.apply(wait_s=0.0)
+        if not self.struck:
+            self.wrong.append(f"{self.scene.strikes} was never begun")
+        if self.world.seconds() - began > RUN_S:
+            self.wrong.append(f"the run took {self.world.seconds() - began:.0f} s")
+        result = report.results[NODE]
+        end, says = self._end(result), self._told(report, result)
+        self._neighbour(report)
+        later = self._afterwards()
+        end = {"": end, "p": "P" if end == "o" else f"{end} and a person"}.get(later, later)
+        return Played(end, says, tuple(self.wrong + self.world.referee.found), tuple(self.story))
+
+    # --- what came of it ---
+
+    def _end(self, result: NodeResult) -> str:
+        """By the truth, held against what the run says."""
+        world, serves, ours = self.world, self.world.is_serving(NODE), self.world.is_ours(NODE)
+        well = result.state in (Ended.DONE, Ended.CONVERGED)
+        if serves and ours:
+            self.wrong.append("own_mark_is_not_leaked: it serves under our mark")
+        if well:
+            if why := unfit(world, NODE) or ("" if serves else "it does not serve"):
+                self.wrong.append(f"it is {result.state}, but {why}")
+            return "."
+        if not result.detail:
+            self.wrong.append("it says nothing")
+        return "o" if ours else "s" if serves else "x"
+
+    def _told(self, report: ApplyReport, result: NodeResult) -> str:
+        if result.state in (Ended.DONE, Ended.CONVERGED):
+            return ""
+        text = render_outcome.human(as_document(report))
+        told = " ".join(text.split())
+        if NODE not in text or " ".join(result.detail.split())[:60] not in told:
+            self.wrong.append(f"the report does not say of {NODE}: {result.detail}")
+        return result.detail
+
+    def _neighbour(self, report: ApplyReport) -> None:
+        if report.results[NEIGHBOUR].state is not Ended.CONVERGED and self.fault.kind != CLUSTER_DOWN:
+            self.wrong.append(f"its neighbour: {report.results[NEIGHBOUR]}")
+
+    def _afterwards(self) -> str:
+        """ "" when it is well again once the fault is over; "p": after a person has seen to it."""
+        self.tell("** over")
+        self.world.kube.down = False
+        self.machine.clear(None if self.fault.kind == CLUSTER_DOWN else self.fault.kind)
+        self.world.referee.disturbed(NODE)
+        for person in ("", "p"):
+            if person:
+                self.tell("** a person has seen to it")
+                self.world.see_to([NODE])
+            for _ in range(2):
+                self.world.apply(wait_s=2 * HOUR)
+                if not (left := plans.left(self.world)):
+                    return person
+                self.world.wait(1.05 * DAY)
+        self.wrong += left
+        return "!"
+
+    # --- what is heard ---
+
+    def hears(self, event: Event) -> None:
+        match event:
+            case ActionStarted(node, action):
+                self.tell(f"{node}: {action.id} begins, because {', '.join(action.because)}")
+                self._began = self.world.seconds()
+                if not self.scene.after:
+                    self._strike(node, action.name)
+            case ActionFinished(node, action, outcome, seconds):
+                self.tell(f"{node}: {action.id} {outcome_word(outcome)}: {outcome.detail}")
+                if seconds > DEADLINES[action.name]:
+                    self.wrong.append(f"no_hang: {action.id} took {seconds:.0f} s")
+                if self.scene.after and isinstance(outcome, Done):
+                    self._strike(node, action.name)
+            case _:
+                pass
+
+    def _strike(self, node: str, action: str) -> None:
+        if self.struck or node != NODE or action != self.scene.strikes:
+            return
+        self.struck = True
+        self.tell(f"** {self.fault.kind} {dict(self.fault.parameters) or ''}")
+        self.world.referee.disturbed(NODE)
+        if self.fault.kind == CLUSTER_DOWN:
+            self.world.kube.down = True
+        else:
+            self.machine.inject(self.fault.kind, **self.fault.parameters)
+
+    def tell(self, line: str) -> None:
+        self.story.append(f"{timedelta(seconds=round(self.world.seconds()))!s:>16}  {line}")

@@ -1,0 +1,137 @@
+"""Every fault of the lab, struck as an action of the catalogue begins, and what must come of it.
+
+A column is an action, with the drift that brings it about; a row is a fault, which stays once it has struck unless it
+wears off by itself. Faults that only servers can play are in tests/e2e/test_faults.py and tests/drivers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from reconciler.lab.hardware.faults import FaultValue
+from reconciler.lab.hardware.machine import Machine
+from reconciler.model.vocab import Activation
+from tests.faults.cells import CLUSTER_DOWN, Fault, Played, Scene, play
+
+LETTERS: Mapping[str, str] = {
+    ".": "as specified and in service, whatever happened",
+    "s": "stopped; it serves as before, without our mark",
+    "o": "stopped; out of service under our mark, until the fault is over",
+    "P": "stopped likewise, until the fault is over and a person has seen to it",
+    "x": "stopped; out of service by the fault itself, and not by us",
+}
+
+SCENES: Mapping[str, Scene] = {
+    "mark": Scene("mark", ("BIOS off",)),
+    "drain": Scene("drain", ("BIOS off",)),
+    "set_bios": Scene("set_bios", ("BIOS off",)),
+    "set_boot": Scene("set_boot", ("boot order", "Secure Boot off")),
+    "update_firmware": Scene("update_firmware", ("old NIC firmware",)),
+    "reset_bmc": Scene("reset_bmc", ("old NIC firmware",), nic=Activation.BMC_RESET),
+    "soft_restart": Scene("soft_restart", ("BIOS off",)),
+    "power_cycle": Scene("power_cycle", ("old NIC firmware",)),
+    "power_on": Scene("power_on", ("switched off",)),
+    "reimage": Scene("reimage", ("old image",)),
+    "configure_host": Scene("configure_host", ("sysctl off",)),
+    "join": Scene("join", ("kubelet stopped",)),
+    "check_trust": Scene("reimage", ("old image",), after=True),
+    "run_gate": Scene("run_gate", ("old NIC firmware",)),
+    "set_gpu_mode:off": Scene("set_gpu_mode", ("MIG changed",)),
+    "set_gpu_mode": Scene("set_gpu_mode", ("MIG changed",), mig=True),
+    "set_labels": Scene("set_labels", ("label gone",)),
+    "admit": Scene("admit", ("BIOS off",)),
+}
+
+
+def _second_system(machine: Machine) -> None:
+    """A forgotten one, on a drive that the firmware looks at first (pitfall L1)."""
+    drives = machine.state.drives
+    drives.insert(0, drives.pop())
+    assert machine.state.booted_disk is not None
+    machine.state.disks[drives[0].serial] = replace(machine.state.disks[machine.state.booted_disk], nonce="forgotten")
+
+
+@dataclass(frozen=True)
+class Row:
+    """`ends`: a letter for each of SCENES. `says`: what the reports of the nodes that stop match."""
+
+    fault: Fault
+    ends: str
+    says: re.Pattern[str]
+
+    @property
+    def name(self) -> str:
+        words = (f"{name}={value}" for name, value in self.fault.parameters.items() if name != "gpu")
+        return " ".join([self.fault.kind, *words])
+
+
+def _row(
+    ends: str, kind: str, says: str = "nothing", prepare: Callable[[Machine], None] | None = None, **given: FaultValue
+) -> Row:
+    return Row(Fault(kind, given, prepare), ends.replace(" ", ""), re.compile(says))
+
+
+_SILENT = "SSH server does not answer|asked to end, still running"
+
+# fmt: off
+ROWS: tuple[Row, ...] = (
+    # mark drain set_bios set_boot | update_firmware reset_bmc | soft_restart power_cycle power_on reimage |
+    # configure_host join | check_trust run_gate | set_gpu_mode:off set_gpu_mode | set_labels admit
+    _row("ssoo oo oooo so oo oo ss", "bmc_unreachable", "BMC unreachable"),
+    _row(".... .. .... .. .. .. ..", "bmc_503"),
+    _row("ssoo oo oooo so oo oo ss", "bmc_503", "BMC unreachable", times=0),
+    _row("ssoo oo oooo so oo oo ss", "bmc_wrong_password", "auth"),
+    _row("ssoo oo oooo so oo oo ss", "bmc_garbage", "malformed"),
+    _row("ssss so ooos so oo oo ss", "wrong_machine", "XN-n0.*right machine"),
+    _row(".... .. .... .. .. .. ..", "stale_power"),
+    _row(".... o. .ooo .. .. .. ..", "stale_power", "did not power o", times=0),
+    _row(".... .. .... .. .. .. ..", "power_ignored"),
+    _row(".... o. .ooo .. .. .. ..", "power_ignored", "did not power o", times=0),
+    _row("ooo. .. .... .. .. .. ..", "bios_write_ignored", "does not show as pending"),
+    _row(".... .. ...o .. .. .. ..", "boot_override_ignored", "one-time boot"),
+    _row(".... .. ...o .. .. .. ..", "boot_override_ignored", "did not boot the installer but", when="boot"),
+    _row(".... .. .... .. .. .. ..", "stale_media"),
+    _row(".... .. .... .. .. .. ..", "firmware_task_lost"),
+    _row(".... o. .... .. .. .. ..", "firmware_task_lost", "did not take what was staged: nic0", flashed=False),
+    _row(".... o. .... .. .. .. ..", "firmware_fails", "does not fit this component"),
+    _row(".... .. .... .. .. .. ..", "power_on_conflict"),
+    _row(".... .. .... .. .. .. ..", "bios_flash_resets"),
+    _row("oooo o. oo.o .. .. .. ..", "post_hang", "in post|installer did not start"),
+    _row("oooo o. oooo .. .. .. ..", "post_hang", "in post|installer did not start", times=0),
+    _row(".... .. .... .. .o oo ..", "xid_79", "XID 79|GPU is lost", gpu=1),
+    _row("oooo oo oooo oo oo oo oo", "xid_79", "XID 79|GPU is lost", gpu=1, persistent=True),
+    _row(".... .. .... .. .o .. ..", "ecc_errors", "XID 48", gpu=1),
+    _row("oooo oo oooo oo oo oo oo", "ecc_errors", "XID 48", gpu=1, persistent=True),
+    _row(".... .. .... .. .o .. ..", "nvlink_down", "XID 74", gpu=1, persistent=False),
+    _row("oooo oo oooo oo oo oo oo", "nvlink_down", "XID 74", gpu=1),
+    _row(".... PP .P.P .. PP .. ..", "slow_storage", "read_mbps .* < 5000"),
+    _row(".... PP .P.P .. PP .. ..", "low_nccl", "busbw_peak .* < 440"),
+    _row(".... .. .... .. .. .. ..", "mig_lost_on_boot"),
+    _row("oooo oo o... xo oo oo xx", "host_hung", _SILENT),
+    _row("oooo oo oooo xo oo oo xx", "host_hung", _SILENT + "|host is down", persistent=True),
+    _row(".... .. ...o .. .. .. ..", "installer_fails", "installer started, but no system followed"),
+    _row(".... .. ...o .. .. .. ..", "installer_fails", "installer started, but no system followed", times=0),
+    _row("oooo o. oooo .. .. .. ..", "wrong_boot_disk", "booted .* from another installation", prepare=_second_system),
+    _row("ssoo oo oooo so oo oo ss", "ssh_refused", "connection refused"),
+    _row("ssoo oo oooo so oo oo ss", "ssh_hang", "SSH server does not answer"),
+    _row("oooo oo oooo oo oo oo oo", "kubelet_not_ready", "does not become Ready"),
+    _row("sooo oo oooo .o oo oo so", "node_conflicts", "has been modified"),
+    _row("ss.. .. .... .. .. .. ..", "pdb_never_yields", "disruption budget never-n0"),
+    _row("sooo oo oooo so oo oo so", CLUSTER_DOWN, "API server does not answer|cluster unreachable"),
+)
+# fmt: on
+
+
+def differences(row: Row) -> Iterator[tuple[str, Played, str]]:
+    """Action, what came of it, and in what that is not as it must be: "" = it is."""
+    assert len(row.ends) == len(SCENES)
+    for (action, scene), wanted in zip(SCENES.items(), row.ends, strict=True):
+        played = play(scene, row.fault)
+        wrong = list(played.wrong)
+        if played.end != wanted:
+            wrong.append(f"ends {played.end!r}, {LETTERS.get(played.end, 'not well at all')}; not {wanted!r}")
+        if played.says and not row.says.search(played.says):
+            wrong.append(f"does not say {row.says.pattern!r}: {played.says}")
+        yield action, played, "; ".join(wrong)

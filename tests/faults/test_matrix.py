@@ -1,0 +1,27 @@
+"""Every fault of the lab, with every action of the catalogue."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciler.lab.hardware.faults import FAULTS
+from reconciler.planner.catalogue import ACTIONS
+from tests.faults.cells import CLUSTER_DOWN
+from tests.faults.matrix import LETTERS, ROWS, SCENES, Row, differences
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_node_ends_converged_or_safely_stopped(row: Row) -> None:
+    """And says why, keeps no deadline waiting, breaks no invariant; and is well when the fault is over."""
+    wrong = [
+        f"{row.name} x {action}: {why}; again: python -m tests.faults matrix --fault {row.name!r} --action {action}"
+        for action, _, why in differences(row)
+        if why
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_matrix_is_whole() -> None:
+    assert {row.fault.kind for row in ROWS} == {*FAULTS, CLUSTER_DOWN}
+    assert {name.partition(":")[0] for name in SCENES} == set(ACTIONS)
+    assert {letter for row in ROWS for letter in row.ends} <= set(LETTERS)
