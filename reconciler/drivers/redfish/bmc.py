@@ -182,7 +182,7 @@ class RedfishBmc(Bmc):
                 self._judge(error.kind in _MISSING, before, error.detail)
                 raise
             except asyncio.CancelledError:
-                if time.monotonic() - began > _LEAST_TRIED_S:
+                if self._left_behind is not None and time.monotonic() - began > _LEAST_TRIED_S:
                     self._judge(True, before, f"{self._address}: no answer before the caller's deadline")
                 raise
             self._door.answered()
