@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "apply": ("apply", "Do it, under one budget."),
     "run": ("run", "Keep the fleet as specified, for as long as it runs."),
     "show": ("show", "Render a plan, drift report or observation from its file."),
+    "comment": ("comment", "Report on pull requests, commits and issues."),
     "explain": ("explain", "Tell all about one node, or one value of it."),
     "history": ("history", "Tell a node's story from the ledger."),
     "hold": ("hold", "Forbid acting on a node or a pool; without one, list what is held."),

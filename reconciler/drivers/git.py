@@ -124,6 +124,14 @@ def _origins(porcelain: str, shallow: bool) -> Mapping[int, LineOrigin]:
     return found
 
 
+def folder(directory: Path) -> str:
+    """Its path from the top of its repository, which is "" for the top itself. GitError outside git."""
+    with _repository(directory) as repo:
+        if repo is None:
+            raise GitError(f"{directory} is not in a git repository")
+        return _inside(repo, directory)
+
+
 def commits_lacking(directory: Path, base: str, head: str) -> int:
     """How many commits of `base` touched the spec and are not part of `head`. GitError when one is no revision.
 

@@ -1,4 +1,4 @@
-"""Documents that leave the process: observation, plan, drift report, certificate, as canonical JSON and back.
+"""Documents that leave the process: observation, plan, drift report, outcome, certificate, as canonical JSON and back.
 
 Keys are sorted and instants are ISO 8601, so that equal values are equal texts. Reading is strict about types and
 lenient about growth: a minor version may add keys, which are ignored; another major version is refused.
@@ -18,16 +18,17 @@ from reconciler.model.errors import UsageError
 from reconciler.model.gate import Certificate
 from reconciler.model.observed import Observation, Observed
 from reconciler.model.plan import NodePlan, Plan
-from reconciler.model.report import DriftReport
+from reconciler.model.report import ApplyOutcome, DriftReport
 
-Document = Observation | Plan | DriftReport | Certificate
-D = TypeVar("D", Observation, Plan, DriftReport, Certificate)
+Document = Observation | Plan | DriftReport | ApplyOutcome | Certificate
+D = TypeVar("D", Observation, Plan, DriftReport, ApplyOutcome, Certificate)
 
 MAJOR: Final = 1
 NAMES: Final[Mapping[type[Document], str]] = {
     Observation: "observation",
     Plan: "plan",
     DriftReport: "drift report",
+    ApplyOutcome: "outcome",
     Certificate: "certificate",
 }
 

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from reconciler.model.desired import Desired, Fleet
+from reconciler.model.forge import Check, Pull, Remark
 from reconciler.model.gate import Certificate, CommandResult
 from reconciler.model.observed import (
     Answered,
@@ -177,6 +178,40 @@ class Installer(Protocol):
         """URL of this attempt's boot medium, .../<token>/boot.iso; its document is at .../<token>/install.json."""
 
     async def withdraw(self, token: str) -> None: ...
+
+
+class Forge(Protocol):
+    """Where pull requests of the spec are, for one repository: GitHub and its like.
+
+    Reads are over all pages, and of what our own account wrote alone: nobody else can make us edit their words, or
+    take theirs for ours. A write that fails is AMBIGUOUS where it may have happened: look again, and only then repeat.
+    """
+
+    async def pull(self, number: int) -> Pull: ...
+
+    async def open_pulls(self) -> Sequence[Pull]: ...
+
+    async def pulls_of(self, commit: str) -> Sequence[Pull]:
+        """Those that brought it to the branch it is on."""
+
+    async def files(self, pull: int) -> Sequence[str]:
+        """Paths that it changes; of what is renamed, both."""
+
+    async def remarks(self, pull: int) -> Sequence[Remark]: ...
+
+    async def add_remark(self, pull: int, text: str) -> Remark: ...
+
+    async def edit_remark(self, remark: int, text: str) -> None: ...
+
+    async def open_issues(self) -> Sequence[Remark]: ...
+
+    async def add_issue(self, title: str, text: str) -> Remark: ...
+
+    async def edit_issue(self, issue: int, title: str, text: str, *, close: bool) -> None: ...
+
+    async def set_check(self, commit: str, name: str, verdict: Check, title: str, url: str) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 class Fabric(Protocol):

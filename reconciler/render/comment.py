@@ -18,8 +18,8 @@ from reconciler.model.plan import Plan
 from reconciler.model.report import ApplyOutcome, DriftReport
 from reconciler.render import drift, outcome, plan_comment
 from reconciler.render.headline import Headline, Verdict
-from reconciler.render.pen import Pen, Written, write
-from reconciler.render.text import plain
+from reconciler.render.pen import Pen, Written, is_link, write
+from reconciler.render.text import markdown, plain
 
 Document = Plan | DriftReport | ApplyOutcome
 
@@ -143,6 +143,12 @@ def mark_of(text: str) -> Mapping[str, Any]:
     except ValueError:
         return {}
     return said if isinstance(said, dict) else {}
+
+
+def status_line(applied: Comment, place: Place) -> str:
+    """What a plan's comment says once it was applied."""
+    said = markdown(applied.title, 300)
+    return f"**{said}** ([run]({place.run_url}))" if is_link(place.run_url) else f"**{said}**"
 
 
 def with_status(text: str, line: str) -> str:

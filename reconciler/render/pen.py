@@ -111,7 +111,7 @@ class Pen:
 
     def links(self, run: str) -> None:
         """To the job, if its address is one."""
-        if re.fullmatch(r"https?://[\w.:/-]{1,300}", run):
+        if is_link(run):
             self._lines += [f"<sub>[run]({run})</sub>", ""]
 
     @contextmanager
@@ -159,3 +159,8 @@ def write(document: Callable[[Pen], None], rest: str, *, room: int = 0) -> Writt
 
 def fits(text: str, room: int = 0) -> bool:
     return len(text) + room <= CHARACTERS and len(text.encode(errors="replace")) + 4 * room <= BYTES
+
+
+def is_link(url: str) -> bool:
+    """Whether it can stand in Markdown as it is."""
+    return re.fullmatch(r"https?://[\w.:/-]{1,300}", url, re.ASCII) is not None

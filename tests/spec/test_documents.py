@@ -32,7 +32,7 @@ from reconciler.model.plan import (
     Scope,
     Totals,
 )
-from reconciler.model.report import DriftReport
+from reconciler.model.report import ActionEnd, ApplyOutcome, DriftReport, NodeEnd
 from reconciler.model.vocab import Certainty, Concern, Disruption, Source, UnknownReason
 
 NOW = datetime(2026, 11, 21, 12, 30, 15, 250_000, UTC)
@@ -90,7 +90,11 @@ OBSERVATION = Observation(
         ),
     },
 )  # fmt: skip
-DOCUMENTS = [OBSERVATION, PLAN, REPORT, CERTIFICATE]
+OUTCOME = ApplyOutcome(
+    "1.0", "0.1.0", "run-1", "plan-1", "demo", SpecSource("fleet-spec"), Scope((), (), 1, 1), NOW, NOW, False,
+    {"gpu-a001": NodeEnd("done", "")}, (ActionEnd("gpu-a001", "drain", "done", "", NOW, 1.5),), (), (), True, False,
+)  # fmt: skip
+DOCUMENTS = [OBSERVATION, PLAN, REPORT, OUTCOME, CERTIFICATE]
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
 JSON_VALUES = st.recursive(

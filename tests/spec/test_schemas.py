@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from pydantic import BaseModel
 
-from reconciler.model.documents import dump
+from reconciler.model.documents import NAMES, dump
 from reconciler.spec.kinds import KINDS, Model
 from reconciler.spec.load import parse_yaml
 from reconciler.spec.schema import all_schemas, render_schema, write_schemas
@@ -114,8 +114,7 @@ def test_what_editors_can_see_the_loader_refuses_too(file: str, old: str, new: s
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: type(document).__name__)
 def test_what_is_written_fits_its_schema(document: Any) -> None:
-    names = {"Observation": "observation", "Plan": "plan", "DriftReport": "drift-report", "Certificate": "certificate"}
-    schema = SCHEMAS[names[type(document).__name__] + ".json"]
+    schema = SCHEMAS[NAMES[type(document)].replace(" ", "-") + ".json"]
     jsonschema.validate(json.loads(dump(document)), schema, jsonschema.Draft202012Validator)
 
 

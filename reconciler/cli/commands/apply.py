@@ -194,13 +194,11 @@ def exit_code(outcome: ApplyOutcome, *, detailed: bool) -> ExitCode:
 
 
 def print_outcome(outcome: ApplyOutcome, output: str) -> None:
-    from pydantic import TypeAdapter
-
-    from reconciler.model.report import ApplyOutcome as Document
+    from reconciler.model.documents import dump
     from reconciler.render.comment import as_markdown
     from reconciler.render.outcome import human
 
     if output == "json":
-        show(TypeAdapter(Document).dump_json(outcome, indent=1).decode() + "\n", output)
+        show(dump(outcome), output)
     else:
         show((human if output == "human" else as_markdown)(outcome), output)

@@ -1,0 +1,211 @@
+"""reconciler comment"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from reconciler.cli.terminal import show
+from reconciler.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from reconciler.cli.posting import Desk
+    from reconciler.model.plan import Plan
+    from reconciler.model.ports import Forge
+    from reconciler.model.report import ApplyOutcome, DriftReport
+    from reconciler.render.comment import Comment, Place
+
+_SUMMARY: Final = 900 * 1024  # bytes that a step summary takes
+_LOG: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the report goes."""
+
+    repository: str
+    pull: int | None
+    commit: str
+    issue: bool
+    pulls: bool
+    spec: Path
+
+    @property
+    def nowhere(self) -> bool:
+        return self.pull is None and not self.commit and not self.issue and not self.pulls
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.option("--repo", envvar="GITHUB_REPOSITORY", default="", metavar="OWNER/NAME", help="The repository.")
+@click.option("--pr", type=click.IntRange(min=1), metavar="N", help="Comment on this pull request.")
+@click.option(
+    "--commit", default="", metavar="SHA",
+    help="What the report is about: gets a status; of an outcome, whose pull requests get the comment.",
+)  # fmt: skip
+@click.option("--issue", is_flag=True, help="Keep one issue while there is drift, and close it when there is none.")
+@click.option("--pulls", is_flag=True, help="Tell drift to every open pull request that touches those nodes.")
+@click.option("--environment", default="", metavar="NAME", help="Which of several places of one fleet, if there are.")
+@click.option("--failed", type=click.Choice(["plan", "drift", "apply"]), help="The command failed: there is no FILE.")
+@click.option("--log", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="What a failure said.")
+@click.option("--spec", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec"),
+              show_default=True, help="For --pulls, and for the fleet's name with --failed.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Print the comment; contact nobody.")
+def comment(
+    file: Path | None, repo: str, pr: int | None, commit: str, issue: bool, pulls: bool, environment: str,
+    failed: str | None, log: Path | None, spec: Path, dry_run: bool,
+) -> None:  # fmt: skip
+    """Report a plan, drift report or outcome where it is decided upon: a comment that is found again and edited, the
+    verdict on the commit, and the summary of the job.
+
+    The token is in RECONCILER_FORGE_TOKEN or GITHUB_TOKEN; GITHUB_API_URL names an Enterprise server.
+    """
+    from reconciler.cli.session import run_async
+
+    target = Target(repo, pr, commit, issue, pulls, spec)
+    place = _place(environment, commit)
+    document = None if failed is not None else _document(file)
+    made = _failure(failed, log, spec, place) if failed is not None else _comment(document, place)
+    if issue or pulls:
+        _check_drift(document, failed)
+    if dry_run:
+        show(made.text, "markdown")
+        return
+    _summary(made)
+    if target.nowhere:
+        if "GITHUB_STEP_SUMMARY" not in os.environ:
+            raise UsageError("say where the report goes: --pr, --commit, --issue or --pulls; or --dry-run")
+        return
+    run_async(_post(target, place, document, made))
+
+
+def _place(environment: str, head: str) -> Place:
+    """The address of this attempt of this job, from what GitHub Actions sets."""
+    from reconciler.render.comment import Place
+
+    parts = [os.environ.get(name, "") for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")]
+    url = ""
+    if all(parts):
+        server, repository, run = parts
+        url = f"{server}/{repository}/actions/runs/{run}/attempts/{os.environ.get('GITHUB_RUN_ATTEMPT', '1')}"
+    return Place(environment, url, head)
+
+
+def _document(file: Path | None) -> Plan | DriftReport | ApplyOutcome:
+    from reconciler.cli.documents import read_document
+    from reconciler.model.observed import Observation
+
+    if file is None:
+        raise UsageError("name the document to report, or say with --failed what there is none of")
+    if not file.is_file():
+        raise UsageError(f"there is no file {file}; if the command failed that should have written it, say --failed")
+    found = read_document(file)
+    if isinstance(found, Observation):
+        raise UsageError(f"{file}: an observation says what is, and not whether it should: report a plan or a drift")
+    return found
+
+
+def _comment(document: Plan | DriftReport | ApplyOutcome | None, place: Place) -> Comment:
+    from reconciler.render.comment import comment as write
+
+    assert document is not None
+    return write(document, place)
+
+
+def _failure(kind: str, log: Path | None, spec: Path, place: Place) -> Comment:
+    from reconciler.render.comment import Kind, failure
+    from reconciler.spec.naming import fleet_name
+
+    said = ""
+    if log is not None and log.is_file():
+        with log.open("rb") as stream:
+            stream.seek(max(0, log.stat().st_size - _LOG))
+            said = stream.read().decode(errors="replace")
+    name = fleet_name(spec) if spec.is_dir() else None
+    return failure(Kind(kind), name or "unknown", said or "no output was kept", place)
+
+
+def _check_drift(document: object, failed: str | None) -> None:
+    from reconciler.model.report import DriftReport
+
+    if not isinstance(document, DriftReport) and failed != "drift":
+        raise UsageError("--issue and --pulls are for drift reports")
+
+
+def _summary(made: Comment) -> None:
+    """Of the job, where there is one: what a reader of its page sees."""
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if path:
+        text = made.text.partition("\n")[2]
+        if len(text.encode(errors="replace")) < _SUMMARY:
+            with Path(path).open("a", encoding="utf-8", errors="replace") as stream:
+                stream.write(text + "\n")
+
+
+def _forge(repository: str) -> Forge:
+    from reconciler.cli.clocks import RealClock
+    from reconciler.drivers.forge import connect
+
+    if not repository:
+        raise UsageError("say which repository with --repo OWNER/NAME")
+    token = os.environ.get("RECONCILER_FORGE_TOKEN") or os.environ.get("GITHUB_TOKEN") or ""
+    if not token:
+        raise UsageError("there is no token: set RECONCILER_FORGE_TOKEN or GITHUB_TOKEN")
+    url, login = os.environ.get("GITHUB_API_URL", ""), os.environ.get("RECONCILER_FORGE_LOGIN", "")
+    return connect(repository, token, RealClock(), url=url, login=login)
+
+
+async def _post(
+    target: Target, place: Place, document: Plan | DriftReport | ApplyOutcome | None, made: Comment
+) -> None:
+    from reconciler.cli.posting import Desk
+
+    forge = _forge(target.repository)
+    try:
+        desk = Desk(forge, place, lambda line: click.echo(line, err=True))
+        await _comments(desk, target, document, made)
+        if target.issue or target.pulls:
+            await _drift(desk, target, document, made)
+        if target.commit:
+            await desk.check(target.commit, made)
+    finally:
+        await forge.close()
+
+
+async def _comments(
+    desk: Desk, target: Target, document: Plan | DriftReport | ApplyOutcome | None, made: Comment
+) -> None:
+    from reconciler.cli.posting import says_nothing
+    from reconciler.render.comment import Kind
+
+    if not made.key.startswith(f"{Kind.APPLY}/"):
+        if target.pull is not None:
+            await desk.sticky(target.pull, made, quiet=document is not None and says_nothing(document))
+        return
+    pulls = [target.pull] if target.pull is not None else []
+    if not pulls and target.commit:
+        pulls = [pull.number for pull in await desk.forge.pulls_of(target.commit)]
+    for pull in pulls:
+        await desk.applied(pull, made)
+
+
+async def _drift(desk: Desk, target: Target, document: object, made: Comment) -> None:
+    from reconciler.cli.posting import is_clean
+    from reconciler.model.report import DriftReport
+
+    report = document if isinstance(document, DriftReport) else None
+    if target.issue:
+        await desk.issue(made, clean=report is not None and is_clean(report))
+    if target.pulls and report is not None:
+        from reconciler.cli.options import Common
+        from reconciler.cli.session import Session
+        from reconciler.cli.touched import touched
+        from reconciler.drivers.git import folder
+
+        fleet = Session(Common(target.spec, None, "human", (), (), None, None)).fleet
+        below = folder(target.spec)
+        await desk.every_pull(report, lambda files: touched(fleet, below, files))

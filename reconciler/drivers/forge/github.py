@@ -1,0 +1,135 @@
+"""GitHub, and GitHub Enterprise at its own address."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from reconciler.drivers.forge.http import Rest
+from reconciler.model.errors import DriverError, Failure, UsageError
+from reconciler.model.forge import Check, Pull, Remark
+
+API: Final = "https://api.github.com"
+ACTIONS: Final = "github-actions[bot]"  # as whom the token of a job writes
+_REPOSITORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
+_TITLE: Final = 140  # characters of a status
+_HEADING: Final = 250  # of an issue
+
+
+class GitHub:
+    """One repository. `login`: as whom the token writes; if left out, GitHub is asked."""
+
+    def __init__(self, rest: Rest, repository: str, *, login: str = "") -> None:
+        if not _REPOSITORY.fullmatch(repository) or repository.endswith(("/.", "/..")):
+            raise UsageError(f"{repository!r} is no repository: OWNER/NAME is expected")
+        self._rest = rest
+        self._at = f"/repos/{repository}"
+        self._login = login
+
+    async def close(self) -> None:
+        await self._rest.close()
+
+    # --- pull requests -----------------------------------------------------------------------------------------------
+
+    async def pull(self, number: int) -> Pull:
+        return _pull(await self._rest.call("GET", f"{self._at}/pulls/{number}"))
+
+    async def open_pulls(self) -> Sequence[Pull]:
+        return [_pull(entry) async for entry in self._rest.pages(f"{self._at}/pulls?state=open")]
+
+    async def pulls_of(self, commit: str) -> Sequence[Pull]:
+        """Merged ones only: another may hold the commit too, without having brought it."""
+        path = f"{self._at}/commits/{quote(commit, safe='')}/pulls"
+        return [_pull(entry) async for entry in self._rest.pages(path) if _field(entry, "merged_at", object)]
+
+    async def files(self, pull: int) -> Sequence[str]:
+        found: dict[str, None] = {}
+        async for entry in self._rest.pages(f"{self._at}/pulls/{pull}/files"):
+            found[_field(entry, "filename", str)] = None
+            if entry.get("previous_filename"):
+                found[_field(entry, "previous_filename", str)] = None
+        return list(found)
+
+    # --- comments ----------------------------------------------------------------------------------------------------
+
+    async def remarks(self, pull: int) -> Sequence[Remark]:
+        login = await self._name()
+        path = f"{self._at}/issues/{pull}/comments"
+        return [_remark(entry, "id") async for entry in self._rest.pages(path) if _author(entry) == login]
+
+    async def add_remark(self, pull: int, text: str) -> Remark:
+        return _remark(await self._rest.call("POST", f"{self._at}/issues/{pull}/comments", {"body": text}), "id")
+
+    async def edit_remark(self, remark: int, text: str) -> None:
+        await self._rest.call("PATCH", f"{self._at}/issues/comments/{remark}", {"body": text})
+
+    # --- issues ------------------------------------------------------------------------------------------------------
+
+    async def open_issues(self) -> Sequence[Remark]:
+        """Pull requests are issues to GitHub, and left out."""
+        login = await self._name()
+        path = f"{self._at}/issues?state=open&creator={quote(login, safe='')}"
+        return [
+            _remark(entry, "number")
+            async for entry in self._rest.pages(path)
+            if _author(entry) == login and "pull_request" not in entry
+        ]
+
+    async def add_issue(self, title: str, text: str) -> Remark:
+        body = {"title": _cut(title, _HEADING), "body": text}
+        return _remark(await self._rest.call("POST", f"{self._at}/issues", body), "number")
+
+    async def edit_issue(self, issue: int, title: str, text: str, *, close: bool) -> None:
+        body = {"title": _cut(title, _HEADING), "body": text}
+        if close:
+            body |= {"state": "closed", "state_reason": "completed"}
+        await self._rest.call("PATCH", f"{self._at}/issues/{issue}", body)
+
+    # --- checks ------------------------------------------------------------------------------------------------------
+
+    async def set_check(self, commit: str, name: str, verdict: Check, title: str, url: str) -> None:
+        """A commit status: the latest of a name counts, so that a second one does no harm."""
+        body = {"state": verdict.value, "context": name, "description": _cut(title, _TITLE)}
+        if url:
+            body["target_url"] = url
+        await self._rest.call("POST", f"{self._at}/statuses/{quote(commit, safe='')}", body, repeatable=True)
+
+    # --- who we are --------------------------------------------------------------------------------------------------
+
+    async def _name(self) -> str:
+        """The token of a job may not ask, and writes as GitHub Actions."""
+        if not self._login:
+            try:
+                self._login = _field(await self._rest.call("GET", "/user"), "login", str)
+            except DriverError as error:
+                if error.kind is not Failure.AUTH or "HTTP 401" in error.detail:
+                    raise
+                self._login = ACTIONS
+        return self._login
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _field(entry: Any, name: str, kind: type[Any]) -> Any:
+    found = entry.get(name) if isinstance(entry, Mapping) else None
+    if kind is not object and (not isinstance(found, kind) or isinstance(found, bool)):
+        raise DriverError(Failure.MALFORMED, f"GitHub sent no {name}")
+    return found
+
+
+def _author(entry: Any) -> str:
+    user = entry.get("user") if isinstance(entry, Mapping) else None
+    return str(user.get("login")) if isinstance(user, Mapping) else ""  # whose account is gone has none
+
+
+def _pull(entry: Any) -> Pull:
+    return Pull(_field(entry, "number", int), _field(_field(entry, "head", Mapping), "sha", str))
+
+
+def _remark(entry: Any, number: str) -> Remark:
+    text = _field(entry, "body", object)
+    return Remark(_field(entry, number, int), text if isinstance(text, str) else "", _field(entry, "html_url", str))

@@ -1,0 +1,181 @@
+"""One request to a forge: retried where that is safe, paced as the forge asks, told in its own words when it failed.
+
+429, 403 of a limit    wait as it says (Retry-After, X-RateLimit-Reset; of a secondary limit a minute), then again
+5xx, no answer         again with growing, jittered pauses, if a second time does no harm; AMBIGUOUS otherwise
+401, other 403         AUTH, with the permission that it asks for
+404, 410               UNSUPPORTED: not there, or not for this token
+422, other 4xx         REJECTED, with what it found wrong
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx
+
+from reconciler.model.errors import DriverError, Failure, UsageError
+from reconciler.model.ports import Clock
+
+TRIES: Final = 5
+PATIENCE_S: Final = 900.0  # for limits, over all requests of one client
+_PAUSE_S: Final = 2.0
+_SECONDARY_S: Final = 60.0
+_PAGES: Final = 100  # of 100 entries
+_TIMEOUT: Final = httpx.Timeout(30.0, connect=10.0)
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Rest:
+    """A client of one API. The token goes to its host alone, and into no message."""
+
+    def __init__(self, url: str, token: str, clock: Clock, *, jitter: Callable[[], float] = random.random) -> None:
+        parts = urlsplit(url)
+        if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
+            raise UsageError(f"the forge's API is to be an https:// address: {url}")
+        if not token.isascii() or not token.isprintable() or not token.strip():
+            raise UsageError("the forge's token is empty, or has characters that no token has")
+        self._base = url.rstrip("/")
+        self._clock = clock
+        self._jitter = jitter
+        self._patience = PATIENCE_S
+        self._client = httpx.AsyncClient(
+            timeout=_TIMEOUT,
+            headers={
+                "Accept": "application/vnd.github+json",
+                "Authorization": f"Bearer {token.strip()}",
+                "User-Agent": "gpu-fleet-reconciler",
+                "X-GitHub-Api-Version": "2022-11-28",
+            },
+        )
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def call(self, method: str, path: str, body: Any = None, *, repeatable: bool | None = None) -> Any:
+        """The answer's JSON. `repeatable`: asking twice does no harm; if left out, of all but POST."""
+        answer = await self._ask(
+            method, self._base + path, body, method != "POST" if repeatable is None else repeatable
+        )
+        return _json(answer)
+
+    async def pages(self, path: str) -> AsyncIterator[Any]:
+        """Entries of a list, over all its pages."""
+        url = f"{self._base}{path}{'&' if '?' in path else '?'}per_page=100"
+        for _ in range(_PAGES):
+            answer = await self._ask("GET", url, None, repeatable=True)
+            entries = _json(answer)
+            if not isinstance(entries, list):
+                raise DriverError(Failure.MALFORMED, f"{_where(answer.request)}: no list")
+            for entry in entries:
+                yield entry
+            following = answer.links.get("next", {}).get("url")
+            if following is None:
+                return
+            url = str(answer.url.join(following))
+            if urlsplit(url)[:2] != urlsplit(self._base)[:2]:
+                raise DriverError(Failure.MALFORMED, f"{_where(answer.request)}: its next page is on another host")
+        raise DriverError(Failure.MALFORMED, f"{_where(answer.request)}: more than {_PAGES} pages")
+
+    async def _ask(self, method: str, url: str, body: Any, repeatable: bool) -> httpx.Response:
+        for attempt in range(1, TRIES + 1):
+            try:
+                answer = await self._client.request(method, url, json=body)
+            except httpx.ConnectError as error:  # nothing was sent
+                failure = DriverError(Failure.UNREACHABLE, f"{method} {url}: {error or type(error).__name__}")
+                again = True
+            except httpx.HTTPError as error:
+                kind = Failure.UNREACHABLE if repeatable else Failure.AMBIGUOUS
+                failure, again = DriverError(kind, f"{method} {url}: {error or type(error).__name__}"), repeatable
+            else:
+                if answer.is_success:
+                    return answer
+                failure = self._failure(answer, repeatable)
+                again = failure.kind is Failure.BUSY or (failure.kind is Failure.UNREACHABLE and repeatable)
+            if not again or attempt == TRIES:
+                break
+            await self._pause(failure, attempt)
+        raise failure
+
+    async def _pause(self, failure: DriverError, attempt: int) -> None:
+        seconds = failure.retry_after
+        if seconds is None:
+            seconds = _PAUSE_S * 2 ** (attempt - 1) * (0.5 + self._jitter())
+        else:
+            seconds += self._jitter()
+        if seconds > self._patience:
+            raise failure
+        self._patience -= seconds
+        await self._clock.sleep(seconds)
+
+    def _failure(self, answer: httpx.Response, repeatable: bool) -> DriverError:
+        said, status = _words(answer), answer.status_code
+        told = f"{_where(answer.request)}: HTTP {status}{': ' if said else ''}{said}"
+        if (wait := _limit(answer, said, self._clock.now())) is not None:
+            return DriverError(Failure.BUSY, told, retry_after=wait)
+        if status in (401, 403):
+            needs = answer.headers.get("X-Accepted-GitHub-Permissions", "")
+            more = f"; the token needs the permission {needs}" if needs else "; the token is wrong, or may not do this"
+            return DriverError(Failure.AUTH, told + more)
+        if status in (404, 410):
+            return DriverError(Failure.UNSUPPORTED, f"{told}; it is not there, or the token may not see it")
+        if status >= 500:
+            return DriverError(Failure.UNREACHABLE if repeatable else Failure.AMBIGUOUS, told)
+        if answer.is_redirect:
+            return DriverError(Failure.REJECTED, f"{told}; it has moved to {answer.headers.get('Location', '?')[:200]}")
+        return DriverError(Failure.REJECTED, told)
+
+
+def _limit(answer: httpx.Response, said: str, now: datetime) -> float | None:
+    """Seconds to wait, where a limit is what stands in the way."""
+    if answer.status_code not in (403, 429, 503):
+        return None
+    headers = answer.headers
+    if (after := headers.get("Retry-After")) is not None:
+        return _after(after, now)
+    if headers.get("X-RateLimit-Remaining") == "0" and headers.get("X-RateLimit-Reset", "").isdecimal():
+        return max(1.0, int(headers["X-RateLimit-Reset"]) - now.timestamp() + 1.0)
+    if answer.status_code == 429 or "rate limit" in said.lower() or "abuse detection" in said.lower():
+        return _SECONDARY_S
+    return None
+
+
+def _after(text: str, now: datetime) -> float:
+    if text.strip().isdecimal():
+        return float(text)
+    try:
+        return max(1.0, (parsedate_to_datetime(text) - now).total_seconds())
+    except (ValueError, TypeError):
+        return _SECONDARY_S
+
+
+def _where(request: httpx.Request) -> str:
+    return f"{request.method} {request.url.copy_with(query=None)}"
+
+
+def _json(answer: httpx.Response) -> Any:
+    if answer.status_code == 204:
+        return None
+    try:
+        return answer.json()
+    except ValueError:
+        kind = Failure.MALFORMED if answer.request.method == "GET" else Failure.AMBIGUOUS
+        raise DriverError(kind, f"{_where(answer.request)}: the answer is not JSON") from None
+
+
+def _words(answer: httpx.Response) -> str:
+    """What it found wrong. A proxy's page is not repeated."""
+    try:
+        document = answer.json()
+    except ValueError:
+        return ""
+    if not isinstance(document, dict):
+        return ""
+    errors = document.get("errors")
+    found = [str(error.get("message") or error.get("code")) if isinstance(error, dict) else str(error)
+             for error in (errors if isinstance(errors, list) else ())]  # fmt: skip
+    return "; ".join([str(document.get("message", "")), *found])[:500].strip("; ")

@@ -1,0 +1,259 @@
+"""GitHub's REST API on loopback, as far as we use it: pages, limits, permissions, and failures on demand.
+
+Written from GitHub's documentation, apart from the driver. `requests` has everything that was asked, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+REPOSITORY = "acme/fleet"
+TOKEN = "ghs_fake0123456789secret"
+BOT = "github-actions[bot]"
+
+
+@dataclass
+class Failure:
+    """What the next matching requests get instead. `done`: the request is carried out all the same."""
+
+    method: str
+    path: str  # regular expression
+    status: int = 500
+    headers: Mapping[str, str] = field(default_factory=dict)
+    message: str = "Server Error"
+    errors: tuple[Any, ...] = ()
+    times: int = 1
+    done: bool = False
+
+
+@dataclass
+class Asked:
+    method: str
+    path: str
+    body: Any
+
+
+@dataclass
+class FakeGitHub:
+    """One repository. Comments are by pull request or issue, oldest first."""
+
+    url: str = ""
+    page: int = 100  # most entries of a page that it gives, whatever was asked for
+    tokens: dict[str, str] = field(default_factory=lambda: {TOKEN: BOT})
+    permissions: set[str] = field(default_factory=lambda: {"pull_requests", "issues", "statuses"})
+    requests: list[Asked] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    pulls: dict[int, dict[str, Any]] = field(default_factory=dict)
+    files: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    comments: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    issues: dict[int, dict[str, Any]] = field(default_factory=dict)
+    statuses: list[dict[str, Any]] = field(default_factory=list)
+    edits: list[int] = field(default_factory=list)  # comments that were edited
+    _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1000))
+
+    # --- what a test sets up and looks at ---
+
+    def open_pull(self, number: int, head: str, *files: str) -> None:
+        self.pulls[number] = {"number": number, "state": "open", "head": {"sha": head}, "merged_at": None}
+        self.files[number] = [{"filename": name, "status": "modified"} for name in files]
+
+    def merge(self, number: int, commit: str) -> None:
+        self.pulls[number] |= {"state": "closed", "merged_at": "2026-11-21T12:00:00Z", "merge_commit_sha": commit}
+
+    def say(self, number: int, text: str, login: str = "alice") -> int:
+        return int(self._comment(number, text, login)["id"])
+
+    def texts(self, number: int, login: str = BOT) -> list[str]:
+        return [one["body"] for one in self.comments.get(number, ()) if one["user"] and one["user"]["login"] == login]
+
+    def asked(self, method: str, path: str = "") -> list[Asked]:
+        return [one for one in self.requests if one.method == method and re.search(path, one.path)]
+
+    def env(self, **more: str) -> dict[str, str]:
+        return {"GITHUB_API_URL": self.url, "GITHUB_REPOSITORY": REPOSITORY, "GITHUB_TOKEN": TOKEN, **more}
+
+    # --- the server ---
+
+    def app(self) -> web.Application:
+        @web.middleware
+        async def gate(request: web.Request, handler: Any) -> web.StreamResponse:
+            body = await request.json() if request.can_read_body else None
+            self.requests.append(Asked(request.method, request.path_qs, body))
+            for failure in self.failures:
+                if failure.times and failure.method == request.method and re.search(failure.path, request.path):
+                    failure.times -= 1
+                    if failure.done:
+                        await handler(request)
+                    document = {"message": failure.message, "errors": list(failure.errors)}
+                    return web.json_response(document, status=failure.status, headers=dict(failure.headers))
+            login = self.tokens.get(request.headers.get("Authorization", "").removeprefix("Bearer "))
+            if login is None:
+                return web.json_response({"message": "Bad credentials"}, status=401)
+            request["login"] = login
+            answer: web.StreamResponse = await handler(request)
+            return answer
+
+        app = web.Application(middlewares=[gate])
+        at = f"/api/v3/repos/{REPOSITORY}"
+        app.add_routes(
+            [
+                web.get("/api/v3/user", self._user),
+                web.get(at + "/pulls", self._pulls),
+                web.get(at + "/pulls/{number}", self._pull),
+                web.get(at + "/pulls/{number}/files", self._files),
+                web.get(at + "/commits/{sha}/pulls", self._pulls_of),
+                web.get(at + "/issues/{number}/comments", self._comments),
+                web.post(at + "/issues/{number}/comments", self._add_comment),
+                web.patch(at + "/issues/comments/{id}", self._edit_comment),
+                web.get(at + "/issues", self._issues),
+                web.post(at + "/issues", self._add_issue),
+                web.patch(at + "/issues/{number}", self._edit_issue),
+                web.post(at + "/statuses/{sha}", self._status),
+            ]
+        )
+        return app
+
+    def _paged(self, request: web.Request, entries: list[dict[str, Any]]) -> web.Response:
+        size = min(int(request.query.get("per_page", "30")), self.page)
+        at = int(request.query.get("page", "1"))
+        headers = {}
+        if at * size < len(entries):
+            following = request.url.update_query(page=str(at + 1))
+            headers["Link"] = f'<{following}>; rel="next", <{request.url.update_query(page="99")}>; rel="last"'
+        return web.json_response(entries[(at - 1) * size : at * size], headers=headers)
+
+    def _refused(self, permission: str) -> web.Response | None:
+        if permission in self.permissions:
+            return None
+        headers = {"X-Accepted-GitHub-Permissions": f"{permission}=write"}
+        return web.json_response({"message": "Resource not accessible by integration"}, status=403, headers=headers)
+
+    async def _user(self, request: web.Request) -> web.Response:
+        if request["login"].endswith("[bot]"):  # an installation is no user
+            return web.json_response({"message": "Resource not accessible by integration"}, status=403)
+        return web.json_response({"login": request["login"]})
+
+    async def _pulls(self, request: web.Request) -> web.Response:
+        return self._paged(request, [pull for pull in self.pulls.values() if pull["state"] == "open"])
+
+    async def _pull(self, request: web.Request) -> web.Response:
+        found = self.pulls.get(int(request.match_info["number"]))
+        return web.json_response(found) if found else web.json_response({"message": "Not Found"}, status=404)
+
+    async def _files(self, request: web.Request) -> web.Response:
+        return self._paged(request, self.files[int(request.match_info["number"])])
+
+    async def _pulls_of(self, request: web.Request) -> web.Response:
+        sha = request.match_info["sha"]
+        return self._paged(
+            request, [p for p in self.pulls.values() if sha in (p.get("merge_commit_sha"), p["head"]["sha"])]
+        )
+
+    async def _comments(self, request: web.Request) -> web.Response:
+        return self._paged(request, self.comments.get(int(request.match_info["number"]), []))
+
+    def _comment(self, number: int, text: str, login: str) -> dict[str, Any]:
+        id_ = next(self._ids)
+        made = {"id": id_, "body": text, "user": {"login": login},
+                "html_url": f"https://github.com/{REPOSITORY}/pull/{number}#issuecomment-{id_}"}  # fmt: skip
+        self.comments.setdefault(number, []).append(made)
+        return made
+
+    async def _add_comment(self, request: web.Request) -> web.Response:
+        if refused := self._refused("pull_requests"):
+            return refused
+        number = int(request.match_info["number"])
+        if number not in self.pulls and number not in self.issues:
+            return web.json_response({"message": "Not Found"}, status=404)
+        text = (await request.json())["body"]
+        if len(text) > 65536:
+            errors = [{"resource": "IssueComment", "code": "unprocessable", "field": "data",
+                       "message": "Body is too long (maximum is 65536 characters)"}]  # fmt: skip
+            return web.json_response({"message": "Validation Failed", "errors": errors}, status=422)
+        return web.json_response(self._comment(number, text, request["login"]), status=201)
+
+    async def _edit_comment(self, request: web.Request) -> web.Response:
+        id_ = int(request.match_info["id"])
+        for one in itertools.chain(*self.comments.values()):
+            if one["id"] == id_:
+                one["body"] = (await request.json())["body"]
+                self.edits.append(id_)
+                return web.json_response(one)
+        return web.json_response({"message": "Not Found"}, status=404)
+
+    async def _issues(self, request: web.Request) -> web.Response:
+        found = [
+            issue
+            for issue in self.issues.values()
+            if issue["state"] == request.query.get("state", "open")
+            and issue["user"]["login"] == request.query.get("creator", issue["user"]["login"])
+        ]
+        return self._paged(request, found)
+
+    async def _add_issue(self, request: web.Request) -> web.Response:
+        if refused := self._refused("issues"):
+            return refused
+        number = next(self._ids)
+        self.issues[number] = {
+            "number": number, "state": "open", "user": {"login": request["login"]},
+            "html_url": f"https://github.com/{REPOSITORY}/issues/{number}", **await request.json(),
+        }  # fmt: skip
+        return web.json_response(self.issues[number], status=201)
+
+    async def _edit_issue(self, request: web.Request) -> web.Response:
+        self.issues[int(request.match_info["number"])] |= await request.json()
+        return web.json_response(self.issues[int(request.match_info["number"])])
+
+    async def _status(self, request: web.Request) -> web.Response:
+        if refused := self._refused("statuses"):
+            return refused
+        self.statuses.append({"sha": request.match_info["sha"], **await request.json()})
+        return web.json_response(self.statuses[-1], status=201)
+
+
+@contextmanager
+def serving() -> Iterator[FakeGitHub]:
+    """Up while the block runs, on a thread of its own: commands under test have loops of their own."""
+    fake, ready, loop = FakeGitHub(), threading.Event(), asyncio.new_event_loop()
+
+    async def up() -> web.AppRunner:
+        runner = web.AppRunner(fake.app(), access_log=None)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        assert site._server is not None
+        port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]  # asyncio's server has some
+        fake.url = f"http://127.0.0.1:{port}/api/v3"
+        return runner
+
+    def run() -> None:
+        asyncio.set_event_loop(loop)
+        runner = loop.run_until_complete(up())
+        ready.set()
+        loop.run_forever()
+        loop.run_until_complete(runner.cleanup())
+        loop.close()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield fake
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+
+
+def secretless(fake: FakeGitHub, *texts: str) -> None:
+    """The token is in no text, nor in anything that was sent but for its header."""
+    assert all(TOKEN not in text for text in (*texts, json.dumps([one.body for one in fake.requests])))
