@@ -59,26 +59,30 @@ async def observe(
     fresh_inventory: bool = False,
     progress: Progress = ignore,
     time_scale: float = 1.0,
+    over_s: float = 0.0,
 ) -> Observation:
     """Read `nodes`, all sources at once, the cluster in one bulk read. `fresh_inventory`: whatever its age.
 
-    Of the fleet's other nodes the membership is there too: they count against the budget.
+    Of the fleet's other nodes the membership is there too: they count against the budget. `over_s`: begin with nodes
+    one after another over so long a time, and read the cluster last.
     """
     settings = fleet.settings
     started_at = clock.now()
     limit = asyncio.Semaphore(settings.concurrency)
     readings: dict[str, tuple[Answered[RedfishHot] | Silent, Answered[RedfishInventory] | Silent, _Host]] = {}
 
-    async def read(name: str) -> None:
+    async def read(name: str, after_s: float) -> None:
+        if after_s:
+            await clock.sleep(after_s)
         before = None if fresh_inventory or previous is None else previous.nodes.get(name)
         async with limit:
             readings[name] = await _read_node(fleet.nodes[name], fabric, clock, settings, before)
         progress(NodeObserved(name, len(readings), len(nodes)))
 
     async with asyncio.TaskGroup() as group:
-        cluster = group.create_task(_read_cluster(fabric.cluster(), clock, settings))
-        for name in nodes:
-            group.create_task(read(name))
+        cluster = group.create_task(_read_cluster(fabric.cluster(), clock, settings, after_s=over_s))
+        for at, name in enumerate(nodes):
+            group.create_task(read(name, over_s * at / len(nodes)))
     state = cluster.result()
     versions = ("", "") if isinstance(state, Silent) else (state.value.server_version, state.value.client_version)
     return Observation(
@@ -189,9 +193,13 @@ def _explain(host: _Host, hot: Answered[RedfishHot] | Silent) -> _Host:
     return host
 
 
-async def _read_cluster(cluster: Cluster | None, clock: Clock, settings: Settings) -> Answered[ClusterState] | Silent:
+async def _read_cluster(
+    cluster: Cluster | None, clock: Clock, settings: Settings, *, after_s: float
+) -> Answered[ClusterState] | Silent:
     if cluster is None:
         return _no_cluster(clock)
+    if after_s:
+        await clock.sleep(after_s)
     return await answer(cluster.state, settings.kubernetes_deadline_s, clock)
 
 

@@ -36,6 +36,8 @@ from reconciler.planner.estimates import Estimates, estimates
 from reconciler.planner.fleet import node_planner, plan_fleet, records_needed
 
 JITTER = 0.1  # of the interval: fleets that were started together don't ask their BMCs together (pitfall I9)
+NODES_PER_S = 10.0  # that a pass looks at when nobody waits for it: each costs 25 ms of CPU
+LEISURE = 0.4  # of the interval: what it may take longer for that
 REST = 0.25  # of the interval, after a pass that took longer than that
 WAKES_S = 5.0  # a node that the cluster tells of again and again is looked at so often, at most
 
@@ -76,6 +78,7 @@ class Shift:
         self._status: FleetStatus | None = None
         self._next: Fleet | None = None
         self._looking: asyncio.Task[Observation] | None = None  # a pass under way
+        self._leisurely = False  # as it is when nobody waits for it
         self._due: datetime | None = None  # of the next one; None: now
         self._blind = ""
         self._woken: dict[str, datetime] = {}
@@ -94,7 +97,7 @@ class Shift:
         """Until it is cancelled or the lease is lost; what runs is parked then."""
         listening = asyncio.create_task(self._listen(self._fabric.watch()))
         try:
-            await self._take(await self._look(fresh=True))
+            await self._take(await self._look(fresh=True, hurry=True))
             await self._go_on(listening)
         finally:
             listening.cancel()
@@ -111,9 +114,14 @@ class Shift:
             if self._looking is not None and self._looking.done():
                 seen, self._looking = self._looking.result(), None
                 await self._take(seen)
+            if self._next is not None and self._leisurely and self._looking is not None:
+                self._looking.cancel()
+                await asyncio.wait([self._looking])
+                self._looking = None
             if self._looking is None and (self._next is not None or self._is_due()):
+                self._leisurely = self._next is None
                 await self._change()
-                self._looking = asyncio.create_task(self._look(fresh=False))
+                self._looking = asyncio.create_task(self._look(fresh=False, hurry=not self._leisurely))
                 self._looking.add_done_callback(lambda _: crew.stirred.set())
             crew.take_in()
             crew.start()
@@ -147,14 +155,18 @@ class Shift:
 
     # --- one pass ---
 
-    async def _look(self, *, fresh: bool) -> Observation:
-        """Whoever is worked on is looked at by those who work on it."""
+    async def _look(self, *, fresh: bool, hurry: bool) -> Observation:
+        """Whoever is worked on is looked at by those who work on it.
+
+        Unless in a hurry it leaves time for what the cluster tells meanwhile, which would else wait for the whole pass.
+        """
         clock, busy = self.ground.clock, () if self._crew is None else self._crew.at_work
         began = clock.now()
         try:
             seen = await observe(
                 self.fleet, [name for name in self.fleet.nodes if name not in busy], self._fabric, clock,
                 previous=self._observation, fresh_inventory=fresh, progress=ignore, time_scale=self.ground.time_scale,
+                over_s=0.0 if hurry else min(len(self.fleet.nodes) / NODES_PER_S, self.ground.interval_s * LEISURE),
             )  # fmt: skip
         except ExceptionGroup as group:  # a secret that can't be had is missed by all of them
             raise _first_of_ours(group) from None
