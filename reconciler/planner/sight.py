@@ -22,9 +22,16 @@ def blindness(fleet: Fleet, observation: Observation) -> str:
 
     A node that the cluster calls not ready is dark on its own account: there is a second witness.
     """
-    asked = [seen for name, seen in observation.nodes.items() if name in fleet.nodes and _own(seen)]
-    dark = [seen for seen in asked if all(map(_silent, _own(seen))) and not _missed(seen)]
-    if len(dark) < LEAST or len(dark) * 100 < SHARE * len(asked):
+    asked, dark = 0, list[Observed]()
+    for name, seen in observation.nodes.items():
+        if name not in fleet.nodes or not (own := _own(seen)):
+            continue
+        asked += 1
+        if all(map(_silent, own)) and not _missed(seen):
+            dark.append(seen)
+        elif (asked - len(dark)) * 100 > (100 - SHARE) * len(observation.nodes):
+            return ""  # enough of them answer, whatever the rest does
+    if len(dark) < LEAST or len(dark) * 100 < SHARE * asked:
         return ""
     why: Counter[str] = Counter()
     for seen in dark:
@@ -34,7 +41,7 @@ def blindness(fleet: Fleet, observation: Observation) -> str:
     ready = any(isinstance(seen.member, Answered) for seen in dark)
     witness = ", while the cluster has them as ready" if ready else ""
     return (
-        f"this machine can't reach {len(dark)} of {len(asked)} nodes over any way of its own{witness} ({told}): the "
+        f"this machine can't reach {len(dark)} of {asked} nodes over any way of its own{witness} ({told}): the "
         "fault is more likely here than there; see to its network, routes, names and credentials. Nothing was noted"
     )
 

@@ -12,10 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from reconciler.model.desired import (
-    Brake,
     ClusterAccess,
     Floor,
-    Guards,
     HostKeyPolicy,
     IgnoreRule,
     InstallerPolicy,
@@ -23,6 +21,7 @@ from reconciler.model.desired import (
     TlsPolicy,
 )
 from reconciler.model.errors import Diagnostic, Position
+from reconciler.model.limits import Brake, Guards
 from reconciler.model.units import parse_duration
 from reconciler.spec import limits
 from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Tls

@@ -10,14 +10,15 @@ import pytest
 
 from reconciler.converge.apply import ApplyReport
 from reconciler.converge.execute import Ended
-from reconciler.model.desired import Brake, BudgetLimit
+from reconciler.model.desired import BudgetLimit
 from reconciler.model.errors import Blind
+from reconciler.model.limits import Brake
 from reconciler.model.plan import BlockCode
 from reconciler.model.records import STORM, Hold
 from reconciler.planner.storm import BAD
 from tests.converge.world import World
 
-TEN = {"nodes": 10, "racks": 5, "settings": {"budgets": (BudgetLimit("fleet", "100%"),)}}
+TEN: dict[str, Any] = {"nodes": 10, "racks": 5, "settings": {"budgets": (BudgetLimit("fleet", "100%"),)}}
 DARK = ("bmc_unreachable", "ssh_refused", "kubelet_not_ready")  # behind a switch that fails
 
 
@@ -168,7 +169,9 @@ def test_a_rack_is_enough(serving: Callable[..., World]) -> None:
     here.apply()
     found = brake(here)
     assert found is not None
-    assert found.reason.startswith("2 of 2 nodes of rack r3 went bad within 10m, more than 50%: n13, n3 (2 powered off)")
+    assert found.reason.startswith(
+        "2 of 2 nodes of rack r3 went bad within 10m, more than 50%: n13, n3 (2 powered off)"
+    )
 
 
 def test_what_brings_nodes_back_goes_on(serving: Callable[..., World]) -> None:

@@ -12,8 +12,9 @@ import pytest
 
 from reconciler.converge.apply import ApplyReport
 from reconciler.converge.execute import Ended
-from reconciler.model.desired import BreakGlass, BudgetLimit, Floor, Guards, Hours, Window
+from reconciler.model.desired import BreakGlass, BudgetLimit, Floor, Hours, Window
 from reconciler.model.errors import Refused
+from reconciler.model.limits import Guards
 from reconciler.model.plan import BlockCode
 from reconciler.model.vocab import Reason, WindowKind
 from reconciler.planner.hours import DAYS

@@ -16,8 +16,9 @@ from reconciler.converge.loop import Loop
 from reconciler.converge.shift import Ground
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.lab.hardware.machine import Machine
-from reconciler.model.desired import BudgetLimit, Fleet, Guards, Rung
+from reconciler.model.desired import BudgetLimit, Fleet, Rung
 from reconciler.model.errors import LedgerError
+from reconciler.model.limits import Guards
 from reconciler.model.records import FLEET, STORM
 from reconciler.model.source import Pulled
 from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus, Role

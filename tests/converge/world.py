@@ -25,6 +25,7 @@ from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
 from reconciler.lab.scenario import Scenario
 from reconciler.model import desired as d
 from reconciler.model.gate import Binding, Certificate, GateJudgement, TestResult, Verdict
+from reconciler.model.limits import Guards
 from reconciler.model.observed import Answered, Observation, Observed, Taint
 from reconciler.model.outcome import Outcome, outcome_word
 from reconciler.model.plan import Plan, PlannedAction
@@ -117,7 +118,7 @@ def fleet_of(nodes: Sequence[d.Desired], *, cluster: bool = True, **settings: An
 
 
 ALL = (d.BudgetLimit("fleet", "100%"),)
-OPEN = d.Guards("100%", "100%", "100%")
+OPEN = Guards("100%", "100%", "100%")
 
 
 @dataclass

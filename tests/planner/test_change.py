@@ -17,6 +17,7 @@ from reconciler.model.change import Change
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import Position
 from reconciler.model.gate import Certificate
+from reconciler.model.limits import Guards
 from reconciler.model.observed import Observation, Observed
 from reconciler.model.plan import Plan
 from reconciler.model.records import NodeRecord
@@ -29,7 +30,7 @@ from tests.strategies import records, seen_nodes, wanted_nodes
 
 SIGNATURES = {("ubuntu-gpu", "2026.11.1"): True, ("ubuntu-gpu", "2026.12.0"): True}
 NEW_IMAGE = replace(b.IMAGE, version="2026.12.0", sha256="cd" * 32)
-OPEN = d.Guards("100%", "100%", "100%")
+OPEN = Guards("100%", "100%", "100%")
 
 
 def fleet(*nodes: d.Desired, **changes: Any) -> d.Fleet:

@@ -8,6 +8,7 @@ import pytest
 
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.model import desired as d
+from reconciler.model.limits import Brake
 from reconciler.model.observed import Observation, Observed, Silent
 from reconciler.model.records import Applied, NodeRecord
 from reconciler.model.vocab import BootPhase, Power
@@ -21,7 +22,7 @@ NOT_READY = b.observed(host=b.silent(), member=b.member(ready=False))
 
 def fleet(count: int, racks: int = 0, **brake: Any) -> d.Fleet:
     nodes = [b.node(f"n{at:03}", domains={"rack": f"r{at % racks}"} if racks else {}) for at in range(count)]
-    return fleet_of(nodes, brake=d.Brake(**brake))
+    return fleet_of(nodes, brake=Brake(**brake))
 
 
 def pass_over(fleet: d.Fleet, seen: Observed, names: list[str]) -> Observation:

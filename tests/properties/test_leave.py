@@ -17,12 +17,12 @@ from reconciler.model.desired import (
     Desired,
     Fleet,
     Floor,
-    Guards,
     Hours,
     Settings,
     SpecSource,
     Window,
 )
+from reconciler.model.limits import Guards
 from reconciler.model.observed import FirmwareItem, Observation
 from reconciler.model.plan import BlockCode, NodePlan, Plan, PlannedAction
 from reconciler.model.records import Applied, Attempt, NodeRecord

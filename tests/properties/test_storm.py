@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.model import desired as d
+from reconciler.model.limits import Brake
 from reconciler.model.observed import Observation, Observed, Xid
 from reconciler.model.records import Applied, Attempt, Hold, NodeRecord
 from reconciler.model.vocab import BootPhase, NodeState, Power
@@ -67,10 +68,10 @@ nodes = st.builds(
 )
 fleets = st.lists(nodes, min_size=1, max_size=12).map(lambda found: {f"n{at}": node for at, node in enumerate(found)})
 shares = st.one_of(st.sampled_from(["1%", "10%", "25%", "33%", "50%", "99%"]), st.integers(1, 5).map(str))
-brakes = st.builds(d.Brake, fleet=shares, domain=shares, within_s=st.just(600.0))
+brakes = st.builds(Brake, fleet=shares, domain=shares, within_s=st.just(600.0))
 
 
-def fleet_of(told: Mapping[str, Node], brake: d.Brake) -> d.Fleet:
+def fleet_of(told: Mapping[str, Node], brake: Brake) -> d.Fleet:
     desired = {
         name: b.node(
             name, domains=node.domains, state=NodeState.ACTIVE if node.active else NodeState.QUARANTINED,
@@ -120,7 +121,7 @@ def record(name: str, node: Node) -> NodeRecord:
     return NodeRecord(name, "SN", applied=applied, attempts=attempts, silent_since=noted)
 
 
-def looked(told: Mapping[str, Node], brake: d.Brake, now: datetime = b.NOW) -> Storm | None:
+def looked(told: Mapping[str, Node], brake: Brake, now: datetime = b.NOW) -> Storm | None:
     fleet = fleet_of(told, brake)
     observation = observed(told)
     subjects = [(name if n.taken == "hold" else "pool/held") for name, n in told.items() if n.taken.startswith("hold")]
@@ -141,7 +142,7 @@ def too_many(limit: str, count: int, total: int, least: int) -> bool:
 
 @settings(max_examples=200)
 @given(fleets, brakes)
-def test_it_trips_when_too_many_go_bad_and_never_else(told: Mapping[str, Node], brake: d.Brake) -> None:
+def test_it_trips_when_too_many_go_bad_and_never_else(told: Mapping[str, Node], brake: Brake) -> None:
     news = {name for name, node in told.items() if node.news(10)}
     active = {name for name, node in told.items() if node.active}
     groups = {("the fleet", brake.fleet, 3): active}
@@ -166,14 +167,14 @@ def test_it_trips_when_too_many_go_bad_and_never_else(told: Mapping[str, Node], 
 
 
 @given(fleets, brakes)
-def test_one_node_is_never_a_storm(told: Mapping[str, Node], brake: d.Brake) -> None:
+def test_one_node_is_never_a_storm(told: Mapping[str, Node], brake: Brake) -> None:
     name, node = next(iter(told.items()))
     others = {other: replace(one, state="fine") for other, one in told.items() if other != name}
     assert looked({name: node, **others}, brake) is None
 
 
 @given(fleets, brakes, st.data())
-def test_one_more_that_goes_bad_does_not_end_it(told: Mapping[str, Node], brake: d.Brake, data: Any) -> None:
+def test_one_more_that_goes_bad_does_not_end_it(told: Mapping[str, Node], brake: Brake, data: Any) -> None:
     more = data.draw(st.sampled_from(sorted(told)))
     worse = {**told, more: replace(told[more], state="not ready", ago=None, served=True, taken="", active=True)}
     if looked(told, brake) is not None and told[more].active:
@@ -181,7 +182,7 @@ def test_one_more_that_goes_bad_does_not_end_it(told: Mapping[str, Node], brake:
 
 
 @given(fleets, brakes)
-def test_what_is_long_known_is_no_storm(told: Mapping[str, Node], brake: d.Brake) -> None:
+def test_what_is_long_known_is_no_storm(told: Mapping[str, Node], brake: Brake) -> None:
     """So that a person's resume holds."""
     noted = {name: replace(node, ago=node.ago or 0) for name, node in told.items()}
     assert looked(noted, brake, b.NOW + timedelta(minutes=11)) is None
@@ -192,7 +193,7 @@ def test_what_is_long_known_is_no_storm(told: Mapping[str, Node], brake: d.Brake
 
 @given(fleets)
 def test_the_observer_is_at_fault_when_hardly_anybody_answers_it(told: Mapping[str, Node]) -> None:
-    fleet = fleet_of(told, d.Brake())
+    fleet = fleet_of(told, Brake())
     observation = observed(told)
     answers = ("all dark", "locked out")
     dark = {name for name, node in told.items() if node.state in answers and "ready" not in missed(observation, name)}
@@ -208,5 +209,5 @@ def missed(observation: Observation, name: str) -> str:
 @given(st.integers(3, 40))
 def test_a_pass_without_any_answer_proves_nothing(count: int) -> None:
     told = {f"n{at}": Node("all dark", None, True, "", True, {}) for at in range(count)}
-    said = blindness(fleet_of(told, d.Brake()), observed(told))
+    said = blindness(fleet_of(told, Brake()), observed(told))
     assert said.startswith(f"this machine can't reach {count} of {count} nodes over any way of its own (BMC timeout")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from reconciler.model.desired import Brake, BreakGlass, BudgetLimit, Floor, Guards, Hours, Window
+from reconciler.model.desired import BreakGlass, BudgetLimit, Floor, Hours, Window
+from reconciler.model.limits import Brake, Guards
 from reconciler.model.vocab import Reason, WindowKind
 from tests.spec.example import load
 
