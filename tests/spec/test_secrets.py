@@ -115,6 +115,23 @@ def test_credentials(tmp_path: Path) -> None:
         assert caught.value.__context__ is None, "a JSONDecodeError carries the text"
 
 
+def test_a_secret_is_read_anew_for_those_who_ask_and_not_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that prints it may be slow, and a fleet of BMCs asks at once."""
+    count = 'echo x >> count; printf \'{"username": "u", "password": "%s"}\' $(wc -l < count)'
+    secrets = store(
+        tmp_path, f"secrets:\n  bmc: {{exec: [sh, -c, '{count.replace(chr(39), chr(39) * 2)}'], allow: [h]}}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert secrets.credentials("bmc", "h").password.reveal() == "1"
+    assert [secrets.credentials("bmc", "h", fresh=True).password.reveal() for _ in range(3)] == ["1"] * 3
+    monkeypatch.setattr("reconciler.drivers.secrets.REREAD_S", 0.0)
+    assert secrets.credentials("bmc", "h").password.reveal() == "1"
+    assert secrets.credentials("bmc", "h", fresh=True).password.reveal() == "2"
+    assert secrets.credentials("bmc", "h").password.reveal() == "2"
+
+
 # --- where they may go ---------------------------------------------------------------------------------------------
 
 ALLOWED = ["10.20.0.0/16", "192.0.2.7", "*.bmc.example.com", "fd00::/64"]

@@ -8,7 +8,7 @@
     session     login, one session, ETags      wire   one request      transport   sockets, TLS, limits
     failures    what an error means
     system, bios, tasks, devices               pure: documents -> parts of snapshots
-    fields      lenient readers                quirks       how vendors differ, one table
+    fields      lenient readers                quirks       how makes differ: quirks.yaml
 
 Reads take raw JSON through sushy's Connector, not sushy's resource objects: those raise for a whole resource when one
 required field is missing, load lazily from properties (so nobody can count the GETs of a pass), and drop what their

@@ -3,7 +3,8 @@
 - A BMC that refused a secret is not asked by anybody in this process who would send it the same, until the cool-down
   is over: then one caller may try once. Another value of the secret may be tried at once.
 - When three BMCs refuse a value that none has accepted, or that they accepted before, the secret itself is suspected:
-  no other BMC sees it until the cool-down is over, and then one. While no BMC has accepted a value lately, no more than
+  no other BMC sees it until the cool-down is over, and then one; those that refused it stand back another cool-down, or
+  they might always come first. While no BMC has accepted a value lately, no more than
   three see it at a time, since a pass asks many at once.
 
 Values are compared by a digest that only this process can make.
@@ -129,8 +130,11 @@ class Account:
             raise self._closed(refusal)
         standing = logins.standing(self.secret, value)
         if standing.suspected_until is not None:
-            if now < standing.suspected_until:
-                raise self._suspected(standing)
+            until = standing.suspected_until
+            if self._address in standing.refused_by:
+                until += logins.cool_down
+            if now < until:
+                raise self._suspected(standing, until)
             standing.suspected_until = now + logins.cool_down
         elif standing.crowded(now) and self._address not in standing.refused_by:
             return False
@@ -189,17 +193,16 @@ class Account:
         )
         return DriverError(Failure.AUTH, detail, retry_after=(refusal.until - now).total_seconds())
 
-    def _suspected(self, standing: _Standing) -> DriverError:
-        assert standing.suspected_until is not None
+    def _suspected(self, standing: _Standing, end: datetime) -> DriverError:
         now = self._logins.now()
-        until = clock_time(standing.suspected_until, now)
+        until = clock_time(end, now)
         who = ", ".join(f"{address} ({node})" for address, node in list(standing.refused_by.items())[:SUSPECT_AFTER])
         detail = (
             f"BMC {self._address} of {self._node} was not asked: {len(standing.refused_by)} BMCs refused secret"
             f" {self.secret!r} and none accepted it since; it goes to no other before {until}, so that a wrong secret"
             f" locks no fleet: correct it, and it is tried at once (refused by {who})"
         )
-        return DriverError(Failure.AUTH, detail, retry_after=(standing.suspected_until - now).total_seconds())
+        return DriverError(Failure.AUTH, detail, retry_after=(end - now).total_seconds())
 
 
 class _Turn:

@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reconciler.drivers.redfish import Neighbourhood, RedfishBmc
 from reconciler.drivers.redfish.logins import COOL_DOWN_S, SUSPECT_AFTER
@@ -338,3 +341,57 @@ def test_what_is_remembered_tells_nothing() -> None:
     other = Process().neighbourhood.logins
     found = Credentials(USER, Secret(PASSWORD))
     assert process.neighbourhood.logins.digest(found) != other.digest(found)
+
+
+# --- any order of things -----------------------------------------------------------------------------------------
+
+BMCS = 8
+
+
+@given(
+    takes=st.lists(st.booleans(), min_size=BMCS, max_size=BMCS),
+    steps=st.lists(st.tuples(st.integers(0, BMCS - 1), st.sampled_from([0, 1, 60, 600, 1000, 1801])), max_size=60),
+)
+def test_no_order_of_logins_locks_an_account(takes: list[bool], steps: list[tuple[int, int]]) -> None:
+    """A BMC that refuses sees a value once per cool-down. One that all refuse is sent three times, then once more for
+    each further cool-down. Where some take it, those that refuse are no trouble to the others in the end."""
+    process = Process()
+    logins = process.neighbourhood.logins
+    accounts = [
+        logins.account(f"b{n}", node=f"n{n}", secret="bmc", read=lambda: Credentials(USER, Secret(PASSWORD)))
+        for n in range(BMCS)
+    ]
+    sends: dict[int, list[datetime]] = {n: [] for n in range(BMCS)}
+    told: list[DriverError] = []
+
+    def log_in(n: int) -> bool:
+        try:
+            accounts[n].check()
+            accounts[n].credentials(lambda: True)
+        except DriverError as error:
+            told.append(error)
+            return False
+        sends[n].append(process.at)
+        if takes[n]:
+            accounts[n].accepted()
+        else:
+            accounts[n].refused("HTTP 401")
+        accounts[n].settle()
+        return takes[n]
+
+    for n, seconds in steps:
+        process.passes(seconds)
+        log_in(n)
+    for n, times in sends.items():
+        if not takes[n]:
+            assert all(later - earlier >= timedelta(seconds=COOL_DOWN_S) for earlier, later in pairwise(times))
+    if not any(takes):
+        everywhere = sorted(at for times in sends.values() for at in times)
+        for at in everywhere:
+            until = at + timedelta(seconds=COOL_DOWN_S)
+            assert sum(at <= other < until for other in everywhere) <= SUSPECT_AFTER
+    assert all(error.kind is Failure.AUTH and 0 < (error.retry_after or 0) <= 2 * COOL_DOWN_S for error in told)
+    for _ in range(2 * BMCS):
+        process.passes(COOL_DOWN_S / 2 + 1)
+        got_in = [log_in(n) for n in range(BMCS)]
+    assert got_in == takes
