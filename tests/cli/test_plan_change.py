@@ -563,3 +563,23 @@ def test_wrong_revisions_are_usage_errors(settled: Change, words: list[str], sai
     done = reconciler("plan", settled.spec, *settled.options, *words)
     assert (done.code, done.out) == (64, "")
     assert said in done.err
+
+
+# --- rehearsed ----------------------------------------------------------------------------------------------------
+
+
+def test_a_change_is_rehearsed_as_its_head_says_whatever_the_work_tree_has(settled: Change) -> None:
+    base = git(settled.spec.parent, "rev-parse", "main")
+    settled.edit("pools/infer.yaml", ('"2026.11.1"', '"2026.10.2"'))
+    head = settled.commit("head")
+    settled.edit("pools/train.yaml", ('"2026.11.1"', '"2026.10.2"'))
+    words = ("--base", base, "--head", head, "--runs", "1", "--ledger", settled.ledger, "--output", "json")
+    done = reconciler("rehearse", settled.spec, *words, *settled.options)
+    assert done.code == 0, done.err
+    told = done.json
+    assert (told["base"]["commit"], told["source"]["commit"]) == (base, head)
+    assert {wave["pool"] for wave in told["waves"]} <= {"infer"}
+    assert told["nodes_with_changes"] == 4, "those of the pool that head changes"
+    [run] = told["runs"]
+    assert (run["converged"], run["failed"], told["broken"]) == (12, 0, [])
+    assert told["p50_s"] > 1500, "they are reimaged"
