@@ -8,7 +8,7 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 
-from tests.bench import hot_spots, paper, scale, start, wire, worst_search
+from tests.bench import hot_spots, latency, paper, scale, start, wire, worst_search
 from tests.bench.report import Table
 
 Section = Callable[[bool], Sequence[Table]]
@@ -20,13 +20,14 @@ SECTIONS: dict[str, Section] = {
     "profile": lambda quick: hot_spots.section(100 if quick else 10_000),
     "paper": lambda quick: paper.section((100,) if quick else (1_000, 10_000)),
     "wire": lambda quick: wire.section(10 if quick else 200),
+    "latency": lambda quick: latency.section(10, 5, 5, chain_scale=60) if quick else latency.section(500, 100, 50),
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Figures about speed and memory.")
     parser.add_argument("section", nargs="*", choices=[*SECTIONS, []], help="all of them if left out")
-    parser.add_argument("--quick", action="store_true", help="100 nodes, 10 on the wire: that it works, in 30 seconds")
+    parser.add_argument("--quick", action="store_true", help="100 nodes, 10 on the wire: that it works, in a minute")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
     given = parser.parse_args()
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}"

@@ -7,7 +7,6 @@ to its objects, so that nothing that measures stands in between; only how long a
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -47,7 +46,7 @@ _LOOK_S = 0.1
 Story = dict[str, Any]
 
 
-def section(nodes: int, events: int, burst: int, *, chain_scale: float) -> list[Table]:
+def section(nodes: int, events: int, burst: int, *, chain_scale: float = 1.0) -> list[Table]:
     return [*_marks(nodes, events, burst), *_chain(chain_scale)]
 
 
@@ -318,8 +317,3 @@ def _load(lab: int, reconciler: int) -> Iterator[Load]:
     found.wall = time.monotonic() - began
     found.lab, found.reconciler = cpu_of(lab) - used[0], cpu_of(reconciler) - used[1]
     found.average = os.getloadavg()[0]
-
-
-if __name__ == "__main__":
-    given = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {"nodes": 10, "events": 5, "burst": 5}
-    print("\n\n".join(table.text() for table in section(**{"chain_scale": 60.0} | given)))
