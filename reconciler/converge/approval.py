@@ -12,7 +12,10 @@ from reconciler.model.drift import ACTIONABLE
 from reconciler.model.plan import NodePlan
 from reconciler.model.vocab import Certainty
 
-_RESTARTS = ("soft_restart", "power_cycle", "reimage")  # each does what those before it do
+_COVERS = {  # what they do besides, and what is left of them to a run that comes after one that died half way
+    "power_cycle": frozenset({"soft_restart", "power_on"}),
+    "reimage": frozenset({"soft_restart", "power_on", "power_cycle"}),
+}
 
 
 def stale_because(approved: NodePlan | None, fresh: NodePlan, *, begun: bool) -> str:
@@ -24,8 +27,8 @@ def stale_because(approved: NodePlan | None, fresh: NodePlan, *, begun: bool) ->
     if fresh.fingerprint == approved.fingerprint:
         return ""
     allowed = {action.id for action in approved.actions}
-    hardest = max((_RESTARTS.index(name) for name in allowed if name in _RESTARTS), default=-1)
-    allowed.update(_RESTARTS[: hardest + 1])
+    for name in [name for name in _COVERS if name in allowed]:
+        allowed |= _COVERS[name]
     sure = [action for action in fresh.actions if not begun or action.certainty is Certainty.EXACT]
     beyond = [action.id for action in sure if action.id not in allowed]
     if beyond:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.chaos.cases import CASES, Case
 from tests.chaos.cell import Cell, Result, as_json, cells_of, play, reference
-from tests.chaos.world import TIME_SCALE, Bench, World, node_of, running
+from tests.chaos.world import Bench, World, node_of, running
 
 MOST_CELLS = 24  # of one case
 
@@ -23,7 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="Kill the reconciler at every point.")
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(case.name for case in CASES)}; all if left out")
     parser.add_argument("--point", help='such as "after intent" or "during 2"; all if left out')
-    parser.add_argument("--time-scale", type=float, default=TIME_SCALE)
+    parser.add_argument("--time-scale", type=float, help="of the lab; as the case says if left out")
     parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="cells at once; most of it waits")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave ledgers and what the runs said there")
     given = parser.parse_args()
@@ -47,11 +47,11 @@ def main() -> int:
     return 1 if broken or not results else 0
 
 
-def play_case(case: Case, directory: Path, point: str | None, time_scale: float, jobs: int) -> list[Result]:
+def play_case(case: Case, directory: Path, point: str | None, time_scale: float | None, jobs: int) -> list[Result]:
     """Every cell has a node to itself, and a ledger; they share a lab."""
     where = directory / case.name.replace(" ", "-").replace(",", "").replace(":", "-")
     found = []
-    with running(where, [case] * MOST_CELLS, time_scale) as world:
+    with running(where, [case] * MOST_CELLS, time_scale or case.time_scale) as world:
         writes, wrong = reference(case, Bench(world, node_of(0)))
         if wrong:
             found.append(Result(Cell(case, "never"), tuple(wrong), {}, 0, 0.0))

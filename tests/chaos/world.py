@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,6 @@ from tests.chaos.cases import Case
 from tests.chaos.victim import Aim
 from tests.cli.shell import ROOT, Done, reconciler
 
-TIME_SCALE = 120.0
 VICTIM_S = 240.0
 
 
@@ -104,16 +104,22 @@ class World:
     directory: Path
     spec: Path
 
-    @property
-    def endpoints(self) -> Path:
-        return self.directory / "lab" / "endpoints.json"
+    def endpoints(self, node: str) -> Path:
+        """For one node: its runs serve install documents on a port of their own, each where the last one did."""
+        path = self.directory / "lab" / f"endpoints-{node}.json"
+        if not path.exists():
+            document = json.loads((path.parent / "endpoints.json").read_text())
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                document["installer"]["listen"] = f"127.0.0.1:{free.getsockname()[1]}"
+            path.write_text(json.dumps(document))
+        return path
 
     def state(self) -> dict[str, Any]:
         return control.read_state(self.directory / "lab")
 
 
 @contextlib.contextmanager
-def running(directory: Path, cases: Sequence[Case], time_scale: float = TIME_SCALE) -> Iterator[World]:
+def running(directory: Path, cases: Sequence[Case], time_scale: float) -> Iterator[World]:
     """One node for each case, in this order."""
     directory.mkdir(parents=True, exist_ok=True)
     spec = write_spec(directory, cases)
@@ -164,7 +170,7 @@ class Bench:
 
     @property
     def where(self) -> tuple[str | Path, ...]:
-        return "--endpoints", self.world.endpoints, "--ledger", self.ledger_file
+        return "--endpoints", self.world.endpoints(self.node), "--ledger", self.ledger_file
 
     def words(self, name: str, *words: str | Path) -> list[str | Path]:
         return [name, self.world.spec, "--limit", self.node, *words, *self.where]

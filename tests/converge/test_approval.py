@@ -68,6 +68,16 @@ def test_a_restart_is_covered_by_one_that_does_at_least_as_much(approved: str, c
     assert (stale_because(plan(actions=(restart,)), fresh, begun=True) == "") is covered
 
 
+@pytest.mark.parametrize(("approved", "covered"), [("reimage", True), ("power_cycle", True), ("soft_restart", False)])
+def test_power_on_is_covered_by_what_turns_power_off_and_on(approved: str, covered: bool) -> None:
+    """A run died in between."""
+    off_and_on = replace(APPROVED.actions[3], name=approved, disruption=Disruption.REIMAGE)
+    on = replace(APPROVED.actions[3], name="power_on", disruption=Disruption.NONE)
+    assert (stale_because(plan(actions=(off_and_on,)), plan(actions=(on,), fingerprint="other"), begun=True) == "") is (
+        covered
+    )
+
+
 def test_higher_disruption_is_not_covered() -> None:
     harder = replace(APPROVED.actions[3], disruption=Disruption.POWER_CYCLE)
     assert stale_because(APPROVED, plan(actions=(harder,), fingerprint="other"), begun=True) == (

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from reconciler.converge.actions.reimage import judged
+from reconciler.lab.hardware.timings import TYPICAL
 from reconciler.model.desired import RootDisk
 from reconciler.model.observed import Drive, ImageIdentity
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
+from reconciler.model.ports import PowerAction
 from tests.converge.world import IMAGE, PROFILE, World
 
 Worlds = Callable[..., World]
@@ -167,6 +169,59 @@ def test_wherever_the_run_dies_the_next_one_installs_once(world: Worlds, after: 
     assert here.machine("n0").state.counters.installs == 1
     assert running(here).version == IMAGE.version
     assert here.ledger.node("n0").nonce == running(here).nonce
+    assert here.machine("n0").state.media is None
+
+
+def died_at(here: World, write: str) -> None:
+    """A run on n0 that ends where this write to its BMC has been done."""
+    bmc = here.fabric.bmc(here.fleet.nodes["n0"])
+    assert bmc is not None
+    done = getattr(bmc, write)
+
+    async def and_die(*args: Any) -> None:
+        await done(*args)
+        if write != "power" or args == (PowerAction.ON,):
+            raise SystemExit
+
+    setattr(bmc, write, and_die)
+    with pytest.raises(SystemExit):
+        here.apply()
+    setattr(bmc, write, done)
+    here.lab.documents.clear()
+
+
+def test_a_run_that_died_before_power_came_on_leaves_no_installer_to_boot(world: Worlds) -> None:
+    """Nobody would answer it. The old system boots, to be looked at, and is wiped then."""
+    here = world(nodes=1, drift=OLD)
+    here.adopt()
+    died_at(here, "boot_once")
+    assert here.machine("n0").state.media is not None
+    report = here.apply()
+    assert here.did("n0")[2:4] == ["power_on", "reimage"], report
+    counters = here.machine("n0").state.counters
+    assert (counters.power_cycles, counters.boots, counters.installs) == (2, 3, 1)
+    assert here.serves("n0")
+
+
+def test_the_medium_of_an_install_that_ended_unseen_is_ejected(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD)
+    here.adopt()
+    here.machine("n0").timings = replace(TYPICAL, document_tries=10**6)
+    died_at(here, "power")
+    here.apply()
+    machine = here.machine("n0").state
+    assert (machine.counters.power_cycles, machine.counters.installs) == (1, 1)
+    assert machine.media is None
+    assert here.serves("n0")
+
+
+def test_a_medium_of_somebody_else_is_left_alone(world: Worlds) -> None:
+    here = world(nodes=1, drift={"n0": ["powered_off"]})
+    here.adopt()
+    here.machine("n0").insert_media("http://10.0.0.1/rescue/boot.iso")
+    here.apply()
+    assert here.serves("n0")
+    assert here.machine("n0").state.media == "http://10.0.0.1/rescue/boot.iso"
 
 
 def test_an_installer_that_gave_up_needs_no_neighbour_to_be_tried_again(world: Worlds) -> None:

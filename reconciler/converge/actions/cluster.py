@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, tolerate, until
+from reconciler.converge.actions.medium import eject_left_over
 from reconciler.converge.guard import TimedCluster
 from reconciler.model.drift import DriftItem
 from reconciler.model.errors import Failure
@@ -55,7 +56,7 @@ async def admit(ctx: ActionContext) -> Outcome:
     """Lift our mark, and the cordon if it is ours. Ready and schedulable afterwards, or it has not served."""
     if ctx.cluster_port is None:
         return Done("no cluster to admit it to")
-
+    await eject_left_over(ctx)
     changed = await lift_mark(ctx.cluster, ctx.node, ctx.ledger.id)
     member = await ctx.cluster.member(ctx.node)
     if member is None or not member.ready:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reconciler.converge.actions.activation import Pending, pending_settings, verify_activation
 from reconciler.converge.actions.context import ActionContext, Stop, outcome_of, tolerate, until
+from reconciler.converge.actions.medium import eject_left_over
 from reconciler.converge.guard import known
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, HostFacts, Silent
@@ -22,6 +23,8 @@ _MAY_HAVE_WORKED = (Failure.AMBIGUOUS, Failure.CONFLICT, Failure.BUSY)
 
 async def power_on(ctx: ActionContext) -> Outcome:
     """On is done. Whether a system follows shows when the node is looked at again: there may be none to boot."""
+    if await _power(ctx) is Power.OFF:
+        await eject_left_over(ctx)  # or it boots an installer that nobody answers
     changed = await ensure_on(ctx)
     facts = await _host_after(ctx, unlike=None)
     return Done("on, and the host answers" if facts else "on, but no system answers", changed=changed)

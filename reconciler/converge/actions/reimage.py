@@ -13,11 +13,12 @@ from typing import Any
 
 from reconciler.converge.actions.activation import pending_settings, verify_activation
 from reconciler.converge.actions.context import ActionContext, Stop, outcome_of, tolerate, until
+from reconciler.converge.actions.medium import REPEATABLE
 from reconciler.converge.actions.power import ensure_off, ensure_on
 from reconciler.converge.guard import known
 from reconciler.diff import normalise
 from reconciler.model.desired import DesiredImage, RootDisk
-from reconciler.model.errors import DriverError, Failure
+from reconciler.model.errors import DriverError
 from reconciler.model.observed import Answered, Drive, ImageIdentity
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 from reconciler.model.units import format_duration
@@ -26,7 +27,6 @@ from reconciler.planner.witnesses import INSTALL_S
 
 TRIES = 2
 _UNDER_WAY = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
-_REPEATABLE = (Failure.AMBIGUOUS, Failure.BUSY, Failure.CONFLICT)
 
 
 async def reimage(ctx: ActionContext) -> Outcome:
@@ -34,11 +34,17 @@ async def reimage(ctx: ActionContext) -> Outcome:
     if image is None or rule is None:
         return Declined("no_root_disk", "the spec names no image, or no root disk to write it to")
     drive = the_drive(rule, known(await ctx.bmc.inventory()).drives)
-    if ctx.resumed.get("nonce"):
-        outcome = await _continue(ctx, image, drive, ctx.resumed)
-        if outcome is not None:
-            return outcome
     pending = await pending_settings(ctx)
+    outcome = await _continue(ctx, image, drive, ctx.resumed) if ctx.resumed.get("nonce") else None
+    if outcome is None:
+        outcome = await _begin(ctx, image, drive)
+    if isinstance(outcome, Done):
+        await tolerate(ctx.bmc.eject_media(), *REPEATABLE)  # the system runs from its disk now
+        await verify_activation(ctx, pending)
+    return outcome
+
+
+async def _begin(ctx: ActionContext, image: DesiredImage, drive: Drive) -> Outcome:
     token, nonce = secrets.token_hex(16), secrets.token_hex(16)
     answer = document(ctx, image, drive, nonce)
     ctx.learn(token=token, nonce=nonce, document=answer)
@@ -48,13 +54,9 @@ async def reimage(ctx: ActionContext) -> Outcome:
         ctx.ledger.set_nonce(ctx.node, nonce, ctx.clock.now())
         ctx.learn(started=True)
         await ensure_on(ctx)
-        outcome = await _installed(ctx, image, drive, nonce)
+        return await _installed(ctx, image, drive, nonce)
     finally:
         await ctx.installer.withdraw(token)
-    if isinstance(outcome, Done):
-        await tolerate(ctx.bmc.eject_media(), *_REPEATABLE)  # the system runs from its disk now
-        await verify_activation(ctx, pending)
-    return outcome
 
 
 def root_disk_rule(ctx: ActionContext) -> RootDisk | None:
@@ -112,7 +114,7 @@ async def _prepare(ctx: ActionContext, url: str) -> None:
     await _insert(ctx, url)
     shown, failed = "nothing", None
     for _ in range(TRIES):
-        failed = await tolerate(ctx.bmc.boot_once("cd"), *_REPEATABLE)
+        failed = await tolerate(ctx.bmc.boot_once("cd"), *REPEATABLE)
         override = known(await ctx.bmc.hot()).boot_override
         if override is not None and override.enabled == "Once" and override.target in ("Cd", "UsbCd"):
             return
@@ -125,10 +127,10 @@ async def _insert(ctx: ActionContext, url: str) -> None:
     """Eject, see that it is empty, insert, see that it is ours: BMCs show media that are not there (E2)."""
     failed: DriverError | None = None
     for _ in range(TRIES):
-        failed = await tolerate(ctx.bmc.eject_media(), *_REPEATABLE)
+        failed = await tolerate(ctx.bmc.eject_media(), *REPEATABLE)
         if await ctx.bmc.media() is not None:
             continue
-        failed = await tolerate(ctx.bmc.insert_media(url), *_REPEATABLE)
+        failed = await tolerate(ctx.bmc.insert_media(url), *REPEATABLE)
         if await ctx.bmc.media() == url:
             return
     raise Stop(outcome_of(failed) if failed else Transient("the BMC does not show our medium as inserted"))

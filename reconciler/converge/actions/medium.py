@@ -1,0 +1,22 @@
+"""The boot medium of an install whose run died: nobody serves it any more, and nothing else takes it out."""
+
+from __future__ import annotations
+
+import re
+
+from reconciler.converge.actions.context import ActionContext, tolerate
+from reconciler.model.errors import Failure
+
+REPEATABLE = (Failure.AMBIGUOUS, Failure.BUSY, Failure.CONFLICT)
+_OURS = re.compile(r"/[0-9a-f]{32}/boot\.iso$")  # as ports.Installer has it; a person's medium is left alone
+
+
+async def eject_left_over(ctx: ActionContext) -> None:
+    """Not while an installer runs from it, which would lose its file system (E1)."""
+    last = next((attempt for attempt in reversed(ctx.record.attempts) if attempt.action == "reimage"), None)
+    if last is None or last.outcome == "done" or ctx.bmc_port is None:
+        return
+    url = await ctx.bmc.media()
+    if url is not None and _OURS.search(url):
+        ctx.step("ejecting the medium of an install that was not ended")
+        await tolerate(ctx.bmc.eject_media(), *REPEATABLE)
