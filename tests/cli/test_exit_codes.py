@@ -17,6 +17,7 @@ from reconciler.lab.control import NoLab
 from reconciler.model.desired import SpecSource
 from reconciler.model.documents import DocumentError
 from reconciler.model.errors import (
+    Blind,
     DriverError,
     Failure,
     LeaseHeld,
@@ -53,6 +54,7 @@ def test_every_code_has_a_meaning() -> None:
 ERRORS = {
     SpecError(()): 3, UsageError("x"): 64, DocumentError("x"): 64, SecretError("x"): 64, GitError("x"): 64,
     EndpointsError("x"): 64, NoLab("x"): 64, LeaseHeld("ops", "x"): 6, StalePlan("x"): 5, Refused("x"): 8,
+    Blind("x"): 4,
     LedgerError("x"): 1, DriverError(Failure.TIMEOUT, "x"): 1, ReconcilerError("x"): 1,
 }  # fmt: skip
 
@@ -77,13 +79,13 @@ def test_every_error_that_ends_a_command_has_a_row_here() -> None:
 
 def outcome(
     states: str, *, acts: bool = True, interrupted: bool = False, tolerated: bool = True, changes: bool = False,
-    incomplete: tuple[str, ...] = (),
+    incomplete: tuple[str, ...] = (), braked: str = "",
 ) -> ApplyOutcome:  # fmt: skip
     nodes = {f"n{at}": NodeEnd(state, "") for at, state in enumerate(states.split())}
     done = (ActionEnd("n0", "mark", "done", "", NOW, 1.0),) if acts else ()
     return ApplyOutcome(
         APPLY_FORMAT, "0", "run", "plan", "fleet", SpecSource("spec", "c0ffee"), Scope((), (), 1, 1), NOW,
-        NOW + timedelta(minutes=1), interrupted, nodes, done, (), incomplete, tolerated, changes,
+        NOW + timedelta(minutes=1), interrupted, nodes, done, (), incomplete, tolerated, changes, braked=braked,
     )  # fmt: skip
 
 
@@ -104,6 +106,8 @@ def outcome(
         (outcome("converged", acts=False, incomplete=("n0",)), 0, 2),
         (outcome("failed", tolerated=False, incomplete=("n0",)), 7, 7),
         (outcome("postponed", acts=False, tolerated=False), 8, 8),
+        (outcome("done converged", braked="storm brake: 6 of 10 nodes"), 8, 8),  # a person is to look
+        (outcome("done failed", braked="storm brake: 6 of 10 nodes"), 7, 7),
         (outcome("done failed", interrupted=True), 130, 130),
     ],
 )
