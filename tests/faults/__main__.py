@@ -9,6 +9,7 @@ import time
 from tests.faults.cells import play
 from tests.faults.life import live, told
 from tests.faults.matrix import LETTERS, ROWS, SCENES, differences
+from tests.faults.rollout import roll_out
 from tests.faults.schedule import draw
 
 
@@ -24,7 +25,15 @@ def main() -> int:
     matrix = what.add_parser("matrix", help="play every fault with every action; with both given, tell one's story")
     matrix.add_argument("--fault", default="", help="the beginning of its name")
     matrix.add_argument("--action", default="", choices=["", *SCENES])
+    rollout = what.add_parser("rollout", help="a new image for many nodes, of which a share fails")
+    rollout.add_argument("--nodes", type=int, default=500)
+    rollout.add_argument("--out", type=int, default=50, help="the budget")
+    rollout.add_argument("--rate", type=float, default=0.02, help="share of nodes on which some action fails")
+    rollout.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
+    if given.what == "rollout":
+        print(found := roll_out(given.nodes, given.out, given.rate, given.seed))
+        return 1 if found.wrong else 0
     if given.what == "matrix":
         return _matrix(given.fault, given.action)
     if given.what == "seed":

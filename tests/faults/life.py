@@ -30,7 +30,7 @@ from tests.soak.world import SmallFleet
 
 DAY = 24 * HOUR
 WAIT_S = 20 * MINUTE  # of each run
-PAUSE_S = 10 * MINUTE  # from one run to the next, as a schedule would start them
+PAUSE_S = 20 * MINUTE  # from one run to the next, as a schedule would start them
 LEASE_S = 61.0  # until that of a runner that died has run out
 LONGEST_S = 12 * HOUR  # of a run beyond its wait: three tries of the slowest actions, one after another
 LASTING = frozenset(

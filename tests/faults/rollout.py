@@ -1,0 +1,189 @@
+"""A new image for hundreds of nodes, so many at a time, while a share of them fails some action at each try."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from reconciler.cli.rehearsal_checks import Checks
+from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
+from reconciler.converge.events import ActionFinished, ActionStarted, Event
+from reconciler.converge.execute import Ended
+from reconciler.converge.observe import observe
+from reconciler.gate.certificate import binding_of, tests_digest
+from reconciler.lab.fleet import build_lab
+from reconciler.lab.hardware.outages import Peak
+from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
+from reconciler.lab.inprocess.ledger import MemoryLedger
+from reconciler.lab.misfortune import EVERY, Misfortune
+from reconciler.lab.scenario import Scenario
+from reconciler.model import desired as d
+from reconciler.model.gate import Binding, Certificate, Verdict
+from reconciler.model.units import format_duration
+from reconciler.model.vocab import Reason
+from tests.converge.world import QuickGate, desired_node, fleet_of
+from tests.soak.spec import FIRMWARE_IMAGES, SIGNATURES, PoolSpec, sha
+
+RACK = 10
+ACTIONS = ("mark", "drain", "reimage", "configure_host", "join", "run_gate", "admit")  # that a new image takes
+APPLIES, BETWEEN_S = 12, 1800.0  # what failed for a time is tried again by the next, as a schedule would start it
+DAY = 86400.0
+
+
+@dataclass(frozen=True)
+class RolledOut:
+    """`peak`: of nodes out at once, by the lab's own record. `left`: node -> why it does not have the new image."""
+
+    nodes: int
+    failing: int  # nodes that were to fail something
+    peak: Peak
+    left: Mapping[str, str]
+    silent: tuple[str, ...]  # of those, without a reason
+    broken: tuple[str, ...]
+    untrue: tuple[str, ...]  # nodes that are not as the run says
+    still_left: tuple[str, ...]  # when the faults are over, and a person has seen to those that failed
+    hours: float
+    cpu_s: float
+
+    @property
+    def wrong(self) -> tuple[str, ...]:
+        return (
+            *self.broken,
+            *(f"{name} has no reason" for name in self.silent),
+            *(f"{name} is not as its run says" for name in self.untrue),
+            *(f"{name} does not get the image at last" for name in self.still_left),
+        )
+
+    def __str__(self) -> str:
+        reasons = Counter(why.partition(":")[0] for why in self.left.values())
+        return "\n".join(
+            [
+                f"{self.nodes} nodes, {self.failing} of which fail something, in {self.hours:.1f} h of theirs and "
+                f"{self.cpu_s:.0f} s of CPU",
+                f"out at once: {self.peak.most}, first {format_duration(self.peak.at)} after they were built",
+                f"on the new image: {self.nodes - len(self.left)}; left, each with a reason: {len(self.left)}",
+                *(f"    {count:4}  {why}" for why, count in reasons.most_common()),
+                f"left when the faults are over and a person has seen to these: {len(self.still_left)}",
+                *self.wrong,
+            ]
+        )
+
+
+class _Rollout:
+    def __init__(self, nodes: int, out: int, rate: float, seed: int) -> None:
+        self.began = time.process_time()
+        self.clock = VirtualClock()
+        self.policy = d.RolloutPolicy(("1", "10%", "100%"), bake_s=600.0, max_failures=nodes)
+        self.names = [f"n{at:03}" for at in range(nodes)]
+        self.budgets = (d.BudgetLimit("fleet", str(out)),)
+        self.luck = Misfortune({EVERY: rate / len(ACTIONS)}, seed)
+        self.lab = build_lab(self.fleet("1"), Scenario.model_validate({"nodes": {}}), self.clock.seconds, seed=seed)
+        for machine in self.lab.machines.values():
+            machine.firmware_images = FIRMWARE_IMAGES
+        self.clock.elapsed = 3600.0
+        self.fabric = LabFabric(self.lab, self.clock, latency=False)
+        self.ledger = MemoryLedger("memory")
+        self.gate = QuickGate()
+        self.runs = 0
+
+    def fleet(self, image: str) -> d.Fleet:
+        profile = PoolSpec(image=image).profile()
+        nodes = [
+            desired_node(name, at, profile=profile, domains={"rack": f"r{at // RACK:02}"})
+            for at, name in enumerate(self.names)
+        ]
+        return replace(fleet_of(nodes, budgets=self.budgets), rollouts={"train": self.policy})
+
+    async def adopt(self) -> None:
+        fleet = self.fleet("1")
+        seen = await observe(fleet, self.names, self.fabric, self.clock)
+        for name, desired in fleet.nodes.items():
+            assert desired.profile.acceptance is not None
+            binding = binding_of(desired, seen.nodes[name], tests_digest(desired.profile.acceptance))
+            assert isinstance(binding, Binding), binding
+            self.ledger.save_certificate(Certificate("1.0", name, self.clock.now(), binding, (), adopted=True))
+
+    def apply(self, image: str, checks: Checks | None = None) -> ApplyReport:
+        self.runs += 1
+        run = f"run-{self.runs}"
+        request = ApplyRequest(self.fleet(image), run, run, "runner", SIGNATURES, wait_s=30 * DAY, alone=True)
+
+        def progress(event: Event) -> None:
+            match event:
+                case ActionStarted(node, action):
+                    self.luck.begins(self.lab.machines[node], action.name)
+                case ActionFinished(node, action, _, _):
+                    self.luck.ended(self.lab.machines[node], action.name)
+                case _:
+                    pass
+            if checks is not None:
+                checks(event)
+
+        work = apply(
+            request, fabric=self.fabric, ledger=self.ledger, clock=self.clock, gate=self.gate, progress=progress
+        )
+        return run_virtual(work, self.clock)
+
+    def fails(self, name: str) -> bool:
+        return any(self.luck.strikes(name, action) for action in ACTIONS)
+
+    def has(self, name: str, image: str) -> bool:
+        """The image, by the machine's own disk, and serves."""
+        assert self.lab.cluster is not None
+        machine = self.lab.machines[name]
+        machine.catch_up()
+        disk = machine.state.disks.get(machine.state.booted_disk or "")
+        return disk is not None and disk.sha256 == sha(image) and name in self.lab.cluster.serving()
+
+    def play(self) -> RolledOut:
+        run_virtual(self.adopt(), self.clock)
+        self.apply("1")  # from here on the ledger knows what everything was converged to
+        cluster, fleet, began = self.lab.cluster, self.fleet("2"), self.clock.elapsed
+        assert cluster is not None
+        cluster.count_outages(dict.fromkeys(self.names, ("fleet",)))
+        checks = Checks(
+            fleet, self.lab, self.ledger, self.clock,
+            reasons=dict.fromkeys(self.names, frozenset({Reason.CHANGE})), held={}, seed=0,
+        )  # fmt: skip
+        self.gate.verdicts = {name: Verdict.FAIL for name in self.names if self.luck.strikes(name, "run_gate")}
+        report = self.apply("2", checks)
+        for _ in range(APPLIES - 1):
+            if not any(end.state is Ended.NOT_STARTED for end in report.results.values()):
+                break
+            self.clock.elapsed += BETWEEN_S
+            report = self.apply("2", checks)
+        checks.end()
+        good = {name for name, end in report.results.items() if end.state in (Ended.DONE, Ended.CONVERGED)}
+        left = {name: end.detail for name, end in report.results.items() if name not in good}
+        hours = (self.clock.elapsed - began) / 3600.0
+        peak = cluster.outages.dump()["fleet"]
+        untrue = tuple(name for name in self.names if (name in good) is not self.has(name, "2"))
+        return RolledOut(
+            nodes=len(self.names),
+            failing=sum(map(self.fails, self.names)),
+            peak=Peak(peak["most"], peak["at"], peak["nodes"]),
+            left=left,
+            silent=tuple(name for name, why in left.items() if not why),
+            broken=tuple(f"{one.invariant}: {one.node}: {one.evidence}" for one in checks.broken),
+            untrue=untrue,
+            still_left=self._afterwards(left),
+            hours=hours,
+            cpu_s=time.process_time() - self.began,
+        )
+
+    def _afterwards(self, left: Mapping[str, str]) -> tuple[str, ...]:
+        self.luck, self.gate.verdicts = Misfortune({}, 0), {}
+        for name in left:
+            self.lab.machines[name].clear()
+            self.ledger.hold(name, "looking at it", "ops", None, self.clock.now())
+            self.ledger.release(name, "ops", self.clock.now())
+        self.clock.elapsed += 1.05 * DAY
+        self.apply("2")
+        return tuple(name for name in self.names if not self.has(name, "2"))
+
+
+def roll_out(nodes: int, out: int, rate: float = 0.02, seed: int = 1) -> RolledOut:
+    """`rate`: share of nodes on which some action fails, each time that it is tried. They stay out, and are counted."""
+    return _Rollout(nodes, out, rate, seed).play()
