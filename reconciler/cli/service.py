@@ -146,7 +146,7 @@ class Service:
 
     @contextmanager
     def _ledger(self, fleet: Fleet) -> Iterator[SqlLedger]:
-        ledger = SqlLedger(self._session.ledger_place(fleet.settings.fleet))
+        ledger = SqlLedger(self._session.ledger_place(fleet.settings.fleet), fleet=fleet.settings.fleet)
         try:
             yield ledger
         except ReconcilerError as error:

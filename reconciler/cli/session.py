@@ -167,7 +167,7 @@ class Session:
     def ledger(self) -> Iterator[SqlLedger]:
         from reconciler.drivers.ledger import SqlLedger
 
-        found = SqlLedger(self.ledger_place(self.fleet.settings.fleet))
+        found = SqlLedger(self.ledger_place(self.fleet.settings.fleet), fleet=self.fleet.settings.fleet)
         try:
             yield found
         finally:

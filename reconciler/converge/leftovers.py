@@ -76,8 +76,10 @@ async def lift_forgotten_marks(
         mark = read_mark(member.annotations.get(OWNER_ANNOTATION))
         if name in fleet.nodes or mark is None or mark.ledger != ledger.id:
             continue
-        lifted = False
-        if member.ready and untouched(ledger.node(name)):
+        lifted, record = False, ledger.node(name)
+        if record.fleet:
+            continue
+        if member.ready and untouched(record):
             try:
                 lifted = await lift_mark(TimedCluster(cluster, clock, fleet.settings, lease), name, ledger.id)
             except (Stop, DriverError):

@@ -34,6 +34,8 @@ def remember_facts(
 
 def _news(ledger: Ledger, seen: Observed, known: NodeRecord | None, now: datetime) -> Iterator[Callable[[], None]]:
     record = known or NodeRecord(seen.node)
+    if record.fleet:
+        return
     serial, uuid = agreed_identity(seen)
     if serial is not None and (serial, uuid or record.uuid) != (record.serial, record.uuid):
         yield partial(ledger.remember_identity, seen.node, serial, uuid, now)
@@ -96,6 +98,7 @@ def remember_plans(
 ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
     """Drift as of now, with its first and last sight by (node, path); and what is as desired is as applied."""
     tables = {} if tables is None else tables
+    plans = {name: plan for name, plan in plans.items() if name not in records or not records[name].fleet}
     items = [(i.node, i.path, i.kind.value, i.desired, i.observed) for plan in plans.values() for i in plan.drift]
     met: dict[frozenset[str], list[str]] = {}
     with ledger.batch():

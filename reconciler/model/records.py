@@ -100,6 +100,7 @@ class NodeRecord:
     malformed: str = ""
     paths: frozenset[str] | None = None  # what the spec managed of it when it was first looked at
     released_at: datetime | None = None  # when a hold of the node was last lifted
+    fleet: str = ""  # another one that shares the ledger, and that the node belongs to: it is left alone
 
 
 @dataclass(frozen=True, slots=True)

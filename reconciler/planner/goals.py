@@ -53,6 +53,8 @@ def _hands_off(desired: Desired, record: NodeRecord, holds: Holds, state: Condit
         return Blocked(BlockCode.RETIRED, "retired in the spec: not acted upon")
     if desired.state is NodeState.QUARANTINED:
         return Blocked(BlockCode.QUARANTINED, "quarantined in the spec: not acted upon")
+    if record.fleet:
+        return Blocked(BlockCode.UNKNOWN, f"it is fleet {record.fleet}'s on this ledger, until that spec lets it go")
     if record.malformed:
         return Blocked(BlockCode.UNKNOWN, f"its ledger record can't be read: {record.malformed}")
     hold = stopped(holds, now) or held(desired, record, holds, now)

@@ -56,6 +56,8 @@ def test_a_ledger_of_version_1_becomes_one_of_now_and_keeps_what_it_had(
         "DROP TABLE rollouts",
         "ALTER TABLE holds DROP COLUMN position",
         "ALTER TABLE nodes DROP COLUMN paths",
+        "ALTER TABLE nodes DROP COLUMN fleet",
+        "ALTER TABLE runs DROP COLUMN fleet",
         "DROP TABLE path_sets",
         "ALTER TABLE leases DROP COLUMN since",
         "ALTER TABLE journal DROP COLUMN digest",

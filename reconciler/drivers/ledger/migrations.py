@@ -24,10 +24,12 @@ def _add_rollouts(connection: sa.Connection) -> None:
     for statement in (
         f"CREATE TABLE rollouts (id {key} PRIMARY KEY, pool TEXT NOT NULL, digest TEXT NOT NULL, "
         "document TEXT NOT NULL, rollback INTEGER NOT NULL, started_at TEXT NOT NULL, commit_id TEXT NOT NULL, "
-        "run TEXT NOT NULL)",
+        "run TEXT NOT NULL, fleet TEXT NOT NULL DEFAULT '')",
         "CREATE INDEX ix_rollouts_pool ON rollouts (pool)",
         "ALTER TABLE holds ADD COLUMN position TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE nodes ADD COLUMN paths TEXT",
+        "ALTER TABLE nodes ADD COLUMN fleet TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE runs ADD COLUMN fleet TEXT NOT NULL DEFAULT ''",
         "CREATE TABLE path_sets (digest TEXT PRIMARY KEY, paths TEXT NOT NULL)",
         "ALTER TABLE leases ADD COLUMN since TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE journal ADD COLUMN digest TEXT NOT NULL DEFAULT ''",

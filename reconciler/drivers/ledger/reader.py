@@ -27,7 +27,7 @@ ATTEMPTS_KEPT = 200  # newest per node in a record; policies count far fewer
 _OUTCOMES = frozenset({"done", "transient", "permanent", "ambiguous", "refused"})
 
 
-def read_records(connection: sa.Connection, names: Sequence[str], memory: Memory) -> dict[str, NodeRecord]:
+def read_records(connection: sa.Connection, names: Sequence[str], memory: Memory, fleet: str) -> dict[str, NodeRecord]:
     """In the order of `names`. Read is what `memory` lacks; of records that changed, only what may have."""
     found: dict[str, NodeRecord] = {}
     lacking: dict[frozenset[str], list[str]] = defaultdict(list)
@@ -38,7 +38,7 @@ def read_records(connection: sa.Connection, names: Sequence[str], memory: Memory
             whole = name not in memory.records or known.malformed
             lacking[frozenset(_TABLES) if whole else frozenset(memory.stale[name])].append(name)
     for tables, some in lacking.items():
-        for name, values in _Reader(connection, some).values(tables).items():
+        for name, values in _Reader(connection, some, fleet).values(tables).items():
             found[name] = replace(found[name], **values)
             memory.keep(name, found[name])
     return found
@@ -92,7 +92,8 @@ def _events(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
 class _Reader:
     """What can't be decoded marks its node alone as malformed (pitfall M6)."""
 
-    def __init__(self, connection: sa.Connection, names: Sequence[str]) -> None:
+    def __init__(self, connection: sa.Connection, names: Sequence[str], fleet: str) -> None:
+        self._fleet = fleet
         self._connection = connection
         self._names = names
         self._known = frozenset(names)
@@ -127,7 +128,9 @@ class _Reader:
         path_sets = self._path_sets() if rows else {}
         told = {field: {name: getattr(row, field) for name, row in rows.items()} for field in _PLAIN}
         paths = {name: path_sets.get(row.paths) for name, row in rows.items()}
-        return {**{field: (values, None) for field, values in told.items()}, "paths": (paths, None)}
+        others = {name: row.fleet for name, row in rows.items() if self._fleet and row.fleet not in ("", self._fleet)}
+        plain = {field: (values, None) for field, values in told.items()}
+        return {**plain, "paths": (paths, None), "fleet": (others, "")}
 
     def _path_sets(self) -> Mapping[str, frozenset[str]]:
         """A damaged one is as if its nodes were met for the first time: what differs is drift, which no wave holds."""

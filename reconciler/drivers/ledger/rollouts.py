@@ -13,10 +13,10 @@ from reconciler.model.errors import LedgerError
 from reconciler.model.records import Rollout
 
 
-def newest(connection: sa.Connection) -> Mapping[str, Rollout]:
+def newest(connection: sa.Connection, ours: sa.ColumnElement[bool]) -> Mapping[str, Rollout]:
     """By pool. LedgerError for a damaged row: without it nobody can say which wave is open."""
     table = schema.rollouts
-    last = sa.select(sa.func.max(table.c.id)).group_by(table.c.pool)
+    last = sa.select(sa.func.max(table.c.id)).where(ours).group_by(table.c.pool)
     query = sa.select(table).where(table.c.id.in_(last)).order_by(table.c.pool)
     try:
         return {row.pool: _rollout(row) for row in connection.execute(query)}
@@ -24,7 +24,7 @@ def newest(connection: sa.Connection) -> Mapping[str, Rollout]:
         raise LedgerError(f"the ledger has a damaged row, {error}; restore it from a backup") from error
 
 
-def insert(connection: sa.Connection, rollout: Rollout, run: str) -> None:
+def insert(connection: sa.Connection, rollout: Rollout, run: str, fleet: str) -> None:
     document = {"values": rollout.values, "before": rollout.before, "members": rollout.members}
     row = {
         "pool": rollout.pool,
@@ -34,6 +34,7 @@ def insert(connection: sa.Connection, rollout: Rollout, run: str) -> None:
         "started_at": instant(rollout.started_at),
         "commit_id": rollout.commit,
         "run": run,
+        "fleet": fleet,
     }
     connection.execute(schema.rollouts.insert().values(row))
 

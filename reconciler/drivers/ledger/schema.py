@@ -31,6 +31,7 @@ runs = sa.Table(
     sa.Column("ended_at", sa.Text),
     sa.Column("exit_code", sa.Integer),
     sa.Column("summary", sa.Text),
+    sa.Column("fleet", sa.Text, nullable=False, server_default=""),  # "" = nobody said
 )
 
 journal = sa.Table(
@@ -62,6 +63,7 @@ nodes = sa.Table(
     sa.Column("nonce", sa.Text),
     sa.Column("nonce_at", sa.Text),
     sa.Column("paths", sa.Text),  # digest of a path set
+    sa.Column("fleet", sa.Text, nullable=False, server_default=""),  # that met it first; "" = nobody's
 )
 
 path_sets = sa.Table(  # what specs manage of nodes: few, and shared by many nodes
@@ -139,6 +141,7 @@ rollouts = sa.Table(  # append-only; the newest of a pool counts
     sa.Column("started_at", sa.Text, nullable=False),
     sa.Column("commit_id", sa.Text, nullable=False),
     sa.Column("run", sa.Text, nullable=False),
+    sa.Column("fleet", sa.Text, nullable=False, server_default=""),
 )
 
 leases = sa.Table(

@@ -33,8 +33,13 @@ T = TypeVar("T")
 
 
 class SqlLedger:
-    def __init__(self, where: str | Path, *, lock_timeout_s: float = 10.0) -> None:
-        """`where`: path of an SQLite file, created with its directory when absent, or a postgresql:// URL."""
+    def __init__(self, where: str | Path, *, fleet: str = "", lock_timeout_s: float = 10.0) -> None:
+        """`where`: path of an SQLite file, created with its directory when absent, or a postgresql:// URL.
+
+        `fleet`: whose nodes, attempts and rollouts these are, where several fleets share a ledger. A node is its who
+        met it first, until it forgets it. "" sees all.
+        """
+        self._fleet = fleet
         self._database = Database(where, lock_timeout_s=lock_timeout_s)
         with self._database.read() as connection:
             query = sa.select(schema.meta.c.value).where(schema.meta.c.key == schema.LEDGER_ID)
@@ -69,12 +74,16 @@ class SqlLedger:
             found = {name: memory.record(name) for name in names}
             return None if None in found.values() else found  # type: ignore[return-value]  # no None is left in it
 
-        return self._database.recall(known, lambda connection, memory: read_records(connection, names, memory))
+        return self._database.recall(
+            known, lambda connection, memory: read_records(connection, names, memory, self._fleet)
+        )
 
     def remember_identity(self, node: str, serial: str | None, uuid: str | None, now: datetime) -> None:
         given = {name: value for name, value in (("serial", serial), ("uuid", uuid)) if value is not None}
         with self._database.write([schema.nodes], [node]) as connection:
-            _upsert(connection, schema.nodes, [{"node": node, **given, "identity_at": instant(now)}])
+            _upsert(
+                connection, schema.nodes, [{"node": node, **given, "identity_at": instant(now), "fleet": self._fleet}]
+            )
 
     def note_silence(self, node: str, source: str, silent: bool, now: datetime) -> None:
         table = schema.silences
@@ -86,9 +95,14 @@ class SqlLedger:
                 connection.execute(table.insert().values(node=node, source=source, since=instant(now)))
 
     def known(self) -> Sequence[str]:
-        node = schema.applied.c.node
+        node, nodes = schema.applied.c.node, schema.nodes
+        query = sa.select(node).distinct().join(nodes, nodes.c.node == node, isouter=True).order_by(node)
         with self._database.read() as connection:
-            return list(connection.execute(sa.select(node).distinct().order_by(node)).scalars())
+            return list(connection.execute(query.where(self._ours(nodes))).scalars())
+
+    def _ours(self, table: sa.Table) -> sa.ColumnElement[bool]:
+        """Rows of this fleet, or of nobody."""
+        return table.c.fleet.is_(None) | table.c.fleet.in_(("", self._fleet)) if self._fleet else sa.true()
 
     def forget(self, nodes: Sequence[str], now: datetime) -> None:
         table = schema.applied
@@ -97,7 +111,9 @@ class SqlLedger:
         with self._database.write([table, schema.nodes], nodes) as connection:
             gone = [{"gone": name} for name in nodes]
             connection.execute(table.delete().where(table.c.node == sa.bindparam("gone")), gone)
-            forgotten = schema.nodes.update().where(schema.nodes.c.node == sa.bindparam("gone")).values(paths=None)
+            forgotten = (
+                schema.nodes.update().where(schema.nodes.c.node == sa.bindparam("gone")).values(paths=None, fleet="")
+            )
             connection.execute(forgotten, gone)
             common = {"at": instant(now), "run": "", "event": "forget", "detail": "it has left the spec"}
             chain.append(connection, [common | {"node": node} for node in nodes])
@@ -115,11 +131,15 @@ class SqlLedger:
         digest = hashlib.sha256(text.encode()).hexdigest()
         with self._database.write([schema.nodes], nodes) as connection:
             _upsert(connection, schema.path_sets, [{"digest": digest, "paths": text}])
-            _upsert(connection, schema.nodes, [{"node": node, "paths": digest} for node in nodes])
+            _upsert(connection, schema.nodes, [{"node": node, "paths": digest, "fleet": self._fleet} for node in nodes])
 
     def set_nonce(self, node: str, nonce: str, now: datetime) -> None:
         with self._database.write([schema.nodes], [node]) as connection:
-            _upsert(connection, schema.nodes, [{"node": node, "nonce": nonce, "nonce_at": instant(now)}])
+            _upsert(
+                connection,
+                schema.nodes,
+                [{"node": node, "nonce": nonce, "nonce_at": instant(now), "fleet": self._fleet}],
+            )
 
     def save_certificate(self, certificate: Certificate) -> None:
         at = instant(certificate.issued_at)
@@ -188,6 +208,9 @@ class SqlLedger:
         ended = sa.exists().where(later.c.attempt == table.c.id, later.c.event == "outcome")
         with self._database.read() as connection:
             query = sa.select(table).where(table.c.event == "intent", ~ended).order_by(table.c.id)
+            if self._fleet:
+                query = query.join(schema.runs, schema.runs.c.run == table.c.run, isouter=True)
+                query = query.where(self._ours(schema.runs))
             intents = connection.execute(query).all()
             amendments = sa.select(table).where(
                 table.c.event == "amendment", table.c.attempt.in_([row.id for row in intents])
@@ -273,11 +296,11 @@ class SqlLedger:
     # --- rollouts ------------------------------------------------------------------------------------------------
 
     def rollouts(self) -> Mapping[str, Rollout]:
-        return self._list(schema.rollouts, rollouts.newest)
+        return self._list(schema.rollouts, lambda connection: rollouts.newest(connection, self._ours(schema.rollouts)))
 
     def start_rollout(self, rollout: Rollout, run: str) -> None:
         with self._database.write([schema.rollouts]) as connection:
-            rollouts.insert(connection, rollout, run)
+            rollouts.insert(connection, rollout, run, self._fleet)
 
     def durations(self, limit: int = 20_000) -> Sequence[tuple[str, str, str, float]]:
         with self._database.read() as connection:
@@ -349,7 +372,14 @@ class SqlLedger:
             _upsert(connection, schema.plans, [{"plan": plan_id, "used_at": instant(now)}])
 
     def start_run(self, run: str, command: str, commit: str, plan: str, now: datetime) -> None:
-        values = {"run": run, "command": command, "commit_id": commit, "plan": plan, "started_at": instant(now)}
+        values = {
+            "run": run,
+            "command": command,
+            "commit_id": commit,
+            "plan": plan,
+            "started_at": instant(now),
+            "fleet": self._fleet,
+        }
         with self._database.write([]) as connection:
             connection.execute(schema.runs.insert().values(values))
             _write_journal(connection, instant(now), run, "", "run", detail=f"{command} started")
@@ -371,7 +401,9 @@ def _upsert(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[s
     columns = list(table.primary_key.columns)
     others = [name for name in rows[0] if name not in table.primary_key.columns]
     if others:
-        new = {name: insert.excluded[name] for name in others}
+        new: dict[str, Any] = {name: insert.excluded[name] for name in others}
+        if "fleet" in new:  # whose it is already, it stays
+            new["fleet"] = sa.case((table.c.fleet == "", insert.excluded.fleet), else_=table.c.fleet)
         connection.execute(insert.on_conflict_do_update(index_elements=columns, set_=new), list(rows))
     else:
         connection.execute(insert.on_conflict_do_nothing(index_elements=columns), list(rows))
