@@ -118,9 +118,10 @@ class Run:
     barred: str = ""  # why nothing may begin now, whatever is planned
 
     def worth_waiting(self, observed: Observed) -> bool:
-        """The host is silent because of a boot under way, or because of what an earlier run has just begun."""
-        silent = isinstance(observed.host, Silent) and observed.host.reason is not UnknownReason.NOT_ASKED
-        return booting(observed) or (silent and observed.node in self.interrupted)
+        """The host is silent because of a boot under way, or it or its BMC because of what an earlier run has begun."""
+        readings = (observed.host, observed.hot) if observed.node in self.interrupted else ()
+        silent = any(isinstance(one, Silent) and one.reason is not UnknownReason.NOT_ASKED for one in readings)
+        return booting(observed) or silent
 
     def stop(self) -> Blocked | None:
         """Somebody or something has stopped the whole fleet: what runs ends its action, nothing else begins."""
