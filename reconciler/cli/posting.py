@@ -131,4 +131,4 @@ def says_nothing(document: Plan | DriftReport | ApplyOutcome) -> bool:
         case DriftReport():
             return is_clean(document)
         case ApplyOutcome():
-            return False
+            return not document.actions and comment(document, Place()).verdict is Verdict.GOOD

@@ -89,29 +89,56 @@ def comment(document: Document, place: Place) -> Comment:
     return _comment(key, title, said.verdict, write(body, place.rest(file), room=_KEEP), place, fingerprint)
 
 
-def failure(kind: Kind, fleet: str, log: str, place: Place) -> Comment:
+class Missing(StrEnum):
+    """Of what there is no document."""
+
+    PLAN = "plan"
+    DRIFT = "drift"
+    APPLY = "apply"
+    FORK = "fork"  # a plan that nobody tried to make, for a fork gets no credentials
+
+    @property
+    def kind(self) -> Kind:
+        return Kind.PLAN if self is Missing.FORK else Kind(self.value)
+
+
+_MISSING: Final = {
+    Missing.PLAN: (
+        Headline("❌", "there is no plan", Verdict.BROKEN),
+        "**The command failed, so nobody knows what this change would do to any node.** "
+        "No earlier plan speaks for this commit.",
+    ),
+    Missing.DRIFT: (
+        Headline("❌", "there is no drift report", Verdict.BROKEN),
+        "**The command failed, so nobody knows whether the nodes are as specified.**",
+    ),
+    Missing.APPLY: (
+        Headline("❌", "there is no report of what was applied", Verdict.BROKEN),
+        "**The command failed.** What it had done by then is in the ledger: `reconciler history NODE` tells.",
+    ),
+    Missing.FORK: (
+        Headline("⚠️", "no plan is made for a fork", Verdict.BAD),
+        "**Nobody knows what this change would do to any node:** a fork gets no credentials, so no node was looked at. "
+        "Who may push here can read the change, then push it to a branch of this repository, where it is planned.\n\n"
+        "What the fork's own job said of the spec:",
+    ),
+}
+
+
+def failure(what: Missing, fleet: str, log: str, place: Place) -> Comment:
     """When there is nothing to report: that, what the log says last, and what was therefore not checked."""
-    what = {Kind.PLAN: "plan", Kind.DRIFT: "drift report", Kind.APPLY: "report of what was applied"}[kind]
-    said = Headline("❌", f"there is no {what}", Verdict.BROKEN)
+    said, unchecked = _MISSING[what]
 
     def body(pen: Pen) -> None:
         where = f", {place.environment}" if place.environment else ""
         pen.heading(f"{said.sign} Fleet {fleet}{where}: {said.text}", 2)
-        pen.own(_UNCHECKED[kind])
+        pen.own(unchecked)
         pen.log(log[-_LOG:])
         pen.links(place.run_url)
 
     written = write(body, "the log of the run has all of it", room=_KEEP)
     title = f"Fleet {plain(fleet, _NAME)}: {said.text}"
-    return _comment(key_of(kind, fleet, place.environment), title, said.verdict, written, place)
-
-
-_UNCHECKED: Final = {
-    Kind.PLAN: "**The command failed, so nobody knows what this change would do to any node.** "
-    "No earlier plan speaks for this commit.",
-    Kind.DRIFT: "**The command failed, so nobody knows whether the nodes are as specified.**",
-    Kind.APPLY: "**The command failed.** What it had done by then is in the ledger: `reconciler history NODE` tells.",
-}
+    return _comment(key_of(what.kind, fleet, place.environment), title, said.verdict, written, place)
 
 
 def as_markdown(document: Document) -> str:

@@ -13,7 +13,7 @@ from reconciler.model.desired import SpecSource
 from reconciler.model.documents import dump
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.plan import BlockCode, Blocked, Plan, Scope
-from reconciler.model.report import ApplyOutcome, DriftReport, NodeEnd
+from reconciler.model.report import ActionEnd, ApplyOutcome, DriftReport, NodeEnd
 from reconciler.model.vocab import Concern
 from reconciler.render.comment import mark_of
 from tests import builders as b
@@ -55,9 +55,10 @@ def drift(*nodes: str, incomplete: tuple[str, ...] = ()) -> DriftReport:
 
 
 def outcome(state: str = "done") -> ApplyOutcome:
+    actions = (ActionEnd("a1", "drain", state, "", b.NOW, 60.0),) if state != "converged" else ()
     return ApplyOutcome(
         "1.0", "0", "run-1", "plan-1", "f", SpecSource("fleet-spec"), Scope((), (), 1, 1), b.NOW, b.NOW, False,
-        {"a1": NodeEnd(state, "in service as specified")}, (), (), (), True, False,
+        {"a1": NodeEnd(state, "in service as specified")}, actions, (), (), True, False,
     )  # fmt: skip
 
 
@@ -146,6 +147,39 @@ def test_a_failure_is_always_posted(github: FakeGitHub, files: Path, spec: Path)
     (spec / "fleet.yaml").write_text("{")
     assert post(github, *words[:2], "--spec", spec, "--pr", "7").code == 0, "with a broken spec too"
     assert "fleet unknown" in github.texts(7)[1].lower()
+
+
+def test_a_fork_is_told_why_there_is_no_plan_and_its_check_fails(github: FakeGitHub, files: Path, spec: Path) -> None:
+    """Its pull request is found by its commit: what the fork's job says of itself is nobody's word but the fork's."""
+    github.open_pull(8, "f" * 40)
+    log = files / "fork.log"
+    log.write_text("valid </details> ``` @maintainer\n")
+    words = ("--failed", "fork", "--log", log, "--spec", spec, "--commit", "f" * 40)
+    assert post(github, *words).code == 0
+    assert github.texts(7) == []
+    [text] = github.texts(8)
+    balanced(text)
+    assert "a fork gets no credentials" in text
+    assert [(one["sha"], one["state"]) for one in github.statuses] == [("f" * 40, "failure")]
+
+
+def test_a_document_that_was_not_written_is_a_failure(github: FakeGitHub, files: Path, spec: Path) -> None:
+    """`> outcome.json` makes an empty file before the command says a word."""
+    empty, log = files / "outcome.json", files / "apply.log"
+    empty.touch()
+    log.write_text("reconciler: the lease is held\n")
+    words = ("--failed", "apply", "--log", files / "none.log", "--log", log, "--spec", spec, "--pr", "7")
+    for path in (empty, files / "missing.json"):
+        assert post(github, path, *words).code == 0
+    assert "the lease is held" in github.texts(7)[0]
+    assert post(github, write(files, outcome("failed")), *words).code == 0
+    assert "1 failed" in github.texts(7)[-1], "where there is one, it is reported"
+
+
+def test_an_apply_that_did_nothing_says_nothing(github: FakeGitHub, files: Path) -> None:
+    """The schedule calls it again and again while waves bake."""
+    done = post(github, write(files, outcome("converged")), "--pr", "7", "--commit", HEAD)
+    assert (done.code, github.texts(7), len(github.statuses)) == (0, [], 1)
 
 
 def test_a_comment_that_github_took_but_did_not_confirm_is_there_once(github: FakeGitHub, files: Path) -> None:

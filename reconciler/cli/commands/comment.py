@@ -45,19 +45,23 @@ class Target:
 @click.option("--pr", type=click.IntRange(min=1), metavar="N", help="Comment on this pull request.")
 @click.option(
     "--commit", default="", metavar="SHA",
-    help="What the report is about: gets a status; of an outcome, whose pull requests get the comment.",
+    help="What the report is about: it gets a status, and without --pr its pull requests get the comment.",
 )  # fmt: skip
 @click.option("--issue", is_flag=True, help="Keep one issue while there is drift, and close it when there is none.")
 @click.option("--pulls", is_flag=True, help="Tell drift to every open pull request that touches those nodes.")
 @click.option("--environment", default="", metavar="NAME", help="Which of several places of one fleet, if there are.")
-@click.option("--failed", type=click.Choice(["plan", "drift", "apply"]), help="The command failed: there is no FILE.")
-@click.option("--log", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="What a failure said.")
+@click.option(
+    "--failed", type=click.Choice(["plan", "drift", "apply", "fork"]),
+    help="What to report as failed, if there is no FILE, or an empty one; fork: nobody could try.",
+)  # fmt: skip
+@click.option("--log", "logs", type=click.Path(path_type=Path, dir_okay=False), multiple=True, metavar="FILE",
+              help="What a failure said.")  # fmt: skip
 @click.option("--spec", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec"),
               show_default=True, help="For --pulls, and for the fleet's name with --failed.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the comment; contact nobody.")
 def comment(
     file: Path | None, repo: str, pr: int | None, commit: str, issue: bool, pulls: bool, environment: str,
-    failed: str | None, log: Path | None, spec: Path, dry_run: bool,
+    failed: str | None, logs: tuple[Path, ...], spec: Path, dry_run: bool,
 ) -> None:  # fmt: skip
     """Report a plan, drift report or outcome where it is decided upon: a comment that is found again and edited, the
     verdict on the commit, and the summary of the job.
@@ -68,8 +72,9 @@ def comment(
 
     target = Target(repo, pr, commit, issue, pulls, spec)
     place = _place(environment, commit)
-    document = None if failed is not None else _document(file)
-    made = _failure(failed, log, spec, place) if failed is not None else _comment(document, place)
+    missing = file is None or not file.is_file() or not file.stat().st_size
+    document = None if failed is not None and missing else _document(file)
+    made = _comment(document, place) if document is not None else _failure(failed or "", logs, spec, place)
     if issue or pulls:
         _check_drift(document, failed)
     if dry_run:
@@ -109,24 +114,25 @@ def _document(file: Path | None) -> Plan | DriftReport | ApplyOutcome:
     return found
 
 
-def _comment(document: Plan | DriftReport | ApplyOutcome | None, place: Place) -> Comment:
+def _comment(document: Plan | DriftReport | ApplyOutcome, place: Place) -> Comment:
     from reconciler.render.comment import comment as write
 
-    assert document is not None
     return write(document, place)
 
 
-def _failure(kind: str, log: Path | None, spec: Path, place: Place) -> Comment:
-    from reconciler.render.comment import Kind, failure
+def _failure(what: str, logs: tuple[Path, ...], spec: Path, place: Place) -> Comment:
+    from reconciler.render.comment import Missing, failure
     from reconciler.spec.naming import fleet_name
 
-    said = ""
-    if log is not None and log.is_file():
-        with log.open("rb") as stream:
-            stream.seek(max(0, log.stat().st_size - _LOG))
-            said = stream.read().decode(errors="replace")
+    said = "".join(_end(log) for log in logs if log.is_file())
     name = fleet_name(spec) if spec.is_dir() else None
-    return failure(Kind(kind), name or "unknown", said or "no output was kept", place)
+    return failure(Missing(what), name or "unknown", said or "no output was kept", place)
+
+
+def _end(log: Path) -> str:
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - _LOG))
+        return stream.read().decode(errors="replace")
 
 
 def _check_drift(document: object, failed: str | None) -> None:
@@ -179,18 +185,22 @@ async def _post(
 async def _comments(
     desk: Desk, target: Target, document: Plan | DriftReport | ApplyOutcome | None, made: Comment
 ) -> None:
+    """On the pull request that was named; else on those that the commit is the head of, or came from."""
     from reconciler.cli.posting import says_nothing
     from reconciler.render.comment import Kind
 
-    if not made.key.startswith(f"{Kind.APPLY}/"):
-        if target.pull is not None:
-            await desk.sticky(target.pull, made, quiet=document is not None and says_nothing(document))
-        return
+    applied = made.key.startswith(f"{Kind.APPLY}/")
     pulls = [target.pull] if target.pull is not None else []
-    if not pulls and target.commit:
+    if not pulls and target.commit and applied:
         pulls = [pull.number for pull in await desk.forge.pulls_of(target.commit)]
+    elif not pulls and target.commit:
+        pulls = [pull.number for pull in await desk.forge.open_pulls() if pull.head == target.commit]
+    quiet = document is not None and says_nothing(document)
     for pull in pulls:
-        await desk.applied(pull, made)
+        if not applied:
+            await desk.sticky(pull, made, quiet=quiet)
+        elif not quiet:
+            await desk.applied(pull, made)
 
 
 async def _drift(desk: Desk, target: Target, document: object, made: Comment) -> None:

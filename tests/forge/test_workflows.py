@@ -1,0 +1,241 @@
+"""The rules of conventions G, asserted of the workflow files as they are."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+import click
+import pytest
+
+from reconciler.cli.main import COMMANDS, cli
+from tests.forge.workflows import ACTION, EXPRESSION, FLEET, FOLDER, WORKFLOWS, Step, read, steps
+
+JOBS = [(name, job) for name in WORKFLOWS for job in WORKFLOWS[name]["jobs"]]
+OPERATING = {("plan", "plan"), ("apply", "plan"), ("apply", "apply"), ("drift", "drift")}  # they have credentials
+READS = {"contents": "read"}
+PERMISSIONS = {
+    ("plan", "comment"): READS | {"pull-requests": "write", "statuses": "write"},
+    ("fork", "comment"): READS | {"pull-requests": "write", "statuses": "write", "actions": "read"},
+    ("apply", "report"): READS | {"pull-requests": "write", "statuses": "write"},
+    ("drift", "report"): READS | {"pull-requests": "write", "issues": "write"},
+}
+CONTEXTS = re.compile(r"\b(github|vars|secrets|needs|steps|inputs|matrix|env|runner)\.[\w.-]+")
+FUNCTIONS = {"always", "cancelled", "failure", "success", "hashFiles"}
+UNTRUSTED = re.compile(r"github\.event\.(issue|comment|review|head_commit|commits|pull_request\.(title|body|head\.ref))"
+                       r"|github\.head_ref|\.head_branch|\.label\b")  # fmt: skip
+
+
+def job(name: str, key: str) -> dict[str, Any]:
+    found: dict[str, Any] = WORKFLOWS[name]["jobs"][key]
+    return found
+
+
+def expressions(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [text for key, one in value.items() for text in (one if key == "if" and isinstance(one, str) else "",)
+                if text] + [text for one in value.values() for text in expressions(one)]  # fmt: skip
+    if isinstance(value, list):
+        return [text for one in value for text in expressions(one)]
+    return EXPRESSION.findall(value) if isinstance(value, str) else []
+
+
+# --- G1, G2, G8: what starts them ---------------------------------------------------------------------------------
+
+
+def test_what_starts_each() -> None:
+    starts = {name: WORKFLOWS[name]["on"] for name in FLEET}
+    assert starts["plan"] == {"pull_request": None}, "no filter: a required check must report"
+    assert starts["fork"] == {"workflow_run": {"workflows": ["plan"], "types": ["completed"]}}
+    assert set(starts["apply"]) == {"push", "schedule", "workflow_dispatch"}
+    assert starts["apply"]["push"] == {"branches": ["main"]}
+    assert set(starts["drift"]) == {"schedule", "workflow_dispatch"}
+    assert not any("pull_request_target" in path.read_text() for path in FOLDER.iterdir())
+
+
+@pytest.mark.parametrize(("name", "key"), JOBS)
+def test_only_a_repository_that_names_a_runner_has_a_fleet(name: str, key: str) -> None:
+    """A copy of the project does not try to reach nodes, and a fork's pull request never meets a credential."""
+    if name not in FLEET:
+        return
+    first = job(name, key)
+    while "needs" in first:
+        needs = first["needs"]
+        first = job(name, needs if isinstance(needs, str) else needs[0])
+    assert "vars.RECONCILER_RUNNER != ''" in first["if"]
+    if name == "plan" and (name, key) in OPERATING:
+        assert "github.event.pull_request.head.repo.full_name == github.repository" in first["if"]
+
+
+# --- G3, S3: whose code runs --------------------------------------------------------------------------------------
+
+
+def test_code_and_endpoints_come_from_the_base_commit() -> None:
+    for step in steps("plan", "fork"):
+        if not step.said.get("uses", "").startswith("actions/checkout@"):
+            continue
+        given = step.said["with"]
+        if step.workflow == "plan" and given.get("path") != "change":
+            assert given["ref"] == "${{ github.event.pull_request.base.sha }}"
+        elif step.workflow == "plan":
+            assert step.job == "fork", "what a fork says is checked out as data, where there is no credential"
+        else:
+            assert "ref" not in given, "the default branch"
+    for step in steps():
+        uses = step.said.get("uses", "")
+        assert not uses.startswith("./change"), uses
+        assert "change/" not in step.run or re.fullmatch(
+            r"exec reconciler validate change/fleet-spec > fork\.log 2>&1\n", step.run
+        )
+
+
+# --- G4: permissions, pins, credentials ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "key"), JOBS)
+def test_permissions_are_as_few_as_can_be(name: str, key: str) -> None:
+    assert WORKFLOWS[name]["permissions"] == ({} if name in FLEET else READS)
+    granted = job(name, key).get("permissions", WORKFLOWS[name]["permissions"])
+    assert granted == PERMISSIONS.get((name, key), READS)
+
+
+@pytest.mark.parametrize(("name", "key"), JOBS)
+def test_who_may_write_on_github_has_no_credentials_of_the_fleet(name: str, key: str) -> None:
+    text = str(job(name, key))
+    if "write" in job(name, key).get("permissions", {}).values():
+        assert "secrets." not in text
+        assert job(name, key)["runs-on"] == "ubuntu-24.04"
+    assert ("secrets." in text) == ((name, key) in OPERATING)
+    if (name, key) in OPERATING:
+        assert job(name, key)["environment"] == ("fleet" if key == "apply" else "fleet-plan")
+        assert "github.token" not in text
+
+
+def test_actions_are_pinned_and_keep_no_token() -> None:
+    found = [(step.name, step.said) for step in steps()] + [
+        (str(one.get("uses")), one) for one in read(ACTION)["runs"]["steps"]
+    ]
+    texts = [path.read_text() for path in (*FOLDER.glob("*.yml"), ACTION)]
+    for _, said in found:
+        uses = said.get("uses")
+        if uses is None or uses == "./.github/actions/reconciler":
+            continue
+        assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", uses), uses
+        assert any(re.search(re.escape(uses) + r" # v\d+\.\d+\.\d+\n", text) for text in texts)
+        if uses.startswith("actions/checkout@"):
+            assert said["with"]["persist-credentials"] is False
+
+
+def test_secrets_are_given_to_single_steps() -> None:
+    for name, key in JOBS:
+        assert "secrets." not in str(job(name, key).get("env", {}))
+        assert "secrets." not in str(WORKFLOWS[name].get("env", {}))
+
+
+# --- scripts ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [step for step in steps() if step.run], ids=lambda s: f"{s.workflow}-{s.job}-{s.name}")
+def test_scripts_are_exactly_calls_of_ours(step: Step) -> None:
+    """No expression is pasted into a script, every variable of it is set, and its options exist."""
+    assert "${{" not in step.run
+    assert "|| true" not in step.run
+    used = set(re.findall(r"\$\{?([A-Za-z_]\w*)", step.run)) - {"code", "GITHUB_OUTPUT"}
+    assert used <= set(step.env)
+    assert not re.search(r'(?<!")\$\w+(?!")', re.sub(r'"[^"]*"', "", step.run).replace("code=$?", "")), "quoted"
+    for line in re.findall(r"reconciler (?:[^\n\\]|\\\n)+", step.run):
+        words = shlex.split(re.split(r" 2?> | \|\| ", line.replace("\\\n", ""))[0])[1:]
+        command = cli.get_command(click.Context(cli), words[0])
+        assert command is not None
+        assert words[0] in COMMANDS
+        given = [re.sub(r"^\$PULL$", "7", word) for word in words[1:]]
+        parser = command.make_parser(click.Context(command))
+        _, rest, _ = parser.parse_args(given)
+        assert len(rest) == 0 or command.params
+
+
+def test_what_acts_is_interrupted_itself_and_not_its_shell() -> None:
+    """G6: on cancellation the process that holds the lease gets the signal."""
+    [apply] = [step for step in steps("apply") if step.job == "apply" and step.run]
+    assert apply.run.startswith("exec reconciler apply ")
+    assert "--plan approved/plan.json --yes" in apply.run, "what was approved, and nothing else (G9)"
+    assert job("apply", "apply")["timeout-minutes"] > 300
+
+
+def test_exit_codes_are_handled_one_by_one() -> None:
+    """G11."""
+    [plan] = [step for step in steps("apply") if step.name == "Plan"]
+    assert "--detailed-exitcode" in plan.run
+    assert re.search(r"0 \| 2\) ;;.*\n\s*\*\) exit \"\$code\" ;;", plan.run)
+    assert job("apply", "apply")["if"] == "needs.plan.outputs.code == '2'"
+    for step in steps(*FLEET):
+        if step.said.get("continue-on-error"):
+            assert step.said["uses"].startswith("actions/download-artifact@")
+
+
+# --- G5, G7, G10 --------------------------------------------------------------------------------------------------
+
+
+def test_runs_do_not_get_in_each_others_way() -> None:
+    assert WORKFLOWS["plan"]["concurrency"]["cancel-in-progress"] is True
+    assert "pull_request.number" in WORKFLOWS["plan"]["concurrency"]["group"]
+    assert WORKFLOWS["apply"]["concurrency"] == {"group": "apply", "queue": "max", "cancel-in-progress": False}
+
+
+@pytest.mark.parametrize(("name", "key"), JOBS)
+def test_every_job_ends(name: str, key: str) -> None:
+    assert 0 < job(name, key)["timeout-minutes"] <= 350
+
+
+def test_artifacts_are_kept_for_a_time_and_survive_a_failure() -> None:
+    uploads = [step.said for step in steps() if "upload-artifact" in step.said.get("uses", "")]
+    assert {one["with"]["name"] for one in uploads} == {"plan", "fork", "outcome", "drift"}
+    for one in uploads:
+        assert one["with"]["retention-days"] > 0
+        assert one["if"] in ("${{ !cancelled() }}", "always()")
+
+
+@pytest.mark.parametrize(("name", "key"), sorted(OPERATING))
+def test_nobody_plans_or_acts_without_a_ledger_that_lasts(name: str, key: str) -> None:
+    own = [step for step in steps(name) if step.job == key]
+    [setup] = [step for step in own if step.said.get("uses") == "./.github/actions/reconciler"]
+    assert setup.said["with"] == {"ledger": "required"}
+    assert "RECONCILER_LEDGER" in setup.env
+    [check, *_] = read(ACTION)["runs"]["steps"]
+    assert check["if"] == "inputs.ledger == 'required'"
+    assert "postgresql://*) ;;" in check["run"]
+    assert "exit 64" in check["run"]
+
+
+# --- as actionlint would ------------------------------------------------------------------------------------------
+
+
+def test_expressions_name_what_there_is() -> None:
+    for name, workflow in WORKFLOWS.items():
+        for said in workflow["jobs"].values():
+            ids = {one["id"] for one in said["steps"] if "id" in one}
+            needs = said.get("needs", [])
+            needs = {needs} if isinstance(needs, str) else set(needs)
+            assert needs <= set(workflow["jobs"])
+            for text in expressions(said):
+                assert not UNTRUSTED.search(text), text
+                bare = CONTEXTS.sub("", re.sub(r"'[^']*'", "", text))
+                assert set(re.findall(r"[A-Za-z]\w*", bare)) <= FUNCTIONS, f"{name}: {text}"
+                assert {match[1] for match in re.finditer(r"needs\.([\w-]+)\.", text)} <= needs, f"{name}: {text}"
+                assert {match[1] for match in re.finditer(r"steps\.([\w-]+)\.", text)} <= ids, f"{name}: {text}"
+            for output in re.findall(r"needs\.([\w-]+)\.outputs\.([\w-]+)", str(said)):
+                assert output[1] in workflow["jobs"][output[0]]["outputs"]
+
+
+def test_keys_are_those_that_github_knows() -> None:
+    for workflow in WORKFLOWS.values():
+        assert set(workflow) <= {"name", "on", "permissions", "concurrency", "jobs"}
+        for said in workflow["jobs"].values():
+            assert set(said) <= {
+                "needs", "if", "runs-on", "environment", "permissions", "timeout-minutes", "outputs", "env", "steps",
+                "strategy",
+            }  # fmt: skip
+            for step in said["steps"]:
+                assert set(step) <= {"name", "id", "if", "uses", "with", "env", "run", "continue-on-error"}
+                assert ("uses" in step) != ("run" in step)
