@@ -18,7 +18,7 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, Plan
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Concern, Disruption, NodeState
-from reconciler.planner.node import fingerprint
+from reconciler.planner.fingerprint import fingerprint
 from reconciler.planner.proofs import Bars, flaws
 from reconciler.planner.revisions import endpoint_changes, forgotten, joining, settings_edited
 from reconciler.planner.schedule import takes_out

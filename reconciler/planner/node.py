@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 from reconciler.diff.compare import Comparer
-from reconciler.gate.certificate import digest_of
 from reconciler.model.desired import Desired, Rung
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.observed import Observed, Silent
@@ -17,15 +15,17 @@ from reconciler.model.vocab import Certainty, Concern, NodeState, Source, Unknow
 from reconciler.planner import conditions as c
 from reconciler.planner.backoff import backing_off
 from reconciler.planner.catalogue import Catalogue, Row, catalogue
-from reconciler.planner.conditions import Conditions, Context, evaluate, find, with_drift
+from reconciler.planner.conditions import Conditions, Context
 from reconciler.planner.estimates import Estimates
+from reconciler.planner.evaluate import evaluate, with_drift
+from reconciler.planner.findings import find
+from reconciler.planner.fingerprint import fingerprint
 from reconciler.planner.goals import Situation, as_rung, changes, goal_conditions, isolate, situation, usable_rows
 from reconciler.planner.holds import Holds
 from reconciler.planner.search import apply, search
 from reconciler.planner.why import Question
 
 KUBELET_SERVICE = "host.services.kubelet"
-FINGERPRINT = "1"  # version of the fingerprint's recipe: a new recipe is visible, not a silent mismatch (pitfall M1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,26 +387,3 @@ def _incomplete(desired: Desired, observed: Observed, state: Conditions) -> tupl
                 continue  # powered off, booting, or known to be down
             found.append(f"{name}: {reading.reason}" + (f" ({reading.detail})" if reading.detail else ""))
     return tuple(found) if desired.state is NodeState.ACTIVE else ()
-
-
-def fingerprint(desired: Desired, items: Sequence[DriftItem], steps: Sequence[tuple[str, str]]) -> str:
-    """Over desired values used, drift used and actions; not over commit, time, estimates or text (invariant 13).
-
-    `steps`: of each action its id and its disruption.
-    """
-    if not items and not steps:
-        return _clean(desired.profile.digest)
-    used = [_used(item) for item in items if item.kind not in (DriftClass.UNKNOWN, DriftClass.IGNORED)]
-    return digest_of([FINGERPRINT, desired.profile.digest, desired.hostname, used, steps])
-
-
-@lru_cache(maxsize=1024)
-def _clean(profile: str) -> str:
-    return digest_of([FINGERPRINT, profile])
-
-
-def _used(item: DriftItem) -> list[str]:
-    """Evidence of ill health and of a void certificate is told in words with counts and ages: only its kind is used."""
-    if item.concern in (Concern.HEALTH, Concern.GATE):
-        return [item.path, item.kind]
-    return [item.path, item.kind, repr(item.desired), repr(item.observed)]

@@ -16,8 +16,8 @@ from reconciler.model.records import Hold, NodeRecord
 from reconciler.model.vocab import Activation, Concern, Disruption
 from reconciler.planner import conditions as c
 from reconciler.planner.catalogue import Catalogue, Row, Staged, admission_requires, catalogue
-from reconciler.planner.conditions import evaluate
 from reconciler.planner.estimates import Estimate, Estimates
+from reconciler.planner.evaluate import evaluate
 from reconciler.planner.node import _start
 from reconciler.planner.search import apply, search
 from tests import builders as b

@@ -13,7 +13,7 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
 from reconciler.planner import conditions as c
 from reconciler.planner.catalogue import admission_requires, catalogue
-from reconciler.planner.conditions import evaluate
+from reconciler.planner.evaluate import evaluate
 from reconciler.planner.fleet import node_planner
 from reconciler.planner.search import search
 from tests.properties.test_planner import cost, exhaustive
