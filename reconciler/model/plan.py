@@ -14,6 +14,7 @@ from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.vocab import Certainty, Concern, Disruption, Reason
 
 PLAN_FORMAT = "1.0"
+_NONE = Disruption.NONE
 
 
 class Goal(StrEnum):
@@ -104,7 +105,7 @@ class NodePlan:
 
     @property
     def disruption(self) -> Disruption:
-        return max((action.disruption for action in self.actions), default=Disruption.NONE)
+        return max([action.disruption for action in self.actions], default=_NONE)
 
     @property
     def changes(self) -> bool:

@@ -33,8 +33,7 @@ def refusals(
     worst = {
         name: hardest
         for name, plan in plans.items()
-        if (hardest := max(plan.disruption, whole.get(name, plan).disruption)) >= Disruption.REBOOT
-        and not _is_new(plan, records.get(name))
+        if (hardest := _hardest(plan, whole.get(name))) >= Disruption.REBOOT and not _is_new(plan, records.get(name))
     }
     reimaged = [name for name, disruption in worst.items() if disruption is Disruption.REIMAGE]
     forgotten = sorted(set(known) - fleet.nodes.keys())
@@ -44,6 +43,10 @@ def refusals(
         _refusal("forget", "forget", forgotten, guards.forget, len(known)),
     )
     return tuple(sentence for sentence in found if sentence)
+
+
+def _hardest(plan: NodePlan, whole: NodePlan | None) -> Disruption:
+    return plan.disruption if whole is None else max(plan.disruption, whole.disruption)
 
 
 def _is_new(plan: NodePlan, record: NodeRecord | None) -> bool:

@@ -10,7 +10,7 @@ from reconciler.model.desired import Desired, Rung
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
-from reconciler.model.records import NodeRecord
+from reconciler.model.records import FLEET, NodeRecord
 from reconciler.model.vocab import Certainty, Concern, NodeState, Source, UnknownReason
 from reconciler.planner import conditions as c
 from reconciler.planner.backoff import backing_off
@@ -22,6 +22,7 @@ from reconciler.planner.findings import find
 from reconciler.planner.fingerprint import fingerprint
 from reconciler.planner.goals import Situation, as_rung, changes, goal_conditions, isolate, situation, usable_rows
 from reconciler.planner.holds import Holds
+from reconciler.planner.past import uneventful
 from reconciler.planner.search import apply, search
 from reconciler.planner.why import Question
 
@@ -143,8 +144,8 @@ class NodePlanner:
 
     def _decide(self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions) -> _Decision:
         """Nodes of one profile and in one state share what is decided, but for those that have a story of their own."""
-        held = desired.node in self.holds or f"pool/{desired.pool}" in self.holds
-        if held or record.attempts or record.holds or record.malformed or state.foreign_mark is not None:
+        held = record.holds or not self.holds.keys().isdisjoint((FLEET, f"pool/{desired.pool}", desired.node))
+        if held or record.malformed or state.foreign_mark is not None or not uneventful(record):
             return self._decided(desired, observed, record, state)
         key = (desired.profile.digest, desired.state, _busy(observed), state.key)
         if key not in self._decisions:

@@ -11,6 +11,7 @@ from reconciler.model.records import Mark, NodeRecord
 
 DETECTOR_S = 600.0  # what runs in containers on top of drivers in containers takes minutes to speak after a boot
 _NO_TRY = frozenset({"refused", "started"})
+_UNEVENTFUL = frozenset({"done", *_NO_TRY})
 _VOIDS = frozenset({"reimage", "update_firmware"})  # a certificate that is older, whatever its binding says
 
 
@@ -71,3 +72,8 @@ def treated_after(record: NodeRecord) -> tuple[str, ...]:
         and (attempt.cause == REMEDIATION or attempt.action in _VOIDS)
     )
     return tuple(f"{action} after the certificate was issued" for action in dict.fromkeys(treated))
+
+
+def uneventful(record: NodeRecord) -> bool:
+    """Nothing has failed and nothing was treated: what was tried before decides nothing of what is to be done now."""
+    return all(attempt.outcome in _UNEVENTFUL and attempt.cause != REMEDIATION for attempt in record.attempts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 
 from reconciler.model.drift import DriftClass
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
@@ -104,21 +105,25 @@ def need_s(plan: NodePlan) -> float:
 
 def reasons(plan: NodePlan) -> frozenset[Reason]:
     """What the node is taken out for. The ill are treated whatever else there is; a renewal is all that is left."""
-    found: set[Reason] = set()
-    for item in plan.drift:
-        if item.concern is Concern.HEALTH and item.kind is not DriftClass.IGNORED:
-            return frozenset({Reason.REMEDIATION})
-        found |= _REASONS.get(item.kind, frozenset())
-    if plan.goal is Goal.ISOLATED:
+    return _reasons(tuple([(item.kind, item.concern) for item in plan.drift]), plan.goal)
+
+
+@lru_cache(maxsize=4096)
+def _reasons(drift: tuple[tuple[DriftClass, Concern], ...], goal: Goal) -> frozenset[Reason]:
+    """Few kinds of drift make up a fleet's."""
+    ill = any(concern is Concern.HEALTH and kind is not DriftClass.IGNORED for kind, concern in drift)
+    if ill or goal is Goal.ISOLATED:
         return frozenset({Reason.REMEDIATION})
-    return frozenset(found or {Reason.RENEWAL})
+    return frozenset().union(*(_REASONS.get(kind, ()) for kind, _ in drift)) or frozenset({Reason.RENEWAL})
 
 
 def urgency(plan: NodePlan) -> int:
     """Who goes first when the budget is short: what is out already, then the sick, then drift, then renewals."""
-    if plan.in_service is False:
-        return 0
-    why = reasons(plan)
+    return 0 if plan.in_service is False else _urgency(reasons(plan))
+
+
+@lru_cache
+def _urgency(why: frozenset[Reason]) -> int:
     return 1 if Reason.REMEDIATION in why else 3 if why == {Reason.RENEWAL} else 2
 
 

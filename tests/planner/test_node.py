@@ -1,0 +1,51 @@
+"""One planner for many nodes: what equal nodes share is no node's own story."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+
+from reconciler.model.plan import BlockCode
+from reconciler.model.records import FLEET, Attempt, Hold
+from reconciler.planner.holds import by_subject
+from tests import builders as b
+
+MINUTE = timedelta(minutes=1)
+WRONG = b.observed(host=b.facts(driver="550.0"))
+ILL = b.observed(host=b.facts(gpus=tuple(b.gpu(at, ecc_uncorrectable=at % 2) for at in range(8))))
+
+
+def tried(action: str, outcome: str, times: int, cause: str = "image.driver") -> tuple[Attempt, ...]:
+    starts = [b.NOW - 60 * MINUTE + at * MINUTE for at in range(times)]
+    return tuple(Attempt(action, "", cause, start, outcome, "why", start + MINUTE) for start in starts)
+
+
+def test_a_planner_of_many_decides_as_one_of_each_would() -> None:
+    pasts = [
+        (),
+        tried("mark", "done", 1),
+        tried("reimage", "started", 1),
+        tried("reimage", "transient", 3),
+        tried("power_cycle", "done", 2, cause="remediation"),
+    ]
+    cases = [
+        (seen, b.record(b.node(), None if seen is WRONG else seen, attempts=past))
+        for seen in (WRONG, ILL)
+        for past in pasts
+    ]
+    alone = [b.planner().plan(b.node(), seen, record) for seen, record in cases]
+    assert len({(plan.actions, plan.situation) for plan in alone}) > 3, "they have different stories"
+    for order in itertools.islice(itertools.permutations(range(len(cases))), 0, None, 90_001):
+        shared = b.planner()
+        assert {at: shared.plan(b.node(), *cases[at]) for at in order} == dict(enumerate(alone))
+
+
+def test_a_stop_counts_for_a_planner_that_has_decided_before() -> None:
+    planner, record = b.planner(), b.record(b.node())
+    before = planner.plan(b.node(), WRONG, record)
+    assert before.actions
+    planner.holds = by_subject((), (Hold(1, FLEET, "fire", "ops", b.NOW),))
+    stopped = planner.plan(b.node(), WRONG, record)
+    assert (stopped.actions, stopped.blocked and stopped.blocked.code) == ((), BlockCode.STOPPED)
+    planner.holds = {}
+    assert planner.plan(b.node(), WRONG, record) == before
