@@ -10,10 +10,11 @@ from typing import Any
 from reconciler.lab.build import build_state, known_sysctls
 from reconciler.lab.drifts import DRIFTS, Draft
 from reconciler.lab.hardware import bios
-from reconciler.lab.hardware.cluster import ClusterTruth, usual_pods
+from reconciler.lab.hardware.cluster import ClusterTruth
 from reconciler.lab.hardware.lifecycle import Fetch
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.timings import TYPICAL, Timings
+from reconciler.lab.hardware.usual_pods import usual_pods
 from reconciler.lab.scenario import Drift, Scenario
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import UsageError

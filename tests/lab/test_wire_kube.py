@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.lab.hardware.cluster import DisruptionBudget, usual_pods
+from reconciler.lab.hardware.cluster import DisruptionBudget
+from reconciler.lab.hardware.usual_pods import usual_pods
 from tests.drivers.kube.bench import Bench, Pki, make_pki, running
 
 pytestmark = [pytest.mark.wire, pytest.mark.tool]

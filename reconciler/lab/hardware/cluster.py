@@ -28,6 +28,7 @@ from reconciler.lab.hardware.cluster_objects import (
     TooManyRequests,
     WatchEvent,
 )
+from reconciler.lab.hardware.detectors import detected
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.outages import Outages
 from reconciler.lab.hardware.placement import Placement
@@ -47,7 +48,6 @@ __all__ = [
     "PodObject",
     "TooManyRequests",
     "WatchEvent",
-    "usual_pods",
 ]
 
 WATCH_WINDOW = 4096  # events kept for watchers; an older revision is Gone, as on a real server
@@ -331,28 +331,12 @@ class ClusterTruth(Placement):
             "Unknown": (_UNREACHABLE,),
         }[ready]
         taints = tuple(taint for taint in node.taints if taint.key not in AUTOMATIC) + automatic
-        conditions = self._detected(node, machine)
+        conditions = detected(node, machine, self._clock())
         if ready != node.ready or taints != node.taints or conditions != node.conditions:
             if ready != node.ready:
                 node.ready_since = self._clock()
             node.ready, node.taints, node.conditions = ready, taints, conditions
             self._record("MODIFIED", node)
-
-    def _detected(self, node: NodeObject, machine: Machine) -> Mapping[str, Condition]:
-        """Conditions as detectors leave them. While none runs nobody takes anything back, though the machine is off."""
-        fault = machine.fault("node_condition")
-        if (fault is None and not node.conditions) or not machine.detector_runs:
-            return node.conditions
-        found, now, boot_id = dict(node.conditions), self._clock(), machine.system().boot_id
-        for kind, condition in node.conditions.items():
-            if condition.status != condition.good and condition.boot_id != boot_id:
-                found[kind] = replace(condition, status=condition.good, reason="NoProblem", message="", since=now)
-        if fault is not None:
-            kind, status, reason, message = (str(fault[key]) for key in ("type", "status", "reason", "message"))
-            before = node.conditions.get(kind)
-            since = now if before is None or before.status != status else before.since
-            found[kind] = Condition(status, reason, message, since, "False" if status == "True" else "True")
-        return found
 
     def _replace(self, pod: PodObject) -> None:
         """A controller makes a new pod for one that is gone."""
@@ -400,19 +384,3 @@ def _serves(node: NodeObject) -> bool:
     """As its users see it: nothing new comes to a node that is cordoned, marked or not ready."""
     marked = any(taint.key == MARK_TAINT for taint in node.taints)
     return node.ready == "True" and not node.unschedulable and not marked
-
-
-def usual_pods(truth: ClusterTruth, name: str, *, gpus: int, busy: bool) -> None:
-    """What runs on a GPU node: DaemonSets, a mirror pod, a finished job; `busy`: a job on its GPUs, and a server."""
-    for namespace, owner in (
-        ("kube-system", "kube-proxy"),
-        ("gpu-operator", "nvidia-device-plugin-daemonset"),
-        ("monitoring", "node-exporter"),
-    ):
-        truth.add_pod(namespace, f"{owner}-{name}", name, ("DaemonSet", owner), labels={"app": owner})
-    truth.add_pod("kube-system", f"haproxy-{name}", name, ("Node", name), labels={"component": "haproxy"})
-    truth.add_pod("default", f"prepare-{name}", name, ("Job", f"prepare-{name}"), phase="Succeeded")
-    if busy:
-        labels = {"app": "trainer"}
-        truth.add_pod("default", f"trainer-{name}-0", name, ("Job", f"trainer-{name}"), labels=labels, gpus=gpus)
-        truth.add_pod("default", f"router-{name}", name, ("ReplicaSet", "router-7c9d8f6b5"), labels={"app": "router"})

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from reconciler.drivers.kube import KubectlCluster
-from reconciler.lab.hardware.cluster import usual_pods
+from reconciler.lab.hardware.usual_pods import usual_pods
 from reconciler.model.errors import Failure
 from reconciler.model.observed import Answered, Member, Pod, Silent
 from reconciler.model.vocab import UnknownReason
