@@ -42,9 +42,10 @@ def night(where: str) -> Iterator[SqlLedger]:
     book.start_rollout(Rollout(POOL, "d", values, {}, members, False, minute(2), COMMIT), "run-1")
 
     def act(
-        action: str, target: str, cause: str, begin: float, end: float | None, told: str = "", **learnt: Any
-    ) -> int:
-        attempt = book.begin("run-1", NODE, action, target, cause, {"boot_id": "b-1"}, token, minute(begin))
+        action: str, target: str, cause: str, begin: float, end: float | None, told: str = "", run: str = "run-1",
+        **learnt: Any,
+    ) -> None:  # fmt: skip
+        attempt = book.begin(run, NODE, action, target, cause, {"boot_id": "b-1"}, token, minute(begin))
         if learnt:
             book.amend(attempt, learnt, minute(begin))
         if end is not None:
