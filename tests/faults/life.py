@@ -167,7 +167,7 @@ class _Life:
 
     def _until_nothing_is_left(self) -> Mapping[str, str]:
         """Node -> why it is not as specified."""
-        world = self.world
+        world, found = self.world, dict[str, str]()
         for _ in range(5):
             report = world.run(self._one_run(2 * HOUR))
             self._check()
@@ -175,8 +175,8 @@ class _Life:
             self._check_marks(report)
             if not plans.left(world):
                 return {}
+            found = {name: end.detail for name, end in report.results.items() if end.state is not Ended.CONVERGED}
             world.wait(1.05 * DAY)  # what failed too often is tried again a day later
-        found = {name: end.detail for name, end in report.results.items() if end.state is not Ended.CONVERGED}
         if not found:
             raise Broken("\n".join(["plan_converges: by all reports, but", *plans.left(world)]))
         return found

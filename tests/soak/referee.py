@@ -187,7 +187,10 @@ class Referee:
         began = (rollout.started_at - self.world.clock.now()).total_seconds() + self.world.seconds()
         policy = self.world.fleet.rollouts.get(pool, RolloutPolicy())
         bake_s = 0.0 if rollout.rollback else policy.bake_s
+        failed = self.world.gate.failed & {*rollout.members}
         for member in self._earlier(node, rollout, policy):
+            if member in failed and len(failed) <= policy.max_failures:
+                continue  # so many hold nobody up
             if self._disturbed.get(member, -1.0) >= began - DECIDED_S:
                 continue  # what it lacks may be by others' doing
             baked_s = self.world.seconds() - self._admitted.get(member, 0.0)

@@ -70,6 +70,7 @@ class Gate(QuickGate):
         self._machine = machine
         self.passed: dict[str, tuple[Any, ...]] = {}
         self.failing: set[str] = set()  # nodes that fail it once more
+        self.failed: set[str] = set()  # nodes that failed it last
 
     def history(self, node: str) -> tuple[Any, ...]:
         state = self._machine(node).state
@@ -81,8 +82,10 @@ class Gate(QuickGate):
         certificate = await super().run(desired, host, observed, clock)
         if all(result.verdict is Verdict.PASS for result in certificate.results):
             self.passed[name] = self.history(name)
+            self.failed.discard(name)
         else:
             self.failing.discard(name)
+            self.failed.add(name)
         return certificate
 
 
