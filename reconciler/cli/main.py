@@ -38,7 +38,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "hold": ("hold", "Forbid acting on a node or a pool; without one, list what is held."),
     "release": ("hold", "Lift a hold."),
     "stop": ("stop", "Stop the whole fleet: nothing begins any more."),
-    "resume": ("stop", "Lift the stop of the whole fleet."),
+    "resume": ("stop", "Lift the stop of the whole fleet, and the storm brake."),
     "lease": ("lease", "List who writes, or take a lease away."),
     "ledger": ("ledger", "Tell about the ledger, or take over nodes of another one."),
     "audit": ("audit", "Check that the journal is as it was written, or list it."),
