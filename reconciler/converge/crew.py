@@ -122,8 +122,10 @@ class Crew:
             await self.park()
 
     def wake(self, name: str) -> None:
-        """It is looked at first thing. One that is at work looks by itself."""
-        if name in self.plans and name not in self._running:
+        """It is looked at first thing; one that is at work, as soon as it waits."""
+        if name in self._at_work:
+            self._at_work[name].tell()
+        elif name in self.plans and name not in self._running:
             self._woken[name] = None
             self.stirred.set()
 
@@ -132,7 +134,7 @@ class Crew:
         for name in list(self._woken):
             if len(self._running) < NODES_AT_ONCE:
                 del self._woken[name]
-                self._begin(name)
+                self._begin(name, self._nodes.get(name))
         self._stopped = self.run.stop()
         if self._stopped is not None:
             return
@@ -159,12 +161,12 @@ class Crew:
         self._begin(name)
         return None
 
-    def _begin(self, name: str) -> None:
+    def _begin(self, name: str, seen: Observed | None = None) -> None:
         def ended(_task: asyncio.Task[NodeResult]) -> None:
             self._ended.append(name)
             self.stirred.set()
 
-        worker = self._at_work[name] = NodeRun(self.run, name, self.reserve, self._begin_rollout)
+        worker = self._at_work[name] = NodeRun(self.run, name, self.reserve, self._begin_rollout, seen)
         self._running[name] = task = asyncio.create_task(worker.to_the_end(), name=name)
         task.add_done_callback(ended)
         self._line.leave(name)

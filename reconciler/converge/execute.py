@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -45,6 +46,7 @@ TRIES = 3  # of one action in a row
 HOLDS_AFTER = 2  # what was done so often for the same drift and is needed again does not hold
 PATIENCE_S = 300.0  # a longer pause after a failure is left to a later run
 LOOK_S = 20.0
+TAKE_OUT = ("mark", "drain")
 RESUME_WITHIN = timedelta(hours=2)  # an older intent says nothing about what is needed now
 _BOOTING = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
 
@@ -149,18 +151,25 @@ def booting(observed: Observed) -> bool:
 
 
 class NodeRun:
-    """`observed`, `record` and `plan` are the latest; they are part of the run's final report."""
+    """`observed`, `record` and `plan` are the latest; they are part of the run's final report.
 
-    def __init__(self, run: Run, node: str, reserve: Reserve, begin_rollout: BeginRollout) -> None:
+    `seen`: at the latest pass. Its inventory will do to see that a node is ill and to take it out.
+    """
+
+    def __init__(
+        self, run: Run, node: str, reserve: Reserve, begin_rollout: BeginRollout, seen: Observed | None = None
+    ) -> None:
         self.run = run
         self.node = node
         self.desired: Desired = run.fleet.nodes[node]  # as of the latest look: the spec may be another by then
-        self.observed: Observed | None = None
+        self.observed = seen
         self.plan: NodePlan | None = None
         self.record = NodeRecord(node)
         self._reserve = reserve
         self._begin_rollout = begin_rollout
-        self._inventory_due = True
+        self._inventory_due = seen is None
+        self._glanced = seen is not None
+        self._told = asyncio.Event()
         self._failures: Counter[str] = Counter()  # in a row, by action
         self._done: Counter[tuple[str, frozenset[str]]] = Counter()  # by action and the drift that it was done for
         self._last = ""  # why the last attempt failed
@@ -174,8 +183,11 @@ class NodeRun:
             if self.node not in self.run.fleet.nodes:
                 return self._result(Ended.POSTPONED, "the spec does not name it any more: it is left as it is")
             plan = await self._look()
+            if self._glanced and plan.actions and not (plan.illness and plan.actions[0].name in TAKE_OUT):
+                self._inventory_due = True  # it is to be of now before a decision that uses it (DESIGN 5)
+                continue
             if wait_s := self._wait_s(plan):
-                await self.run.clock.sleep(wait_s)
+                await self._pause(wait_s)
                 continue
             if plan.actions:
                 result = await self._may_act(plan) or await self._act(plan, plan.actions[0])
@@ -183,6 +195,15 @@ class NodeRun:
                 result = self._nothing_left(plan)
             if result is not None:
                 return await self._leave(result)
+
+    def tell(self) -> None:
+        """The cluster has news of the node: it is looked at without waiting further."""
+        self._told.set()
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.run.clock.real_seconds(seconds)):
+                await self._told.wait()
 
     def _wait_s(self, plan: NodePlan) -> float:
         """Seconds until it is worth looking again; 0: now is the time."""
@@ -210,8 +231,10 @@ class NodeRun:
 
     async def _look(self) -> NodePlan:
         run = self.run
+        self._told.clear()
         self.desired = run.fleet.nodes.get(self.node, self.desired)
         kept = None if self._inventory_due else self.observed
+        self._glanced = self._glanced and not self._inventory_due
         async with run.reading:
             self.observed = await observe_node(self.desired, run.fabric, run.clock, run.fleet.settings, previous=kept)
         self._inventory_due = False

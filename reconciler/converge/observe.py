@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 OBSERVATION_FORMAT = "1.0"
 INVENTORY = 4  # deadlines: a BMC that can't expand collections is asked a hundred times and more
+AT_LEISURE = 16  # nodes at once, when a pass shall leave time for others: who has begun, ends
 LEAST_REAL_S = 5.0  # a scaled clock shortens deadlines; loopback servers, kubectl and threads stay as slow as they are
 
 _REASONS = {
@@ -68,7 +69,7 @@ async def observe(
     """
     settings = fleet.settings
     started_at = clock.now()
-    limit = asyncio.Semaphore(settings.concurrency)
+    limit = asyncio.Semaphore(min(settings.concurrency, AT_LEISURE) if over_s else settings.concurrency)
     readings: dict[str, tuple[Answered[RedfishHot] | Silent, Answered[RedfishInventory] | Silent, _Host]] = {}
 
     async def read(name: str, after_s: float) -> None:

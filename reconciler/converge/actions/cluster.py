@@ -146,6 +146,6 @@ async def join(ctx: ActionContext) -> Outcome:
         found = await ctx.cluster.member(ctx.node)
         return found if found is not None and found.ready else None
 
-    if await until(ctx, ready, within_s=READY_S, every_s=10.0) is None:
+    if await until(ctx, ready, within_s=READY_S, every_s=2.0) is None:
         return Transient("the node registered, but it does not become Ready")
     return Done("a Ready member")

@@ -16,7 +16,7 @@ from reconciler.model.outcome import Declined, Done, Outcome, Transient
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import DrainProvider
 
-ROUND_S = 10.0
+ROUND_S = 3.0
 USUAL_GRACE_S = 30.0  # Kubernetes' own default
 FORCED_S = 120.0
 

@@ -98,7 +98,7 @@ async def _host_after(ctx: ActionContext, *, unlike: str | None) -> HostFacts | 
             return None
         return reading.value
 
-    facts = await until(ctx, probe, within_s=BOOT_S, every_s=15.0)
+    facts = await until(ctx, probe, within_s=BOOT_S, every_s=3.0)
     if facts is None:
         ctx.ledger.note_silence(ctx.node, "ssh", silent=True, now=since)
     return facts
@@ -114,7 +114,7 @@ async def ensure_off(ctx: ActionContext) -> None:
             continue  # nobody there to end anything
         ctx.step("powering off" if action is PowerAction.GRACEFUL_OFF else "forcing power off")
         failed = await tolerate(ctx.bmc.power(action), *_MAY_HAVE_WORKED, Failure.UNSUPPORTED, Failure.REJECTED)
-        if await until(ctx, lambda: _reached(ctx, Power.OFF), within_s=seconds, every_s=5.0):
+        if await until(ctx, lambda: _reached(ctx, Power.OFF), within_s=seconds, every_s=2.0):
             return
     raise Stop(outcome_of(failed) if failed else Transient("it did not power off, neither asked nor forced"))
 
