@@ -304,13 +304,15 @@ class Crew:
             return
         state = await answer(cluster.state, settings.kubernetes_deadline_s, clock)
         self._cluster_read = clock.now()
+        members = None if isinstance(state, Silent) else state.value.members
         fell = False
         for name, seen in self._nodes.items():
-            member = state if isinstance(state, Silent) else Answered(state.at, state.value.members.get(name))
-            if isinstance(member, Answered) and isinstance(seen.member, Answered) and member.value is seen.member.value:
+            found = None if members is None else members.get(name)
+            if members is not None and isinstance(seen.member, Answered) and found is seen.member.value:
                 continue  # the very same: nothing has changed
-            self._see(replace(seen, member=member))
-            fell = fell or (isinstance(member, Answered) and member.value is not None and not member.value.ready)
+            self._see(replace(seen, member=state if isinstance(state, Silent) else Answered(state.at, found)))
+            # What goes down under our hands is no news, and in a rollout something always does.
+            fell = fell or (name not in self._reserved and found is not None and not found.ready)
             if name not in self.plans:
                 self._rollouts.see(self._nodes[name], None, self.run.ledger.node(name), clock.now())
         self._postponed.clear()
