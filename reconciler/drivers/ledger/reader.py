@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -81,7 +81,8 @@ def _newest(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
 def _events(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
     table = schema.journal
     age = sa.func.row_number().over(partition_by=(table.c.node, table.c.event), order_by=table.c.id.desc())
-    events = sa.select(table, age.label("age")).where(mine, table.c.event.in_(("intent", "resume", "outcome")))
+    columns = (table.c[name] for name in ("id", "at", "node", "event", "action", "target", "attempt", "detail", "data"))
+    events = sa.select(*columns, age.label("age")).where(mine, table.c.event.in_(("intent", "resume", "outcome")))
     recent = events.subquery()
     return sa.select(recent).where(recent.c.age <= ATTEMPTS_KEPT).order_by(recent.c.id)
 
@@ -212,14 +213,21 @@ _TABLES: Mapping[str, Callable[[_Reader], _Fields]] = {
 
 
 def _attempt(intent: Any, *, resumed: Any, outcome: Any) -> Attempt:
-    what = f"attempt {intent.id}"
-    to_object(intent.data, f"intent of {what}")
-    at = to_instant(intent.at if resumed is None else resumed.at, f"time of {what}")
-    begun = Attempt(intent.action, intent.target, intent.detail, at, "started")
-    if outcome is None:
+    at = intent.at if resumed is None else resumed.at
+    end = None if outcome is None else (outcome.at, outcome.data, outcome.detail)
+    return _to_attempt(intent.id, intent.action, intent.target, intent.detail, at, intent.data, end)
+
+
+@lru_cache(maxsize=10_000)  # a look after an action finds one attempt more, and the others as they were
+def _to_attempt(
+    number: int, action: str, target: str, cause: str, at: str, data: str, end: tuple[str, str, str] | None
+) -> Attempt:
+    what = f"attempt {number}"
+    to_object(data, f"intent of {what}")
+    begun = Attempt(action, target, cause, to_instant(at, f"time of {what}"), "started")
+    if end is None:
         return begun
-    word = from_json(outcome.data, f"outcome of {what}")
+    word = from_json(end[1], f"outcome of {what}")
     if word not in _OUTCOMES:
         raise ValueError(f"outcome of {what} is {word!r}")
-    ended_at = to_instant(outcome.at, f"end of {what}")
-    return replace(begun, outcome=word, detail=outcome.detail, ended_at=ended_at)
+    return replace(begun, outcome=word, detail=end[2], ended_at=to_instant(end[0], f"end of {what}"))
