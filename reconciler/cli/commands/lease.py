@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def lease() -> None:
-    """Who writes: one run at a time has the lease on a fleet."""
+    """Who writes: one run at a time has the lease on a fleet, and one action at a time that on a BMC."""
 
 
 @lease.command(name="list")
@@ -41,8 +41,8 @@ def listed(place: Place, output: str) -> None:
 def release(place: Place, token: int) -> None:
     """Take a lease away, of a run that is known to be gone or must not go on.
 
-    If it still runs, it stops at its next write: no action of it begins any more. Nobody needs this for a run that
-    died; its lease runs out within a minute.
+    With that on a fleet go those that the run has on BMCs. If it still runs, it stops before its next write to
+    anything. Nobody needs this for a run that died; its lease runs out within a minute.
     """
     from reconciler.cli.session import whoami
     from reconciler.render.text import clock
