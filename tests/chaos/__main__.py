@@ -22,7 +22,7 @@ MOST_CELLS = 24  # of one case
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="Kill the reconciler at every point.")
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(case.name for case in CASES)}; all if left out")
-    parser.add_argument("--point", help='such as "after intent" or "during 2"; all if left out')
+    parser.add_argument("--point", action="append", help='such as "after intent" or "during 2"; all if left out')
     parser.add_argument("--time-scale", type=float, help="of the lab; as the case says if left out")
     parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="cells at once; most of it waits")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave ledgers and what the runs said there")
@@ -47,7 +47,9 @@ def main() -> int:
     return 1 if broken or not results else 0
 
 
-def play_case(case: Case, directory: Path, point: str | None, time_scale: float | None, jobs: int) -> list[Result]:
+def play_case(
+    case: Case, directory: Path, points: list[str] | None, time_scale: float | None, jobs: int
+) -> list[Result]:
     """Every cell has a node to itself, and a ledger; they share a lab."""
     where = directory / case.name.replace(" ", "-").replace(",", "").replace(":", "-")
     found = []
@@ -57,7 +59,7 @@ def play_case(case: Case, directory: Path, point: str | None, time_scale: float 
             found.append(Result(Cell(case, "never"), tuple(wrong), {}, 0, 0.0))
             print(_told(found[0]), flush=True)
             return found
-        cells = [cell for cell in cells_of(case, writes) if point in (None, cell.where)]
+        cells = [cell for cell in cells_of(case, writes) if points is None or cell.where in points]
         for result in side_by_side(world, cells, jobs, first=1):
             print(_told(result), flush=True)
             found.append(result)

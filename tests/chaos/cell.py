@@ -15,7 +15,7 @@ from reconciler.cli.exit_codes import ExitCode
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, JournalEntry
 from tests.chaos.cases import DESTRUCTIVE, Case
 from tests.chaos.victim import AFTER, DURING, POINTS, Aim
-from tests.chaos.world import Bench
+from tests.chaos.world import PATIENCE, Bench
 from tests.cli.shell import reconciler
 
 RUNS = 4  # after the kill: what is not converged by then does not converge
@@ -90,8 +90,10 @@ def _counters(bench: Bench) -> dict[str, int]:
 
 def _kill(cell: Cell, bench: Bench, told: list[str]) -> Iterator[str]:
     for turn in range(cell.times):
-        plan, _ = bench.plan()
-        done = bench.let_die(cell.aim(), plan)
+        for _ in range(PATIENCE):
+            done = bench.let_die(cell.aim(), bench.plan()[0])
+            if done.code != ExitCode.INCOMPLETE:
+                break
         told.append(f"--- the victim, exit {done.code}\n{done.err}")
         if done.code != -signal.SIGKILL:
             if turn == 0:
@@ -103,14 +105,17 @@ def _kill(cell: Cell, bench: Bench, told: list[str]) -> Iterator[str]:
 
 def _restart(bench: Bench, told: list[str]) -> tuple[int, list[str]]:
     """(how many runs it took, what is left): first with the plan that the dead run had, then with new ones."""
-    plan, codes = bench.place / "plan.json", []
-    for run in range(RUNS):
+    plan, blind = bench.place / "plan.json", 0
+    codes: list[str] = []
+    while len(codes) < RUNS:
         done = bench.apply(plan)
-        told.append(f"--- run {run + 1} after it, exit {done.code}\n{done.err}")
+        if done.code == ExitCode.INCOMPLETE and (blind := blind + 1) < PATIENCE:
+            continue
         codes.append(str(done.code))
+        told.append(f"--- run {len(codes)} after it, exit {done.code}\n{done.err}")
         plan, code = bench.plan()
         if code == ExitCode.DONE:  # --detailed-exitcode: nothing is left to do, or unknown
-            return run + 1, []
+            return len(codes), []
     drift = [item for node in json.loads(plan.read_text())["nodes"].values() for item in node["drift"]]
     items = [f"{item['path']} {item['kind']}" for item in drift]
     return RUNS, [f"not converged after {RUNS} runs (exit {', '.join(codes)}): {'; '.join(items)}"]
@@ -204,8 +209,11 @@ def _of_the_journal(bench: Bench) -> Iterator[str]:
 def reference(case: Case, bench: Bench) -> tuple[list[str], list[str]]:
     """(the writes of the case's action in an undisturbed run, what is wrong with that run)."""
     log = bench.place / "writes.txt"
-    plan, _ = bench.plan()
-    done = bench.let_die(Aim(log=str(log)), plan)
+    for _ in range(PATIENCE):
+        log.unlink(missing_ok=True)
+        done = bench.let_die(Aim(log=str(log)), bench.plan()[0])
+        if done.code != ExitCode.INCOMPLETE:
+            break
     (bench.place / "told.txt").write_text(done.err)
     lines = log.read_text().splitlines() if log.exists() else []
     wanted = f"{case.action}:{case.target}" if case.target else case.action

@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import requests.adapters
 
 from reconciler.cli import fabric as wiring
@@ -172,6 +173,7 @@ def set_up(assassin: Assassin) -> None:
     wiring.WireFabric = Fabric  # type: ignore[misc]
     _listen_to_redfish(assassin)
     _listen_to_ssh(assassin)
+    _listen_to_the_cluster(assassin)
     _listen_to_kubectl(assassin)
 
 
@@ -200,8 +202,20 @@ def _listen_to_ssh(assassin: Assassin) -> None:
     Capture.feed = and_die  # type: ignore[method-assign]
 
 
+def _listen_to_the_cluster(assassin: Assassin) -> None:
+    """The server has done it, and its answer is still to be read."""
+    read = aiohttp.ClientResponse.read
+
+    async def and_die(self: aiohttp.ClientResponse) -> bytes:
+        if assassin.armed and self.method != "GET":
+            die()
+        return await read(self)
+
+    aiohttp.ClientResponse.read = and_die  # type: ignore[method-assign]
+
+
 def _listen_to_kubectl(assassin: Assassin) -> None:
-    """kubectl has been told what to write, and lives longer than we do."""
+    """Where there is one for this write alone: it has been told what to do, and lives longer than we do."""
     start = asyncio.create_subprocess_exec
 
     async def and_die(*words: Any, **keys: Any) -> asyncio.subprocess.Process:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,14 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from reconciler.cli.exit_codes import ExitCode
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.lab import control
 from reconciler.lab.process import lab_process
+from reconciler.lab.wire.ssh_port import bound
 from tests.chaos.cases import Case
 from tests.chaos.victim import Aim
 from tests.cli.shell import ROOT, Done, reconciler
 
 VICTIM_S = 240.0
+PATIENCE = 5
 
 
 def node_of(number: int) -> str:
@@ -105,14 +107,13 @@ class World:
     spec: Path
 
     def endpoints(self, node: str) -> Path:
-        """For one node: its runs serve install documents on a port of their own, each where the last one did."""
-        path = self.directory / "lab" / f"endpoints-{node}.json"
-        if not path.exists():
-            document = json.loads((path.parent / "endpoints.json").read_text())
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                document["installer"]["listen"] = f"127.0.0.1:{free.getsockname()[1]}"
-            path.write_text(json.dumps(document))
-        return path
+        return self.directory / "lab" / f"endpoints-{node}.json"
+
+    def write_endpoints(self, node: str, installer: int) -> None:
+        """For one node: each of its runs serves install documents where the one before did."""
+        document = json.loads((self.directory / "lab" / "endpoints.json").read_text())
+        document["installer"]["listen"] = f"127.0.0.1:{installer}"
+        self.endpoints(node).write_text(json.dumps(document))
 
     def state(self) -> dict[str, Any]:
         return control.read_state(self.directory / "lab")
@@ -126,8 +127,12 @@ def running(directory: Path, cases: Sequence[Case], time_scale: float) -> Iterat
     scenario = directory / "scenario.yaml"
     scenario.write_text(json.dumps({"nodes": {node_of(at): case.play for at, case in enumerate(cases)}}))
     options = ("--spec", str(spec), "--scenario", str(scenario), "--time-scale", str(time_scale))
-    with lab_process(directory / "lab", *options):
-        yield World(directory, spec)
+    with lab_process(directory / "lab", *options), contextlib.ExitStack() as stack:
+        world = World(directory, spec)
+        for at in range(len(cases)):
+            kept = stack.enter_context(bound("127.0.0.1", 0))  # from other programs, while no run listens there
+            world.write_endpoints(node_of(at), kept.getsockname()[1])
+        yield world
 
 
 @dataclass(frozen=True)
@@ -176,9 +181,12 @@ class Bench:
         return [name, self.world.spec, "--limit", self.node, *words, *self.where]
 
     def plan(self) -> tuple[Path, int]:
-        """A plan of now, and the exit code."""
+        """A plan of now, and the exit code. On a machine that is too busy for kubectl to answer, of a while later."""
         path = self.place / "plan.json"
-        done = reconciler(*self.words("plan", "--out", path, "--detailed-exitcode"))
+        for _ in range(PATIENCE):
+            done = reconciler(*self.words("plan", "--out", path, "--detailed-exitcode"))
+            if done.code != ExitCode.INCOMPLETE:
+                break
         assert path.exists(), f"exit {done.code}: {done.err}"
         return path, done.code
 
