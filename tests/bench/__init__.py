@@ -7,6 +7,7 @@ start    --help
 search   the worst case of the planner's search
 scale    load, resolve, diff, plan and write for 100 to 10,000 nodes, each in a process of its own
 paper    what is read and written between commands: an observation's file, the ledger's records
+rehearse a new image for every node, played in virtual time
 wire     observation of a lab on loopback: nodes a second, CPU per node by source and tier
 
 fleets makes the fleet of N nodes that `scale` and `paper` work on, and store keeps it on disk.

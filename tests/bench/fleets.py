@@ -52,9 +52,9 @@ _IMAGE = {"name": "ubuntu-gpu", "version": "2026.11.1"}  # what lab.generate wri
 # --- the spec ------------------------------------------------------------------------------------------------------
 
 
-def write_spec(directory: Path, nodes: int) -> Path:
-    """Common files as `lab up` writes them; pools whose nodes stand in CSV files."""
-    _write_common(directory)
+def write_spec(directory: Path, nodes: int, key: ImageKey | None = None) -> Path:
+    """Common files as `lab up` writes them; pools whose nodes stand in CSV files. `key`: that signs the image."""
+    _write_common(directory, key or ImageKey())
     for number, start in enumerate(range(0, nodes, POOL), start=1):
         rows = [row(at) for at in range(start, min(start + POOL, nodes))]
         split = len(rows) - len(rows) // 4
@@ -71,10 +71,10 @@ def _write_inventory(directory: Path, name: str, persona: str, rows: Iterable[tu
     write_pool(directory, name, persona, inventory=f"pools/{name}.csv")
 
 
-def _write_common(directory: Path) -> None:
+def _write_common(directory: Path, key: ImageKey) -> None:
     no_nodes = Addresses([], 8089, 8090)
     tls, ssh = TlsAuthority().pem, SshAuthority().public_key
-    generate_spec(directory, no_nodes, tls_ca=tls, ssh_ca=ssh, image_key=ImageKey())
+    generate_spec(directory, no_nodes, tls_ca=tls, ssh_ca=ssh, image_key=key)
     (directory / "pools").mkdir()
 
 
@@ -129,7 +129,7 @@ def _mould(at: int, value_of: Callable[[str], Any]) -> Mould:
 
 def _observe_machines(directory: Path, machines: Sequence[tuple[str, Any]]) -> tuple[Fleet, Observation]:
     """Lab machines of these personas and drifts, numbered from _FIRST on."""
-    _write_common(directory)
+    _write_common(directory, ImageKey())
     rows = [row(_FIRST + at) for at in range(len(machines))]
     for persona in _PERSONAS:
         members = [mine for mine, (owner, _) in zip(rows, machines, strict=True) if owner == persona]
