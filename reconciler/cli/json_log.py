@@ -33,7 +33,7 @@ from reconciler.converge.events import (
     RunEnded,
     Waiting,
 )
-from reconciler.converge.execute import Ended
+from reconciler.converge.run import Ended
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Permanent, Transient, outcome_word
 from reconciler.model.units import format_duration
 from reconciler.render.text import fold

@@ -18,8 +18,8 @@ from reconciler.cli.rehearsal_checks import Checks
 from reconciler.cli.rehearsal_gate import SupposedGate
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
 from reconciler.converge.events import ActionFinished, ActionStarted, Event, NodeSettled
-from reconciler.converge.execute import Ended, NodeResult
 from reconciler.converge.gate import AcceptanceGate
+from reconciler.converge.run import Ended, NodeResult
 from reconciler.lab.hardware.commands import TOOLS
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done
 from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual

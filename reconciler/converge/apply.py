@@ -14,12 +14,12 @@ from datetime import datetime
 from reconciler.converge.brake import check_sight, look_for_storm
 from reconciler.converge.crew import Crew
 from reconciler.converge.events import Progress, RunEnded, ignore
-from reconciler.converge.execute import Ended, Executed, NodeResult, Run
 from reconciler.converge.lease import HeldLease, held_lease
 from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
 from reconciler.converge.memory import remember_facts, remember_holds, remember_plans
 from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
+from reconciler.converge.run import Ended, Executed, NodeResult, Run
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import Refused, StalePlan
 from reconciler.model.observed import Observation

@@ -16,10 +16,11 @@ from datetime import datetime, timedelta
 from reconciler.converge.approval import stale_because
 from reconciler.converge.brake import look_for_storm
 from reconciler.converge.events import NodeSettled, Waiting
-from reconciler.converge.execute import Ended, NodeResult, NodeRun, Run, is_stopped
+from reconciler.converge.execute import NodeRun, is_stopped
 from reconciler.converge.line import Line
 from reconciler.converge.memory import remember_plans
 from reconciler.converge.observe import answer, control_plane
+from reconciler.converge.run import Ended, NodeResult, Run
 from reconciler.diff.facts import Managed
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan

@@ -10,35 +10,31 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any, assert_never
 
 from reconciler.converge.actions import ACTIONS
 from reconciler.converge.actions.cluster import lift_mark
 from reconciler.converge.actions.context import ActionContext, Stop, carried_out
 from reconciler.converge.approval import stale_because
-from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep, Progress
+from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep
 from reconciler.converge.guard import GuardedBmc, TimedCluster, TimedHost
-from reconciler.converge.lease import HeldLease, bmc_scope
+from reconciler.converge.lease import bmc_scope
 from reconciler.converge.memory import remember_facts
 from reconciler.converge.observe import observe_node
-from reconciler.converge.ports import GateRunner
+from reconciler.converge.run import Ended, Executed, NodeResult, Run, booting
 from reconciler.health.ladder import REMEDIATION
-from reconciler.model.desired import Desired, Fleet
+from reconciler.model.desired import Desired
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import DriverError
 from reconciler.model.observed import Answered, Observed, Silent
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Permanent, Transient, outcome_word
-from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, Plan, PlannedAction
-from reconciler.model.ports import Clock, Fabric, Ledger
+from reconciler.model.plan import BlockCode, Goal, NodePlan, PlannedAction
 from reconciler.model.records import OWNER_ANNOTATION, NodeRecord, read_mark
-from reconciler.model.vocab import BootPhase, Disruption, UnknownReason
+from reconciler.model.vocab import Disruption
 from reconciler.planner import conditions as c
-from reconciler.planner.holds import braked, by_subject, stopped
-from reconciler.planner.node import NodePlanner
-from reconciler.planner.rollout import Rollouts, pending
+from reconciler.planner.rollout import pending
 from reconciler.planner.schedule import OF_ROLLOUTS, disrupts, shakes
 from reconciler.planner.witnesses import BOOT_S
 
@@ -48,106 +44,11 @@ PATIENCE_S = 300.0  # a longer pause after a failure is left to a later run
 LOOK_S = 20.0
 TAKE_OUT = ("mark", "drain")
 RESUME_WITHIN = timedelta(hours=2)  # an older intent says nothing about what is needed now
-_BOOTING = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
-
-
-class Ended(StrEnum):
-    CONVERGED = "converged"  # there was nothing to do
-    DONE = "done"
-    FAILED = "failed"
-    NOT_STARTED = "not_started"
-    STALE = "stale"
-    POSTPONED = "postponed"  # the budget or a window said no: it may start later
-
-
-@dataclass(frozen=True, slots=True)
-class NodeResult:
-    node: str
-    state: Ended
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Executed:
-    """One attempt. `seconds`: of the fleet's time."""
-
-    node: str
-    action: str
-    target: str
-    because: tuple[str, ...]
-    outcome: Outcome
-    started_at: datetime
-    seconds: float
 
 
 # May the first action of this plan begin now? "" when windows and budget say yes; the node is then charged to it.
 Reserve = Callable[[NodePlan], Awaitable[str]]
 BeginRollout = Callable[[NodePlan], None]
-
-
-Step = tuple[str, str, str]  # node, action, target
-
-
-@dataclass(frozen=True, slots=True)
-class Unended:
-    """An attempt whose run died, and its intent with all that was learnt on the way."""
-
-    attempt: int
-    intent: Mapping[str, Any]
-
-
-@dataclass(slots=True)
-class Run:
-    """What the nodes of one run share."""
-
-    id: str
-    plan_id: str
-    fleet: Fleet
-    fabric: Fabric
-    ledger: Ledger
-    clock: Clock
-    gate: GateRunner
-    planner: NodePlanner
-    lease: HeldLease
-    approved: Plan | None
-    progress: Progress
-    interrupted: set[str]  # nodes on which an earlier run died in the middle of an action
-    begun: frozenset[str]  # nodes on which an earlier run has begun with the approved plan
-    resumed: dict[Step, Unended]  # each is gone on with once
-    executed: list[Executed] = field(default_factory=list)
-    reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(64))
-    rollouts: Rollouts = field(default_factory=Rollouts)  # as of the latest end of a node
-    barred: str = ""  # why nothing may begin now, whatever is planned
-
-    def worth_waiting(self, observed: Observed) -> bool:
-        """The host is silent because of a boot under way, or it or its BMC because of what an earlier run has begun."""
-        readings = (observed.host, observed.hot) if observed.node in self.interrupted else ()
-        silent = any(isinstance(one, Silent) and one.reason is not UnknownReason.NOT_ASKED for one in readings)
-        return booting(observed) or silent
-
-    def stop(self) -> Blocked | None:
-        """Somebody or something has stopped the whole fleet: what runs ends its action, nothing else begins."""
-        if self.barred:
-            return Blocked(BlockCode.STOPPED, self.barred)
-        return stopped(by_subject((), self.ledger.holds()), self.clock.now())
-
-    def brake(self) -> Blocked | None:
-        """Too many nodes went bad at once: nothing that disrupts begins. Whoever noticed, it is in the ledger."""
-        return braked(by_subject((), self.ledger.holds()), self.clock.now())
-
-    def plan_node(self, desired: Desired, observed: Observed, record: NodeRecord, *, let_go: bool) -> NodePlan:
-        """`let_go`: its wave was open when work on it began, so it is finished whatever becomes of the rollout."""
-        self.planner.context = replace(self.planner.context, now=self.clock.now())
-        self.planner.holds = by_subject(self.fleet.holds, self.ledger.holds())
-        plan, rest = self.planner.plan_apart(desired, observed, record)
-        return plan if let_go else self.rollouts.in_turn(plan, rest)
-
-
-def booting(observed: Observed) -> bool:
-    """A boot or an installation is under way: its end is worth waiting for."""
-    if isinstance(observed.hot, Silent) or isinstance(observed.host, Answered):
-        return False
-    return observed.hot.value.boot_phase in _BOOTING
 
 
 class NodeRun:

@@ -8,10 +8,11 @@ from typing import Any
 
 from reconciler.converge.actions.cluster import lift_mark
 from reconciler.converge.actions.context import Stop
-from reconciler.converge.execute import RESUME_WITHIN, Step, Unended, untouched
+from reconciler.converge.execute import RESUME_WITHIN, untouched
 from reconciler.converge.guard import TimedCluster
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.observe import answer
+from reconciler.converge.run import Step, Unended
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import DriverError
 from reconciler.model.observed import Silent

@@ -17,12 +17,12 @@ from datetime import datetime, timedelta
 from reconciler.converge.brake import check_sight, look_for_storm
 from reconciler.converge.crew import POLL_S, Crew
 from reconciler.converge.events import LoopTold, Progress, ignore
-from reconciler.converge.execute import Run, Step, Unended
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.leftovers import lift_forgotten_marks, take_over
 from reconciler.converge.memory import remember_facts, remember_holds, remember_plans
 from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
+from reconciler.converge.run import Run, Step, Unended
 from reconciler.converge.status import fleet_status, measured
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import Blind, ReconcilerError

@@ -26,7 +26,7 @@ from reconciler.converge.events import (
     RunEnded,
     Waiting,
 )
-from reconciler.converge.execute import Ended, NodeResult
+from reconciler.converge.run import Ended, NodeResult
 from reconciler.drivers.secrets import Credentials, Secret
 from reconciler.model.observed import Observation
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Permanent, Transient

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from reconciler.converge.adoption import Adopted, adopt, foreign_mark
-from reconciler.converge.execute import Ended
 from reconciler.converge.guard import TimedCluster
+from reconciler.converge.run import Ended
 from reconciler.lab.hardware.cluster import NodeObject
 from reconciler.model.observed import Member
 from reconciler.model.plan import BlockCode

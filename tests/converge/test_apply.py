@@ -13,7 +13,7 @@ import pytest
 
 from reconciler.converge.apply import ApplyReport
 from reconciler.converge.events import ActionFinished, ActionStarted, NodeObserved, RunEnded
-from reconciler.converge.execute import Ended
+from reconciler.converge.run import Ended
 from reconciler.model.desired import BudgetLimit
 from reconciler.model.drift import DriftClass
 from reconciler.model.errors import LeaseHeld, LedgerError, StalePlan

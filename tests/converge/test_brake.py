@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.converge.apply import ApplyReport
-from reconciler.converge.execute import Ended
+from reconciler.converge.run import Ended
 from reconciler.model.desired import BudgetLimit
 from reconciler.model.errors import Blind
 from reconciler.model.limits import Brake

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.converge.execute import Ended
 from reconciler.converge.lease import TTL_REAL_S
+from reconciler.converge.run import Ended
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.desired import Desired
 from reconciler.model.errors import LeaseHeld, LedgerError

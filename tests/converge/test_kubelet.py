@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from reconciler.converge.execute import Ended
+from reconciler.converge.run import Ended
 from tests.converge.world import World
 
 Worlds = Callable[..., World]

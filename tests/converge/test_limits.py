@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reconciler.converge.apply import ApplyReport
-from reconciler.converge.execute import Ended
+from reconciler.converge.run import Ended
 from reconciler.model.desired import BreakGlass, BudgetLimit, Floor, Hours, Window
 from reconciler.model.errors import Refused
 from reconciler.model.limits import Guards

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reconciler.converge.execute import Ended
+from reconciler.converge.observe import observe
+from reconciler.converge.run import Ended
 from reconciler.model.desired import NodeCondition, Rung
 from tests.converge.test_loop import HOUR, MINUTE, Looped
 from tests.converge.world import PROFILE, World
@@ -41,7 +42,9 @@ def status(here: World, node: str = "n0") -> str:
 
 
 def done(here: World, node: str = "n0") -> list[str]:
-    return [attempt.action for attempt in here.ledger.node(node).attempts if attempt.outcome == "done"]
+    """Without `join`: its kubelet may be ready before anybody waits for it."""
+    attempts = here.ledger.node(node).attempts
+    return [attempt.action for attempt in attempts if attempt.outcome == "done" and attempt.action != "join"]
 
 
 def test_it_is_cured_and_proved(adopted: Worlds) -> None:
@@ -98,3 +101,35 @@ def test_the_loop_marks_within_seconds_of_the_event(looped: Looped) -> None:
     assert marked[0] < 5
     assert done(here, "n1") == ["mark", "drain", "soft_restart", "run_gate", "admit"]
     assert here.serves("n1")
+
+
+def test_a_node_at_work_hears_of_its_detector(looped: Looped) -> None:
+    """It does not wait for its next look, nor for the next pass."""
+    here = looped
+
+    async def breaks() -> None:
+        await here.clock.sleep(5 * MINUTE + 30)
+        here.machine("n1").inject("node_condition")
+
+    here.go(HOUR, breaks)
+    assert here.lab.cluster is not None
+    story = here.lab.cluster.story("n1")
+    [cleared] = [
+        e["at"] for e in story if e["kind"] == "Node" and _status(e) == "False" and e["object"]["unschedulable"]
+    ]
+    gate = next(attempt for attempt in here.ledger.node("n1").attempts if attempt.action == "run_gate")
+    waited = (gate.at - here.clock.now()).total_seconds() + here.clock.elapsed - cleared
+    assert waited < 8
+
+
+def _status(event: Mapping[str, Any]) -> str | None:
+    found = event["object"]["conditions"].get("GpuUnhealthy")
+    return None if found is None else str(found["status"])
+
+
+def test_a_pass_at_leisure_begins_with_one_after_another_and_reads_the_cluster_last(world: Worlds) -> None:
+    here = world(nodes=4)
+    seen = here.run(observe(here.fleet, list(here.fleet.nodes), here.fabric, here.clock, over_s=40))
+    times = [(node.hot.at - seen.started_at).total_seconds() for node in seen.nodes.values()]
+    assert [round(at, -1) for at in times] == [0, 10, 20, 30]
+    assert {round((node.member.at - seen.started_at).total_seconds(), -1) for node in seen.nodes.values()} == {40}

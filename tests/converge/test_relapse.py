@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from reconciler.converge.execute import Ended
+from reconciler.converge.run import Ended
 from reconciler.lab.hardware.machine import Machine
 from reconciler.model.plan import BlockCode
 from tests.converge.world import World

@@ -15,7 +15,7 @@ import pytest
 
 from reconciler.cli.commands.apply import as_document, exit_code
 from reconciler.converge.apply import ApplyReport
-from reconciler.converge.execute import Ended
+from reconciler.converge.run import Ended
 from reconciler.model.desired import BudgetLimit, RolloutPolicy
 from reconciler.model.gate import Verdict
 from reconciler.model.plan import BlockCode, WaveState

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.converge.apply import ApplyReport
-from reconciler.converge.execute import Ended
+from reconciler.converge.run import Ended
 from reconciler.model.desired import Fleet, RolloutPolicy
 from reconciler.model.gate import Verdict
 from reconciler.model.plan import BlockCode, WaveState

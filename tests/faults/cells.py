@@ -13,8 +13,8 @@ from datetime import timedelta
 from reconciler.cli.commands.apply import as_document
 from reconciler.converge.apply import ApplyReport
 from reconciler.converge.events import ActionFinished, ActionStarted, Event
-from reconciler.converge.execute import Ended, NodeResult
 from reconciler.converge.gate import AcceptanceGate
+from reconciler.converge.run import Ended, NodeResult
 from reconciler.lab.hardware.faults import FaultValue
 from reconciler.lab.hardware.machine import Machine
 from reconciler.model import desired as d

@@ -15,7 +15,7 @@ from typing import Any
 
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
 from reconciler.converge.events import ActionFinished, ActionStarted, Event, NodeSettled
-from reconciler.converge.execute import Ended
+from reconciler.converge.run import Ended
 from reconciler.model.errors import Blind, LeaseHeld, Refused
 from reconciler.model.outcome import outcome_word
 from reconciler.model.plan import BlockCode, Goal
@@ -30,7 +30,7 @@ from tests.soak.world import SmallFleet
 
 DAY = 24 * HOUR
 WAIT_S = 20 * MINUTE  # of each run
-PAUSE_S = 20 * MINUTE  # from one run to the next, as a schedule would start them
+PAUSE_S = 30 * MINUTE  # from one run to the next, as a schedule would start them
 LEASE_S = 61.0  # until that of a runner that died has run out
 LONGEST_S = 12 * HOUR  # of a run beyond its wait: three tries of the slowest actions, one after another
 LASTING = frozenset(

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from reconciler.cli.rehearsal_checks import Checks
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
 from reconciler.converge.events import ActionFinished, ActionStarted, Event
-from reconciler.converge.execute import Ended
 from reconciler.converge.observe import observe
+from reconciler.converge.run import Ended
 from reconciler.gate.certificate import binding_of, tests_digest
 from reconciler.lab.fleet import build_lab
 from reconciler.lab.hardware.outages import Peak

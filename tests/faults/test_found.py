@@ -6,7 +6,7 @@ from pathlib import Path
 
 from reconciler.converge.apply import ApplyReport
 from reconciler.converge.events import ActionStep, Event
-from reconciler.converge.execute import Ended
+from reconciler.converge.run import Ended
 from reconciler.model.plan import BlockCode
 from reconciler.model.vocab import NodeState
 from tests.converge.world import World

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
-from reconciler.converge.execute import Ended
 from reconciler.converge.gate import AcceptanceGate
+from reconciler.converge.run import Ended
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.lab.fleet import Lab, build_lab
 from reconciler.lab.generate import Addresses, generate_spec

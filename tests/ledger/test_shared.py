@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.converge.apply import ApplyReport
-from reconciler.converge.execute import Ended
+from reconciler.converge.run import Ended
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.records import NodeRecord, Rollout
 from tests.converge.world import World

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.converge.execute import Ended
+from reconciler.converge.run import Ended
 from reconciler.drivers.ledger import SqlLedger, schema
 from reconciler.drivers.ledger.rows import instant
 from reconciler.model.errors import LedgerError

@@ -17,7 +17,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from reconciler.converge.apply import ApplyReport
-from reconciler.converge.execute import Ended
+from reconciler.converge.run import Ended
 from reconciler.model.desired import BudgetLimit, SpecHold
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.plan import Goal

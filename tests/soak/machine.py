@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from reconciler.converge.apply import ApplyReport
-from reconciler.converge.execute import Ended
+from reconciler.converge.run import Ended
 from reconciler.model.desired import BreakGlass
 from reconciler.model.errors import Blind, Refused, StalePlan
 from reconciler.model.plan import Goal, Plan
