@@ -157,9 +157,9 @@ def write(pen: Pen, report: DriftReport) -> None:
             pen.table(_HEAD, [_nameless(row) for row in found])
     if counted := _counted(rows):
         pen.say(f"Not shown: {counted}.")
-    if report.changes:
+    if report.changes or report.incomplete:
         with pen.details("What to do next"):
-            pen.own(_NEXT)
+            pen.own("\n".join([*(_UNDO if report.changes else ()), *(_LOOK if report.incomplete else ())]))
     pen.small(
         (
             f"spec {source(report.source)}",
@@ -169,6 +169,9 @@ def write(pen: Pen, report: DriftReport) -> None:
     )
 
 
-_NEXT = """- undo it: `reconciler plan --out plan.json`, then `reconciler apply --plan plan.json --yes`
-- accept it: write what was found into the spec
-- leave it out: a rule under `ignore:` in the Fleet, with a reason, an owner and an end"""
+_UNDO = (
+    "- undo it: `reconciler plan --out plan.json`, then `reconciler apply --plan plan.json --yes`",
+    "- accept it: write what was found into the spec",
+    "- leave it out: a rule under `ignore:` in the Fleet, with a reason, an owner and an end",
+)
+_LOOK = ("- find out why a node does not answer: `reconciler doctor`",)

@@ -21,7 +21,8 @@ SHOWN = 24  # rows of the timetable
 
 def headline(made: Plan) -> Headline:
     worst = max((node.disruption for node in made.nodes.values()), default=Disruption.NONE)
-    sign = "✅" if not made.changes else "🔴" if worst >= Disruption.REBOOT else "🔶"
+    moved = made.change is not None and made.change.endpoints  # whom we would send secrets to
+    sign = "🔴" if worst >= Disruption.REBOOT or moved else "🔶" if made.changes else "✅"
     verdict = Verdict.GOOD
     if made.refused or made.stopped or made.braked or any(rollout.halted for rollout in made.rollouts):
         sign, verdict = "⛔", Verdict.BAD
@@ -42,6 +43,8 @@ def _counts(made: Plan) -> str:
         text = "this change touches no node"
     else:
         text = "nothing to do"
+    if made.change is not None and made.change.endpoints:
+        text += f", {count(len(made.change.endpoints), 'address or credential', 'addresses or credentials')} edited"
     return f"REFUSED, {text}" if made.refused else text
 
 
@@ -103,6 +106,9 @@ def _red(pen: Pen, made: Plan) -> None:
     if made.change.forgotten:
         rows.append(("forget", Names(made.change.forgotten)))
     pen.alert("CAUTION", "Who is disturbed by this change:", rows)
+    moved = dict.fromkeys(end.subject for end in made.change.endpoints)
+    told = "Whom it would reach elsewhere, or with other secrets, once it is merged:"
+    pen.alert("CAUTION", told, [("address or credential", Names(tuple(moved)))] if moved else [])
     hit = {name for _, names in own for name in names}
     rest = {level: tuple(n for n in names if n not in hit) for level, names in whole.items()}
     rows = [(disruption(level), Names(names)) for level, names in rest.items() if names]
@@ -151,6 +157,8 @@ def _when(pen: Pen, made: Plan) -> None:
     if made.rollouts:
         pen.heading("Rollouts, wave by wave")
         rollouts.write(pen, made)
+    if not made.changes:
+        return
     rows: list[tuple[Cell, ...]] = []
     for nodes in _together([node for node in made.nodes.values() if node.actions and node.start is not None]):
         ends = [node.end for node in nodes if node.end is not None]

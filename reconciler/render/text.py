@@ -171,7 +171,7 @@ def source(spec: SpecSource) -> str:
     if not spec.commit:
         return f"{spec.directory} (not in git)"
     dirty = ", with uncommitted changes" if spec.dirty else ""
-    at = f"{spec.rev} = " if spec.rev else ""
+    at = f"{spec.rev} = " if spec.rev and spec.rev != spec.commit else ""
     return f"{spec.directory} at {at}{spec.commit[:12]}{dirty}"
 
 

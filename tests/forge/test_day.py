@@ -1,0 +1,233 @@
+"""A day of a fleet on GitHub: the workflows' own commands against a lab, what they say kept in tests/forge/comments.
+
+`pytest tests/forge/test_day.py --update` writes what is said anew: read what has changed.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import LabDirectory, running_lab
+from tests.forge.runner import Runner, git
+from tests.forge.server import REPOSITORY, TOKEN, FakeGitHub, secretless, serving
+from tests.render.test_comment import balanced
+
+pytestmark = [
+    pytest.mark.wire,
+    pytest.mark.tool,
+    pytest.mark.xdist_group("day"),
+    pytest.mark.skipif(shutil.which("git") is None, reason="there is no git program"),
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl program"),
+]
+SAID = Path(__file__).parent / "comments"
+
+
+@dataclass
+class Day:
+    lab: LabDirectory
+    github: FakeGitHub
+    runner: Runner
+    desk: Path  # where alice works
+    update: bool
+
+    @property
+    def spec(self) -> Path:
+        return self.desk / "fleet-spec"
+
+    def main(self) -> str:
+        return git(self.desk, "rev-parse", "origin/main")
+
+    def propose(self, number: int, file: str, old: str, new: str) -> str:
+        """A pull request that replaces a text in a file of the spec. Its commit."""
+        git(self.desk, "checkout", "-q", "-B", f"change-{number}", "origin/main")
+        path = self.spec / file
+        text = path.read_text()
+        assert old in text, f"{old!r} is not in {file}"
+        path.write_text(text.replace(old, new, 1))
+        git(self.desk, "commit", "-q", "-am", f"Change {file}")
+        head = git(self.desk, "rev-parse", "HEAD")
+        git(self.desk, "push", "-q", "origin", f"change-{number}", f"HEAD:refs/pull/{number}/head")
+        self.github.open_pull(number, head, f"fleet-spec/{file}")
+        return head
+
+    def merge(self, number: int) -> str:
+        git(self.desk, "checkout", "-q", "-B", "main", "origin/main")
+        git(self.desk, "merge", "-q", "--no-ff", "-m", f"Merge #{number}", f"change-{number}")
+        git(self.desk, "push", "-q", "origin", "main")
+        self.github.merge(number, self.main())
+        return self.main()
+
+    def planned(self, number: int) -> tuple[str, str]:
+        """What plan.yml does for a pull request of this repository: results of its two jobs."""
+        context = {
+            "github.event.pull_request.base.sha": self.main(),
+            "github.event.pull_request.head.sha": self.github.pulls[number]["head"]["sha"],
+            "github.event.pull_request.number": str(number),
+            "github.token": TOKEN,
+            "vars.RECONCILER_ENVIRONMENT": "prod",
+        }
+        return self.runner.run("plan", "plan", context), self.runner.run("plan", "comment", context)
+
+    def on_main(self, workflow: str, *jobs: str) -> list[str]:
+        context = {
+            "github.sha": self.main(), "github.token": TOKEN, "vars.RECONCILER_ENVIRONMENT": "prod",
+            "github.server_url": "https://github.com", "github.repository": REPOSITORY, "github.run_id": "7",
+        }  # fmt: skip
+        return [self.runner.run(workflow, job, context) for job in jobs]
+
+    def said(self, name: str, text: str) -> None:
+        """It is well formed, tells no secret, and reads as it was last read by a person."""
+        balanced(text)
+        secretless(self.github, text)
+        found = steady(text)
+        path = SAID / f"{name}.md"
+        if self.update:
+            SAID.mkdir(exist_ok=True)
+            path.write_text(found)
+        assert found == path.read_text()
+
+
+def steady(text: str) -> str:
+    """Without what differs from day to day."""
+    text = re.sub(r"(?m)^observing: .*\n", "", text)  # as often as there was time for it
+    for pattern, word in (
+        (r"\b[0-9a-f]{64}\b", "DIGEST"), (r"\b[0-9a-f]{40}\b", "COMMIT"), (r"\b[0-9a-f]{12}\b", "COMMIT"),
+        (r"\b(plan|run)-\d{8}-\d{6}-[0-9a-f]{6}\b", r"\1-ID"),
+        (r"\b\d{4}-\d\d-\d\d(,? \d\d:\d\d(:\d\d)?( UTC)?)?", "TIME"), (r"\b\d\d-\d\d \d\d:\d\d\b", "TIME"),
+        (r"(?<![:\w])\d\d:\d\d(:\d\d)?\b", "TIME"),
+        (r"\b(\d+d)?(\d+h)?\d+m(\d+s)?\b|\b\d+d\d+h\b|\b\d+s\b|\b\d+h\b", "SPAN"),
+        (r"127\.0\.0\.1:\d+", "LOOPBACK"), (r"[\d.]+ GPU-hours", "N GPU-hours"),
+        (r"SPAN to SPAN", "SPAN"), (r"TIME - TIME", "TIME"),
+    ):  # fmt: skip
+        text = re.sub(pattern, word, text)
+    return text
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Day]:
+    where = tmp_path_factory.mktemp("day")
+    origin, desk = where / "origin.git", where / "desk"
+    with (
+        running_lab(where / "lab", "--scenario", "clean", nodes=3, time_scale=240) as lab,
+        serving() as github,
+    ):
+        lab.respec("fleet.yaml", "25%", "100%")
+        lab.respec("fleet.yaml", "50%", "100%")
+        for pool in (lab.spec / "pools").glob("*.yaml"):
+            pool.write_text(pool.read_text().rstrip("\n") + "\n  rollout: {waves: ['100%'], bake: 0s}\n")
+        git(where, "init", "-q", "--bare", "-b", "main", str(origin))
+        git(where, "clone", "-q", str(origin), str(desk))
+        shutil.copytree(lab.spec, desk / "fleet-spec")
+        git(desk, "checkout", "-q", "-b", "main")
+        git(desk, "add", "-A")
+        git(desk, "commit", "-q", "-m", "As it is")
+        git(desk, "push", "-q", "-u", "origin", "main")
+        env = {
+            "GITHUB_API_URL": github.url, "GITHUB_REPOSITORY": REPOSITORY, "GITHUB_RUN_ID": "7",
+            "GITHUB_SERVER_URL": "https://github.com", "RECONCILER_ENDPOINTS": str(lab.endpoints),
+        }  # fmt: skip
+        update = bool(request.config.getoption("--update"))
+        yield Day(lab, github, Runner(origin, where / "runner", env), desk, update)
+
+
+# The tests are one story, and run in this order.
+
+
+def test_a_change_is_planned_merged_and_applied(day: Day) -> None:
+    head = day.propose(7, "personas.yaml", "vm.swappiness: '1'", "vm.swappiness: '5'")
+    assert day.planned(7) == ("success", "success"), day.runner.log()
+    [plan] = day.github.texts(7)
+    day.said("plan", plan)
+    assert [(one["sha"], one["state"]) for one in day.github.statuses] == [(head, "success")]
+
+    merged = day.merge(7)
+    assert day.on_main("apply", "plan") == ["success"], day.runner.log()
+    assert day.runner.outputs["needs.plan.outputs.code"] == "2"
+    assert day.on_main("apply", "apply", "report") == ["success", "success"], day.runner.log()
+    sticky, applied = day.github.texts(7)
+    day.said("plan-applied", sticky)
+    day.said("apply", applied)
+    assert (day.github.statuses[-1]["sha"], day.github.statuses[-1]["state"]) == (merged, "success")
+
+    assert day.on_main("apply", "plan") == ["success"]
+    assert day.runner.outputs["needs.plan.outputs.code"] == "0", "nothing is left to approve"
+
+
+def test_a_clean_fleet_makes_no_noise(day: Day) -> None:
+    assert day.on_main("drift", "drift", "report") == ["success", "success"], day.runner.log()
+    assert day.github.issues == {}
+
+
+def test_a_change_of_an_address_is_told_and_nobody_is_contacted_there(day: Day) -> None:
+    """Conventions S3."""
+    [file] = [path for path in (day.spec / "pools").glob("*.yaml") if "gpu-0001" in path.read_text()]
+    [old] = re.findall(r"bmc: ['\"]?(https://127\.0\.0\.1:\d+)", file.read_text())[:1]
+    day.propose(8, f"pools/{file.name}", old, "https://203.0.113.9")
+    assert day.planned(8) == ("success", "success"), day.runner.log()
+    [text] = day.github.texts(8)
+    assert "🔴 Plan for fleet lab, prod: this change touches no node, 1 address or credential edited" in text
+    assert "Nobody contacts what is new here before the change is merged" in text
+    day.said("address", text)
+
+
+def test_a_change_that_is_no_spec_fails_and_says_why(day: Day) -> None:
+    day.propose(9, "personas.yaml", "sysctls:", "sysctl:")
+    assert day.planned(9) == ("failure", "success"), day.runner.log()
+    [text] = day.github.texts(9)
+    assert "did you mean" in text
+    day.said("invalid", text)
+    assert day.github.statuses[-1]["state"] == "error"
+    del day.github.pulls[9]
+
+
+def test_a_fork_is_validated_and_no_more(day: Day) -> None:
+    head = day.propose(10, "personas.yaml", "vm.swappiness: '5'", "vm.swappiness: '9'")
+    before = len(day.github.requests)
+    context = {
+        "github.event.pull_request.base.sha": day.main(),
+        "github.event.pull_request.head.sha": head,
+    }
+    assert day.runner.run("plan", "fork", context) == "success", day.runner.log()
+    assert len(day.github.requests) == before
+    context = {
+        "github.sha": day.main(), "github.event.workflow_run.head_sha": head, "github.token": TOKEN,
+        "vars.RECONCILER_ENVIRONMENT": "prod",
+    }  # fmt: skip
+    assert day.runner.run("fork", "comment", context) == "success", day.runner.log()
+    [text] = day.github.texts(10)
+    day.said("fork", text)
+    assert day.github.statuses[-1] | {"description": ""} == {
+        "sha": head, "state": "failure", "context": "reconciler/plan (prod)", "description": "",
+        "target_url": f"https://github.com/{REPOSITORY}/actions/runs/7/attempts/1",
+    }  # fmt: skip
+
+
+def test_an_approval_that_the_world_has_overtaken_is_refused_and_told(day: Day) -> None:
+    """G9: what main says by now was not approved."""
+    day.propose(11, "personas.yaml", "vm.swappiness: '5'", "vm.swappiness: '6'")
+    day.merge(11)
+    assert day.on_main("apply", "plan") == ["success"], day.runner.log()
+    day.propose(12, "personas.yaml", "vm.swappiness: '6'", "vm.swappiness: '7'")
+    day.merge(12)
+    assert day.on_main("apply", "apply", "report") == ["failure", "success"], day.runner.log()
+    [text] = day.github.texts(12)
+    assert day.github.texts(11) == []
+    day.said("stale", text)
+
+
+def test_drift_is_told_to_whom_it_concerns_until_it_is_gone(day: Day) -> None:
+    assert day.on_main("apply", "plan", "apply", "report") == ["success"] * 3, day.runner.log()
+    day.lab.fault("gpu-0002", "bmc_unreachable")
+    assert day.on_main("drift", "drift", "report") == ["failure", "success"], "what is not known is not clean"
+    [issue] = day.github.issues.values()
+    day.said("drift", issue["body"])
+    assert issue["state"] == "open"
+    day.lab.clear("gpu-0002")
+    assert day.on_main("drift", "drift", "report") == ["success", "success"], day.runner.log()
+    assert issue["state"] == "closed"
