@@ -142,7 +142,9 @@ class Service:
         reach: Callable[[Fleet], WireFabric] = lambda fleet: WireFabric(  # noqa: E731
             fleet, session.clock, session.secrets, session.overlay
         )
-        return Loop(ground, feed, reach, holder=f"{whoami()}, run", pull_s=self._pull_s)
+        # Of its own, whatever its environment calls it: who has the same name is taken for the same.
+        holder = f"{whoami()}, {new_id('runner', session.clock.now())}"
+        return Loop(ground, feed, reach, holder=holder, pull_s=self._pull_s)
 
     @contextmanager
     def _ledger(self, fleet: Fleet) -> Iterator[SqlLedger]:

@@ -21,7 +21,7 @@ from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
 from reconciler.converge.run import Ended, Executed, NodeResult, Run
 from reconciler.model.desired import Fleet
-from reconciler.model.errors import Refused, StalePlan
+from reconciler.model.errors import LedgerError, Refused, StalePlan
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope
 from reconciler.model.ports import Clock, Fabric, Ledger
@@ -92,6 +92,10 @@ async def apply(
         except asyncio.CancelledError:
             if work.started:
                 progress(RunEnded(work.report(interrupted=True)))
+            raise
+        except LedgerError as error:
+            if work.started:
+                raise LedgerError(f"{error}; what was under way is parked, and the next run goes on with it") from error
             raise
         return work.conclude()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ import click
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, Duration, detailed_exitcode, fleet_options
 from reconciler.cli.terminal import show
-from reconciler.model.errors import ReconcilerError, UsageError
+from reconciler.model.errors import LedgerError, ReconcilerError, UsageError
 from reconciler.model.plan import NodePlan, Plan
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def apply(common: Common, plan_file: Path | None, yes: bool, wait: float, detail
         except ReconcilerError as error:
             from reconciler.cli.exit_codes import of_error
 
-            ledger.end_run(run, int(of_error(error)), str(error), session.clock.now())
+            with suppress(LedgerError):  # it may be the very reason
+                ledger.end_run(run, int(of_error(error)), str(error), session.clock.now())
             raise
         code = exit_code(outcome, detailed=detailed_exitcode)
         ledger.end_run(run, int(code), f"{len(outcome.actions)} actions", session.clock.now())

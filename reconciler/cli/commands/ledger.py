@@ -77,7 +77,7 @@ def adopt(
 
 
 def _adopt(session: Session, book: SqlLedger, nodes: Sequence[str], *, ask: bool) -> list[Adopted]:
-    from reconciler.cli.session import run_async, whoami
+    from reconciler.cli.session import new_id, run_async, whoami
     from reconciler.converge.adoption import adopt, foreign_mark
     from reconciler.converge.guard import TimedCluster
     from reconciler.converge.lease import held_lease
@@ -88,7 +88,7 @@ def _adopt(session: Session, book: SqlLedger, nodes: Sequence[str], *, ask: bool
             port = fabric.cluster()
             assert port is not None  # the spec names one
             settings, clock = session.fleet.settings, session.clock
-            async with held_lease(book, settings.fleet, f"{whoami()}, ledger adopt", clock) as lease:
+            async with held_lease(book, settings.fleet, f"{whoami()}, {new_id('adopt', clock.now())}", clock) as lease:
                 cluster = TimedCluster(port, clock, settings, lease)
                 if not write:
                     return [await foreign_mark(cluster, node, book.id) for node in nodes]
