@@ -61,7 +61,7 @@ def _matrix(fault: str, action: str) -> int:
 
 
 def _seed(number: int, *, short: bool) -> int:
-    if short and (story := told(number)):
+    if short and (story := told(draw(number))):
         print(story)
         return 1
     lived = live(draw(number))

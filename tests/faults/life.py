@@ -21,7 +21,7 @@ from reconciler.model.outcome import outcome_word
 from reconciler.model.plan import BlockCode, Goal
 from reconciler.model.records import FLEET
 from reconciler.model.units import format_duration
-from tests.faults.schedule import FAULTS, HOUR, LENGTH_S, MINUTE, Happening, Schedule, draw
+from tests.faults.schedule import FAULTS, HOUR, LENGTH_S, MINUTE, Happening, Schedule
 from tests.soak import plans
 from tests.soak.referee import Fuse, PowerCut
 from tests.soak.shorten import shortest
@@ -73,15 +73,14 @@ def live(schedule: Schedule) -> Lived:
     return Lived(schedule, broken, tuple(life.story), life.runs, life.actions, life.seen_to)
 
 
-def told(seed: int) -> str:
+def told(schedule: Schedule) -> str:
     """What a failing test says: "" when nothing breaks; else the shortest schedule that breaks it, and what to type."""
-    schedule = draw(seed)
     broken = live(schedule).broken
     if not broken:
         return ""
     steps, _ = shortest(schedule.happenings, lambda fewer: live(replace(schedule, happenings=tuple(fewer))).broken)
     lived = live(replace(schedule, happenings=tuple(steps)))
-    return f"{lived}\n\nagain: python -m tests.faults seed {seed}"
+    return f"{lived}\n\nagain: python -m tests.faults seed {schedule.seed}"
 
 
 class _Life:
