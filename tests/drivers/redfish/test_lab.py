@@ -222,6 +222,7 @@ def test_firmware(lab: Lab) -> None:
         assert found is not None
         assert (found.done, found.ok) == (True, True)
         assert (await hot(bmc)).tasks == ()
+        assert list(await bmc.tasks()) == [uri], "whoever was not told of it finds it, ended or not"
         await bmc.power(PowerAction.GRACEFUL_RESTART)
         lab.pass_time(400)
         firmware = (await inventory(bmc)).firmware
