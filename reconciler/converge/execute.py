@@ -320,7 +320,8 @@ def is_stopped(plan: NodePlan) -> bool:
 
 
 def drift_of(plan: NodePlan) -> frozenset[str]:
-    return frozenset(item.path for item in plan.drift if item.kind in ACTIONABLE)
+    """What actions are done for. That a node which has just booted is not Ready yet makes it no other drift."""
+    return frozenset(item.path for item in plan.drift if item.kind in ACTIONABLE and item.path != "cluster.member")
 
 
 def backs_off_until(plan: NodePlan) -> datetime | None:
