@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from statistics import median
 
 from reconciler import __version__
+from reconciler.cli.garbage import put_off
 from reconciler.cli.rehearsal_checks import Checks
 from reconciler.cli.rehearsal_gate import SupposedGate
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
@@ -300,13 +301,10 @@ def _start_kubelet(call: Call) -> Ran:
 @contextmanager
 def _swept() -> Iterator[None]:
     """Garbage is taken out after a run: to look through a whole fleet for it again and again takes long."""
-    collects = gc.isenabled()
-    gc.disable()
     try:
-        yield
+        with put_off():
+            yield
     finally:
-        if collects:
-            gc.enable()
         gc.collect()
 
 

@@ -20,6 +20,7 @@ import click
 
 from reconciler import __version__
 from reconciler.cli.clocks import RealClock, ScaledClock
+from reconciler.cli.garbage import put_off
 from reconciler.cli.options import Common
 from reconciler.cli.scope import select
 from reconciler.model.desired import DesiredImage, Fleet
@@ -101,12 +102,14 @@ class Session:
         from reconciler.spec import check_spec
 
         directory = self.common.spec
+        source: Path | Mapping[str, bytes] = directory
         if rev is None:
             check_directory(directory)
-            fleet, diagnostics = check_spec(directory, directory=str(directory), origin=describe(directory))
+            origin = describe(directory)
         else:
-            files, origin = read_revision(directory, rev)
-            fleet, diagnostics = check_spec(files, directory=str(directory), origin=origin)
+            source, origin = read_revision(directory, rev)
+        with put_off():
+            fleet, diagnostics = check_spec(source, directory=str(directory), origin=origin)
         if fleet is None:
             raise SpecError(diagnostics)
         for diagnostic in diagnostics:
@@ -240,11 +243,13 @@ class Session:
         from reconciler.planner.fleet import plan_fleet, records_needed
 
         names, scope = self.selection
-        return plan_fleet(
-            fleet, observation, ledger.nodes(records_needed(fleet, names)), now=now, ledger=ledger.id, plan_id=plan_id,
-            signatures=self.verified(fleet), holds=tuple(ledger.holds()), scope=scope, selected=names, known=known,
-            estimates=self.estimates(ledger), kept=ledger.rollouts() if waves else {},
-        )  # fmt: skip
+        with put_off():
+            return plan_fleet(
+                fleet, observation, ledger.nodes(records_needed(fleet, names)), now=now, ledger=ledger.id,
+                plan_id=plan_id, signatures=self.verified(fleet), holds=tuple(ledger.holds()), scope=scope,
+                selected=names, known=known, estimates=self.estimates(ledger),
+                kept=ledger.rollouts() if waves else {},
+            )  # fmt: skip
 
     def estimates(self, ledger: Ledger) -> Estimates:
         from reconciler.planner.estimates import estimates
