@@ -125,7 +125,7 @@ class Loop:
 
     def _passed(self, plan: Plan) -> None:
         self._passes += 1
-        self._stand(last_pass=self._ground.clock.now(), stopped=plan.stopped)
+        self._stand(last_pass=self._ground.clock.now(), stopped=plan.stopped or plan.braked)
 
     # --- telling ---
 
