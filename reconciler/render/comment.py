@@ -18,7 +18,7 @@ from reconciler.model.plan import Plan
 from reconciler.model.report import ApplyOutcome, DriftReport
 from reconciler.render import drift, outcome, plan_comment
 from reconciler.render.headline import Headline, Verdict
-from reconciler.render.pen import Pen, Written, is_link, write
+from reconciler.render.pen import CHARACTERS, Pen, Written, is_link, write
 from reconciler.render.text import markdown, plain
 
 Document = Plan | DriftReport | ApplyOutcome
@@ -62,7 +62,8 @@ def key_of(kind: Kind, fleet: str, environment: str) -> str:
     return f"{kind}/{plain(fleet, _NAME)}/{plain(environment, _NAME)}"
 
 
-def comment(document: Document, place: Place) -> Comment:
+def comment(document: Document, place: Place, most: int = CHARACTERS) -> Comment:
+    """`most`: characters that there is room for."""
     match document:
         case Plan():
             kind, said, about, file = Kind.PLAN, plan_comment.headline(document), "Plan for", "plan.json"
@@ -86,7 +87,7 @@ def comment(document: Document, place: Place) -> Comment:
     fingerprint = document.fingerprint if isinstance(document, Plan) else ""
     title = f"{about} fleet {plain(document.fleet, _NAME)}: {said.text}"
     key = key_of(kind, document.fleet, place.environment)
-    return _comment(key, title, said.verdict, write(body, place.rest(file), room=_KEEP), place, fingerprint)
+    return _comment(key, title, said.verdict, write(body, place.rest(file), most=most - _KEEP), place, fingerprint)
 
 
 class Missing(StrEnum):
@@ -136,7 +137,7 @@ def failure(what: Missing, fleet: str, log: str, place: Place) -> Comment:
         pen.log(log[-_LOG:])
         pen.links(place.run_url)
 
-    written = write(body, "the log of the run has all of it", room=_KEEP)
+    written = write(body, "the log of the run has all of it", most=CHARACTERS - _KEEP)
     title = f"Fleet {plain(fleet, _NAME)}: {said.text}"
     return _comment(key_of(what.kind, fleet, place.environment), title, said.verdict, written, place)
 

@@ -16,8 +16,8 @@ from typing import Final
 from reconciler.render.tables import markdown_table
 from reconciler.render.text import Names, count, html, markdown, plain
 
-CHARACTERS: Final = 60_000  # GitHub takes 65,536
-BYTES: Final = 240_000
+CHARACTERS: Final = 60_000  # of a comment, of which GitHub takes 65,536
+SUMMARY: Final = 225_000  # of a job's summary, of which it takes a mebibyte
 
 Cell = str | Names
 
@@ -145,20 +145,21 @@ class Written:
     truncated: bool
 
 
-def write(document: Callable[[Pen], None], rest: str, *, room: int = 0) -> Written:
-    """The fullest form that fits, with `room` characters to spare. `rest`: where the reader finds all of it."""
+def write(document: Callable[[Pen], None], rest: str, *, most: int = CHARACTERS) -> Written:
+    """The fullest form of at most that many characters. `rest`: where the reader finds all of it."""
     for level in LEVELS:
         pen = Pen(level, rest)
         document(pen)
-        if fits(pen.text, room):
+        if fits(pen.text, most):
             break
     else:
         raise AssertionError("the last level is bounded")
     return Written(pen.text, pen.cut)
 
 
-def fits(text: str, room: int = 0) -> bool:
-    return len(text) + room <= CHARACTERS and len(text.encode(errors="replace")) + 4 * room <= BYTES
+def fits(text: str, most: int) -> bool:
+    """A character has four bytes at most, which is the other measure."""
+    return len(text) <= most and len(text.encode(errors="replace")) <= 4 * most
 
 
 def is_link(url: str) -> bool:

@@ -200,6 +200,17 @@ def test_the_summary_of_the_job_is_written(github: FakeGitHub, files: Path) -> N
     assert github.requests == []
 
 
+def test_what_has_no_room_in_a_comment_is_in_the_summary(github: FakeGitHub, files: Path) -> None:
+    summary = files / "summary.md"
+    items = tuple(replace(drift(f"gpu-{at:04d}").items[0], observed=str(at), detail="x" * 200) for at in range(390))
+    document = write(files, replace(drift("x"), items=items))
+    assert post(github, document, "--issue", GITHUB_STEP_SUMMARY=str(summary)).code == 0
+    [issue] = github.issues.values()
+    assert mark_of(issue["body"])["truncated"] is True
+    assert issue["body"].count("| bios.X |") < 390
+    assert summary.read_text().count("| bios.X |") == 390
+
+
 def test_printing_contacts_nobody(github: FakeGitHub, files: Path) -> None:
     done = reconciler("comment", write(files, plan(node("a1"))), "--pr", "7", "--dry-run")
     assert done.code == 0

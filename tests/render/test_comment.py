@@ -20,7 +20,7 @@ from reconciler.model.report import ActionEnd, ApplyOutcome, DriftReport, NodeEn
 from reconciler.model.vocab import Concern, Disruption
 from reconciler.render.comment import Document, Kind, Missing, Place, comment, failure, key_of, mark_of, with_status
 from reconciler.render.headline import Verdict
-from reconciler.render.pen import BYTES, CHARACTERS
+from reconciler.render.pen import CHARACTERS
 from reconciler.render.text import Names
 from tests import builders as b
 from tests.golden.plans import read
@@ -47,7 +47,7 @@ def balanced(text: str) -> None:
     """It fits; every tag is one of ours and closed; fences end; tables have as many cells as columns; no @mention."""
     length, size = len(text), len(text.encode(errors="replace"))
     assert length <= CHARACTERS
-    assert size <= BYTES
+    assert size <= 240_000
     tokens = MARKDOWN.parse(text)
     html = "".join(token.content for token in tokens if token.type == "html_block")
     assert html.count("<details>") == html.count("</details>") == html.count("<summary>")

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from reconciler.model.report import ApplyOutcome, DriftReport
     from reconciler.render.comment import Comment, Place
 
-_SUMMARY: Final = 900 * 1024  # bytes that a step summary takes
 _LOG: Final = 1024 * 1024
 
 
@@ -80,7 +79,7 @@ def comment(
     if dry_run:
         show(made.text, "markdown")
         return
-    _summary(made)
+    _summary(document, made, place)
     if target.nowhere:
         if "GITHUB_STEP_SUMMARY" not in os.environ:
             raise UsageError("say where the report goes: --pr, --commit, --issue or --pulls; or --dry-run")
@@ -142,14 +141,16 @@ def _check_drift(document: object, failed: str | None) -> None:
         raise UsageError("--issue and --pulls are for drift reports")
 
 
-def _summary(made: Comment) -> None:
-    """Of the job, where there is one: what a reader of its page sees."""
+def _summary(document: Plan | DriftReport | ApplyOutcome | None, made: Comment, place: Place) -> None:
+    """Of the job, where there is one: what a reader of its page sees, and where there is room for more."""
+    from reconciler.render.comment import comment as write
+    from reconciler.render.pen import SUMMARY
+
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if path:
-        text = made.text.partition("\n")[2]
-        if len(text.encode(errors="replace")) < _SUMMARY:
-            with Path(path).open("a", encoding="utf-8", errors="replace") as stream:
-                stream.write(text + "\n")
+        full = write(document, place, SUMMARY) if document is not None and made.truncated else made
+        with Path(path).open("a", encoding="utf-8", errors="replace") as stream:
+            stream.write(full.text.partition("\n")[2] + "\n")
 
 
 def _forge(repository: str) -> Forge:
