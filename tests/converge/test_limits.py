@@ -135,13 +135,8 @@ def test_firmware_is_not_started_when_its_window_has_closed_meanwhile(adopted: C
     here = adopted(nodes=1, drift={"n0": [{"old_firmware": {"component": "bios"}}]}, profile=patient)
     fleet = limited(here, windows=(window(here, "allow", -600, need_s(here.plan().nodes["n0"]) + 120),))
     assert here.lab.cluster is not None
-    evict, delays = here.lab.cluster.evict, [600.0]
-
-    def slow(*args: Any, **options: Any) -> Any:
-        here.clock.elapsed += delays.pop() if delays else 0.0
-        return evict(*args, **options)
-
-    here.lab.cluster.evict = slow  # type: ignore[method-assign]  # a cluster that takes its time
+    for pod in here.lab.cluster.pods("n0"):
+        pod.grace_s = 600.0
     report = here.apply(fleet=fleet, wait_s=0.0)
     assert ends(report) == {"n0": Ended.NOT_STARTED}
     assert "does not fit into what is left of" in report.results["n0"].detail
