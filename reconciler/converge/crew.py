@@ -28,7 +28,7 @@ from reconciler.model.records import NodeRecord
 from reconciler.planner.budget import taken_out
 from reconciler.planner.holds import by_subject
 from reconciler.planner.keeping import KeptLeave, KeptRollouts
-from reconciler.planner.schedule import Leave, flashes, takes_out, unjudged, waits
+from reconciler.planner.schedule import Leave, flashes, takes_out, waits
 
 _LASTING = (BlockCode.HALTED, BlockCode.STOPPED, BlockCode.STORM)  # until a person does something about it
 NODES_AT_ONCE = 512  # tasks that mostly wait; what they read at once is bounded apart
@@ -149,7 +149,7 @@ class Crew:
 
     def _ask(self, name: str, leave: Leave) -> Blocked | None:
         """Start it, if it may."""
-        plan = unjudged(self.plans[name], leave.now)
+        plan = self.plans[name]
         if name in self._postponed:
             return None
         if plan.actions and plan.goal is not Goal.NOTHING:

@@ -43,7 +43,7 @@ class Leave:
         """None: all that is planned may begin now."""
         if self.brake is not None and any(map(shakes, plan.actions)):
             return self.brake
-        if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF:
+        if plan.blocked is not None and _pauses(plan.blocked, self.now):
             return plan.blocked
         if not plan.postponed and (wait := self.rollouts.refusal(plan)) is not None:
             return wait
@@ -154,8 +154,10 @@ def schedule(plans: Mapping[str, NodePlan], leave: Leave) -> dict[str, NodePlan]
 
 def unjudged(plan: NodePlan, now: datetime) -> NodePlan:
     """Without an earlier verdict that time may have lifted. A pause after a failure has an end of its own."""
-    if plan.blocked is None or not waits(plan.blocked):
-        return plan
-    if plan.blocked.code is BlockCode.BACKOFF and plan.blocked.until is not None and plan.blocked.until > now:
+    if plan.blocked is None or not waits(plan.blocked) or _pauses(plan.blocked, now):
         return plan
     return replace(plan, blocked=None, wave=0)
+
+
+def _pauses(blocked: Blocked, now: datetime) -> bool:
+    return blocked.code is BlockCode.BACKOFF and blocked.until is not None and blocked.until > now
