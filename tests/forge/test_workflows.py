@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
 from typing import Any
 
 import click
@@ -204,8 +206,10 @@ def test_nobody_plans_or_acts_without_a_ledger_that_lasts(name: str, key: str) -
     assert "RECONCILER_LEDGER" in setup.env
     [check, *_] = read(ACTION)["runs"]["steps"]
     assert check["if"] == "inputs.ledger == 'required'"
-    assert "postgresql://*) ;;" in check["run"]
-    assert "exit 64" in check["run"]
+    for url, code in (("postgresql://db/fleet", 0), ("postgresql+psycopg://db/fleet", 0), ("", 64), ("x.sqlite", 64)):
+        env = {"RECONCILER_LEDGER": url, "PATH": os.environ["PATH"]}
+        done = subprocess.run(("bash", "-e", "-c", check["run"]), env=env, capture_output=True)
+        assert done.returncode == code, url
 
 
 # --- as actionlint would ------------------------------------------------------------------------------------------
