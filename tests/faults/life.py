@@ -31,6 +31,7 @@ from tests.soak.world import SmallFleet
 DAY = 24 * HOUR
 WAIT_S = 20 * MINUTE  # of each run
 PAUSE_S = 30 * MINUTE  # from one run to the next, as a schedule would start them
+BY_HAND = "by hand: "
 LEASE_S = 61.0  # until that of a runner that died has run out
 LONGEST_S = 12 * HOUR  # of a run beyond its wait: three tries of the slowest actions, one after another
 LASTING = frozenset(
@@ -92,7 +93,7 @@ class _Life:
         self.begins = self.world.seconds()
         self.world.referee.listener = self.hears
         self._work: asyncio.Task[ApplyReport] | None = None
-        self._doing: dict[str, str] = {}  # node -> action under way
+        self._doing: dict[str, tuple[str, str]] = {}  # node -> who does what to it
         self._edits: list[Happening] = []  # of the spec, which the next run reads
 
     # --- the whole ---
@@ -137,7 +138,7 @@ class _Life:
         self._work = work = asyncio.create_task(world.applying(wait_s=wait_s))
         done, _ = await asyncio.wait([work], timeout=wait_s + LONGEST_S)
         self._work, doing = None, dict(self._doing)
-        self._doing.clear()
+        self._ended("")
         if not done:
             work.cancel()
             raise Broken(f"no_hang: a run goes on after {format_duration(wait_s + LONGEST_S)}, at {doing}")
@@ -238,13 +239,19 @@ class _Life:
         try:
             await apply(
                 request, fabric=world.fabric, ledger=world.book, clock=world.clock, gate=world.gate,
-                progress=lambda event: self.hears(event, "by hand: "),
+                progress=lambda event: self.hears(event, BY_HAND),
             )  # fmt: skip
         except (Blind, LeaseHeld, Refused, PowerCut) as refused:
             self.tell(f"the second runner: {refused}")
             return
+        finally:
+            self._ended(BY_HAND)
         if not alone:
             world.referee.broken("two_runners_never_act_twice", "a second run began while another worked")
+
+    def _ended(self, who: str) -> None:
+        """Whatever it was doing, it does no more."""
+        self._doing = {node: doing for node, doing in self._doing.items() if doing[0] != who}
 
     # --- what is told ---
 
@@ -254,9 +261,9 @@ class _Life:
                 self.tell(f"{who}{node}: {action.id} begins, because {', '.join(action.because)}")
                 if node in self._doing:
                     self.world.referee.broken(
-                        "two_runners_never_act_twice", f"{action.id} begins on {node} during {self._doing[node]}"
+                        "two_runners_never_act_twice", f"{action.id} begins on {node} during {self._doing[node][1]}"
                     )
-                self._doing[node] = action.id
+                self._doing[node] = who, action.id
             case ActionFinished(node, action, outcome, _):
                 self.actions += 1
                 self._doing.pop(node, None)
