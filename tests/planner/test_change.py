@@ -304,7 +304,7 @@ def test_every_setting_is_either_trusted_or_desired() -> None:
     """A new one must be thought about: does it decide whom we talk to, as whom, or whom we believe?"""
     desired = {
         "concurrency", "redfish_deadline_s", "ssh_deadline_s", "kubernetes_deadline_s", "inventory_max_age_s",
-        "tolerate", "budgets", "drift_mode", "ignore", "floors", "windows", "break_glass", "guards",
+        "tolerate", "budgets", "drift_mode", "ignore", "floors", "windows", "break_glass", "guards", "brake",
     }  # fmt: skip
     assert {field.name for field in fields(d.Settings)} == desired | set(TRUSTED)
     assert not desired & set(TRUSTED)

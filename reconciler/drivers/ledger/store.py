@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from reconciler.drivers.ledger import chain, episodes, inventory, leases, rollouts, schema, story
 from reconciler.drivers.ledger.engine import Database
@@ -24,6 +23,7 @@ from reconciler.drivers.ledger.rows import (
     to_json,
     to_object,
 )
+from reconciler.drivers.ledger.writing import upsert, write_journal
 from reconciler.model.documents import dump
 from reconciler.model.errors import LedgerError
 from reconciler.model.gate import Certificate
@@ -81,7 +81,7 @@ class SqlLedger:
     def remember_identity(self, node: str, serial: str | None, uuid: str | None, now: datetime) -> None:
         given = {name: value for name, value in (("serial", serial), ("uuid", uuid)) if value is not None}
         with self._database.write([schema.nodes], [node]) as connection:
-            _upsert(
+            upsert(
                 connection, schema.nodes, [{"node": node, **given, "identity_at": instant(now), "fleet": self._fleet}]
             )
 
@@ -124,18 +124,18 @@ class SqlLedger:
         common = {"node": node, "spec_digest": spec_digest, "commit_id": commit, "at": instant(now)}
         rows = [common | {"path": path, "value": to_json(value)} for path, value in values.items()]
         with self._database.write([schema.applied], [node]) as connection:
-            _upsert(connection, schema.applied, rows)
+            upsert(connection, schema.applied, rows)
 
     def remember_paths(self, nodes: Sequence[str], paths: frozenset[str]) -> None:
         text = to_json(sorted(paths))
         digest = hashlib.sha256(text.encode()).hexdigest()
         with self._database.write([schema.nodes], nodes) as connection:
-            _upsert(connection, schema.path_sets, [{"digest": digest, "paths": text}])
-            _upsert(connection, schema.nodes, [{"node": node, "paths": digest, "fleet": self._fleet} for node in nodes])
+            upsert(connection, schema.path_sets, [{"digest": digest, "paths": text}])
+            upsert(connection, schema.nodes, [{"node": node, "paths": digest, "fleet": self._fleet} for node in nodes])
 
     def set_nonce(self, node: str, nonce: str, now: datetime) -> None:
         with self._database.write([schema.nodes], [node]) as connection:
-            _upsert(
+            upsert(
                 connection,
                 schema.nodes,
                 [{"node": node, "nonce": nonce, "nonce_at": instant(now), "fleet": self._fleet}],
@@ -151,7 +151,7 @@ class SqlLedger:
             assert key is not None
             seal = to_json(chain.seal_of(key[0], document))
             detail = "adopted" if certificate.adopted else verdicts
-            _write_journal(connection, at, "", certificate.node, "certificate", detail=detail, data=seal)
+            write_journal(connection, at, "", certificate.node, "certificate", detail=detail, data=seal)
 
     def record_drift(
         self, run: str, items: Sequence[tuple[str, str, str, Any, Any]], nodes: Sequence[str], now: datetime
@@ -180,7 +180,7 @@ class SqlLedger:
         with self._database.write([schema.journal], [node]) as connection:
             leases.check_token(connection, token, now)
             values = {"action": action, "target": target, "token": token, "data": to_json(intent)}
-            return _write_journal(connection, instant(now), run, node, "intent", detail=cause, **values)
+            return write_journal(connection, instant(now), run, node, "intent", detail=cause, **values)
 
     def resume(self, attempt: int, run: str, token: int, now: datetime) -> None:
         with self._database.write([]) as connection:
@@ -200,7 +200,7 @@ class SqlLedger:
             intent = connection.execute(query).one()
             values = {"action": intent.action, "target": intent.target, "attempt": attempt, "data": data}
             with self._database.write([table], [intent.node]):
-                _write_journal(connection, instant(now), intent.run, intent.node, event, detail=detail, **values)
+                write_journal(connection, instant(now), intent.run, intent.node, event, detail=detail, **values)
 
     def unfinished(self) -> Sequence[tuple[int, str, str, str, Mapping[str, Any]]]:
         table = schema.journal
@@ -256,7 +256,7 @@ class SqlLedger:
     def note(self, node: str, event: str, detail: str, now: datetime) -> None:
         """Write down what a person did, outside of any run."""
         with self._database.write([]) as connection:
-            _write_journal(connection, instant(now), "", node, event, detail=detail)
+            write_journal(connection, instant(now), "", node, event, detail=detail)
 
     def info(self) -> Info:
         with self._database.read() as connection:
@@ -272,7 +272,7 @@ class SqlLedger:
         values = {**said, "since": instant(now), "until": end}
         with self._database.write([schema.holds], [subject]) as connection:
             hold_id = connection.execute(schema.holds.insert().values(values)).inserted_primary_key
-            _write_journal(connection, instant(now), "", subject, "hold", detail=f"{owner}: {reason}")
+            write_journal(connection, instant(now), "", subject, "hold", detail=f"{owner}: {reason}")
         assert hold_id is not None
         return Hold(hold_id[0], subject, reason, owner, now, until, position)
 
@@ -284,7 +284,7 @@ class SqlLedger:
                 table.update().where(standing).values(released_at=instant(now), released_by=owner)
             ).rowcount
             if lifted:
-                _write_journal(connection, instant(now), "", subject, "release", detail=owner)
+                write_journal(connection, instant(now), "", subject, "release", detail=owner)
         return lifted
 
     def holds(self) -> Sequence[Hold]:
@@ -357,7 +357,7 @@ class SqlLedger:
             taken = leases.take_away(connection, token)
             if taken is not None:
                 detail = f"{by} took lease {token} on {taken.scope} away from {taken.holder}"
-                _write_journal(connection, instant(now), "", "", "lease", detail=detail)
+                write_journal(connection, instant(now), "", "", "lease", detail=detail)
             return taken
 
     def plan_used(self, plan_id: str) -> bool:
@@ -369,7 +369,7 @@ class SqlLedger:
         if self.plan_used(plan_id):
             return
         with self._database.write([]) as connection:
-            _upsert(connection, schema.plans, [{"plan": plan_id, "used_at": instant(now)}])
+            upsert(connection, schema.plans, [{"plan": plan_id, "used_at": instant(now)}])
 
     def start_run(self, run: str, command: str, commit: str, plan: str, now: datetime) -> None:
         values = {
@@ -382,38 +382,14 @@ class SqlLedger:
         }
         with self._database.write([]) as connection:
             connection.execute(schema.runs.insert().values(values))
-            _write_journal(connection, instant(now), run, "", "run", detail=f"{command} started")
+            write_journal(connection, instant(now), run, "", "run", detail=f"{command} started")
 
     def end_run(self, run: str, exit_code: int, summary: str, now: datetime) -> None:
         table = schema.runs
         values = {"ended_at": instant(now), "exit_code": exit_code, "summary": clean(summary)}
         with self._database.write([]) as connection:
             connection.execute(table.update().where(table.c.run == run).values(values))
-            _write_journal(connection, instant(now), run, "", "run", detail=f"exit {exit_code}: {summary}")
-
-
-def _upsert(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert, or overwrite where the primary key is there already. A row of nothing but its key stays as it is."""
-    if not rows:
-        return
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    insert = dialect.insert(table)
-    columns = list(table.primary_key.columns)
-    others = [name for name in rows[0] if name not in table.primary_key.columns]
-    if others:
-        new: dict[str, Any] = {name: insert.excluded[name] for name in others}
-        if "fleet" in new:  # whose it is already, it stays
-            new["fleet"] = sa.case((table.c.fleet == "", insert.excluded.fleet), else_=table.c.fleet)
-        connection.execute(insert.on_conflict_do_update(index_elements=columns, set_=new), list(rows))
-    else:
-        connection.execute(insert.on_conflict_do_nothing(index_elements=columns), list(rows))
-
-
-def _write_journal(
-    connection: sa.Connection, at: str, run: str, node: str, event: str, *, detail: str, **values: Any
-) -> int:
-    row = {"at": at, "run": run, "node": node, "event": event, "detail": clean(detail)} | values
-    return chain.append(connection, [row])
+            write_journal(connection, instant(now), run, "", "run", detail=f"exit {exit_code}: {summary}")
 
 
 def _mapping(cell: str) -> dict[str, Any]:

@@ -1,0 +1,36 @@
+"""Ways to write rows that several parts of the ledger share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from reconciler.drivers.ledger import chain
+from reconciler.drivers.ledger.rows import clean
+
+
+def upsert(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert, or overwrite where the primary key is there already. A row of nothing but its key stays as it is."""
+    if not rows:
+        return
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    insert = dialect.insert(table)
+    columns = list(table.primary_key.columns)
+    others = [name for name in rows[0] if name not in table.primary_key.columns]
+    if others:
+        new: dict[str, Any] = {name: insert.excluded[name] for name in others}
+        if "fleet" in new:  # whose it is already, it stays
+            new["fleet"] = sa.case((table.c.fleet == "", insert.excluded.fleet), else_=table.c.fleet)
+        connection.execute(insert.on_conflict_do_update(index_elements=columns, set_=new), list(rows))
+    else:
+        connection.execute(insert.on_conflict_do_nothing(index_elements=columns), list(rows))
+
+
+def write_journal(
+    connection: sa.Connection, at: str, run: str, node: str, event: str, *, detail: str, **values: Any
+) -> int:
+    row = {"at": at, "run": run, "node": node, "event": event, "detail": clean(detail)} | values
+    return chain.append(connection, [row])
