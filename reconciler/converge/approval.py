@@ -12,9 +12,13 @@ from reconciler.model.drift import ACTIONABLE
 from reconciler.model.plan import NodePlan
 from reconciler.model.vocab import Certainty
 
-_COVERS = {  # what they do besides, and what is left of them to a run that comes after one that died half way
-    "power_cycle": frozenset({"soft_restart", "power_on"}),
-    "reimage": frozenset({"soft_restart", "power_on", "power_cycle"}),
+# What they do besides, and what is left of them to a run that comes after one that died half way. A node joins again
+# after every boot: its system answers before its kubelet is Ready.
+_COVERS = {
+    "soft_restart": frozenset({"join"}),
+    "power_on": frozenset({"join"}),
+    "power_cycle": frozenset({"soft_restart", "power_on", "join"}),
+    "reimage": frozenset({"soft_restart", "power_on", "power_cycle", "join"}),
 }
 
 

@@ -78,6 +78,14 @@ def test_power_on_is_covered_by_what_turns_power_off_and_on(approved: str, cover
     )
 
 
+def test_a_node_that_boots_may_take_its_time_to_join_again() -> None:
+    """Its host answers, and its kubelet is not Ready yet."""
+    join = replace(APPROVED.actions[3], name="join", disruption=Disruption.NONE)
+    assert stale_because(APPROVED, plan(actions=(join, *APPROVED.actions[4:]), fingerprint="other"), begun=True) == ""
+    without = plan(actions=APPROVED.actions[4:])
+    assert "join" in stale_because(without, plan(actions=(join,), fingerprint="other"), begun=True)
+
+
 def test_higher_disruption_is_not_covered() -> None:
     harder = replace(APPROVED.actions[3], disruption=Disruption.POWER_CYCLE)
     assert stale_because(APPROVED, plan(actions=(harder,), fingerprint="other"), begun=True) == (
