@@ -51,7 +51,7 @@ def test_everything_says_first_that_the_fleet_is_stopped(place: Path, demo: Path
         done = reconciler(command, *at)
         assert done.code == code
         assert done.out.splitlines()[1].startswith("  STOPPED by ops: smoke in hall 2 (since 20")
-        assert "> STOPPED by ops: smoke in hall 2" in reconciler(command, *at, "-o", "markdown").out
+        assert "> - STOPPED by ops: smoke in hall 2" in reconciler(command, *at, "-o", "markdown").out
         assert reconciler(command, *at, "-o", "json").json["stopped"].startswith("stopped by ops: smoke in hall 2")
     planned = reconciler("plan", *at, "-o", "json").json
     assert {node["blocked"]["code"] for node in planned["nodes"].values()} == {"stopped"}
