@@ -43,6 +43,8 @@ HOLDS_AFTER = 2  # what was done so often for the same drift and is needed again
 PATIENCE_S = 300.0  # a longer pause after a failure is left to a later run
 LOOK_S = 20.0
 TAKE_OUT = ("mark", "drain")
+PROVED_BY_BOOT = ("soft_restart", "power_cycle")
+BOOTS = (*PROVED_BY_BOOT, "power_on", "reimage")
 RESUME_WITHIN = timedelta(hours=2)  # an older intent says nothing about what is needed now
 
 
@@ -217,12 +219,20 @@ class NodeRun:
         run.ledger.finish(attempt, outcome_word(outcome), outcome.detail, ended)
         if not isinstance(outcome, Declined):
             self._worked = True
+            if action.name in BOOTS:
+                self._outdate(ended)
         if action.disruption >= Disruption.RESTART or (ctx.bmc_port is not None and ctx.bmc_port.wrote):
             self._inventory_due = True
         seconds = (ended - began).total_seconds()
         run.executed.append(Executed(self.node, action.name, action.target, action.because, outcome, began, seconds))
         run.progress(ActionFinished(self.node, action, outcome, seconds))
         return outcome
+
+    def _outdate(self, now: datetime) -> None:
+        """A restart that an earlier run had begun can't be told any more from the one that came just now."""
+        for step in [step for step in self.run.resumed if step[0] == self.node and step[1] in PROVED_BY_BOOT]:
+            left = self.run.resumed.pop(step)
+            self.run.ledger.finish(left.attempt, "ambiguous", "the node was restarted for something else since", now)
 
     def _begin(self, action: PlannedAction, now: datetime) -> tuple[int, Mapping[str, Any], Mapping[str, Any]]:
         """(attempt, intent, what a dead run intended): counted before it is tried, or gone on with."""

@@ -12,6 +12,7 @@ from reconciler.cli.commands.apply import exit_code
 from reconciler.cli.exit_codes import MEANING, ExitCode, of_error, strongest
 from reconciler.drivers.endpoints import EndpointsError
 from reconciler.drivers.git import GitError
+from reconciler.drivers.redfish.quirks import QuirksError
 from reconciler.drivers.secrets import SecretError
 from reconciler.lab.control import NoLab
 from reconciler.model.desired import SpecSource
@@ -54,7 +55,7 @@ def test_every_code_has_a_meaning() -> None:
 ERRORS = {
     SpecError(()): 3, UsageError("x"): 64, DocumentError("x"): 64, SecretError("x"): 64, GitError("x"): 64,
     EndpointsError("x"): 64, NoLab("x"): 64, LeaseHeld("ops", "x"): 6, StalePlan("x"): 5, Refused("x"): 8,
-    Blind("x"): 4,
+    Blind("x"): 4, QuirksError("x"): 1,
     LedgerError("x"): 1, DriverError(Failure.TIMEOUT, "x"): 1, ReconcilerError("x"): 1,
 }  # fmt: skip
 

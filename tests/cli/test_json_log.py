@@ -21,6 +21,7 @@ from reconciler.converge.events import (
     ActionStarted,
     ActionStep,
     Event,
+    LoopTold,
     NodeObserved,
     NodeSettled,
     RunEnded,
@@ -50,6 +51,7 @@ EVENTS: tuple[Event, ...] = (
     NodeSettled("n1", "failed", "no"),
     Waiting(("n3", "n4"), 1800.0),
     RunEnded(REPORT),
+    LoopTold("leading", "holds the lease", problem=False, fields={"commit": "c0ffee"}),
 )
 
 
@@ -66,6 +68,7 @@ def test_every_kind_of_event_is_a_line() -> None:
     told = lines(*EVENTS, run="run-1", fleet="demo")
     assert [line["event"] for line in told] == [
         "node_observed", "action_started", "action_step", "action_finished", "node_settled", "waiting", "run_ended",
+        "leading",
     ]  # fmt: skip
     for line in told:
         assert line["time"] == "2026-11-21T12:00:00.250Z"
@@ -74,7 +77,7 @@ def test_every_kind_of_event_is_a_line() -> None:
 
 
 def test_an_action_says_which_and_on_what() -> None:
-    _, started, step, finished, settled, waiting, ended = lines(*EVENTS)
+    _, started, step, finished, settled, waiting, ended, leading = lines(*EVENTS)
     for line in (started, step, finished):
         assert (line["node"], line["action"]) == ("n1", "update_firmware:bmc")
     assert (started["disruption"], started["because"]) == ("firmware", ["firmware.bmc"])
@@ -83,6 +86,7 @@ def test_an_action_says_which_and_on_what() -> None:
     assert waiting["nodes"] == ["n3", "n4"]
     assert ended["nodes"]["done"] == ended["nodes"]["failed"] == 1
     assert ended["message"] == "interrupted: what ran is journaled"
+    assert (leading["level"], leading["message"], leading["commit"]) == ("info", "holds the lease", "c0ffee")
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,8 @@ ROWS: tuple[Row, ...] = (
     _row("ssoo oo oooo so oo oo ss", "ssh_hang", "SSH server does not answer"),
     _row("oooo oo oooo oo oo oo oo", "kubelet_not_ready", "does not become Ready"),
     _row("sooo oo oooo .o oo oo so", "node_conflicts", "has been modified"),
+    _row(".... .. .... .. .. .. ..", "node_condition", "GpuUnhealthy"),
+    _row("oooo oo .o.o o. oo oo o.", "node_condition", "GpuUnhealthy|does not hold", persistent=True),
     _row("ss.. .. .... .. .. .. ..", "pdb_never_yields", "disruption budget never-n0"),
     _row("sooo oo oooo so oo oo so", CLUSTER_DOWN, "API server does not answer|cluster unreachable"),
 )

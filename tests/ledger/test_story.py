@@ -26,8 +26,9 @@ def minute(number: float) -> datetime:
 
 
 @pytest.fixture
-def night(where: str) -> Iterator[SqlLedger]:
+def night(where: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlLedger]:
     """A rollout that comes to the node: firmware fails once, the image goes on, the gate passes; then people."""
+    monkeypatch.setattr(f"{__name__}.NIGHT", datetime.now(UTC).replace(microsecond=0) - timedelta(hours=5))
     book = SqlLedger(where)
     token = book.acquire("demo", "ops", 360_000, minute(0)).token
     book.start_run("run-1", "apply", COMMIT, "plan-1", minute(0))

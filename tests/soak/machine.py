@@ -295,6 +295,7 @@ class FleetMachine(RuleBasedStateMachine):
             if not (left := plans.left(world)):
                 break
             world.wait(1.05 * DAY)  # what failed too often is tried again a day later
+            world.resume()  # by then it is no storm any more
         self.check()
         if left:
             raise BrokenInvariant("\n".join(["plan_converges:", *left]))

@@ -48,7 +48,10 @@ IGNORED: Mapping[str, tuple[str, ...]] = {
     "BIOS": ("bios.*",),
     "a sysctl": ("host.sysctls.vm.swappiness",),
 }
-REMEDIATION = d.Remediation("standard", (d.Rung("soft_restart", 1), d.Rung("power_cycle", 1)), 86400.0)
+REMEDIATION = d.Remediation(
+    "standard", (d.Rung("soft_restart", 1), d.Rung("power_cycle", 1)), 86400.0,
+    node_conditions=(d.NodeCondition("GpuUnhealthy"),),
+)  # fmt: skip
 
 
 @dataclass
