@@ -46,11 +46,11 @@ async def take_over(
     return resumed
 
 
-def close_needless(ledger: Ledger, resumed: Mapping[Step, Unended], done: Container[str], now: datetime) -> None:
+def close_needless(ledger: Ledger, resumed: dict[Step, Unended], done: Container[str], now: datetime) -> None:
     """Attempts of dead runs on nodes that need nothing any more: whatever they did, it is seen in the node."""
-    for (node, _, _), left in resumed.items():
-        if node in done:
-            ledger.finish(left.attempt, "ambiguous", f"{DIED}; nothing of it is needed any more", now)
+    for step in [step for step in resumed if step[0] in done]:
+        left = resumed.pop(step)
+        ledger.finish(left.attempt, "ambiguous", f"{DIED}; nothing of it is needed any more", now)
 
 
 def _recent(intent: Mapping[str, Any], now: datetime) -> bool:

@@ -18,19 +18,19 @@ from reconciler.converge.brake import check_sight, look_for_storm
 from reconciler.converge.crew import POLL_S, Crew
 from reconciler.converge.events import LoopTold, Progress, ignore
 from reconciler.converge.lease import HeldLease
-from reconciler.converge.leftovers import lift_forgotten_marks, take_over
+from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
 from reconciler.converge.memory import remember_facts, remember_holds, remember_plans
 from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
 from reconciler.converge.run import Run, Step, Unended
-from reconciler.converge.status import fleet_status, measured
+from reconciler.converge.status import fleet_status, measured, node_status
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import Blind, ReconcilerError
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
 from reconciler.model.ports import Clock, Fabric, Ledger, Metrics, Watch
 from reconciler.model.records import NodeRecord
-from reconciler.model.status import FleetStatus
+from reconciler.model.status import FleetStatus, NodeStatus
 from reconciler.model.vocab import DriftMode
 from reconciler.planner.estimates import Estimates, estimates
 from reconciler.planner.fleet import node_planner, plan_fleet, records_needed
@@ -199,6 +199,9 @@ class Shift:
         run.plan_id = plan.id
         run.barred = blind or _barred(fleet, plan)
         run.executed.clear()
+        if not blind:
+            well = {name for name in idle if node_status(plan.nodes[name], acting=False) is NodeStatus.CONVERGED}
+            close_needless(ledger, run.resumed, well, now)
         if not blind:
             remember_plans(ledger, fleet, {name: plan.nodes[name] for name in idle}, records, run.id, now)
             records = self._records()

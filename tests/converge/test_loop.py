@@ -204,6 +204,27 @@ def test_a_treatment_that_was_parked_is_gone_on_with(looped: Callable[..., Loope
     assert here.machine("n2").state.counters.power_cycles == 1
 
 
+def test_what_a_dead_run_had_begun_and_nobody_needs_any_more_is_closed(looped: Callable[..., Looped]) -> None:
+    """Its restart came about while nobody led."""
+    here = looped(nodes=2)
+
+    async def ends() -> None:
+        await here.clock.sleep(MINUTE)
+        disable(here.machine("n0"))
+        await here.started("soft_restart")
+        while here.machine("n0").state.counters.boots == 0:
+            await here.clock.sleep(1.0)
+        raise TimeoutError
+
+    here.go(HOUR, ends)
+    assert [action for _, _, action, _, _ in here.ledger.unfinished()] == ["soft_restart"]
+    here.clock.elapsed += 30 * MINUTE
+    here.go(30 * MINUTE)
+    assert here.serves("n0")
+    assert here.machine("n0").state.counters.boots == 1
+    assert here.ledger.unfinished() == []
+
+
 def test_one_that_dies_again_and_again_is_left_out_of_service(looped: Callable[..., Looped]) -> None:
     here = looped(nodes=4)
 
