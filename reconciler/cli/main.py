@@ -73,7 +73,11 @@ class LazyGroup(click.Group):
             hint = did_you_mean(args[0], COMMANDS)
             raise click.UsageError(f"{error.message.rstrip('.')}; {hint}" if hint else error.message, ctx) from None
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        formatter: click.HelpFormatter,
+    ) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 

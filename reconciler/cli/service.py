@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,7 +130,7 @@ class Service:
         session = self._session
 
         def begin(fleet: Fleet) -> str:
-            self._close_run(ledger, ExitCode.DONE, "a new spec came")
+            self._close_run(ledger, ExitCode.DONE, "another run goes on: a new spec, or the lease anew")
             self._run = new_id("run", session.clock.now())
             ledger.start_run(self._run, "run", fleet.source.commit, "", session.clock.now())
             return self._run
@@ -139,9 +139,10 @@ class Service:
             begin=begin, ledger=ledger, clock=session.clock, gate=session.gate, metrics=self._metrics,
             progress=progress, signatures=self._verified, interval_s=self._interval_s, time_scale=session.time_scale,
         )  # fmt: skip
-        reach: Callable[[Fleet], WireFabric] = lambda fleet: WireFabric(  # noqa: E731
-            fleet, session.clock, session.secrets, session.overlay
-        )
+
+        def reach(fleet: Fleet) -> WireFabric:
+            return WireFabric(fleet, session.clock, session.secrets, session.overlay)
+
         # Of its own, whatever its environment calls it: who has the same name is taken for the same.
         holder = f"{whoami()}, {new_id('runner', session.clock.now())}"
         return Loop(ground, feed, reach, holder=holder, pull_s=self._pull_s)

@@ -26,7 +26,7 @@ from reconciler.cli.scope import select
 from reconciler.model.desired import DesiredImage, Fleet
 from reconciler.model.documents import load
 from reconciler.model.drift import ACTIONABLE
-from reconciler.model.errors import ReconcilerError, StalePlan, UsageError
+from reconciler.model.errors import StalePlan, UsageError, first_of_ours
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope
 from reconciler.model.ports import Clock, Ledger
@@ -65,19 +65,10 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     except ExceptionGroup as group:
-        if (error := _ours(group)) is None:
+        if (error := first_of_ours(group)) is None:
             raise
         raise error from None
     return found[0]
-
-
-def _ours(group: ExceptionGroup[Exception]) -> ReconcilerError | None:
-    """The first of errors that are all ours: a missing secret ends every task that wants it, and is said once."""
-    told, others = group.split(ReconcilerError)
-    found: Exception | None = told
-    while isinstance(found, ExceptionGroup):
-        found = found.exceptions[0]
-    return found if others is None and isinstance(found, ReconcilerError) else None
 
 
 class Session:

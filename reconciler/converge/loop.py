@@ -17,7 +17,7 @@ from reconciler.converge.events import LoopTold
 from reconciler.converge.lease import held_lease
 from reconciler.converge.shift import Ground, Shift
 from reconciler.model.desired import Fleet
-from reconciler.model.errors import LeaseHeld, LedgerError, UsageError
+from reconciler.model.errors import LeaseHeld, LedgerError, UsageError, first_of_ours
 from reconciler.model.plan import Plan
 from reconciler.model.ports import Fabric, SpecFeed
 from reconciler.model.source import Pulled
@@ -47,13 +47,16 @@ class Loop:
     async def run(self) -> None:
         """Until it is cancelled. UsageError and the like where no later try could fare better."""
         self._stand()
-        async with asyncio.TaskGroup() as group:
-            first = asyncio.Event()
-            group.create_task(self._follow(first))
-            await first.wait()
-            while True:
-                await self._term()
-                await self._pause(ASK_AGAIN_S)
+        try:
+            async with asyncio.TaskGroup() as group:
+                first = asyncio.Event()
+                group.create_task(self._follow(first))
+                await first.wait()
+                while True:
+                    await self._term()
+                    await self._pause(ASK_AGAIN_S)
+        except ExceptionGroup as errors:
+            raise first_of_ours(errors) or errors from None
 
     async def _follow(self, first: asyncio.Event) -> None:
         while True:

@@ -25,7 +25,7 @@ from reconciler.converge.ports import GateRunner
 from reconciler.converge.run import Run, Step, Unended
 from reconciler.converge.status import fleet_status, measured, node_status
 from reconciler.model.desired import Fleet
-from reconciler.model.errors import Blind, ReconcilerError
+from reconciler.model.errors import Blind, first_of_ours
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
 from reconciler.model.ports import Clock, Fabric, Ledger, Metrics, Watch
@@ -169,7 +169,7 @@ class Shift:
                 over_s=0.0 if hurry else min(len(self.fleet.nodes) / NODES_PER_S, self.ground.interval_s * LEISURE),
             )  # fmt: skip
         except ExceptionGroup as group:  # a secret that can't be had is missed by all of them
-            raise _first_of_ours(group) from None
+            raise first_of_ours(group) or group from None
         interval = self.ground.interval_s * (1 + JITTER * random.uniform(-1, 1))  # noqa: S311 - it spreads load
         self._due = max(began + timedelta(seconds=interval), clock.now() + timedelta(seconds=interval * REST))
         return seen
@@ -320,12 +320,3 @@ def _barred(fleet: Fleet, plan: Plan) -> str:
     if fleet.settings.drift_mode is not DriftMode.CORRECT:
         return f"the spec's mode is {fleet.settings.drift_mode.value}: drift is reported and left as it is"
     return ""
-
-
-def _first_of_ours(group: ExceptionGroup[Exception]) -> Exception:
-    """The first of errors that are all ours; the group itself when one is none."""
-    ours, others = group.split(ReconcilerError)
-    found: Exception = group if ours is None or others is not None else ours
-    while isinstance(found, ExceptionGroup) and found is not group:
-        found = found.exceptions[0]
-    return found

@@ -112,7 +112,7 @@ class _Source:
                 seen[at] = fact(observed)
             return
         values = self._values(answer.value)
-        for part, value, last in zip(self._parts, values, self._last):  # noqa: B905 - the class is one too many
+        for part, value, last in zip(self._parts, values, self._last, strict=False):  # the class is one too many
             if value is None or value is not last:
                 _shape(part, value, answer.value, seen)
         self._last = values

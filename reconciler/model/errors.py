@@ -116,3 +116,15 @@ class DriverError(ReconcilerError):
         self.kind = kind
         self.detail = detail
         self.retry_after = retry_after
+
+
+def first_of_ours(group: ExceptionGroup[Exception]) -> ReconcilerError | None:
+    """The first of errors that are all ours: a missing secret ends every task that wants it, and is said once.
+
+    None where one of them is a programming error.
+    """
+    told, others = group.split(ReconcilerError)
+    found: Exception | None = told
+    while isinstance(found, ExceptionGroup):
+        found = found.exceptions[0]
+    return found if others is None and isinstance(found, ReconcilerError) else None

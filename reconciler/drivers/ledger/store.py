@@ -71,8 +71,8 @@ class SqlLedger:
 
     def nodes(self, names: Sequence[str]) -> Mapping[str, NodeRecord]:
         def known(memory: Memory) -> dict[str, NodeRecord] | None:
-            found = {name: memory.record(name) for name in names}
-            return None if None in found.values() else found  # type: ignore[return-value]  # no None is left in it
+            found = {name: record for name in names if (record := memory.record(name)) is not None}
+            return found if len(found) == len(set(names)) else None
 
         return self._database.recall(
             known, lambda connection, memory: read_records(connection, names, memory, self._fleet)
