@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.report import DriftReport
@@ -131,6 +132,25 @@ def _unknown(found: list[Row]) -> list[tuple[Cell, ...]]:
     return rows
 
 
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What differs in one way, as it may be passed on."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: list[tuple[Cell, ...]]
+
+
+def sections(rows: Mapping[DriftClass, list[Row]]) -> Iterator[Section]:
+    for kind in ORDER:
+        if found := rows.get(kind):
+            title = f"{kind.value} ({sum(len(row.nodes) for row in found)})"
+            if kind is DriftClass.UNKNOWN:
+                yield Section(title, _UNKNOWN_HEAD, _unknown(found))
+            else:
+                yield Section(title, _HEAD, [_nameless(row) for row in found])
+
+
 def headline(report: DriftReport) -> Headline:
     nodes = {item.node for item in report.items if item.kind in ACTIONABLE}
     sign = "⚠️" if report.incomplete else "🔶" if nodes else "✅"
@@ -146,15 +166,9 @@ def write(pen: Pen, report: DriftReport) -> None:
     rows = grouped(report.items)
     pen.say(verdict(report)[:1].upper() + verdict(report)[1:] + ".", bold=True)
     pen.quote([*stop(report.stopped, report.braked), *warnings(report.insecure, report.time_scale)])
-    for kind in ORDER:
-        found = rows.get(kind, [])
-        if not found:
-            continue
-        pen.heading(f"{kind.value} ({sum(len(row.nodes) for row in found)})")
-        if kind is DriftClass.UNKNOWN:
-            pen.table(_UNKNOWN_HEAD, _unknown(found))
-        else:
-            pen.table(_HEAD, [_nameless(row) for row in found])
+    for section in sections(rows):
+        pen.heading(section.title)
+        pen.table(section.head, section.rows)
     if counted := _counted(rows):
         pen.say(f"Not shown: {counted}.")
     if report.changes or report.incomplete:

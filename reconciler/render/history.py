@@ -46,34 +46,38 @@ class Story:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class Line:
     at: datetime
     what: str
     ended: str
     detail: str
     run: str = ""
 
+    @property
+    def words(self) -> tuple[str, str, str]:
+        return self.what, self.ended, brief(self.detail)
+
 
 def human(story: Story) -> str:
-    lines = [*warnings((), story.time_scale), f"{story.node}, as the ledger knows it at {clock(story.now)}", ""]
-    lines += table(("", ""), list(_standing(story)))[1:]
-    told = [(clock(line.at), line.what, line.ended, plain(brief(line.detail), _DETAIL)) for line in _lines(story)]
-    lines += ["", *table(("when", "what", "how it went", "detail"), told)]
+    said = [*warnings((), story.time_scale), f"{story.node}, as the ledger knows it at {clock(story.now)}", ""]
+    said += table(("", ""), list(_standing(story)))[1:]
+    told = [(clock(line.at), line.what, line.ended, plain(brief(line.detail), _DETAIL)) for line in lines(story)]
+    said += ["", *table(("when", "what", "how it went", "detail"), told)]
     if story.limited:
-        lines.append(f"  There is more before {clock(story.entries[0].at)}: --last, --since")
-    return "\n".join([*lines, ""])
+        said.append(f"  There is more before {clock(story.entries[0].at)}: --last, --since")
+    return "\n".join([*said, ""])
 
 
 def as_markdown(story: Story) -> str:
-    lines = [f"## History of {markdown(story.node)}", ""]
-    lines += [f"- **{markdown(name)}**: {markdown(text, _DETAIL)}" for name, text in _standing(story)]
+    said = [f"## History of {markdown(story.node)}", ""]
+    said += [f"- **{markdown(name)}**: {markdown(text, _DETAIL)}" for name, text in _standing(story)]
     rows = [
         (clock(line.at), markdown(line.what), markdown(line.ended), markdown(brief(line.detail), _DETAIL))
-        for line in _lines(story)
+        for line in lines(story)
     ]
-    lines += ["", *markdown_table(("when", "what", "how it went", "detail"), rows)]
+    said += ["", *markdown_table(("when", "what", "how it went", "detail"), rows)]
     note = " ".join(warnings((), story.time_scale))
-    return "\n".join([*lines, *(["", f"<sub>{markdown(note, 300)}</sub>"] if note else []), ""])
+    return "\n".join([*said, *(["", f"<sub>{markdown(note, 300)}</sub>"] if note else []), ""])
 
 
 # --- how it stands ---------------------------------------------------------------------------------------------------
@@ -121,7 +125,7 @@ def _instead(observed: Any, desired: Any) -> str:
 # --- what happened ---------------------------------------------------------------------------------------------------
 
 
-def _lines(story: Story) -> Iterator[_Line]:
+def lines(story: Story) -> Iterator[Line]:
     """An outcome is told with its intent, unless that lies before the story's beginning."""
     ends = {entry.attempt: entry for entry in story.entries if entry.event == "outcome"}
     begun = {entry.attempt for entry in story.entries if entry.event == "intent"}
@@ -141,7 +145,7 @@ def _together(entry: JournalEntry) -> tuple[datetime, str, int]:
     return entry.at, entry.event, 0 if entry.event == "drift" else id(entry)
 
 
-def _told(event: str, entries: Sequence[JournalEntry], ends: Mapping[int | None, JournalEntry]) -> Iterator[_Line]:
+def _told(event: str, entries: Sequence[JournalEntry], ends: Mapping[int | None, JournalEntry]) -> Iterator[Line]:
     if event == "drift":
         yield from _drifts(entries)
         return
@@ -150,13 +154,13 @@ def _told(event: str, entries: Sequence[JournalEntry], ends: Mapping[int | None,
             case "intent":
                 yield _action(entry, ends.get(entry.attempt))
             case "outcome":
-                yield _Line(entry.at, entry.action, _ended(entry), _after_colon(entry), entry.run)
+                yield Line(entry.at, entry.action, _ended(entry), _after_colon(entry), entry.run)
             case "resume":
-                yield _Line(entry.at, entry.action, "gone on with", entry.detail)
+                yield Line(entry.at, entry.action, "gone on with", entry.detail)
             case "certificate":
                 yield from _certificate(entry)
             case _:
-                yield _Line(entry.at, _subject(entry), "", entry.detail, entry.run)
+                yield Line(entry.at, _subject(entry), "", entry.detail, entry.run)
 
 
 def _subject(entry: JournalEntry) -> str:
@@ -164,11 +168,11 @@ def _subject(entry: JournalEntry) -> str:
     return f"{entry.event} of {entry.node.replace('fleet/*', 'the fleet')}" if "/" in entry.node else entry.event
 
 
-def _run(name: str, before: datetime, entry: JournalEntry, runs: Mapping[str, RunRecord]) -> _Line:
+def _run(name: str, before: datetime, entry: JournalEntry, runs: Mapping[str, RunRecord]) -> Line:
     """At its start; at its first entry that is told, if what is told begins later."""
     found = runs.get(name)
     if found is None:
-        return _Line(entry.at, "run", "", f"{name}, commit {entry.commit[:12] or 'unknown'}")
+        return Line(entry.at, "run", "", f"{name}, commit {entry.commit[:12] or 'unknown'}")
     took = (
         ""
         if found.ended_at is None
@@ -178,17 +182,17 @@ def _run(name: str, before: datetime, entry: JournalEntry, runs: Mapping[str, Ru
     plan = f", plan {found.plan}" if found.plan not in ("", name) else ""
     where = f"commit {found.commit[:12]}" if found.commit else "a spec that is not in git"
     at = found.started_at if found.started_at >= before else entry.at
-    return _Line(at, found.command, ended, f"{name} of {where}{plan}")
+    return Line(at, found.command, ended, f"{name} of {where}{plan}")
 
 
-def _action(intent: JournalEntry, end: JournalEntry | None) -> _Line:
+def _action(intent: JournalEntry, end: JournalEntry | None) -> Line:
     facts = [f"{name.replace('_', ' ')} {said}" for name, said in intent.evidence.items() if name == "task"]
     cause = intent.detail if intent.detail.startswith("required by ") or not intent.detail else f"for {intent.detail}"
     if end is None:
-        return _Line(intent.at, intent.action, "not ended", "; ".join(filter(None, (cause, *facts))), intent.run)
+        return Line(intent.at, intent.action, "not ended", "; ".join(filter(None, (cause, *facts))), intent.run)
     # Long causes of what went well are the least that anybody looks for.
     detail = _after_colon(end)
-    return _Line(intent.at, intent.action, _ended(end), "; ".join(filter(None, (detail, cause, *facts))), intent.run)
+    return Line(intent.at, intent.action, _ended(end), "; ".join(filter(None, (detail, cause, *facts))), intent.run)
 
 
 def _ended(outcome: JournalEntry) -> str:
@@ -201,42 +205,42 @@ def _after_colon(outcome: JournalEntry) -> str:
     return outcome.detail.partition(": ")[2]
 
 
-def _certificate(entry: JournalEntry) -> Iterator[_Line]:
+def _certificate(entry: JournalEntry) -> Iterator[Line]:
     results = entry.evidence.get("results", ())
-    yield _Line(entry.at, "certificate", "", entry.detail)
+    yield Line(entry.at, "certificate", "", entry.detail)
     for result in results:
         numbers = ", ".join(
             f"{name} {_number(measured)}" for name, measured in sorted(result.get("metrics", {}).items())
         )
         reasons = "; ".join(map(str, result.get("reasons", ())))
         told = "; ".join(filter(None, (numbers, reasons)))
-        yield _Line(entry.at, f"  {result.get('test')}", str(result.get("verdict", "")), told)
+        yield Line(entry.at, f"  {result.get('test')}", str(result.get("verdict", "")), told)
 
 
 def _number(measured: Any) -> str:
     return f"{measured:g}" if isinstance(measured, int | float) else str(measured)
 
 
-def _drifts(entries: Sequence[JournalEntry]) -> Iterator[_Line]:
+def _drifts(entries: Sequence[JournalEntry]) -> Iterator[Line]:
     at, run = (entries[0].at, entries[0].run) if entries else (None, "")
     if at is None:
         return
     bare = [entry for entry in entries if "path" not in entry.evidence]  # of older versions
     gone = [entry for entry in entries if "since" in entry.evidence]
     seen = [entry for entry in entries if "kind" in entry.evidence]
-    yield from (_Line(at, "drift", "", entry.detail, run) for entry in bare)
+    yield from (Line(at, "drift", "", entry.detail, run) for entry in bare)
     for kind, some in groupby(sorted(seen, key=_kind), key=_kind):
         items = [entry.evidence for entry in some]
         if kind == "unknown" or len(items) > _VALUES:
-            yield _Line(at, f"drift, {kind}", "appeared", f"{len(items)}: {_names(items)}", run)
+            yield Line(at, f"drift, {kind}", "appeared", f"{len(items)}: {_names(items)}", run)
             continue
         for item in items:
             told = f"{item['path']}: {_instead(item['observed'], item['desired'])}"
-            yield _Line(at, f"drift, {kind}", "appeared", told, run)
+            yield Line(at, f"drift, {kind}", "appeared", told, run)
     if gone:
         longest = max(entry.seconds or 0.0 for entry in gone)
         told = f"as desired again: {_names([entry.evidence for entry in gone])}"
-        yield _Line(at, "drift", f"gone, {format_duration(longest)}", told, run)
+        yield Line(at, "drift", f"gone, {format_duration(longest)}", told, run)
 
 
 def _kind(entry: JournalEntry) -> str:

@@ -25,34 +25,34 @@ def verdict(plan: Plan) -> str:
 
 def human(plan: Plan) -> list[str]:
     lines = ["", "Rollouts, wave by wave:"] if plan.rollouts else []
-    rows = [
+    cells = [
         (at, f"{fold(nodes)} ({len(nodes)})", *others)
         for rollout in plan.rollouts
-        for at, nodes, *others in _rows(rollout, plan.created_at)
+        for at, nodes, *others in rows(rollout, plan.created_at)
     ]
-    waves = table(_HEAD, rows, indent="    ")
+    waves = table(_HEAD, cells, indent="    ")
     head = waves.pop(0)
     for rollout in plan.rollouts:
-        lines.append(f"  {_title(rollout)}")
-        lines += [f"    {plain(line, 1000)}" for line in _changes(rollout)]
+        lines.append(f"  {title(rollout)}")
+        lines += [f"    {plain(line, 1000)}" for line in changes(rollout)]
         lines += [head, *waves[: len(rollout.waves)]]
         del waves[: len(rollout.waves)]
-        lines += [f"    {plain(line, 1000)}" for line in _notes(rollout)]
+        lines += [f"    {plain(line, 1000)}" for line in notes(rollout)]
     return lines
 
 
 def write(pen: Pen, plan: Plan) -> None:
     """The same for a comment."""
     for rollout in plan.rollouts[: pen.level.rows]:
-        pen.say(_title(rollout), bold=True)
-        pen.bullets(_changes(rollout))
+        pen.say(title(rollout), bold=True)
+        pen.bullets(changes(rollout))
         pen.table(_HEAD, [(at, Names(nodes), state, when, why) for at, nodes, state, when, why in
-                          _rows(rollout, plan.created_at)])  # fmt: skip
-        pen.quote(line.removeprefix("- ") for line in _notes(rollout))
+                          rows(rollout, plan.created_at)])  # fmt: skip
+        pen.quote(line.removeprefix("- ") for line in notes(rollout))
     pen.left_out(len(plan.rollouts) - pen.level.rows, "rollout")
 
 
-def _title(rollout: RolloutPlan) -> str:
+def title(rollout: RolloutPlan) -> str:
     what = "rollback" if rollout.rollback else "rollout"
     nodes = count(sum(len(wave.nodes) for wave in rollout.waves), "node")
     begun = "the next apply begins it" if rollout.started_at is None else f"begun {clock(rollout.started_at)}"
@@ -60,7 +60,7 @@ def _title(rollout: RolloutPlan) -> str:
     return f"{what} in pool {rollout.pool}, {nodes}: {begun}; {bake}"
 
 
-def _changes(rollout: RolloutPlan) -> list[str]:
+def changes(rollout: RolloutPlan) -> list[str]:
     """What becomes what it says now. Values that differ from node to node are only counted."""
     lines = []
     paths = [path for path in rollout.changes if path not in OWN] or list(rollout.changes)
@@ -71,7 +71,7 @@ def _changes(rollout: RolloutPlan) -> list[str]:
     return lines + ([f"and {len(paths) - SHOWN} more"] if len(paths) > SHOWN else [])
 
 
-def _rows(rollout: RolloutPlan, made: datetime) -> Iterator[tuple[str, tuple[str, ...], str, str, str]]:
+def rows(rollout: RolloutPlan, made: datetime) -> Iterator[tuple[str, tuple[str, ...], str, str, str]]:
     for at, wave in enumerate(rollout.waves, 1):
         # Of the others the state says what they wait for: an earlier wave, time, or a person.
         why = wave.detail if wave.state is WaveState.OPEN else ""
@@ -84,7 +84,7 @@ def _expected(wave: Wave, made: datetime) -> str:
     return "" if wave.state is WaveState.DONE else span(wave.start, wave.end, made) or UNSAID
 
 
-def _notes(rollout: RolloutPlan) -> Iterator[str]:
+def notes(rollout: RolloutPlan) -> Iterator[str]:
     if rollout.halted:
         yield f"HALTED: {rollout.halted}"
         yield "what would resume it:"
