@@ -263,9 +263,12 @@ class Session:
         remember_facts(ledger, (observation.nodes[name] for name in names), records, now)
         look_for_storm(ledger, self.watched, observation, records, now)
 
-    def remember(self, plan: Plan, ledger: Ledger, run: str) -> Plan:
-        """Record the drift of a plan; the plan again, each item with when it was first and last seen."""
-        from reconciler.converge.memory import remember_plans
+    def remember(self, plan: Plan, ledger: Ledger, run: str, *, seen_now: bool = True) -> Plan:
+        """Record the drift of a plan; the plan again, each item with when it was first and last seen.
+
+        `seen_now`: and how its nodes stand, which an observation of earlier on does not tell.
+        """
+        from reconciler.converge.memory import remember_plans, remember_stands
 
         records = ledger.nodes(list(plan.nodes))
         seen = remember_plans(ledger, self.fleet, plan.nodes, records, run, self.clock.now())
@@ -273,6 +276,8 @@ class Session:
         for name, node in plan.nodes.items():
             items = tuple(
                 replace(item, first_seen=seen[name, item.path][0], last_seen=seen[name, item.path][1])
+        if seen_now:
+            remember_stands(ledger, self.fleet, plan.nodes, self.clock.now())
                 if (name, item.path) in seen
                 else item
                 for item in node.drift

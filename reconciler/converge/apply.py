@@ -16,7 +16,7 @@ from reconciler.converge.crew import Crew
 from reconciler.converge.events import Progress, RunEnded, ignore
 from reconciler.converge.lease import HeldLease, held_lease
 from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
-from reconciler.converge.memory import remember_facts, remember_holds, remember_plans
+from reconciler.converge.memory import remember_facts, remember_holds, remember_plans, remember_stands
 from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
 from reconciler.converge.run import Ended, Executed, NodeResult, Run
@@ -187,6 +187,7 @@ class _Apply:
             reading=asyncio.Semaphore(request.fleet.settings.concurrency),
         )  # fmt: skip
         remember_plans(self.ledger, request.fleet, plan.nodes, records, request.run, now())
+        remember_stands(self.ledger, request.fleet, plan.nodes, now())
         records = self.ledger.nodes(records_needed(request.fleet, self.names))
         self.crew = Crew(self.run, observation, plan.nodes, records)
         self.started = True
@@ -222,6 +223,7 @@ class _Apply:
         close_needless(self.ledger, self.run.resumed, settled, self.clock.now())
         records = self.ledger.nodes(self.names)
         remember_plans(self.ledger, self.request.fleet, report.plan.nodes, records, self.request.run, self.clock.now())
+        remember_stands(self.ledger, self.request.fleet, report.plan.nodes, self.clock.now())
         approved = self.request.approved
         if approved is None:
             return report

@@ -21,7 +21,7 @@ from reconciler.converge.approval import stale_because
 from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep
 from reconciler.converge.guard import GuardedBmc, TimedCluster, TimedHost
 from reconciler.converge.lease import bmc_scope
-from reconciler.converge.memory import remember_facts
+from reconciler.converge.memory import remember_facts, remember_stands
 from reconciler.converge.observe import observe_node
 from reconciler.converge.run import Ended, Executed, NodeResult, Run, booting
 from reconciler.health.ladder import REMEDIATION
@@ -147,6 +147,11 @@ class NodeRun:
         self.plan = run.plan_node(self.desired, self.observed, self.record, let_go=self._let_go)
         self._seen_since = True
         return self.plan
+        if self._worked:
+            remember_stands(
+                run.ledger, run.fleet, {self.node: self.plan}, run.clock.now(),
+                acting=[self.node] if self.plan.changes else (),
+            )  # fmt: skip
 
     async def _may_act(self, plan: NodePlan) -> NodeResult | None:
         """Approval and budget, on the plan of this moment. Holds, marks and identity are in the plan itself."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from reconciler.converge.status import standing
 from reconciler.diff import normalise
 from reconciler.diff.facts import Managed, managed
 from reconciler.model.desired import Desired, Fleet
@@ -17,6 +18,7 @@ from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import BootPhase, UnknownReason
 from reconciler.planner.holds import end_of, is_copy, stands
 
+LOOKS_APART = timedelta(hours=2)  # scheduled ones come hourly, and late; of a longer gap nobody knows anything
 _NO_SILENCE = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED})
 
 
@@ -115,6 +117,13 @@ def remember_plans(
         for paths, names in met.items():
             ledger.remember_paths(names, paths)
         return ledger.record_drift(run, items, list(plans), now)
+
+
+def remember_stands(
+    ledger: Ledger, fleet: Fleet, plans: Mapping[str, NodePlan], now: datetime, *, acting: Collection[str] = ()
+) -> None:
+    """How these nodes stand, for reports of availability."""
+    ledger.record_stands(standing(plans, acting=acting), now, within=LOOKS_APART, whole=len(plans) == len(fleet.nodes))
 
 
 def _managed_paths(desired: Desired, table: tuple[Managed, ...]) -> frozenset[str]:

@@ -23,7 +23,7 @@ from reconciler.converge.memory import remember_facts, remember_holds, remember_
 from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
 from reconciler.converge.run import Run, Step, Unended
-from reconciler.converge.status import fleet_status, measured, node_status
+from reconciler.converge.status import fleet_status, measured, node_status, standing
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import Blind, first_of_ours
 from reconciler.model.observed import Observation
@@ -38,6 +38,7 @@ from reconciler.planner.fleet import node_planner, plan_fleet, records_needed
 JITTER = 0.1  # of the interval: fleets that were started together don't ask their BMCs together (pitfall I9)
 NODES_PER_S = 10.0  # that a pass looks at when nobody waits for it: each costs 25 ms of CPU
 LEISURE = 0.4  # of the interval: what it may take longer for that
+PASSES_APART = 3  # intervals, and what a pass takes: when they are further apart, nobody knows what was between
 REST = 0.25  # of the interval, after a pass that took longer than that
 WAKES_S = 5.0  # a node that the cluster tells of again and again is looked at so often, at most
 
@@ -210,6 +211,10 @@ class Shift:
             self._crew = Crew(run, observation, plan.nodes, records)
         else:
             self._crew.renew(observation, plan.nodes, records)
+        if not blind:
+            within = timedelta(seconds=PASSES_APART * self.ground.interval_s) + (seen.finished_at - seen.started_at)
+            how = standing(plan.nodes, acting=self._crew.at_work)
+            ledger.record_stands(how, self.ground.clock.now(), within=within, whole=True)
         self.plan, self._observation = plan, observation
         self._tell(plan, observation)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from reconciler.converge.events import ActionFinished, Event, Progress
+from reconciler.model.chronicle import Stand
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.outcome import outcome_word
@@ -18,6 +19,7 @@ from reconciler.model.status import FleetStatus, NodeReport, NodeStatus
 from reconciler.model.vocab import Source, UnknownReason
 
 _ASIDE = (BlockCode.QUARANTINED, BlockCode.RETIRED)
+_TELLING = (NodeStatus.BLOCKED, NodeStatus.HELD, NodeStatus.SET_ASIDE)
 _HELD = (BlockCode.HELD, BlockCode.STOPPED, BlockCode.STORM, BlockCode.FOREIGN_CORDON)
 
 
@@ -83,6 +85,18 @@ def node_status(plan: NodePlan, *, acting: bool) -> NodeStatus:
     if plan.goal is Goal.ISOLATED:
         return NodeStatus.BLOCKED
     return NodeStatus.UNKNOWN if plan.incomplete else NodeStatus.CONVERGED
+
+
+def standing(plans: Mapping[str, NodePlan], *, acting: Collection[str] = ()) -> Mapping[str, Stand]:
+    """For the ledger. Why a node waits changes by the minute, and is no other way to stand."""
+    found = {}
+    for name, plan in plans.items():
+        status, blocked = node_status(plan, acting=name in acting), plan.blocked
+        told = blocked if status in _TELLING else None
+        out = None if plan.in_service is None else not plan.in_service
+        code, why = ("", "") if told is None else (told.code.value, told.detail)
+        found[name] = Stand(plan.pool, status, out, code, why)
+    return found
 
 
 def _report(plan: NodePlan, observed: Observed, before: NodeReport | None, acting: bool, now: datetime) -> NodeReport:

@@ -181,7 +181,7 @@ class Chronicle:
     availability: float | None
     unobserved_share: float
     recover: Times  # of recoveries that ended in the period
-    recoveries: tuple[Recovery, ...]  # longest first
+    recoveries: tuple[Recovery, ...]  # who is still out, then the longest
     quarantined: tuple[Quarantine, ...]  # newest first
     actions: tuple[ActionTally, ...]
     damaged: int = 0  # rows of the ledger that can't be read, and are left out

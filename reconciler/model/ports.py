@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 
+from reconciler.model.chronicle import Stand
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.forge import Check, Pull, Remark
 from reconciler.model.gate import Certificate, CommandResult
@@ -316,6 +317,12 @@ class Ledger(Protocol):
 
     def rollouts(self) -> Mapping[str, Rollout]:
         """The newest of each pool."""
+    def record_stands(self, stands: Mapping[str, Stand], now: datetime, *, within: timedelta, whole: bool) -> None:
+        """How nodes stand now; they stood as before since the last look, if that was `within` so long ago.
+
+        `whole`: these are all nodes of the fleet.
+        """
+
 
     def start_rollout(self, rollout: Rollout, run: str) -> None:
         """It supersedes the pool's earlier one, which stays on record."""

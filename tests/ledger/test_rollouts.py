@@ -53,6 +53,8 @@ def test_a_ledger_of_version_1_becomes_one_of_now_and_keeps_what_it_had(
     ledger.close()
     _execute(
         where,
+        "DROP TABLE spells",
+        "DROP TABLE watches",
         "DROP TABLE rollouts",
         "ALTER TABLE holds DROP COLUMN position",
         "ALTER TABLE nodes DROP COLUMN paths",

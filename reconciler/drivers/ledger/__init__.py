@@ -8,6 +8,8 @@ chain       the journal, each row bound to the one before it; verification
 reader      node records in bulk
 memory      what was read, while it is still true
 episodes    drift history
+spells      how nodes stood, and since when
+chronicle   what happened in a period
 story       the journal as people read it
 rollouts    changes as they began, and how long actions took
 leases      exclusive leases with fencing tokens

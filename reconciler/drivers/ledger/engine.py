@@ -65,6 +65,11 @@ class Database:
     def close(self) -> None:
         self._engine.dispose()
 
+    @property
+    def writing(self) -> bool:
+        """Whether this thread is inside of `write`."""
+        return getattr(self._local, "connection", None) is not None
+
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """A snapshot; inside `write`, the transaction that is being written."""

@@ -58,9 +58,23 @@ def _chain_journal(connection: sa.Connection) -> None:
     connection.execute(meta.insert().values(key=HEAD, value=f"{last} {digest}"))
 
 
+def _add_spells(connection: sa.Connection) -> None:
+    key = "SERIAL" if connection.dialect.name == "postgresql" else "INTEGER"
+    for statement in (
+        f"CREATE TABLE spells (id {key} PRIMARY KEY, fleet TEXT NOT NULL, node TEXT NOT NULL, pool TEXT NOT NULL, "
+        "status TEXT NOT NULL, out_of_service INTEGER, code TEXT NOT NULL, why TEXT NOT NULL, since TEXT NOT NULL, "
+        "seen TEXT NOT NULL, until TEXT)",
+        "CREATE INDEX spells_node ON spells (fleet, node, since)",
+        "CREATE INDEX spells_until ON spells (fleet, until)",
+        "CREATE UNIQUE INDEX spells_open ON spells (fleet, node) WHERE until IS NULL",
+        "CREATE TABLE watches (fleet TEXT PRIMARY KEY, since TEXT NOT NULL, seen TEXT NOT NULL)",
+    ):
+        connection.exec_driver_sql(statement)
+
+
 # Step n leads from version n to version n + 1; the first makes a new ledger, of the newest version. Every other one
 # changes what a released version wrote: it states its own DDL, because the tables above are always the newest.
-MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_create, _add_rollouts)
+MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_create, _add_rollouts, _add_spells)
 SCHEMA_VERSION = len(MIGRATIONS)
 
 

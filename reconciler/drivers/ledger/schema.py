@@ -116,6 +116,36 @@ drift = sa.Table(  # one row per episode: open until `ended_at`
     sa.Index("drift_node", "node", "ended_at"),
 )
 
+spells = sa.Table(  # one row per stretch in which a node stood in one way: open until `until`
+    "spells",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("fleet", sa.Text, nullable=False),
+    sa.Column("node", sa.Text, nullable=False),
+    sa.Column("pool", sa.Text, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("out_of_service", sa.Integer),  # absent: nobody could say
+    sa.Column("code", sa.Text, nullable=False),  # of what blocks or holds it
+    sa.Column("why", sa.Text, nullable=False),  # as it began
+    sa.Column("since", sa.Text, nullable=False),
+    sa.Column("seen", sa.Text, nullable=False),  # or later: see watches
+    sa.Column("until", sa.Text),
+    sa.Index("spells_node", "fleet", "node", "since"),
+    sa.Index("spells_until", "fleet", "until"),
+)
+sa.Index(
+    "spells_open", spells.c.fleet, spells.c.node, unique=True,
+    sqlite_where=spells.c.until.is_(None), postgresql_where=spells.c.until.is_(None),
+)  # fmt: skip
+
+watches = sa.Table(  # looks at a whole fleet, one after another without a gap
+    "watches",
+    metadata,
+    sa.Column("fleet", sa.Text, primary_key=True),
+    sa.Column("since", sa.Text, nullable=False),
+    sa.Column("seen", sa.Text, nullable=False),
+)
+
 holds = sa.Table(
     "holds",
     metadata,

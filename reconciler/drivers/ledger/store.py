@@ -5,25 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from reconciler.drivers.ledger import chain, episodes, inventory, leases, rollouts, schema, story
+from reconciler.drivers.ledger import chain, chronicle, episodes, inventory, leases, rollouts, schema, spells, story
 from reconciler.drivers.ledger.engine import Database
 from reconciler.drivers.ledger.inventory import Info
 from reconciler.drivers.ledger.memory import Memory
 from reconciler.drivers.ledger.reader import read_records
-from reconciler.drivers.ledger.rows import (
-    clean,
-    instant,
-    to_hold,
-    to_json,
-    to_object,
-)
+from reconciler.drivers.ledger.rows import clean, instant, to_hold, to_json, to_object
 from reconciler.drivers.ledger.writing import upsert, write_journal
+from reconciler.model.chronicle import Past, Stand
 from reconciler.model.documents import dump
 from reconciler.model.errors import LedgerError
 from reconciler.model.gate import Certificate
@@ -80,10 +75,9 @@ class SqlLedger:
 
     def remember_identity(self, node: str, serial: str | None, uuid: str | None, now: datetime) -> None:
         given = {name: value for name, value in (("serial", serial), ("uuid", uuid)) if value is not None}
+        row = {"node": node, **given, "identity_at": instant(now), "fleet": self._fleet}
         with self._database.write([schema.nodes], [node]) as connection:
-            upsert(
-                connection, schema.nodes, [{"node": node, **given, "identity_at": instant(now), "fleet": self._fleet}]
-            )
+            upsert(connection, schema.nodes, [row])
 
     def note_silence(self, node: str, source: str, silent: bool, now: datetime) -> None:
         table = schema.silences
@@ -121,8 +115,8 @@ class SqlLedger:
     def remember_applied(
         self, node: str, values: Mapping[str, Any], spec_digest: str, commit: str, now: datetime
     ) -> None:
-        common = {"node": node, "spec_digest": spec_digest, "commit_id": commit, "at": instant(now)}
-        rows = [common | {"path": path, "value": to_json(value)} for path, value in values.items()]
+        row = {"node": node, "spec_digest": spec_digest, "commit_id": commit, "at": instant(now)}
+        rows = [row | {"path": path, "value": to_json(value)} for path, value in values.items()]
         with self._database.write([schema.applied], [node]) as connection:
             upsert(connection, schema.applied, rows)
 
@@ -134,12 +128,9 @@ class SqlLedger:
             upsert(connection, schema.nodes, [{"node": node, "paths": digest, "fleet": self._fleet} for node in nodes])
 
     def set_nonce(self, node: str, nonce: str, now: datetime) -> None:
+        row = {"node": node, "nonce": nonce, "nonce_at": instant(now), "fleet": self._fleet}
         with self._database.write([schema.nodes], [node]) as connection:
-            upsert(
-                connection,
-                schema.nodes,
-                [{"node": node, "nonce": nonce, "nonce_at": instant(now), "fleet": self._fleet}],
-            )
+            upsert(connection, schema.nodes, [row])
 
     def save_certificate(self, certificate: Certificate) -> None:
         at = instant(certificate.issued_at)
@@ -164,19 +155,30 @@ class SqlLedger:
         with self._database.read() as connection:
             return episodes.standing(connection, node)
 
+    def record_stands(self, stands: Mapping[str, Stand], now: datetime, *, within: timedelta, whole: bool) -> None:
+        """Open stretches are kept on, with what is written now. Inside a batch nothing is kept."""
+        table, batch = schema.spells, self._database.writing
+
+        def read(connection: sa.Connection, memory: Memory) -> dict[str, spells.Open]:
+            found = spells.standing(connection, self._fleet, None if whole else list(stands))
+            return memory.lists.setdefault(table.name, found) if whole else found
+
+        known = self._database.recall(lambda memory: memory.lists.get(table.name), read)
+        with self._database.write([table] if batch else []) as connection:
+            news = spells.record(connection, known, self._fleet, stands, now, within, whole=whole)
+        spells.keep(known, news)
+
+    def past(self, since: datetime, until: datetime) -> Past:
+        """What is known of a period."""
+        with self._database.read() as connection:
+            return chronicle.past(connection, self._fleet, since, until)
+
     # --- attempts ------------------------------------------------------------------------------------------------
 
     def begin(
-        self,
-        run: str,
-        node: str,
-        action: str,
-        target: str,
-        cause: str,
-        intent: Mapping[str, Any],
-        token: int,
+        self, run: str, node: str, action: str, target: str, cause: str, intent: Mapping[str, Any], token: int,
         now: datetime,
-    ) -> int:
+    ) -> int:  # fmt: skip
         with self._database.write([schema.journal], [node]) as connection:
             leases.check_token(connection, token, now)
             values = {"action": action, "target": target, "token": token, "data": to_json(intent)}
@@ -372,14 +374,8 @@ class SqlLedger:
             upsert(connection, schema.plans, [{"plan": plan_id, "used_at": instant(now)}])
 
     def start_run(self, run: str, command: str, commit: str, plan: str, now: datetime) -> None:
-        values = {
-            "run": run,
-            "command": command,
-            "commit_id": commit,
-            "plan": plan,
-            "started_at": instant(now),
-            "fleet": self._fleet,
-        }
+        values = {"run": run, "command": command, "commit_id": commit, "plan": plan}
+        values |= {"started_at": instant(now), "fleet": self._fleet}
         with self._database.write([]) as connection:
             connection.execute(schema.runs.insert().values(values))
             write_journal(connection, instant(now), run, "", "run", detail=f"{command} started")

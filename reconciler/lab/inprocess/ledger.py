@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from reconciler.model.chronicle import Stand
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.gate import Certificate
 from reconciler.model.records import Applied, Attempt, Hold, JournalEntry, Lease, NodeRecord, Rollout
@@ -143,6 +144,9 @@ class MemoryLedger:
     ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
         """Nothing was ever seen before: episodes are for people."""
         return {(node, path): (now, now) for node, path, *_ in items}
+
+    def record_stands(self, stands: Mapping[str, Stand], now: datetime, *, within: timedelta, whole: bool) -> None:
+        """As above."""
 
     # --- attempts ---
 

@@ -1,0 +1,163 @@
+"""How nodes stood: one row per uninterrupted stretch, written when it changes and not with every look.
+
+That a stretch goes on is said by the fleet's `watches` row alone, which each look at the whole fleet moves on: a
+hundred thousand nodes that stand as before cost one row. A stretch was observed until the watch was, if it was seen at
+all since that watch began, and until its own `seen` otherwise. When nobody has looked for longer than `within`, the
+watch begins anew, and so does every stretch: what lies between was not observed.
+
+Open stretches are unique per fleet and node. Of two who write at once, the later one's row is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from reconciler.drivers.ledger.episodes import of_nodes
+from reconciler.drivers.ledger.rows import LONG_AGO, clean, instant, to_instant
+from reconciler.drivers.ledger.schema import spells, watches
+from reconciler.drivers.ledger.writing import upsert
+from reconciler.model.chronicle import Stand
+
+_STALE = 0.05  # of `within`: a look at some nodes is worth writing down when the last one was that long ago
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A stretch that goes on, as its row says."""
+
+    said: tuple[str, str, int | None, str]
+    since: datetime
+    seen: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    since: datetime
+    seen: datetime
+
+
+@dataclass(slots=True)
+class _News:
+    """What a look changes, by node."""
+
+    ended: dict[str, datetime] = field(default_factory=dict)
+    begun: dict[str, datetime] = field(default_factory=dict)
+    seen: list[str] = field(default_factory=list)
+
+
+def standing(connection: sa.Connection, fleet: str, nodes: Sequence[str] | None = None) -> dict[str, Open]:
+    """Open stretches, of all nodes or of these. One whose times are damaged was seen long ago, and is begun anew."""
+    some = sa.true() if nodes is None else of_nodes(spells.c.node, nodes)
+    query = sa.select(
+        spells.c.node, spells.c.pool, spells.c.status, spells.c.out_of_service, spells.c.code, spells.c.since,
+        spells.c.seen,
+    ).where(spells.c.fleet == fleet, spells.c.until.is_(None), some)  # fmt: skip
+    known: dict[str, datetime] = {}  # many began together
+    found = {}
+    for node, pool, status, out, code, since, seen in connection.execute(query):
+        for cell in (since, seen):
+            if cell not in known:
+                known[cell] = _instant(cell)
+        found[node] = Open((pool, status, out, code), known[since], known[seen])
+    return found
+
+
+def watch_of(connection: sa.Connection, fleet: str) -> Watch | None:
+    row = connection.execute(sa.select(watches).where(watches.c.fleet == fleet)).one_or_none()
+    return None if row is None else Watch(_instant(row.since), _instant(row.seen))
+
+
+def last_look(seen: datetime, watch: Watch | None) -> datetime:
+    """Until when a stretch was observed whose row says `seen`."""
+    return max(seen, watch.seen) if watch is not None and seen >= watch.since else seen
+
+
+def record(
+    connection: sa.Connection, known: dict[str, Open], fleet: str, stands: Mapping[str, Stand], now: datetime,
+    within: timedelta, *, whole: bool,
+) -> dict[str, Open | None]:  # fmt: skip
+    """Write what is news, and return it. `known`: open stretches, of these nodes at least."""
+    watch = watch_of(connection, fleet)
+    fresh = watch
+    if whole:
+        goes_on = watch is not None and now - watch.seen <= within
+        fresh = Watch(watch.since, max(now, watch.seen)) if watch is not None and goes_on else Watch(now, now)
+        row = {"fleet": fleet, "since": instant(fresh.since), "seen": instant(fresh.seen)}
+        upsert(connection, watches, [row])
+    news = _news(known, stands, watch, fresh, now, within, whole=whole)
+    _write(connection, fleet, stands, news, now)
+    opened = {node: Open(_said(stands[node]), at, at) for node, at in news.begun.items()}
+    gone = dict.fromkeys(node for node in news.ended if node not in opened)
+    return {**gone, **opened, **{node: replace(known[node], seen=now) for node in news.seen}}
+
+
+def keep(known: dict[str, Open], news: Mapping[str, Open | None]) -> None:
+    for node, stretch in news.items():
+        known.pop(node, None)
+        if stretch is not None:
+            known[node] = stretch
+
+
+def _news(
+    known: Mapping[str, Open], stands: Mapping[str, Stand], watch: Watch | None, fresh: Watch | None, now: datetime,
+    within: timedelta, *, whole: bool,
+) -> _News:  # fmt: skip
+    news = _News()
+    for node, stand in stands.items():
+        old = known.get(node)
+        if old is None:
+            news.begun[node] = now
+            continue
+        end = last_look(old.seen, watch)
+        if now - end > within:
+            news.ended[node], news.begun[node] = end, now
+        elif old.said != _said(stand):
+            news.ended[node] = news.begun[node] = max(now, end)  # clocks of two runners may differ
+        elif old.seen < fresh.since if whole and fresh is not None else now - end > within * _STALE:
+            news.seen.append(node)
+    if whole:  # the others have left the spec
+        news.ended |= {node: last_look(old.seen, watch) for node, old in known.items() if node not in stands}
+    return news
+
+
+def _write(connection: sa.Connection, fleet: str, stands: Mapping[str, Stand], news: _News, now: datetime) -> None:
+    this = (
+        spells.update()
+        .where(spells.c.fleet == fleet, spells.c.node == sa.bindparam("which"), spells.c.until.is_(None))
+    )  # fmt: skip
+    if news.ended:
+        ended = [{"which": node, "until": instant(at)} for node, at in news.ended.items()]
+        connection.execute(this.values(until=sa.bindparam("until")), ended)
+    if news.seen:
+        connection.execute(this.values(seen=instant(now)), [{"which": node} for node in news.seen])
+    if news.begun:
+        insert = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(spells)
+        index = {"index_elements": [spells.c.fleet, spells.c.node], "index_where": spells.c.until.is_(None)}
+        rows = [_row(fleet, node, stands[node], instant(at)) for node, at in news.begun.items()]
+        connection.execute(insert.on_conflict_do_nothing(**index), rows)
+
+
+def _row(fleet: str, node: str, stand: Stand, at: str) -> dict[str, Any]:
+    pool, status, out, code = _said(stand)
+    return {
+        "fleet": fleet, "node": node, "pool": pool, "status": status, "out_of_service": out, "code": code,
+        "why": clean(stand.why), "since": at, "seen": at,
+    }  # fmt: skip
+
+
+def _said(stand: Stand) -> tuple[str, str, int | None, str]:
+    """What makes a stretch another one when it changes. Words of its why change with every reading."""
+    return stand.pool, stand.status.value, None if stand.out is None else int(stand.out), stand.code
+
+
+def _instant(cell: str) -> datetime:
+    try:
+        return to_instant(cell, "time")
+    except ValueError:
+        return LONG_AGO

@@ -1,0 +1,233 @@
+"""The sums of a period: drift, time to converge and to recover, availability, quarantines (model/chronicle.py)."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+
+from reconciler.model.chronicle import (
+    Chronicle,
+    ConcernTally,
+    Day,
+    Episode,
+    Hours,
+    NodeTally,
+    Past,
+    Quarantine,
+    Recovery,
+    Spell,
+    Times,
+)
+from reconciler.model.drift import ACTIONABLE
+from reconciler.model.plan import BlockCode
+from reconciler.model.status import NodeStatus
+from reconciler.model.vocab import Concern
+
+_HOUR = timedelta(hours=1)
+_DAY = timedelta(days=1)
+_SHORT = 2 * _DAY  # a period that is told by the hour
+_ISOLATED = frozenset({BlockCode.ATTEMPTS.value, BlockCode.QUARANTINED.value})
+_CONCERNS = {concern.value: concern for concern in Concern}
+_DRIFT = frozenset(kind.value for kind in ACTIONABLE)
+
+
+def chronicle(
+    past: Past, *, format_version: str, tool_version: str, fleet: str, nodes: Collection[str], since: datetime,
+    until: datetime, time_scale: float = 1.0,
+) -> Chronicle:  # fmt: skip
+    """`nodes`: of the spec as it is now. `until`: now, or the end of the period."""
+    drift = [one for one in past.episodes if one.kind in _DRIFT]
+    fresh = [one for one in drift if one.since >= since]
+    gone = [one for one in drift if one.until is not None and one.until <= until]
+    still = [one for one in drift if (one.until is None or one.until > until) and one.node in nodes]
+    bucket = _HOUR if until - since <= _SHORT else _DAY
+    spent = hours(past, since, until, nodes)
+    observed = spent.in_service + spent.out
+    back = recoveries(past.spells, since)
+    return Chronicle(
+        format_version=format_version,
+        tool_version=tool_version,
+        fleet=fleet,
+        generated_at=until,
+        since=since,
+        until=until,
+        watched_since=min(past.first.values(), default=None),
+        nodes=len(nodes),
+        introduced=len(fresh),
+        removed=len(gone),
+        open=len(still),
+        bucket_s=bucket.total_seconds(),
+        days=days(drift, since, until, bucket, nodes),
+        converge=times((one.until - one.since).total_seconds() for one in gone if one.until is not None),
+        concerns=_concerns(fresh, gone, still),
+        top_nodes=_nodes(fresh, still),
+        hours=spent,
+        availability=spent.in_service / observed if observed else None,
+        unobserved_share=spent.unobserved / spent.total if spent.total else 1.0,
+        recover=times(one.seconds for one in back if one.until is not None),
+        recoveries=back,
+        quarantined=quarantines(past.spells),
+        actions=past.actions,
+        damaged=past.damaged,
+        time_scale=time_scale,
+    )
+
+
+# --- hours ---
+
+
+def hours(past: Past, since: datetime, until: datetime, nodes: Collection[str]) -> Hours:
+    """Of each node from when it was first looked at; one that has left the spec, until it was last seen."""
+    found = dict.fromkeys(("in_service", "out", "aside", "unobserved"), 0.0)
+    last: dict[str, datetime] = {}
+    for spell in past.spells:
+        spent = (min(spell.end, until) - max(spell.since, since)) / _HOUR
+        found[_part(spell)] += max(spent, 0.0)
+        last[spell.node] = spell.end
+    total = 0.0
+    for node, first in past.first.items():
+        end = until if node in nodes else min(last.get(node, since), until)
+        total += max((end - max(first, since)) / _HOUR, 0.0)
+    found["unobserved"] = max(total - found["in_service"] - found["out"] - found["aside"], 0.0)
+    return Hours(**found)
+
+
+def _part(spell: Spell) -> str:
+    if spell.status is NodeStatus.SET_ASIDE:
+        return "aside"
+    if spell.out is None:
+        return "unobserved"
+    return "out" if spell.out else "in_service"
+
+
+# --- times ---
+
+
+def times(seconds: Iterable[float]) -> Times:
+    found = sorted(seconds)
+    if not found:
+        return Times()
+    nine_of_ten = found[math.ceil(0.9 * len(found)) - 1]
+    return Times(len(found), statistics.fmean(found), statistics.median(found), nine_of_ten)
+
+
+# --- drift ---
+
+
+def days(
+    drift: Sequence[Episode], since: datetime, until: datetime, bucket: timedelta, nodes: Collection[str]
+) -> tuple[Day, ...]:
+    """One for each bucket, those in which nothing happened too. The first begins where the period does."""
+    number = max(math.ceil((until - since) / bucket), 1)
+    came, went = [0] * number, [0] * number
+    standing = 0
+    for one in drift:
+        over = one.until is not None and one.until <= until
+        if not over and one.node not in nodes:
+            continue
+        if one.since < since:
+            standing += 1
+        else:
+            came[_bucket(one.since, since, bucket, number)] += 1
+        if over and one.until is not None:
+            went[_bucket(one.until, since, bucket, number)] += 1
+    found = []
+    for at in range(number):
+        standing += came[at] - went[at]
+        found.append(Day(since + at * bucket, came[at], went[at], standing))
+    return tuple(found)
+
+
+def _bucket(at: datetime, since: datetime, bucket: timedelta, number: int) -> int:
+    return min(max(int((at - since) / bucket), 0), number - 1)
+
+
+def _concerns(fresh: Sequence[Episode], gone: Sequence[Episode], still: Sequence[Episode]) -> tuple[ConcernTally, ...]:
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    nodes: dict[str, set[str]] = defaultdict(set)
+    for at, some in enumerate((fresh, gone, still)):
+        for one in some:
+            concern = one.path.partition(".")[0]
+            counts[concern][at] += 1
+            nodes[concern].add(one.node)
+    order = {name: at for at, name in enumerate(_CONCERNS)}
+    ranked = sorted(counts, key=lambda name: (-counts[name][0], -counts[name][2], order.get(name, len(order)), name))
+    return tuple(ConcernTally(name, *counts[name], len(nodes[name])) for name in ranked)
+
+
+def _nodes(fresh: Sequence[Episode], still: Sequence[Episode]) -> tuple[NodeTally, ...]:
+    came: dict[str, int] = defaultdict(int)
+    left: dict[str, int] = defaultdict(int)
+    paths: dict[str, set[str]] = defaultdict(set)
+    for counts, some in ((came, fresh), (left, still)):
+        for one in some:
+            counts[one.node] += 1
+            paths[one.node].add(one.path.partition(".")[0])
+    ranked = sorted(paths, key=lambda node: (-came[node], -left[node], node))
+    return tuple(
+        NodeTally(node, came[node], left[node], tuple(c for name, c in _CONCERNS.items() if name in paths[node]))
+        for node in ranked
+    )
+
+
+# --- out of service ---
+
+
+def recoveries(spells: Sequence[Spell], since: datetime) -> tuple[Recovery, ...]:
+    """Who is still out, then the longest. What was not observed in between ends nothing: nobody saw the node serve."""
+    found: list[Recovery] = []
+    for _, of_node in groupby(spells, key=lambda spell: spell.node):
+        out: list[Spell] = []
+        for spell in of_node:
+            part = _part(spell)
+            if part == "out":
+                out.append(spell)
+            elif out and part != "unobserved":
+                if part == "in_service" and spell.since >= since:
+                    found.append(_recovery(out, spell.since))
+                out = []
+        if out:
+            found.append(_recovery(out, None))
+    return tuple(sorted(found, key=lambda one: (one.until is not None, -one.seconds, one.node)))
+
+
+def _recovery(out: Sequence[Spell], until: datetime | None) -> Recovery:
+    end = out[-1].end if until is None else until
+    return Recovery(out[0].node, _cause(out), out[0].since, until, (end - out[0].since).total_seconds())
+
+
+def _cause(out: Sequence[Spell]) -> str:
+    """What says most: why it was blocked or held; else that it was worked on, or waited."""
+    said: Mapping[NodeStatus, Spell] = {spell.status: spell for spell in reversed(out)}
+    for status in (NodeStatus.BLOCKED, NodeStatus.HELD):
+        if status in said:
+            return said[status].why or status.value
+    if NodeStatus.ACTING in said:
+        return "worked on by the reconciler"
+    return {
+        NodeStatus.WAITING: "waited for its turn",
+        NodeStatus.UNKNOWN: "could not be read",
+        NodeStatus.CONVERGED: "out of service for no reason that is ours",
+    }.get(out[0].status, out[0].status.value)
+
+
+def quarantines(spells: Sequence[Spell]) -> tuple[Quarantine, ...]:
+    """Newest first. One that goes on behind a gap in observation is one."""
+    found: list[Quarantine] = []
+    for node, of_node in groupby(spells, key=lambda spell: spell.node):
+        current: Spell | None = None
+        for spell in of_node:
+            if current is not None and spell.code == current.code:
+                continue
+            if current is not None and _part(spell) != "unobserved":
+                found.append(Quarantine(node, current.code, current.why, current.since, spell.since))
+                current = None
+            if current is None and spell.code in _ISOLATED:
+                current = spell
+        if current is not None:
+            found.append(Quarantine(node, current.code, current.why, current.since, None))
+    return tuple(sorted(found, key=lambda one: (-one.since.timestamp(), one.node)))

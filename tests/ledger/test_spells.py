@@ -1,0 +1,225 @@
+"""How nodes stood, on SQLite and PostgreSQL: written on change only, never two at once, and silent about gaps."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.drivers.ledger import SqlLedger, schema
+from reconciler.model.chronicle import Hours, Spell, Stand
+from reconciler.model.errors import LeaseHeld
+from reconciler.model.status import NodeStatus
+from reconciler.planner.chronicle import hours
+from tests.ledger.conftest import Open
+from tests.ledger.test_damage import damage
+
+T0 = datetime(2026, 11, 1, 12, tzinfo=UTC)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+WITHIN = 10 * MINUTE
+WELL = Stand("train", NodeStatus.CONVERGED, out=False)
+AT_WORK = Stand("train", NodeStatus.ACTING, out=True)
+DARK = Stand("train", NodeStatus.UNKNOWN, out=None)
+
+
+def look(ledger: SqlLedger, at: datetime, *, whole: bool = True, **stands: Stand) -> None:
+    ledger.record_stands(stands, at, within=WITHIN, whole=whole)
+
+
+def told(ledger: SqlLedger) -> list[tuple[str, str, int, int | None, int]]:
+    """Node, status, and since, until and seen as minutes from the start."""
+
+    def minute(at: datetime | None) -> int | None:
+        return None if at is None else round((at - T0) / MINUTE)
+
+    spells = ledger.past(T0 - HOUR, T0 + 1000 * HOUR).spells
+    return [(s.node, s.status.value, minute(s.since) or 0, minute(s.until), minute(s.end) or 0) for s in spells]
+
+
+def rows(where: str) -> list[tuple[object, ...]]:
+    url = where.replace("postgresql:", "postgresql+psycopg:") if "://" in where else f"sqlite:///{where}"
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        found = [tuple(row) for row in connection.execute(sa.select(schema.spells).order_by(schema.spells.c.id))]
+    engine.dispose()
+    return found
+
+
+def test_what_does_not_change_is_not_written_again(ledger: SqlLedger, where: str) -> None:
+    look(ledger, T0, a=WELL, b=WELL)
+    first = rows(where)
+    for number in range(1, 6):
+        look(ledger, T0 + number * MINUTE, a=WELL, b=WELL)
+    assert rows(where) == first
+    assert told(ledger) == [("a", "converged", 0, None, 5), ("b", "converged", 0, None, 5)], "and is known to go on"
+
+
+def test_a_change_ends_one_stretch_and_begins_another(ledger: SqlLedger) -> None:
+    look(ledger, T0, a=WELL, b=WELL)
+    look(ledger, T0 + 5 * MINUTE, a=AT_WORK, b=WELL)
+    look(ledger, T0 + 9 * MINUTE, a=WELL, b=WELL)
+    assert told(ledger) == [
+        ("a", "converged", 0, 5, 5), ("a", "acting", 5, 9, 9), ("a", "converged", 9, None, 9),
+        ("b", "converged", 0, None, 9),
+    ]  # fmt: skip
+
+
+def test_other_words_for_the_same_begin_nothing(ledger: SqlLedger) -> None:
+    for number, why in enumerate(("17 of 18 links", "16 of 18 links")):
+        look(ledger, T0 + number * MINUTE, a=Stand("train", NodeStatus.BLOCKED, True, "attempts", why))
+    (spell,) = ledger.past(T0, T0 + HOUR).spells
+    assert (spell.since, spell.why, spell.code) == (T0, "17 of 18 links", "attempts")
+    look(ledger, T0 + 2 * MINUTE, a=Stand("train", NodeStatus.BLOCKED, True, "gate", "16 of 18 links"))
+    assert [spell.code for spell in ledger.past(T0, T0 + HOUR).spells] == ["attempts", "gate"]
+
+
+def test_hours_in_which_nobody_looked_belong_to_nobody(ledger: SqlLedger, reopen: Open) -> None:
+    look(ledger, T0, a=WELL, b=WELL)
+    look(ledger, T0 + 5 * MINUTE, a=WELL, b=WELL)
+    later = reopen()  # the runner was down for a day
+    look(later, T0 + 24 * HOUR, a=WELL, b=AT_WORK)
+    look(later, T0 + 24 * HOUR + 5 * MINUTE, a=WELL, b=AT_WORK)
+    assert told(later) == [
+        ("a", "converged", 0, 5, 5), ("a", "converged", 1440, None, 1445),
+        ("b", "converged", 0, 5, 5), ("b", "acting", 1440, None, 1445),
+    ]  # fmt: skip
+    found = hours(later.past(T0, T0 + 25 * HOUR), T0, T0 + 25 * HOUR, {"a", "b"})
+    assert found.in_service == pytest.approx(15 / 60)
+    assert found.out == pytest.approx(5 / 60)
+    assert found.total == pytest.approx(50)
+    assert found.unobserved == pytest.approx(50 - 20 / 60)
+
+
+def test_a_look_at_some_vouches_for_those_alone(ledger: SqlLedger) -> None:
+    look(ledger, T0, a=WELL, b=WELL)
+    for number in range(1, 5):
+        look(ledger, T0 + number * 8 * MINUTE, whole=False, a=WELL)
+    assert told(ledger) == [("a", "converged", 0, None, 32), ("b", "converged", 0, None, 0)]
+    look(ledger, T0 + 40 * MINUTE, a=WELL, b=WELL)
+    assert told(ledger) == [
+        ("a", "converged", 0, None, 40), ("b", "converged", 0, 0, 0), ("b", "converged", 40, None, 40),
+    ]  # fmt: skip
+
+
+def test_who_left_the_spec_is_seen_no_longer(ledger: SqlLedger) -> None:
+    look(ledger, T0, a=WELL, b=WELL)
+    look(ledger, T0 + 5 * MINUTE, a=WELL)
+    look(ledger, T0 + 9 * MINUTE, a=WELL)
+    assert told(ledger) == [("a", "converged", 0, None, 9), ("b", "converged", 0, 0, 0)]
+
+
+def test_of_two_who_write_at_once_one_is_heard(reopen: Open) -> None:
+    one, two = reopen(), reopen()
+    look(one, T0, a=WELL)
+    look(two, T0 + MINUTE, a=WELL)
+    look(one, T0 + 2 * MINUTE, a=AT_WORK)
+    look(two, T0 + 3 * MINUTE, a=AT_WORK)
+    assert told(one) == told(two) == [("a", "converged", 0, 2, 2), ("a", "acting", 2, None, 3)]
+
+
+def test_in_a_batch_it_is_written_with_the_rest_or_not_at_all(ledger: SqlLedger) -> None:
+    look(ledger, T0, a=WELL)
+    with suppress(ZeroDivisionError), ledger.batch():
+        look(ledger, T0 + MINUTE, a=AT_WORK)
+        _ = 1 / 0
+    assert told(ledger) == [("a", "converged", 0, None, 0)]
+    look(ledger, T0 + 2 * MINUTE, a=WELL)
+    with ledger.batch():
+        look(ledger, T0 + 3 * MINUTE, a=AT_WORK)
+    look(ledger, T0 + 4 * MINUTE, a=AT_WORK)
+    assert told(ledger) == [("a", "converged", 0, 3, 3), ("a", "acting", 3, None, 4)]
+
+
+def test_who_lost_the_lease_writes_nothing(reopen: Open) -> None:
+    runner, operator = reopen(), reopen()
+    lease = runner.acquire("demo", "runner", 60, T0)
+    runner.fence(lease)
+    look(runner, T0, a=WELL)
+    operator.take_away(lease.token, "ops", T0)
+    with pytest.raises(LeaseHeld):
+        look(runner, T0 + MINUTE, a=AT_WORK)
+    assert told(operator) == [("a", "converged", 0, None, 0)]
+
+
+def test_fleets_on_one_ledger_are_told_apart(where: str) -> None:
+    red, blue = SqlLedger(where, fleet="red"), SqlLedger(where, fleet="blue")
+    look(red, T0, a=WELL)
+    look(blue, T0 + 5 * MINUTE, a=AT_WORK, b=WELL)
+    look(red, T0 + 6 * MINUTE, a=WELL)
+    assert told(red) == [("a", "converged", 0, None, 6)]
+    assert told(blue) == [("a", "acting", 5, None, 5), ("b", "converged", 5, None, 5)]
+    red.close()
+    blue.close()
+
+
+def test_a_damaged_row_is_counted_and_hides_no_other(ledger: SqlLedger, where: str) -> None:
+    look(ledger, T0, a=WELL, b=WELL)
+    damage(where, schema.spells, 1, status="splendid")
+    past = ledger.past(T0, T0 + HOUR)
+    assert ([spell.node for spell in past.spells], past.damaged) == (["b"], 1)
+    damage(where, schema.spells, 1, status="converged", since="soon")
+    look(ledger, T0 + MINUTE, a=WELL, b=WELL)
+    assert [spell.node for spell in ledger.past(T0, T0 + HOUR).spells] == ["b"], "it goes on as it is"
+
+
+STANDS = st.sampled_from([WELL, AT_WORK, DARK, Stand("train", NodeStatus.SET_ASIDE, True, "quarantined", "by hand")])
+LOOKS = st.lists(
+    st.tuples(st.integers(0, 25), st.booleans(), st.dictionaries(st.sampled_from("abc"), STANDS, max_size=3)),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+@given(LOOKS, st.integers(-30, 60), st.integers(1, 200))
+@settings(max_examples=60, deadline=None)
+def test_stretches_never_overlap_and_node_hours_add_up(
+    tmp_path_factory: pytest.TempPathFactory,
+    looks: list[tuple[int, bool, Mapping[str, Stand]]],
+    begin: int,
+    length: int,
+) -> None:
+    """Whatever was looked at when, by whom, and whatever part of it is asked for."""
+    where = tmp_path_factory.mktemp("spells") / "ledger.sqlite"
+    runners, now = [SqlLedger(where), SqlLedger(where)], T0
+    for pause, whole, stands in looks:
+        now += pause * MINUTE
+        runner = random.Random(pause).choice(runners)
+        runner.record_stands(stands, now, within=WITHIN, whole=whole)
+    since = T0 + begin * MINUTE
+    until = since + length * MINUTE
+    past = runners[0].past(since, until)
+    for runner in runners:
+        runner.close()
+    last: dict[str, Spell] = {}
+    for spell in past.spells:
+        assert spell.since <= spell.end <= now
+        if (before := last.get(spell.node)) is not None:
+            assert before.until is not None
+            assert before.until <= spell.since
+        last[spell.node] = spell
+    found = hours(past, since, until, {"a", "b", "c"})
+    parts = (found.in_service, found.out, found.aside, found.unobserved)
+    assert all(part >= 0 for part in parts)
+    expected = sum(max(until - max(since, past.first.get(node, until)), timedelta(0)) / HOUR for node in "abc")
+    gone = {spell.node: spell.end for spell in past.spells}
+    assert isinstance(found, Hours)
+    assert found.total == pytest.approx(expected), gone
+
+
+def test_a_hundred_thousand_nodes_that_stand_as_before_cost_little(tmp_path: Path) -> None:
+    ledger = SqlLedger(tmp_path / "large.sqlite")
+    fleet = {f"gpu-{number:06d}": WELL for number in range(20_000)}  # a fifth of it: what is measured grows evenly
+    ledger.record_stands(fleet, T0, within=WITHIN, whole=True)
+    ledger.record_stands(fleet, T0 + MINUTE, within=WITHIN, whole=True)
+    began = time.process_time()
+    ledger.record_stands({**fleet, "gpu-000007": AT_WORK}, T0 + 2 * MINUTE, within=WITHIN, whole=True)
+    spent = time.process_time() - began
+    ledger.close()
+    assert spent < 0.5
