@@ -272,12 +272,12 @@ class Session:
 
         records = ledger.nodes(list(plan.nodes))
         seen = remember_plans(ledger, self.fleet, plan.nodes, records, run, self.clock.now())
+        if seen_now:
+            remember_stands(ledger, self.fleet, plan.nodes, self.clock.now())
         nodes = {}
         for name, node in plan.nodes.items():
             items = tuple(
                 replace(item, first_seen=seen[name, item.path][0], last_seen=seen[name, item.path][1])
-        if seen_now:
-            remember_stands(ledger, self.fleet, plan.nodes, self.clock.now())
                 if (name, item.path) in seen
                 else item
                 for item in node.drift

@@ -146,12 +146,12 @@ class NodeRun:
         self.record = run.ledger.node(self.node) if news else record
         self.plan = run.plan_node(self.desired, self.observed, self.record, let_go=self._let_go)
         self._seen_since = True
-        return self.plan
         if self._worked:
             remember_stands(
                 run.ledger, run.fleet, {self.node: self.plan}, run.clock.now(),
                 acting=[self.node] if self.plan.changes else (),
             )  # fmt: skip
+        return self.plan
 
     async def _may_act(self, plan: NodePlan) -> NodeResult | None:
         """Approval and budget, on the plan of this moment. Holds, marks and identity are in the plan itself."""

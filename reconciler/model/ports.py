@@ -305,6 +305,12 @@ class Ledger(Protocol):
         Returns first and last seen by (node, path).
         """
 
+    def record_stands(self, stands: Mapping[str, Stand], now: datetime, *, within: timedelta, whole: bool) -> None:
+        """How nodes stand now; they stood as before since the last look, if that was `within` so long ago.
+
+        `whole`: these are all nodes of the fleet.
+        """
+
     def hold(
         self, subject: str, reason: str, owner: str, until: datetime | None, now: datetime, *, position: str = ""
     ) -> Hold:
@@ -317,12 +323,6 @@ class Ledger(Protocol):
 
     def rollouts(self) -> Mapping[str, Rollout]:
         """The newest of each pool."""
-    def record_stands(self, stands: Mapping[str, Stand], now: datetime, *, within: timedelta, whole: bool) -> None:
-        """How nodes stand now; they stood as before since the last look, if that was `within` so long ago.
-
-        `whole`: these are all nodes of the fleet.
-        """
-
 
     def start_rollout(self, rollout: Rollout, run: str) -> None:
         """It supersedes the pool's earlier one, which stays on record."""

@@ -36,8 +36,6 @@ def drift(common: Common, observation: Path | None, detailed_exitcode: bool) -> 
             session.learn(seen, ledger)
         remember_holds(ledger, session.fleet, session.clock.now())
         plan = session.remember(session.make_plan(seen, ledger, run), ledger, run, seen_now=observation is None)
-        if publish is not None:
-            write_published(session, seen, ledger, publish)
         report = drift_report(plan, seen)
         code = strongest(
             [
