@@ -14,7 +14,7 @@ from reconciler.model.desired import Fleet, LineOrigin
 from reconciler.model.errors import SpecError, UsageError, read_position
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope
-from reconciler.model.ports import Ledger
+from reconciler.model.ports import Recollection
 from reconciler.planner.revisions import at_once, forgotten, joining, wanted, watched
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class ChangeSession(Session):
         scope = Scope(self.common.limit, self.common.exclude, len(named), len(self.head.nodes))
         return [name for name in named if name not in new], scope
 
-    def make_plan(self, observation: Observation, ledger: Ledger, plan_id: str) -> Plan:
+    def make_plan(self, observation: Observation, ledger: Recollection, plan_id: str) -> Plan:
         from reconciler.planner.change import change_of, with_change
 
         now, known = self.clock.now(), self._known(ledger)
@@ -84,7 +84,7 @@ class ChangeSession(Session):
         made = with_change(after, self.head, replace(change, origins=self._origins(change)))
         return replace(made, notes=(*made.notes, *self._behind()))
 
-    def _known(self, ledger: Ledger) -> Sequence[str]:
+    def _known(self, ledger: Recollection) -> Sequence[str]:
         """Whose absence a guard counts: those that the ledger knows; of a new ledger, those of base."""
         if len(self.selected) < len(self.head.nodes.keys() | self.base.nodes.keys()):
             return ()
@@ -114,10 +114,12 @@ class ChangeSession(Session):
 
 def session_for(common: Common, base: str | None, head: str | None) -> Session:
     """The world of one revision, or of a change from one to another."""
+    check_revisions(common, base, head)
+    return Session(common) if base is None else ChangeSession(common, base, head)
+
+
+def check_revisions(common: Common, base: str | None, head: str | None) -> None:
     if base is None and head is not None:
         raise UsageError("--head is what a change leads to: say with --base from where, or use --rev")
-    if base is None:
-        return Session(common)
-    if common.rev is not None:
+    if base is not None and common.rev is not None:
         raise UsageError("--rev is one revision, --base and --head are two: use one or the other")
-    return ChangeSession(common, base, head)

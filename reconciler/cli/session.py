@@ -9,7 +9,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -29,7 +29,7 @@ from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import StalePlan, UsageError, first_of_ours
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope
-from reconciler.model.ports import Clock, Ledger
+from reconciler.model.ports import Clock, Ledger, Recollection
 from reconciler.model.report import DRIFT_FORMAT, DriftReport
 
 T = TypeVar("T")
@@ -167,6 +167,10 @@ class Session:
         finally:
             found.close()
 
+    def memory(self) -> AbstractContextManager[Recollection]:
+        """What plans are made from besides an observation: the ledger, but for those that are made offline."""
+        return self.ledger()
+
     def fabric(self) -> WireFabric:
         from reconciler.cli.fabric import WireFabric
 
@@ -222,12 +226,12 @@ class Session:
             raise UsageError(f"{path} has no observation of {', '.join(missing[:5])}; observe again, or use --limit")
         return found
 
-    def make_plan(self, observation: Observation, ledger: Ledger, plan_id: str) -> Plan:
+    def make_plan(self, observation: Observation, ledger: Recollection, plan_id: str) -> Plan:
         known = ledger.known() if len(self.selection[0]) == len(self.fleet.nodes) else ()
         return self.plan_of(self.fleet, observation, ledger, plan_id, self.clock.now(), known)
 
     def plan_of(
-        self, fleet: Fleet, observation: Observation, ledger: Ledger, plan_id: str, now: datetime,
+        self, fleet: Fleet, observation: Observation, ledger: Recollection, plan_id: str, now: datetime,
         known: Sequence[str], *, waves: bool = True,
     ) -> Plan:  # fmt: skip
         """The plan that `fleet` makes of the selected nodes. Without `waves`: whatever rollouts are under way."""
@@ -242,7 +246,7 @@ class Session:
                 kept=ledger.rollouts() if waves else {},
             )  # fmt: skip
 
-    def estimates(self, ledger: Ledger) -> Estimates:
+    def estimates(self, ledger: Recollection) -> Estimates:
         from reconciler.planner.estimates import estimates
 
         return estimates(self.fleet, ledger.durations())

@@ -19,9 +19,11 @@ from reconciler.diff.ignore import IgnoreRules
 from reconciler.diff.readings import Missing, Readings, host, hot
 from reconciler.model.desired import Desired, Profile
 from reconciler.model.drift import DriftClass, DriftItem
-from reconciler.model.observed import Observed
+from reconciler.model.observed import HostFacts, Observed, RedfishHot
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Concern, Source, UnknownReason
+
+_Answer = RedfishHot | HostFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,26 +145,25 @@ def _own_differences(desired: Desired, observed: Observed, record: NodeRecord) -
     found: list[Difference] = []
 
     def differ(
-        path: str, concern: Concern, source: Source, wanted: str, value: str | None, missing: Missing | None
+        path: str, concern: Concern, source: Source, wanted: str, value: str | None, answer: _Answer | Missing
     ) -> None:
         if value is None:
-            reason = said(missing) if missing else UnknownReason.UNSUPPORTED.value
+            why = None if isinstance(answer, Missing) else answer.unknown.get(path.rpartition(".")[2])
+            reason = said(answer) if isinstance(answer, Missing) else why or UnknownReason.UNSUPPORTED.value
             found.append(Difference(path, concern, source, wanted, None, DriftClass.UNKNOWN, reason))
         elif not normalise.same(value, wanted):
             found.append(Difference(path, concern, source, wanted, value, DriftClass.DRIFTED))
 
-    silent_bmc = system if isinstance(system, Missing) else None
-    silent_host = os if isinstance(os, Missing) else None
     if desired.serial is not None:
         value = None if isinstance(system, Missing) else system.serial
-        differ("identity.serial", Concern.IDENTITY, Source.REDFISH, desired.serial, value, silent_bmc)
+        differ("identity.serial", Concern.IDENTITY, Source.REDFISH, desired.serial, value, system)
     if desired.uuid is not None:
         value = None if isinstance(system, Missing) else system.uuid
-        differ("identity.uuid", Concern.IDENTITY, Source.REDFISH, desired.uuid, value, silent_bmc)
+        differ("identity.uuid", Concern.IDENTITY, Source.REDFISH, desired.uuid, value, system)
     if record.nonce is not None and desired.profile.image is not None:
         value = None if isinstance(os, Missing) or os.image is None else os.image.nonce or "none"
-        differ("image.nonce", Concern.IMAGE, Source.SSH, record.nonce, value, silent_host)
+        differ("image.nonce", Concern.IMAGE, Source.SSH, record.nonce, value, os)
     if desired.hostname is not None:
         value = None if isinstance(os, Missing) else os.hostname
-        differ("host.hostname", Concern.HOST, Source.SSH, desired.hostname, value, silent_host)
+        differ("host.hostname", Concern.HOST, Source.SSH, desired.hostname, value, os)
     return tuple(found)

@@ -16,7 +16,7 @@ from reconciler.diff import normalise
 from reconciler.diff.gpus import layout, survey
 from reconciler.diff.readings import ABSENT, Fact, Missing, host, member
 from reconciler.model.desired import DesiredFirmware, Profile
-from reconciler.model.observed import FirmwareItem, Observed, Taint
+from reconciler.model.observed import HIDDEN, FirmwareItem, Observed, Taint
 from reconciler.model.vocab import Concern, Source, UnknownReason
 
 
@@ -60,6 +60,8 @@ def _key(name: str, what: str, shape: Callable[[Any], Hashable]) -> Callable[[An
 
     def read(values: Mapping[str, Any]) -> Hashable:
         value = values.get(name)
+        if value == HIDDEN:
+            return Missing(UnknownReason.NOT_ASKED, HIDDEN)
         return Missing(UnknownReason.UNSUPPORTED, f"no {what} {name!r} is reported") if value is None else shape(value)
 
     return read
@@ -260,11 +262,18 @@ def _membership(observed: Observed) -> Hashable:
 
 
 def _label(name: str) -> Fact:
-    return Fact("member", "labels", lambda labels: labels.get(name, ABSENT))
+    return Fact("member", "labels", lambda labels: _published(labels.get(name, ABSENT)))
+
+
+def _published(value: str) -> Hashable:
+    return Missing(UnknownReason.NOT_ASKED, HIDDEN) if value == HIDDEN else value
 
 
 def _taint(key: str) -> Fact:
-    def shape(taints: tuple[Taint, ...]) -> str:
-        return next((f"{taint.value}:{taint.effect}" for taint in taints if taint.key == key), ABSENT)
+    def shape(taints: tuple[Taint, ...]) -> Hashable:
+        found = next((taint for taint in taints if taint.key == key), None)
+        if found is None or found.value == HIDDEN:
+            return ABSENT if found is None else _published(found.value)
+        return f"{found.value}:{found.effect}"
 
     return Fact("member", "taints", shape)

@@ -14,14 +14,16 @@ from typing import Any, Final, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
+from reconciler.model.chronicle import Chronicle
 from reconciler.model.errors import UsageError
 from reconciler.model.gate import Certificate
 from reconciler.model.observed import Observation, Observed
 from reconciler.model.plan import NodePlan, Plan
+from reconciler.model.published import Published, PublishedNode
 from reconciler.model.report import ApplyOutcome, DriftReport
 
-Document = Observation | Plan | DriftReport | ApplyOutcome | Certificate
-D = TypeVar("D", Observation, Plan, DriftReport, ApplyOutcome, Certificate)
+Document = Observation | Plan | DriftReport | ApplyOutcome | Certificate | Published | Chronicle
+D = TypeVar("D", Observation, Plan, DriftReport, ApplyOutcome, Certificate, Published, Chronicle)
 
 MAJOR: Final = 1
 NAMES: Final[Mapping[type[Document], str]] = {
@@ -30,6 +32,8 @@ NAMES: Final[Mapping[type[Document], str]] = {
     DriftReport: "drift report",
     ApplyOutcome: "outcome",
     Certificate: "certificate",
+    Chronicle: "report",
+    Published: "published observation",
 }
 
 
@@ -40,7 +44,7 @@ class DocumentError(UsageError):
 _adapters: dict[type[Any], TypeAdapter[Any]] = {}
 
 
-def adapter(kind: type[Document | Observed | NodePlan]) -> TypeAdapter[Any]:
+def adapter(kind: type[Document | Observed | NodePlan | PublishedNode]) -> TypeAdapter[Any]:
     """Built on first use: the schema of an observation takes 30 ms, which `--help` shall not pay."""
     if kind not in _adapters:
         _adapters[kind] = TypeAdapter(kind)
@@ -49,7 +53,7 @@ def adapter(kind: type[Document | Observed | NodePlan]) -> TypeAdapter[Any]:
 
 def dump(document: Document) -> str:
     """Canonical JSON with a newline at its end. ValueError for a NaN or an infinity: JSON has neither."""
-    if not isinstance(document, Observation | Plan):
+    if not isinstance(document, Observation | Plan | Published):
         return _text(adapter(type(document)).dump_python(document, mode="json")) + "\n"
     # Node by node: as one tree, ten thousand nodes would take a gigabyte.
     whole: Any = document  # `replace` does not take a union
@@ -62,7 +66,7 @@ def dump(document: Document) -> str:
     return "".join([before, *nodes, after, "\n"])
 
 
-def _row(name: str, node: Observed | NodePlan) -> str:
+def _row(name: str, node: Observed | NodePlan | PublishedNode) -> str:
     values = adapter(type(node)).dump_python(node, mode="json")
     if isinstance(node, NodePlan):
         # What scripts ask a plan for first, though it follows from the rest. Ignored when the plan is read.

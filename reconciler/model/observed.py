@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
 
 T = TypeVar("T")
+
+HIDDEN: Final = "(not published)"  # a value, or words, that a published observation keeps back: not known, then
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,6 +192,14 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
+class Offline:
+    """That nobody was contacted for a plan. `unjudged`: path -> nodes at which what was published does not tell."""
+
+    published_at: datetime
+    unjudged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     format_version: str
     tool_version: str
@@ -215,6 +223,7 @@ class Plan:
     stopped: str = ""  # by whom, why and since when: nothing begins until the stop is lifted
     braked: str = ""  # by the storm brake, why and since when: nothing that disrupts begins until it is lifted
     change: Change | None = None  # of a pull request: what it does, apart from what had drifted before
+    offline: Offline | None = None  # made from what was published: it informs, and is never applied
 
     @property
     def changes(self) -> bool:

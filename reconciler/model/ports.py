@@ -238,26 +238,38 @@ class Fabric(Protocol):
     async def close(self) -> None: ...
 
 
-class Ledger(Protocol):
-    """The reconciler's memory. Calls are short and synchronous; LedgerError when it can't be read or written."""
+class Recollection(Protocol):
+    """What a plan is made from besides an observation."""
 
     @property
     def id(self) -> str: ...
+
+    def nodes(self, names: Sequence[str]) -> Mapping[str, NodeRecord]:
+        """A record for every name, empty ones for those never seen. One pass over the tables."""
+
+    def known(self) -> Sequence[str]:
+        """Nodes that applied values are remembered of."""
+
+    def holds(self) -> Sequence[Hold]: ...
+
+    def rollouts(self) -> Mapping[str, Rollout]:
+        """The newest of each pool."""
+
+    def durations(self, limit: int = 20_000) -> Sequence[tuple[str, str, str, float]]:
+        """(node, action, target, seconds of fleet time) of the newest attempts that ended done."""
+
+
+class Ledger(Recollection, Protocol):
+    """The reconciler's memory. Calls are short and synchronous; LedgerError when it can't be read or written."""
 
     def batch(self) -> AbstractContextManager[Any]:
         """What is written inside is written together or not at all. No `await` inside."""
 
     def node(self, name: str) -> NodeRecord: ...
 
-    def nodes(self, names: Sequence[str]) -> Mapping[str, NodeRecord]:
-        """A record for every name, empty ones for those never seen. One pass over the tables."""
-
     def remember_identity(self, node: str, serial: str | None, uuid: str | None, now: datetime) -> None: ...
 
     def note_silence(self, node: str, source: str, silent: bool, now: datetime) -> None: ...
-
-    def known(self) -> Sequence[str]:
-        """Nodes that applied values are remembered of."""
 
     def forget(self, nodes: Sequence[str], now: datetime) -> None:
         """Drop the applied values of nodes that left the spec. Their holds, attempts and history stay."""
@@ -319,16 +331,8 @@ class Ledger(Protocol):
     def release(self, subject: str, owner: str, now: datetime) -> int:
         """How many holds were lifted."""
 
-    def holds(self) -> Sequence[Hold]: ...
-
-    def rollouts(self) -> Mapping[str, Rollout]:
-        """The newest of each pool."""
-
     def start_rollout(self, rollout: Rollout, run: str) -> None:
         """It supersedes the pool's earlier one, which stays on record."""
-
-    def durations(self, limit: int = 20_000) -> Sequence[tuple[str, str, str, float]]:
-        """(node, action, target, seconds of fleet time) of the newest attempts that ended done."""
 
     def acquire(self, scope: str, holder: str, ttl_s: float, now: datetime) -> Lease:
         """LeaseHeld when somebody else's lease is alive."""

@@ -10,7 +10,7 @@ from reconciler.model.drift import DriftItem
 from reconciler.model.plan import BlockCode, NodePlan, Plan
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
-from reconciler.render import change, plan, rollouts, timeline
+from reconciler.render import change, offline, plan, rollouts, timeline
 from reconciler.render.drift import OWN
 from reconciler.render.headline import Headline, Verdict
 from reconciler.render.pen import Cell, Pen
@@ -26,7 +26,7 @@ def headline(made: Plan) -> Headline:
     verdict = Verdict.GOOD
     if made.refused or made.stopped or made.braked or any(rollout.halted for rollout in made.rollouts):
         sign, verdict = "⛔", Verdict.BAD
-    elif not made.tolerated:
+    elif not made.tolerated or offline.doubtful(made):
         sign, verdict = "⚠️", Verdict.BAD
     return Headline(sign, _counts(made), verdict)
 
@@ -45,6 +45,8 @@ def _counts(made: Plan) -> str:
         text = "nothing to do"
     if made.change is not None and made.change.endpoints:
         text += f", {count(len(made.change.endpoints), 'address or credential', 'addresses or credentials')} edited"
+    if made.offline is not None:
+        text += f", going by what was known {format_duration(offline.age_s(made))} before"
     return f"REFUSED, {text}" if made.refused else text
 
 
@@ -74,6 +76,7 @@ def write(pen: Pen, made: Plan) -> None:
         pen.say(f"With all that had drifted before: {plan.verdict(made)}.")
     else:
         pen.say(_sentence(plan.verdict(made)), bold=True)
+    pen.quote(offline.sentences(made), alert="IMPORTANT")
     above = [*stop(made.stopped, made.braked), *(f"REFUSED: {sentence}" for sentence in made.refused), *made.notes]
     pen.quote([*above, *warnings(made.insecure, made.time_scale)])
     _red(pen, made)
@@ -262,6 +265,11 @@ def _row(group: Sequence[NodePlan]) -> tuple[Cell, ...]:
     return Names(tuple(node.node for node in group)), plan.worst(first), estimate(first.actions), actions
 
 
+_ONLINE = (
+    "to have it planned on the nodes as they are: read the change, then push its commit to a branch of this repository",
+)
+
+
 def _footer(pen: Pen, made: Plan) -> None:
     seen = sorted(node.observed_at for node in made.nodes.values())
     ages = [format_duration(max(0.0, (made.created_at - at).total_seconds())) for at in (seen or [made.created_at])]
@@ -269,10 +277,12 @@ def _footer(pen: Pen, made: Plan) -> None:
     nodes = [node.node for node in made.nodes.values() if node.actions]
     with pen.details("What to do next"):
         commands = ["reconciler show plan.json"]
-        if nodes:
+        if made.offline is not None:
+            pen.bullets(_ONLINE)
+        elif nodes:
             held = next((n.node for n in made.nodes.values() if n.blocked and n.blocked.code is BlockCode.UNKNOWN), "")
             commands.append(f"reconciler explain {held or fold(nodes[:1])}")
-        if made.change is None and made.changes and not made.refused and made.source.directory:
+        if made.change is None and made.changes and not made.refused and made.source.directory and made.offline is None:
             commands.append(f"reconciler apply {made.source.directory} --plan plan.json --yes")
         pen.fenced("sh", commands)
     pen.small(

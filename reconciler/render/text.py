@@ -18,6 +18,7 @@ from typing import Any
 from reconciler.model.desired import SpecSource
 from reconciler.model.errors import Position
 from reconciler.model.plan import PlannedAction
+from reconciler.model.published import SEALED
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Disruption
 
@@ -83,6 +84,8 @@ def value(found: Any) -> str:
     text = str(found)
     if _DIGEST.fullmatch(text):
         return text[:12] + "…"
+    if text.startswith(SEALED):
+        return "another"  # than the spec's: more was not published
     return plain(text) or '""'
 
 

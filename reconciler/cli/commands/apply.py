@@ -14,7 +14,7 @@ import click
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, Duration, detailed_exitcode, fleet_options
 from reconciler.cli.terminal import show
-from reconciler.model.errors import LedgerError, ReconcilerError, UsageError
+from reconciler.model.errors import LedgerError, ReconcilerError, StalePlan, UsageError
 from reconciler.model.plan import NodePlan, Plan
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def apply(common: Common, plan_file: Path | None, yes: bool, wait: float, detail
     session.selection  # noqa: B018 - a wrong --limit is said before anything is contacted
     approved = None if plan_file is None else load(Plan, plan_file.read_bytes(), name=str(plan_file))
     if approved is not None:
+        if approved.offline is not None:
+            raise StalePlan(f"plan {approved.id} was made offline, from what was published: make one of the nodes here")
         session.narrow(approved)
     with session.ledger() as ledger:
         if approved is None and not yes:

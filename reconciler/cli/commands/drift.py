@@ -8,6 +8,7 @@ import click
 
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, detailed_exitcode, fleet_options
+from reconciler.cli.publishing import publish_option, write_published
 from reconciler.cli.terminal import show
 
 
@@ -17,8 +18,9 @@ from reconciler.cli.terminal import show
     "--observation", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
     help="Judge this observation instead of reading the nodes.",
 )  # fmt: skip
+@publish_option
 @detailed_exitcode
-def drift(common: Common, observation: Path | None, detailed_exitcode: bool) -> int:
+def drift(common: Common, observation: Path | None, publish: Path | None, detailed_exitcode: bool) -> int:
     """Say how the nodes differ from the spec, and since when. Nothing is changed."""
     from reconciler.cli.session import Session, drift_report, new_id
     from reconciler.converge.memory import remember_holds
@@ -36,6 +38,8 @@ def drift(common: Common, observation: Path | None, detailed_exitcode: bool) -> 
             session.learn(seen, ledger)
         remember_holds(ledger, session.fleet, session.clock.now())
         plan = session.remember(session.make_plan(seen, ledger, run), ledger, run, seen_now=observation is None)
+        if publish is not None:
+            write_published(session, seen, ledger, publish)
         report = drift_report(plan, seen)
         code = strongest(
             [

@@ -8,13 +8,15 @@ import click
 
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import Common, OutFile, fleet_options, write_file
+from reconciler.cli.publishing import publish_option, write_published
 from reconciler.cli.terminal import show
 
 
 @click.command()
 @fleet_options(rev=True)
 @click.option("--out", type=OutFile(), metavar="FILE", help="Write the observation here.")
-def observe(common: Common, out: Path | None) -> int:
+@publish_option
+def observe(common: Common, out: Path | None, publish: Path | None) -> int:
     """Read every node over Redfish, SSH and kubectl, and write what was seen. Nothing is changed."""
     from reconciler.cli.session import Session
     from reconciler.model.documents import dump
@@ -26,6 +28,8 @@ def observe(common: Common, out: Path | None) -> int:
     observation = session.observe()
     with session.ledger() as ledger:
         session.learn(observation, ledger)
+        if publish is not None:
+            write_published(session, observation, ledger, publish)
     if out is not None:
         write_file(out, dump(observation))
     if common.output == "json":

@@ -15,7 +15,7 @@ from reconciler.cli.terminal import show
 @fleet_options(rev=True)
 @click.option(
     "--observation", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-    help="Plan from this observation instead of reading the nodes.",
+    help="Plan from this observation, or from a published one, instead of reading the nodes.",
 )  # fmt: skip
 @click.option(
     "--base", metavar="REV", help="Tell what a change causes beyond this revision; contact only what that names."
@@ -28,19 +28,20 @@ def plan(
     detailed_exitcode: bool,
 ) -> int:  # fmt: skip
     """Say what would be done to each node, in which order and why. Nothing is changed, no lease is taken."""
-    from reconciler.cli.change import session_for
+    from reconciler.cli.offline import session_for
     from reconciler.cli.session import new_id
     from reconciler.model.documents import dump
     from reconciler.render.comment import as_markdown
     from reconciler.render.plan import human
 
-    session = session_for(common, base, head)
+    session = session_for(common, base, head, observation)
     session.selection  # noqa: B018 - a wrong --limit is said before anything is contacted
     seen = session.observe() if observation is None else session.observation_from(observation)
-    with session.ledger() as ledger:
-        if observation is None:
+    if observation is None:
+        with session.ledger() as ledger:
             session.learn(seen, ledger)
-        made = session.make_plan(seen, ledger, new_id("plan", session.clock.now()))
+    with session.memory() as memory:
+        made = session.make_plan(seen, memory, new_id("plan", session.clock.now()))
     text = dump(made)
     if out is not None:
         write_file(out, text)
@@ -50,7 +51,7 @@ def plan(
         show((human if common.output == "human" else as_markdown)(made), common.output)
         if out is not None and common.output == "human":
             following = ""
-            if made.changes and not made.refused:
+            if made.changes and not made.refused and made.offline is None:
                 when = "next" if made.change is None else "once it is merged"
                 following = f"; {when}: reconciler apply {common.spec} --plan {out} --yes{same_place()}"
             click.echo(f"\nwritten to {out}{following}", err=True)

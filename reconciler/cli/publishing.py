@@ -1,0 +1,35 @@
+"""--publish: what an offline plan may be made from, for whoever may read it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from reconciler.cli.options import OutFile, write_file
+
+if TYPE_CHECKING:
+    from reconciler.cli.session import Session
+    from reconciler.model.observed import Observation
+    from reconciler.model.ports import Recollection
+
+publish_option = click.option(
+    "--publish", type=OutFile(), metavar="FILE",
+    help="Also write what anybody may see, for offline plans: digests in place of serials and names of hosts.",
+)  # fmt: skip
+
+
+def write_published(session: Session, observation: Observation, ledger: Recollection, path: Path) -> None:
+    import secrets
+
+    from reconciler.model.documents import dump
+    from reconciler.planner.publish import publish
+
+    images = (node.profile.image for node in session.fleet.nodes.values())
+    names = {image.key for image in images if image is not None and image.key is not None}
+    keys = {name: key for name in sorted(names) if (key := session.secrets.public_key(name)) is not None}
+    made = publish(session.fleet, observation, ledger, secrets.token_bytes(32), keys)
+    overlay = session.overlay
+    write_file(path, dump(made if overlay is None else replace(made, epoch=overlay.epoch)))

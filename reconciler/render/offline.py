@@ -1,0 +1,41 @@
+"""What a plan that was made offline must say of itself, and whether it may be gone by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reconciler.model.plan import Plan
+from reconciler.model.units import format_duration
+from reconciler.render.text import Names, clock
+
+MOST_S = 86400.0  # as long as an inventory is good for, if a fleet says nothing else
+
+
+def age_s(made: Plan) -> float:
+    return 0.0 if made.offline is None else max(0.0, (made.created_at - made.offline.published_at).total_seconds())
+
+
+def doubtful(made: Plan) -> bool:
+    """Whether a person has to look before anybody goes by it."""
+    moved = made.change is not None and bool(made.change.endpoints)
+    return made.offline is not None and (moved or bool(made.offline.unjudged) or _old(made))
+
+
+def _old(made: Plan) -> bool:
+    return age_s(made) > MOST_S * made.time_scale
+
+
+def sentences(made: Plan) -> Iterator[str]:
+    if made.offline is None:
+        return
+    yield (
+        f"Made offline: no node was contacted, and nothing is applied by it. It goes by what was published "
+        f"{format_duration(age_s(made))} before, at {clock(made.offline.published_at)}"
+    )
+    if _old(made):
+        yield "That is too old to go by: run the drift workflow, which publishes anew, then this one again"
+    for path, nodes in made.offline.unjudged.items():
+        yield (
+            f"Not judged: {path} of {Names(nodes).within(300)}. The spec has come to say another, and of what the "
+            "machines say only digests were published"
+        )
