@@ -9,7 +9,7 @@ from reconciler.model.plan import BlockCode, BudgetLine, Goal, NodePlan, Plan, P
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
 from reconciler.planner.schedule import takes_out, waits
-from reconciler.render import change, rollouts, timeline
+from reconciler.render import change, offline, rollouts, timeline
 from reconciler.render.tables import table
 from reconciler.render.text import (
     clock,
@@ -58,7 +58,7 @@ def _heading(plan: Plan) -> list[str]:
         f"scope {plan.scope.selected} of {count(plan.scope.total, 'node')}; fingerprint {plan.fingerprint[:12]}",
     ]
     lines += [f"  {line}" for line in budget(plan)]
-    lines += [f"  {note}" for note in plan.notes]
+    lines += [f"  {note}" for note in (*offline.sentences(plan), *plan.notes)]
     return lines + [f"  {line}" for line in warnings(plan.insecure, plan.time_scale)]
 
 
@@ -120,12 +120,12 @@ def human(plan: Plan) -> str:
     waiting = [node for node in plan.nodes.values() if node.blocked is not None]
     if waiting:
         lines += ["", "Held back, and why:"]
-        lines += table(_HELD, [(fold(names), *others) for names, *others in blocked(waiting, plan)])
+        lines += table(HELD, [(fold(names), *others) for names, *others in blocked(waiting, plan)])
     return "\n".join(lines) + "\n"
 
 
 _HEAD = ("", "action", "disruption", "certainty", "because")
-_HELD = ("nodes", "code", "begins (UTC)", "why")
+HELD = ("nodes", "code", "begins (UTC)", "why")
 
 
 def _entry(group: list[NodePlan], plan: Plan) -> list[str]:
