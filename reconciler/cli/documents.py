@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from reconciler.model.chronicle import Chronicle
 from reconciler.model.documents import load
 from reconciler.model.errors import UsageError
 from reconciler.model.observed import Observation
@@ -12,7 +13,7 @@ from reconciler.model.plan import Plan
 from reconciler.model.report import ApplyOutcome, DriftReport
 
 
-def read_document(file: Path) -> Plan | DriftReport | ApplyOutcome | Observation:
+def read_document(file: Path) -> Plan | DriftReport | ApplyOutcome | Chronicle | Observation:
     """UsageError when it is none of ours. Kinds are told apart by a key that only they have."""
     text = file.read_bytes()
     try:
@@ -22,10 +23,12 @@ def read_document(file: Path) -> Plan | DriftReport | ApplyOutcome | Observation
     keys = keys if isinstance(keys, dict) else {}
     if "fingerprint" in keys:
         return load(Plan, text, name=str(file))
+    if "availability" in keys:
+        return load(Chronicle, text, name=str(file))
     if "items" in keys:
         return load(DriftReport, text, name=str(file))
     if "actions" in keys:
         return load(ApplyOutcome, text, name=str(file))
     if "nodes" in keys:
         return load(Observation, text, name=str(file))
-    raise UsageError(f"{file}: neither a plan, nor a drift report, nor an outcome, nor an observation")
+    raise UsageError(f"{file}: neither a plan, nor a drift report, nor an outcome, nor a report, nor an observation")

@@ -35,6 +35,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "comment": ("comment", "Report on pull requests, commits and issues."),
     "explain": ("explain", "Tell all about one node, or one value of it."),
     "history": ("history", "Tell a node's story from the ledger."),
+    "report": ("report", "Tell what happened to the fleet: availability, drift, recoveries."),
     "hold": ("hold", "Forbid acting on a node or a pool; without one, list what is held."),
     "release": ("hold", "Lift a hold."),
     "stop": ("stop", "Stop the whole fleet: nothing begins any more."),

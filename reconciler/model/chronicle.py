@@ -81,7 +81,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """Drift in one bucket of the period: a day, or an hour when the period is short. `open`: at its end."""
+    """Drift in a day (UTC), or in an hour when the period is short. `open`: at its end."""
 
     start: datetime
     introduced: int

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
 from reconciler.model.chronicle import (
@@ -121,8 +121,9 @@ def times(seconds: Iterable[float]) -> Times:
 def days(
     drift: Sequence[Episode], since: datetime, until: datetime, bucket: timedelta, nodes: Collection[str]
 ) -> tuple[Day, ...]:
-    """One for each bucket, those in which nothing happened too. The first begins where the period does."""
-    number = max(math.ceil((until - since) / bucket), 1)
+    """One for each hour or day (UTC), those in which nothing happened too. The first began before the period did."""
+    first = since - (since - datetime(1970, 1, 1, tzinfo=UTC)) % bucket
+    number = max(math.ceil((until - first) / bucket), 1)
     came, went = [0] * number, [0] * number
     standing = 0
     for one in drift:
@@ -132,18 +133,18 @@ def days(
         if one.since < since:
             standing += 1
         else:
-            came[_bucket(one.since, since, bucket, number)] += 1
+            came[_bucket(one.since, first, bucket, number)] += 1
         if over and one.until is not None:
-            went[_bucket(one.until, since, bucket, number)] += 1
+            went[_bucket(one.until, first, bucket, number)] += 1
     found = []
     for at in range(number):
         standing += came[at] - went[at]
-        found.append(Day(since + at * bucket, came[at], went[at], standing))
+        found.append(Day(first + at * bucket, came[at], went[at], standing))
     return tuple(found)
 
 
-def _bucket(at: datetime, since: datetime, bucket: timedelta, number: int) -> int:
-    return min(max(int((at - since) / bucket), 0), number - 1)
+def _bucket(at: datetime, first: datetime, bucket: timedelta, number: int) -> int:
+    return min(max(int((at - first) / bucket), 0), number - 1)
 
 
 def _concerns(fresh: Sequence[Episode], gone: Sequence[Episode], still: Sequence[Episode]) -> tuple[ConcernTally, ...]:

@@ -15,6 +15,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconciler.model.chronicle import (
+    ActionTally,
+    Chronicle,
+    ConcernTally,
+    Day,
+    Hours,
+    NodeTally,
+    Quarantine,
+    Recovery,
+    Times,
+)
 from reconciler.model.desired import SpecSource
 from reconciler.model.documents import DocumentError, dump, load
 from reconciler.model.drift import DriftClass, DriftItem
@@ -94,7 +105,13 @@ OUTCOME = ApplyOutcome(
     "1.0", "0.1.0", "run-1", "plan-1", "demo", SpecSource("fleet-spec"), Scope((), (), 1, 1), NOW, NOW, False,
     {"gpu-a001": NodeEnd("done", "")}, (ActionEnd("gpu-a001", "drain", "done", "", NOW, 1.5),), (), (), True, False,
 )  # fmt: skip
-DOCUMENTS = [OBSERVATION, PLAN, REPORT, OUTCOME, CERTIFICATE]
+CHRONICLE = Chronicle(
+    "1.0", "0.1.0", "demo", NOW, NOW, NOW, None, 1, 1, 0, 1, 3600.0, (Day(NOW, 1, 0, 1),), Times(),
+    (ConcernTally("bios", 1, 0, 1, 1),), (NodeTally("gpu-a001", 1, 1, (Concern.BIOS,)),), Hours(1.5), 1.0, 0.25,
+    Times(1, 1.5, 1.5, 1.5), (Recovery("gpu-a001", "drain", NOW, None, 1.5),),
+    (Quarantine("gpu-a001", "quarantined", "by hand", NOW, NOW),), (ActionTally("drain", "done", 1, 1),),
+)  # fmt: skip
+DOCUMENTS = [OBSERVATION, PLAN, REPORT, OUTCOME, CERTIFICATE, CHRONICLE]
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
 JSON_VALUES = st.recursive(

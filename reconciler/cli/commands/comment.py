@@ -101,6 +101,7 @@ def _place(environment: str, head: str) -> Place:
 
 def _document(file: Path | None) -> Plan | DriftReport | ApplyOutcome:
     from reconciler.cli.documents import read_document
+    from reconciler.model.chronicle import Chronicle
     from reconciler.model.observed import Observation
 
     if file is None:
@@ -108,6 +109,8 @@ def _document(file: Path | None) -> Plan | DriftReport | ApplyOutcome:
     if not file.is_file():
         raise UsageError(f"there is no file {file}; if the command failed that should have written it, say --failed")
     found = read_document(file)
+    if isinstance(found, Chronicle):
+        raise UsageError(f"{file}: a report of a period is about no change: report a plan, a drift or an outcome")
     if isinstance(found, Observation):
         raise UsageError(f"{file}: an observation says what is, and not whether it should: report a plan or a drift")
     return found

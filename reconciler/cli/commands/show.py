@@ -14,13 +14,14 @@ from reconciler.cli.terminal import show as on_screen
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @output_option
 def show(file: Path, output: str) -> None:
-    """Render a plan, drift report, outcome or observation that a command wrote to FILE."""
+    """Render a plan, drift report, outcome, observation or report that a command wrote to FILE."""
     from reconciler.cli.documents import read_document
+    from reconciler.model.chronicle import Chronicle
     from reconciler.model.documents import dump
     from reconciler.model.observed import Observation
     from reconciler.model.plan import Plan
     from reconciler.model.report import ApplyOutcome, DriftReport
-    from reconciler.render import drift, observation, outcome, plan
+    from reconciler.render import chronicle, drift, observation, outcome, plan
     from reconciler.render.comment import as_markdown
 
     found = read_document(file)
@@ -29,6 +30,8 @@ def show(file: Path, output: str) -> None:
             shown = dump(found)
         case Observation():
             shown = (observation.human if output == "human" else observation.as_markdown)(found)
+        case Chronicle():
+            shown = (chronicle.human if output == "human" else chronicle.as_markdown)(found)
         case _ if output == "markdown":
             shown = as_markdown(found)
         case Plan():

@@ -1,0 +1,49 @@
+"""reconciler report"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import click
+
+from reconciler.cli.commands.history import Since
+from reconciler.cli.commands.hold import endpoints, ledger, session_for
+from reconciler.cli.options import output_option
+from reconciler.cli.terminal import show
+from reconciler.model.errors import UsageError
+
+
+@click.command()
+@click.argument("spec", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec"))
+@click.option("--since", type=Since(), default="7d", show_default=True, metavar="TIME",
+              help="2h, 7d, 2026-11-01 or 2026-11-01T03:00 (UTC).")  # fmt: skip
+@ledger
+@endpoints
+@output_option
+def report(
+    spec: Path, since: timedelta | datetime, ledger: str | None, endpoints: Path | None, output: str
+) -> None:  # fmt: skip
+    """Tell what happened to the fleet: availability, drift that came and went, recoveries, quarantines, actions.
+
+    It is told from the ledger: `drift`, `apply` and `run` note there how each node stands. Hours in which none of them
+    looked are "not observed", and no part of the availability.
+    """
+    from reconciler import __version__
+    from reconciler.model.chronicle import REPORT_FORMAT
+    from reconciler.model.documents import dump
+    from reconciler.planner.chronicle import chronicle
+    from reconciler.render.chronicle import as_markdown, human
+
+    session = session_for(spec, ledger, endpoints)
+    fleet, now = session.fleet, session.clock.now()
+    begin = now - since if isinstance(since, timedelta) else since
+    if begin >= now:
+        raise UsageError(f"--since {begin:%Y-%m-%d %H:%M} UTC is not in the past")
+    with session.ledger() as book:
+        past = book.past(begin, now)
+    told = chronicle(
+        past, format_version=REPORT_FORMAT, tool_version=__version__, fleet=fleet.settings.fleet, nodes=fleet.nodes,
+        since=begin, until=now, time_scale=session.time_scale,
+    )  # fmt: skip
+    show(dump(told) if output == "json" else (human if output == "human" else as_markdown)(told), output)

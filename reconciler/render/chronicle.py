@@ -1,0 +1,225 @@
+"""What happened in a period, as text: a sentence, then what was out, what drifted, and what was done about it.
+
+Sections are made once, and written for a terminal or as Markdown. What is the same of many nodes is one row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from reconciler.model.chronicle import Chronicle, Quarantine, Times
+from reconciler.model.plan import BlockCode
+from reconciler.model.units import format_duration
+from reconciler.render.headline import Headline, Verdict
+from reconciler.render.pen import Cell, Pen
+from reconciler.render.pen import write as write_pen
+from reconciler.render.tables import table
+from reconciler.render.text import Names, count, plain, warnings
+
+T = TypeVar("T")
+
+_ROWS = 12  # of one section on a terminal; JSON has all of them
+_NAMES = 300  # characters of the nodes of one row
+_WHY = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    title: str
+    says: tuple[str, ...]
+    head: tuple[str, ...] = ()
+    rows: Sequence[Sequence[Cell]] = ()
+
+
+def verdict(told: Chronicle) -> str:
+    """One sentence: what a person reads first."""
+    if told.availability is None:
+        serving = "nobody could say of any node whether it was in service"
+    else:
+        serving = f"{percent(told.availability)} of the observed node-hours in service"
+    out = len({one.node for one in told.recoveries if one.until is None})
+    drift = (
+        f"{count(told.introduced, 'difference')} appeared, {told.removed:,} went, {told.open:,} "
+        f"{'is' if told.open == 1 else 'are'} open"
+    )
+    now = f", {count(out, 'node')} out now" if out else ""
+    return f"{serving}{now}; {drift}"
+
+
+def headline(told: Chronicle) -> Headline:
+    busy = told.open or any(one.until is None for one in told.recoveries)
+    return Headline("🔶" if busy or told.availability is None else "✅", verdict(told), Verdict.GOOD)
+
+
+def human(told: Chronicle) -> str:
+    lines = [f"Fleet {plain(told.fleet)}, {_period(told)}: {verdict(told)}"]
+    lines += [f"  {line}" for line in _notes(told)]
+    for section in _sections(told):
+        lines += ["", section.title, *(f"  {line}" for line in section.says)]
+        cells = [[_cell(cell) for cell in row] for row in section.rows[:_ROWS]]
+        lines += table(section.head, cells) if cells else []
+        if len(section.rows) > _ROWS:
+            lines.append(f"  and {len(section.rows) - _ROWS:,} more rows: --output json has all of them")
+    return "\n".join([*lines, ""])
+
+
+def as_markdown(told: Chronicle) -> str:
+    def body(pen: Pen) -> None:
+        pen.heading(f"{headline(told).sign} Fleet {told.fleet}, {_period(told)}", 2)
+        pen.say(verdict(told)[:1].upper() + verdict(told)[1:] + ".", bold=True)
+        pen.quote(_notes(told))
+        for section in _sections(told):
+            pen.heading(section.title)
+            pen.bullets(section.says)
+            pen.table(section.head, section.rows)
+
+    return write_pen(body, "`--output json` has all of it").text
+
+
+def _cell(cell: Cell) -> str:
+    return cell.within(_NAMES) if isinstance(cell, Names) else plain(cell, _WHY)
+
+
+def percent(share: float) -> str:
+    """Never rounded up: 99.999% is not all of the time."""
+    return "100%" if share >= 1 else f"{math.floor(share * 10_000) / 100:.2f}%"
+
+
+# --- what it is about ---
+
+
+def _period(told: Chronicle) -> str:
+    return f"{_minute(told.since)} to {_minute(told.until)} UTC ({format_duration(_seconds(told.since, told.until))})"
+
+
+def _notes(told: Chronicle) -> list[str]:
+    lines = []
+    if told.watched_since is None:
+        lines.append("nobody has looked at its nodes yet: `reconciler drift`, `apply` and `run` do")
+    elif told.watched_since > told.since:
+        lines.append(f"the ledger knows nothing of the time before {_minute(told.watched_since)} UTC")
+    if told.damaged:
+        lines.append(f"{count(told.damaged, 'row')} of the ledger can't be read, and left out here")
+    return [*lines, *warnings((), told.time_scale)]
+
+
+def _sections(told: Chronicle) -> Iterator[_Section]:
+    yield _availability(told)
+    if told.recoveries:
+        yield _Section("Out of service", (_spread("Back in service", told.recover),), _OUT, list(_out(told)))
+    if told.quarantined:
+        yield _Section("Quarantined", (), _QUARANTINED, list(_quarantined(told.quarantined)))
+    if told.introduced or told.removed or told.open:
+        yield _drift(told)
+        rows = [
+            (tally.concern, f"{tally.introduced:,}", f"{tally.removed:,}", f"{tally.open:,}", f"{tally.nodes:,}")
+            for tally in told.concerns
+        ]
+        yield _Section("What drifted most", (), ("concern", "appeared", "went", "open", "nodes"), rows)
+        yield _Section("Which nodes drifted most", (), ("appeared", "open", "concerns", "nodes"), list(_top(told)))
+    if told.actions:
+        actions = [(one.action, one.outcome, f"{one.count:,}", f"{one.nodes:,}") for one in told.actions]
+        yield _Section("What was done", (), ("action", "outcome", "times", "nodes"), actions)
+
+
+# --- availability ---
+
+
+def _availability(told: Chronicle) -> _Section:
+    hours = told.hours
+    parts = (
+        ("in service", hours.in_service),
+        ("out of service", hours.out),
+        ("set aside by the spec", hours.aside),
+        ("not observed", hours.unobserved),
+    )
+    rows = [
+        (name, f"{spent:,.1f}", f"{100 * spent / hours.total:.1f}%")
+        for name, spent in parts
+        if spent and hours.total
+    ]  # fmt: skip
+    says = () if rows else ("there are no node-hours to tell of",)
+    return _Section("Availability", says, ("", "node-hours", "of all"), rows)
+
+
+_OUT = ("nodes", "still out", "back", "how long", "why")
+
+
+def _out(told: Chronicle) -> Iterator[tuple[Cell, ...]]:
+    for some in _alike(told.recoveries, lambda one: (one.cause, one.until is None)):
+        times = sorted(one.seconds for one in some)
+        took = " to ".join(dict.fromkeys((format_duration(times[0]), format_duration(times[-1]))))
+        now = some[0].until is None
+        number = f"{len(some):,}"
+        yield _nodes(one.node for one in some), number if now else "", "" if now else number, took, some[0].cause
+
+
+def _spread(what: str, times: Times, noun: str = "time") -> str:
+    if times.median_s is None or times.mean_s is None or times.p90_s is None:
+        return f"{what}: none in this period"
+    mean, median, most = map(format_duration, (times.mean_s, times.median_s, times.p90_s))
+    return f"{what}: {count(times.count, noun)}, after {median} at the median; mean {mean}, nine of ten within {most}"
+
+
+_QUARANTINED = ("nodes", "since (UTC)", "until (UTC)", "by", "why")
+
+
+def _quarantined(found: Sequence[Quarantine]) -> Iterator[tuple[Cell, ...]]:
+    def key(one: Quarantine) -> Hashable:
+        return one.code, one.why, _minute(one.since), one.until and _minute(one.until)
+
+    for some in _alike(found, key):
+        first = some[0]
+        by = "the spec" if first.code == BlockCode.QUARANTINED.value else "the reconciler"
+        until = _minute(first.until) if first.until is not None else "still"
+        yield _nodes(one.node for one in some), _minute(first.since), until, by, first.why
+
+
+# --- drift ---
+
+
+def _drift(told: Chronicle) -> _Section:
+    form = "%m-%d %H:%M" if told.bucket_s < 86400 else "%Y-%m-%d"
+    rows = [
+        (day.start.strftime(form), f"{day.introduced:,}", f"{day.removed:,}", f"{day.open:,}")
+        for day in told.days
+        if day.introduced or day.removed
+    ]
+    from_ = "hour from (UTC)" if told.bucket_s < 86400 else "day from"
+    return _Section(
+        "Drift",
+        (_spread("As specified again", told.converge, "difference"),),
+        (from_, "appeared", "went", "open"),
+        rows,
+    )
+
+
+def _top(told: Chronicle) -> Iterator[tuple[Cell, ...]]:
+    for some in _alike(told.top_nodes, lambda one: (one.introduced, one.open, one.concerns)):
+        first = some[0]
+        each = f"{first.introduced:,}" + (" each" if len(some) > 1 else "")
+        yield each, f"{first.open:,}", ", ".join(first.concerns), _nodes(one.node for one in some)
+
+
+def _alike(found: Iterable[T], key: Callable[[T], Hashable]) -> Iterable[list[T]]:
+    groups: dict[Hashable, list[T]] = defaultdict(list)
+    for one in found:
+        groups[key(one)].append(one)
+    return groups.values()
+
+
+def _nodes(names: Iterable[str]) -> Names:
+    return Names(tuple(dict.fromkeys(names)))
+
+
+def _minute(at: datetime) -> str:
+    return at.strftime("%Y-%m-%d %H:%M")
+
+
+def _seconds(since: datetime, until: datetime) -> float:
+    return (until - since).total_seconds()
