@@ -102,8 +102,14 @@ def values(made: Explanation) -> list[Value]:
 
 
 def _all(made: Explanation) -> Iterator[Value]:
-    desired, plan = made.desired, made.node_plan
-    drift = {item.path: item for item in plan.drift} if plan is not None else {}
+    yield from own_values(made)
+    yield from profile_values(made)
+    yield from found_values(made)
+
+
+def own_values(made: Explanation) -> Iterator[Value]:
+    """What the spec says of this node alone."""
+    desired, drift = made.desired, _drift(made)
     own = {
         "identity.serial": (desired.serial, Source.REDFISH),
         "identity.uuid": (desired.uuid, Source.REDFISH),
@@ -113,20 +119,35 @@ def _all(made: Explanation) -> Iterator[Value]:
         if wanted is not None:
             item = drift.get(path)
             yield _value(made, path, wanted, item.observed if item else wanted, item, source)
-    for row in managed(desired.profile):
+
+
+def profile_values(made: Explanation) -> Iterator[Value]:
+    """What the spec says of it and of its like."""
+    profile, drift = made.desired.profile, _drift(made)
+    for row in managed(profile):
         item = drift.get(row.path)
         seen = row.read(made.observed) if made.observed is not None else None
         found = None if isinstance(seen, Missing) else (item.observed if item else row.shown)
         yield _value(made, row.path, row.shown, found, item, row.source)
-    for path in watched(desired.profile):
+    for path in watched(profile):
         if path not in drift:
             unread = made.observed is None or isinstance(made.observed.member, Silent)
             yield _value(made, path, "absent", None if unread else "absent", None, Source.KUBERNETES)
+
+
+def found_values(made: Explanation) -> Iterator[Value]:
+    """What no line of the spec sets, and what was found of it."""
+    drift = _drift(made)
     for path, item in drift.items():
         if path.startswith(_UNMANAGED):
             yield _value(made, path, item.desired, item.observed, item, item.source)
-    if plan is not None and desired.profile.acceptance is not None and "gate.certificate" not in drift:
+    if made.plan is not None and made.desired.profile.acceptance is not None and "gate.certificate" not in drift:
         yield _value(made, "gate.certificate", "valid", "valid", None, Source.LEDGER)
+
+
+def _drift(made: Explanation) -> Mapping[str, DriftItem]:
+    plan = made.node_plan
+    return {item.path: item for item in plan.drift} if plan is not None else {}
 
 
 def _value(

@@ -20,9 +20,14 @@ from reconciler.model.errors import UsageError
               help="2h, 7d, 2026-11-01 or 2026-11-01T03:00 (UTC).")  # fmt: skip
 @ledger
 @endpoints
+@click.option("--html", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Also look at the nodes, as drift does, and write all of it as one page, DIR/index.html.")  # fmt: skip
+@click.option("--observation", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
+              help="With --html: show this observation instead of reading the nodes.")  # fmt: skip
 @output_option
 def report(
-    spec: Path, since: timedelta | datetime, ledger: str | None, endpoints: Path | None, output: str
+    spec: Path, since: timedelta | datetime, ledger: str | None, endpoints: Path | None, html: Path | None,
+    observation: Path | None, output: str,
 ) -> None:  # fmt: skip
     """Tell what happened to the fleet: availability, drift that came and went, recoveries, quarantines, actions.
 
@@ -30,20 +35,30 @@ def report(
     looked are "not observed", and no part of the availability.
     """
     from reconciler import __version__
+    from reconciler.cli.page import look, write_page
     from reconciler.model.chronicle import REPORT_FORMAT
     from reconciler.model.documents import dump
     from reconciler.planner.chronicle import chronicle
     from reconciler.render.chronicle import as_markdown, human
 
     session = session_for(spec, ledger, endpoints)
-    fleet, now = session.fleet, session.clock.now()
+    fleet, begin = session.fleet, _begin(since, session.clock.now())
+    if observation is not None and html is None:
+        raise UsageError("--observation is what --html shows; without it, nothing is told of how nodes stand now")
+    with session.ledger() as book:
+        found = None if html is None else look(session, book, observation)
+        now = session.clock.now()
+        told = chronicle(
+            book.past(begin, now), format_version=REPORT_FORMAT, tool_version=__version__, fleet=fleet.settings.fleet,
+            nodes=fleet.nodes, since=begin, until=now, time_scale=session.time_scale,
+        )  # fmt: skip
+        if html is not None and found is not None:
+            click.echo(f"written to {write_page(session, book, found, told, html)}", err=True)
+    show(dump(told) if output == "json" else (human if output == "human" else as_markdown)(told), output)
+
+
+def _begin(since: timedelta | datetime, now: datetime) -> datetime:
     begin = now - since if isinstance(since, timedelta) else since
     if begin >= now:
         raise UsageError(f"--since {begin:%Y-%m-%d %H:%M} UTC is not in the past")
-    with session.ledger() as book:
-        past = book.past(begin, now)
-    told = chronicle(
-        past, format_version=REPORT_FORMAT, tool_version=__version__, fleet=fleet.settings.fleet, nodes=fleet.nodes,
-        since=begin, until=now, time_scale=session.time_scale,
-    )  # fmt: skip
-    show(dump(told) if output == "json" else (human if output == "human" else as_markdown)(told), output)
+    return begin

@@ -233,6 +233,11 @@ class SqlLedger:
             begun = story.rollouts_of(connection, node, since if len(told) < limit else told[0].at)
         return sorted([*begun, *told], key=lambda entry: entry.at)[-limit:]
 
+    def stories(self, limit: int) -> Mapping[str, Sequence[JournalEntry]]:
+        """The newest entries of every node, pool and fleet that has any, oldest first."""
+        with self._database.read() as connection:
+            return story.newest(connection, limit)
+
     def runs(self, names: Collection[str]) -> Mapping[str, RunRecord]:
         """What is known of these runs, by name."""
         with self._database.read() as connection:

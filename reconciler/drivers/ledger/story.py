@@ -19,6 +19,7 @@ from reconciler.model.records import JournalEntry, RunRecord
 
 _LEARNT = ("boot_id", "task", "started", "by")  # of an intent; its install document carries keys
 _ROLLOUTS = 50  # newest ones looked through
+_AT_ONCE = 5_000  # rows whose attempts and certificates are asked for by number
 
 
 def tell(
@@ -29,7 +30,25 @@ def tell(
     query = query.where(journal.c.node.in_(subjects), journal.c.event != "amendment")
     if since is not None:
         query = query.where(journal.c.at >= instant(since))
-    rows = list(reversed(connection.execute(query.order_by(journal.c.id.desc()).limit(limit)).all()))
+    return _entries(
+        connection, list(reversed(connection.execute(query.order_by(journal.c.id.desc()).limit(limit)).all()))
+    )
+
+
+def newest(connection: sa.Connection, limit: int) -> dict[str, list[JournalEntry]]:
+    """Of each subject, oldest first. One pass over the journal, however many there are."""
+    age = sa.func.row_number().over(partition_by=journal.c.node, order_by=journal.c.id.desc())
+    told = sa.select(journal, age.label("age")).where(journal.c.event != "amendment", journal.c.node != "").subquery()
+    query = sa.select(told, runs.c.commit_id, runs.c.plan).join(runs, runs.c.run == told.c.run, isouter=True)
+    query = query.where(told.c.age <= limit).order_by(told.c.id)
+    found: dict[str, list[JournalEntry]] = {}
+    for rows in connection.execute(query).partitions(_AT_ONCE):
+        for made in _entries(connection, rows):
+            found.setdefault(made.node, []).append(made)
+    return found
+
+
+def _entries(connection: sa.Connection, rows: Sequence[Any]) -> list[JournalEntry]:
     begun, learnt = _begun(connection, rows), _amendments(connection, rows)
     documents = _documents(connection, rows)
     return [_entry(row, begun, learnt.get(row.id, {}), documents) for row in rows]

@@ -1,0 +1,76 @@
+"""What a node's certificate says, held against the bars of today."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final
+
+from reconciler.gate.certificate import judge_test
+from reconciler.model.desired import GateTest
+from reconciler.model.gate import TestResult
+from reconciler.render.explanation import Explanation
+from reconciler.render.html.interned import Interned
+from reconciler.render.html.material import Material
+
+_METRICS: Final = 12  # of one test: those with a bar come first
+
+Metric = tuple[int, float | None, float | None]  # name, and what it must be at least and at most
+Row = tuple[int, int, int, int, int, tuple[Metric, ...]]
+
+
+class Evidence:
+    """Raw output, serials and digests that a certificate holds stay in the ledger: the page may be passed on."""
+
+    def __init__(self, material: Material, text: Callable[[str], int]) -> None:
+        self._now = material.now
+        self._text = text
+        self._tests: Interned[Row] = Interned()
+
+    @property
+    def tests(self) -> list[Row]:
+        return self._tests.all
+
+    def of(self, made: Explanation) -> dict[str, Any] | None:
+        """None: it has no certificate."""
+        found = made.record.certificate if made.record is not None else None
+        acceptance = made.desired.profile.acceptance
+        if found is None:
+            return None
+        declared = {test.name: test for phase in acceptance.phases for test in phase.tests} if acceptance else {}
+        results = {result.test: result for result in found.results}
+        names = dict.fromkeys((*declared, *results))
+        validity = acceptance.validity_s if acceptance is not None else None
+        until = None if validity is None else found.issued_at + timedelta(seconds=validity)
+        return {
+            "issued": round((found.issued_at - self._now).total_seconds()),
+            "until": None if until is None else round((until - self._now).total_seconds()),
+            "adopted": int(found.adopted),
+            "tests": [] if found.adopted else [self._test(declared.get(n), results.get(n)) for n in names],
+        }
+
+    def _test(self, test: GateTest | None, result: TestResult | None) -> tuple[int, list[float | None]]:
+        """Its row, which nodes share, and what was measured on this one."""
+        bars = test.thresholds if test is not None else ()
+        measured = result.metrics if result is not None else {}
+        others = [name for name in sorted(measured) if name not in {bar.metric for bar in bars}]
+        metrics: list[Metric] = [(self._text(bar.metric), bar.min, bar.max) for bar in bars]
+        metrics += [(self._text(name), None, None) for name in others[: max(0, _METRICS - len(bars))]]
+        names = [bar.metric for bar in bars] + others[: max(0, _METRICS - len(bars))]
+        row = (*map(self._text, self._words(test, result)), tuple(metrics))
+        return self._tests.at(row), [_finite(measured.get(name)) for name in names]  # type: ignore[arg-type]  # *map
+
+    def _words(self, test: GateTest | None, result: TestResult | None) -> tuple[str, str, str, str, str]:
+        name = test.name if test is not None else result.test if result is not None else ""
+        tool = result.tool if result is not None else test.tool if test is not None else ""
+        version = result.tool_version if result is not None else ""
+        if test is not None:
+            verdict, reasons = judge_test(test, result)
+            return name, tool, version, verdict.value, "; ".join(reasons)
+        assert result is not None
+        return name, tool, version, result.verdict.value, "no longer asked for"
+
+
+def _finite(measured: float | None) -> float | None:
+    """JSON has neither NaN nor infinity, and neither is evidence."""
+    return measured if measured is not None and abs(measured) < float("inf") else None

@@ -1,0 +1,46 @@
+"""What the page is made of: documents and records that others made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from reconciler.model.chronicle import Chronicle
+from reconciler.model.desired import Fleet, LineOrigin
+from reconciler.model.errors import Position
+from reconciler.model.observed import Observation
+from reconciler.model.plan import Plan
+from reconciler.model.records import Hold, NodeRecord
+from reconciler.model.report import DriftReport
+from reconciler.model.status import NodeStatus
+from reconciler.render.explanation import Explanation
+from reconciler.render.history import Story
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """Of the nodes that were planned. `stories`: the newest entries of those that have any.
+
+    `chronicle` None: nothing is known of the time before.
+    """
+
+    fleet: Fleet
+    observation: Observation
+    plan: Plan
+    drift: DriftReport
+    records: Mapping[str, NodeRecord]
+    statuses: Mapping[str, NodeStatus]
+    now: datetime
+    tool_version: str
+    holds: tuple[Hold, ...] = ()
+    origins: Mapping[Position, LineOrigin] = field(default_factory=dict)
+    stories: Mapping[str, Story] = field(default_factory=dict)
+    chronicle: Chronicle | None = None
+
+    def explained(self, node: str) -> Explanation:
+        """As `explain` takes it, so that the page says the same in the same words."""
+        return Explanation(
+            self.fleet, node, "", self.now, observation=self.observation, plan=self.plan,
+            record=self.records.get(node), holds=self.holds, origins=self.origins, time_scale=self.plan.time_scale,
+        )  # fmt: skip

@@ -1,0 +1,92 @@
+"""The template, its style and its scripts, made one text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from base64 import b64encode
+from functools import cache
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from reconciler.render import drift, plan
+from reconciler.render.chronicle import verdict
+from reconciler.render.headline import Verdict
+from reconciler.render.html import charts, past, summary
+from reconciler.render.html.material import Material
+from reconciler.render.html.nodes import Nodes
+from reconciler.render.text import clock
+
+_RECOVERIES: Final = 20
+# What ends a script element, opens a comment, or ends a line of JavaScript, in JSON is only ever part of a text.
+_ESCAPES: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+
+
+def page(material: Material) -> str:
+    return _environment().get_template("page.html").render(**_context(material))
+
+
+@cache
+def _environment() -> Environment:
+    loader = PackageLoader("reconciler.render.html", "assets")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+
+
+def _context(material: Material) -> dict[str, Any]:
+    style, script = _asset(".css"), _asset(".js")
+    chronicle = material.chronicle
+    headline = drift.headline(material.drift)
+    return {
+        "fleet": material.plan.fleet,
+        "made": clock(material.now),
+        "good": headline.verdict is Verdict.GOOD and not material.drift.changes,
+        "verdict": summary.sentence(drift.verdict(material.drift)),
+        "plan_verdict": summary.sentence(plan.verdict(material.plan)),
+        "alerts": list(summary.alerts(material)),
+        "facts": summary.facts(material),
+        "tiles": summary.tiles(material),
+        "differences": summary.differences(material),
+        "dangerous": summary.dangerous(material),
+        "held_back": summary.held_back(material),
+        "budgets": summary.budgets(material),
+        "rollouts": list(zip(summary.rollout_words(material), charts.waves(material), strict=True)),
+        "turns": charts.turns(material),
+        "at_work": charts.at_work(material),
+        "chronicle": chronicle,
+        "past": "" if chronicle is None else past.period(chronicle),
+        "past_verdict": "" if chronicle is None else summary.sentence(verdict(chronicle)),
+        "figures": [] if chronicle is None else list(past.figures(chronicle)),
+        "panels": [] if chronicle is None else charts.over_time(chronicle),
+        "recoveries": [] if chronicle is None else charts.recoveries(chronicle, _RECOVERIES),
+        "style": Markup(style),  # noqa: S704 - our own file
+        "script": Markup(script),  # noqa: S704 - our own files
+        "data": Markup(_json(Nodes(material).document())),  # noqa: S704 - nothing in it can end its element
+        "policy": _policy(style, script),
+    }
+
+
+def _json(document: Any) -> str:
+    """For inside a script element. ASCII: a lone surrogate of a BMC's text could not be written to a file."""
+    return json.dumps(document, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
+
+
+@cache
+def _asset(suffix: str) -> str:
+    """All of one kind, in the order of their names."""
+    made = _environment()
+    assert made.loader is not None
+    names = [name for name in made.loader.list_templates() if name.endswith(suffix)]
+    return "\n".join(made.loader.get_source(made, name)[0] for name in sorted(names))
+
+
+def _policy(style: str, script: str) -> str:
+    """No request to anywhere, and no style and no script but these."""
+    ours = f"style-src {_digest(style)}; script-src {_digest(script)}"
+    return f"default-src 'none'; {ours}; base-uri 'none'; form-action 'none'"
+
+
+def _digest(text: str) -> str:
+    """As browsers take it: of the element's text, whose newlines HTML makes alike."""
+    return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,52 @@
+"""Figures of the time that lies behind, for the page. What nobody knows is said in words, and is no number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from reconciler.model.chronicle import Chronicle, Times
+from reconciler.model.units import format_duration
+from reconciler.render.chronicle import percent
+from reconciler.render.text import clock, count
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    label: str
+    value: str
+    detail: str
+
+
+def period(made: Chronicle) -> str:
+    """Of when the figures are, and since when there are any."""
+    text = f"{clock(made.since)} to {clock(made.until)}"
+    if made.watched_since is not None and made.watched_since > made.since:
+        text += f"; nobody looked before {clock(made.watched_since)}"
+    return text
+
+
+def figures(made: Chronicle) -> Iterator[Figure]:
+    drift = f"{made.introduced:,} introduced, {made.removed:,} removed"
+    yield Figure("Drift open now", f"{made.open:,}", drift)
+    yield Figure("Time until drift is gone", _median(made.converge), _more(made.converge, "removed"))
+    yield Figure("Time to recover", _median(made.recover), _more(made.recover, "in service again"))
+    hours = made.hours
+    if made.availability is None:
+        yield Figure("Availability", "unknown", "no node was seen in or out of service")
+    else:
+        detail = f"{hours.in_service:,.0f} of {hours.in_service + hours.out:,.0f} node-hours seen"
+        yield Figure("Availability", percent(made.availability), detail)
+    if hours.unobserved:
+        yield Figure("Not observed", percent(made.unobserved_share), f"{hours.unobserved:,.0f} node-hours")
+
+
+def _median(times: Times) -> str:
+    return "none" if times.median_s is None else format_duration(times.median_s)
+
+
+def _more(times: Times, what: str) -> str:
+    if times.mean_s is None or times.p90_s is None:
+        return f"nothing was {what} in the period"
+    ninety = f"90% within {format_duration(times.p90_s)}, mean {format_duration(times.mean_s)}"
+    return f"median of {count(times.count, 'time')}; {ninety}"
