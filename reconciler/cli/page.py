@@ -74,8 +74,8 @@ def write_page(session: Session, ledger: SqlLedger, found: Look, chronicle: Chro
 def _places(session: Session, plan: Plan) -> set[Position]:
     """Every line of the spec that says something of these nodes."""
     found = [session.fleet.nodes[name] for name in plan.nodes]
-    profiles = {id(node.profile): node.profile for node in found}.values()
-    return {place for part in (*found, *profiles) for place in part.provenance.values()}
+    profiles = {id(node.profile): node.profile.provenance for node in found}.values()
+    return {place for said in (*profiles, *(node.provenance for node in found)) for place in said.values()}
 
 
 def _stories(session: Session, ledger: SqlLedger, plan: Plan) -> Mapping[str, Story]:

@@ -21,7 +21,7 @@ from reconciler.model.errors import UsageError
 @ledger
 @endpoints
 @click.option("--html", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Also look at the nodes, as drift does, and write all of it as one page, DIR/index.html.")  # fmt: skip
+              help="Also look at the nodes, as drift does, and write it all as one page, DIR/index.html.")  # fmt: skip
 @click.option("--observation", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
               help="With --html: show this observation instead of reading the nodes.")  # fmt: skip
 @output_option

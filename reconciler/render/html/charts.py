@@ -88,15 +88,9 @@ class _Axis:
         first = self.start.timestamp() // step * step + step
         found, at = list[Tick](), datetime.fromtimestamp(first, UTC)
         while at < self.end:
-            label = (
-                f"{at:%m-%d}"
-                if step >= 86400
-                else f"{at:%H:%M}"
-                if at.date() == self.start.date()
-                else f"{at:%d %H:%M}"
-            )
+            form = "%m-%d" if step >= 86400 else "%H:%M" if at.date() == self.start.date() else "%d %H:%M"
             if self.at(at) < 96:  # its word would leave the frame
-                found.append(Tick(self.at(at), label))
+                found.append(Tick(self.at(at), f"{at:{form}}"))
             at += timedelta(seconds=step)
         return found
 

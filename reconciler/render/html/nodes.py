@@ -1,8 +1,8 @@
 """What the page knows of each node, as tables of numbers that its scripts put into words again.
 
-Ten thousand nodes say few different things. So a text stands once and is meant by its place, and so does a row that many
-nodes share: a value with the line that sets it, a difference, an action. A node is a line of such places. Instants are
-seconds before or after the one at which the page was made.
+Ten thousand nodes say few different things. So a text stands once and is meant by its place, and so does a row that
+many nodes share: a value with the line that sets it, a difference, an action. A node is a line of such places. Instants
+are seconds before or after the one at which the page was made.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`find`: of each row, what finds its nodes on the map; "" = nothing does. `left_out`: rows there is no room for."""
+    """`find`: of each row, what finds its nodes on the map; "" = nothing does. `left_out`: so many rows more."""
 
     title: str
     head: tuple[str, ...]
@@ -106,7 +106,9 @@ def dangerous(material: Material) -> Table:
 
 def held_back(material: Material) -> Table:
     waiting = [node for node in material.plan.nodes.values() if node.blocked is not None]
-    rows = [(Names(tuple(nodes)), *others) for nodes, *others in plan.blocked(waiting, material.plan)]
+    rows: list[tuple[Cell, ...]] = [
+        (Names(tuple(nodes)), *others) for nodes, *others in plan.blocked(waiting, material.plan)
+    ]
     return _table("Held back, and why", plan.HELD, rows)
 
 
