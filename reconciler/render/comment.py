@@ -96,7 +96,7 @@ class Missing(StrEnum):
     PLAN = "plan"
     DRIFT = "drift"
     APPLY = "apply"
-    FORK = "fork"  # a plan that nobody tried to make, for a fork gets no credentials
+    FORK = "fork"  # a plan that was to be made offline
 
     @property
     def kind(self) -> Kind:
@@ -118,10 +118,10 @@ _MISSING: Final = {
         "**The command failed.** What it had done by then is in the ledger: `reconciler history NODE` tells.",
     ),
     Missing.FORK: (
-        Headline("⚠️", "no plan is made for a fork", Verdict.BAD),
-        "**Nobody knows what this change would do to any node:** a fork gets no credentials, so no node was looked at. "
-        "Who may push here can read the change, then push it to a branch of this repository, where it is planned.\n\n"
-        "What the fork's own job said of the spec:",
+        Headline("❌", "there is no plan", Verdict.BROKEN),
+        "**The command failed, so nobody knows what this change would do to any node.** A fork gets no credentials: it "
+        "is planned offline, from what the drift workflow published last. If that has not run yet, run it, then the job "
+        "of this report again.",
     ),
 }
 

@@ -293,6 +293,6 @@ def _footer(pen: Pen, made: Plan) -> None:
             f"scope {made.scope.selected} of {count(made.scope.total, 'node')}",
             f"made {clock(made.created_at)}",
             f"observed {span} before" if seen else "",
-            timeline.validity(made),
+            timeline.validity(made) if made.offline is None else "",
         )
     )

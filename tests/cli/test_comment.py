@@ -149,7 +149,7 @@ def test_a_failure_is_always_posted(github: FakeGitHub, files: Path, spec: Path)
     assert "fleet unknown" in github.texts(7)[1].lower()
 
 
-def test_a_fork_is_told_why_there_is_no_plan_and_its_check_fails(github: FakeGitHub, files: Path, spec: Path) -> None:
+def test_a_fork_is_told_why_there_is_no_plan_and_its_check_errs(github: FakeGitHub, files: Path, spec: Path) -> None:
     """Its pull request is found by its commit: what the fork's job says of itself is nobody's word but the fork's."""
     github.open_pull(8, "f" * 40)
     log = files / "fork.log"
@@ -159,8 +159,8 @@ def test_a_fork_is_told_why_there_is_no_plan_and_its_check_fails(github: FakeGit
     assert github.texts(7) == []
     [text] = github.texts(8)
     balanced(text)
-    assert "a fork gets no credentials" in text
-    assert [(one["sha"], one["state"]) for one in github.statuses] == [("f" * 40, "failure")]
+    assert "A fork gets no credentials" in text
+    assert [(one["sha"], one["state"]) for one in github.statuses] == [("f" * 40, "error")]
 
 
 def test_a_document_that_was_not_written_is_a_failure(github: FakeGitHub, files: Path, spec: Path) -> None:

@@ -24,19 +24,22 @@ def git(directory: Path, *words: str) -> str:
 
 @dataclass
 class Runner:
-    """`origin` is the repository; `env` what machine and GitHub give to every job."""
+    """`origin` is the repository; `env` is what GitHub gives to every job, `fleet` what the machine has that reaches
+    the nodes.
+    """
 
     origin: Path
     where: Path
     env: Mapping[str, str]
+    fleet: Mapping[str, str] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)  # needs.JOB.outputs.NAME and steps.ID.outputs.NAME
     results: dict[str, str] = field(default_factory=dict)  # job -> success | failure
-    _jobs: int = 0
+    jobs: int = 0  # that have been run
 
     def run(self, workflow: str, job: str, context: Mapping[str, str]) -> str:
         """One job, on a machine of its own. Its result, as `needs.JOB.result` has it."""
-        self._jobs += 1
-        at = self.where / f"{self._jobs}-{workflow}-{job}"
+        self.jobs += 1
+        at = self.where / f"{self.jobs}-{workflow}-{job}"
         at.mkdir(parents=True)
         failed = False
         for step in (step for step in steps(workflow) if step.job == job):
@@ -80,12 +83,25 @@ class Runner:
                 kept = self.where / "artifacts" / name
                 if kept.is_dir():
                     shutil.copytree(kept, at / given["path"], dirs_exist_ok=True)
+        elif action == "actions/cache/save":
+            kept = self.where / "caches" / given["key"]
+            kept.mkdir(parents=True)
+            shutil.copy(at / given["path"], kept / "file")
+        elif action == "actions/cache/restore":
+            found = sorted(
+                (self.where / "caches").glob(f"{given['restore-keys']}*/file"), key=lambda p: p.stat().st_mtime
+            )
+            if found:
+                (at / given["path"]).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(found[-1], at / given["path"])
 
     def _script(self, step: Step, at: Path, context: Mapping[str, str]) -> int:
         out, summary = at / "github_output", at / "github_summary"
         out.touch()
         env = {name: os.environ[name] for name in _KEPT if name in os.environ}
         env |= self.env
+        if WORKFLOWS[step.workflow]["jobs"][step.job]["runs-on"] == "${{ vars.RECONCILER_RUNNER }}":
+            env |= self.fleet
         env |= {"GITHUB_OUTPUT": str(out), "GITHUB_STEP_SUMMARY": str(summary), "CI": "true"}
         env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
         own = {name: evaluated(value, {**context, **self.outputs}) for name, value in step.env.items()}

@@ -63,21 +63,38 @@ class Day:
         self.github.merge(number, self.main())
         return self.main()
 
+    def review(self, number: int, job: str) -> tuple[str, str]:
+        """What review.yml does for a pull request: results of this job of it and of that which comments."""
+        context = {
+            "github.sha": self.main(),
+            "github.event.workflow_run.head_sha": self.github.pulls[number]["head"]["sha"],
+            "github.token": TOKEN,
+            "needs.fork.result == 'skipped' && 'plan' || 'fork'": job,
+            "vars.RECONCILER_ENVIRONMENT": "prod",
+        }
+        shutil.rmtree(self.runner.where / "artifacts", ignore_errors=True)  # of other runs
+        return self.runner.run("review", job, context), self.runner.run("review", "comment", context)
+
     def planned(self, number: int) -> tuple[str, str]:
-        """What plan.yml does for a pull request of this repository: results of its two jobs."""
+        """For a pull request of this repository."""
+        return self.review(number, "plan")
+
+    def validated(self, number: int) -> str:
+        """What plan.yml does, which may be the pull request's own."""
+        before = len(self.github.requests)
         context = {
             "github.event.pull_request.base.sha": self.main(),
             "github.event.pull_request.head.sha": self.github.pulls[number]["head"]["sha"],
-            "github.event.pull_request.number": str(number),
-            "github.token": TOKEN,
-            "vars.RECONCILER_ENVIRONMENT": "prod",
         }
-        return self.runner.run("plan", "plan", context), self.runner.run("plan", "comment", context)
+        result = self.runner.run("plan", "validate", context)
+        assert len(self.github.requests) == before
+        return result
 
     def on_main(self, workflow: str, *jobs: str) -> list[str]:
         context = {
             "github.sha": self.main(), "github.token": TOKEN, "vars.RECONCILER_ENVIRONMENT": "prod",
             "github.server_url": "https://github.com", "github.repository": REPOSITORY, "github.run_id": "7",
+            "github.run_attempt": str(self.runner.jobs),
         }  # fmt: skip
         return [self.runner.run(workflow, job, context) for job in jobs]
 
@@ -130,10 +147,11 @@ def day(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
         git(desk, "push", "-q", "-u", "origin", "main")
         env = {
             "GITHUB_API_URL": github.url, "GITHUB_REPOSITORY": REPOSITORY, "GITHUB_RUN_ID": "7",
-            "GITHUB_SERVER_URL": "https://github.com", "RECONCILER_ENDPOINTS": str(lab.endpoints),
+            "GITHUB_SERVER_URL": "https://github.com",
         }  # fmt: skip
+        fleet = {"RECONCILER_ENDPOINTS": str(lab.endpoints)}
         update = bool(request.config.getoption("--update"))
-        yield Day(lab, github, Runner(origin, where / "runner", env), desk, update)
+        yield Day(lab, github, Runner(origin, where / "runner", env, fleet), desk, update)
 
 
 # The tests are one story, and run in this order.
@@ -178,6 +196,7 @@ def test_a_change_of_an_address_is_told_and_nobody_is_contacted_there(day: Day) 
 
 def test_a_change_that_is_no_spec_fails_and_says_why(day: Day) -> None:
     day.propose(9, "personas.yaml", "sysctls:", "sysctl:")
+    assert day.validated(9) == "failure"
     assert day.planned(9) == ("failure", "success"), day.runner.log()
     [text] = day.github.texts(9)
     assert "did you mean" in text
@@ -186,26 +205,51 @@ def test_a_change_that_is_no_spec_fails_and_says_why(day: Day) -> None:
     del day.github.pulls[9]
 
 
-def test_a_fork_is_validated_and_no_more(day: Day) -> None:
+def test_a_fork_is_planned_offline_by_what_drift_published(day: Day) -> None:
+    day.lab.fault("gpu-0003", "bmc_unreachable")  # after the last publication: nobody looks, so nobody knows
     head = day.propose(10, "personas.yaml", "vm.swappiness: '5'", "vm.swappiness: '9'")
-    before = len(day.github.requests)
-    context = {
-        "github.event.pull_request.base.sha": day.main(),
-        "github.event.pull_request.head.sha": head,
-    }
-    assert day.runner.run("plan", "fork", context) == "success", day.runner.log()
-    assert len(day.github.requests) == before
-    context = {
-        "github.sha": day.main(), "github.event.workflow_run.head_sha": head, "github.token": TOKEN,
-        "vars.RECONCILER_ENVIRONMENT": "prod",
-    }  # fmt: skip
-    assert day.runner.run("fork", "comment", context) == "success", day.runner.log()
+    assert day.validated(10) == "success", day.runner.log()
+    assert day.review(10, "fork") == ("success", "success"), day.runner.log()
     [text] = day.github.texts(10)
+    assert "no node was contacted" in text
+    assert "sealed-" not in text
     day.said("fork", text)
     assert day.github.statuses[-1] | {"description": ""} == {
-        "sha": head, "state": "failure", "context": "reconciler/plan (prod)", "description": "",
+        "sha": head, "state": "success", "context": "reconciler/plan (prod)", "description": "",
         "target_url": f"https://github.com/{REPOSITORY}/actions/runs/7/attempts/1",
     }  # fmt: skip
+    day.lab.clear("gpu-0003")
+
+
+def test_a_fork_that_edits_an_address_needs_a_person(day: Day) -> None:
+    """Conventions S3: the check does not pass by itself."""
+    [file] = [path for path in (day.spec / "pools").glob("*.yaml") if "gpu-0001" in path.read_text()]
+    [old] = re.findall(r"bmc: ['\"]?(https://127\.0\.0\.1:\d+)", file.read_text())[:1]
+    day.propose(13, f"pools/{file.name}", old, "https://203.0.113.66")
+    assert day.review(13, "fork") == ("success", "success"), day.runner.log()
+    [text] = day.github.texts(13)
+    day.said("fork-address", text)
+    assert day.github.statuses[-1]["state"] == "failure"
+
+
+def test_a_fork_whose_spec_is_none_is_told_where(day: Day) -> None:
+    day.propose(14, "personas.yaml", "sysctls:", "'</details>`@maintainer': 1\n      sysctls:")
+    assert day.validated(14) == "failure"
+    assert day.review(14, "fork") == ("failure", "success"), day.runner.log()
+    [text] = day.github.texts(14)
+    day.said("fork-invalid", text)
+    assert day.github.statuses[-1]["state"] == "error"
+
+
+def test_a_fork_before_anything_was_published_is_told_so(day: Day) -> None:
+    shutil.rmtree(day.runner.where / "caches")
+    day.propose(15, "personas.yaml", "vm.swappiness: '5'", "vm.swappiness: '8'")
+    assert day.review(15, "fork") == ("failure", "success"), day.runner.log()
+    [text] = day.github.texts(15)
+    day.said("fork-unpublished", text)
+    assert day.github.statuses[-1]["state"] == "error"
+    for number in (10, 13, 14, 15):
+        del day.github.pulls[number]
 
 
 def test_an_approval_that_the_world_has_overtaken_is_refused_and_told(day: Day) -> None:

@@ -12,14 +12,14 @@ import click
 import pytest
 
 from reconciler.cli.main import COMMANDS, cli
+from tests.conftest import ROOT
 from tests.forge.workflows import ACTION, EXPRESSION, FLEET, FOLDER, WORKFLOWS, Step, read, steps
 
 JOBS = [(name, job) for name in WORKFLOWS for job in WORKFLOWS[name]["jobs"]]
-OPERATING = {("plan", "plan"), ("apply", "plan"), ("apply", "apply"), ("drift", "drift")}  # they have credentials
+OPERATING = {("review", "plan"), ("apply", "plan"), ("apply", "apply"), ("drift", "drift")}  # they have credentials
 READS = {"contents": "read"}
 PERMISSIONS = {
-    ("plan", "comment"): READS | {"pull-requests": "write", "statuses": "write"},
-    ("fork", "comment"): READS | {"pull-requests": "write", "statuses": "write", "actions": "read"},
+    ("review", "comment"): READS | {"pull-requests": "write", "statuses": "write"},
     ("apply", "report"): READS | {"pull-requests": "write", "statuses": "write"},
     ("drift", "report"): READS | {"pull-requests": "write", "issues": "write"},
 }
@@ -49,7 +49,7 @@ def expressions(value: Any) -> list[str]:
 def test_what_starts_each() -> None:
     starts = {name: WORKFLOWS[name]["on"] for name in FLEET}
     assert starts["plan"] == {"pull_request": None}, "no filter: a required check must report"
-    assert starts["fork"] == {"workflow_run": {"workflows": ["plan"], "types": ["completed"]}}
+    assert starts["review"] == {"workflow_run": {"workflows": ["plan"], "types": ["completed"]}}
     assert set(starts["apply"]) == {"push", "schedule", "workflow_dispatch"}
     assert starts["apply"]["push"] == {"branches": ["main"]}
     assert set(starts["drift"]) == {"schedule", "workflow_dispatch"}
@@ -66,30 +66,81 @@ def test_only_a_repository_that_names_a_runner_has_a_fleet(name: str, key: str) 
         needs = first["needs"]
         first = job(name, needs if isinstance(needs, str) else needs[0])
     assert "vars.RECONCILER_RUNNER != ''" in first["if"]
-    if name == "plan" and (name, key) in OPERATING:
-        assert "github.event.pull_request.head.repo.full_name == github.repository" in first["if"]
+    if name == "review" and (name, key) in OPERATING:
+        assert "github.event.workflow_run.head_repository.full_name == github.repository" in first["if"]
 
 
-# --- G3, S3: whose code runs --------------------------------------------------------------------------------------
+# --- G2, G3, S3: whose code runs, and whom forks are trusted with -------------------------------------------------
+
+
+def test_what_a_pull_request_may_rewrite_has_nothing_to_give_away() -> None:
+    """GitHub takes a workflow of `pull_request` from the pull request: of a branch as of a fork."""
+    for name, workflow in WORKFLOWS.items():
+        if "pull_request" not in workflow["on"]:
+            continue
+        for key, said in workflow["jobs"].items():
+            assert "environment" not in said, (name, key)
+            assert "secrets." not in str(said)
+            assert said["runs-on"] == "ubuntu-24.04", "never a machine that reaches the fleet"
+            assert "write" not in said.get("permissions", workflow["permissions"]).values()
+            assert "upload-artifact" not in str(said), "nobody would believe it"
+            assert "actions/cache" not in str(said)
 
 
 def test_code_and_endpoints_come_from_the_base_commit() -> None:
-    for step in steps("plan", "fork"):
+    for step in steps(*FLEET):
         if not step.said.get("uses", "").startswith("actions/checkout@"):
             continue
         given = step.said["with"]
-        if step.workflow == "plan" and given.get("path") != "change":
-            assert given["ref"] == "${{ github.event.pull_request.base.sha }}"
+        if given.get("path") == "change":
+            assert (step.workflow, step.job) in {("plan", "validate"), ("review", "fork")}, "data, without credentials"
         elif step.workflow == "plan":
-            assert step.job == "fork", "what a fork says is checked out as data, where there is no credential"
+            assert given["ref"] == "${{ github.event.pull_request.base.sha }}"
         else:
             assert "ref" not in given, "the default branch"
     for step in steps():
         uses = step.said.get("uses", "")
         assert not uses.startswith("./change"), uses
-        assert "change/" not in step.run or re.fullmatch(
-            r"exec reconciler validate change/fleet-spec > fork\.log 2>&1\n", step.run
-        )
+        if re.search(r"change/|cd change", step.run):
+            [first, *rest] = step.run.splitlines()
+            assert first == "exec reconciler validate change/fleet-spec" or (
+                first == "cd change" and rest[0].startswith("exec reconciler plan fleet-spec --observation ../report/")
+            )
+    for key in ("plan", "fork"):
+        [plan] = [step for step in steps("review") if step.job == key and step.name == "Plan"]
+        assert plan.env["BASE"] == "${{ github.sha }}"
+        assert '--base "$BASE" --head "$HEAD"' in plan.run, "both: what stands in the work tree is not looked at"
+
+
+def test_no_step_of_a_forks_job_sees_a_secret() -> None:
+    said = job("review", "fork")
+    assert "github.event.workflow_run.head_repository.full_name != github.repository" in said["if"]
+    for word in ("secrets.", "github.token", "environment", "vars.RECONCILER_SECRETS", "RECONCILER_LEDGER"):
+        assert word not in str(said)
+    assert said["runs-on"] == "ubuntu-24.04"
+    assert said["permissions"] == READS
+    text = " ".join(step.run for step in steps("review") if step.job == "fork")
+    assert "--observation ../report/published.json" in text
+    assert "|| " not in text
+
+
+def test_what_is_believed_was_made_on_the_default_branch() -> None:
+    """Artifacts are of the same run. What was published comes from a cache of the default branch, in which a pull
+    request, whose caches are its own, can put nothing.
+    """
+    for step in steps(*FLEET):
+        uses = step.said.get("uses", "")
+        if uses.startswith("actions/download-artifact@"):
+            assert not {"run-id", "github-token", "repository"} & set(step.said["with"])
+        if uses.startswith("actions/cache/"):
+            assert step.workflow in ("review", "drift")
+    [save] = [one for one in steps() if one.said.get("uses", "").startswith("actions/cache/save@")]
+    [restore] = [one for one in steps() if one.said.get("uses", "").startswith("actions/cache/restore@")]
+    assert (save.workflow, save.job, restore.workflow, restore.job) == ("drift", "report", "review", "fork")
+    assert save.said["with"]["path"] == restore.said["with"]["path"], "else another cache is looked for"
+    assert save.said["with"]["key"].startswith(restore.said["with"]["restore-keys"])
+    [drift] = [step for step in steps("drift") if step.name == "Drift"]
+    assert "--publish published.json" in drift.run
 
 
 # --- G4: permissions, pins, credentials ---------------------------------------------------------------------------
@@ -121,9 +172,9 @@ def test_actions_are_pinned_and_keep_no_token() -> None:
     texts = [path.read_text() for path in (*FOLDER.glob("*.yml"), ACTION)]
     for _, said in found:
         uses = said.get("uses")
-        if uses is None or uses == "./.github/actions/reconciler":
+        if uses is None or uses == "./":
             continue
-        assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", uses), uses
+        assert re.fullmatch(r"actions/[\w-]+(/[\w-]+)?@[0-9a-f]{40}", uses), uses
         assert any(re.search(re.escape(uses) + r" # v\d+\.\d+\.\d+\n", text) for text in texts)
         if uses.startswith("actions/checkout@"):
             assert said["with"]["persist-credentials"] is False
@@ -151,7 +202,7 @@ def test_scripts_are_exactly_calls_of_ours(step: Step) -> None:
         command = cli.get_command(click.Context(cli), words[0])
         assert command is not None
         assert words[0] in COMMANDS
-        given = [re.sub(r"^\$PULL$", "7", word) for word in words[1:]]
+        given = [word.replace("$WHAT", "fork") for word in words[1:]]
         parser = command.make_parser(click.Context(command))
         _, rest, _ = parser.parse_args(given)
         assert len(rest) == 0 or command.params
@@ -182,6 +233,9 @@ def test_exit_codes_are_handled_one_by_one() -> None:
 def test_runs_do_not_get_in_each_others_way() -> None:
     assert WORKFLOWS["plan"]["concurrency"]["cancel-in-progress"] is True
     assert "pull_request.number" in WORKFLOWS["plan"]["concurrency"]["group"]
+    assert WORKFLOWS["review"]["concurrency"]["cancel-in-progress"] is True
+    for part in ("head_repository.full_name", "head_branch"):
+        assert part in WORKFLOWS["review"]["concurrency"]["group"], "a fork must not end the run of another"
     assert WORKFLOWS["apply"]["concurrency"] == {"group": "apply", "queue": "max", "cancel-in-progress": False}
 
 
@@ -192,7 +246,7 @@ def test_every_job_ends(name: str, key: str) -> None:
 
 def test_artifacts_are_kept_for_a_time_and_survive_a_failure() -> None:
     uploads = [step.said for step in steps() if "upload-artifact" in step.said.get("uses", "")]
-    assert {one["with"]["name"] for one in uploads} == {"plan", "fork", "outcome", "drift"}
+    assert {one["with"]["name"] for one in uploads} == {"plan", "outcome", "drift"}
     for one in uploads:
         assert one["with"]["retention-days"] > 0
         assert one["if"] in ("${{ !cancelled() }}", "always()")
@@ -201,15 +255,39 @@ def test_artifacts_are_kept_for_a_time_and_survive_a_failure() -> None:
 @pytest.mark.parametrize(("name", "key"), sorted(OPERATING))
 def test_nobody_plans_or_acts_without_a_ledger_that_lasts(name: str, key: str) -> None:
     own = [step for step in steps(name) if step.job == key]
-    [setup] = [step for step in own if step.said.get("uses") == "./.github/actions/reconciler"]
+    [setup] = [step for step in own if step.said.get("uses") == "./"]
     assert setup.said["with"] == {"ledger": "required"}
     assert "RECONCILER_LEDGER" in setup.env
     [check, *_] = read(ACTION)["runs"]["steps"]
-    assert check["if"] == "inputs.ledger == 'required'"
+    assert check["if"] == "inputs.ledger != 'none'"
     for url, code in (("postgresql://db/fleet", 0), ("postgresql+psycopg://db/fleet", 0), ("", 64), ("x.sqlite", 64)):
-        env = {"RECONCILER_LEDGER": url, "PATH": os.environ["PATH"]}
+        env = {"RECONCILER_LEDGER": url, "WANTED": "required", "PATH": os.environ["PATH"]}
         done = subprocess.run(("bash", "-e", "-c", check["run"]), env=env, capture_output=True)
         assert done.returncode == code, url
+
+
+def test_the_action_is_one_that_others_can_use() -> None:
+    """What it takes and gives is what README says, and nothing of a caller is pasted into its scripts."""
+    action = read(ACTION)
+    assert set(action) == {"name", "description", "inputs", "outputs", "runs"}
+    assert action["runs"]["using"] == "composite"
+    said = (ROOT / "README.md").read_text()
+    for kind in ("inputs", "outputs"):
+        for name, entry in action[kind].items():
+            assert entry["description"]
+            assert f"`{name}`" in said, name
+    for entry in action["inputs"].values():
+        assert "default" in entry, "none has to be given"
+    ids = {one["id"] for one in action["runs"]["steps"] if "id" in one}
+    for entry in action["outputs"].values():
+        assert re.findall(r"^\$\{\{ steps\.(\w+)\.outputs\.\w+ \}\}$", entry["value"])[0] in ids
+    for one in action["runs"]["steps"]:
+        assert "${{" not in one.get("run", "")
+        assert "run" not in one or one["shell"] == "bash"
+    [check, *_] = action["runs"]["steps"]
+    env = {"RECONCILER_LEDGER": "postgresql://db/fleet", "WANTED": "requird", "PATH": os.environ["PATH"]}
+    done = subprocess.run(("bash", "-e", "-c", check["run"]), env=env, capture_output=True)
+    assert done.returncode == 64, "a word that is misspelt does not switch the check off"
 
 
 # --- as actionlint would ------------------------------------------------------------------------------------------

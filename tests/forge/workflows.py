@@ -13,8 +13,8 @@ from ruamel.yaml import YAML
 from tests.conftest import ROOT
 
 FOLDER = ROOT / ".github" / "workflows"
-ACTION = ROOT / ".github" / "actions" / "reconciler" / "action.yml"
-FLEET = ("plan", "fork", "apply", "drift")  # those that users take over
+ACTION = ROOT / "action.yml"
+FLEET = ("plan", "review", "apply", "drift")  # those that users take over
 EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}")
 
 

@@ -51,7 +51,7 @@ class Target:
 @click.option("--environment", default="", metavar="NAME", help="Which of several places of one fleet, if there are.")
 @click.option(
     "--failed", type=click.Choice(["plan", "drift", "apply", "fork"]),
-    help="What to report as failed, if there is no FILE, or an empty one; fork: nobody could try.",
+    help="What to report as failed, if there is no FILE, or an empty one; fork: an offline plan.",
 )  # fmt: skip
 @click.option("--log", "logs", type=click.Path(path_type=Path, dir_okay=False), multiple=True, metavar="FILE",
               help="What a failure said.")  # fmt: skip
