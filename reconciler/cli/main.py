@@ -27,6 +27,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "doctor": ("doctor", "Check what the reconciler needs, and say what to do."),
     "observe": ("observe", "Read every node; write what was seen."),
     "drift": ("drift", "Say how the nodes differ from the spec."),
+    "adopt": ("adopt", "Accept what nodes have: edit the spec."),
     "plan": ("plan", "Say what would be done, and why."),
     "rehearse": ("rehearse", "Play it on simulated nodes, in virtual time."),
     "apply": ("apply", "Do it, under one budget."),

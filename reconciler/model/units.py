@@ -57,3 +57,9 @@ def parse_nodes(text: str, total: int) -> int:
         raise ValueError(f"{text!r} is not a number of nodes; write a count like 3 or a share like 10%")
     count = int(match[1])
     return math.ceil(total * count / 100) if match[2] else count
+
+
+def format_size(count: int) -> str:
+    """The shortest text that `parse_size` reads as exactly so many bytes."""
+    fitting = [f"{count // factor}{unit}" for unit, factor in _FACTORS.items() if count % factor == 0]
+    return min(fitting, key=len)

@@ -7,6 +7,7 @@ hold anything else are plain text, so that IPv6 addresses need no escape.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 MAX_NODES = 100_000
 
@@ -50,3 +51,34 @@ def _span(part: str, text: str) -> list[str]:
     if high - low >= MAX_NODES:
         raise ValueError(f"{text!r} stands for more than {MAX_NODES} nodes")
     return [f"{number:0{width}d}" if width else str(number) for number in range(low, high + 1)]
+
+
+def contract(values: Sequence[str]) -> str:
+    """One text that stands for these in this order: what `expand` undoes. ValueError when they differ in more."""
+    if len(values) == 1:
+        return values[0]
+    before, after = _shared(values), _shared([value[::-1] for value in values])[::-1]
+    before = before.rstrip("0123456789")
+    after = after.lstrip("0123456789")
+    numbers = [value[len(before) : len(value) - len(after)] for value in values]
+    if not all(number.isdecimal() and number.isascii() for number in numbers):
+        raise ValueError(f"{values[0]!r} to {values[-1]!r} differ in more than a number")
+    spans: list[list[str]] = []
+    for number in numbers:
+        if spans and _follows(spans[-1][-1], number):
+            spans[-1].append(number)
+        else:
+            spans.append([number])
+    text = ",".join(span[0] if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans)
+    return f"{before}[{text}]{after}"
+
+
+def _shared(values: Sequence[str]) -> str:
+    """How all of them begin."""
+    low, high = min(values), max(values)
+    return low[: next((at for at, char in enumerate(low) if high[at : at + 1] != char), len(low))]
+
+
+def _follows(last: str, number: str) -> bool:
+    width = len(last) if last.startswith("0") and last != "0" else 0
+    return number == f"{int(last) + 1:0{width}d}" or (len(number) == len(last) and int(number) == int(last) + 1)

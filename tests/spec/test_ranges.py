@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.model.units import format_duration, parse_duration, parse_nodes, parse_size
+from reconciler.model.units import format_duration, format_size, parse_duration, parse_nodes, parse_size
 from reconciler.spec.addresses import normalise_bmc, normalise_host
-from reconciler.spec.ranges import expand, is_range
+from reconciler.spec.ranges import contract, expand, is_range
 
 NAMES = st.text("abcxyz-.", max_size=5)
 
@@ -135,3 +135,23 @@ def test_a_share_of_nodes_is_rounded_up(percent: int, total: int) -> None:
     found = parse_nodes(f"{percent}%", total)
     assert 1 <= found <= total
     assert found - 1 < total * percent / 100 <= found
+
+
+@given(st.integers(1, 10**15))
+def test_a_size_reads_back_as_it_is_written(count: int) -> None:
+    assert parse_size(format_size(count)) == count
+
+
+@given(
+    st.data(), st.integers(0, 1200), st.integers(1, 40), st.sampled_from([0, 1, 3]), st.sampled_from(["", "-x", ".7"])
+)
+def test_what_is_contracted_expands_again(data: st.DataObject, first: int, size: int, width: int, after: str) -> None:
+    """Whichever of some names are left."""
+    names = [f"10.n{number:0{width}d}{after}" for number in range(first, first + size)]
+    some = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True).map(sorted))
+    assert expand(contract(some)) == some
+
+
+def test_names_that_differ_in_more_than_a_number_are_not_contracted() -> None:
+    with pytest.raises(ValueError, match="differ in more than a number"):
+        contract(["gpu-a1", "gpu-b2"])

@@ -1,0 +1,195 @@
+"""`adopt`: drift -> edits of the spec -> proof -> files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from reconciler.diff.adopt import IMAGE, NotAdoptable, adoptable, check_path, disproof
+from reconciler.diff.compare import Comparer
+from reconciler.diff.facts import managed
+from reconciler.diff.ignore import IgnoreRules
+from reconciler.model.desired import Fleet
+from reconciler.model.drift import DriftItem
+from reconciler.model.errors import ReconcilerError, Refused, UsageError
+from reconciler.model.observed import Observed
+from reconciler.model.records import NodeRecord
+from reconciler.model.vocab import Concern
+from reconciler.spec import check_spec
+from reconciler.spec.edit.accept import At, Wanted, Written, accept
+from reconciler.spec.edit.files import SpecFiles
+from reconciler.spec.faults import did_you_mean
+from reconciler.spec.load import MAX_OTHER_BYTES
+
+_PATH: Final = re.compile(rf"(.+?)\.((?:{'|'.join(Concern)})(?:\..+)?)")
+_IMAGES: Final = ("image.name", "image.version")
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """What comes of it. `files` holds the spec as it shall be, proved; `left`: why other drift is not adopted."""
+
+    files: SpecFiles
+    items: tuple[DriftItem, ...]
+    written: tuple[Written, ...]
+    left: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Chosen:
+    wanted: list[Wanted] = field(default_factory=list)
+    items: list[DriftItem] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+
+def target(what: str, fleet: Fleet) -> tuple[str, str]:
+    """Which nodes, as --limit takes them, and which path of them; "" for all. Names of nodes may hold dots."""
+    for name in sorted(fleet.nodes, key=len, reverse=True):
+        if what == name or what.startswith(f"{name}."):
+            return name, what[len(name) + 1 :]
+    match = _PATH.fullmatch(what)
+    return (match[1], match[2]) if match else (what, "")
+
+
+def adopt(
+    fleet: Fleet, files: SpecFiles, nodes: Sequence[str], path: str, seen: Mapping[str, Observed], at: At,
+    rules: IgnoreRules,
+) -> Adoption:  # fmt: skip
+    """Edits `files`, the spec that `fleet` was made from.
+
+    Refused when `path` can't be adopted, or when the proof fails: nothing may then be written.
+    """
+    try:
+        if path:
+            check_path(path)
+        chosen = _choose(fleet, nodes, path, seen, _images(files), rules)
+    except NotAdoptable as problem:
+        raise Refused(str(problem)) from None
+    written, refused = accept(files, fleet, chosen.wanted, at)
+    if path and (refused or chosen.left):
+        raise Refused("; ".join(dict.fromkeys([*chosen.left, *refused])) + "; nothing is written")
+    done = {(node, one.path) for one in written for node in one.nodes}
+    items = tuple(i for i in chosen.items if (i.node, _adopted_path(i)) in done)
+    if written:
+        _prove(fleet, files, seen, done, rules)
+    left = tuple(dict.fromkeys([*chosen.left, *refused]))
+    return Adoption(files, items, tuple(written), left, tuple(_notes(fleet, items)))
+
+
+def _adopted_path(item: DriftItem) -> str:
+    return IMAGE if item.concern is Concern.IMAGE else item.path
+
+
+def _choose(
+    fleet: Fleet, nodes: Sequence[str], path: str, seen: Mapping[str, Observed],
+    images: Mapping[tuple[str, str], str], rules: IgnoreRules,
+) -> _Chosen:  # fmt: skip
+    chosen, comparer = _Chosen(), Comparer(rules)
+    for node in nodes:
+        desired = fleet.nodes[node]
+        if path:
+            _check_known(path, {row.path for row in managed(desired.profile)} | _own(desired))
+        values: dict[str, Any] = {}
+        items = comparer.compare(desired, seen[node], NodeRecord(node))
+        for item in sorted(items, key=lambda item: item.path not in _IMAGES):  # the rest of an image follows from them
+            if path and item.path != path and not item.path.startswith(f"{path}."):
+                continue
+            if IMAGE in values and item.concern is Concern.IMAGE:
+                chosen.items.append(item)
+                continue
+            try:
+                values[_adopted_path(item)] = adoptable(item, desired, seen[node], images)
+            except NotAdoptable as problem:
+                chosen.left.append(f"{node}: {problem}")
+            else:
+                chosen.items.append(item)
+        chosen.wanted += [Wanted(node, name, value) for name, value in values.items()]
+    return chosen
+
+
+def _own(desired: Any) -> set[str]:
+    own = {"identity.serial": desired.serial, "identity.uuid": desired.uuid, "host.hostname": desired.hostname}
+    return {name for name, value in own.items() if value is not None}
+
+
+def _check_known(path: str, known: set[str]) -> None:
+    if not any(name == path or name.startswith(f"{path}.") for name in known):
+        hint = did_you_mean(path, known)
+        raise UsageError(f"the spec does not manage {path!r} of this node" + (f"; {hint}" if hint else ""))
+
+
+def _images(files: SpecFiles) -> dict[tuple[str, str], str]:
+    found = {}
+    for name in files.yaml_names():
+        for _, data in files.yaml(name).resources():
+            if data.get("kind") == "GoldenImage":
+                for version in data["spec"]["versions"]:
+                    found[data["metadata"]["name"], version["version"]] = version["sha256"]
+    return found
+
+
+def _prove(
+    fleet: Fleet, files: SpecFiles, seen: Mapping[str, Observed], done: set[tuple[str, str]],
+    rules: IgnoreRules,
+) -> None:  # fmt: skip
+    after, diagnostics = check_spec(files.contents(), directory=files.directory, origin=fleet.source)
+    if after is None:
+        raise Refused(f"the spec would not be valid, so nothing is written: {diagnostics[0]}")
+    adopted: dict[str, set[str]] = {}
+    for node, path in done:
+        adopted.setdefault(node, set()).add(path)
+    against = list(disproof(fleet, after, seen, adopted, rules))
+    if against:
+        raise Refused(f"it would change more than was asked for, so nothing is written: {'; '.join(against[:3])}")
+
+
+def _notes(fleet: Fleet, items: Sequence[DriftItem]) -> Iterator[str]:
+    told = set()
+    for item in items:
+        if item.concern is Concern.FIRMWARE:
+            component = item.path.partition(".")[2]
+            found = next(one for one in fleet.nodes[item.node].profile.firmware if one.component == component)
+            if found.url is not None and (item.path, found.url) not in told:
+                told.add((item.path, found.url))
+                yield f"{item.path}: its url is still that of {found.version}; name the file of the version adopted"
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+def read_tree(directory: Path) -> dict[str, bytes]:
+    """Plain files of the spec's directory, by path below it."""
+    found = {}
+    for folder, folders, names in os.walk(directory):
+        folders[:] = [name for name in folders if name != ".git"]
+        for name in names:
+            path = Path(folder, name)
+            if path.is_file() and not path.is_symlink() and path.stat().st_size <= MAX_OTHER_BYTES:
+                found[path.relative_to(directory).as_posix()] = path.read_bytes()
+    return found
+
+
+def write_files(directory: Path, files: SpecFiles) -> None:
+    """Each file whole, with its mode kept. ReconcilerError when one was changed meanwhile, or can't be written."""
+    parts: list[tuple[Path, Path]] = []
+    try:
+        for name, text in files.edited.items():
+            path = directory / name
+            if path.read_bytes() != files.original[name]:
+                raise ReconcilerError(f"{path} was changed meanwhile; nothing is written")
+            part = path.with_name(f".{path.name}.{os.getpid()}")
+            parts.append((part, path))
+            part.write_text(text, encoding="utf-8", newline="")
+            part.chmod(path.stat().st_mode & 0o7777)
+        for part, path in parts:
+            part.replace(path)
+    except OSError as error:
+        raise ReconcilerError(f"{error.filename} can't be written: {error.strerror}") from error
+    finally:
+        for part, _ in parts:
+            part.unlink(missing_ok=True)

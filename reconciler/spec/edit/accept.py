@@ -1,0 +1,298 @@
+"""Values of nodes, put into the spec where they change nothing for other nodes, in the fewest lines.
+
+Where every node that a line is for has the value, that line is changed; where all of a pool have it, the pool says it;
+else the node does, and an entry of many nodes is split.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from reconciler.model.desired import Desired, Fleet
+from reconciler.model.errors import Position, Refused
+from reconciler.spec.edit.files import Place, SpecFiles
+from reconciler.spec.edit.table import Table
+from reconciler.spec.load import Steps
+from reconciler.spec.ranges import contract, expand, is_range
+
+IMAGE: Final = "image"  # name and version, which go together
+_OWN: Final[Mapping[str, str]] = {
+    "identity.serial": "serial",
+    "identity.uuid": "uuid",
+    "host.hostname": "hostname",
+}
+_RANGES: Final = ("name", "bmc", "host", "hostname", "serial", "uuid")
+_FOLLOWING: Final = ("nodes", "inventory")  # of a NodePool: settings stand before its nodes
+_Edits = tuple[tuple[str, Any], ...]  # path and value
+
+
+class At(StrEnum):
+    """Where to write."""
+
+    AUTO = "auto"
+    NODE = "node"
+    POOL = "pool"
+    ORIGIN = "origin"  # the line that says it now
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A value that a node is to have in the spec. None: whatever it has is fine."""
+
+    node: str
+    path: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was put where, and why there."""
+
+    path: str
+    nodes: tuple[str, ...]
+    where: str
+    why: str
+
+
+@dataclass(slots=True)
+class _Group:
+    """Nodes that shall have one value of a path, and that one line tells of it now."""
+
+    path: str
+    value: Any
+    origin: Position
+    nodes: list[str] = field(default_factory=list)
+
+
+def accept(files: SpecFiles, fleet: Fleet, wanted: Sequence[Wanted], at: At) -> tuple[list[Written], list[str]]:
+    """Edits `files`. What was written, and sentences about what has no place."""
+    written: list[Written] = []
+    refused: list[str] = []
+    shared: list[tuple[Place, dict[Steps, Any]]] = []
+    own: dict[str, list[tuple[str, Any]]] = defaultdict(list)
+    groups = _groups(fleet, wanted)
+    places = {group.origin: files.place(group.origin) for group in groups if group.path not in _OWN}
+    for group in groups:
+        place = places.get(group.origin)
+        if place is not None and at in (At.AUTO, At.ORIGIN) and _is_for(fleet, group, files.kind(place)):
+            shared.append((place, _at_origin(place, group)))
+            many = len(group.nodes) > 1
+            why = "all nodes that this line is for have the value" if many else "this line is for no other node"
+            written.append(Written(group.path, tuple(group.nodes), str(group.origin), why))
+            continue
+        for pool, nodes in _by_pool(fleet, group.nodes).items():
+            where = _where(files, fleet, group, nodes, place, at)
+            if where is At.POOL:
+                home = files.pool(pool)
+                shared.append((home, _as_settings(files, home, ("spec",), ((group.path, group.value),), shared=True)))
+                written.append(Written(group.path, tuple(nodes), f"pool {pool}", "all its nodes have the value"))
+            elif where is At.NODE:
+                for node in nodes:
+                    own[node].append((group.path, group.value))
+                place_of = "its own entry" if len(nodes) == 1 else "entries of their own"
+                written.append(Written(group.path, tuple(nodes), place_of, "other nodes keep what they have"))
+            else:
+                refused.append(where)
+    _set(files, shared)
+    for pool, nodes in _by_pool(fleet, own).items():
+        _set_nodes(files, files.pool(pool), {node: tuple(own[node]) for node in nodes})
+    return written, refused
+
+
+def _groups(fleet: Fleet, wanted: Sequence[Wanted]) -> list[_Group]:
+    groups: dict[tuple[str, str, Position], _Group] = {}
+    for one in wanted:
+        origin = origin_of(fleet.nodes[one.node], one.path)
+        assert origin is not None, f"{one.node}.{one.path} is adopted, and the spec does not mention it"
+        key = (one.path, json.dumps(one.value, sort_keys=True), origin)
+        groups.setdefault(key, _Group(one.path, one.value, origin)).nodes.append(one.node)
+    return list(groups.values())
+
+
+def origin_of(node: Desired, path: str) -> Position | None:
+    """The line that sets the value now."""
+    known = "image.version" if path == IMAGE else path
+    return node.provenance.get(known) or node.profile.provenance.get(known)
+
+
+def _told(fleet: Fleet, group: _Group) -> list[str]:
+    """Nodes that the line is for."""
+    return [name for name, node in fleet.nodes.items() if origin_of(node, group.path) == group.origin]
+
+
+def _is_for(fleet: Fleet, group: _Group, kind: str) -> bool:
+    """Whether the line is for just these nodes, and may hold the value."""
+    return set(_told(fleet, group)) <= set(group.nodes) and (group.value is not None or kind in ("NodePool", "Fleet"))
+
+
+def _where(
+    files: SpecFiles, fleet: Fleet, group: _Group, nodes: Sequence[str], place: Place | None, at: At
+) -> At | str:
+    """Where to write, for those of one pool; a sentence when there is no place."""
+    if group.path in _OWN or place is None:
+        return At.NODE if at in (At.AUTO, At.NODE) else f"{group.path} is a node's own, and has no place elsewhere"
+    told, kind = _told(fleet, group), files.kind(place)
+    if at is At.ORIGIN:
+        return f"{group.path}: {group.origin} is for {len(told)} nodes, and not all of them have the value"
+    if _settings_steps(group.path, shared=True) is None:
+        return (
+            f"{group.path}: {group.origin} says it for {len(told)} nodes, and neither a node nor a pool has a place "
+            f"for it: give these nodes a {kind} of their own, or adopt it for all of those nodes if all have it"
+        )
+    whole = {name for name in told if fleet.nodes[name].pool == fleet.nodes[nodes[0]].pool} <= set(nodes)
+    fewer = whole and len(nodes) > 1 and kind != "NodePool"
+    return At.POOL if at is At.POOL or (at is At.AUTO and fewer) else At.NODE
+
+
+def _by_pool(fleet: Fleet, nodes: Sequence[str] | Mapping[str, Any]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for node in nodes:
+        found.setdefault(fleet.nodes[node].pool, []).append(node)
+    return found
+
+
+# --- what all share ------------------------------------------------------------------------------------------------
+
+
+def _set(files: SpecFiles, values: Sequence[tuple[Place, Mapping[Steps, Any]]]) -> None:
+    """Once for each document. What is said already is left as it is."""
+    documents: dict[tuple[str, int], dict[Steps, Any]] = defaultdict(dict)
+    for place, found in values:
+        yaml = files.yaml(place.file)
+        for steps, value in found.items():
+            if not yaml.has(place.document, steps) or yaml.value(place.document, steps) != value:
+                documents[place.file, place.document][steps] = value
+    for (file, document), changes in documents.items():
+        files.write(file, files.yaml(file).set(document, changes, before=_FOLLOWING).text)
+
+
+def _at_origin(place: Place, group: _Group) -> dict[Steps, Any]:
+    """The line itself; of an image and of a taint, its parts."""
+    if group.path == IMAGE:
+        return {(*place.steps[:-1], key): value for key, value in group.value.items()}
+    if group.path.startswith("cluster.taints."):
+        return {(*place.steps, key): value for key, value in group.value.items()}
+    return {place.steps: group.value}
+
+
+def _as_settings(files: SpecFiles, place: Place, top: Steps, edits: _Edits, *, shared: bool) -> dict[Steps, Any]:
+    """In the settings of a pool (`shared`) or of a node entry, which stand at `top`."""
+    yaml, found = files.yaml(place.file), dict[Steps, Any]()
+    listed = (*top, "firmware")
+    known = yaml.value(place.document, listed) if yaml.has(place.document, listed) else []
+    components = [item["component"] for item in known or ()]
+    for path, value in edits:
+        steps = _settings_steps(path, shared=shared)
+        assert steps is not None
+        if steps == ("firmware",):
+            component = path.partition(".")[2]
+            if component not in components:
+                components.append(component)
+            item = (*listed, components.index(component))
+            found |= {(*item, "component"): component, (*item, "version"): value}
+        elif path == IMAGE:
+            found |= {(*top, "image", key): part for key, part in value.items()}
+        else:
+            found[*top, *steps] = value
+    return found
+
+
+def _settings_steps(path: str, *, shared: bool) -> Steps | None:
+    """Where a pool or a node says it. None: neither has a place for it."""
+    if path in _OWN:
+        return (_OWN[path],)
+    concern, _, rest = path.partition(".")
+    if concern in (IMAGE, "firmware"):
+        return (concern,)
+    if concern == "bios":
+        return ("bios", "attributes", rest)
+    for prefix, steps in (
+        ("cluster.labels.", ("labels",)),
+        ("host.sysctls.", ("host", "sysctls") if shared else ("sysctls",)),
+        ("host.services.", ("host", "services") if shared else ("services",)),
+    ):
+        if path.startswith(prefix):
+            return (*steps, path.removeprefix(prefix))
+    return None
+
+
+# --- a node's own --------------------------------------------------------------------------------------------------
+
+
+def _set_nodes(files: SpecFiles, pool: Place, own: Mapping[str, _Edits]) -> None:
+    """Of one pool."""
+    edits: dict[int, _Edits] = {}  # by the number of an entry, once entries are split
+    splits: dict[int, list[dict[str, str]]] = {}
+    entries = _entries(files, pool)
+    more = 0
+    for index, names in enumerate(entries):
+        groups: dict[str, tuple[_Edits, list[str]]] = {}
+        for name in names:
+            if name in own:
+                groups.setdefault(json.dumps(own[name], sort_keys=True), (own[name], []))[1].append(name)
+        rest = [name for name in names if name not in own]
+        parts = [members for members in (rest, *(members for _, members in groups.values())) if members]
+        edits |= dict(enumerate((found for found, _ in groups.values()), index + more + bool(rest)))
+        if len(parts) > 1:
+            entry = files.yaml(pool.file).value(pool.document, ("spec", "nodes", index))
+            splits[index] = [_narrowed(entry, [names.index(name) for name in part]) for part in parts]
+            more += len(parts) - 1
+    if splits:
+        files.write(pool.file, files.yaml(pool.file).split(pool.document, ("spec", "nodes"), splits).text)
+    listed = {name for names in entries for name in names}
+    rows = {name: found for name, found in own.items() if name not in listed}
+    values = _taken_out(files, pool, rows, len(entries) + more) if rows else {}
+    for index, found in edits.items():
+        values |= _as_settings(files, pool, ("spec", "nodes", index), found, shared=False)
+    _set(files, [(pool, values)])
+
+
+def _entries(files: SpecFiles, pool: Place) -> list[list[str]]:
+    """Names of the nodes of each entry."""
+    spec = files.yaml(pool.file).value(pool.document, ("spec",))
+    return [expand(entry["name"]) for entry in spec.get("nodes") or ()]
+
+
+def _narrowed(entry: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, str]:
+    """The ranges of an entry, for some of its nodes."""
+    ranges = {key: expand(entry[key]) for key in _RANGES if isinstance(entry.get(key), str) and is_range(entry[key])}
+    return {key: contract([values[number] for number in numbers]) for key, values in ranges.items()}
+
+
+def _taken_out(files: SpecFiles, pool: Place, own: Mapping[str, _Edits], number: int) -> dict[Steps, Any]:
+    """Edits the pool's CSV file. A row has no settings: a node that needs some gets an entry, from `number` on."""
+    file = files.yaml(pool.file).value(pool.document, ("spec", "inventory"))
+    table, values = Table(files.text(file)), dict[Steps, Any]()
+    for name, edits in own.items():
+        row = table.row(name)
+        if row is None:
+            raise Refused(f"{name}: {file} has no row of it that can be edited")
+        if all(_OWN.get(path) in table.columns for path, _ in edits):
+            for path, value in edits:
+                table = table.set(name, _OWN[path], value)
+            continue
+        table = table.without(name)
+        top: Steps = ("spec", "nodes", number)
+        values |= {(*top, key): value for key, value in _entry_of(row).items()}
+        values |= _as_settings(files, pool, top, edits, shared=False)
+        number += 1
+    files.write(file, table.text)
+    return values
+
+
+def _entry_of(row: Mapping[str, str]) -> dict[str, Any]:
+    """What the row says, as an entry."""
+    entry: dict[str, Any] = {}
+    for column, cell in row.items():
+        if column == "rootDisk":
+            entry[column] = {"serial": cell}
+        elif column.startswith("domains."):
+            entry.setdefault("domains", {})[column.removeprefix("domains.")] = cell
+        else:
+            entry[column] = cell
+    return entry

@@ -1,0 +1,84 @@
+"""All files of a spec, as they were and as they shall be."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from reconciler.model.errors import Position
+from reconciler.spec.edit.yaml_text import YamlText
+from reconciler.spec.load import Steps, Tree, parse_yaml
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A value in a file, by the way to it."""
+
+    file: str
+    document: int
+    steps: Steps
+
+
+class SpecFiles:
+    """Files by path below the spec's directory; `edited` are those that differ by now."""
+
+    def __init__(self, files: Mapping[str, bytes], directory: str) -> None:
+        self.original = files
+        self.directory = directory
+        self.edited: dict[str, str] = {}
+        self._tree = Tree(files, directory)
+        self._names = {str(self._tree.where(name)): name for name in files}
+        self._parsed: dict[str, YamlText] = {}
+
+    def text(self, name: str) -> str:
+        return self.edited[name] if name in self.edited else self._tree.text(name)
+
+    def yaml(self, name: str) -> YamlText:
+        if name not in self._parsed:
+            self._parsed[name] = YamlText(self.text(name), name)
+        return self._parsed[name]
+
+    def write(self, name: str, text: str) -> None:
+        self.edited[name] = text
+        self._parsed.pop(name, None)
+
+    def contents(self) -> dict[str, bytes]:
+        return {**self.original, **{name: text.encode() for name, text in self.edited.items()}}
+
+    def yaml_names(self) -> list[str]:
+        return self._tree.yaml_names()
+
+    def place(self, at: Position) -> Place:
+        """Where a value stands that the spec, before any edit, has at this position."""
+        name = self._names[at.file]
+        for number, document in enumerate(parse_yaml(self._tree.text(name), at.file)[0]):
+            for steps, found in document.values.items():
+                if found == at:
+                    return Place(name, number, steps)
+        raise KeyError(at)
+
+    def kind(self, place: Place) -> str:
+        """Of the resource that holds it."""
+        return str(self.yaml(place.file).value(place.document, ("kind",)))
+
+    def pool(self, name: str) -> Place:
+        """The document of a NodePool."""
+        for file in self.yaml_names():
+            for number, data in self.yaml(file).resources():
+                if data.get("kind") == "NodePool" and data["metadata"]["name"] == name:
+                    return Place(file, number, ())
+        raise KeyError(name)
+
+    def diff(self, prefix: str) -> Iterator[str]:
+        """Lines of a unified diff, which patch and git apply take. `prefix`: of paths in it."""
+        for name in sorted(self.edited):
+            before, after = self._tree.text(name), self.edited[name]
+            lines = difflib.unified_diff(
+                before.splitlines(keepends=True),
+                after.splitlines(keepends=True),
+                f"a/{prefix}{name}",
+                f"b/{prefix}{name}",
+            )
+            for line in lines:
+                yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

@@ -1,0 +1,62 @@
+"""One CSV inventory as text: cells set, rows taken out. Lines that nobody meant stay as they are."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+
+class Table:
+    def __init__(self, text: str) -> None:
+        self._lines = text.split("\n")
+        self.columns = _cells(self._lines[0])
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self._lines)
+
+    def row(self, name: str) -> dict[str, str] | None:
+        """Cells that say something, of the node of this name."""
+        at = self._find(name)
+        if at is None:
+            return None
+        return {column: cell for column, cell in zip(self.columns, _cells(self._lines[at]), strict=False) if cell}
+
+    def set(self, name: str, column: str, value: str) -> Table:
+        """KeyError without such a row or column."""
+        at = self._find(name)
+        if at is None or column not in self.columns:
+            raise KeyError(column)
+        return self._changed(at, _put(self._lines[at], self.columns.index(column), value))
+
+    def without(self, name: str) -> Table:
+        return self._changed(self._find(name), None)
+
+    def _find(self, name: str) -> int | None:
+        own = self.columns.index("name")
+        rows = ((at, _cells(line)) for at, line in enumerate(self._lines[1:], 1) if line.strip())
+        return next((at for at, cells in rows if cells[own] == name), None)
+
+    def _changed(self, at: int | None, line: str | None) -> Table:
+        if at is None:
+            raise KeyError(at)
+        return Table("\n".join([*self._lines[:at], *([] if line is None else [line]), *self._lines[at + 1 :]]))
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in next(csv.reader([line.rstrip("\r")]))]
+
+
+def _put(line: str, column: int, value: str) -> str:
+    """The line with one cell changed. One without quotes keeps its blanks."""
+    end = "\r" if line.endswith("\r") else ""
+    if '"' in line + value or "," in value:
+        cells = _cells(line)
+        cells[column] = value
+        text = io.StringIO()
+        csv.writer(text, lineterminator="").writerow(cells)
+        return text.getvalue() + end
+    parts = line.removesuffix("\r").split(",")
+    old = parts[column]
+    parts[column] = old.replace(old.strip(), value) if old.strip() else value
+    return ",".join(parts) + end

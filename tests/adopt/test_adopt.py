@@ -1,0 +1,230 @@
+"""What `adopt` writes, word for word, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.cli.adopting import adopt, read_tree, target, write_files
+from reconciler.diff.ignore import IgnoreRules
+from reconciler.model import observed as o
+from reconciler.model.desired import IgnoreRule
+from reconciler.model.errors import ReconcilerError, Refused, UsageError
+from reconciler.spec.edit.accept import At
+from reconciler.spec.edit.files import SpecFiles
+from tests import builders as b
+from tests.adopt.fleets import BASE, HEAD, entry, load
+
+RULES = IgnoreRules((), b.NOW)
+STAGED: dict[str, Any] = {
+    "hot": {"pending_bios": {"SriovGlobalEnable": "Enabled"}},
+    "inventory": {"bios": {"SriovGlobalEnable": "Disabled", "NumaNodesPerSocket": "NPS1"}},
+}
+EIGHT = HEAD.format(name="train") + "  nodes:\n" + entry(0, "gpu-[001-008]", "[11-18]", "r1")
+CSV = "name,bmc,host,serial,domains.rack\n" + "".join(
+    f"gpu-{at:03d},https://10.0.0.{at},10.0.1.{at}, SN{at} ,r1\n" for at in (1, 2, 3)
+)
+TABLE = HEAD.format(name="train") + "  inventory: nodes.csv\n"
+
+
+def spec(pool: str = EIGHT, **more: str) -> dict[str, str]:
+    return {**BASE, "train.yaml": pool, **{name.replace("_", "."): text for name, text in more.items()}}
+
+
+def seen(
+    name: str = "gpu-003", *, inventory: Any = None, member: Any = None, hot: Any = None, **facts: Any
+) -> o.Observed:
+    """A node as the spec has it but for this."""
+    labels = {"labels": {"workload": "training"}} | (member or {})
+    return b.observed(
+        name, inventory=b.inventory(**(inventory or {})), member=b.member(name, **labels),
+        hot=b.hot(name, **(hot or {})), host=b.facts(name, **facts),
+    )  # fmt: skip
+
+
+def diff(
+    files: Mapping[str, str], path: str, *observed: o.Observed, at: At = At.AUTO, rules: IgnoreRules = RULES
+) -> str:
+    """Lines that go and come; of all of these nodes, that path."""
+    fleet = load(files)
+    sources = SpecFiles({name: text.encode() for name, text in files.items()}, "fleet-spec")
+    nodes = {one.node: one for one in observed}
+    adopt(fleet, sources, list(nodes), path, nodes, at, rules)
+    lines = "".join(sources.diff("")).splitlines()
+    return "\n".join(line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---"))
+
+
+def test_one_node_of_a_range_gets_an_entry_and_the_others_stay_together() -> None:
+    assert diff(spec(), "host.sysctls.vm.swappiness", seen(sysctls={"vm.swappiness": "60"})) == (
+        "-    - name: gpu-[001-008]  # as labelled\n"
+        "-      bmc: https://10.0.0.[11-18]\n"
+        "-      host: 10.0.1.[11-18]\n"
+        "+    - name: gpu-[001-002,004-008]  # as labelled\n"
+        "+      bmc: https://10.0.0.[11-12,14-18]\n"
+        "+      host: 10.0.1.[11-12,14-18]\n"
+        "+    - name: gpu-003  # as labelled\n"
+        "+      bmc: https://10.0.0.13\n"
+        "+      host: 10.0.1.13\n"
+        "+\n"
+        "+      domains: {rack: r1}\n"
+        '+      sysctls: {vm.swappiness: "60"}'
+    )
+
+
+def test_the_line_that_says_it_is_changed_where_it_is_for_just_these_nodes() -> None:
+    everyone = [seen(f"gpu-00{at}", inventory={"boot_order": ("Pxe", "Hdd")}) for at in range(1, 9)]
+    assert diff(spec(), "boot.order", *everyone) == "-  bootOrder: [Hdd, Pxe]\n+  bootOrder: [Pxe, Hdd]"
+    firmware = {"BMC": o.FirmwareItem("2.0"), "BIOS": o.FirmwareItem("2.1")}
+    everyone = [seen(f"gpu-00{at}", inventory={"firmware": firmware}) for at in range(1, 9)]
+    assert diff(spec(), "firmware", *everyone) == (
+        "-      version:   '2.0'    # in odd quotes\n+      version:   '2.1'    # in odd quotes"
+    )
+    mig = {
+        "gpus": tuple(
+            b.gpu(at, mig_current=True, mig_pending=True, mig_devices=(o.MigDevice(at, "3g.40gb", "u"),) * 2)
+            for at in (0, 1)
+        )
+    }
+    everyone = [seen(f"gpu-00{at}", **mig) for at in range(1, 9)]
+    assert diff(spec(), "gpu.mig", *everyone) == "-    mig: disabled\n+    mig: {3g.40gb: 2}"
+
+
+def test_a_whole_pool_says_it_in_one_line() -> None:
+    files = spec(infer_yaml=HEAD.format(name="infer") + "  nodes:\n" + entry(0, "gpu-009", "19", "r2"))
+    changed = {"inventory": {"bios": {"SriovGlobalEnable": "Disabled", "NumaNodesPerSocket": "NPS1"}}}
+    everyone = [seen(f"gpu-00{at}", **changed) for at in range(1, 9)]
+    assert diff(files, "bios", *everyone) == "+  bios: {attributes: {SriovGlobalEnable: Disabled}}"
+
+
+def test_where_it_is_written_can_be_chosen() -> None:
+    everyone = [seen(f"gpu-00{at}", sysctls={"vm.swappiness": "60"}) for at in range(1, 9)]
+    path = "host.sysctls.vm.swappiness"
+    assert diff(spec(), path, *everyone, at=At.POOL) == '+  host: {sysctls: {vm.swappiness: "60"}}'
+    assert diff(spec(), path, *everyone, at=At.NODE) == '+      sysctls: {vm.swappiness: "60"}'
+    with pytest.raises(Refused, match="is for 8 nodes"):
+        diff(spec(), path, everyone[0], at=At.ORIGIN)
+    with pytest.raises(Refused, match="gpu-001 would be wanted otherwise"):
+        diff(spec(), path, everyone[2], at=At.POOL)
+
+
+def test_a_label_that_is_not_there_is_no_longer_asked_for() -> None:
+    assert "+      labels: {workload: null}" in diff(spec(), "cluster.labels", seen(member={"labels": {}}))
+
+
+def test_an_image_is_adopted_as_a_whole_when_its_digest_is_that_of_the_spec() -> None:
+    other = o.ImageIdentity("ubuntu-gpu", "2026.10.2", "cd" * 32, "D1", None, booted_disk="D1")
+    assert diff(spec(), "image.version", seen(image=other)).endswith(
+        '+      image: {name: ubuntu-gpu, version: "2026.10.2"}'
+    )
+    with pytest.raises(Refused, match="not what it claims to be"):
+        diff(spec(), "image.version", seen(image=replace(other, sha256="ee" * 32)))
+    with pytest.raises(Refused, match="declare that version first"):
+        diff(spec(), "image.version", seen(image=replace(other, version="2025.1")))
+
+
+def test_rows_of_an_inventory() -> None:
+    """What a row can say is changed in it; a node with settings of its own becomes an entry."""
+    files = spec(TABLE, nodes_csv=CSV)
+    moved = seen("gpu-002", hot={"serial": "XYZ,1"}, serial="XYZ,1")
+    assert diff(files, "identity.serial", moved) == (
+        '-gpu-002,https://10.0.0.2,10.0.1.2, SN2 ,r1\n+gpu-002,https://10.0.0.2,10.0.1.2,"XYZ,1",r1'
+    )
+    plain = seen("gpu-002", hot={"serial": "XYZ"}, serial="XYZ")
+    assert "+gpu-002,https://10.0.0.2,10.0.1.2, XYZ ,r1" in diff(files, "identity.serial", plain)
+    assert diff(files, "host", seen("gpu-002", hot={"serial": "SN2"}, sysctls={"vm.swappiness": "60"})) == (
+        "-gpu-002,https://10.0.0.2,10.0.1.2, SN2 ,r1\n"
+        "+  nodes:\n"
+        "+    - {name: gpu-002, bmc: https://10.0.0.2, host: 10.0.1.2, serial: SN2, domains: {rack: r1}, "
+        'sysctls: {vm.swappiness: "60"}}'
+    )
+
+
+def test_an_alias_is_written_out_where_it_is_used() -> None:
+    pool = HEAD.format(name="train") + (
+        "  nodes:\n    - {name: gpu-001, bmc: https://10.0.0.1, sysctls: &a {vm.swappiness: '1'}}\n"
+        "    - {name: gpu-003, bmc: https://10.0.0.3, host: 10.0.1.3, sysctls: *a}\n"
+    )
+    found = diff(spec(pool), "host.sysctls", seen(sysctls={"vm.swappiness": "60"}))
+    assert found.endswith('sysctls: {vm.swappiness: "60"}}')
+    assert "&a" not in found
+
+
+@pytest.mark.parametrize(
+    ("path", "observed", "why"),
+    [
+        ("trust.image", seen(), "never adopted: trust is proved"),
+        ("health.xid_79", seen(), "never adopted: a fault is repaired"),
+        ("gate.certificate", seen(), "never adopted: a node is proved fit by its tests"),
+        ("cluster.member", seen(member={"ready": False}), "never adopted: a node that is not Ready is repaired"),
+        ("host.hostname", b.observed("gpu-003", host=b.silent()), "could not be read .unreachable.: what is not known"),
+        ("boot.order", seen(inventory={"boot_order": ("Pxe", "Hdd")}), "neither a node nor a pool has a place for it"),
+        ("hardware.gpus", seen(gpus=(b.gpu(0),)), "a HardwareProfile of their own"),
+        ("host.hostname", seen(hostname="Not A Name"), "would not be valid"),
+        ("cluster.taints", seen(member={"taints": ()}), "take the taint out of the persona by hand"),
+        ("bios", seen(**STAGED), "is about to change"),
+    ],
+)  # fmt: skip
+def test_what_is_never_adopted_is_refused_with_what_to_do(path: str, observed: o.Observed, why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        diff(spec(), path, observed)
+
+
+def test_an_identity_that_two_witnesses_contradict_is_refused() -> None:
+    files = spec(TABLE, nodes_csv=CSV)
+    with pytest.raises(Refused, match="find out which machine this is first"):
+        diff(files, "identity.serial", seen("gpu-002", hot={"serial": "A"}, serial="B"))
+
+
+def test_what_is_ignored_is_left_alone() -> None:
+    rules = IgnoreRules((IgnoreRule("host.sysctls.*", "tuned by hand"),), b.NOW)
+    with pytest.raises(Refused, match="tuned by hand"):
+        diff(spec(), "host.sysctls", seen(sysctls={"vm.swappiness": "60"}), rules=rules)
+
+
+def test_a_path_that_the_spec_does_not_mention() -> None:
+    with pytest.raises(UsageError, match=r"did you mean 'bios\.SriovGlobalEnable'"):
+        diff(spec(), "bios.SriovGlobalEnabled", seen())
+
+
+def test_without_a_path_what_can_be_adopted_is_and_the_rest_is_told() -> None:
+    fleet, files = load(spec()), SpecFiles({name: text.encode() for name, text in spec().items()}, "fleet-spec")
+    node = seen(inventory={"boot_order": ("Pxe", "Hdd")}, sysctls={"vm.swappiness": "60"})
+    made = adopt(fleet, files, ["gpu-003"], "", {"gpu-003": node}, At.AUTO, RULES)
+    assert [item.path for item in made.items] == ["host.sysctls.vm.swappiness"]
+    assert len(made.left) == 1
+    assert "boot.order" in made.left[0]
+
+
+def test_names_with_dots_are_told_from_paths() -> None:
+    fleet = load(spec(EIGHT.replace("gpu-[001-008]", "gpu-[001-008].bios.example.com")))
+    assert target("gpu-001.bios.example.com", fleet) == ("gpu-001.bios.example.com", "")
+    assert target("gpu-001.bios.example.com.bios.X", fleet) == ("gpu-001.bios.example.com", "bios.X")
+    assert target("pool=train.host.sysctls.vm.swappiness", fleet) == ("pool=train", "host.sysctls.vm.swappiness")
+    assert target("gpu-*", fleet) == ("gpu-*", "")
+
+
+def test_files_are_written_whole_and_keep_their_mode(tmp_path: Path) -> None:
+    for name, text in spec().items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "train.yaml").chmod(0o640)
+    files = SpecFiles(read_tree(tmp_path), str(tmp_path))
+    files.write("train.yaml", EIGHT + "# more\r\n")
+    write_files(tmp_path, files)
+    assert (tmp_path / "train.yaml").read_bytes() == (EIGHT + "# more\r\n").encode()
+    assert (tmp_path / "train.yaml").stat().st_mode & 0o777 == 0o640
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(spec())
+
+
+def test_a_file_that_somebody_else_changed_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    for name, text in spec().items():
+        (tmp_path / name).write_text(text)
+    files = SpecFiles(read_tree(tmp_path), str(tmp_path))
+    files.write("train.yaml", EIGHT + "# ours\n")
+    (tmp_path / "train.yaml").write_text(EIGHT + "# theirs\n")
+    with pytest.raises(ReconcilerError, match="changed meanwhile"):
+        write_files(tmp_path, files)
+    assert (tmp_path / "train.yaml").read_text().endswith("# theirs\n")
