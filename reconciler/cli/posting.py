@@ -24,19 +24,30 @@ class Desk:
     forge: Forge
     place: Place
     told: Callable[[str], None]
+    afresh: bool = False  # a new comment for a new commit, and the old one folded away (conventions R2)
 
     async def sticky(self, pull: int, made: Comment, *, quiet: bool = False) -> None:
         """One comment per key, edited in place. `quiet`: not worth a comment, unless there is one to be corrected."""
         own = [remark for remark in await self.forge.remarks(pull) if _key(remark) == made.key]
-        if own and await self._outdated(pull, own[0]):
+        if own and await self._outdated(pull, own[-1]):
             self.told(f"#{pull}: a report of a newer commit is there, and stays")
+        elif own and self.afresh and mark_of(own[-1].text).get("head") != self.place.head:
+            await self._add(pull, made)
+            await self._hide(own[-1])
         elif own:
-            await self.forge.edit_remark(own[0].id, made.text)
-            self.told(f"edited {own[0].url}")
+            await self.forge.edit_remark(own[-1].id, made.text)
+            self.told(f"edited {own[-1].url}")
         elif quiet:
             self.told(f"#{pull}: nothing to report, and no comment that would say otherwise")
         else:
             await self._add(pull, made)
+
+    async def _hide(self, remark: Remark) -> None:
+        """The report is there by now, and that is what counts."""
+        try:
+            await self.forge.hide_remark(remark)
+        except DriverError as error:
+            self.told(f"{remark.url} could not be folded away: {error}")
 
     async def _outdated(self, pull: int, there: Remark) -> bool:
         """Whether the pull request has moved on, and its newest commit has its report already."""
@@ -51,7 +62,7 @@ class Desk:
         else:
             await self._add(pull, made)
         key = made.key.replace(Kind.APPLY, Kind.PLAN, 1)
-        for plan in [remark for remark in before if _key(remark) == key]:
+        for plan in [remark for remark in before if _key(remark) == key][-1:]:
             text = with_status(plan.text, status_line(made, self.place))
             if text != plan.text:
                 await self.forge.edit_remark(plan.id, text)
@@ -85,19 +96,31 @@ class Desk:
         self.told(f"opened {there.url}")
 
     async def every_pull(self, report: DriftReport, touched: Callable[[Sequence[str]], Collection[str]]) -> None:
-        """Drift of what an open pull request is about: its reviewers must know that the ground has moved."""
+        """Drift of what an open pull request is about: its reviewers must know that the ground has moved.
+
+        One that can't be told, since its conversation is locked, keeps none of the others from hearing of it. The error
+        of the first such in the end.
+        """
+        failed: list[DriverError] = []
         for pull in await self.forge.open_pulls():
             nodes = touched(await self.forge.files(pull.number))
             if not nodes:
                 continue
             part = narrowed(report, nodes)
             desk = replace(self, place=replace(self.place, head=pull.head))
-            await desk.sticky(pull.number, comment(part, desk.place), quiet=is_clean(part))
+            try:
+                await desk.sticky(pull.number, comment(part, desk.place), quiet=is_clean(part))
+            except DriverError as error:
+                self.told(f"#{pull.number}: {error}")
+                failed.append(error)
+        if failed:
+            raise failed[0]
 
     async def check(self, commit: str, made: Comment) -> None:
         kind, _, _ = made.key.partition("/")
         name = f"reconciler/{kind}" + (f" ({self.place.environment})" if self.place.environment else "")
-        await self.forge.set_check(commit, name, CHECKS[made.verdict], made.title, self.place.run_url)
+        text = made.text.partition("\n")[2]
+        await self.forge.set_check(commit, name, CHECKS[made.verdict], made.title, text, self.place.run_url)
         self.told(f"{name} of {commit[:12]}: {CHECKS[made.verdict]}")
 
 

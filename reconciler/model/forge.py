@@ -22,8 +22,9 @@ class Pull:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A comment of ours, or an issue of ours with its number for `id`."""
+    """A comment of ours, or an issue of ours with its number for `id`. `handle`: the forge's own name for it."""
 
     id: int
     text: str
     url: str
+    handle: str = ""

@@ -120,6 +120,32 @@ def test_no_change_corrects_a_comment_and_makes_none(github: FakeGitHub, files: 
     assert "nothing to do" in text
 
 
+def test_a_new_commit_may_have_a_comment_of_its_own(github: FakeGitHub, files: Path) -> None:
+    """Conventions R2: the old one is folded away; the same commit again is an edit."""
+    later = "d" * 40
+    mode = ("--pr", "7", "--comment-mode", "new", "--commit")
+    assert post(github, write(files, plan(node("a1"))), *mode, HEAD).code == 0
+    github.pulls[7]["head"]["sha"] = later
+    for document in (plan(node("a1"), node("a2")), plan(node("a1"), node("a2"), node("a3"))):
+        assert post(github, write(files, document), *mode, later).code == 0
+    old, new = github.texts(7)
+    assert (mark_of(old)["head"], mark_of(new)["head"]) == (HEAD, later)
+    assert "3 nodes to change" in new
+    assert list(github.hidden) == [github.comments[7][0]["node_id"]]
+    assert post(github, write(files, plan(node("a1"))), "--pr", "7", "--commit", later).code == 0
+    assert "1 node to change" in github.texts(7)[1], "whoever changes the mode goes on with the newest"
+
+
+def test_what_can_not_be_folded_away_does_not_fail_the_report(github: FakeGitHub, files: Path) -> None:
+    mode = ("--pr", "7", "--comment-mode", "new", "--commit")
+    post(github, write(files, plan(node("a1"))), *mode, HEAD)
+    github.pulls[7]["head"]["sha"] = "d" * 40
+    github.failures = [Failure("POST", "/graphql", 403, message="Resource not accessible")]
+    done = post(github, write(files, plan(node("a1"))), *mode, "d" * 40)
+    assert (done.code, len(github.texts(7))) == (0, 2)
+    assert "could not be folded away" in done.err
+
+
 def test_the_report_of_an_older_commit_does_not_replace_a_newer_one(github: FakeGitHub, files: Path) -> None:
     post(github, write(files, plan(node("a1"), node("a2"))), "--pr", "7", "--commit", HEAD)
     done = post(github, write(files, plan(node("a1"))), "--pr", "7", "--commit", "b" * 40)
@@ -292,6 +318,48 @@ def test_a_report_that_could_not_be_posted_fails_the_job(
     done = post(github, write(files, plan(node("a1"))), *words)
     assert done.code == 1
     assert f"{permission}=write" in done.err
+
+
+def test_an_issue_that_could_not_be_opened_fails_the_job(github: FakeGitHub, files: Path) -> None:
+    github.permissions.discard("issues")
+    done = post(github, write(files, drift("gpu-a001")), "--issue")
+    assert (done.code, "issues=write" in done.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (Failure("POST", "/comments", 422, message="Validation Failed", errors=({"message": "locked"},)), "locked"),
+        (Failure("POST", "/comments", 403, message="Unable to create comment because issue is locked."), "is locked"),
+        (Failure("GET", "/comments", 401, message="Bad credentials"), "Bad credentials"),
+        (Failure("POST", "/comments", 404, message="Not Found"), "Not Found"),
+        (Failure("POST", "/comments", 410, message="This issue was deleted"), "was deleted"),
+        (
+            Failure("GET", "/comments", 403, {"Retry-After": "5000"}, "You have exceeded a secondary rate limit"),
+            "limit",
+        ),
+        (Failure("POST", "/comments", 301, {"Location": "https://github.com/moved"}, "Moved"), "has moved to"),
+    ],
+    ids=lambda value: value.message if isinstance(value, Failure) else "",
+)
+def test_what_github_refuses_fails_the_job_and_sets_no_check(
+    github: FakeGitHub, files: Path, failure: Failure, said: str
+) -> None:
+    """A check that says that all is well would be about a report that nobody can read."""
+    github.failures = [replace(failure, times=1)]
+    done = post(github, write(files, plan(node("a1"))), "--pr", "7", "--commit", HEAD)
+    assert done.code == 1
+    assert said in done.err
+    assert (github.texts(7), github.statuses, github.checks) == ([], [], [])
+
+
+def test_a_locked_pull_request_keeps_the_others_from_nothing(github: FakeGitHub, files: Path, spec: Path) -> None:
+    git(spec.parent, "init", "-q", "-b", "main")
+    github.open_pull(8, "8" * 40, "fleet-spec/fleet.yaml")
+    github.failures = [Failure("POST", "/issues/7/comments", 403, message="issue is locked")]
+    done = post(github, write(files, drift("gpu-b001")), "--pulls", "--spec", spec)
+    assert (done.code, len(github.texts(7)), len(github.texts(8))) == (1, 0, 1)
+    assert "issue is locked" in done.err
 
 
 @pytest.mark.parametrize(

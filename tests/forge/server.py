@@ -58,7 +58,9 @@ class FakeGitHub:
     comments: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     issues: dict[int, dict[str, Any]] = field(default_factory=dict)
     statuses: list[dict[str, Any]] = field(default_factory=list)
+    checks: list[dict[str, Any]] = field(default_factory=list)
     edits: list[int] = field(default_factory=list)  # comments that were edited
+    hidden: dict[str, str] = field(default_factory=dict)  # node id of a comment -> why it is folded away
     _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1000))
 
     # --- what a test sets up and looks at ---
@@ -119,6 +121,8 @@ class FakeGitHub:
                 web.post(at + "/issues", self._add_issue),
                 web.patch(at + "/issues/{number}", self._edit_issue),
                 web.post(at + "/statuses/{sha}", self._status),
+                web.post(at + "/check-runs", self._check),
+                web.post("/api/graphql", self._graphql),
             ]
         )
         return app
@@ -164,7 +168,7 @@ class FakeGitHub:
 
     def _comment(self, number: int, text: str, login: str) -> dict[str, Any]:
         id_ = next(self._ids)
-        made = {"id": id_, "body": text, "user": {"login": login},
+        made = {"id": id_, "node_id": f"IC_{id_}", "body": text, "user": {"login": login},
                 "html_url": f"https://github.com/{REPOSITORY}/pull/{number}#issuecomment-{id_}"}  # fmt: skip
         self.comments.setdefault(number, []).append(made)
         return made
@@ -219,6 +223,31 @@ class FakeGitHub:
             return refused
         self.statuses.append({"sha": request.match_info["sha"], **await request.json()})
         return web.json_response(self.statuses[-1], status=201)
+
+    async def _check(self, request: web.Request) -> web.Response:
+        """For apps alone, such as that of GitHub Actions."""
+        if refused := self._refused("checks"):
+            return refused
+        body = await request.json()
+        if (
+            body["conclusion"] not in ("success", "failure", "action_required")
+            or len(body["output"]["summary"]) > 65535
+        ):
+            return web.json_response({"message": "Validation Failed"}, status=422)
+        self.checks.append(body)
+        return web.json_response(body, status=201)
+
+    async def _graphql(self, request: web.Request) -> web.Response:
+        """Of all there is, what folds a comment away. Errors come with 200."""
+        body = await request.json()
+        node = body["variables"]["id"]
+        if "minimizeComment" not in body["query"] or "pull_requests" not in self.permissions:
+            message = "Resource not accessible by integration"
+            return web.json_response({"data": None, "errors": [{"type": "FORBIDDEN", "message": message}]})
+        if all(one.get("node_id") != node for one in itertools.chain(*self.comments.values())):
+            return web.json_response({"errors": [{"type": "NOT_FOUND", "message": f"Could not resolve {node}"}]})
+        self.hidden[node] = re.findall(r"classifier: (\w+)", body["query"])[0]
+        return web.json_response({"data": {"minimizeComment": {"clientMutationId": None}}})
 
 
 @contextmanager

@@ -134,6 +134,7 @@ def day(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
         running_lab(where / "lab", "--scenario", "clean", nodes=3, time_scale=240) as lab,
         serving() as github,
     ):
+        github.permissions = {"pull_requests", "issues", "checks"}  # the most that a job of ours has
         lab.respec("fleet.yaml", "25%", "100%")
         lab.respec("fleet.yaml", "50%", "100%")
         for pool in (lab.spec / "pools").glob("*.yaml"):
@@ -162,7 +163,7 @@ def test_a_change_is_planned_merged_and_applied(day: Day) -> None:
     assert day.planned(7) == ("success", "success"), day.runner.log()
     [plan] = day.github.texts(7)
     day.said("plan", plan)
-    assert [(one["sha"], one["state"]) for one in day.github.statuses] == [(head, "success")]
+    assert [(one["head_sha"], one["conclusion"]) for one in day.github.checks] == [(head, "success")]
 
     merged = day.merge(7)
     assert day.on_main("apply", "plan") == ["success"], day.runner.log()
@@ -171,7 +172,7 @@ def test_a_change_is_planned_merged_and_applied(day: Day) -> None:
     sticky, applied = day.github.texts(7)
     day.said("plan-applied", sticky)
     day.said("apply", applied)
-    assert (day.github.statuses[-1]["sha"], day.github.statuses[-1]["state"]) == (merged, "success")
+    assert (day.github.checks[-1]["head_sha"], day.github.checks[-1]["conclusion"]) == (merged, "success")
 
     assert day.on_main("apply", "plan") == ["success"]
     assert day.runner.outputs["needs.plan.outputs.code"] == "0", "nothing is left to approve"
@@ -201,7 +202,7 @@ def test_a_change_that_is_no_spec_fails_and_says_why(day: Day) -> None:
     [text] = day.github.texts(9)
     assert "did you mean" in text
     day.said("invalid", text)
-    assert day.github.statuses[-1]["state"] == "error"
+    assert day.github.checks[-1]["conclusion"] == "failure"
     del day.github.pulls[9]
 
 
@@ -214,9 +215,11 @@ def test_a_fork_is_planned_offline_by_what_drift_published(day: Day) -> None:
     assert "no node was contacted" in text
     assert "sealed-" not in text
     day.said("fork", text)
-    assert day.github.statuses[-1] | {"description": ""} == {
-        "sha": head, "state": "success", "context": "reconciler/plan (prod)", "description": "",
-        "target_url": f"https://github.com/{REPOSITORY}/actions/runs/7/attempts/1",
+    check = day.github.checks[-1]
+    assert check.pop("output")["summary"] in text, "the report itself, where the check is looked at"
+    assert check == {
+        "head_sha": head, "conclusion": "success", "status": "completed", "name": "reconciler/plan (prod)",
+        "details_url": f"https://github.com/{REPOSITORY}/actions/runs/7/attempts/1",
     }  # fmt: skip
     day.lab.clear("gpu-0003")
 
@@ -229,7 +232,7 @@ def test_a_fork_that_edits_an_address_needs_a_person(day: Day) -> None:
     assert day.review(13, "fork") == ("success", "success"), day.runner.log()
     [text] = day.github.texts(13)
     day.said("fork-address", text)
-    assert day.github.statuses[-1]["state"] == "failure"
+    assert day.github.checks[-1]["conclusion"] == "action_required"
 
 
 def test_a_fork_whose_spec_is_none_is_told_where(day: Day) -> None:
@@ -238,7 +241,7 @@ def test_a_fork_whose_spec_is_none_is_told_where(day: Day) -> None:
     assert day.review(14, "fork") == ("failure", "success"), day.runner.log()
     [text] = day.github.texts(14)
     day.said("fork-invalid", text)
-    assert day.github.statuses[-1]["state"] == "error"
+    assert day.github.checks[-1]["conclusion"] == "failure"
 
 
 def test_a_fork_before_anything_was_published_is_told_so(day: Day) -> None:
@@ -247,7 +250,7 @@ def test_a_fork_before_anything_was_published_is_told_so(day: Day) -> None:
     assert day.review(15, "fork") == ("failure", "success"), day.runner.log()
     [text] = day.github.texts(15)
     day.said("fork-unpublished", text)
-    assert day.github.statuses[-1]["state"] == "error"
+    assert day.github.checks[-1]["conclusion"] == "failure"
     for number in (10, 13, 14, 15):
         del day.github.pulls[number]
 

@@ -19,8 +19,8 @@ JOBS = [(name, job) for name in WORKFLOWS for job in WORKFLOWS[name]["jobs"]]
 OPERATING = {("review", "plan"), ("apply", "plan"), ("apply", "apply"), ("drift", "drift")}  # they have credentials
 READS = {"contents": "read"}
 PERMISSIONS = {
-    ("review", "comment"): READS | {"pull-requests": "write", "statuses": "write"},
-    ("apply", "report"): READS | {"pull-requests": "write", "statuses": "write"},
+    ("review", "comment"): READS | {"pull-requests": "write", "checks": "write"},
+    ("apply", "report"): READS | {"pull-requests": "write", "checks": "write"},
     ("drift", "report"): READS | {"pull-requests": "write", "issues": "write"},
 }
 CONTEXTS = re.compile(r"\b(github|vars|secrets|needs|steps|inputs|matrix|env|runner)\.[\w.-]+")

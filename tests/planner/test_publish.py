@@ -238,11 +238,12 @@ def filled(kind: Any, at: str, *, silent: bool, bound: Mapping[Any, Any] | None 
         return origin([filled(arguments[0], at, silent=silent)])
     if origin in (dict, Mapping):
         return {filled(arguments[0], f"{at} key", silent=silent): filled(arguments[1], at, silent=silent)}
-    own = origin or kind
+    own: Any = origin or kind
     assert is_dataclass(own), kind
+    made: Any = own
     hints = get_type_hints(own)
     inner = dict(zip(getattr(own, "__parameters__", ()), arguments, strict=False))
-    return own(**{f.name: filled(hints[f.name], f"{own.__name__}.{f.name}", silent=silent, bound=inner)
+    return made(**{f.name: filled(hints[f.name], f"{made.__name__}.{f.name}", silent=silent, bound=inner)
                   for f in fields(own)})  # fmt: skip
 
 

@@ -32,6 +32,7 @@ class Target:
     issue: bool
     pulls: bool
     spec: Path
+    afresh: bool
 
     @property
     def nowhere(self) -> bool:
@@ -48,6 +49,8 @@ class Target:
 )  # fmt: skip
 @click.option("--issue", is_flag=True, help="Keep one issue while there is drift, and close it when there is none.")
 @click.option("--pulls", is_flag=True, help="Tell drift to every open pull request that touches those nodes.")
+@click.option("--comment-mode", "mode", type=click.Choice(["edit", "new"]), default="edit", show_default=True,
+              help="For a new commit: edit the comment, or post a new one and fold the old one away.")  # fmt: skip
 @click.option("--environment", default="", metavar="NAME", help="Which of several places of one fleet, if there are.")
 @click.option(
     "--failed", type=click.Choice(["plan", "drift", "apply", "fork"]),
@@ -59,7 +62,7 @@ class Target:
               show_default=True, help="For --pulls, and for the fleet's name with --failed.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the comment; contact nobody.")
 def comment(
-    file: Path | None, repo: str, pr: int | None, commit: str, issue: bool, pulls: bool, environment: str,
+    file: Path | None, repo: str, pr: int | None, commit: str, issue: bool, pulls: bool, mode: str, environment: str,
     failed: str | None, logs: tuple[Path, ...], spec: Path, dry_run: bool,
 ) -> None:  # fmt: skip
     """Report a plan, drift report or outcome where it is decided upon: a comment that is found again and edited, the
@@ -69,7 +72,7 @@ def comment(
     """
     from reconciler.cli.session import run_async
 
-    target = Target(repo, pr, commit, issue, pulls, spec)
+    target = Target(repo, pr, commit, issue, pulls, spec, mode == "new")
     place = _place(environment, commit)
     missing = file is None or not file.is_file() or not file.stat().st_size
     document = None if failed is not None and missing else _document(file)
@@ -176,7 +179,7 @@ async def _post(
 
     forge = _forge(target.repository)
     try:
-        desk = Desk(forge, place, lambda line: click.echo(line, err=True))
+        desk = Desk(forge, place, lambda line: click.echo(line, err=True), target.afresh)
         await _comments(desk, target, document, made)
         if target.issue or target.pulls:
             await _drift(desk, target, document, made)

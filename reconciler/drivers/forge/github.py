@@ -15,7 +15,11 @@ API: Final = "https://api.github.com"
 ACTIONS: Final = "github-actions[bot]"  # as whom the token of a job writes
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
 _TITLE: Final = 140  # characters of a status
-_HEADING: Final = 250  # of an issue
+_HEADING: Final = 250  # of an issue or a check
+_CONCLUSIONS: Final = {Check.SUCCESS: "success", Check.FAILURE: "action_required", Check.ERROR: "failure"}
+_HIDE: Final = (
+    "mutation($id: ID!) { minimizeComment(input: {subjectId: $id, classifier: OUTDATED}) { clientMutationId } }"
+)
 
 
 class GitHub:
@@ -65,6 +69,9 @@ class GitHub:
     async def edit_remark(self, remark: int, text: str) -> None:
         await self._rest.call("PATCH", f"{self._at}/issues/comments/{remark}", {"body": text})
 
+    async def hide_remark(self, remark: Remark) -> None:
+        await self._rest.mutate(_HIDE, {"id": remark.handle})
+
     # --- issues ------------------------------------------------------------------------------------------------------
 
     async def open_issues(self) -> Sequence[Remark]:
@@ -89,8 +96,21 @@ class GitHub:
 
     # --- checks ------------------------------------------------------------------------------------------------------
 
-    async def set_check(self, commit: str, name: str, verdict: Check, title: str, url: str) -> None:
-        """A commit status: the latest of a name counts, so that a second one does no harm."""
+    async def set_check(self, commit: str, name: str, verdict: Check, title: str, text: str, url: str) -> None:
+        """A check run, which has room for the report; with a token that may make none, a commit status."""
+        output = {"title": _cut(title, _HEADING), "summary": text}
+        body = {"name": name, "head_sha": commit, "status": "completed", "conclusion": _CONCLUSIONS[verdict]}
+        where = {"details_url": url} if url else {}
+        try:
+            await self._rest.call(
+                "POST", f"{self._at}/check-runs", {**body, "output": output, **where}, repeatable=True
+            )
+        except DriverError as error:
+            if error.kind is not Failure.AUTH or "HTTP 401" in error.detail:
+                raise
+            await self._set_status(commit, name, verdict, title, url)
+
+    async def _set_status(self, commit: str, name: str, verdict: Check, title: str, url: str) -> None:
         body = {"state": verdict.value, "context": name, "description": _cut(title, _TITLE)}
         if url:
             body["target_url"] = url
@@ -132,4 +152,8 @@ def _pull(entry: Any) -> Pull:
 
 def _remark(entry: Any, number: str) -> Remark:
     text = _field(entry, "body", object)
-    return Remark(_field(entry, number, int), text if isinstance(text, str) else "", _field(entry, "html_url", str))
+    handle = entry.get("node_id")
+    return Remark(
+        _field(entry, number, int), text if isinstance(text, str) else "", _field(entry, "html_url", str),
+        handle if isinstance(handle, str) else "",
+    )  # fmt: skip

@@ -13,7 +13,7 @@ import pytest
 from reconciler.drivers.forge import connect
 from reconciler.drivers.forge.http import PATIENCE_S
 from reconciler.model.errors import DriverError, Failure, UsageError
-from reconciler.model.forge import Check
+from reconciler.model.forge import Check, Remark
 from reconciler.model.ports import Forge
 from tests.forge.server import BOT, REPOSITORY, TOKEN, FakeGitHub, serving
 from tests.forge.server import Failure as Broken
@@ -104,12 +104,51 @@ def test_issues_of_ours_are_no_pull_requests(fake: FakeGitHub, clock: Pacer) -> 
 
 
 def test_a_status_is_short_enough_for_github(fake: FakeGitHub, clock: Pacer) -> None:
-    ask(fake, clock, lambda forge: forge.set_check("a" * 40, "reconciler/plan", Check.FAILURE, "x" * 500, ""))
+    ask(fake, clock, lambda forge: forge.set_check("a" * 40, "reconciler/plan", Check.FAILURE, "x" * 500, "text", ""))
     [status] = fake.statuses
     assert (status["state"], len(status["description"]), "target_url" in status) == ("failure", 140, False)
 
 
 # --- failures -----------------------------------------------------------------------------------------------------
+
+
+def test_a_check_run_where_the_token_may_make_one(fake: FakeGitHub, clock: Pacer) -> None:
+    fake.permissions.add("checks")
+
+    async def set_all(forge: Forge) -> None:
+        for verdict in Check:
+            await forge.set_check("a" * 40, "reconciler/plan", verdict, "t" * 500, "## x", "u")
+
+    ask(fake, clock, set_all)
+    assert [(one["conclusion"], one["status"]) for one in fake.checks] == [
+        ("success", "completed"), ("action_required", "completed"), ("failure", "completed"),
+    ]  # fmt: skip
+    assert (fake.checks[0]["output"]["summary"], len(fake.checks[0]["output"]["title"])) == ("## x", 250)
+    assert fake.statuses == []
+
+
+def test_a_check_that_can_not_be_set_at_all_is_told(fake: FakeGitHub, clock: Pacer) -> None:
+    fake.permissions.discard("statuses")
+    with pytest.raises(DriverError, match="statuses=write"):
+        ask(fake, clock, lambda forge: forge.set_check("a" * 40, "reconciler/plan", Check.SUCCESS, "t", "x", ""))
+    fake.failures = [Broken("POST", "/check-runs", 422, message="Validation Failed")]
+    with pytest.raises(DriverError, match="Validation Failed"):
+        ask(fake, clock, lambda forge: forge.set_check("a" * 40, "reconciler/plan", Check.SUCCESS, "t", "x", ""))
+    assert fake.statuses == [], "a fault of ours is no missing permission"
+
+
+def test_a_comment_is_folded_away_on_an_enterprise_server_too(fake: FakeGitHub, clock: Pacer) -> None:
+    """Its REST API is at /api/v3, its GraphQL API at /api/graphql."""
+    fake.say(7, "old", BOT)
+    [old] = ask(fake, clock, lambda forge: forge.remarks(7))
+    ask(fake, clock, lambda forge: forge.hide_remark(old))
+    assert fake.hidden == {old.handle: "OUTDATED"}
+    with pytest.raises(DriverError, match="Could not resolve"):
+        ask(fake, clock, lambda forge: forge.hide_remark(Remark(1, "", "", "IC_1")))
+    fake.permissions.clear()
+    with pytest.raises(DriverError) as told:
+        ask(fake, clock, lambda forge: forge.hide_remark(old))
+    assert told.value.kind is Failure.AUTH
 
 
 def test_what_fails_for_a_moment_is_asked_again(fake: FakeGitHub, clock: Pacer) -> None:
