@@ -15,6 +15,7 @@ from reconciler.cli.exit_codes import ExitCode, of_error
 from reconciler.cli.fabric import WireFabric
 from reconciler.cli.json_log import JsonLog
 from reconciler.cli.progress import LineProgress
+from reconciler.cli.record import Keeper
 from reconciler.cli.session import Session, check_directory, new_id, run_async, whoami
 from reconciler.converge.events import LoopTold, Progress
 from reconciler.converge.loop import Loop
@@ -27,6 +28,7 @@ from reconciler.drivers.status import PrometheusMetrics, StatusServer
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import ReconcilerError, SpecError
 from reconciler.model.ports import SpecFeed
+from reconciler.model.recording import Recorder
 
 OFF = "off"
 
@@ -48,14 +50,16 @@ class Following:
 
 class Service:
     def __init__(
-        self, session: Session, following: Following, *, interval_s: float, pull_s: float, listen: str, log: str | None
-    ) -> None:
+        self, session: Session, following: Following, *, interval_s: float, pull_s: float, listen: str,
+        log: str | None, recorder: Recorder | None = None,
+    ) -> None:  # fmt: skip
         self._session = session
         self._following = following
         self._interval_s = interval_s
         self._pull_s = pull_s
         self._listen = listen
         self._log = log
+        self._recorder = recorder
         self._metrics = PrometheusMetrics()
         self._signatures: tuple[str, Mapping[tuple[str, str], bool | None]] = ("", {})
         self._run = ""
@@ -78,13 +82,18 @@ class Service:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end, task)
         server = StatusServer(self._metrics, self._session.clock.now, self._listen) if self._listen != OFF else None
         feed = self._feed()
+        keeper = None
+        if self._recorder is not None:
+            progress = keeper = Keeper(self._recorder, progress, self._session.clock.now, self._metrics.unrecorded)
         try:
             if server is not None:
                 progress(LoopTold("listening", f"status at {await server.start()}"))
             fleet = await self._first(feed, progress)
             with self._ledger(fleet) as ledger:
-                await self._loop(feed, ledger, progress).run()
+                await self._loop(feed, ledger, progress, keeper).run()
         finally:
+            if keeper is not None:
+                await keeper.close()
             if isinstance(feed, SpecRepo):
                 feed.close()
             if server is not None:
@@ -126,7 +135,7 @@ class Service:
 
     # --- the loop ---
 
-    def _loop(self, feed: SpecFeed, ledger: SqlLedger, progress: Progress) -> Loop:
+    def _loop(self, feed: SpecFeed, ledger: SqlLedger, progress: Progress, keeper: Keeper | None) -> Loop:
         session = self._session
 
         def begin(fleet: Fleet) -> str:
@@ -138,6 +147,7 @@ class Service:
         ground = Ground(
             begin=begin, ledger=ledger, clock=session.clock, gate=session.gate, metrics=self._metrics,
             progress=progress, signatures=self._verified, interval_s=self._interval_s, time_scale=session.time_scale,
+            **({} if keeper is None else {"saw": keeper.saw}),
         )  # fmt: skip
 
         def reach(fleet: Fleet) -> WireFabric:

@@ -47,7 +47,7 @@ WAKES_S = 5.0  # a node that the cluster tells of again and again is looked at s
 class Ground:
     """What a reconciler stands on, whoever leads. `signatures`: as for `plan_fleet`.
 
-    `begin`: puts the work under a spec on record; the id of that run.
+    `begin`: puts the work under a spec on record; the id of that run. `saw`: is told what a pass found.
     """
 
     begin: Callable[[Fleet], str]
@@ -59,6 +59,7 @@ class Ground:
     signatures: Callable[[Fleet], Mapping[tuple[str, str], bool | None]]
     interval_s: float
     time_scale: float = 1.0
+    saw: Callable[[Fleet, Plan, Observation], None] = lambda _fleet, _plan, _observation: None
 
 
 class Shift:
@@ -215,6 +216,7 @@ class Shift:
             within = timedelta(seconds=PASSES_APART * self.ground.interval_s) + (seen.finished_at - seen.started_at)
             how = standing(plan.nodes, acting=self._crew.at_work)
             ledger.record_stands(how, self.ground.clock.now(), within=within, whole=True)
+            self.ground.saw(fleet, plan, observation)
         self.plan, self._observation = plan, observation
         self._tell(plan, observation)
 

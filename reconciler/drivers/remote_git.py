@@ -103,10 +103,13 @@ class Git:
         self._remote = remote
         self._timeout_s = timeout_s
 
-    async def run(self, *arguments: str, settings: Sequence[str] = (), home: Path | None = None) -> str:
+    async def run(
+        self, *arguments: str, settings: Sequence[str] = (), home: Path | None = None, stdin: bytes = b""
+    ) -> str:
         """Its stdout. GitFailed for a status other than 0. `home`: where gpg keeps its keys."""
         environment = {} if home is None else {"GNUPGHOME": str(home)}
-        return (await self._run(arguments, settings, environment, self._timeout_s)).decode(errors="replace").strip()
+        said = await self._run(arguments, settings, environment, self._timeout_s, stdin)
+        return said.decode(errors="replace").strip()
 
     async def fetch(self, ref: str, *, patience: float = 1.0) -> str:
         """The commit that the remote's `ref` is at. `patience`: how many times the deadline it may take."""
@@ -115,12 +118,13 @@ class Git:
         return await self.run("rev-parse", "--verify", "--quiet", "FETCH_HEAD^{commit}")
 
     async def _run(
-        self, arguments: Sequence[str], settings: Sequence[str], environment: Mapping[str, str], limit_s: float
-    ) -> bytes:
+        self, arguments: Sequence[str], settings: Sequence[str], environment: Mapping[str, str], limit_s: float,
+        stdin: bytes = b"",
+    ) -> bytes:  # fmt: skip
         child = await self._start(arguments, [*_SETTINGS, *settings], environment)
         try:
             async with asyncio.timeout(limit_s):
-                stdout, stderr = await child.communicate()
+                stdout, stderr = await child.communicate(stdin)
         except TimeoutError:
             raise GitFailed(f"git {arguments[0]} did not end within {limit_s:g} s") from None
         finally:
@@ -141,7 +145,7 @@ class Git:
                 *arguments,
                 cwd=self._directory,
                 env=inherited | _ENVIRONMENT | dict(environment),
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 start_new_session=True,  # no terminal to ask on; ssh and helpers end with it

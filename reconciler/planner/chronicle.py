@@ -157,7 +157,11 @@ def _concerns(fresh: Sequence[Episode], gone: Sequence[Episode], still: Sequence
             nodes[concern].add(one.node)
     order = {name: at for at, name in enumerate(_CONCERNS)}
     ranked = sorted(counts, key=lambda name: (-counts[name][0], -counts[name][2], order.get(name, len(order)), name))
-    return tuple(ConcernTally(name, *counts[name], len(nodes[name])) for name in ranked)
+    tallies = []
+    for name in ranked:
+        came, went, left = counts[name]
+        tallies.append(ConcernTally(name, came, went, left, len(nodes[name])))
+    return tuple(tallies)
 
 
 def _nodes(fresh: Sequence[Episode], still: Sequence[Episode]) -> tuple[NodeTally, ...]:

@@ -23,11 +23,16 @@ _STATES = {
 
 
 def verdict(outcome: ApplyOutcome) -> str:
-    states = [end.state for end in outcome.nodes.values()]
-    parts = [f"{states.count(state)} {word}" for state, word in _STATES.items() if state in states]
     spent = format_duration((outcome.ended_at - outcome.started_at).total_seconds())
     head = "interrupted, everything in flight is journaled: " if outcome.interrupted else ""
-    return f"{head}{', '.join(parts) or 'no node selected'}; {count(len(outcome.actions), 'action')} in {spent}"
+    return f"{head}{ends(outcome)}; {count(len(outcome.actions), 'action')} in {spent}"
+
+
+def ends(outcome: ApplyOutcome, *, idle: bool = True) -> str:
+    """How many nodes ended how. Without `idle`: but for those that there was nothing to do to."""
+    states = [end.state for end in outcome.nodes.values()]
+    told = [state for state in _STATES if state in states and (idle or state != "converged")]
+    return ", ".join(f"{states.count(state)} {_STATES[state]}" for state in told) or "no node selected"
 
 
 def _groups(outcome: ApplyOutcome) -> Mapping[str, dict[str, list[str]]]:
@@ -95,12 +100,12 @@ def _advice(outcome: ApplyOutcome) -> list[str]:
 
 
 def headline(outcome: ApplyOutcome) -> Headline:
-    states = [end.state for end in outcome.nodes.values()]
-    parts = [f"{states.count(state)} {word}" for state, word in _STATES.items() if state in states]
-    bad = outcome.interrupted or bool(_halted(outcome)) or bool(set(states) & {"failed", "stale"})
+    states = {end.state for end in outcome.nodes.values()}
+    bad = outcome.interrupted or bool(_halted(outcome)) or bool(states & {"failed", "stale"})
     sign = "🔴" if bad else "🔶" if outcome.changes or "not_started" in states else "✅"
+    idle = "nothing was done, " if bad and not outcome.actions else ""
     interrupted = "interrupted, " if outcome.interrupted else ""
-    return Headline(sign, interrupted + (", ".join(parts) or "no node selected"), Verdict.BAD if bad else Verdict.GOOD)
+    return Headline(sign, interrupted + idle + ends(outcome), Verdict.BAD if bad else Verdict.GOOD)
 
 
 def write(pen: Pen, outcome: ApplyOutcome) -> None:

@@ -13,6 +13,7 @@ import click
 
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, Duration, detailed_exitcode, fleet_options
+from reconciler.cli.record import Place, keep, pools_of, ready_recorder, record_option
 from reconciler.cli.terminal import show
 from reconciler.model.errors import LedgerError, ReconcilerError, StalePlan, UsageError
 from reconciler.model.plan import NodePlan, Plan
@@ -33,11 +34,15 @@ if TYPE_CHECKING:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--wait", type=Duration(), default="30m", show_default=True, metavar="DURATION",
               help="Wait for budget, boots and tests at most as long; 0 = one pass.")  # fmt: skip
+@record_option
 @detailed_exitcode
-def apply(common: Common, plan_file: Path | None, yes: bool, wait: float, detailed_exitcode: bool) -> int:
+def apply(
+    common: Common, plan_file: Path | None, yes: bool, wait: float, record: Place | None, detailed_exitcode: bool
+) -> int:
     """Bring the nodes to what the spec says, under one budget. Ctrl-C starts nothing more and parks what runs."""
-    from reconciler.cli.session import Session, new_id
+    from reconciler.cli.session import Session, drift_report, new_id
     from reconciler.model.documents import load
+    from reconciler.render.record import of_apply
 
     if not sys.stdin.isatty() and (plan_file is None or not yes):
         raise UsageError(
@@ -45,6 +50,7 @@ def apply(common: Common, plan_file: Path | None, yes: bool, wait: float, detail
         )
     session = Session(common)
     session.selection  # noqa: B018 - a wrong --limit is said before anything is contacted
+    recorder = ready_recorder(record, session)
     approved = None if plan_file is None else load(Plan, plan_file.read_bytes(), name=str(plan_file))
     if approved is not None:
         if approved.offline is not None:
@@ -57,16 +63,20 @@ def apply(common: Common, plan_file: Path | None, yes: bool, wait: float, detail
         plan_id = run if approved is None else approved.id
         ledger.start_run(run, "apply", session.fleet.source.commit, plan_id, session.clock.now())
         try:
-            outcome = carry_out(session, ledger, run, plan_id, approved, wait)
+            report = carry_out(session, ledger, run, plan_id, approved, wait)
         except ReconcilerError as error:
             from reconciler.cli.exit_codes import of_error
 
             with suppress(LedgerError):  # it may be the very reason
                 ledger.end_run(run, int(of_error(error)), str(error), session.clock.now())
             raise
+        outcome = as_document(report)
         code = exit_code(outcome, detailed=detailed_exitcode)
         ledger.end_run(run, int(code), f"{len(outcome.actions)} actions", session.clock.now())
     print_outcome(outcome, common.output)
+    if recorder is not None:
+        left, pools = drift_report(report.plan, report.observation), pools_of(session.fleet, report.plan.nodes)
+        keep(recorder, of_apply(outcome, left, pools))
     return code
 
 
@@ -89,7 +99,7 @@ def confirm(session: Session, ledger: Ledger) -> Plan:
 
 def carry_out(
     session: Session, ledger: Ledger, run: str, plan_id: str, approved: Plan | None, wait: float
-) -> ApplyOutcome:
+) -> ApplyReport:
     """One run, and what came of it; an interrupted one is told as far as it came."""
     from reconciler.cli.progress import make_progress
     from reconciler.cli.session import run_async, whoami
@@ -128,7 +138,7 @@ def carry_out(
         if not ended:
             raise
         report = ended[0]
-    return as_document(report)
+    return report
 
 
 def as_document(report: ApplyReport) -> ApplyOutcome:

@@ -9,6 +9,7 @@ import click
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, detailed_exitcode, fleet_options
 from reconciler.cli.publishing import publish_option, write_published
+from reconciler.cli.record import Place, keep, pools_of, ready_recorder, record_option
 from reconciler.cli.terminal import show
 
 
@@ -19,17 +20,22 @@ from reconciler.cli.terminal import show
     help="Judge this observation instead of reading the nodes.",
 )  # fmt: skip
 @publish_option
+@record_option
 @detailed_exitcode
-def drift(common: Common, observation: Path | None, publish: Path | None, detailed_exitcode: bool) -> int:
+def drift(
+    common: Common, observation: Path | None, publish: Path | None, record: Place | None, detailed_exitcode: bool
+) -> int:
     """Say how the nodes differ from the spec, and since when. Nothing is changed."""
     from reconciler.cli.session import Session, drift_report, new_id
     from reconciler.converge.memory import remember_holds
     from reconciler.model.documents import dump
     from reconciler.render.comment import as_markdown
     from reconciler.render.drift import human
+    from reconciler.render.record import of_drift
 
     session = Session(common)
     session.selection  # noqa: B018 - a wrong --limit is said before anything is contacted
+    recorder = ready_recorder(record, session)
     seen = session.observe() if observation is None else session.observation_from(observation)
     run = new_id("drift", session.clock.now())
     with session.ledger() as ledger:
@@ -52,4 +58,6 @@ def drift(common: Common, observation: Path | None, publish: Path | None, detail
         show(dump(report), common.output)
     else:
         show((human if common.output == "human" else as_markdown)(report), common.output)
+    if recorder is not None:
+        keep(recorder, of_drift(report, pools_of(session.fleet, plan.nodes)))
     return code

@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from reconciler.cli.options import Common, Duration
+from reconciler.cli.record import Place, ready_recorder, record_option
+from reconciler.model.errors import UsageError
 
 LEAST_INTERVAL_S = 10.0
 
@@ -35,6 +37,7 @@ LEAST_INTERVAL_S = 10.0
 @click.option("--listen", default="127.0.0.1:8090", show_default=True, metavar="ADDRESS",
               help="Serve /healthz, /readyz and /metrics here; off = not at all.")  # fmt: skip
 @click.option("--log", type=click.Choice(["human", "json"]), help="Default: human on a terminal, json elsewhere.")
+@record_option
 @click.option(
     "--ledger", envvar="RECONCILER_LEDGER", metavar="URL",
     help="Ledger: a file or a postgresql:// URL. Default: SQLite in the state directory, one file per fleet.",
@@ -46,7 +49,7 @@ LEAST_INTERVAL_S = 10.0
 def run(
     spec: Path, repo: str | None, branch: str, path: str, repo_secret: str | None, allowed_signers: Path | None,
     allowed_keys: Path | None, accept: str, state: Path | None, interval: float, pull: float, listen: str,
-    log: str | None, ledger: str | None, endpoints: Path | None,
+    log: str | None, record: Place | None, ledger: str | None, endpoints: Path | None,
 ) -> int:  # fmt: skip
     """Keep the fleet as its spec says, for as long as it runs.
 
@@ -60,4 +63,9 @@ def run(
         raise click.UsageError(f"--interval of {interval:g}s would never let BMCs rest; 10s is the least")
     following = Following(spec, repo, branch, path, repo_secret, allowed_signers, allowed_keys, accept, state)
     session = Session(Common(spec, None, "human", (), (), ledger, endpoints))
-    return Service(session, following, interval_s=interval, pull_s=pull, listen=listen, log=log).serve()
+    if repo is not None and record is not None and record.branch:
+        raise UsageError("a branch of a clone of ours would be seen by nobody: with --repo, record to a directory")
+    return Service(
+        session, following, interval_s=interval, pull_s=pull, listen=listen, log=log,
+        recorder=ready_recorder(record, session),
+    ).serve()  # fmt: skip

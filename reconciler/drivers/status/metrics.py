@@ -59,6 +59,9 @@ class PrometheusMetrics:
             "reconciler_pass_duration_seconds", "How long passes over the fleet took, in the fleet's time.",
             buckets=_PASS_S, registry=registry,
         )  # fmt: skip
+        self._unrecorded = Counter(
+            "reconciler_record_failures", "Times that what happened could not be recorded.", registry=registry
+        )
         registry.register(_Now(self))
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
@@ -76,6 +79,10 @@ class PrometheusMetrics:
     def acted(self, action: str, outcome: str, seconds: float) -> None:
         self._actions.labels(action, outcome).inc()
         self._action_seconds.labels(action).observe(seconds)
+
+    def unrecorded(self) -> None:
+        """What `--record` should have kept was not written."""
+        self._unrecorded.inc()
 
     # --- for the server ------------------------------------------------------------------------------------------
 

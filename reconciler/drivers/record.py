@@ -1,0 +1,236 @@
+"""Where `--record` keeps what happened: a branch of a git repository, or a directory."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from reconciler.drivers.git import GitError
+from reconciler.drivers.remote_git import Git, GitFailed, Remote
+from reconciler.model.recording import KEPT, RecordError, Recording
+
+_TIMEOUT_S: Final = 120.0
+_TRIES: Final = 8  # writers that come at once go one after another
+_NOBODY: Final = "reconciler <reconciler@localhost>"
+_ABSENT: Final = ""  # to git: the branch must not be there
+_LOG: Final = "LOG.md"
+
+
+class BranchRecorder:
+    """Commits to `branch` of the repository around `directory`, which may be bare, one for each change.
+
+    Neither a work tree nor an index is touched: a commit is made out of its parent, and the branch is moved to it if it
+    is where it was. A branch that holds something else, or that is checked out somewhere, is left alone.
+    """
+
+    def __init__(self, directory: Path, branch: str, *, timeout_s: float = _TIMEOUT_S) -> None:
+        self._git = Git(directory, Remote(str(directory)), timeout_s)
+        self._branch = branch
+        self._ref = f"refs/heads/{branch}"
+
+    async def check(self) -> None:
+        with self._errors():
+            await self._check()
+
+    async def save(self, recording: Recording) -> bool:
+        with self._errors():
+            await self._check()
+            for _ in range(_TRIES):
+                parent, old = await self._tip()
+                news = await self._news(recording, parent)
+                if not news:
+                    return False
+                problem = await self._commit(recording, parent, old, news)
+                if not problem:
+                    return True
+                await asyncio.sleep(0.05 + secrets.randbelow(200) / 1000)
+            raise RecordError(f"can't record to branch {self._branch}: tried {_TRIES} times: {problem}")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (GitError, GitFailed) as error:
+            raise RecordError(f"can't record to branch {self._branch}: {error}") from error
+
+    async def _check(self) -> None:
+        try:
+            await self._git.run("check-ref-format", "--branch", self._branch)
+        except GitFailed:
+            raise RecordError(f"{self._branch!r} can't be the name of a branch") from None
+        tree = ""
+        for line in (await self._git.run("worktree", "list", "--porcelain")).splitlines():
+            word, _, rest = line.partition(" ")
+            tree = rest if word == "worktree" else tree
+            if word == "branch" and rest == self._ref:
+                raise RecordError(
+                    f"branch {self._branch} is checked out in {tree}, which would look changed: record to another one"
+                )
+        parent, _ = await self._tip()
+        if parent is not None and await self._ask("cat-file", "-e", f"{parent}:{KEPT}") is None:
+            raise RecordError(
+                f"branch {self._branch} holds something else, for it has no {KEPT}: record to a branch of its own"
+            )
+
+    async def _tip(self) -> tuple[str | None, str]:
+        """What the next commit follows, and where the branch is now: a fresh clone has the remote's branch alone."""
+        tip = await self._ask("rev-parse", "--verify", "--quiet", f"{self._ref}^{{commit}}")
+        if tip is not None:
+            return tip, tip
+        theirs = f"refs/remotes/origin/{self._branch}^{{commit}}"
+        return await self._ask("rev-parse", "--verify", "--quiet", theirs), _ABSENT
+
+    async def _ask(self, *arguments: str) -> str | None:
+        """None: git says no."""
+        try:
+            return await self._git.run(*arguments)
+        except GitFailed as error:
+            if error.status is None:
+                raise
+            return None
+
+    async def _news(self, recording: Recording, parent: str | None) -> Mapping[str, bytes | None]:
+        """By path, what is to be written, or None for what is over."""
+        there: dict[str, str] = {}
+        if parent is not None:
+            listing = await self._git.run("ls-tree", "-r", "-z", "--full-tree", parent)
+            for entry in filter(None, listing.split("\0")):
+                facts, _, path = entry.partition("\t")
+                there[path] = facts.split()[2]
+        kind = await self._git.run("rev-parse", "--show-object-format")
+        return _changes(recording, there, lambda data: _blob(kind, data))
+
+    async def _commit(
+        self, recording: Recording, parent: str | None, old: str, news: Mapping[str, bytes | None]
+    ) -> str:
+        """Why the branch could not be moved, which is no wonder when another writer just has; "" when it was."""
+        ours = f"refs/reconciler/record/{secrets.token_hex(8)}"
+        stream = b"".join(_stream(recording, parent, ours, await self._identity(), news))
+        try:
+            await self._git.run("fast-import", "--quiet", "--date-format=raw", stdin=stream)
+            commit = await self._git.run("rev-parse", "--verify", ours)
+            try:
+                await self._git.run("update-ref", "-m", "reconciler --record", self._ref, commit, old)
+            except GitFailed as error:
+                return str(error)
+        finally:
+            await self._ask("update-ref", "-d", ours)
+        return ""
+
+    async def _identity(self) -> str:
+        """As configured, and not as git would guess it."""
+        told = await self._ask("-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
+        return _NOBODY if told is None else told.rsplit(" ", 2)[0]
+
+
+def _blob(kind: str, data: bytes) -> str:
+    """The name of a content in git."""
+    return hashlib.new(kind, b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def _changes(
+    recording: Recording, there: Mapping[str, str], name: Callable[[bytes], str]
+) -> Mapping[str, bytes | None]:
+    """`there`: the name of the content of each file that there is."""
+    news: dict[str, bytes | None] = {}
+    for path, text in recording.files.items():
+        data = text.encode(errors="replace")
+        if there.get(path) != name(data):
+            news[path] = data
+    return news | dict.fromkeys(path for path in there if recording.is_over(path))
+
+
+def _stream(
+    recording: Recording, parent: str | None, ref: str, who: str, news: Mapping[str, bytes | None]
+) -> Iterable[bytes]:
+    """For git fast-import. Names of fleets, pools, nodes and runs need no quoting there."""
+    message = f"{recording.subject}\n\n{recording.body.rstrip()}\n".encode(errors="replace")
+    yield f"commit {ref}\ncommitter {who} {int(recording.at.timestamp())} +0000\n".encode(errors="replace")
+    yield b"data %d\n%s\n" % (len(message), message)
+    if parent is not None:
+        yield f"from {parent}\n".encode()
+    for path, data in sorted(news.items()):
+        if data is None:
+            yield f"D {path}\n".encode()
+        else:
+            yield f"M 100644 inline {path}\n".encode() + b"data %d\n%s\n" % (len(data), data)
+    yield b"\n"
+
+
+class DirectoryRecorder:
+    """Keeps the same files in a directory, and the messages in its LOG.md. No file is ever half written."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    async def check(self) -> None:
+        with self._errors():
+            if self._directory.is_dir() and any(self._directory.iterdir()) and not (self._directory / KEPT).exists():
+                raise RecordError(
+                    f"{self._directory} holds something else, for it has no {KEPT}: record to a directory of its own"
+                )
+            self._directory.mkdir(parents=True, exist_ok=True)
+            if not os.access(self._directory, os.W_OK):
+                raise RecordError(f"can't record to {self._directory}: it is not writable")
+
+    async def save(self, recording: Recording) -> bool:
+        await self.check()
+        return await asyncio.to_thread(self._save, recording)
+
+    def _save(self, recording: Recording) -> bool:
+        with self._errors(), self._locked():
+            there = {}
+            for path in self._directory.rglob("*"):
+                name = path.relative_to(self._directory).as_posix()
+                if path.is_file() and not path.name.startswith(".") and name != _LOG:
+                    there[name] = _blob("sha256", path.read_bytes())
+            news = _changes(recording, there, lambda data: _blob("sha256", data))
+            for name, data in sorted(news.items()):
+                if data is None:
+                    (self._directory / name).unlink()
+                    with suppress(OSError):  # others are in it
+                        (self._directory / name).parent.rmdir()
+                else:
+                    self._write(name, data)
+            if news:
+                self._tell(recording)
+            return bool(news)
+
+    def _tell(self, recording: Recording) -> None:
+        """The newest first, as `git log` has it."""
+        file = self._directory / _LOG
+        before = file.read_bytes() if file.exists() else b""
+        said = "".join(f"    {line}".rstrip() + "\n" for line in recording.body.rstrip().splitlines())
+        entry = f"{recording.at:%Y-%m-%d %H:%M:%S} UTC {recording.subject}\n\n{said}\n"
+        self._write(_LOG, entry.encode(errors="replace") + before)
+
+    def _write(self, name: str, data: bytes) -> None:
+        path = self._directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.part")
+        try:
+            part.write_bytes(data)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One writer at a time. The lock ends with its process."""
+        with (self._directory / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RecordError(f"can't record to {self._directory}: {error.strerror}: {error.filename}") from error
