@@ -79,7 +79,8 @@ async def apply(
 ) -> ApplyReport:
     """LeaseHeld, StalePlan, Refused, Blind, LedgerError as in model.errors.
 
-    When cancelled, what runs is parked, journaled for the next run to continue; the report then goes to `progress`.
+    When cancelled, what runs is parked, journaled for the next run to continue; the report then goes to `progress`. So
+    it does before StalePlan, if the nodes themselves are why.
     """
     approved = request.approved
     if approved is not None:
@@ -230,6 +231,7 @@ class _Apply:
         planned = [name for name in self.names if name in approved.nodes and approved.nodes[name].changes]
         ends = {name: report.results[name].state for name in planned}
         if planned and not report.executed and set(ends.values()) == {Ended.STALE}:
+            self.progress(RunEnded(report))
             raise StalePlan(f"plan {approved.id}: every node changed since; " + report.results[planned[0]].detail)
         whole = {name for name, node in approved.nodes.items() if node.changes and name in self.request.fleet.nodes}
         through = {name for name, end in ends.items() if end in (Ended.CONVERGED, Ended.DONE, Ended.STALE)}

@@ -57,7 +57,7 @@ class Target:
     help="What to report as failed, if there is no FILE, or an empty one; fork: an offline plan.",
 )  # fmt: skip
 @click.option("--log", "logs", type=click.Path(path_type=Path, dir_okay=False), multiple=True, metavar="FILE",
-              help="What a failure said.")  # fmt: skip
+              help="What a failure said; of several, the last that says anything.")  # fmt: skip
 @click.option("--spec", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec"),
               show_default=True, help="For --pulls, and for the fleet's name with --failed.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the comment; contact nobody.")
@@ -129,7 +129,7 @@ def _failure(what: str, logs: tuple[Path, ...], spec: Path, place: Place) -> Com
     from reconciler.render.comment import Missing, failure
     from reconciler.spec.naming import fleet_name
 
-    said = "".join(_end(log) for log in logs if log.is_file())
+    said = next((text for log in reversed(logs) if log.is_file() and (text := _end(log)).strip()), "")
     name = fleet_name(spec) if spec.is_dir() else None
     return failure(Missing(what), name or "unknown", said or "no output was kept", place)
 
