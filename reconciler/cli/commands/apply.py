@@ -132,6 +132,10 @@ def carry_out(
 
     try:
         report = run_async(work())
+    except StalePlan:
+        if ended:
+            print_outcome(as_document(ended[0]), session.common.output)
+        raise
     except KeyboardInterrupt:
         for number in (signal.SIGINT, signal.SIGTERM):  # what is left is short: to close the ledger, and to tell
             signal.signal(number, signal.SIG_IGN)
