@@ -28,7 +28,8 @@ from reconciler.model.records import NodeRecord
 from reconciler.planner.budget import taken_out
 from reconciler.planner.holds import by_subject
 from reconciler.planner.keeping import KeptLeave, KeptRollouts
-from reconciler.planner.schedule import Leave, flashes, takes_out, waits
+from reconciler.planner.schedule import Leave, takes_out, waits
+from reconciler.planner.work import flashes
 
 _LASTING = (BlockCode.HALTED, BlockCode.STOPPED, BlockCode.STORM)  # until a person does something about it
 NODES_AT_ONCE = 512  # tasks that mostly wait; what they read at once is bounded apart

@@ -35,8 +35,9 @@ from reconciler.model.records import OWNER_ANNOTATION, NodeRecord, read_mark
 from reconciler.model.vocab import Disruption
 from reconciler.planner import conditions as c
 from reconciler.planner.rollout import pending
-from reconciler.planner.schedule import OF_ROLLOUTS, disrupts, shakes
+from reconciler.planner.schedule import OF_ROLLOUTS
 from reconciler.planner.witnesses import BOOT_S
+from reconciler.planner.work import disrupts, shakes
 
 TRIES = 3  # of one action in a row
 HOLDS_AFTER = 2  # what was done so often for the same drift and is needed again does not hold

@@ -10,11 +10,11 @@ the fleet; and an action has its BMC to itself, by a lease of its own, from its 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from reconciler.converge.deadline import within
 from reconciler.converge.lease import HeldLease, bmc_scope
 from reconciler.converge.observe import answer, io_seconds
 from reconciler.model.desired import Desired, Settings
@@ -78,8 +78,7 @@ class Deadlines:
 
     async def _within(self, call: Awaitable[T], late: Failure) -> T:
         try:
-            async with asyncio.timeout(io_seconds(self.clock, self.seconds)):
-                return await call
+            return await within(io_seconds(self.clock, self.seconds), call)
         except TimeoutError as error:
             raise DriverError(late, f"no answer within {self.seconds:g}s") from error
 
@@ -205,8 +204,7 @@ class TimedHost:
         spare = io_seconds(self._clock, self._seconds)
         self._lease.prove()
         try:
-            async with asyncio.timeout(timeout + spare):
-                return await self._host.run(argv, timeout=timeout, stdin=stdin)
+            return await within(timeout + spare, self._host.run(argv, timeout=timeout, stdin=stdin))
         except TimeoutError as error:
             raise DriverError(Failure.AMBIGUOUS, f"{argv[0]}: no answer after its deadline") from error
 

@@ -12,7 +12,8 @@ from heapq import heapify, heappop, heappush
 
 from reconciler.model.plan import BlockCode, Blocked, NodePlan
 from reconciler.planner.rollout import Progress, pending
-from reconciler.planner.schedule import Leave, flashes, need_s, reasons, shakes, takes_out, urgency
+from reconciler.planner.schedule import Leave, reasons, takes_out, urgency
+from reconciler.planner.work import work
 
 Turn = tuple[int, int, str, str]  # urgency, place in its pool, pool, node
 Ask = Callable[[str], Blocked | None]
@@ -47,13 +48,13 @@ class Line:
         name = plan.node
         self.leave(name)
         self._turns[name] = (urgency(plan), self._rank[name], plan.pool, name)
-        window = (plan.pool, need_s(plan))
+        window = (plan.pool, work(plan.actions).need_s)
         self._wishes[name] = (
             reasons(plan),
             takes_out(plan),
-            any(map(flashes, plan.actions)),
+            work(plan.actions).flashes,
             bool(plan.actions),
-            any(map(shakes, plan.actions)),
+            work(plan.actions).shakes,
             window,
         )
         if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF:

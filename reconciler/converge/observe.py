@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Container, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from reconciler.converge.deadline import within
 from reconciler.converge.events import NodeObserved, Progress, ignore
 from reconciler.model.desired import Desired, Fleet, Settings
 from reconciler.model.errors import DriverError, Failure
@@ -251,8 +252,7 @@ async def answer(
 ) -> Answered[T] | Silent:
     """The answer of one source within its deadline. A read that is cut off, but not by us, is silence too."""
     try:
-        async with asyncio.timeout(io_seconds(clock, deadline_s)):
-            return await read()
+        return await within(io_seconds(clock, deadline_s), read())
     except TimeoutError:
         return Silent(clock.now(), UnknownReason.TIMEOUT, f"no answer within {format_duration(deadline_s)}")
     except asyncio.CancelledError:

@@ -12,11 +12,12 @@ from datetime import datetime
 from functools import lru_cache
 
 from reconciler.model.drift import DriftClass
-from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
-from reconciler.model.vocab import Concern, Disruption, Reason
+from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan
+from reconciler.model.vocab import Concern, Reason
 from reconciler.planner.budget import Budget
 from reconciler.planner.rollout import Rollouts
 from reconciler.planner.windows import Windows
+from reconciler.planner.work import disrupts, flashes, shakes, work
 
 _REASONS = {
     DriftClass.DRIFTED: frozenset({Reason.DRIFT}),
@@ -41,14 +42,14 @@ class Leave:
 
     def refusal(self, plan: NodePlan) -> Blocked | None:
         """None: all that is planned may begin now."""
-        if self.brake is not None and any(map(shakes, plan.actions)):
+        if self.brake is not None and work(plan.actions).shakes:
             return self.brake
         if plan.blocked is not None and _pauses(plan.blocked, self.now):
             return plan.blocked
         if not plan.postponed and (wait := self.rollouts.refusal(plan)) is not None:
             return wait
         out = takes_out(plan)
-        if not out and not any(map(flashes, plan.actions)):
+        if not out and not work(plan.actions).flashes:
             return None
         return self._window(plan) or (self._budget(plan) if out else None)
 
@@ -63,7 +64,7 @@ class Leave:
         return refused or (self._budget(plan) if disrupts(first) else None)
 
     def _window(self, plan: NodePlan) -> Blocked | None:
-        return self.windows.refusal(plan.pool, need_s(plan)) if self.windows else None
+        return self.windows.refusal(plan.pool, work(plan.actions).need_s) if self.windows else None
 
     def _budget(self, plan: NodePlan) -> Blocked | None:
         return self.budget.allows(plan.node, reasons(plan))
@@ -74,33 +75,9 @@ def waits(blocked: Blocked) -> bool:
     return blocked.code.passes or blocked.code in _IN_NO_QUEUE
 
 
-def disrupts(action: PlannedAction) -> bool:
-    """Whether it ends the node's service, or would if the node were in service."""
-    return action.name == "mark" or action.disruption >= Disruption.DRAIN
-
-
-def shakes(action: PlannedAction) -> bool:
-    """Whether the storm brake forbids it: what disrupts, on nodes in service or not, and whatever else moves power.
-
-    Also the mark of a sick node, which protects jobs and takes capacity: if it is the network that is sick, the mark
-    would empty a rack that works. To switch on at once all that lost its power is for a person to decide (pitfall C5).
-    """
-    return disrupts(action) or action.name in ("power_on", "reset_bmc")
-
-
-def flashes(action: PlannedAction) -> bool:
-    return action.name == "update_firmware"
-
-
 def takes_out(plan: NodePlan) -> bool:
     """Whether the plan takes a node out of service that may be in it."""
-    return plan.in_service is not False and any(map(disrupts, plan.actions))
-
-
-def need_s(plan: NodePlan) -> float:
-    """From now to the end of the last disruptive step, as nine of ten runs go. What follows, brings the node back."""
-    last = max((at for at, action in enumerate(plan.actions) if action.disruption >= Disruption.DRAIN), default=0)
-    return sum(action.p90_s or action.estimate_s for action in plan.actions[: last + 1])
+    return plan.in_service is not False and work(plan.actions).disrupts
 
 
 def reasons(plan: NodePlan) -> frozenset[Reason]:

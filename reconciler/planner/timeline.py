@@ -17,8 +17,9 @@ from functools import partial
 
 from reconciler.model.plan import BlockCode, Goal, NodePlan, RolloutPlan, Wave, WaveState
 from reconciler.planner.rollout import pending
-from reconciler.planner.schedule import Leave, disrupts, flashes, in_turn, need_s, reasons, shakes, takes_out, waits
+from reconciler.planner.schedule import Leave, in_turn, reasons, takes_out, waits
 from reconciler.planner.turns import Job, Queue, Turns
+from reconciler.planner.work import work
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,8 @@ def timetable(
 
 def out_s(plan: NodePlan) -> float:
     """How long it is out of service for what is planned: from its first disrupting action on."""
-    first = 0
-    if plan.in_service is not False:
-        first = next((at for at, action in enumerate(plan.actions) if disrupts(action)), len(plan.actions))
-    return sum(action.estimate_s for action in plan.actions[first:])
+    done = work(plan.actions)
+    return done.takes_s if plan.in_service is False else done.out_s
 
 
 @dataclass(slots=True, eq=False)
@@ -134,14 +133,14 @@ class _Table:
     def _never(self, plan: NodePlan) -> bool:
         """Whether time alone does not let it go."""
         halted = plan.blocked is not None and plan.blocked.code is BlockCode.HALTED
-        braked = self.leave.brake is not None and any(map(shakes, plan.actions))
+        braked = self.leave.brake is not None and work(plan.actions).shakes
         return halted or braked or (takes_out(plan) and self.leave.budget.unreadable(plan.node))
 
     def _queue(self, plan: NodePlan, out: bool) -> Queue:
         leaves = takes_out(plan) and not out
         window = None
-        if self.leave.windows.any and (leaves or any(map(flashes, plan.actions))):
-            window = (plan.pool, need_s(plan))
+        if self.leave.windows.any and (leaves or work(plan.actions).flashes):
+            window = (plan.pool, work(plan.actions).need_s)
         return self.turns.queue(plan.node, reasons(plan) if leaves else frozenset(), window, counts=leaves or out)
 
     def _rest(self, first: Job, course: _Course, wave: int) -> None:
@@ -216,9 +215,5 @@ class _Table:
         )
 
 
-def _takes_s(plan: NodePlan) -> float:
-    return sum(action.estimate_s for action in plan.actions)
-
-
 def _job(plan: NodePlan, position: int) -> Job:
-    return Job(plan.node, position, _takes_s(plan), plan.goal is Goal.IN_SERVICE)
+    return Job(plan.node, position, work(plan.actions).takes_s, plan.goal is Goal.IN_SERVICE)

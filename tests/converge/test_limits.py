@@ -18,7 +18,7 @@ from reconciler.model.limits import Guards
 from reconciler.model.plan import BlockCode
 from reconciler.model.vocab import Reason, WindowKind
 from reconciler.planner.hours import DAYS
-from reconciler.planner.schedule import need_s
+from reconciler.planner.work import work
 from tests.converge.world import ALL, PROFILE, World
 
 BIOS = {"n*": ["bios_off"]}
@@ -93,9 +93,11 @@ def test_the_last_members_of_the_control_plane_stay(adopted: Callable[..., World
     assert here.lab.cluster is not None
     for name in here.fleet.nodes:
         here.lab.cluster.node(name).control_plane = True
+        here.lab.cluster.modified(name)
     report = here.apply(wait_s=0.0)
     assert sorted(ends(report).values()) == [Ended.DONE, Ended.NOT_STARTED]
     here.lab.cluster.node("control-1").ready = "False"
+    here.lab.cluster.modified("control-1")
     refused = here.apply(wait_s=0.0)
     assert refused.executed == ()
     assert any("must stay ready: 1 of 1 others out (control-1)" in end.detail for end in refused.results.values())
@@ -133,7 +135,7 @@ def test_firmware_is_not_started_when_its_window_has_closed_meanwhile(adopted: C
     """The drain takes longer than thought. The node, to which nothing was done, serves until the next window."""
     patient = replace(PROFILE, digest="patient", drain=replace(PROFILE.drain, timeout_s=1200.0))
     here = adopted(nodes=1, drift={"n0": [{"old_firmware": {"component": "bios"}}]}, profile=patient)
-    fleet = limited(here, windows=(window(here, "allow", -600, need_s(here.plan().nodes["n0"]) + 120),))
+    fleet = limited(here, windows=(window(here, "allow", -600, work(here.plan().nodes["n0"].actions).need_s + 120),))
     assert here.lab.cluster is not None
     for pod in here.lab.cluster.pods("n0"):
         pod.grace_s = 600.0

@@ -19,9 +19,10 @@ from reconciler.model.records import Rollout
 from reconciler.model.vocab import Certainty, Concern, Disruption, Reason, Source, WindowKind
 from reconciler.planner.budget import Budget
 from reconciler.planner.rollout import Progress, Rollouts
-from reconciler.planner.schedule import Leave, in_turn, need_s, reasons, schedule, takes_out
+from reconciler.planner.schedule import Leave, in_turn, reasons, schedule, takes_out
 from reconciler.planner.timeline import Timetable, out_s, timetable
 from reconciler.planner.windows import Windows
+from reconciler.planner.work import work
 from tests import builders as b
 from tests.properties.test_leave import Nodes, allowed, fleets, limits, shares, windows
 
@@ -316,7 +317,7 @@ def test_timetable_exceeds_no_limit_and_wastes_no_room(data: Any) -> None:
     moments = sorted({at for one in found.nodes.values() for at in (one.start, one.end) if at is not None})
 
     def open_now(one: NodePlan, now: datetime) -> bool:
-        need = int(need_s(one) // 60)
+        need = int(work(one.actions).need_s // 60)
         return all(allowed(told, one.pool, now + timedelta(minutes=m)) for m in range(need)) or not told
 
     for now in moments:

@@ -14,6 +14,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import takewhile
 from typing import Any, Literal
 
 from reconciler.lab.hardware.cluster_objects import (
@@ -141,7 +142,12 @@ class ClusterTruth(Placement):
         self.sync()
         if revision + 1 < self.revision and (not self._history or self._history[0].revision > revision + 1):
             raise Gone(f"too old resource version: {revision} ({self.revision})")
-        return [event for event in self._history if event.revision > revision]
+        news = takewhile(lambda event: event.revision > revision, reversed(self._history))
+        return list(news)[::-1]
+
+    def changed_since(self, revision: int) -> set[str]:
+        """Nodes that have changed themselves, or pods on them. Gone: too long ago."""
+        return {where for event in self.events_since(revision) if (where := _node_of(event.object)) is not None}
 
     def story(self, node: str) -> list[dict[str, Any]]:
         """What happened to a node object and the pods on it, oldest first, as far as watchers could still hear it."""
@@ -149,7 +155,7 @@ class ClusterTruth(Placement):
         return [
             asdict(event) | {"kind": "Node" if isinstance(event.object, NodeObject) else "Pod"}
             for event in self._history
-            if (event.object.name if isinstance(event.object, NodeObject) else event.object.node) == node
+            if _node_of(event.object) == node
         ]
 
     def dump(self) -> dict[str, Any]:
@@ -177,6 +183,10 @@ class ClusterTruth(Placement):
         self._nodes[name] = node
         self._record("ADDED", node)
         return node
+
+    def modified(self, name: str) -> None:
+        """Somebody has set fields of the node object himself: tell those who watch."""
+        self._record("MODIFIED", self._nodes[name])
 
     def update_node(
         self,
@@ -366,7 +376,7 @@ class ClusterTruth(Placement):
         self.revision += 1
         thing.resource_version = self.revision
         self._history.append(WatchEvent(self.revision, kind, replace(thing), self._clock()))
-        where = thing.name if isinstance(thing, NodeObject) else thing.node
+        where = _node_of(thing)
         if where is not None:
             self._generations[where] = self._generations.get(where, 0) + 1
         if isinstance(thing, NodeObject):
@@ -378,6 +388,10 @@ class ClusterTruth(Placement):
 
     def _uid(self) -> str:
         return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+
+
+def _node_of(thing: NodeObject | PodObject) -> str | None:
+    return thing.name if isinstance(thing, NodeObject) else thing.node
 
 
 def _serves(node: NodeObject) -> bool:

@@ -9,6 +9,7 @@ from reconciler.lab.hardware.cluster import (
     KUBELET_VERSION,
     ClusterTruth,
     Conflict,
+    Gone,
     NodeObject,
     NotFound,
     PodObject,
@@ -33,14 +34,30 @@ class TruthCluster:
         self._truth = truth
         self._clock = clock
         self._read: dict[str, tuple[Hashable, Member]] = {}  # node -> as of which state
+        self._members: dict[str, Member] = {}  # as of this revision
+        self._revision = -1
 
     async def state(self) -> Answered[ClusterState] | Silent:
         if self._latency_s:
             await asyncio.sleep(self._latency_s)
         if self._truth.down:
             return Silent(self._clock.now(), UnknownReason.UNREACHABLE, "the API server does not answer")
-        members = {node.name: self._member(node) for node in self._truth.nodes()}
-        return Answered(self._clock.now(), ClusterState(CLIENT_VERSION, KUBELET_VERSION, members))
+        self._refresh()
+        return Answered(self._clock.now(), ClusterState(CLIENT_VERSION, KUBELET_VERSION, dict(self._members)))
+
+    def _refresh(self) -> None:
+        """Read again what has changed since the last time."""
+        nodes = {node.name: node for node in self._truth.nodes()}
+        try:
+            names = self._truth.changed_since(self._revision)
+        except Gone:
+            self._members, names = {}, set(nodes)
+        self._revision = self._truth.revision
+        for name in names:
+            if name in nodes:
+                self._members[name] = self._member(nodes[name])
+            else:
+                self._members.pop(name, None)
 
     async def member(self, node: str) -> Member | None:
         await self._reach()
