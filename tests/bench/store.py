@@ -22,7 +22,7 @@ from reconciler.model.sharing import Sharing
 
 DIGITS = 5  # of a node's number, as it stands in its name
 AT_ONCE = 50  # nodes that were converged in one pass
-_OLD = {"image.version": "2026.10.1", "image.sha256": "0" * 64}
+OLD = {"image.version": "2026.10.1", "image.sha256": "0" * 64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +139,10 @@ class Stored:
         """
         older: dict[int, tuple[Mapping[str, Applied], Mapping[str, Applied]]] = {}  # by id of the first
         for name, node in self.clean.items():
-            self.clean[name] = _behind(node)
+            self.clean[name] = behind(node)
             applied = self.records[name].applied
             if id(applied) not in older:
-                old = {path: replace(applied[path], value=value) for path, value in _OLD.items()}
+                old = {path: replace(applied[path], value=value) for path, value in OLD.items()}
                 older[id(applied)] = (applied, {**applied, **old})
             self.records[name] = replace(self.records[name], applied=older[id(applied)][1])
         self.drifted.clear()
@@ -170,9 +170,9 @@ def restore(path: Path) -> Stored:
     return stored
 
 
-def _behind(node: Observed) -> Observed:
+def behind(node: Observed) -> Observed:
     assert isinstance(node.host, Answered)
     facts = node.host.value
     assert facts.image is not None
-    old = replace(facts.image, version=_OLD["image.version"], sha256=_OLD["image.sha256"])
+    old = replace(facts.image, version=OLD["image.version"], sha256=OLD["image.sha256"])
     return replace(node, host=replace(node.host, value=replace(facts, image=old)))

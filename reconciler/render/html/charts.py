@@ -21,7 +21,7 @@ ROWS: Final = 24  # turns told one by one
 _TICKS: Final = 5
 _STEPS: Final = (60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 2 * 86400, 7 * 86400, 30 * 86400)
 _BUCKETS: Final = 60
-_NAMES: Final = 120
+_NAMES: Final = 60
 
 
 @dataclass(frozen=True, slots=True)

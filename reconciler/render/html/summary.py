@@ -13,7 +13,7 @@ from reconciler.render.html.material import Material
 from reconciler.render.pen import Cell
 from reconciler.render.text import Names, clock, count, plain, source, stop, warnings
 
-NAMES: Final = 160  # characters of a list of nodes
+NAMES: Final = 90  # characters of a list of nodes
 ROWS: Final = 60  # of one table
 _LONG: Final = 900
 

@@ -1,7 +1,7 @@
 // The map: a block for each failure domain, a cell for each node. One cell takes part in the tab order at a time.
 const grid = byId("racks");
 const FEW = 150, MANY = 1500, LARGE = 48; // nodes: with names; drawn where they are looked at; a block as wide as the map
-let cells = [];
+const cells = Array(total);
 let racks = [];
 let current = 0;
 
@@ -30,28 +30,34 @@ function buildMap() {
   }
   const few = total <= FEW;
   grid.className = few ? "few" : total > MANY ? "many" : "";
-  cells = Array(total);
+  const wide = Math.max(1, Math.floor(grid.clientWidth / 22)); // cells beside each other in a large block
   const byName = (a, b) => natural.compare(nodes.name[a], nodes.name[b]);
-  racks = [...groups].sort(([a], [b]) => natural.compare(a, b)).map(([name, members]) => rack(name, members.sort(byName), few));
+  racks = [...groups].sort(([a], [b]) => natural.compare(a, b)).map(([name, members]) => rack(name, members.sort(byName), few, wide));
   grid.replaceChildren(...racks.map((each) => each.box));
   current = racks[0]?.members[0] ?? 0;
 }
 
-function rack(name, members, few) {
+function makeCell(node, few) {
+  const cell = element("div", { class: classOf(node), role: "gridcell", tabindex: "-1", "data-node": node, "aria-label": describe(node) });
+  const status = said(statusOf(node)) + (nodes.service[node] === 0 ? ", out" : "");
+  if (few) cell.append(element("span", { class: "n" }, nodes.name[node]), element("span", { class: "w" }, status));
+  return cell;
+}
+
+function rack(name, members, few, wide) {
   const title = name ? `${state.by} ${name}` : `no ${state.by}`;
   const label = element("div", { class: "name", role: "rowheader" }, title);
-  const made = members.map((node) => {
-    const cell = element("div", { class: classOf(node), role: "gridcell", tabindex: "-1", "data-node": node, "aria-label": describe(node) });
-    if (few) cell.append(element("span", { class: "n" }, nodes.name[node]), element("span", { class: "w" }, said(statusOf(node))));
-    cells[node] = cell;
-    return cell;
-  });
+  const made = members.map((node) => cells[node] ??= makeCell(node, few));
   const inside = element("div", { class: "cells", role: "presentation" }, made);
   const box = element("div", { class: members.length > LARGE ? "rack large" : "rack", role: "row", "aria-label": `${title}, ${counted(members.length, "node")}` }, label, inside);
+  // How tall it is, for a browser that has not drawn it yet.
+  const across = members.length > LARGE ? wide : 8;
+  box.style.setProperty("--lines", Math.ceil(members.length / across));
   return { box, members };
 }
 
 function colourMap() {
+  byId("map").classList.toggle("by-concern", state.colour === "concern");
   for (const node of everyNode) {
     const wanted = classOf(node), cell = cells[node];
     if (cell.className !== wanted) cell.className = wanted;
@@ -66,7 +72,7 @@ function showLegend() {
   const rows = state.colour === "status"
     ? data.statuses.filter((status) => nodes.status?.includes(data.statuses.indexOf(status))).map((status) => [`s-${status}`, said(status)])
     : [...data.concerns.filter((concern) => concerns.some((found) => found.includes(concern))).map((c) => [`c-${c}`, c]), ["c-none", "nothing differs"]];
-  const out = nodes.service?.includes(0) ? [["c-none out-of-service", "thick frame: out of service"]] : [];
+  const out = nodes.service?.includes(0) ? [["c-none out-of-service", "round: out of service"]] : [];
   byId("legend").replaceChildren(...[...rows, ...out].map(([style, label]) => element("li", {}, sample(style), label)));
 }
 

@@ -63,7 +63,8 @@ function wanted(node, values) {
 function planned(node) {
   const actions = data.plans[nodes.plan[node]].map((place) => data.actions[place].map(text));
   const [start, end] = nodes.turn[node];
-  const turn = start === null || end === null ? [] : [["expected", `${instant(start)} to ${instant(end)}`]];
+  const told = nodes.waits[node].some(([word]) => text(word) === "may go"); // which tells when it is expected
+  const turn = told || start === null || end === null ? [] : [["expected", `${instant(start)} to ${instant(end)}`]];
   const held = nodes.waits[node].map(([word, line]) => [text(word), text(line)]);
   const limits = nodes.limits[node].map((place) => ["limit", text(data.limits[place])]);
   const steps = actions.map(([name, hurts, sure, because, takes]) => element("li", {},
