@@ -23,7 +23,7 @@ from reconciler.converge.guard import GuardedBmc, TimedCluster, TimedHost
 from reconciler.converge.lease import bmc_scope
 from reconciler.converge.memory import remember_facts, remember_stands
 from reconciler.converge.observe import observe_node
-from reconciler.converge.run import Ended, Executed, NodeResult, Run, booting
+from reconciler.converge.run import Ended, Executed, NodeResult, Run
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.desired import Desired
 from reconciler.model.drift import ACTIONABLE
@@ -294,7 +294,7 @@ class NodeRun:
             begun = self._worked or self._last
             left = f"; it is left as it is, {'in' if plan.in_service else 'out of'} service" if begun else ""
             return self._result(Ended.POSTPONED if begun else Ended.NOT_STARTED, plan.blocked.detail + left)
-        if booting(self.observed):
+        if self.run.boots(self.observed):
             return self._result(Ended.FAILED, self._last or "the boot under way did not end in time")
         if plan.blocked is not None and not _only_waits(plan):
             state = Ended.FAILED if self._worked or self._last else Ended.NOT_STARTED

@@ -22,6 +22,7 @@ from reconciler.model.vocab import BootPhase, UnknownReason
 from reconciler.planner.holds import braked, by_subject, stopped
 from reconciler.planner.node import NodePlanner
 from reconciler.planner.rollout import Rollouts
+from reconciler.planner.witnesses import boot_is_stuck
 
 _BOOTING = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
 
@@ -93,7 +94,15 @@ class Run:
         """The host is silent because of a boot under way, or it or its BMC because of what an earlier run has begun."""
         readings = (observed.host, observed.hot) if observed.node in self.interrupted else ()
         silent = any(isinstance(one, Silent) and one.reason is not UnknownReason.NOT_ASKED for one in readings)
-        return booting(observed) or silent
+        return self.boots(observed) or silent
+
+    def boots(self, observed: Observed) -> bool:
+        """A boot or an installation is under way: its end is worth waiting for. One that takes too long has none."""
+        system = observed.hot
+        if isinstance(system, Silent) or isinstance(observed.host, Answered):
+            return False
+        under_way = system.value.boot_phase in _BOOTING
+        return under_way and not boot_is_stuck(system.value, self.ledger.node(observed.node), self.clock.now())
 
     def stop(self) -> Blocked | None:
         """Somebody or something has stopped the whole fleet: what runs ends its action, nothing else begins."""
@@ -111,10 +120,3 @@ class Run:
         self.planner.holds = by_subject(self.fleet.holds, self.ledger.holds())
         plan, rest = self.planner.plan_apart(desired, observed, record)
         return plan if let_go else self.rollouts.in_turn(plan, rest)
-
-
-def booting(observed: Observed) -> bool:
-    """A boot or an installation is under way: its end is worth waiting for."""
-    if isinstance(observed.hot, Silent) or isinstance(observed.host, Answered):
-        return False
-    return observed.hot.value.boot_phase in _BOOTING

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,19 @@ def test_one_that_dies_again_and_again_is_left_out_of_service(looped: Callable[.
     assert not here.serves("n2")
     assert here.machine("n2").state.counters.power_cycles <= 6
     assert here.statuses() == {NodeStatus.CONVERGED, NodeStatus.BLOCKED}
+
+
+def test_an_install_that_never_ends_is_said_to_be_stuck(looped: Callable[..., Looped]) -> None:
+    """Once its time is over and its attempts are used up, somebody must look: that nobody works on it is said."""
+    here = looped(nodes=2)
+    here.machine("n0").inject("installer_fails", times=9)
+    new = changed(here.fleet, "new image", image=NEW)
+    here.put(replace(new, nodes={**here.fleet.nodes, "n0": new.nodes["n0"]}))
+    here.go(14 * HOUR)
+    assert here.seen.fleet is not None
+    report = here.seen.fleet.nodes["n0"]
+    assert report.status is NodeStatus.BLOCKED, report
+    assert here.clock.now() - report.since > timedelta(hours=2), "and no more than once"
 
 
 def test_a_new_spec_comes_into_force_while_nodes_are_at_work(looped: Callable[..., Looped]) -> None:

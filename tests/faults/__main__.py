@@ -30,9 +30,10 @@ def main() -> int:
     rollout.add_argument("--out", type=int, default=50, help="the budget")
     rollout.add_argument("--rate", type=float, default=0.02, help="share of nodes on which some action fails")
     rollout.add_argument("--seed", type=int, default=1)
+    rollout.add_argument("--loop", action="store_true", help="driven by the loop, not by one apply after another")
     given = parser.parse_args()
     if given.what == "rollout":
-        print(found := roll_out(given.nodes, given.out, given.rate, given.seed))
+        print(found := roll_out(given.nodes, given.out, given.rate, given.seed, loop=given.loop))
         return 1 if found.wrong else 0
     if given.what == "matrix":
         return _matrix(given.fault, given.action)

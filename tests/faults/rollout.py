@@ -1,17 +1,24 @@
-"""A new image for hundreds of nodes, so many at a time, while a share of them fails some action at each try."""
+"""A new image for hundreds of nodes, so many at a time, while a share of them fails some action at each try.
+
+Driven by `apply`, again and again as a schedule would start it, or by the loop, which is told of the new spec once.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from reconciler.cli.rehearsal_checks import Checks
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
-from reconciler.converge.events import ActionFinished, ActionStarted, Event
+from reconciler.converge.events import ActionFinished, ActionStarted, Event, Progress
+from reconciler.converge.loop import Loop
 from reconciler.converge.observe import observe
 from reconciler.converge.run import Ended
+from reconciler.converge.shift import Ground
 from reconciler.gate.certificate import binding_of, tests_digest
 from reconciler.lab.fleet import build_lab
 from reconciler.lab.hardware.outages import Peak
@@ -21,8 +28,11 @@ from reconciler.lab.misfortune import EVERY, Misfortune
 from reconciler.lab.scenario import Scenario
 from reconciler.model import desired as d
 from reconciler.model.gate import Binding, Certificate, Verdict
+from reconciler.model.source import Pulled
+from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus
 from reconciler.model.units import format_duration
-from reconciler.model.vocab import Reason
+from reconciler.model.vocab import DriftMode, Reason
+from reconciler.planner.fleet import plan_fleet
 from tests.converge.world import QuickGate, desired_node, fleet_of
 from tests.soak.spec import FIRMWARE_IMAGES, SIGNATURES, PoolSpec, sha
 
@@ -30,6 +40,8 @@ RACK = 10
 ACTIONS = ("mark", "drain", "reimage", "configure_host", "join", "run_gate", "admit")  # that a new image takes
 APPLIES, BETWEEN_S = 12, 1800.0  # what failed for a time is tried again by the next, as a schedule would start it
 DAY = 86400.0
+INTERVAL_S, PULL_S = 300.0, 60.0  # of the loop
+QUIET_S = 12 * 3600.0  # without a node that has come to be as specified: the loop never gives the others up
 
 
 @dataclass(frozen=True)
@@ -94,7 +106,9 @@ class _Rollout:
             desired_node(name, at, profile=profile, domains={"rack": f"r{at // RACK:02}"})
             for at, name in enumerate(self.names)
         ]
-        return replace(fleet_of(nodes, budgets=self.budgets), rollouts={"train": self.policy})
+        return replace(
+            fleet_of(nodes, budgets=self.budgets, drift_mode=DriftMode.CORRECT), rollouts={"train": self.policy}
+        )
 
     async def adopt(self) -> None:
         fleet = self.fleet("1")
@@ -109,7 +123,13 @@ class _Rollout:
         self.runs += 1
         run = f"run-{self.runs}"
         request = ApplyRequest(self.fleet(image), run, run, "runner", SIGNATURES, wait_s=30 * DAY, alone=True)
+        work = apply(
+            request, fabric=self.fabric, ledger=self.ledger, clock=self.clock, gate=self.gate,
+            progress=self._progress(checks),
+        )  # fmt: skip
+        return run_virtual(work, self.clock)
 
+    def _progress(self, checks: Checks | None) -> Progress:
         def progress(event: Event) -> None:
             match event:
                 case ActionStarted(node, action):
@@ -121,10 +141,52 @@ class _Rollout:
             if checks is not None:
                 checks(event)
 
-        work = apply(
-            request, fabric=self.fabric, ledger=self.ledger, clock=self.clock, gate=self.gate, progress=progress
-        )
-        return run_virtual(work, self.clock)
+        return progress
+
+    def by_applies(self, checks: Checks) -> dict[str, str]:
+        """Why nodes do not have the new image, by name."""
+        report = self.apply("2", checks)
+        for _ in range(APPLIES - 1):
+            if not any(end.state is Ended.NOT_STARTED for end in report.results.values()):
+                break
+            self.clock.elapsed += BETWEEN_S
+            report = self.apply("2", checks)
+        ended = report.results.items()
+        return {name: end.detail for name, end in ended if end.state not in (Ended.DONE, Ended.CONVERGED)}
+
+    def by_loop(self, checks: Checks) -> dict[str, str]:
+        """The same, from one process that keeps the fleet until nobody gets any further."""
+        feed, watch = _Feed(self.fleet("1")), _Watch()
+        ground = Ground(
+            begin=lambda _: "loop", ledger=self.ledger, clock=self.clock, gate=self.gate, metrics=watch,
+            progress=self._progress(checks), signatures=lambda _: SIGNATURES, interval_s=INTERVAL_S,
+        )  # fmt: skip
+        loop = Loop(ground, feed, lambda _: self.fabric, holder="runner", pull_s=PULL_S)
+
+        async def follow() -> None:
+            running = asyncio.create_task(loop.run())
+            await watch.calm.wait()
+            feed.fleet = self.fleet("2")
+            watch.wait(QUIET_S / INTERVAL_S)
+            await asyncio.wait([running, asyncio.create_task(watch.calm.wait())], return_when="FIRST_COMPLETED")
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+        run_virtual(follow(), self.clock)
+        return self._still_wanting()
+
+    def _still_wanting(self) -> dict[str, str]:
+        """What a plan says of those that differ."""
+        fleet = self.fleet("2")
+        seen = run_virtual(observe(fleet, self.names, self.fabric, self.clock), self.clock)
+        plan = plan_fleet(
+            fleet, seen, self.ledger.nodes(self.names), now=self.clock.now(), ledger=self.ledger.id, plan_id="left",
+            signatures=SIGNATURES, holds=tuple(self.ledger.holds()), known=self.ledger.known(),
+            kept=self.ledger.rollouts(),
+        )  # fmt: skip
+        wanting = [one for one in plan.nodes.values() if one.changes or one.blocked is not None]
+        return {one.node: one.situation if one.blocked is None else one.blocked.detail for one in wanting}
 
     def fails(self, name: str) -> bool:
         return any(self.luck.strikes(name, action) for action in ACTIONS)
@@ -137,7 +199,7 @@ class _Rollout:
         disk = machine.state.disks.get(machine.state.booted_disk or "")
         return disk is not None and disk.sha256 == sha(image) and name in self.lab.cluster.serving()
 
-    def play(self) -> RolledOut:
+    def play(self, *, loop: bool) -> RolledOut:
         run_virtual(self.adopt(), self.clock)
         self.apply("1")  # from here on the ledger knows what everything was converged to
         cluster, fleet, began = self.lab.cluster, self.fleet("2"), self.clock.elapsed
@@ -148,18 +210,11 @@ class _Rollout:
             reasons=dict.fromkeys(self.names, frozenset({Reason.CHANGE})), held={}, seed=0,
         )  # fmt: skip
         self.gate.verdicts = {name: Verdict.FAIL for name in self.names if self.luck.strikes(name, "run_gate")}
-        report = self.apply("2", checks)
-        for _ in range(APPLIES - 1):
-            if not any(end.state is Ended.NOT_STARTED for end in report.results.values()):
-                break
-            self.clock.elapsed += BETWEEN_S
-            report = self.apply("2", checks)
+        left = self.by_loop(checks) if loop else self.by_applies(checks)
         checks.end()
-        good = {name for name, end in report.results.items() if end.state in (Ended.DONE, Ended.CONVERGED)}
-        left = {name: end.detail for name, end in report.results.items() if name not in good}
         hours = (self.clock.elapsed - began) / 3600.0
         peak = cluster.outages.dump()["fleet"]
-        untrue = tuple(name for name in self.names if (name in good) is not self.has(name, "2"))
+        untrue = tuple(name for name in self.names if (name in left) is self.has(name, "2"))
         return RolledOut(
             nodes=len(self.names),
             failing=sum(map(self.fails, self.names)),
@@ -184,6 +239,45 @@ class _Rollout:
         return tuple(name for name in self.names if not self.has(name, "2"))
 
 
-def roll_out(nodes: int, out: int, rate: float = 0.02, seed: int = 1) -> RolledOut:
+class _Feed:
+    """ports.SpecFeed over what is put in place."""
+
+    def __init__(self, fleet: d.Fleet) -> None:
+        self.fleet: d.Fleet | None = fleet
+        self._told: d.Fleet | None = None
+
+    async def pull(self) -> Pulled:
+        changed, self._told = self.fleet is not self._told, self.fleet
+        return Pulled("c0ffee", changed, "c0ffee")
+
+
+class _Watch:
+    """ports.Metrics that see when a fleet has come to rest: nobody gets any further, who is still at work or not."""
+
+    def __init__(self) -> None:
+        self.calm = asyncio.Event()
+        self._good: frozenset[str] = frozenset()
+        self.wait(1)
+
+    def wait(self, passes: float) -> None:
+        """For so many passes, one after another, that change nothing."""
+        self._quiet, self._enough = 0, passes
+        self.calm.clear()
+
+    def stand(self, status: LoopStatus) -> None:
+        """Of no interest."""
+
+    def passed(self, fleet: FleetStatus) -> None:
+        good = frozenset(name for name, node in fleet.nodes.items() if node.status is NodeStatus.CONVERGED)
+        self._quiet = self._quiet + 1 if good == self._good else 0
+        self._good = good
+        if self._quiet >= self._enough:
+            self.calm.set()
+
+    def acted(self, action: str, outcome: str, seconds: float) -> None:
+        """Of no interest."""
+
+
+def roll_out(nodes: int, out: int, rate: float = 0.02, seed: int = 1, *, loop: bool = False) -> RolledOut:
     """`rate`: share of nodes on which some action fails, each time that it is tried. They stay out, and are counted."""
-    return _Rollout(nodes, out, rate, seed).play()
+    return _Rollout(nodes, out, rate, seed).play(loop=loop)
