@@ -11,6 +11,7 @@ episodes    drift history
 spells      how nodes stood, and since when
 chronicle   what happened in a period
 story       the journal as people read it
+attempts    what was begun and has not ended
 rollouts    changes as they began, and how long actions took
 leases      exclusive leases with fencing tokens
 store       SqlLedger, the implementation of model.ports.Ledger

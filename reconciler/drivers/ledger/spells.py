@@ -43,12 +43,16 @@ class Watch:
 
 
 @dataclass(slots=True)
-class _News:
-    """What a look changes, by node."""
+class News:
+    """What a look changes, by node. `watch`: of the fleet, when all of it was looked at."""
 
     ended: dict[str, datetime] = field(default_factory=dict)
     begun: dict[str, datetime] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
+    watch: Watch | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.watch or self.ended or self.begun or self.seen)
 
 
 def standing(connection: sa.Connection, fleet: str, nodes: Sequence[str] | None = None) -> dict[str, Open]:
@@ -78,37 +82,45 @@ def last_look(seen: datetime, watch: Watch | None) -> datetime:
     return max(seen, watch.seen) if watch is not None and seen >= watch.since else seen
 
 
-def record(
-    connection: sa.Connection, known: dict[str, Open], fleet: str, stands: Mapping[str, Stand], now: datetime,
-    within: timedelta, *, whole: bool,
-) -> dict[str, Open | None]:  # fmt: skip
-    """Write what is news, and return it. `known`: open stretches, of these nodes at least."""
-    watch = watch_of(connection, fleet)
-    fresh = watch
+def write(connection: sa.Connection, fleet: str, stands: Mapping[str, Stand], news: News, now: datetime) -> None:
+    """What a look changes, as of when it was looked up: of two who did that at once, the later one's is left out."""
+    if news.watch is not None:
+        row = {"fleet": fleet, "since": instant(news.watch.since), "seen": instant(news.watch.seen)}
+        upsert(connection, watches, [row])
+    mine = (spells.c.fleet == fleet) & (spells.c.node == sa.bindparam("which")) & spells.c.until.is_(None)
+    if news.ended:
+        ended = [{"which": node, "until": instant(at)} for node, at in news.ended.items()]
+        connection.execute(spells.update().where(mine).values(until=sa.bindparam("until")), ended)
+    if news.seen:
+        connection.execute(
+            spells.update().where(mine).values(seen=instant(now)), [{"which": node} for node in news.seen]
+        )
+    if news.begun:
+        insert = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(spells)
+        index = {"index_elements": [spells.c.fleet, spells.c.node], "index_where": spells.c.until.is_(None)}
+        rows = [_row(fleet, node, stands[node], instant(at)) for node, at in news.begun.items()]
+        connection.execute(insert.on_conflict_do_nothing(**index), rows)
+
+
+def keep(known: dict[str, Open], stands: Mapping[str, Stand], news: News, now: datetime) -> None:
+    """`known` with what was written."""
+    for node in news.ended:
+        known.pop(node, None)
+    for node in news.seen:
+        known[node] = replace(known[node], seen=now)
+    for node, at in news.begun.items():
+        known[node] = Open(_said(stands[node]), at, at)
+
+
+def news_of(
+    known: Mapping[str, Open], watch: Watch | None, stands: Mapping[str, Stand], now: datetime, within: timedelta,
+    *, whole: bool,
+) -> News:  # fmt: skip
+    """`known`: open stretches, of these nodes at least."""
+    news = News()
     if whole:
         goes_on = watch is not None and now - watch.seen <= within
-        fresh = Watch(watch.since, max(now, watch.seen)) if watch is not None and goes_on else Watch(now, now)
-        row = {"fleet": fleet, "since": instant(fresh.since), "seen": instant(fresh.seen)}
-        upsert(connection, watches, [row])
-    news = _news(known, stands, watch, fresh, now, within, whole=whole)
-    _write(connection, fleet, stands, news, now)
-    opened = {node: Open(_said(stands[node]), at, at) for node, at in news.begun.items()}
-    gone = dict.fromkeys(node for node in news.ended if node not in opened)
-    return {**gone, **opened, **{node: replace(known[node], seen=now) for node in news.seen}}
-
-
-def keep(known: dict[str, Open], news: Mapping[str, Open | None]) -> None:
-    for node, stretch in news.items():
-        known.pop(node, None)
-        if stretch is not None:
-            known[node] = stretch
-
-
-def _news(
-    known: Mapping[str, Open], stands: Mapping[str, Stand], watch: Watch | None, fresh: Watch | None, now: datetime,
-    within: timedelta, *, whole: bool,
-) -> _News:  # fmt: skip
-    news = _News()
+        news.watch = Watch(watch.since, max(now, watch.seen)) if watch is not None and goes_on else Watch(now, now)
     for node, stand in stands.items():
         old = known.get(node)
         if old is None:
@@ -119,28 +131,11 @@ def _news(
             news.ended[node], news.begun[node] = end, now
         elif old.said != _said(stand):
             news.ended[node] = news.begun[node] = max(now, end)  # clocks of two runners may differ
-        elif old.seen < fresh.since if whole and fresh is not None else now - end > within * _STALE:
+        elif now - end > within * _STALE if news.watch is None else old.seen < news.watch.since:
             news.seen.append(node)
     if whole:  # the others have left the spec
         news.ended |= {node: last_look(old.seen, watch) for node, old in known.items() if node not in stands}
     return news
-
-
-def _write(connection: sa.Connection, fleet: str, stands: Mapping[str, Stand], news: _News, now: datetime) -> None:
-    this = (
-        spells.update()
-        .where(spells.c.fleet == fleet, spells.c.node == sa.bindparam("which"), spells.c.until.is_(None))
-    )  # fmt: skip
-    if news.ended:
-        ended = [{"which": node, "until": instant(at)} for node, at in news.ended.items()]
-        connection.execute(this.values(until=sa.bindparam("until")), ended)
-    if news.seen:
-        connection.execute(this.values(seen=instant(now)), [{"which": node} for node in news.seen])
-    if news.begun:
-        insert = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(spells)
-        index = {"index_elements": [spells.c.fleet, spells.c.node], "index_where": spells.c.until.is_(None)}
-        rows = [_row(fleet, node, stands[node], instant(at)) for node, at in news.begun.items()]
-        connection.execute(insert.on_conflict_do_nothing(**index), rows)
 
 
 def _row(fleet: str, node: str, stand: Stand, at: str) -> dict[str, Any]:

@@ -11,12 +11,23 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from reconciler.drivers.ledger import chain, chronicle, episodes, inventory, leases, rollouts, schema, spells, story
+from reconciler.drivers.ledger import (
+    attempts,
+    chain,
+    chronicle,
+    episodes,
+    inventory,
+    leases,
+    rollouts,
+    schema,
+    spells,
+    story,
+)
 from reconciler.drivers.ledger.engine import Database
 from reconciler.drivers.ledger.inventory import Info
 from reconciler.drivers.ledger.memory import Memory
 from reconciler.drivers.ledger.reader import read_records
-from reconciler.drivers.ledger.rows import clean, instant, to_hold, to_json, to_object
+from reconciler.drivers.ledger.rows import clean, instant, to_hold, to_json
 from reconciler.drivers.ledger.writing import upsert, write_journal
 from reconciler.model.chronicle import Past, Stand
 from reconciler.model.documents import dump
@@ -164,9 +175,13 @@ class SqlLedger:
             return memory.lists.setdefault(table.name, found) if whole else found
 
         known = self._database.recall(lambda memory: memory.lists.get(table.name), read)
-        with self._database.write([table] if batch else []) as connection:
-            news = spells.record(connection, known, self._fleet, stands, now, within, whole=whole)
-        spells.keep(known, news)
+        with self._database.read() as connection:
+            watch = spells.watch_of(connection, self._fleet)
+        news = spells.news_of(known, watch, stands, now, within, whole=whole)
+        if news:
+            with self._database.write([table] if batch else []) as connection:
+                spells.write(connection, self._fleet, stands, news, now)
+            spells.keep(known, stands, news, now)
 
     def past(self, since: datetime, until: datetime) -> Past:
         """What is known of a period."""
@@ -205,23 +220,8 @@ class SqlLedger:
                 write_journal(connection, instant(now), intent.run, intent.node, event, detail=detail, **values)
 
     def unfinished(self) -> Sequence[tuple[int, str, str, str, Mapping[str, Any]]]:
-        table = schema.journal
-        later = table.alias("later")
-        ended = sa.exists().where(later.c.attempt == table.c.id, later.c.event == "outcome")
         with self._database.read() as connection:
-            query = sa.select(table).where(table.c.event == "intent", ~ended).order_by(table.c.id)
-            if self._fleet:
-                query = query.join(schema.runs, schema.runs.c.run == table.c.run, isouter=True)
-                query = query.where(self._ours(schema.runs))
-            intents = connection.execute(query).all()
-            amendments = sa.select(table).where(
-                table.c.event == "amendment", table.c.attempt.in_([row.id for row in intents])
-            )
-            more = connection.execute(amendments.order_by(table.c.id)).all()
-        merged: dict[int, dict[str, Any]] = {row.id: _mapping(row.data) for row in intents}
-        for row in more:
-            merged[row.attempt].update(_mapping(row.data))
-        return [(row.id, row.node, row.action, row.target, merged[row.id]) for row in intents]
+            return attempts.unfinished(connection, self._ours(schema.runs) if self._fleet else None)
 
     def history(
         self, node: str, limit: int = 200, *, since: datetime | None = None, pool: str = ""
@@ -391,11 +391,3 @@ class SqlLedger:
         with self._database.write([]) as connection:
             connection.execute(table.update().where(table.c.run == run).values(values))
             write_journal(connection, instant(now), run, "", "run", detail=f"exit {exit_code}: {summary}")
-
-
-def _mapping(cell: str) -> dict[str, Any]:
-    """Of an intent. A damaged one tells nothing; its node's record says that it is malformed."""
-    try:
-        return to_object(cell, "intent")
-    except ValueError:
-        return {}

@@ -1,0 +1,38 @@
+"""Attempts that were begun and have no outcome yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.drivers.ledger.rows import to_object
+from reconciler.drivers.ledger.schema import journal, runs
+
+
+def unfinished(
+    connection: sa.Connection, ours: sa.ColumnElement[bool] | None
+) -> Sequence[tuple[int, str, str, str, Mapping[str, Any]]]:
+    """`ours`: which runs are of this fleet; None: all."""
+    later = journal.alias("later")
+    ended = sa.exists().where(later.c.attempt == journal.c.id, later.c.event == "outcome")
+    query = sa.select(journal).where(journal.c.event == "intent", ~ended).order_by(journal.c.id)
+    if ours is not None:
+        query = query.join(runs, runs.c.run == journal.c.run, isouter=True).where(ours)
+    intents = connection.execute(query).all()
+    amendments = sa.select(journal).where(
+        journal.c.event == "amendment", journal.c.attempt.in_([row.id for row in intents])
+    )
+    merged: dict[int, dict[str, Any]] = {row.id: _mapping(row.data) for row in intents}
+    for row in connection.execute(amendments.order_by(journal.c.id)):
+        merged[row.attempt].update(_mapping(row.data))
+    return [(row.id, row.node, row.action, row.target, merged[row.id]) for row in intents]
+
+
+def _mapping(cell: str) -> dict[str, Any]:
+    """Of an intent. A damaged one tells nothing; its node's record says that it is malformed."""
+    try:
+        return to_object(cell, "intent")
+    except ValueError:
+        return {}
