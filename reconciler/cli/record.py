@@ -137,12 +137,16 @@ class Keeper:
         if self._saving is None or self._saving.done():
             self._saving = asyncio.create_task(self._save(fleet, plan, observation))
 
+    async def saved(self) -> None:
+        """The latest pass that began to be recorded is, or could not be."""
+        if self._saving is not None:
+            await self._saving
+
     async def close(self) -> None:
         """What is to be recorded still, if that does not take long: who is told to end has seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_S):
-                if self._saving is not None:
-                    await self._saving
+                await self.saved()
                 if self._done and self._latest is not None:
                     await self._save(*self._latest)
 

@@ -1,0 +1,201 @@
+"""--record by command, and beside the loop: what it keeps, and what happens when it can't."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.record import Keeper
+from reconciler.converge.events import ActionFinished, Event, LoopTold, NodeSettled
+from reconciler.model.desired import Fleet
+from reconciler.model.observed import Observation
+from reconciler.model.outcome import Done
+from reconciler.model.plan import Plan, PlannedAction
+from reconciler.model.recording import RecordError, Recording
+from reconciler.model.vocab import Certainty, Concern, Disruption
+from reconciler.planner.fleet import plan_fleet
+from reconciler.spec import load_spec
+from tests.cli.shell import SPEC, reconciler
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def git(directory: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=directory, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repo(spec: Path) -> Path:
+    git(spec.parent, "init", "-q", "-b", "main")
+    git(spec.parent, "add", "fleet-spec")
+    git(spec.parent, "-c", "user.name=me", "-c", "user.email=me@example.com", "commit", "-q", "-m", "as it is")
+    return spec.parent
+
+
+def test_drift_is_recorded_when_it_changes(repo: Path, demo: Path, clean: Path) -> None:
+    def drift(observation: Path, *more: str) -> None:
+        words = ("--observation", observation, "--record", "branch:history", *more)
+        done = reconciler("drift", repo / "fleet-spec", *words)
+        assert done.code in (0, 4), done.err
+
+    drift(demo)
+    drift(demo)
+    assert git(repo, "rev-list", "--count", "history") == "1"
+    drift(clean, "--limit", "gpu-a007")
+    drift(clean)
+    subjects = git(repo, "log", "--format=%s", "history").splitlines()
+    assert len(subjects) == 3
+    assert all(subject.startswith("drift: ") for subject in subjects)
+    changed = git(repo, "show", "--name-only", "--format=", "history~1").splitlines()
+    assert [name.rpartition("/")[2] for name in changed] == ["gpu-a007.json"]
+    assert git(repo, "status", "--porcelain", "fleet-spec") == ""
+
+
+def test_what_can_not_be_recorded_costs_no_document(repo: Path, demo: Path) -> None:
+    (repo / ".git" / "refs" / "heads" / "history.lock").touch()
+    done = reconciler(
+        "drift", repo / "fleet-spec", "--observation", demo, "--record", "branch:history", "--output", "json"
+    )
+    assert done.code == 1
+    assert json.loads(done.out)["changes"] is True
+    assert done.err.startswith("reconciler: can't record to branch history: ")
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("branch:main", "branch main is checked out in"),
+        ("branch:", "branch: needs a name"),
+        ("branch:a b", "'a b' can't be the name of a branch"),
+        ("fleet-spec/records", "is part of the spec"),
+        (".", "holds something else"),
+        ("fleet-spec/fleet.yaml", "is a file"),
+    ],
+)
+def test_a_place_that_is_not_for_this_is_said_before_anything_is_done(
+    repo: Path, demo: Path, monkeypatch: pytest.MonkeyPatch, place: str, told: str
+) -> None:
+    monkeypatch.chdir(repo)
+    done = reconciler("drift", "fleet-spec", "--observation", demo, "--record", place)
+    assert (done.code, done.out) == (64, "")
+    assert told in done.err
+
+
+def test_a_branch_of_a_clone_of_ours_is_refused(tmp_path: Path) -> None:
+    done = reconciler("run", SPEC, "--repo", str(tmp_path), "--record", "branch:history")
+    assert done.code == 64
+    assert "record to a directory" in done.err
+
+
+# --- beside the loop --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Shelf:
+    """A place that can be out of order. A fake: what is tried here is who writes to it, and when."""
+
+    broken: str = ""
+    kept: list[Recording] = field(default_factory=list)
+
+    async def check(self) -> None:
+        """There is nothing to check."""
+
+    async def save(self, recording: Recording) -> bool:
+        if self.broken:
+            raise RecordError(self.broken)
+        self.kept.append(recording)
+        return True
+
+
+class World:
+    def __init__(self, demo: Path) -> None:
+        from reconciler.model.documents import load
+
+        self.fleet: Fleet = load_spec(SPEC, directory=str(SPEC))
+        self.observation = load(Observation, demo.read_bytes())
+        self.shelf = Shelf()
+        self.told: list[Event] = []
+        self.failures = 0
+        self.keeper = Keeper(self.shelf, self.told.append, lambda: NOW, self.failed)
+
+    def failed(self) -> None:
+        self.failures += 1
+
+    def plan(self, at: datetime = NOW, selected: list[str] | None = None) -> Plan:
+        return plan_fleet(
+            self.fleet, self.observation, {}, now=at, ledger="l", plan_id=f"pass-{at:%H%M%S}", signatures={},
+            selected=selected,
+        )  # fmt: skip
+
+    async def passes(self, plan: Plan) -> None:
+        self.keeper.saw(self.fleet, plan, self.observation)
+        await self.keeper.saved()
+
+    def does(self, node: str, name: str) -> None:
+        action = PlannedAction(
+            name, "", Concern.CLUSTER, (), Disruption.NONE, 1.0, Certainty.EXACT, (), ()
+        )  # fmt: skip
+        self.keeper(ActionFinished(node, action, Done(), 60.0))
+
+    @property
+    def problems(self) -> list[str]:
+        return [event.message for event in self.told if isinstance(event, LoopTold) and event.problem]
+
+
+@pytest.fixture
+def world(demo: Path) -> World:
+    return World(demo)
+
+
+def test_a_pass_that_found_the_same_is_not_recorded(world: World) -> None:
+    async def main() -> None:
+        await world.passes(world.plan())
+        await world.passes(world.plan(NOW + timedelta(minutes=2)))
+
+    asyncio.run(main())
+    assert len(world.shelf.kept) == 1
+    assert world.shelf.kept[0].subject.startswith("drift: ")
+
+
+def test_what_was_done_is_recorded_once_when_its_node_is_through(world: World) -> None:
+    async def main() -> None:
+        plan = world.plan()
+        await world.passes(plan)
+        world.does("gpu-a001", "drain")
+        world.does("gpu-a002", "drain")
+        world.keeper(NodeSettled("gpu-a001", "done", "in service"))
+        await world.passes(plan)
+        await world.passes(plan)
+        world.keeper(NodeSettled("gpu-a002", "failed", "it burns"))
+        await world.keeper.close()
+
+    asyncio.run(main())
+    assert [one.subject for one in world.shelf.kept[1:]] == ["apply: 1 done; 1 action", "apply: 1 failed; 1 action"]
+    assert [event.node for event in world.told if isinstance(event, NodeSettled)] == ["gpu-a001", "gpu-a002"]
+
+
+def test_a_place_that_is_out_of_order_is_said_once_and_nothing_is_lost(world: World) -> None:
+    async def main() -> None:
+        plan = world.plan()
+        world.shelf.broken = "the disk is full"
+        world.does("gpu-a001", "drain")
+        world.keeper(NodeSettled("gpu-a001", "done", "in service"))
+        for _ in range(3):
+            await world.passes(plan)
+        world.shelf.broken = ""
+        await world.passes(plan)
+        await world.passes(plan)
+
+    asyncio.run(main())
+    assert world.problems == ["the disk is full"]
+    assert world.failures == 3
+    assert [one.subject for one in world.shelf.kept] == ["apply: 1 done; 1 action"]
+    assert isinstance(world.told[-1], LoopTold)
+    assert not world.told[-1].problem

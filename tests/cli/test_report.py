@@ -1,0 +1,63 @@
+"""reconciler report, by command."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from reconciler.drivers.ledger import SqlLedger
+from reconciler.model.chronicle import Stand
+from reconciler.model.status import NodeStatus
+from tests.cli.shell import ROOT, SPEC, reconciler
+
+WELL = Stand("train-a", NodeStatus.CONVERGED, out=False)
+OUT = Stand("train-a", NodeStatus.ACTING, out=True)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    """Two hours of the worked example: one node was out for half an hour."""
+    path = tmp_path / "ledger.sqlite"
+    book, now = SqlLedger(path, fleet="demo"), datetime.now(UTC)
+    for minutes, stand in ((120, WELL), (60, OUT), (30, WELL), (0, WELL)):
+        at = now - timedelta(minutes=minutes)
+        book.record_stands({"gpu-a001": stand, "gpu-a002": WELL}, at, within=timedelta(hours=2), whole=True)
+    book.close()
+    return path
+
+
+def test_it_is_told_from_the_ledger_alone(ledger: Path) -> None:
+    done = reconciler("report", SPEC, "--ledger", str(ledger), "--output", "json")
+    assert done.code == 0
+    assert done.json["availability"] == pytest.approx(3.5 / 4, abs=0.01)
+    assert [(one["node"], round(one["seconds"])) for one in done.json["recoveries"]] == [("gpu-a001", 1800)]
+    schema = reconciler("schema", "report").json
+    jsonschema.validate(done.json, schema, jsonschema.Draft202012Validator)
+
+
+def test_show_renders_what_was_kept(ledger: Path, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    file.write_text(reconciler("report", SPEC, "--ledger", str(ledger), "-o", "json").out)
+    shown = reconciler("show", file)
+    assert (shown.code, shown.out.split(",")[0]) == (0, "Fleet demo")
+    assert reconciler("show", file, "-o", "markdown").out.startswith("## ")
+    refused = reconciler("comment", file, "--dry-run")
+    assert refused.code == 64
+    assert "a report of a period is about no change" in refused.err
+
+
+@pytest.mark.parametrize(("since", "told"), [("yesterday", "neither a duration"), ("2999-01-01", "is not in the past")])
+def test_a_period_that_is_none_is_a_usage_error(since: str, told: str) -> None:
+    done = reconciler("report", SPEC, "--since", since)
+    assert done.code == 64
+    assert told in done.err
+
+
+def test_drift_notes_how_nodes_stand_when_it_has_looked_and_not_for_a_file(demo: Path, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.sqlite"
+    assert reconciler("drift", SPEC, "--observation", demo, "--ledger", str(ledger)).code == 4
+    assert reconciler("report", SPEC, "--ledger", str(ledger), "-o", "json").json["watched_since"] is None
+    assert (ROOT / "schemas" / "report.json").is_file()
