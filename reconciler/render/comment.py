@@ -120,8 +120,8 @@ _MISSING: Final = {
     Missing.FORK: (
         Headline("❌", "there is no plan", Verdict.BROKEN),
         "**The command failed, so nobody knows what this change would do to any node.** A fork gets no credentials: it "
-        "is planned offline, from what the drift workflow published last. If that has not run yet, run it, then the job "
-        "of this report again.",
+        "is planned offline, from what the drift workflow published last. If that has not run yet, run it, and then "
+        "the job of this report again.",
     ),
 }
 

@@ -61,7 +61,7 @@ def verdict(report: DriftReport) -> str:
     parts = [f"{count(len(nodes), 'node')} {differ} from the spec" if nodes else "no node differs from the spec"]
     if report.incomplete:
         parts.append(f"{count(len(report.incomplete), 'node')} could not be read in full")
-    parts.append(f"{clean} of {report.scope.selected} as specified")
+    parts.append(f"{clean:,} of {report.scope.selected:,} as specified")
     return "; ".join(parts)
 
 
@@ -72,7 +72,7 @@ def human(report: DriftReport) -> str:
         *(f"  {line}" for line in stop(report.stopped, report.braked)),
         f"  spec {source(report.source)}",
         f"  observed {clock(report.started_at)} to {report.finished_at.strftime('%H:%M:%S')}; "
-        f"scope {report.scope.selected} of {count(report.scope.total, 'node')}",
+        f"scope {report.scope.selected:,} of {count(report.scope.total, 'node')}",
         *(f"  {line}" for line in warnings(report.insecure, report.time_scale)),
     ]
     for kind in ORDER:
@@ -157,7 +157,7 @@ def headline(report: DriftReport) -> Headline:
     differ = "differs" if len(nodes) == 1 else "differ"
     text = f"{count(len(nodes), 'node')} {differ}" if nodes else "no node differs"
     if report.incomplete:
-        text += f", {len(report.incomplete)} could not be read in full"
+        text += f", {len(report.incomplete):,} could not be read in full"
     return Headline(sign, text, Verdict.GOOD if report.tolerated else Verdict.BAD)
 
 
@@ -178,7 +178,7 @@ def write(pen: Pen, report: DriftReport) -> None:
         (
             f"spec {source(report.source)}",
             f"observed {clock(report.started_at)} to {report.finished_at:%H:%M:%S}",
-            f"scope {report.scope.selected} of {count(report.scope.total, 'node')}",
+            f"scope {report.scope.selected:,} of {count(report.scope.total, 'node')}",
         )
     )
 

@@ -34,10 +34,11 @@ class Level:
     all: bool = True  # more than what has to be said in any case
 
 
+FULL: Final = Level(4000, 1000, 20_000, diffs=True, nodes=True)  # for what has more room than a comment
 LEVELS: Final = (
-    Level(400, 400, 2000, diffs=True, nodes=True),
-    Level(150, 300, 1000, diffs=False, nodes=True),
-    Level(40, 200, 600, diffs=False, nodes=False),
+    Level(400, 400, 700, diffs=True, nodes=True),  # longer lists of names are read by nobody
+    Level(150, 300, 500, diffs=False, nodes=True),
+    Level(40, 200, 400, diffs=False, nodes=False),
     Level(10, 120, 200, diffs=False, nodes=False),
     Level(3, 80, 100, diffs=False, nodes=False, all=False),
 )
@@ -46,7 +47,7 @@ LEVELS: Final = (
 class Pen:
     def __init__(self, level: Level, rest: str) -> None:
         self.level = level
-        self.cut = level is not LEVELS[0]
+        self.cut = level not in (FULL, LEVELS[0])
         self._rest = rest  # where all of it is
         self._lines: list[str] = []
 
@@ -56,8 +57,14 @@ class Pen:
 
     def cell(self, said: Cell) -> str:
         if isinstance(said, Names):
-            return markdown(said.within(self.level.names), 2 * self.level.names)
+            return markdown(self.names(said), 2 * self.level.names)
         return markdown(said, self.level.cell)
+
+    def names(self, nodes: Names) -> str:
+        """As many as there is room for."""
+        told = nodes.within(self.level.names)
+        self.cut |= told != str(nodes)
+        return told
 
     def heading(self, text: str, depth: int = 3) -> None:
         self._lines += [f"{'#' * depth} {markdown(text, self.level.cell)}", ""]
@@ -83,8 +90,13 @@ class Pen:
     def alert(self, kind: str, title: str, rows: Sequence[tuple[str, Names]]) -> None:
         """A block that nobody overlooks: what, and whom it hits."""
         if rows:
-            lines = [f"> - **{self.cell(what)}**: {self.cell(who)}" for what, who in rows]
+            lines = [f"> - **{self.cell(what)}**: {self._counted(who)}" for what, who in rows]
             self._lines += [f"> [!{kind}]", f"> {markdown(title, self.level.cell)}", ">", *lines, ""]
+
+    def _counted(self, who: Names) -> str:
+        """How many comes first, where the names of all would hide it."""
+        told = self.cell(who)
+        return f"{count(len(who), 'node')}: {told}" if told != markdown(str(who), 10_000) else told
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
         """Columns that are empty throughout are left out; so are rows that are too many, with their number."""
@@ -147,7 +159,7 @@ class Written:
 
 def write(document: Callable[[Pen], None], rest: str, *, most: int = CHARACTERS) -> Written:
     """The fullest form of at most that many characters. `rest`: where the reader finds all of it."""
-    for level in LEVELS:
+    for level in LEVELS if most <= CHARACTERS else (FULL, *LEVELS):
         pen = Pen(level, rest)
         document(pen)
         if fits(pen.text, most):

@@ -33,10 +33,10 @@ def verdict(plan: Plan) -> str:
         if waiting:
             text += f"; {count(len(waiting), 'node')} left alone, for the reasons below"
     else:
-        peak = f", at most {totals.nodes_out_peak} out of service at once" if totals.nodes_out_peak else ""
+        peak = f", at most {totals.nodes_out_peak:,} out of service at once" if totals.nodes_out_peak else ""
         text = (
-            f"{count(totals.nodes_with_changes, 'node')} to change, {totals.nodes_disrupted} of them disrupted{peak}; "
-            f"{timeline.finish(plan)}; {totals.gpu_hours_out:g} GPU-hours out of service"
+            f"{count(totals.nodes_with_changes, 'node')} to change, {totals.nodes_disrupted:,} of them disrupted"
+            f"{peak}; {timeline.finish(plan)}; {totals.gpu_hours_out:,g} GPU-hours out of service"
         )
     if plan.incomplete:
         text += f"; {count(len(plan.incomplete), 'node')} could not be read in full"
@@ -55,7 +55,7 @@ def _heading(plan: Plan) -> list[str]:
         *(f"  REFUSED: {sentence}" for sentence in plan.refused),
         f"  spec {source(plan.source)}",
         f"  made {clock(plan.created_at)}, {timeline.validity(plan)}; "
-        f"scope {plan.scope.selected} of {count(plan.scope.total, 'node')}; fingerprint {plan.fingerprint[:12]}",
+        f"scope {plan.scope.selected:,} of {count(plan.scope.total, 'node')}; fingerprint {plan.fingerprint[:12]}",
     ]
     lines += [f"  {line}" for line in budget(plan)]
     lines += [f"  {note}" for note in (*offline.sentences(plan), *plan.notes)]

@@ -17,12 +17,14 @@ from reconciler.render.pen import Cell, Pen
 from reconciler.render.text import Names, clock, count, disruption, estimate, fold, source, stop, value, warnings
 
 SHOWN = 24  # rows of the timetable
+HELD = 12  # rows of what is held back for one reason
 
 
 def headline(made: Plan) -> Headline:
     worst = max((node.disruption for node in made.nodes.values()), default=Disruption.NONE)
     moved = made.change is not None and made.change.endpoints  # whom we would send secrets to
-    sign = "🔴" if worst >= Disruption.REBOOT or moved else "🔶" if made.changes else "✅"
+    idle = "⚠️" if _left_alone(made) or made.incomplete else "✅"  # not that all is well
+    sign = "🔴" if worst >= Disruption.REBOOT or moved else "🔶" if made.changes else idle
     verdict = Verdict.GOOD
     if made.refused or made.stopped or made.braked or any(rollout.halted for rollout in made.rollouts):
         sign, verdict = "⛔", Verdict.BAD
@@ -37,12 +39,17 @@ def _counts(made: Plan) -> str:
     if made.change is not None and made.change.empty:
         text = "this change makes no difference"
     elif nodes:
-        hurts = [f"{len(touched[level])} {_WORDS[level]}" for level in sorted(touched, reverse=True) if level]
+        hurts = [f"{len(touched[level]):,} {_WORDS[level]}" for level in sorted(touched, reverse=True) if level]
         text = f"{count(nodes, 'node')} to change" + (f": {', '.join(hurts)}" if hurts else ", none disrupted")
     elif made.change is not None:
         text = "this change touches no node"
     else:
-        text = "nothing to do"
+        left = _left_alone(made)
+        text = f"nothing is done, {count(len(left), 'node')} left alone" if left else "nothing to do"
+    if made.change is not None and made.change.below_bar:
+        text += f", {len(made.change.below_bar):,} below a bar that it moves"
+    if made.incomplete:
+        text += f", {len(made.incomplete):,} not read in full"
     if made.change is not None and made.change.endpoints:
         text += f", {count(len(made.change.endpoints), 'address or credential', 'addresses or credentials')} edited"
     if made.offline is not None:
@@ -50,6 +57,17 @@ def _counts(made: Plan) -> str:
     return f"REFUSED, {text}" if made.refused else text
 
 
+def _left_alone(made: Plan) -> list[NodePlan]:
+    """Nodes that are not as they should be, with nothing that may be done about it."""
+    return [
+        node
+        for node in made.nodes.values()
+        if node.blocked is not None and not node.actions and node.blocked.code not in _BY_ORDER
+    ]
+
+
+# Nobody has to look into what somebody has said: a spec, a hold.
+_BY_ORDER = frozenset({BlockCode.QUARANTINED, BlockCode.RETIRED, BlockCode.HELD, BlockCode.JOINING})
 _WORDS = {
     Disruption.RESTART: "with services restarted",
     Disruption.DRAIN: "drained",
@@ -120,9 +138,8 @@ def _red(pen: Pen, made: Plan) -> None:
 
 def _held(pen: Pen, made: Plan) -> None:
     waiting = [node for node in made.nodes.values() if node.blocked is not None]
-    rows: list[tuple[Cell, ...]] = [
-        (Names(tuple(names)), code, begins, why) for names, code, begins, why in plan.blocked(waiting, made)
-    ]
+    blocked = plan.blocked(waiting, made)
+    rows = _few([(Names(tuple(names)), code, begins, why) for names, code, begins, why in blocked])
     if rows:
         pen.heading("Held back, and why")
         pen.table(("nodes", "code", "begins (UTC)", "why"), rows)
@@ -133,6 +150,25 @@ def _held(pen: Pen, made: Plan) -> None:
     if unread:
         pen.heading("Could not be read in full")
         pen.table(("nodes", "what"), [(Names(tuple(names)), "; ".join(what)) for what, names in unread.items()])
+
+
+def _few(rows: Sequence[tuple[Names, str, str, str]]) -> list[tuple[Cell, ...]]:
+    """Where the same holds back many nodes in many ways, such as a limit of each rack, they are one row."""
+    codes: dict[str, list[tuple[Names, str, str, str]]] = {}
+    for row in rows:
+        codes.setdefault(row[1], []).append(row)
+    found: list[tuple[Cell, ...]] = []
+    for code, alike in codes.items():
+        reasons = list(dict.fromkeys(why for *_, why in alike))
+        if len(alike) <= HELD:
+            found += alike
+            continue
+        names = [name for who, *_ in alike for name in who.nodes]
+        times = sorted({begins for _, _, begins, _ in alike if begins})
+        span = " to ".join(dict.fromkeys((times[0], times[-1]))) if times else ""
+        why = f"{len(reasons):,} reasons, such as: {reasons[0]}" if len(reasons) > 1 else reasons[0]
+        found.append((Names(tuple(sorted(names))), code, span, why))
+    return found
 
 
 def _pools(pen: Pen, made: Plan) -> None:
@@ -237,7 +273,7 @@ def _details(pen: Pen, made: Plan) -> None:
 
 def _diff(pen: Pen, group: Sequence[NodePlan], made: Plan) -> list[str]:
     first = group[0]
-    who = Names(tuple(node.node for node in group)).within(pen.level.names)
+    who = pen.names(Names(tuple(node.node for node in group)))
     each = " each" if len(group) > 1 else ""
     when = timeline.expected(group, made.created_at)
     lines = [f"@@ {who}: {plan.worst(first)}, {estimate(first.actions)}{each}; {when} @@"]
@@ -290,7 +326,7 @@ def _footer(pen: Pen, made: Plan) -> None:
             f"plan {made.id}",
             f"fingerprint {made.fingerprint[:12]}",
             f"spec {source(made.source)}",
-            f"scope {made.scope.selected} of {count(made.scope.total, 'node')}",
+            f"scope {made.scope.selected:,} of {count(made.scope.total, 'node')}",
             f"made {clock(made.created_at)}",
             f"observed {span} before" if seen else "",
             timeline.validity(made) if made.offline is None else "",

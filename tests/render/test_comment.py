@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from markdown_it import MarkdownIt
 from reconciler.model.change import BarFailure, Change, EndpointChange, VoidCertificate
 from reconciler.model.desired import LineOrigin, SpecSource
 from reconciler.model.drift import DriftClass, DriftItem
-from reconciler.model.plan import BlockCode, Blocked, NodePlan, Plan, Scope, Wave, WaveState
+from reconciler.model.plan import BlockCode, Blocked, NodePlan, Offline, Plan, Scope, Wave, WaveState
 from reconciler.model.report import ActionEnd, ApplyOutcome, DriftReport, NodeEnd
 from reconciler.model.vocab import Concern, Disruption
 from reconciler.render.comment import Document, Kind, Missing, Place, comment, failure, key_of, mark_of, with_status
@@ -142,8 +143,8 @@ def outcome(text: str, number: int) -> ApplyOutcome:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["plan", "change", "drift", "outcome", "failure"])
-@settings(max_examples=15)
+@pytest.mark.parametrize("kind", ["plan", "change", "fork", "drift", "outcome", *(f"no {what}" for what in Missing)])
+@settings(max_examples=12)
 @given(text=HOSTILE, number=st.sampled_from([0, 1, 2, 7]), alike=st.booleans())
 @example("```</details>|@octocat\n" * 3, 400, False)
 @example("x" * 1_000_000, 3, True)
@@ -154,15 +155,20 @@ def test_report_fits_and_balances(kind: str, text: str, number: int, alike: bool
     match kind:
         case "plan" | "change":
             document = everything(text, number, change=kind == "change", alike=alike)
+        case "fork":
+            unjudged = {text: tuple(f"n{at}{text}" for at in range(number)), "identity.serial": (text,)}
+            document = everything(text, number, change=True, alike=alike)
+            document = replace(document, offline=Offline(b.NOW - timedelta(days=number), unjudged))
         case "drift":
             document = report(text, number)
         case "outcome":
             document = outcome(text, number)
         case _:
-            balanced(failure(Missing.PLAN, text, text * number, PLACE).text)
+            balanced(failure(Missing(kind.removeprefix("no ")), text, text * number, PLACE).text)
             return
     made = comment(document, PLACE)
     balanced(made.text)
+    assert made.title.isprintable(), "a status, a check and an issue have it as it is"
     assert mark_of(made.text)["key"] == made.key
     balanced(with_status(made.text, "Applied by run 1"))
 
@@ -218,6 +224,42 @@ def test_serials_of_machines_are_nobodys_business() -> None:
     )
     for document in (made, found):
         assert "SN-SECRET" not in comment(document, PLACE).text
+
+
+@pytest.mark.parametrize(
+    ("offline", "verdict", "said"),
+    [
+        (Offline(b.NOW - timedelta(minutes=30)), Verdict.GOOD, "30m"),
+        (Offline(b.NOW - timedelta(hours=25)), Verdict.BAD, "too old to go by"),
+        (Offline(b.NOW, {"identity.serial": ("a1",)}), Verdict.BAD, "Not judged: identity.serial of a1"),
+    ],
+)
+def test_an_offline_plan_says_what_it_goes_by(offline: Offline, verdict: Verdict, said: str) -> None:
+    made = comment(plan(node("a1"), offline=offline), PLACE)
+    assert made.verdict is verdict
+    assert said in made.text
+    assert "going by what was known" in made.title
+    assert "reconciler apply" not in made.text, "nothing is applied by it"
+
+
+def test_what_is_left_alone_is_not_all_well() -> None:
+    """A tick would say that nobody has to look."""
+    left = node("a1", actions=(), blocked=Blocked(BlockCode.NO_PATH, "no sequence of actions"))
+    made = comment(plan(left), PLACE)
+    assert made.title.endswith("nothing is done, 1 node left alone")
+    assert "⚠️" in made.text
+    held = node("a1", actions=(), blocked=Blocked(BlockCode.HELD, "ticket 4711"))
+    assert "✅" in comment(plan(held), PLACE).text, "somebody has looked, and said so"
+
+
+def test_many_limits_that_hold_back_many_nodes_are_one_row() -> None:
+    nodes = [
+        node(f"a{at:02d}", blocked=Blocked(BlockCode.BUDGET, f"rack r{at} is full"), start=b.NOW) for at in range(40)
+    ]
+    text = comment(plan(*nodes, node("b1", blocked=Blocked(BlockCode.WINDOW, "at night"), start=b.NOW)), PLACE).text
+    assert text.count("| budget |") == 1
+    assert "40 reasons, such as: rack r0 is full" in text
+    assert "| window |" in text
 
 
 @pytest.mark.parametrize(
