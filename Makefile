@@ -11,7 +11,7 @@ STAMP := .venv/.installed
 export PYTHON
 
 # Tests start real programs. One that is missing, and that we may not install, skips its tests with a reason.
-TEST_TOOLS := git gnupg kubernetes-client openssh-client openssh-server postgresql minisign busybox
+TEST_TOOLS := git gnupg kubernetes-client openssh-client openssh-server postgresql minisign busybox chromium
 PYTEST := $(BIN)/pytest -n auto --maxprocesses 8 --dist loadgroup
 ARGS ?=
 SOAK ?= 10m

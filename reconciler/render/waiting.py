@@ -167,7 +167,7 @@ def _resumed(made: Explanation, _: NodePlan) -> Iterator[str]:
 def _answers(made: Explanation, _: NodePlan) -> Iterator[str]:
     seen, ends = made.observed, made.desired.endpoints
     readings = () if seen is None else (seen.hot, seen.host, seen.member)
-    names = (f"its BMC {ends.bmc}", f"its host {ends.host}", "the cluster")
+    names = (f"its BMC {ends.bmc or ''}".rstrip(), f"its host {ends.host or ''}".rstrip(), "the cluster")
     who = [name for name, reading in zip(names, readings, strict=False) if isinstance(reading, Silent)]
     if who:
         yield f"when {' and '.join(who)} answer{'s' if len(who) == 1 else ''} again"

@@ -16,7 +16,7 @@ from reconciler.model.chronicle import REPORT_FORMAT, Chronicle, Episode, Past, 
 from reconciler.model.desired import BudgetLimit, Fleet
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.gate import Verdict
-from reconciler.model.observed import Observed, Silent
+from reconciler.model.observed import Observation, Observed, Silent
 from reconciler.model.plan import Plan, Scope
 from reconciler.model.records import Attempt, Hold, JournalEntry, NodeRecord, RunRecord
 from reconciler.model.status import NodeStatus
@@ -101,10 +101,12 @@ def _below(record: NodeRecord) -> NodeRecord:
     return replace(record, certificate=replace(record.certificate, results=results))
 
 
-def _plan(fleet: Fleet, observation: object, records: Mapping[str, NodeRecord], holds: tuple[Hold, ...], now: datetime) -> Plan:  # fmt: skip
+def _plan(
+    fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord], holds: tuple[Hold, ...], now: datetime
+) -> Plan:
     names = list(fleet.nodes)
     return plan_fleet(
-        fleet, observation, records, now=now, ledger="ledger-1", plan_id="plan-20270101-000000-c0ffee",  # type: ignore[arg-type]  # an Observation
+        fleet, observation, records, now=now, ledger="ledger-1", plan_id="plan-20270101-000000-c0ffee",
         signatures={("ubuntu-gpu", "2026.11.1"): True}, holds=holds, selected=names,
         scope=Scope((), (), len(names), len(names)),
     )  # fmt: skip
@@ -150,11 +152,13 @@ def _chronicle(plan: Plan, statuses: Mapping[str, NodeStatus], now: datetime, di
         for item in node.drift
         if item.kind in ACTIONABLE
     ]
-    spells = []
+    spells = list[Spell]()
     for name in dice.sample(names, len(names) // 3):
         begin = since + timedelta(minutes=dice.randrange(7 * 24 * 60 - 900))
         gone = begin + timedelta(minutes=20 + round(dice.expovariate(1 / 180)))
-        episodes.append(Episode(name, dice.choice(("bios.NumaNodesPerSocket", "image.version")), "drifted", begin, gone))
+        episodes.append(
+            Episode(name, dice.choice(("bios.NumaNodesPerSocket", "image.version")), "drifted", begin, gone)
+        )
         spells += _spells(name, plan.nodes[name].pool, [(since, False), (begin, True), (gone, False)], now)
     quiet = set(names) - {spell.node for spell in spells}
     spells += [spell for name in quiet for spell in _spells(name, plan.nodes[name].pool, [(since, False)], now)]

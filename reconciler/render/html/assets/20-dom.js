@@ -21,8 +21,8 @@ function drawing(name, given, ...children) {
 const sample = (style) => element("span", { class: `sample ${style}`, "aria-hidden": "true" });
 const button = (label, handler, given = {}) => element("button", { type: "button", class: "plain", on: { click: handler }, ...given }, label);
 
-function table(head, rows) {
-  return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table" }, element("table", {},
+function table(label, head, rows) {
+  return element("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": label }, element("table", {},
     element("thead", {}, element("tr", {}, head.map((cell) => cell instanceof Node ? cell : element("th", { scope: "col" }, cell)))),
     element("tbody", {}, rows.map((row) => element("tr", {}, row.map((cell) => element("td", {}, cell)))))));
 }

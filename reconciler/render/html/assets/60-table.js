@@ -31,7 +31,7 @@ function showTable() {
     COLUMNS.pool(node), COLUMNS.place(node), [sample(`s-${statusOf(node)}`), COLUMNS.status(node)], COLUMNS.service(node),
     COLUMNS.concerns(node), COLUMNS.summary(node),
   ]);
-  byId("list").replaceChildren(table(Object.keys(COLUMNS).map(heading), rows), all.length > PAGE ? pages(all.length, last) : "");
+  byId("list").replaceChildren(table("Nodes", Object.keys(COLUMNS).map(heading), rows), all.length > PAGE ? pages(all.length, last) : "");
 }
 
 function heading(key) {
@@ -55,7 +55,7 @@ function pages(count, last) {
     byId("list").querySelector(`[data-step="${step}"]:enabled, [data-step]:enabled`)?.focus();
   }, { "data-step": step, disabled: page + step < 0 || page + step > last });
   const from = page * PAGE + 1, to = Math.min(count, (page + 1) * PAGE);
-  const where = element("span", { role: "status" }, `${from.toLocaleString("en")}–${to.toLocaleString("en")} of ${count.toLocaleString("en")}`);
+  const where = element("span", { role: "status" }, `${from.toLocaleString("en")} to ${to.toLocaleString("en")} of ${count.toLocaleString("en")}`);
   return element("div", { class: "pages" }, turn(-1, "Previous"), where, turn(1, "Next"));
 }
 

@@ -55,7 +55,7 @@ function wanted(node, values) {
     value.path, value.wanted, element("span", { class: "where" }, value.set, value.commit ? ` · ${value.commit}` : ""), readFrom(node, value.source),
   ]);
   return element("details", {}, element("summary", {}, `${counted(values.length, "value")} as specified`),
-    rows.length ? table(["value", "wanted and found", "set by", "read"], rows) : "");
+    rows.length ? table("Values as specified", ["value", "wanted and found", "set by", "read"], rows) : "");
 }
 
 // --- plan, history, evidence ------------------------------------------------------------------------------------------
@@ -103,13 +103,13 @@ function evidence(node) {
       [least === null ? "" : `at least ${figure(least)}`, most === null ? "" : `at most ${figure(most)}`].filter(Boolean).join(", "),
     ]);
   });
-  return [element("p", {}, head), rows.length ? table(["test", "verdict", "metric", "measured", "bar"], rows) : ""];
+  return [element("p", {}, head), rows.length ? table("Gate evidence", ["test", "verdict", "metric", "measured", "bar"], rows) : ""];
 }
 
 function story(node) {
   const rows = nodes.story[node].map(([at, place]) => [instant(at), ...data.told[place].map(text)]).reverse();
   const more = element("p", { class: "soft" }, "All of it: ", element("code", {}, `reconciler history ${nodes.name[node]}`));
-  return [rows.length ? table(["when", "what", "how it went", "detail"], rows) : element("p", { class: "none" }, "The ledger has nothing of it for this page."), more];
+  return [rows.length ? table("History", ["when", "what", "how it went", "detail"], rows) : element("p", { class: "none" }, "The ledger has nothing of it for this page."), more];
 }
 
 // --- the panel --------------------------------------------------------------------------------------------------------

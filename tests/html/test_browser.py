@@ -1,0 +1,286 @@
+"""The page in a real browser: what people see, what they do with keys and fingers, and what they are told."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from reconciler.render.explain_waiting import headline
+from reconciler.render.explanation import values
+from reconciler.render.text import position
+from tests.html import hostile
+from tests.html.conftest import Opened, Pages
+
+pytestmark = [pytest.mark.tool, pytest.mark.xdist_group("chromium")]
+
+
+def fragment(tab: Page) -> str:
+    return str(tab.evaluate("location.hash"))
+
+
+def focused(tab: Page) -> str:
+    """The node, or what else has the focus."""
+    return str(tab.evaluate("nodes.name[document.activeElement.dataset.node] ?? document.activeElement.id"))
+
+
+def matching(tab: Page) -> int:
+    return tab.locator(".cell:not(.off)").count()
+
+
+def test_every_node_has_its_place(opened: Opened, pages: Pages) -> None:
+    tab = opened()
+    assert tab.locator(".cell").count() == len(pages.fleet.plan.nodes)
+    racks = {node.domains["rack"] for node in pages.fleet.fleet.nodes.values()}
+    assert tab.locator(".rack").count() == len(racks)
+    name = sorted(pages.fleet.plan.nodes)[17]
+    cell = tab.get_by_role("gridcell", name=re.compile(f"^{name}, "))
+    rack = tab.get_by_role("row", name=f"rack {pages.fleet.fleet.nodes[name].domains['rack']}, 16 nodes")
+    assert rack.locator(cell).count() == 1
+    status = pages.fleet.statuses[name].value.replace("_", " ")
+    assert f"{name}, {status}, " in (cell.get_attribute("aria-label") or "")
+
+
+# --- filters ---------------------------------------------------------------------------------------------------------
+
+
+def test_filters_narrow_the_map_say_how_many_and_can_be_passed_on(opened: Opened, pages: Pages) -> None:
+    tab = opened()
+    statuses = pages.fleet.statuses
+    waiting = {name for name, status in statuses.items() if status.value == "waiting"}
+    tab.locator(".tile", has_text="Waiting").click()
+    assert matching(tab) == len(waiting)
+    expect(tab.locator("#found")).to_have_text(f"{len(waiting)} of 320 nodes match")
+    pool = min(pages.fleet.plan.nodes[name].pool for name in waiting)
+    tab.locator("#pool").select_option(pool)
+    both = {name for name in waiting if pages.fleet.plan.nodes[name].pool == pool}
+    assert matching(tab) == len(both)
+    assert fragment(tab) == f"#pool={pool}&status=waiting"
+
+    again = opened("fleet", fragment(tab))
+    assert matching(again) == len(both)
+    assert again.locator("#status").input_value() == "waiting"
+    again.get_by_role("button", name="Clear").click()
+    assert (matching(again), fragment(again)) == (320, "")
+
+
+def test_text_finds_names_racks_and_values_that_differ(opened: Opened, pages: Pages) -> None:
+    tab, find = opened(), "gpu-00017"
+    tab.get_by_label("Find").fill(find)
+    assert matching(tab) == 1
+    assert tab.locator(".rack:visible").count() == 1, "racks without any are out of the way"
+    tab.get_by_label("Find").fill("r0003")
+    assert matching(tab) == 16
+    tab.get_by_label("Find").fill("no such thing")
+    assert matching(tab) == 0
+    tab.get_by_label("Find").fill("")
+    row = tab.locator("#differences tr", has_text="host.sysctls.vm.swappiness").first
+    row.get_by_role("button", name="on the map").click()
+    differ = [
+        name
+        for name, node in pages.fleet.plan.nodes.items()
+        if any(item.path == "host.sysctls.vm.swappiness" for item in node.drift)
+    ]
+    assert matching(tab) == len(differ)
+
+
+def test_concerns_colour_and_filter(opened: Opened, pages: Pages) -> None:
+    tab = opened()
+    tab.get_by_role("radio", name="Concern").check()
+    ill = [name for name, node in pages.fleet.plan.nodes.items() if any(i.concern.value == "boot" for i in node.drift)]
+    tab.locator("#concern").select_option("boot")
+    assert matching(tab) == tab.locator(".cell.c-boot:not(.off)").count() == len(ill) > 0
+    assert {"firmware", "image", "nothing differs"} <= set(tab.locator("#legend li").all_inner_texts())
+
+
+def test_nodes_are_grouped_by_any_domain(opened: Opened, pages: Pages) -> None:
+    tab = opened()
+    tab.get_by_label("Group by").select_option("pool")
+    pools = {node.pool for node in pages.fleet.plan.nodes.values()}
+    assert tab.locator(".rack").count() == len(pools)
+    assert tab.locator(".cell").count() == 320
+
+
+# --- one node --------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_in_full_says_what_explain_says(opened: Opened, pages: Pages) -> None:
+    """Desired, observed, drift, plan, evidence and history of a node that waits, and failed its bar."""
+    name = "gpu-00007"
+    made, tab = pages.fleet.explained(name), opened("fleet", "#node=gpu-00007")
+    panel = tab.get_by_role("dialog", name=name)
+    told = panel.inner_text()
+    assert headline(made) in told
+    found = values(made)
+    assert sum(value.item is not None for value in found) == panel.locator(".value").count() > 0
+    for value in (value for value in found if value.item is not None):
+        entry = panel.locator(".value", has_text=value.path).first.inner_text()
+        assert position(value.place) in entry
+        assert value.item is not None
+        assert value.item.kind.value in entry
+        assert value.item.first_seen is not None
+        assert f"{value.item.first_seen:%Y-%m-%d %H:%M:%S} UTC" in entry
+    panel.locator("summary", has_text="as specified").click()
+    kept = next(value for value in found if value.item is None and value.path == "firmware.bmc")
+    row = panel.locator("tr", has_text="firmware.bmc").inner_text()
+    assert str(kept.wanted) in row
+    assert "Redfish inventory, " in row
+    plan = pages.fleet.plan.nodes[name]
+    assert [action.id for action in plan.actions] == panel.locator(".steps b").all_inner_texts()
+    assert plan.blocked is not None
+    assert plan.blocked.detail in told
+    evidence = panel.locator("tr", has_text="busbw_peak").inner_text()
+    certificate = pages.fleet.records[name].certificate
+    assert certificate is not None
+    measured = next(result.metrics["busbw_peak"] for result in certificate.results if result.test == "nccl")
+    assert f"{measured:.2f}".rstrip("0") in evidence
+    assert "at least 440" in evidence
+    assert "fail" in evidence
+    story = panel.get_by_role("group", name="History").locator("tbody tr").all_inner_texts()
+    assert "2026-12-30 00:05:20 UTC\trun_gate\tdone, 23m20s\tas asked; required by run_gate" in story
+
+
+def test_a_node_that_is_held_or_silent_says_why(opened: Opened) -> None:
+    held = opened("fleet", "#node=gpu-00002").get_by_role("dialog")
+    assert "a person is looking, ticket 4711" in held.inner_text()
+    silent = opened("fleet", "#node=gpu-00001").get_by_role("dialog")
+    assert "no route to host" in silent.inner_text()
+
+
+def test_strings_of_machines_are_shown_and_never_run(opened: Opened, pages: Pages) -> None:
+    tab = opened("hostile")
+    name = next(name for name, node in sorted(pages.small.plan.nodes.items()) if node.drift and node.blocked)
+    tab.get_by_role("gridcell", name=re.compile(f"^{name}, ")).click()
+    panel = tab.get_by_role("dialog", name=name)
+    assert hostile.SHOWN in panel.inner_text()
+    tab.get_by_role("button", name="Close").click()
+    tab.get_by_role("radio", name="Table").check()
+    assert tab.evaluate("window.hacked") is None
+    assert tab.locator("img").count() == 0
+    assert hostile.SHOWN in tab.locator("#plan").inner_text()
+    assert "49" not in tab.locator(".alert").first.inner_text(), "nor read as a template"
+
+
+# --- keys, readers, screens ------------------------------------------------------------------------------------------
+
+
+def test_all_of_it_goes_by_keyboard(opened: Opened) -> None:
+    tab = opened()
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.textContent") == "Skip to the map"
+    tab.keyboard.press("Enter")
+    assert focused(tab) == "map"
+    stops = tab.locator('.cell[tabindex="0"]')
+    assert stops.count() == 1, "one stop for the whole map"
+    stops.focus()
+    tab.keyboard.press("ArrowRight")
+    assert focused(tab) == "gpu-00001"
+    tab.keyboard.press("End")
+    assert focused(tab) == "gpu-00015"
+    tab.keyboard.press("Home")
+    tab.keyboard.press("ArrowDown")
+    assert focused(tab) == "gpu-00008", "the cell below, in the same rack"
+    above = tab.locator(":focus").bounding_box()
+    tab.keyboard.press("ArrowDown")
+    box = tab.locator(":focus").bounding_box()
+    assert box is not None
+    assert above is not None
+    assert abs(box["x"] - above["x"]) < 2
+    assert box["y"] > above["y"]
+    tab.keyboard.press("ArrowUp")
+    assert focused(tab) == "gpu-00008"
+    tab.keyboard.press("Control+End")
+    assert focused(tab) == "gpu-00319"
+    assert stops.count() == 1
+
+
+def test_a_panel_takes_the_focus_and_gives_it_back(opened: Opened) -> None:
+    tab = opened()
+    tab.locator('.cell[tabindex="0"]').focus()
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("Enter")
+    expect(tab.get_by_role("dialog", name="gpu-00001")).to_be_visible()
+    assert focused(tab) == "node-title"
+    tab.get_by_role("button", name="Next node").press("Enter")
+    expect(tab.get_by_role("dialog", name="gpu-00002")).to_be_visible()
+    tab.keyboard.press("Escape")
+    expect(tab.locator("#node")).to_be_hidden()
+    assert (focused(tab), fragment(tab)) == ("gpu-00002", "")
+
+
+def test_the_table_says_what_the_map_says(opened: Opened, pages: Pages) -> None:
+    tab = opened("fleet", "#view=table&status=blocked")
+    blocked = [name for name, status in pages.fleet.statuses.items() if status.value == "blocked"]
+    rows = tab.locator("#list tbody tr")
+    assert [text.split("\t")[0] for text in rows.all_inner_texts()] == blocked
+    tab.get_by_role("button", name="Clear").click()
+    assert rows.count() == 100
+    tab.get_by_role("button", name="Next", exact=True).press("Enter")
+    expect(tab.locator(".pages [role=status]")).to_have_text("101 to 200 of 320")
+    tab.locator("[data-sort=status]").press("Enter")
+    assert tab.locator("th[aria-sort=ascending]").inner_text().startswith("status")
+    assert focused(tab) == "", "the heading keeps the focus"
+    name = rows.nth(3).get_by_role("button")
+    name.press("Enter")
+    tab.keyboard.press("Escape")
+    assert tab.evaluate("document.activeElement.textContent") == name.inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("shown", ["", "#colour=concern", "#view=table", "#node=gpu-00007"])
+def test_readers_and_weak_eyes_can_use_it(opened: Opened, scheme: str, shown: str) -> None:
+    """By the rules of axe-core: names, roles, order of headings, contrast."""
+    tab = opened("small", shown, color_scheme=scheme)
+    for part in tab.locator("details").all():
+        part.evaluate("(details) => { details.open = true; }")
+    tab.evaluate("Promise.all(document.getAnimations().map((each) => each.finished))")
+    found = Axe().run(tab)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_light_and_dark_follow_the_system_until_somebody_switches(opened: Opened) -> None:
+    def ground(tab: Page) -> str:
+        return str(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    light, dark = opened(color_scheme="light"), opened(color_scheme="dark")
+    assert ground(light) != ground(dark)
+    light.get_by_role("button", name="Switch to dark colours").click()
+    assert ground(light) == ground(dark)
+    light.reload()
+    assert ground(light) == ground(dark), "it is remembered"
+
+
+@pytest.mark.parametrize("name", ["fleet", "small"])
+@pytest.mark.parametrize("shown", ["", "#view=table", "#node=gpu-00007"])
+def test_a_phone_never_scrolls_sideways(opened: Opened, name: str, shown: str) -> None:
+    tab = opened(name, shown, width=360, has_touch=True)
+    assert tab.evaluate("document.documentElement.scrollWidth") == 360
+    if "node" in shown:
+        assert tab.evaluate("document.querySelector('#node').scrollWidth") == 360
+        tab.get_by_role("button", name="Close").tap()
+        expect(tab.locator("#node")).to_be_hidden()
+
+
+def test_who_wants_no_motion_gets_none(opened: Opened) -> None:
+    tab = opened("fleet", "#node=gpu-00007", reduced_motion="reduce")
+    assert tab.evaluate("document.getAnimations().length") == 0
+    assert tab.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
+
+
+def test_on_paper_there_is_nothing_to_press(opened: Opened) -> None:
+    tab = opened(color_scheme="dark")
+    tab.emulate_media(media="print")
+    for part in ("#filters", "nav", "#theme", ".skip"):
+        expect(tab.locator(part)).to_be_hidden()
+    expect(tab.locator(".cell").last).to_be_visible()
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+def test_without_scripts_the_summary_is_there(opened: Opened, pages: Pages) -> None:
+    tab = opened(java_script_enabled=False)
+    assert " from the spec" in tab.locator("h1").inner_text()
+    expect(tab.locator("noscript p")).to_be_visible()
+    expect(tab.locator("#filters")).to_be_hidden()
+    assert tab.locator("#differences tbody tr").count() > 5
