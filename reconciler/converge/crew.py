@@ -95,6 +95,11 @@ class Crew:
     def at_work(self) -> AbstractSet[str]:
         return self._running.keys()
 
+    @property
+    def ahead(self) -> Mapping[str, NodePlan]:
+        """Of nodes at work, what those who work on them know, which is newer than any pass."""
+        return {name: worker.plan for name, worker in self._at_work.items() if worker.plan is not None}
+
     # --- the loop ---
 
     async def work(self, wait_s: float, *, alone: bool = False) -> None:

@@ -214,7 +214,8 @@ class Shift:
             self._crew.renew(observation, plan.nodes, records)
         if not blind:
             within = timedelta(seconds=PASSES_APART * self.ground.interval_s) + (seen.finished_at - seen.started_at)
-            how = standing(plan.nodes, acting=self._crew.at_work)
+            ahead = {name: newer for name, newer in self._crew.ahead.items() if name in plan.nodes}
+            how = standing({**plan.nodes, **ahead}, acting=[name for name, newer in ahead.items() if newer.changes])
             ledger.record_stands(how, self.ground.clock.now(), within=within, whole=True)
             self.ground.saw(fleet, plan, observation)
         self.plan, self._observation = plan, observation
