@@ -23,6 +23,7 @@ COLLECT: Final = (50_000, 20, 100)
 
 # name -> (module, one line for --help). The order is the order of a first day's work.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "init": ("init", "Write the spec of a fleet that has none."),
     "validate": ("validate", "Check a spec; contact nothing."),
     "doctor": ("doctor", "Check what the reconciler needs, and say what to do."),
     "observe": ("observe", "Read every node; write what was seen."),

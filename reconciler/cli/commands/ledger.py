@@ -114,3 +114,49 @@ def _tell(ends: Sequence[Adopted], output: str, *, done: bool, err: bool = False
         of = (mark.ledger, mark.at, mark.reason) if mark is not None else ("", "", "")
         rows.append((end.node, end.problem or told, *of))
     print_listing(("node", "outcome", "marked by ledger", "at", "reason"), rows, output, empty="", err=err)
+
+
+@ledger.command()
+@click.argument("nodes", metavar="NODE...", nargs=-1, required=True)
+@click.option("--reason", required=True, help="Why they need no test; it stays in the ledger beside who said so.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@spec
+@at_ledger
+@endpoints
+@output_option
+def vouch(
+    nodes: tuple[str, ...], reason: str, yes: bool, spec: Path, ledger: str | None, endpoints: Path | None, output: str
+) -> int:
+    """Vouch for nodes that served before this ledger knew them: an adopted certificate each, and no test.
+
+    As `init` does, for another ledger than the one it wrote to. A node that has a story here, is not in service, or of
+    which anything is not as specified or not known, is not vouched for.
+    """
+    from dataclasses import replace
+
+    from reconciler.cli.session import new_id
+    from reconciler.cli.vouching import save, trouble, vouched_for, why_not
+    from reconciler.planner.fleet import plan_fleet
+
+    if not yes and not sys.stdin.isatty():
+        raise UsageError("off a terminal, ledger vouch needs --yes")
+    session = session_for(spec, ledger, endpoints)
+    session.common = replace(session.common, limit=nodes)
+    names, _ = session.selection
+    seen = session.observe()
+    with session.ledger() as book:
+        records, now = book.nodes(list(session.fleet.nodes)), session.clock.now()
+        made, known = vouched_for(session.fleet, seen, records, now)
+        plan = plan_fleet(
+            session.fleet, seen, known, now=now, ledger=book.id, plan_id=new_id("vouch", now),
+            signatures=session.signatures, holds=tuple(book.holds()), selected=names,
+        )  # fmt: skip
+        ends = {name: why_not(records[name]) or trouble(session.fleet, plan.nodes[name]) for name in names}
+        good = [one for one in made if not ends.get(one.node, "not asked for")]
+        if good and not yes:
+            question = f"{len(good)} of {len(names)} nodes are in service as specified. Vouch for them without a test?"
+            click.confirm(question, abort=True, err=True)
+        save(session, book, "vouch", good, reason)
+    rows = [(name, why or "vouched for") for name, why in ends.items()]
+    print_listing(("node", "outcome"), rows, output, empty="")
+    return ExitCode.PARTLY_FAILED if any(ends.values()) else ExitCode.DONE

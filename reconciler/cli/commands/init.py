@@ -1,0 +1,249 @@
+"""reconciler init"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reconciler.cli.exit_codes import ExitCode
+from reconciler.cli.options import Common, gather
+from reconciler.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from reconciler.cli.starting import Started
+    from reconciler.render.draft.kinds import Row
+    from reconciler.render.draft.text import Access
+
+
+@dataclass(slots=True)
+class Given:
+    """What was said on the command line, and is asked for otherwise."""
+
+    nodes: Path | None
+    fleet: str | None
+    bmc_credentials: Path | None
+    bmc_ca: Path | None
+    bmc_insecure: bool
+    ssh_user: str
+    ssh_key: Path | None
+    host_ca: Path | None
+    host_insecure: bool
+    kubeconfig: Path | None
+    no_cluster: bool
+    context: str | None
+
+
+def _file(*, help: str) -> dict[str, Any]:  # noqa: A002 - click's word
+    return {"type": click.Path(path_type=Path, exists=True, dir_okay=False), "metavar": "FILE", "help": help}
+
+
+def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+    wrapped: Any = gather(function, lambda given: Given(**{name: given.pop(name) for name in Given.__slots__}))
+    for option in reversed((
+        click.option("--nodes", **_file(help="CSV file of the nodes: name,bmc,host, and pool, rack or domains.LABEL.")),
+        click.option("--fleet", metavar="NAME", help="Name of the fleet. Default: the folder that DIR is in."),
+        click.option("--bmc-credentials", **_file(help='JSON file {"username": ..., "password": ...} for BMCs.')),
+        click.option("--bmc-ca", **_file(help="PEM file of the CA that signed the BMCs' certificates.")),
+        click.option("--bmc-insecure", is_flag=True, help="Don't verify certificates of BMCs; every report says so."),
+        click.option("--ssh-user", default="root", show_default=True, help="User to log in as."),
+        click.option("--ssh-key", **_file(help="Private key of that user, without a passphrase.")),
+        click.option("--host-ca", **_file(help="Public key of the CA that signs the SSH keys of hosts.")),
+        click.option("--host-insecure", is_flag=True, help="Accept any SSH host key; every report says so."),
+        click.option("--kubeconfig", **_file(help="Of the Kubernetes cluster that the nodes are in.")),
+        click.option("--no-cluster", is_flag=True, help="The nodes are in no cluster."),
+        click.option("--context", metavar="NAME", help="Context of the kubeconfig. Default: its current one."),
+    )):  # fmt: skip
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]  # decorators of click lose the type
+
+
+@click.command()
+@click.argument(
+    "directory", metavar="[DIR]", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec")
+)
+@_options
+@click.option("--bios", multiple=True, metavar="NAME", help="Manage this BIOS attribute, in place of the usual few.")
+@click.option("--service", multiple=True, metavar="NAME", help="Manage this systemd unit, beside the usual ones.")
+@click.option("--sysctl", multiple=True, metavar="NAME", help="Manage this kernel parameter, beside the usual ones.")
+@click.option(
+    "--ledger", envvar="RECONCILER_LEDGER", metavar="URL",
+    help="Ledger that the nodes are vouched for in: that of later runs. Default: SQLite in the state directory.",
+)  # fmt: skip
+@click.option(
+    "--endpoints", envvar="RECONCILER_ENDPOINTS", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE", help="endpoints.json of a lab: loopback targets for the addresses.",
+)  # fmt: skip
+def init(
+    given: Given, directory: Path, bios: tuple[str, ...], service: tuple[str, ...], sysctl: tuple[str, ...],
+    ledger: str | None, endpoints: Path | None,
+) -> int:  # fmt: skip
+    """Write the spec of a fleet that has none: read what its nodes are, and ask for just that.
+
+    The spec plans nothing until somebody changes a line. Nodes that serve are vouched for in the ledger; those that are
+    ill, out of service or differ in what can't be said are left alone. Nothing is done to any node, and no file is
+    overwritten.
+    """
+    from reconciler.cli.session import Session
+    from reconciler.cli.starting import check_free, first_look, read_rows, record, start, write_spec
+    from reconciler.render.draft.survey import Asked
+
+    check_free(directory)
+    nodes = given.nodes or Path(_ask("--nodes", "CSV file of the nodes (name,bmc,host,rack)"))
+    rows = read_rows(nodes)
+    access = _access(given, rows)
+    if endpoints is None:
+        _secrets(given, rows, access)
+    asked = Asked(bios, service, sysctl)
+    session = Session(Common(directory, None, "human", (), (), ledger, endpoints))
+    session.fleet = first_look(_name(given, directory), rows, access, asked, str(directory))
+    seen = session.observe()
+    with session.ledger() as book:
+        made = start(session, book, rows, access, asked, seen)
+        paths = write_spec(directory, made.texts)
+        record(session, book, made)
+    _tell(made, directory, paths)
+    return ExitCode.INCOMPLETE if made.draft.unread else ExitCode.DONE
+
+
+def _ask(flag: str, question: str, default: str | None = None, *, hidden: bool = False) -> str:
+    if not sys.stdin.isatty():
+        raise UsageError(f"off a terminal, init needs {flag}: {question}")
+    return str(click.prompt(question, default=default, hide_input=hidden, err=True))
+
+
+def _name(given: Given, directory: Path) -> str:
+    found = given.fleet or re.sub(r"[^a-z0-9]+", "-", directory.resolve().parent.name.lower()).strip("-")
+    return found or "fleet"
+
+
+def _access(given: Given, rows: Mapping[str, Row]) -> Access:
+    """How the fleet is reached. Nothing is trusted silently: a CA, or a flag that says that none is asked for."""
+    from reconciler.render.draft.text import Access
+
+    bmc, ssh = any(row.bmc for row in rows.values()), any(row.host for row in rows.values())
+    bmc_ca = (
+        _authority(given.bmc_ca, given.bmc_insecure, "--bmc-ca", "the CA that signed the BMCs' certificates")
+        if bmc
+        else None
+    )
+    host_ca = (
+        _authority(given.host_ca, given.host_insecure, "--host-ca", "the CA that signs the keys of hosts")
+        if ssh
+        else None
+    )
+    if given.kubeconfig is None and not given.no_cluster:
+        answer = _ask("--kubeconfig or --no-cluster", "kubeconfig of the cluster (none: no cluster)", "none")
+        if answer != "none":
+            given.kubeconfig = Path(answer).expanduser()
+    clustered = given.kubeconfig is not None and not given.no_cluster
+    return Access(given.ssh_user, bmc, ssh, bmc_ca, host_ca, "main" if clustered else None, given.context)
+
+
+def _authority(file: Path | None, insecure: bool, flag: str, what: str) -> str | None:
+    if file is not None and insecure:
+        raise UsageError(f"{flag} and {flag.rpartition('-')[0]}-insecure exclude each other")
+    if insecure:
+        return None
+    if file is None:
+        answer = _ask(f"{flag} or {flag.rpartition('-')[0]}-insecure", f"file of {what} (insecure: verify nothing)")
+        if answer == "insecure":
+            return None
+        file = Path(answer).expanduser()
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
+
+
+# --- secrets -------------------------------------------------------------------------------------------------------
+
+
+def _secrets(given: Given, rows: Mapping[str, Row], access: Access) -> None:
+    """The file that says what the names in the spec stand for, where there is none yet."""
+    from reconciler.cli.starting import networks
+    from reconciler.drivers.secrets import SecretError, SecretStore, default_path
+    from reconciler.spec.edit.yaml_text import inline
+
+    path = default_path()
+    bmcs = [row.bmc for row in rows.values() if row.bmc]
+    hosts = [row.host for row in rows.values() if row.host]
+    if path.exists():
+        store = SecretStore.load(path)
+        try:
+            if access.bmc:
+                store.credentials("bmc", bmcs[0])
+            if access.ssh:
+                store.resolve("ssh", hosts[0])
+            if access.cluster:
+                store.file("kubeconfig")
+        except SecretError as error:
+            raise UsageError(f"{error}; {path} is there already, and init does not change it") from None
+        return
+    sources: dict[str, dict[str, Any]] = {}
+    if access.bmc:
+        sources["bmc"] = {"file": str(_bmc_file(given, path.parent)), "allow": list(networks(bmcs))}
+    if access.ssh:
+        key = given.ssh_key or Path(
+            _ask("--ssh-key", f"private key of {given.ssh_user} on the hosts", "~/.ssh/id_ed25519")
+        )
+        sources["ssh"] = {"file": str(key.expanduser().resolve()), "allow": list(networks(hosts))}
+    if given.kubeconfig is not None and access.cluster:
+        sources["kubeconfig"] = {"file": str(given.kubeconfig.resolve())}
+    lines = [
+        "# What the names in the spec stand for, and where it may be sent. Keep this file out of the repository.",
+        "secrets:",
+        *(f"  {name}: {inline(source)}" for name, source in sources.items()),
+        "# Public keys that images are signed with: `release: RWQ...`, as in minisign.pub",
+        "keys: {}",
+    ]
+    _write_private(path, "\n".join(lines) + "\n")
+    click.echo(f"written: {path} (mode 600)", err=True)
+
+
+def _bmc_file(given: Given, folder: Path) -> Path:
+    if given.bmc_credentials is not None:
+        return given.bmc_credentials.resolve()
+    user = _ask("--bmc-credentials", "user of the BMCs")
+    password = _ask("--bmc-credentials", "password of the BMCs", hidden=True)
+    path = folder / "bmc.json"
+    _write_private(path, json.dumps({"username": user, "password": password}) + "\n")
+    click.echo(f"written: {path} (mode 600)", err=True)
+    return path
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UsageError(f"{path} is there already, and init overwrites nothing") from None
+
+
+def _tell(made: Started, directory: Path, paths: list[Path]) -> None:
+    from reconciler.render.draft.text import summary
+    from reconciler.render.text import count, plain
+    from reconciler.spec.schema import write_schemas
+
+    schemas = directory.parent / "schemas"
+    if not schemas.exists():
+        paths = [*paths, *write_schemas(schemas)[:0], schemas]
+    for path in paths:
+        click.echo(path)
+    for line in summary(made.draft):
+        click.echo(plain(line, 400), err=True)
+    vouched = len(made.certificates)
+    if vouched:
+        click.echo(f"{count(vouched, 'node')} in service vouched for in the ledger: adopted certificates", err=True)
+    for sentence in made.fleet.settings.insecure:
+        click.echo(f"INSECURE: {sentence}", err=True)
+    click.echo(f"It plans nothing. Next: read it, then git add {directory} and reconciler plan {directory}", err=True)

@@ -1,0 +1,219 @@
+"""What was observed of a node, in the words of a spec. What is not known is absent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from reconciler.diff import normalise
+from reconciler.diff.gpus import layout, survey
+from reconciler.diff.readings import Missing
+from reconciler.model.desired import Desired
+from reconciler.model.observed import HostFacts, Member, Observed, RedfishHot, RedfishInventory, Silent, Taint
+from reconciler.model.records import MARK_TAINT
+from reconciler.model.units import format_size
+from reconciler.model.vocab import UnknownReason
+
+# Asked of hosts, and managed where they run on all nodes of a kind.
+SERVICES: Final = (
+    "kubelet", "containerd", "docker", "nvidia-fabricmanager", "nvidia-persistenced", "nvidia-dcgm", "chronyd",
+    "chrony", "openibd",
+)  # fmt: skip
+SYSCTLS: Final = ("vm.swappiness", "kernel.numa_balancing")
+# The few settings of a board that make GPUs and RDMA fast or slow, by the names that vendors give them.
+_BIOS: Final = re.compile(
+    r"sr-?iov.*|numanodespersocket|nps|subnuma.*|.*iommu|(intel)?vt-?d|.*above4g.*|acs.*|bootmode|(sys|workload)profile|"
+    r"determinism.*|hyper-?threading.*|logicalproc(essor)?|smt.*",
+    re.IGNORECASE,
+)
+_SYSTEMS_OWN: Final = re.compile(
+    r"(.*\.)?(kubernetes\.io|k8s\.io|nvidia\.com|intel\.com|amd\.com|reconciler\.dev|cilium\.io|projectcalico\.org)/.*"
+)
+_COMPONENTS: Final = (  # kind, name or Id of it, activation, minutes
+    ("bmc", re.compile(r"\b(bmc|idrac|ilo|xcc|aspeed)\b", re.IGNORECASE), "bmc_reset", 10),
+    ("bios", re.compile(r"\b(bios|uefi|system rom)\b", re.IGNORECASE), "reboot", 10),
+    ("nic", re.compile(r"\b(nic\d*|connectx|mlx|bluefield|network adapter)", re.IGNORECASE), "power_cycle", 10),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Firmware:
+    """A component worth managing. `kind`: bmc, bios or nic."""
+
+    id: str
+    version: str
+    kind: str
+    activation: str
+    minutes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One node. Mappings are by the names that a spec uses; `machine` and `has` are what makes a HardwareProfile."""
+
+    node: str
+    machine: Mapping[str, str]  # manufacturer, model
+    has: Mapping[str, Any]  # gpus, gpuModel ...
+    firmware: Mapping[str, Firmware]
+    others: tuple[str, ...]  # firmware that is left alone
+    bios: Mapping[str, Any]
+    secure_boot: bool | None
+    boot_order: tuple[str, ...] | None
+    serial: str | None
+    hostname: str | None
+    sysctls: Mapping[str, str]
+    services: Mapping[str, str]
+    mig: str | None  # as diff.gpus.layout says it
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    image: str  # what its marker says, for a comment
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the operator wants to be managed beside what is usual."""
+
+    bios: Sequence[str] = ()
+    services: Sequence[str] = ()
+    sysctls: Sequence[str] = ()
+
+
+def unread(desired: Desired, seen: Observed) -> str:
+    """Why there is nothing to adopt; "" when every source that it has did answer."""
+    for name, reading in (("BMC", seen.hot), ("BMC inventory", seen.inventory), ("SSH", seen.host),
+                          ("cluster", seen.member)):  # fmt: skip
+        if isinstance(reading, Silent) and reading.reason is not UnknownReason.NOT_ASKED:
+            return f"{name}: {reading.detail or reading.reason.value}"
+    if not isinstance(seen.member, Silent) and seen.member.value is None:
+        return f"the cluster has no node {desired.node}: the CSV file names nodes as the cluster does"
+    return ""
+
+
+def found(seen: Observed, asked: Asked) -> Found:
+    """Of a node of which every source answered."""
+    hot: RedfishHot | None = None if isinstance(seen.hot, Silent) else seen.hot.value
+    inventory = None if isinstance(seen.inventory, Silent) else seen.inventory.value
+    host = None if isinstance(seen.host, Silent) else seen.host.value
+    member = None if isinstance(seen.member, Silent) else seen.member.value
+    firmware, others = _firmware(inventory)
+    return Found(
+        node=seen.node,
+        machine=_known({"manufacturer": hot and hot.manufacturer, "model": hot and hot.model}),
+        has=_has(inventory, host),
+        firmware=firmware,
+        others=others,
+        bios=_bios(inventory, asked),
+        secure_boot=_secure_boot(inventory, host),
+        boot_order=inventory.boot_order or None if inventory else None,
+        serial=_serial(hot, host),
+        hostname=host.hostname if host else None,
+        sysctls=_sysctls(host),
+        services=_services(host),
+        mig=_mig(host),
+        labels=_labels(member),
+        taints=_taints(member),
+        image=_image(host),
+    )
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None and value != ""}
+
+
+def _has(inventory: RedfishInventory | None, host: HostFacts | None) -> dict[str, Any]:
+    """In the order in which people write it."""
+    counted: dict[str, Any] = {}
+    if host is not None and host.gpus is not None:
+        gpus = survey(host.gpus)
+        names = {gpu.name for gpu in host.gpus if gpu.name}
+        counted["gpus"] = gpus.answering
+        counted["gpuModel"] = next(iter(names)) if len(names) == 1 else None
+        if gpus.answering and host.nvlinks_active is not None and not any(gpu.mig_current for gpu in host.gpus):
+            counted["nvlinksPerGpu"] = min(host.nvlinks_active.values(), default=0)
+    if host is not None and host.links is not None:
+        counted["rdmaPorts"] = len([link for link in host.links if link.kind == "infiniband" and link.up is True])
+    if inventory is not None:
+        counted |= {
+            "nics": None if inventory.nics is None else len(inventory.nics),
+            "drives": None if inventory.drives is None else len(inventory.drives),
+            "dimms": inventory.dimms,
+            "memory": None if inventory.memory_bytes is None else format_size(inventory.memory_bytes),
+            "processors": inventory.processors,
+        }
+    return {name: value for name, value in _known(counted).items() if value not in (0, "0B")}  # a BMC that lists none
+
+
+def _firmware(inventory: RedfishInventory | None) -> tuple[dict[str, Firmware], tuple[str, ...]]:
+    """By component name, and the Ids of what is left alone: banks, backplanes, the firmware of GPUs."""
+    chosen: dict[str, Firmware] = {}
+    others = []
+    for name, item in (inventory.firmware or {}).items() if inventory else ():
+        kind = next((row for row in _COMPONENTS if row[1].search(f"{name} {item.name}".replace("_", " "))), None)
+        spare = re.search(r"backup|golden|previous|available|inactive", f"{name} {item.name}", re.IGNORECASE)
+        slug = re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-.")
+        if kind is None or spare or not item.version.strip() or not slug or item.updateable is False:
+            others.append(name)
+        else:
+            chosen[slug] = Firmware(name, item.version.strip(), kind[0], kind[2], kind[3])
+    return chosen, tuple(sorted(others))
+
+
+def _bios(inventory: RedfishInventory | None, asked: Asked) -> dict[str, Any]:
+    known = (inventory.bios or {}) if inventory else {}
+    wanted = [name for name in known if name in asked.bios or (not asked.bios and _BIOS.fullmatch(name))]
+    return {name: known[name] for name in sorted(wanted) if known[name] != ""}
+
+
+def _secure_boot(inventory: RedfishInventory | None, host: HostFacts | None) -> bool | None:
+    """Unless the two witnesses contradict each other."""
+    said = inventory.secure_boot if inventory else None
+    witness = host.secure_boot if host else None
+    return said if witness is None or witness == said else None
+
+
+def _serial(hot: RedfishHot | None, host: HostFacts | None) -> str | None:
+    """What BMC and host both say, or the BMC of a node whose host does not tell."""
+    said, witness = hot.serial if hot else None, host.serial if host else None
+    return said if said is None or witness is None or normalise.same(said, witness) else None
+
+
+def _sysctls(host: HostFacts | None) -> dict[str, str]:
+    return {name: normalise.sysctl(value) for name, value in ((host.sysctls or {}) if host else {}).items()}
+
+
+def _services(host: HostFacts | None) -> dict[str, str]:
+    known = (host.services or {}) if host else {}
+    return {name: "running" if one.active else "stopped" for name, one in known.items() if one.active is not None}
+
+
+def _mig(host: HostFacts | None) -> str | None:
+    """Where it is one layout on all GPUs, and settled."""
+    if host is None or not host.gpus:
+        return None
+    said = survey(host.gpus).layout
+    plain = not isinstance(said, Missing) and not re.search(r";|pending|empty", str(said))
+    return str(said) if plain else None
+
+
+def _labels(member: Member | None) -> dict[str, str]:
+    """Those that people set; what the cluster and its operators set is theirs."""
+    known = member.labels if member else {}
+    return {key: value for key, value in sorted(known.items()) if not _SYSTEMS_OWN.fullmatch(key)}
+
+
+def _taints(member: Member | None) -> tuple[Taint, ...]:
+    """Those that last; a node that is not well gets others from its cluster."""
+    known = member.taints if member else ()
+    return tuple(sorted(t for t in known if t.key != MARK_TAINT and not t.key.startswith("node.kubernetes.io/")))
+
+
+def _image(host: HostFacts | None) -> str:
+    image = host.image if host else None
+    if image is None or image.image is None or image.version is None:
+        return ""
+    return f"{image.image} {image.version}, sha256 {image.sha256 or 'not told'}"
+
+
+PLAIN: Final = layout(None)

@@ -1,0 +1,192 @@
+"""A fleet that is in service and has no spec: over the wire, as an operator begins, without a lab's endpoints."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import Done, LabDirectory, command, reconciler, running_lab
+
+pytestmark = pytest.mark.wire
+
+SCENARIO = """
+description: each differs in something
+nodes:
+  gpu-0001: {drift: [sysctl_off, wrong_hostname]}
+  gpu-0002: {drift: [bios_off, old_firmware]}
+  gpu-0003: {drift: [service_stopped, wrong_boot_order, missing_label]}
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabDirectory]:
+    """Three nodes that serve, and differ from what they were meant to be."""
+    directory = tmp_path_factory.mktemp("init")
+    scenario = directory / "scenario.yaml"
+    scenario.write_text(SCENARIO)
+    with running_lab(directory / "lab", "--scenario", str(scenario)) as found:
+        yield found
+
+
+@pytest.fixture
+def home(tmp_path: Path, lab: LabDirectory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty repository, and a CSV file as operators have one."""
+    home = tmp_path / "fleet"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("RECONCILER_SECRETS", str(tmp_path / "secrets" / "secrets.yaml"))
+    document = json.loads((lab.path / "endpoints.json").read_text())
+    lines = [
+        f"gpu-{at:04d},{bmc},{host},r1"
+        for at, (bmc, host) in enumerate(zip(document["bmc"], document["ssh"], strict=True), 1)
+    ]
+    (home / "nodes.csv").write_text("\n".join(["name,bmc,host,rack", *lines, ""]))
+    return home
+
+
+def flags(lab: LabDirectory) -> list[str | Path]:
+    return [
+        "--nodes", "nodes.csv", "--bmc-credentials", lab.path / "secrets/bmc.json",
+        "--bmc-ca", lab.path / "pki/bmc-ca.pem",
+        "--ssh-key", lab.path / "secrets/ssh_ed25519", "--host-ca", lab.path / "pki/ssh-host-ca.pub",
+        "--kubeconfig", lab.path / "kubeconfig",
+    ]  # fmt: skip
+
+
+def test_what_init_writes_plans_nothing_and_what_is_edited_is_planned(home: Path, lab: LabDirectory) -> None:
+    done = reconciler("init", *flags(lab))
+    assert done.code == 0, done.err
+    assert "fleet-spec/fleet.yaml" in done.out
+    assert "3 nodes in service vouched for" in done.err
+    secrets = home.parent / "secrets" / "secrets.yaml"
+    assert secrets.stat().st_mode & 0o777 == 0o600
+    password = json.loads((lab.path / "secrets/bmc.json").read_text())["password"]
+    assert not any(password in path.read_text() for path in (*Path("fleet-spec").rglob("*.*"), secrets))
+    assert reconciler("validate").code == 0
+    plan = reconciler("plan", "--detailed-exitcode")
+    assert (plan.code, "nothing to do" in plan.out) == (0, True), plan.out + plan.err
+    assert reconciler("drift", "--detailed-exitcode").code == 0
+    personas = Path("fleet-spec/personas.yaml")
+    personas.write_text(personas.read_text().replace('vm.swappiness: "1"', 'vm.swappiness: "10"'))
+    changed = reconciler("plan", "--detailed-exitcode")
+    assert changed.code == 2
+    assert "host.sysctls.vm.swappiness: 1 -> 10  [pending]" in changed.out
+    again = reconciler("init", *flags(lab))
+    assert (again.code, "overwrites nothing" in again.err) == (64, True)
+
+
+def test_another_ledger_needs_a_word_for_nodes_that_serve(home: Path, lab: LabDirectory) -> None:
+    """Certificates are in the ledger of `init`; elsewhere who runs the fleet vouches, or all are tested."""
+    assert reconciler("init", *flags(lab)).code == 0
+    there = ("--ledger", home / "other.sqlite")
+    assert reconciler("plan", "--detailed-exitcode", *there).code == 2
+    assert reconciler("ledger", "vouch", "gpu-*", "--reason", "moved", *there).code == 64, "nobody was asked"
+    vouched = reconciler("ledger", "vouch", "gpu-*", "--reason", "moved", "--yes", *there)
+    assert vouched.code == 0, vouched.out
+    assert reconciler("plan", "--detailed-exitcode", *there).code == 0
+    twice = reconciler("ledger", "vouch", "gpu-*", "--reason", "moved", "--yes", *there)
+    assert (twice.code, "it has a certificate" in twice.out) == (7, True)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "named"),
+    [
+        ("--nodes", "--nodes"), ("--bmc-credentials", "--bmc-credentials"), ("--bmc-ca", "--bmc-ca or --bmc-insecure"),
+        ("--ssh-key", "--ssh-key"), ("--host-ca", "--host-ca or --host-insecure"),
+        ("--kubeconfig", "--kubeconfig or --no-cluster"),
+    ],
+)  # fmt: skip
+def test_off_a_terminal_nothing_is_asked(home: Path, lab: LabDirectory, left_out: str, named: str) -> None:
+    words = flags(lab)
+    at = words.index(left_out)
+    done = reconciler("init", *words[:at], *words[at + 2 :])
+    assert (done.code, f"init needs {named}" in done.err) == (64, True), done.err
+    assert not Path("fleet-spec").exists()
+
+
+def test_on_a_terminal_what_was_not_given_is_asked_for(home: Path, lab: LabDirectory) -> None:
+    words = flags(lab)
+    given = [word for at, word in enumerate(words) if "--host-ca" not in words[max(0, at - 1) : at + 1]]
+    said = typed(command("init", *given), b"insecure\n", os.environ)
+    assert said.code == 0, said.out
+    assert "file of the CA that signs the keys of hosts" in said.out
+    assert "INSECURE: SSH host keys are not verified" in said.out
+    assert "hostKeys: {insecure: true}" in Path("fleet-spec/fleet.yaml").read_text()
+
+
+def typed(words: list[str], answer: bytes, env: Mapping[str, str]) -> Done:
+    """A command on a terminal, where somebody types."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(words, stdin=follower, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=dict(env))
+    os.close(follower)
+    os.write(leader, answer)
+    out, _ = process.communicate(timeout=60)
+    os.close(leader)
+    return Done(process.returncode, out.decode(), "")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("name,bmc\n", "names no node"),
+        ("bmc\nhttps://10.0.0.1\n", "column 'name' is missing"),
+        ("name,bmcs\nn1,https://10.0.0.1\n", "unknown column 'bmcs'; did you mean 'bmc'"),
+        ("name,bmc\nn1,10.0.0.1\n", "nodes.csv:2: '10.0.0.1' is not the URL of a BMC"),
+        ("name,bmc\nn1,\n", "a node needs a name, and bmc, host or both"),
+        ("name,bmc\nn1,https://a\nn1,https://b\n", "nodes.csv:3: node 'n1' stands here twice"),
+        ("name,bmc\nn1,https://a,x\n", "3 cells, and 2 columns"),
+    ],
+)
+def test_a_table_that_makes_no_sense(home: Path, lab: LabDirectory, text: str, why: str) -> None:
+    (home / "nodes.csv").write_text(text)
+    done = reconciler("init", *flags(lab))
+    assert (done.code, why in done.err) == (64, True), done.err
+
+
+def test_adopt_takes_over_what_drifted_and_drift_is_gone(lab: LabDirectory) -> None:
+    """In the lab's own spec, in which nodes differ from the start."""
+
+    def open_drift() -> dict[tuple[str, str], str]:
+        found = lab.run("drift", "-o", "json").json["items"]
+        return {(i["node"], i["path"]): i["kind"] for i in found if i["concern"] != "gate"}
+
+    before = open_drift()
+    assert before
+    words: list[str | Path] = ["adopt", "gpu-*", lab.spec, "--endpoints", lab.endpoints]
+    dry = reconciler(*words, "--dry-run", "-o", "json")
+    assert open_drift() == before
+    assert dry.json["written"] is False
+    done = reconciler(*words, "-o", "json").json
+    assert done["written"] is True
+    assert done["diff"] == dry.json["diff"]
+    adopted = {(item["node"], item["path"]) for item in done["adopted"]}
+    assert adopted
+    left = open_drift()
+    assert left.keys() == before.keys() - adopted
+    assert all(any(path in sentence for sentence in done["left"]) for _, path in left if not path.startswith("image."))
+    refused = reconciler("adopt", "gpu-0001.gate.certificate", lab.spec, "--endpoints", lab.endpoints)
+    assert (refused.code, "never adopted" in refused.err) == (8, True)
+
+
+def test_nodes_that_are_ill_or_silent_are_left_alone_and_named(home: Path, lab: LabDirectory) -> None:
+    lab.fault("gpu-0001", "xid_79")  # last of all: what the kernel has logged stays until a boot
+    lab.fault("gpu-0002", "ssh_refused")
+    try:
+        done = reconciler("init", *flags(lab))
+        assert done.code == 4, done.err
+        assert "gpu-0001 is left alone (state: quarantined): unhealthy" in done.err
+        assert "gpu-0002 is not in it: SSH" in done.err
+        assert reconciler("plan", "--detailed-exitcode").code == 0
+        lab.fault("gpu-0003", "ssh_refused")
+        lab.fault("gpu-0001", "ssh_refused")
+        none = reconciler("init", "other", *flags(lab))
+        assert (none.code, "no node could be read" in none.err, Path("other").exists()) == (1, True, False)
+    finally:
+        for node in ("gpu-0001", "gpu-0002", "gpu-0003"):
+            lab.clear(node)

@@ -1,0 +1,169 @@
+"""The spec that is written for nodes asks for what they have, whatever that is, and reads as if written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.diff.compare import Comparer
+from reconciler.diff.ignore import IgnoreRules
+from reconciler.model import observed as o
+from reconciler.model.desired import Fleet
+from reconciler.model.records import NodeRecord
+from reconciler.render.draft.kinds import Draft, Row, draft
+from reconciler.render.draft.survey import Asked, found, unread
+from reconciler.render.draft.text import Access, files, summary
+from reconciler.spec import check_spec
+from tests import builders as b
+from tests.adopt.fleets import nodes_as
+
+GOLDEN = Path(__file__).parent / "golden"
+ACCESS = Access("root", bmc=True, ssh=True, bmc_ca=None, host_ca=None, cluster="main", context=None)
+
+
+def rows(*names: str, **changes: Any) -> dict[str, Row]:
+    made = {}
+    for at, name in enumerate(names, 11):
+        made[name] = replace(Row(name, f"https://10.0.0.{at}", f"10.0.1.{at}", "", {"rack": "r1"}), **changes)
+    return made
+
+
+def fleet_of(texts: Mapping[str, str]) -> Fleet:
+    fleet, problems = check_spec({name: text.encode() for name, text in texts.items()}, directory="fleet-spec")
+    assert fleet is not None, "\n".join(map(str, problems))
+    return fleet
+
+
+def written(
+    nodes: Mapping[str, o.Observed], table: Mapping[str, Row], parked: Mapping[str, str] | None = None
+) -> Draft:
+    surveyed = [found(seen, Asked(bios=("SriovGlobalEnable", "NumaNodesPerSocket"))) for seen in nodes.values()]
+    return draft("test", table, surveyed, {}, parked or {})
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_it_asks_for_nothing_that_a_node_has_not(data: st.DataObject) -> None:
+    names = [f"gpu-{at:03d}" for at in sorted(data.draw(st.sets(st.integers(1, 30), min_size=1, max_size=8)))]
+    nodes = {name: data.draw(nodes_as(name)) for name in names}
+    nodes = {name: seen for name, seen in nodes.items() if isinstance(seen.host, o.Answered)}
+    if not nodes:
+        return
+    fleet = fleet_of(files(written(nodes, rows(*nodes)), ACCESS))
+    assert fleet.nodes.keys() == nodes.keys()
+    for name, node in fleet.nodes.items():
+        items = Comparer(IgnoreRules((), b.NOW)).compare(node, nodes[name], NodeRecord(name))
+        assert [(item.path, item.desired, item.observed, item.kind) for item in items] == []
+
+
+def eight(**odd: Any) -> dict[str, o.Observed]:
+    """Eight nodes, of which one or the other has something else."""
+    made = {}
+    for at in range(1, 9):
+        name = f"gpu-{at:03d}"
+        changes = odd.get(f"n{at}", {})
+        own = {"serial": f"SN-{at + 100}"}
+        made[name] = b.observed(
+            name,
+            inventory=b.inventory(**changes.get("inventory", {})),
+            host=b.facts(name, **own, **changes.get("host", {})),
+            member=b.member(name, labels={"workload": "infer" if at > 6 else "train", "rack": "r1"}),
+            hot=b.hot(name, model="SYS-821GE-TNHR", **own),
+        )
+    return made
+
+
+def test_it_reads_as_if_written_by_hand(request: pytest.FixtureRequest) -> None:
+    """Kept as files, to be read: `pytest tests/draft --update` writes them anew."""
+    nodes = eight(
+        n3={"host": {"sysctls": {"vm.swappiness": "60"}}},
+        n5={"inventory": {"boot_order": ("Pxe", "Hdd")}},
+        n8={"host": {"hostname": "localhost"}},
+    )
+    made = written(nodes, rows(*nodes), {"gpu-004": "unhealthy (XID 79 on 00000000:03:00.0); no remediation policy"})
+    made.unread = {"gpu-009": "SSH: gpu-009 (10.0.1.19:22) does not answer"}
+    made.rows = {**made.rows, **rows("gpu-009")}
+    texts = files(made, ACCESS) | {"summary.txt": "\n".join(summary(made)) + "\n"}
+    fleet_of({name: text for name, text in texts.items() if name != "summary.txt"})
+    if request.config.getoption("--update"):
+        for name, text in texts.items():
+            (GOLDEN / name).parent.mkdir(parents=True, exist_ok=True)
+            (GOLDEN / name).write_text(text)
+    assert {path.relative_to(GOLDEN).as_posix() for path in GOLDEN.rglob("*") if path.is_file()} == texts.keys()
+    for name, text in texts.items():
+        assert (GOLDEN / name).read_text() == text, f"{name} has changed: read it, then run with --update"
+
+
+def test_nodes_in_a_row_share_an_entry() -> None:
+    nodes = {name: seen for name, seen in eight().items() if name <= "gpu-006"}
+    text = files(written(nodes, rows(*nodes)), ACCESS)["pools/train.yaml"]
+    assert (
+        "    - name: gpu-[001-006]\n      bmc: https://10.0.0.[11-16]\n      host: 10.0.1.[11-16]\n"
+        "      serial: SN-[101-106]\n      domains: {rack: r1}\n"
+    ) in text
+
+
+def test_many_nodes_that_are_not_in_a_row_stand_in_a_table() -> None:
+    names = [f"gpu-{at:03d}" for at in range(1, 40)]
+    serials = {name: f"{int(name[4:]) * 7919 % 10007:x}" for name in names}
+    nodes = {
+        name: b.observed(name, hot=b.hot(name, serial=serials[name]), host=b.facts(name, serial=serials[name]))
+        for name in names
+    }
+    texts = files(written(nodes, rows(*names)), ACCESS)
+    (table,) = (text for name, text in texts.items() if name.endswith(".csv"))
+    assert table.startswith("name,bmc,host,serial,domains.rack\ngpu-001,https://10.0.0.11,10.0.1.11,")
+    assert fleet_of(texts).nodes.keys() == nodes.keys()
+
+
+def test_the_pools_of_the_table_are_kept_and_odd_nodes_choose_for_themselves() -> None:
+    nodes = eight()
+    texts = files(written(nodes, rows(*nodes, pool="everything")), ACCESS)
+    fleet = fleet_of(texts)
+    assert {node.pool for node in fleet.nodes.values()} == {"everything"}
+    assert [fleet.nodes[f"gpu-00{at}"].persona for at in (6, 7)] == ["train", "infer"]
+
+
+def test_machines_that_lack_a_part_are_told_from_the_others() -> None:
+    texts = files(written(nodes := eight(n2={"inventory": {"dimms": 31}}), rows(*nodes)), ACCESS)
+    assert "Like sys-821ge-tnhr, but for dimms 31 (there 32)" in texts["hardware.yaml"]
+    assert fleet_of(texts).nodes["gpu-002"].profile.inventory.dimms == 31
+
+
+def test_nodes_in_mig_mode_are_the_same_machines() -> None:
+    """They give no NVLink status, as they use none."""
+    mig = tuple(
+        b.gpu(at, mig_current=True, mig_pending=True, mig_devices=(o.MigDevice(at, "3g.40gb", "u"),) * 2)
+        for at in (0, 1)
+    )
+    nodes = eight(n7={"host": {"gpus": mig, "nvlinks_active": {}}}, n8={"host": {"gpus": mig, "nvlinks_active": {}}})
+    fleet = fleet_of(files(written(nodes, rows(*nodes)), ACCESS))
+    assert len({node.profile.inventory for node in fleet.nodes.values()}) == 1
+    assert fleet.nodes["gpu-007"].profile.gpu is not None
+    assert fleet.nodes["gpu-007"].profile.gpu.mig == {"3g.40gb": 2}
+
+
+def test_hostile_strings_of_machines_stay_strings() -> None:
+    bad = 'x: {y\u202e"\n# z'
+    nodes = {
+        "gpu-001": b.observed(
+            "gpu-001", hot=b.hot("gpu-001", model=bad, manufacturer="- a"), host=b.facts("gpu-001", hostname="gpu-001"),
+            inventory=b.inventory(bios={"SriovGlobalEnable": bad}), member=b.member("gpu-001", labels={}),
+        )
+    }  # fmt: skip
+    fleet = fleet_of(files(written(nodes, rows("gpu-001")), ACCESS))
+    assert fleet.nodes["gpu-001"].profile.bios == {"SriovGlobalEnable": bad}
+
+
+def test_why_a_node_could_not_be_read() -> None:
+    fleet = fleet_of(files(written(eight(), rows(*eight())), ACCESS))
+    node = fleet.nodes["gpu-001"]
+    assert unread(node, b.observed()) == ""
+    assert unread(node, b.observed(host=b.silent("auth", "no key"))) == "SSH: no key"
+    assert "names nodes as the cluster does" in unread(node, b.observed(member=None))
