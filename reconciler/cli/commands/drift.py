@@ -29,6 +29,7 @@ def drift(
     from reconciler.cli.session import Session, drift_report, new_id
     from reconciler.converge.memory import remember_holds
     from reconciler.model.documents import dump
+    from reconciler.planner.sight import blindness
     from reconciler.render.comment import as_markdown
     from reconciler.render.drift import human
     from reconciler.render.record import of_drift
@@ -37,13 +38,16 @@ def drift(
     session.selection  # noqa: B018 - a wrong --limit is said before anything is contacted
     recorder = ready_recorder(record, session)
     seen = session.observe() if observation is None else session.observation_from(observation)
+    blind = blindness(session.watched, seen)
     run = new_id("drift", session.clock.now())
     with session.ledger() as ledger:
         ledger.start_run(run, "drift", session.fleet.source.commit, "", session.clock.now())
         if observation is None:
             session.learn(seen, ledger)
         remember_holds(ledger, session.fleet, session.clock.now())
-        plan = session.remember(session.make_plan(seen, ledger, run), ledger, run, seen_now=observation is None)
+        plan = session.remember(
+            session.make_plan(seen, ledger, run), ledger, run, seen_now=observation is None and not blind
+        )
         if publish is not None:
             write_published(session, seen, ledger, publish)
         report = drift_report(plan, seen)
@@ -58,6 +62,8 @@ def drift(
         show(dump(report), common.output)
     else:
         show((human if common.output == "human" else as_markdown)(report), common.output)
-    if recorder is not None:
+    if recorder is not None and blind:
+        click.echo(f"not recorded: {blind}", err=True)
+    elif recorder is not None:
         keep(recorder, of_drift(report, pools_of(session.fleet, plan.nodes)))
     return code
