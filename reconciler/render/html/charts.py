@@ -170,17 +170,21 @@ def over_time(chronicle: Chronicle) -> list[Panel]:
     if not days:
         return []
     axis = _Axis([days[0].start, days[-1].start + timedelta(seconds=chronicle.bucket_s)])
-    form = "%Y-%m-%d" if chronicle.bucket_s >= 86400 else "%Y-%m-%d %H:%M"
+    form, word = ("%Y-%m-%d", "day") if chronicle.bucket_s >= 86400 else ("%Y-%m-%d %H:%M", "hour")
     names = [f"{day.start:{form}}" for day in days]
     opened, came, went = ([getattr(day, word) for day in days] for word in ("open", "introduced", "removed"))
 
     def said(values: Sequence[int], word: str) -> list[str]:
         return [f"{name}: {number:,} {word}" for name, number in zip(names, values, strict=True)]
 
+    def top(values: Sequence[int]) -> str:
+        return f"{max(values):,}"
+
+    still = [("open", opened, said(opened, "open"))]
     pair = [("introduced", came, said(came, "introduced")), ("removed", went, said(went, "removed"))]
     return [
-        Panel("Open at the end", f"{max(opened):,}", axis.ticks(), _columns([("open", opened, said(opened, "open"))])),
-        Panel("Introduced and removed", f"{max(*came, *went):,}", axis.ticks(), _columns(pair)),
+        Panel(f"Drift open at the end of each {word}", top(opened), axis.ticks(), _columns(still)),
+        Panel(f"Introduced and removed, each {word}", top([*came, *went]), axis.ticks(), _columns(pair)),
     ]
 
 

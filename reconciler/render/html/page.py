@@ -25,7 +25,7 @@ _ESCAPES: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029
 
 
 def page(material: Material) -> str:
-    return _environment().get_template("page.html").render(**_context(material.without_addresses()))
+    return _environment().get_template("page.html").render(**_context(material.without_addresses())) + "\n"
 
 
 @cache

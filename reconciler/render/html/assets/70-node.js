@@ -41,13 +41,15 @@ function differing(node, value) {
     element("span", { class: "found" }, element("span", { class: "unseen" }, "found "), d.found),
     element("span", { "aria-hidden": "true" }, "→"),
     element("span", { class: "wanted" }, element("span", { class: "unseen" }, "wanted "), d.wanted));
-  const since = d.since === null ? "" : `${instant(d.since)}, ${ago(d.since)}`;
+  const read = readFrom(node, value.source);
+  const about = [
+    d.since === null ? "" : `since ${instant(d.since)}, ${ago(d.since)}`, d.applied && `last applied: ${d.applied}`, read && `read: ${read}`,
+  ].filter(Boolean);
+  const set = [value.set, value.commit].filter(Boolean).join(" · ");
   return element("div", { class: "value" },
-    element("div", { class: "path" }, value.path, kindOf(d.kind)), turn,
-    described([
-      ["since", since], ["why", d.detail], ["last applied", d.applied], ["read", readFrom(node, value.source)],
-      ["set by", element("span", { class: "where" }, [value.set, value.commit].filter(Boolean).join(" · "))],
-    ].filter(([, content]) => content !== "")));
+    element("div", { class: "path" }, value.path, kindOf(d.kind)), turn, d.detail && element("div", {}, d.detail),
+    element("div", { class: "soft about" }, about.map((each) => element("span", {}, each))),
+    set && element("span", { class: "where" }, `set by ${set}`));
 }
 
 function wanted(node, values) {
