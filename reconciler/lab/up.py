@@ -1,7 +1,7 @@
 """`reconciler lab up`: a fleet on loopback, in the foreground, until it is told to end.
 
-DIR then holds fleet-spec/ (when it was generated), kubeconfig, secrets/, secrets.yaml, pki/, endpoints.json and, last
-of all, `ready`. Real time and the fleet's time start together: a machine's clock reads 0 at `epoch` and runs
+DIR then holds fleet-spec/ (when it was generated), kubeconfig, secrets/, secrets.yaml, pki/, nodes.csv, endpoints.json
+and, last of all, `ready`. Real time and the fleet's time start together: a machine's clock reads 0 at `epoch` and runs
 `time_scale` times as fast.
 """
 
@@ -252,6 +252,12 @@ class _Starting:
         }
         document = {"secrets": sources, "keys": dict(lab.public_keys)}
         write_private(directory / "secrets.yaml", json.dumps(document, indent=2) + "\n")
+        rows = [
+            (node.node, node.endpoints.bmc or "", node.endpoints.host or "", node.domains.get("rack", ""))
+            for node in lab.fleet.nodes.values()
+        ]
+        table = "\n".join(map(",".join, [("name", "bmc", "host", "rack"), *sorted(rows)]))
+        (directory / "nodes.csv").write_text(f"{table}\n", encoding="utf-8")  # what `init` begins with
         (directory / "endpoints.json").write_text(json.dumps(endpoints, indent=2) + "\n", encoding="utf-8")
 
 
