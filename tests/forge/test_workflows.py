@@ -252,6 +252,14 @@ def test_artifacts_are_kept_for_a_time_and_survive_a_failure() -> None:
         assert one["if"] in ("${{ !cancelled() }}", "always()")
 
 
+def test_artifacts_name_no_machine() -> None:
+    """G10: of what a command that reads nodes leaves behind."""
+    for step in steps(*FLEET):
+        if (step.workflow, step.job) in OPERATING and re.search(r"reconciler (plan|apply|drift) ", step.run):
+            assert "--redact" in step.run, step
+            assert "reconciler observe" not in step.run
+
+
 @pytest.mark.parametrize(("name", "key"), sorted(OPERATING))
 def test_nobody_plans_or_acts_without_a_ledger_that_lasts(name: str, key: str) -> None:
     own = [step for step in steps(name) if step.job == key]

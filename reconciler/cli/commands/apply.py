@@ -14,6 +14,7 @@ import click
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, Duration, detailed_exitcode, fleet_options
 from reconciler.cli.record import Place, keep, pools_of, ready_recorder, record_option
+from reconciler.cli.redacting import redact_option, redacted
 from reconciler.cli.terminal import show
 from reconciler.model.errors import LedgerError, ReconcilerError, StalePlan, UsageError
 from reconciler.model.plan import NodePlan, Plan
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
 @click.option("--wait", type=Duration(), default="30m", show_default=True, metavar="DURATION",
               help="Wait for budget, boots and tests at most as long; 0 = one pass.")  # fmt: skip
 @record_option
+@redact_option
 @detailed_exitcode
 def apply(
-    common: Common, plan_file: Path | None, yes: bool, wait: float, record: Place | None, detailed_exitcode: bool
-) -> int:
+    common: Common, plan_file: Path | None, yes: bool, wait: float, record: Place | None, redact: bool,
+    detailed_exitcode: bool,
+) -> int:  # fmt: skip
     """Bring the nodes to what the spec says, under one budget. Ctrl-C starts nothing more and parks what runs."""
     from reconciler.cli.session import Session, drift_report, new_id
     from reconciler.model.documents import load
@@ -63,14 +66,14 @@ def apply(
         plan_id = run if approved is None else approved.id
         ledger.start_run(run, "apply", session.fleet.source.commit, plan_id, session.clock.now())
         try:
-            report = carry_out(session, ledger, run, plan_id, approved, wait)
+            report = carry_out(session, ledger, run, plan_id, approved, wait, redact=redact)
         except ReconcilerError as error:
             from reconciler.cli.exit_codes import of_error
 
             with suppress(LedgerError):  # it may be the very reason
                 ledger.end_run(run, int(of_error(error)), str(error), session.clock.now())
             raise
-        outcome = as_document(report)
+        outcome = document_of(report, session, ledger, redact=redact)
         code = exit_code(outcome, detailed=detailed_exitcode)
         ledger.end_run(run, int(code), f"{len(outcome.actions)} actions", session.clock.now())
     print_outcome(outcome, common.output)
@@ -98,7 +101,14 @@ def confirm(session: Session, ledger: Ledger) -> Plan:
 
 
 def carry_out(
-    session: Session, ledger: Ledger, run: str, plan_id: str, approved: Plan | None, wait: float
+    session: Session,
+    ledger: Ledger,
+    run: str,
+    plan_id: str,
+    approved: Plan | None,
+    wait: float,
+    *,
+    redact: bool = False,
 ) -> ApplyReport:
     """One run, and what came of it; an interrupted one is told as far as it came."""
     from reconciler.cli.progress import make_progress
@@ -134,7 +144,7 @@ def carry_out(
         report = run_async(work())
     except StalePlan:
         if ended:
-            print_outcome(as_document(ended[0]), session.common.output)
+            print_outcome(document_of(ended[0], session, ledger, redact=redact), session.common.output)
         raise
     except KeyboardInterrupt:
         for number in (signal.SIGINT, signal.SIGTERM):  # what is left is short: to close the ledger, and to tell
@@ -143,6 +153,11 @@ def carry_out(
             raise
         report = ended[0]
     return report
+
+
+def document_of(report: ApplyReport, session: Session, ledger: Ledger, *, redact: bool) -> ApplyOutcome:
+    made = as_document(report)
+    return redacted(made, session, report.observation, ledger) if redact else made
 
 
 def as_document(report: ApplyReport) -> ApplyOutcome:

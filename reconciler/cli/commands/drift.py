@@ -10,6 +10,7 @@ from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, detailed_exitcode, fleet_options
 from reconciler.cli.publishing import publish_option, write_published
 from reconciler.cli.record import Place, keep, pools_of, ready_recorder, record_option
+from reconciler.cli.redacting import redact_option, redacted
 from reconciler.cli.terminal import show
 
 
@@ -21,10 +22,12 @@ from reconciler.cli.terminal import show
 )  # fmt: skip
 @publish_option
 @record_option
+@redact_option
 @detailed_exitcode
 def drift(
-    common: Common, observation: Path | None, publish: Path | None, record: Place | None, detailed_exitcode: bool
-) -> int:
+    common: Common, observation: Path | None, publish: Path | None, record: Place | None, redact: bool,
+    detailed_exitcode: bool,
+) -> int:  # fmt: skip
     """Say how the nodes differ from the spec, and since when. Nothing is changed."""
     from reconciler.cli.session import Session, drift_report, new_id
     from reconciler.converge.memory import remember_holds
@@ -51,6 +54,8 @@ def drift(
         if publish is not None:
             write_published(session, seen, ledger, publish)
         report = drift_report(plan, seen)
+        if redact:
+            report = redacted(report, session, seen, ledger)
         code = strongest(
             [
                 ExitCode.INCOMPLETE if not report.tolerated else ExitCode.DONE,

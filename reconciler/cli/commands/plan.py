@@ -8,6 +8,7 @@ import click
 
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, OutFile, detailed_exitcode, fleet_options, same_place, write_file
+from reconciler.cli.redacting import redact_option, redacted
 from reconciler.cli.terminal import show
 
 
@@ -22,9 +23,10 @@ from reconciler.cli.terminal import show
 )
 @click.option("--head", metavar="REV", help="The revision that the change leads to; the work tree if left out.")
 @click.option("--out", type=OutFile(), metavar="FILE", help="Write the plan here.")
+@redact_option
 @detailed_exitcode
 def plan(
-    common: Common, observation: Path | None, base: str | None, head: str | None, out: Path | None,
+    common: Common, observation: Path | None, base: str | None, head: str | None, out: Path | None, redact: bool,
     detailed_exitcode: bool,
 ) -> int:  # fmt: skip
     """Say what would be done to each node, in which order and why. Nothing is changed, no lease is taken."""
@@ -42,6 +44,8 @@ def plan(
             session.learn(seen, ledger)
     with session.memory() as memory:
         made = session.make_plan(seen, memory, new_id("plan", session.clock.now()))
+        if redact:
+            made = redacted(made, session, seen, memory)
     text = dump(made)
     if out is not None:
         write_file(out, text)

@@ -1,0 +1,32 @@
+"""--redact: documents that may be kept where others read them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from reconciler.cli.session import Session
+    from reconciler.model.observed import Observation
+    from reconciler.model.plan import Plan
+    from reconciler.model.ports import Recollection
+    from reconciler.model.report import ApplyOutcome, DriftReport
+
+    D = TypeVar("D", Plan, DriftReport, ApplyOutcome)
+
+redact_option = click.option(
+    "--redact", is_flag=True, envvar="RECONCILER_REDACT",
+    help="Leave serials, names and addresses of machines out of what is printed and written.",
+)  # fmt: skip
+
+
+def redacted(document: D, session: Session, observation: Observation, memory: Recollection) -> D:
+    from reconciler.model.plan import Plan
+    from reconciler.model.report import DriftReport
+    from reconciler.planner.redact import names_of, redact_drift, redact_outcome, redact_plan
+
+    names = names_of(session.watched, observation, memory.nodes(list(observation.nodes)))
+    if isinstance(document, Plan):
+        return redact_plan(document, names)
+    return redact_drift(document, names) if isinstance(document, DriftReport) else redact_outcome(document, names)
