@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reconciler.model.observed import Observation
     from reconciler.model.plan import Plan
     from reconciler.model.recording import Recording
+    from reconciler.planner.redact import Names
 
 BRANCH = "branch:"
 CLOSING_S = 4.0  # wall clock
@@ -111,6 +112,7 @@ class Keeper:
         self._progress = progress
         self._now = now
         self._failed = failed
+        self.names: Callable[[Fleet, Observation], Names] | None = None  # what of machines is not to be told
         self._running: dict[str, list[ActionEnd]] = {}  # by node, what is not over
         self._done: list[ActionEnd] = []  # and is not recorded
         self._ends: dict[str, NodeEnd] = {}
@@ -152,13 +154,16 @@ class Keeper:
 
     async def _save(self, fleet: Fleet, plan: Plan, observation: Observation) -> None:
         from reconciler.cli.session import drift_report
+        from reconciler.planner.redact import redact_drift, redact_outcome
         from reconciler.render.record import of_apply, of_drift
 
-        left, pools = drift_report(plan, observation), pools_of(fleet, plan.nodes)
+        names = {} if self.names is None else self.names(fleet, observation)
+        left, pools = redact_drift(drift_report(plan, observation), names), pools_of(fleet, plan.nodes)
         drift, done, ends = of_drift(left, pools), list(self._done), dict(self._ends)
         if not done and drift.files == self._kept:
             return
-        recording = of_apply(self._outcome(plan, done, ends), left, pools) if done else drift
+        outcome = redact_outcome(self._outcome(plan, done, ends), names) if done else None
+        recording = drift if outcome is None else of_apply(outcome, left, pools)
         try:
             await self._recorder.save(recording)
         except RecordError as error:

@@ -29,6 +29,7 @@ from reconciler.model.desired import Fleet
 from reconciler.model.errors import ReconcilerError, SpecError
 from reconciler.model.ports import SpecFeed
 from reconciler.model.recording import Recorder
+from reconciler.planner.redact import names_of
 
 OFF = "off"
 
@@ -51,7 +52,7 @@ class Following:
 class Service:
     def __init__(
         self, session: Session, following: Following, *, interval_s: float, pull_s: float, listen: str,
-        log: str | None, recorder: Recorder | None = None,
+        log: str | None, recorder: Recorder | None = None, redact: bool = False,
     ) -> None:  # fmt: skip
         self._session = session
         self._following = following
@@ -60,6 +61,7 @@ class Service:
         self._listen = listen
         self._log = log
         self._recorder = recorder
+        self._redact = redact
         self._metrics = PrometheusMetrics()
         self._signatures: tuple[str, Mapping[tuple[str, str], bool | None]] = ("", {})
         self._run = ""
@@ -90,6 +92,8 @@ class Service:
                 progress(LoopTold("listening", f"status at {await server.start()}"))
             fleet = await self._first(feed, progress)
             with self._ledger(fleet) as ledger:
+                if keeper is not None and self._redact:
+                    keeper.names = lambda fleet, seen: names_of(fleet, seen, ledger.nodes(list(seen.nodes)))
                 await self._loop(feed, ledger, progress, keeper).run()
         finally:
             if keeper is not None:

@@ -41,7 +41,7 @@ def repo(spec: Path) -> Path:
 
 def test_drift_is_recorded_when_it_changes(repo: Path, demo: Path, clean: Path) -> None:
     def drift(observation: Path, *more: str) -> None:
-        words = ("--observation", observation, "--record", "branch:history", *more)
+        words: list[str | Path] = ["--observation", observation, "--record", "branch:history", *more]
         done = reconciler("drift", repo / "fleet-spec", *words)
         assert done.code in (0, 4), done.err
 
@@ -66,6 +66,22 @@ def test_what_can_not_be_recorded_costs_no_document(repo: Path, demo: Path) -> N
     assert done.code == 1
     assert json.loads(done.out)["changes"] is True
     assert done.err.startswith("reconciler: can't record to branch history: ")
+
+
+def test_what_is_redacted_in_the_document_is_redacted_in_the_record(repo: Path, demo: Path) -> None:
+    """The example's machine of another serial is told from the one that was wanted all the same."""
+    seen = json.loads(demo.read_text())
+    serial = seen["nodes"]["gpu-a001"]["hot"]["value"]["serial"]
+    (repo / "wrong.json").write_text(demo.read_text().replace(serial, "SECRET-0815"))
+
+    def recorded(branch: str, *more: str) -> str:
+        words: list[str | Path] = ["--observation", repo / "wrong.json", "--record", f"branch:{branch}", *more]
+        assert reconciler("drift", repo / "fleet-spec", *words).code == 4
+        return git(repo, "log", "-p", branch)
+
+    assert "SECRET-0815" in recorded("plain")
+    assert "identity.serial" in recorded("redacted", "--redact")
+    assert "SECRET-0815" not in recorded("redacted", "--redact")
 
 
 @pytest.mark.parametrize(
@@ -138,11 +154,11 @@ class World:
         self.keeper.saw(self.fleet, plan, self.observation)
         await self.keeper.saved()
 
-    def does(self, node: str, name: str) -> None:
+    def does(self, node: str, name: str, detail: str = "") -> None:
         action = PlannedAction(
             name, "", Concern.CLUSTER, (), Disruption.NONE, 1.0, Certainty.EXACT, (), ()
         )  # fmt: skip
-        self.keeper(ActionFinished(node, action, Done(), 60.0))
+        self.keeper(ActionFinished(node, action, Done(detail), 60.0))
 
     @property
     def problems(self) -> list[str]:
@@ -179,6 +195,19 @@ def test_what_was_done_is_recorded_once_when_its_node_is_through(world: World) -
     asyncio.run(main())
     assert [one.subject for one in world.shelf.kept[1:]] == ["apply: 1 done; 1 action", "apply: 1 failed; 1 action"]
     assert [event.node for event in world.told if isinstance(event, NodeSettled)] == ["gpu-a001", "gpu-a002"]
+
+
+def test_the_loop_can_leave_out_what_others_are_not_to_read(world: World) -> None:
+    async def main() -> None:
+        world.keeper.names = lambda _fleet, _seen: {"gpu-a001": ("10.20.0.11",)}
+        world.does("gpu-a001", "drain", "no answer from 10.20.0.11")
+        world.keeper(NodeSettled("gpu-a001", "failed", "10.20.0.11 burns"))
+        await world.passes(world.plan())
+
+    asyncio.run(main())
+    (one,) = world.shelf.kept
+    assert "burns" in one.body
+    assert "10.20.0.11" not in one.body + "".join(one.files.values())
 
 
 def test_a_place_that_is_out_of_order_is_said_once_and_nothing_is_lost(world: World) -> None:

@@ -74,12 +74,14 @@ def apply(
                 ledger.end_run(run, int(of_error(error)), str(error), session.clock.now())
             raise
         outcome = document_of(report, session, ledger, redact=redact)
+        left = drift_report(report.plan, report.observation)
+        if redact:
+            left = redacted(left, session, report.observation, ledger)
         code = exit_code(outcome, detailed=detailed_exitcode)
         ledger.end_run(run, int(code), f"{len(outcome.actions)} actions", session.clock.now())
     print_outcome(outcome, common.output)
     if recorder is not None:
-        left, pools = drift_report(report.plan, report.observation), pools_of(session.fleet, report.plan.nodes)
-        keep(recorder, of_apply(outcome, left, pools))
+        keep(recorder, of_apply(outcome, left, pools_of(session.fleet, report.plan.nodes)))
     return code
 
 

@@ -38,6 +38,8 @@ LEAST_INTERVAL_S = 10.0
               help="Serve /healthz, /readyz and /metrics here; off = not at all.")  # fmt: skip
 @click.option("--log", type=click.Choice(["human", "json"]), help="Default: human on a terminal, json elsewhere.")
 @record_option
+@click.option("--redact", is_flag=True, envvar="RECONCILER_REDACT",
+              help="Leave serials, names and addresses of machines out of what is recorded.")  # fmt: skip
 @click.option(
     "--ledger", envvar="RECONCILER_LEDGER", metavar="URL",
     help="Ledger: a file or a postgresql:// URL. Default: SQLite in the state directory, one file per fleet.",
@@ -49,7 +51,7 @@ LEAST_INTERVAL_S = 10.0
 def run(
     spec: Path, repo: str | None, branch: str, path: str, repo_secret: str | None, allowed_signers: Path | None,
     allowed_keys: Path | None, accept: str, state: Path | None, interval: float, pull: float, listen: str,
-    log: str | None, record: Place | None, ledger: str | None, endpoints: Path | None,
+    log: str | None, record: Place | None, redact: bool, ledger: str | None, endpoints: Path | None,
 ) -> int:  # fmt: skip
     """Keep the fleet as its spec says, for as long as it runs.
 
@@ -67,5 +69,5 @@ def run(
         raise UsageError("a branch of a clone of ours would be seen by nobody: with --repo, record to a directory")
     return Service(
         session, following, interval_s=interval, pull_s=pull, listen=listen, log=log,
-        recorder=ready_recorder(record, session),
+        recorder=ready_recorder(record, session), redact=redact,
     ).serve()  # fmt: skip
