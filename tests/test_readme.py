@@ -23,7 +23,8 @@ from tests.conftest import ROOT
 
 README = (ROOT / "README.md").read_text()
 TIME_SCALE = 240  # of the tour's lab, where the README has 60: what machines take shrinks, what commands say does not
-LAB = "/tmp/lab"
+TOUR, START = "A tour, five minutes", "Use it on your fleet"
+LABS = {TOUR: "/tmp/lab", START: "/tmp/fleet"}
 MARK = "@@@ "
 
 
@@ -39,13 +40,13 @@ class Step:
         return self.command.startswith("reconciler lab up ")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def tour() -> list[Step]:
+def tour(title: str) -> list[Step]:
     steps: list[Step] = []
-    for line in "".join(blocks("console")).splitlines():
+    for line in "".join(blocks("console", section(title))).splitlines():
         if line.startswith("$ "):
             steps.append(Step(line[2:], ()))
         else:
@@ -66,15 +67,16 @@ def table(first: str) -> list[tuple[str, ...]]:
 # --- the tour -----------------------------------------------------------------------------------------------------
 
 
-def script(steps: list[Step], lab: Path) -> str:
+def script(steps: list[Step], lab: Path, shown: str) -> str:
     """What a person types, in one shell. The lab has a terminal of its own, which is its log here."""
     lines = ["exec 2>&1"]
     for at, step in enumerate(steps):
-        command = step.command.replace(LAB, str(lab))
+        command = step.command.replace(shown, str(lab)).replace("/tmp/my-fleet", str(lab.parent / "my-fleet"))
         lines.append(f"echo '{MARK}{at}'")
         if step.starts_lab:
+            pace = "" if "--time-scale" in command else f"--time-scale {TIME_SCALE}"
             lines += [
-                f"{command} --time-scale {TIME_SCALE} > '{lab}.log' 2>&1 &",
+                f"{command} {pace} > '{lab}.log' 2>&1 &",
                 f"until [ -e '{lab}/ready' ] || ! kill -0 $!; do sleep 0.1; done",
                 f"cat '{lab}.log'",
                 f"[ -e '{lab}/ready' ]",
@@ -111,26 +113,41 @@ def missing(shown: tuple[str, ...], printed: str) -> Iterator[str]:
             yield line
 
 
-@pytest.fixture(scope="module")
-def typed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Step, str, int]]:
-    """Each step of the tour, what it printed and its exit status."""
+def play(title: str, home: Path) -> list[tuple[Step, str, int]]:
+    """Each step of a section, what it printed and its exit status."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
-    lab = tmp_path_factory.mktemp("tour") / "lab"
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("RECONCILER_")}
+    lab, steps = home / "lab", tour(title)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("RECONCILER_", "XDG_"))}
     path = f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
-    steps = tour()
     done = subprocess.run(
-        ["bash", "-c", script(steps, lab)], capture_output=True, text=True, timeout=280,
-        env={**clean, "PATH": path, "HOME": str(lab.parent), "COLUMNS": "200"},
+        ["bash", "-c", script(steps, lab, LABS[title])], capture_output=True, text=True, timeout=280,
+        env={**clean, "PATH": path, "HOME": str(home), "COLUMNS": "200"},
     )  # fmt: skip
     parts = done.stdout.split(MARK)[1:]
     told = [(parts[at], parts[at + 1]) for at in range(0, len(parts), 2)]
     assert len(told) == len(steps), done.stdout + done.stderr
     return [
-        (step, printed.partition("\n")[2].replace(str(lab), LAB), int(ended.split()[1]))
+        (step, printed.partition("\n")[2].replace(str(lab), LABS[title]), int(ended.split()[1]))
         for step, (printed, ended) in zip(steps, told, strict=True)
     ]
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Step, str, int]]:
+    return play(TOUR, tmp_path_factory.mktemp("tour"))
+
+
+@pytest.mark.wire
+def test_who_begins_gets_where_the_readme_says(tmp_path: Path) -> None:
+    """With a home of their own, a name for git, and a clone of this repository."""
+    (tmp_path / ".gitconfig").write_text("[user]\nname = me\nemail = me@example.com\n")
+    (tmp_path / "reconciler").symlink_to(ROOT)
+    for step, printed, status in play(START, tmp_path):
+        assert status == 0, f"$ {step.command}\n{printed}\nended with {status}"
+        assert list(missing(step.shown, printed)) == [], f"$ {step.command}\n{printed}"
+    workflows = (tmp_path / "my-fleet" / ".github" / "workflows").glob("*.yml")
+    assert not any(re.search(r"uses: \./", file.read_text()) for file in workflows)
 
 
 @pytest.mark.wire
@@ -223,6 +240,12 @@ def test_the_example_of_secrets_loads(tmp_path: Path) -> None:
     file.chmod(0o600)
     store = SecretStore.load(file)
     assert store.public_key("release") is not None
+
+
+def test_commands_in_examples_exist() -> None:
+    for example in blocks("sh"):
+        for name in re.findall(r"^reconciler (\w+)", example, re.MULTILINE):
+            assert name in COMMANDS
 
 
 def test_links_lead_somewhere() -> None:
