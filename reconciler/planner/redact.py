@@ -83,8 +83,10 @@ def redact_drift(report: DriftReport, names: Names) -> DriftReport:
 
 
 def redact_outcome(outcome: ApplyOutcome, names: Names) -> ApplyOutcome:
-    ends = {name: replace(end, detail=_text(end.detail, names.get(name, ()))) for name, end in outcome.nodes.items()}
-    actions = tuple(replace(end, detail=_text(end.detail, names.get(end.node, ()))) for end in outcome.actions)
+    ends = {
+        name: replace(end, detail=redact_text(end.detail, names.get(name, ()))) for name, end in outcome.nodes.items()
+    }
+    actions = tuple(replace(end, detail=redact_text(end.detail, names.get(end.node, ()))) for end in outcome.actions)
     return replace(outcome, nodes=ends, actions=actions)
 
 
@@ -92,19 +94,20 @@ def _node(node: NodePlan, hidden: tuple[str, ...]) -> NodePlan:
     blocked = node.blocked
     return replace(
         node,
-        situation=_text(node.situation, hidden),
-        incomplete=tuple(_text(text, hidden) for text in node.incomplete),
+        situation=redact_text(node.situation, hidden),
+        incomplete=tuple(redact_text(text, hidden) for text in node.incomplete),
         drift=tuple(_item(item, hidden) for item in node.drift),
         actions=tuple(
-            replace(action, because=tuple(_text(text, hidden) for text in action.because)) for action in node.actions
+            replace(action, because=tuple(redact_text(text, hidden) for text in action.because))
+            for action in node.actions
         ),
-        blocked=None if blocked is None else replace(blocked, detail=_text(blocked.detail, hidden)),
+        blocked=None if blocked is None else replace(blocked, detail=redact_text(blocked.detail, hidden)),
     )
 
 
 def _change(change: Change, names: Names) -> Change:
     void = tuple(
-        replace(one, reasons=tuple(_text(why, names.get(one.node, ())) for why in one.reasons))
+        replace(one, reasons=tuple(redact_text(why, names.get(one.node, ())) for why in one.reasons))
         for one in change.void_certificates
     )
     return replace(
@@ -118,15 +121,15 @@ def _items(items: tuple[DriftItem, ...], names: Names) -> tuple[DriftItem, ...]:
 
 
 def _item(item: DriftItem, hidden: tuple[str, ...]) -> DriftItem:
-    found, detail = _value(item.observed, hidden), _text(item.detail, hidden)
+    found, detail = _value(item.observed, hidden), redact_text(item.detail, hidden)
     return item if (found, detail) == (item.observed, item.detail) else replace(item, observed=found, detail=detail)
 
 
 def _value(value: Any, hidden: tuple[str, ...]) -> Any:
-    return _text(value, hidden) if isinstance(value, str) else value
+    return redact_text(value, hidden) if isinstance(value, str) else value
 
 
-def _text(text: str, hidden: tuple[str, ...]) -> str:
+def redact_text(text: str, hidden: tuple[str, ...]) -> str:
     for name in hidden:
         if name in text:
             text = text.replace(name, HIDDEN)

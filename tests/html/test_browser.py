@@ -212,7 +212,7 @@ def test_a_panel_takes_the_focus_and_gives_it_back(opened: Opened) -> None:
 
 def test_the_table_says_what_the_map_says(opened: Opened, pages: Pages) -> None:
     tab = opened("fleet", "#view=table&status=blocked")
-    blocked = [name for name, status in pages.fleet.statuses.items() if status.value == "blocked"]
+    blocked = sorted(name for name, status in pages.fleet.statuses.items() if status.value == "blocked")
     rows = tab.locator("#list tbody tr")
     assert [text.split("\t")[0] for text in rows.all_inner_texts()] == blocked
     tab.get_by_role("button", name="Clear").click()
@@ -228,9 +228,12 @@ def test_the_table_says_what_the_map_says(opened: Opened, pages: Pages) -> None:
     assert tab.evaluate("document.activeElement.textContent") == name.inner_text()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("shown", ["", "#colour=concern", "#view=table", "#node=gpu-00007"])
-def test_readers_and_weak_eyes_can_use_it(opened: Opened, scheme: str, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("shown", "scheme"),
+    [("", "light"), ("#colour=concern", "dark"), ("#view=table", "light"), ("#node=gpu-00007", "light"),
+     ("#node=gpu-00007", "dark")],
+)  # fmt: skip
+def test_readers_and_weak_eyes_can_use_it(opened: Opened, shown: str, scheme: str) -> None:
     """By the rules of axe-core: names, roles, order of headings, contrast."""
     tab = opened("small", shown, color_scheme=scheme)
     for part in tab.locator("details").all():
@@ -238,6 +241,43 @@ def test_readers_and_weak_eyes_can_use_it(opened: Opened, scheme: str, shown: st
     tab.evaluate("Promise.all(document.getAnimations().map((each) => each.finished))")
     found = Axe().run(tab)
     assert found.violations_count == 0, found.generate_report()
+
+
+# Colours of every kind of cell as the browser paints them: ground, sign, rim, and of what it lies on.
+COLOURS = """() => {
+  const paint = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgb = (colour) => {
+    paint.fillStyle = colour;
+    paint.fillRect(0, 0, 1, 1);
+    return [...paint.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  };
+  const card = getComputedStyle(byId("map")).backgroundColor;
+  const kinds = [...data.statuses.map((each) => `s-${each}`), ...data.concerns.map((each) => `c-${each}`), "c-none"];
+  return kinds.map((kind) => {
+    const cell = byId("map").appendChild(sample(kind)), style = getComputedStyle(cell);
+    return [kind, ...[style.backgroundColor, style.color, style.borderTopColor, card].map(rgb)];
+  });
+}"""
+
+
+def contrast(one: list[int], other: list[int]) -> float:
+    """As WCAG 2 measures it."""
+
+    def light(colour: list[int]) -> float:
+        parts = [part / 255 for part in colour]
+        red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    dark, bright = sorted((light(one), light(other)))
+    return (bright + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_signs_of_cells_can_be_read_and_cells_seen(opened: Opened, scheme: str) -> None:
+    """The rules above look at no generated text, which signs are."""
+    for kind, ground, sign, rim, card in opened("small", color_scheme=scheme).evaluate(COLOURS):
+        assert contrast(ground, sign) >= 4.5, f"{kind}: sign on its ground"
+        assert max(contrast(rim, card), contrast(ground, card)) >= 3, f"{kind}: cell on the map"
 
 
 def test_light_and_dark_follow_the_system_until_somebody_switches(opened: Opened) -> None:

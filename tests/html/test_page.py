@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.model.observed import Answered
-from reconciler.render.drift import OWN
+from reconciler.model.observed import Answered, Silent
 from reconciler.render.html import page
 from tests.html import hostile, world
 
@@ -80,23 +79,30 @@ def test_nothing_that_a_machine_says_ends_an_element(material: Any) -> None:
     assert "\u2028" not in "".join(data for tag, _, data in spoilt.raw if tag == "script"), "it ends a line of a script"
 
 
-def test_serials_addresses_and_raw_output_are_nobodys_business(material: Any) -> None:
-    """As in comments (pitfall M5): the page is passed on."""
+def test_machines_are_nameless(material: Any) -> None:
+    """As in documents that are redacted (pitfall M5), whoever says it and wherever: the page is passed on."""
     name, drifted = next((n, node) for n, node in material.plan.nodes.items() if node.drift)
     serial = replace(drifted.drift[0], path="identity.serial", desired="S-WANTED-1", observed="S-FOUND-1")
     plan = replace(material.plan, nodes={**material.plan.nodes, name: replace(drifted, drift=(serial,))})
-    record = material.records[name]
-    results = tuple(replace(result, evidence="RAW-OUTPUT") for result in record.certificate.results)
-    records = {**material.records, name: replace(record, certificate=replace(record.certificate, results=results))}
-    text = page(replace(material, plan=plan, records=records))
     secret = {"S-WANTED-1", "S-FOUND-1", "RAW-OUTPUT"}
-    for desired in material.fleet.nodes.values():
-        secret |= {desired.serial or "", desired.uuid or "", desired.endpoints.bmc or "", desired.endpoints.host or ""}
-        seen = material.observation.nodes[desired.node].host
-        if isinstance(seen, Answered) and seen.value.gpus:
-            secret |= {gpu.serial or "" for gpu in seen.value.gpus}
-    assert not [word for word in secret - {""} if word in text]
-    assert "identity.serial" in OWN
+    records, seen, stories = dict(material.records), dict(material.observation.nodes), dict(material.stories)
+    for node, desired in material.fleet.nodes.items():
+        own = {desired.serial, desired.uuid, desired.endpoints.bmc, desired.endpoints.host}
+        if isinstance(reading := seen[node].host, Answered):
+            own |= {gpu.serial for gpu in reading.value.gpus or ()} | {reading.value.image.booted_disk}
+        secret |= own
+        sentence = f"RAW {own}"
+        record, story = records[node], stories[node]
+        if record.certificate is not None:
+            results = tuple(replace(result, evidence="RAW-OUTPUT") for result in record.certificate.results)
+            records[node] = replace(record, certificate=replace(record.certificate, results=results))
+        stories[node] = replace(story, entries=[replace(entry, detail=sentence) for entry in story.entries])
+        if isinstance(seen[node].host, Silent):
+            seen[node] = replace(seen[node], host=replace(seen[node].host, detail=sentence))
+    observation = replace(material.observation, nodes=seen)
+    text = page(replace(material, plan=plan, records=records, observation=observation, stories=stories))
+    assert not [word for word in secret - {"", None} if word in text]
+    assert "RAW {" in text, "the sentences are there"
     assert "identity.serial" in Reader(text).data["texts"]
 
 

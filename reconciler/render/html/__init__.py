@@ -1,6 +1,7 @@
 """The report as one HTML page that needs nothing else: no server, no network, no other file.
 
 material    what it is made of
+redacted    without names and addresses of machines
 nodes       each node in full, as tables that the scripts put into words when somebody asks
 evidence    of its certificate; waits: what holds it back; interned: what nodes share stands there once
 summary     the fleet as a whole, in the words of the other renders

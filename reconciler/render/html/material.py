@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from reconciler.model.chronicle import Chronicle
-from reconciler.model.desired import Endpoints, Fleet, LineOrigin
+from reconciler.model.desired import Fleet, LineOrigin
 from reconciler.model.errors import Position
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
@@ -37,11 +37,6 @@ class Material:
     origins: Mapping[Position, LineOrigin] = field(default_factory=dict)
     stories: Mapping[str, Story] = field(default_factory=dict)
     chronicle: Chronicle | None = None
-
-    def without_addresses(self) -> Material:
-        """As it may be passed on: where BMCs and hosts answer is nobody's business (pitfall M5)."""
-        nodes = {name: replace(node, endpoints=Endpoints(None, None)) for name, node in self.fleet.nodes.items()}
-        return replace(self, fleet=replace(self.fleet, nodes=nodes))
 
     def explained(self, node: str) -> Explanation:
         """As `explain` takes it, so that the page says the same in the same words."""

@@ -17,6 +17,7 @@ from reconciler.render.headline import Verdict
 from reconciler.render.html import charts, past, summary
 from reconciler.render.html.material import Material
 from reconciler.render.html.nodes import Nodes
+from reconciler.render.html.redacted import redacted
 from reconciler.render.text import clock
 
 _RECOVERIES: Final = 20
@@ -25,7 +26,7 @@ _ESCAPES: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029
 
 
 def page(material: Material) -> str:
-    return _environment().get_template("page.html").render(**_context(material.without_addresses())) + "\n"
+    return _environment().get_template("page.html").render(**_context(redacted(material))) + "\n"
 
 
 @cache

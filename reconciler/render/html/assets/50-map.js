@@ -31,7 +31,7 @@ function buildMap() {
   const few = total <= FEW;
   grid.className = few ? "few" : total > MANY ? "many" : "";
   const wide = Math.max(1, Math.floor(grid.clientWidth / 22)); // cells beside each other in a large block
-  const byName = (a, b) => natural.compare(nodes.name[a], nodes.name[b]);
+  const byName = (a, b) => rank[a] - rank[b];
   racks = [...groups].sort(([a], [b]) => natural.compare(a, b)).map(([name, members]) => rack(name, members.sort(byName), few, wide));
   grid.replaceChildren(...racks.map((each) => each.box));
   current = racks[0]?.members[0] ?? 0;

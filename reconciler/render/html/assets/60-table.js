@@ -12,9 +12,12 @@ const COLUMNS = {
 };
 
 function sorted() {
-  if (!sortedBy) return matching;
+  if (!sortedBy || sortedBy === "node") {
+    const byName = [...matching].sort((a, b) => rank[a] - rank[b]);
+    return backwards ? byName.reverse() : byName;
+  }
   const key = COLUMNS[sortedBy];
-  const keyed = matching.map((node) => [key(node), node]).sort(([a], [b]) => natural.compare(a, b));
+  const keyed = matching.map((node) => [key(node), node]).sort(([a, m], [b, n]) => natural.compare(a, b) || rank[m] - rank[n]);
   return (backwards ? keyed.reverse() : keyed).map(([, node]) => node);
 }
 
