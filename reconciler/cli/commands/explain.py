@@ -66,7 +66,8 @@ def _looked_at(session: Session, made: Explanation, file: Path | None) -> Explan
         elif fleet.nodes.keys() <= seen.nodes.keys():
             session.selection = list(fleet.nodes), session.selection[1]
         plan = session.make_plan(seen, ledger, new_id("explain", session.clock.now()))
-        own = session.remember(replace(plan, nodes={node: plan.nodes[node]}), ledger, plan.id).nodes[node]
+        alone = replace(plan, nodes={node: plan.nodes[node]})
+        own = session.remember(alone, ledger, plan.id, seen_now=file is None).nodes[node]
         holds, record = tuple(ledger.holds()), ledger.node(node)
         planner = node_planner(
             fleet, seen, now=plan.created_at, ledger=ledger.id, signatures=session.signatures, holds=holds
