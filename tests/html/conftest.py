@@ -29,7 +29,7 @@ class Pages:
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     """Made before a browser is started: its loop runs for as long as it is open, and lab machines need one, too."""
-    made = Pages(world.make(320), world.make(60))
+    made = Pages(world.make(320), world.without_racks(world.make(60), "inference-1"))
     texts = {"fleet": made.fleet, "small": made.small, "hostile": hostile.spoilt(made.small)}
     directory = tmp_path_factory.mktemp("pages")
     for name, material in texts.items():

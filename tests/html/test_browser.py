@@ -43,6 +43,12 @@ def test_every_node_has_its_place(opened: Opened, pages: Pages) -> None:
     assert f"{name}, {status}, " in (cell.get_attribute("aria-label") or "")
 
 
+def test_a_pool_in_no_rack_is_a_block_of_its_own(opened: Opened, pages: Pages) -> None:
+    own = [node for node in pages.small.plan.nodes.values() if node.pool == "inference-1"]
+    block = opened("small").get_by_role("row", name=f"pool inference-1, {len(own)} nodes")
+    assert block.locator(".cell").count() == len(own)
+
+
 # --- filters ---------------------------------------------------------------------------------------------------------
 
 

@@ -60,6 +60,13 @@ def make(nodes: int, *, seed: int = 1) -> Material:
     )  # fmt: skip
 
 
+def without_racks(material: Material, pool: str) -> Material:
+    """The nodes of one pool stand wherever they stand."""
+    fleet = material.fleet
+    nodes = {n: replace(node, domains={}) if node.pool == pool else node for n, node in fleet.nodes.items()}
+    return replace(material, fleet=replace(fleet, nodes=nodes))
+
+
 def behind(node: Observed, record: NodeRecord) -> tuple[Observed, NodeRecord]:
     """It runs the image before, and was converged to it."""
     older = store.behind(node)

@@ -83,7 +83,7 @@ def facts(material: Material) -> list[tuple[str, str]]:
     return [
         ("Spec", plain(source(made.source), 200)),
         ("Observed", f"{clock(seen.started_at)} to {seen.finished_at:%H:%M:%S}"),
-        ("Scope", f"{made.scope.selected} of {count(made.scope.total, 'node')}"),
+        ("Scope", f"{made.scope.selected:,} of {count(made.scope.total, 'node')}"),
         ("Plan", f"{plain(made.id)}, fingerprint {plain(made.fingerprint[:12])}"),
         ("Made", f"{clock(material.now)} by reconciler {material.tool_version}"),
     ]

@@ -24,7 +24,8 @@ const classOf = (node) => `cell ${styleOf(node)}${nodes.service[node] === 0 ? " 
 function buildMap() {
   const groups = new Map();
   for (const node of everyNode) {
-    const name = placeOf(node, state.by);
+    const place = placeOf(node, state.by); // a pool whose nodes are in no rack is a block of its own
+    const name = place ? `${state.by} ${place}` : `pool ${text(nodes.pool[node])}`;
     if (!groups.has(name)) groups.set(name, []);
     groups.get(name).push(node);
   }
@@ -32,7 +33,7 @@ function buildMap() {
   grid.className = few ? "few" : total > MANY ? "many" : "";
   const wide = Math.max(1, Math.floor(grid.clientWidth / 22)); // cells beside each other in a large block
   const byName = (a, b) => rank[a] - rank[b];
-  racks = [...groups].sort(([a], [b]) => natural.compare(a, b)).map(([name, members]) => rack(name, members.sort(byName), few, wide));
+  racks = [...groups].sort(([a], [b]) => natural.compare(a, b)).map(([title, members]) => rack(title, members.sort(byName), few, wide));
   grid.replaceChildren(...racks.map((each) => each.box));
   current = racks[0]?.members[0] ?? 0;
 }
@@ -44,8 +45,7 @@ function makeCell(node, few) {
   return cell;
 }
 
-function rack(name, members, few, wide) {
-  const title = name ? `${state.by} ${name}` : `no ${state.by}`;
+function rack(title, members, few, wide) {
   const label = element("div", { class: "name", role: "rowheader" }, title);
   const made = members.map((node) => cells[node] ??= makeCell(node, few));
   const inside = element("div", { class: "cells", role: "presentation" }, made);
