@@ -12,10 +12,14 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from reconciler.drivers.git import folder
 from reconciler.drivers.programs import ask
-from reconciler.drivers.remote_git import Git, GitFailed
+from reconciler.drivers.remote_git import Git, GitFailed, Remote
 from reconciler.model.errors import UsageError
+
+TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +73,26 @@ class Signers:
         if ran:
             return ""
         return f"the keys in {self.gpg} can't be read: {said.splitlines()[0] if said else 'there is no gpg program'}"
+
+
+async def unsigned(signers: Signers, directory: Path, commit: str, since: str) -> str:
+    """Why the spec in `directory`, at `commit`, is not vouched for; "" when it is. `since`: a commit that was; ""."""
+    git = Git(directory, Remote(""), TIMEOUT_S)
+    commits = [commit]
+    if since and since != commit:
+        try:
+            await git.run("merge-base", "--is-ancestor", since, commit)
+        except GitFailed:
+            return (
+                f"as far as this clone knows, {commit[:12]} does not follow commit {since[:12]}, applied last: "
+                "fetch all of history, or put back what was taken out of it"
+            )
+        commits = [*await changing(git, folder(directory), since, commit), commit]
+    return await signers.refusal(git, commits)
+
+
+async def changing(git: Git, below: str, since: str, commit: str) -> list[str]:
+    """Commits before `commit` that changed the spec, oldest first; also those that others undid."""
+    where = f":(top,literal){below}" if below else "."
+    listed = await git.run("rev-list", "--reverse", "--full-history", f"{since}..{commit}", "--", where)
+    return [found for found in listed.split() if found != commit]

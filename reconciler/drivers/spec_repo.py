@@ -24,7 +24,7 @@ from typing import Final
 from reconciler.drivers.git import GitError, read_revision
 from reconciler.drivers.remote_git import Git, GitFailed, Remote
 from reconciler.drivers.secrets import Credentials
-from reconciler.drivers.signers import Signers
+from reconciler.drivers.signers import Signers, changing
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import Diagnostic, SpecError, UsageError
 from reconciler.model.source import Pulled, Trouble
@@ -161,7 +161,7 @@ class SpecRepo:
                 return _Refusal(Trouble.REWRITTEN, self._rewritten(commit))
             if not chosen and self._commit and await self._tree(commit) == await self._tree(self._commit):
                 return None
-            trusted = [*await self._touching(base, commit), commit]
+            trusted = [*await changing(self._git, self._path, base, commit), commit]
         if problem := await self._distrust(trusted):
             return _Refusal(Trouble.UNSIGNED, problem)
         return await self._take(commit, chosen=chosen)
@@ -224,14 +224,6 @@ class SpecRepo:
 
     async def _tree(self, commit: str) -> str:
         return await self._ask("rev-parse", "--verify", "--quiet", f"{commit}:{self._path}")
-
-    async def _touching(self, base: str, commit: str) -> list[str]:
-        """Commits since `base` that changed the spec, oldest first; also those that others undid."""
-        listed = await self._git.run(
-            "rev-list", "--reverse", "--full-history", f"{base}..{commit}",
-            "--", f":(top,literal){self._path}" if self._path else ".",
-        )  # fmt: skip
-        return [found for found in listed.split() if found != commit]
 
     def _rewritten(self, commit: str) -> str:
         return (

@@ -15,6 +15,7 @@ from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, Duration, detailed_exitcode, fleet_options
 from reconciler.cli.record import Place, keep, pools_of, ready_recorder, record_option
 from reconciler.cli.redacting import redact_option, redacted
+from reconciler.cli.signed import check_signed, signer_options
 from reconciler.cli.terminal import show
 from reconciler.model.errors import LedgerError, ReconcilerError, StalePlan, UsageError
 from reconciler.model.plan import NodePlan, Plan
@@ -35,12 +36,13 @@ if TYPE_CHECKING:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--wait", type=Duration(), default="30m", show_default=True, metavar="DURATION",
               help="Wait for budget, boots and tests at most as long; 0 = one pass.")  # fmt: skip
+@signer_options
 @record_option
 @redact_option
 @detailed_exitcode
 def apply(
-    common: Common, plan_file: Path | None, yes: bool, wait: float, record: Place | None, redact: bool,
-    detailed_exitcode: bool,
+    common: Common, plan_file: Path | None, yes: bool, wait: float, allowed_signers: Path | None,
+    allowed_keys: Path | None, record: Place | None, redact: bool, detailed_exitcode: bool,
 ) -> int:  # fmt: skip
     """Bring the nodes to what the spec says, under one budget. Ctrl-C starts nothing more and parks what runs."""
     from reconciler.cli.session import Session, drift_report, new_id
@@ -60,6 +62,7 @@ def apply(
             raise StalePlan(f"plan {approved.id} was made offline, from what was published: make one of the nodes here")
         session.narrow(approved)
     with session.ledger() as ledger:
+        check_signed(session, ledger, allowed_signers, allowed_keys)
         if approved is None and not yes:
             approved = confirm(session, ledger)
         run = new_id("run", session.clock.now())

@@ -8,6 +8,7 @@ import click
 
 from reconciler.cli.options import Common, Duration
 from reconciler.cli.record import Place, ready_recorder, record_option
+from reconciler.cli.signed import signer_options
 from reconciler.model.errors import UsageError
 
 LEAST_INTERVAL_S = 10.0
@@ -19,14 +20,7 @@ LEAST_INTERVAL_S = 10.0
 @click.option("--branch", default="", metavar="NAME", help="Of the repository; its own choice if left out.")
 @click.option("--path", default="fleet-spec", show_default=True, metavar="DIR", help="Of the spec in the repository.")
 @click.option("--repo-secret", metavar="NAME", help="Secret with user name and password for the repository.")
-@click.option(
-    "--allowed-signers", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-    help="Accept commits with an SSH signature of one of these signers only (see ssh-keygen(1)).",
-)  # fmt: skip
-@click.option(
-    "--allowed-keys", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-    help="Accept commits with an OpenPGP signature of one of these public keys.",
-)  # fmt: skip
+@signer_options
 @click.option("--accept", default="", metavar="COMMIT", help="Go on from this commit, though history was rewritten.")
 @click.option("--state", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Where the clone of the repository lies. Default: in the state directory.")  # fmt: skip

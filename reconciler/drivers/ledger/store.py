@@ -245,6 +245,11 @@ class SqlLedger:
 
     # --- audit ---------------------------------------------------------------------------------------------------
 
+    def last_commit(self) -> str:
+        """That the newest run which acts was of; "" = there was none."""
+        with self._database.read() as connection:
+            return story.last_commit(connection, self._fleet)
+
     def audit(self, noted: str = "") -> chain.Audit:
         """Whether the journal is as it was written. `noted`: its head as somebody noted it before, or ""."""
         with self._database.read() as connection:

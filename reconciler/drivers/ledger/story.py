@@ -172,3 +172,11 @@ def of_runs(connection: sa.Connection, names: Collection[str]) -> dict[str, RunR
             row.run, row.command, row.commit_id, row.plan, _at(row.started_at), ended, row.exit_code, row.summary or ""
         )
     return found
+
+
+def last_commit(connection: sa.Connection, fleet: str) -> str:
+    """Of the spec that somebody acted by last; "" = nobody has."""
+    ours = runs.c.fleet.in_(("", fleet)) if fleet else sa.true()
+    acts = runs.c.command.in_(("apply", "run")) & (runs.c.commit_id != "")
+    query = sa.select(runs.c.commit_id).where(ours & acts).order_by(runs.c.started_at.desc()).limit(1)
+    return connection.execute(query).scalar() or ""
