@@ -30,6 +30,7 @@ from reconciler.model.errors import (
     UsageError,
 )
 from reconciler.model.plan import Scope
+from reconciler.model.recording import RecordError
 from reconciler.model.report import APPLY_FORMAT, ActionEnd, ApplyOutcome, NodeEnd
 from tests.builders import NOW
 
@@ -55,7 +56,7 @@ def test_every_code_has_a_meaning() -> None:
 ERRORS = {
     SpecError(()): 3, UsageError("x"): 64, DocumentError("x"): 64, SecretError("x"): 64, GitError("x"): 64,
     EndpointsError("x"): 64, NoLab("x"): 64, LeaseHeld("ops", "x"): 6, StalePlan("x"): 5, Refused("x"): 8,
-    Blind("x"): 4, QuirksError("x"): 1,
+    Blind("x"): 4, QuirksError("x"): 1, RecordError("x"): 1,
     LedgerError("x"): 1, DriverError(Failure.TIMEOUT, "x"): 1, ReconcilerError("x"): 1,
 }  # fmt: skip
 
