@@ -268,6 +268,7 @@ def commands(spec: Path, out: Path) -> list[list[str | Path]]:
         ["plan", spec, "--output", "json"],
         ["explain", "gpu-0001", spec],
         ["doctor", spec],
+        ["report", spec, "--html", out.parent / "page"],
     ]
 
 
