@@ -172,7 +172,8 @@ class DirectoryRecorder:
 
     async def check(self) -> None:
         with self._errors():
-            if self._directory.is_dir() and any(self._directory.iterdir()) and not (self._directory / KEPT).exists():
+            there = list(self._directory.iterdir()) if self._directory.is_dir() else []
+            if any(path.name[0] != "." for path in there) and not (self._directory / KEPT).exists():
                 raise RecordError(
                     f"{self._directory} holds something else, for it has no {KEPT}: record to a directory of its own"
                 )
@@ -186,11 +187,13 @@ class DirectoryRecorder:
 
     def _save(self, recording: Recording) -> bool:
         with self._errors(), self._locked():
-            there = {}
-            for path in self._directory.rglob("*"):
-                name = path.relative_to(self._directory).as_posix()
-                if path.is_file() and not path.name.startswith(".") and name != _LOG:
-                    there[name] = _blob("sha256", path.read_bytes())
+            below = (self._directory / recording.root).rglob("*.json")
+            looked_at = {*below, *(self._directory / name for name in recording.files)}
+            there = {
+                path.relative_to(self._directory).as_posix(): _blob("sha256", path.read_bytes())
+                for path in looked_at
+                if path.is_file()
+            }
             news = _changes(recording, there, lambda data: _blob("sha256", data))
             for name, data in sorted(news.items()):
                 if data is None:

@@ -239,6 +239,17 @@ def test_a_directory_holds_the_same_files_and_the_log(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_writers_of_a_directory_go_one_after_another(tmp_path: Path) -> None:
+    async def all_at_once() -> None:
+        some = (recording(f"drift: of {at}", frozenset({f"n{at}"}), **{f"n{at}": "x\n"}) for at in range(8))
+        await asyncio.gather(*(DirectoryRecorder(tmp_path / "new").save(one) for one in some))
+
+    asyncio.run(all_at_once())
+    found = files(tmp_path / "new")
+    assert len(found) == 2 + 8
+    assert found["LOG.md"].count(" UTC drift: of ") == 8
+
+
 def test_a_file_is_whole_or_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = DirectoryRecorder(tmp_path)
     save(recorder, recording(a="one\n"))
