@@ -26,6 +26,7 @@ T = TypeVar("T")
 _ROWS = 12  # of one section on a terminal; JSON has all of them
 _NAMES = 300  # characters of the nodes of one row
 _WHY = 200
+_WORTH_SAYING = 0.01  # of the node-hours: a runner that passes every few minutes always lacks the last of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ def verdict(told: Chronicle) -> str:
         serving = "nobody could say of any node whether it was in service"
     else:
         serving = f"{percent(told.availability)} of the observed node-hours in service"
+        if told.unobserved_share >= _WORTH_SAYING:
+            serving += f" ({100 * told.unobserved_share:.1f}% of all not observed)"
     out = len({one.node for one in told.recoveries if one.until is None})
     drift = (
         f"{count(told.introduced, 'difference')} appeared, {told.removed:,} went, {told.open:,} "
