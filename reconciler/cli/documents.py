@@ -13,6 +13,23 @@ from reconciler.model.plan import Plan
 from reconciler.model.report import ApplyOutcome, DriftReport
 
 
+def is_published(text: bytes) -> bool:
+    """Whether it is an observation as it was published. What can't be one is not parsed for it."""
+    if b'"ledger":' not in text:
+        return False
+    try:
+        keys = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(keys, dict) and "ledger" in keys and "fingerprint" not in keys
+
+
+def for_plans_alone(file: Path) -> UsageError:
+    return UsageError(
+        f"{file} is a published observation, which offline plans are made from: plan --observation {file}"
+    )
+
+
 def read_document(file: Path) -> Plan | DriftReport | ApplyOutcome | Chronicle | Observation:
     """UsageError when it is none of ours. Kinds are told apart by a key that only they have."""
     text = file.read_bytes()
@@ -29,6 +46,8 @@ def read_document(file: Path) -> Plan | DriftReport | ApplyOutcome | Chronicle |
         return load(DriftReport, text, name=str(file))
     if "actions" in keys:
         return load(ApplyOutcome, text, name=str(file))
+    if is_published(text):
+        raise for_plans_alone(file)
     if "nodes" in keys:
         return load(Observation, text, name=str(file))
     raise UsageError(f"{file}: neither a plan, nor a drift report, nor an outcome, nor a report, nor an observation")

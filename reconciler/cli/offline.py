@@ -131,24 +131,12 @@ class OfflineChange(OfflineSession, ChangeSession):
 
 def session_for(common: Common, base: str | None, head: str | None, observation: Path | None) -> Session:
     """The world that a plan is made in, by what it is to be made from."""
-    published = None if observation is None else read_published(observation)
-    if published is None:
-        return online(common, base, head)
-    check_revisions(common, base, head)
-    return OfflineSession(common, published) if base is None else OfflineChange(common, published, base, head)
-
-
-def read_published(path: Path) -> Published | None:
-    """None: the file is something else."""
-    from pydantic_core import from_json
-
+    from reconciler.cli.documents import is_published
     from reconciler.model.documents import load
 
-    text = path.read_bytes()
-    if b'"ledger":' not in text:  # spares parsing a large observation twice
-        return None
-    try:
-        keys = from_json(text)
-    except ValueError:
-        return None
-    return load(Published, text, name=str(path)) if isinstance(keys, dict) and "ledger" in keys else None
+    text = b"" if observation is None else observation.read_bytes()
+    if not is_published(text):
+        return online(common, base, head)
+    check_revisions(common, base, head)
+    published = load(Published, text, name=str(observation))
+    return OfflineSession(common, published) if base is None else OfflineChange(common, published, base, head)

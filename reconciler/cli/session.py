@@ -216,7 +216,12 @@ class Session:
 
     def observation_from(self, path: Path) -> Observation:
         """A pass that `observe --out` wrote. UsageError when it is another fleet's, or lacks selected nodes."""
-        found = load(Observation, path.read_bytes(), name=str(path))
+        from reconciler.cli.documents import for_plans_alone, is_published
+
+        text = path.read_bytes()
+        if is_published(text):
+            raise for_plans_alone(path)
+        found = load(Observation, text, name=str(path))
         if found.fleet != self.fleet.settings.fleet:
             raise UsageError(
                 f"{path} is an observation of fleet {found.fleet}, the spec is of {self.fleet.settings.fleet}"
