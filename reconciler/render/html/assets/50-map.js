@@ -31,6 +31,7 @@ function buildMap() {
   }
   const few = total <= FEW;
   grid.className = few ? "few" : total > MANY ? "many" : "";
+  if (few) grid.style.setProperty("--longest", Math.max(...nodes.name.map((name) => name.length)));
   const wide = Math.max(1, Math.floor(grid.clientWidth / 22)); // cells beside each other in a large block
   const byName = (a, b) => rank[a] - rank[b];
   racks = [...groups].sort(([a], [b]) => natural.compare(a, b)).map(([title, members]) => rack(title, members.sort(byName), few, wide));
