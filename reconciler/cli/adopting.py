@@ -19,6 +19,7 @@ from reconciler.model.errors import ReconcilerError, Refused, UsageError
 from reconciler.model.observed import Observed
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Concern
+from reconciler.render.text import fold
 from reconciler.spec import check_spec
 from reconciler.spec.edit.accept import At, Wanted, Written, accept
 from reconciler.spec.edit.files import SpecFiles
@@ -44,7 +45,7 @@ class Adoption:
 class _Chosen:
     wanted: list[Wanted] = field(default_factory=list)
     items: list[DriftItem] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
+    left: dict[str, list[str]] = field(default_factory=dict)  # why -> nodes
 
 
 def target(what: str, fleet: Fleet) -> tuple[str, str]:
@@ -71,13 +72,13 @@ def adopt(
     except NotAdoptable as problem:
         raise Refused(str(problem)) from None
     written, refused = accept(files, fleet, chosen.wanted, at)
-    if path and (refused or chosen.left):
-        raise Refused("; ".join(dict.fromkeys([*chosen.left, *refused])) + "; nothing is written")
+    left = tuple(dict.fromkeys([*(f"{fold(nodes)}: {why}" for why, nodes in chosen.left.items()), *refused]))
+    if path and left:
+        raise Refused("; ".join(left) + "; nothing is written")
     done = {(node, one.path) for one in written for node in one.nodes}
     items = tuple(i for i in chosen.items if (i.node, _adopted_path(i)) in done)
     if written:
         _prove(fleet, files, seen, done, rules)
-    left = tuple(dict.fromkeys([*chosen.left, *refused]))
     return Adoption(files, items, tuple(written), left, tuple(_notes(fleet, items)))
 
 
@@ -105,7 +106,7 @@ def _choose(
             try:
                 values[_adopted_path(item)] = adoptable(item, desired, seen[node], images)
             except NotAdoptable as problem:
-                chosen.left.append(f"{node}: {problem}")
+                chosen.left.setdefault(str(problem), []).append(node)
             else:
                 chosen.items.append(item)
         chosen.wanted += [Wanted(node, name, value) for name, value in values.items()]

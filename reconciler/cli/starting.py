@@ -87,8 +87,9 @@ def _row(cells: Mapping[str, str], where: str) -> Row:
             except ValueError as error:
                 raise UsageError(f"{where}: {error}") from None
             values[column] = cells[column]
-    if "name" not in values or len(values) == 1:
-        raise UsageError(f"{where}: a node needs a name, and bmc, host or both")
+    if len(values) < len(("name", "bmc", "host")):
+        missing = ", ".join(column for column in ("name", "bmc", "host") if column not in values)
+        raise UsageError(f"{where}: {missing} is missing: a node is known when its BMC and its host tell one serial")
     domains = {key.removeprefix("domains."): cells[key] for key in cells if key not in _COLUMNS or key == "rack"}
     return Row(values["name"], values.get("bmc"), values.get("host"), cells.get("pool", ""), domains)
 

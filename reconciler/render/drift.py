@@ -86,7 +86,10 @@ def human(report: DriftReport) -> str:
     if report.incomplete:
         lines += ["", "Next: `reconciler doctor` says what to do about what does not answer."]
     if report.changes:
-        lines += ["", "Next: `reconciler plan` shows what would be done, `reconciler explain NODE` why."]
+        lines += [
+            "", "Next: `reconciler plan` shows what would be done, `reconciler explain NODE` why;",
+            "`reconciler adopt NODE` makes the spec ask for what was found.",
+        ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
@@ -185,7 +188,7 @@ def write(pen: Pen, report: DriftReport) -> None:
 
 _UNDO = (
     "- undo it: `reconciler plan --out plan.json`, then `reconciler apply --plan plan.json --yes`",
-    "- accept it: write what was found into the spec",
+    "- accept it: `reconciler adopt NODE.path` edits the spec to ask for what was found",
     "- leave it out: a rule under `ignore:` in the Fleet, with a reason, an owner and an end",
 )
 _LOOK = ("- find out why a node does not answer: `reconciler doctor`",)

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import asyncssh
 import pytest
 
 from tests.cli.shell import Done, LabDirectory, command, reconciler, running_lab
@@ -110,14 +111,22 @@ def test_off_a_terminal_nothing_is_asked(home: Path, lab: LabDirectory, left_out
     assert not Path("fleet-spec").exists()
 
 
-def test_on_a_terminal_what_was_not_given_is_asked_for(home: Path, lab: LabDirectory) -> None:
+@pytest.mark.parametrize(
+    ("answers", "kept"),
+    [(b"y\n", "{authorities: [pki/ssh-host-ca.pub]}"), (b"n\ninsecure\n", "{insecure: true}")],
+)
+def test_on_a_terminal_what_was_not_given_is_asked_for(
+    home: Path, lab: LabDirectory, answers: bytes, kept: str
+) -> None:
+    """Whose key is shown is said before anybody trusts it."""
     words = flags(lab)
     given = [word for at, word in enumerate(words) if "--host-ca" not in words[max(0, at - 1) : at + 1]]
-    said = typed(command("init", *given), b"insecure\n", os.environ)
+    said = typed(command("init", *given), answers, os.environ)
     assert said.code == 0, said.out
-    assert "file of the CA that signs the keys of hosts" in said.out
-    assert "INSECURE: SSH host keys are not verified" in said.out
-    assert "hostKeys: {insecure: true}" in Path("fleet-spec/fleet.yaml").read_text()
+    authority = asyncssh.read_public_key(lab.path / "pki/ssh-host-ca.pub").get_fingerprint()
+    assert f"gpu-0001 shows a host key signed by the CA {authority}; compare that" in said.out
+    assert f"hostKeys: {kept}" in Path("fleet-spec/fleet.yaml").read_text()
+    assert ("INSECURE: SSH host keys are not verified" in said.out) is ("insecure" in kept)
 
 
 def typed(words: list[str], answer: bytes, env: Mapping[str, str]) -> Done:
@@ -138,8 +147,8 @@ def typed(words: list[str], answer: bytes, env: Mapping[str, str]) -> Done:
         ("bmc\nhttps://10.0.0.1\n", "column 'name' is missing"),
         ("name,bmcs\nn1,https://10.0.0.1\n", "unknown column 'bmcs'; did you mean 'bmc'"),
         ("name,bmc\nn1,10.0.0.1\n", "nodes.csv:2: '10.0.0.1' is not the URL of a BMC"),
-        ("name,bmc\nn1,\n", "a node needs a name, and bmc, host or both"),
-        ("name,bmc\nn1,https://a\nn1,https://b\n", "nodes.csv:3: node 'n1' stands here twice"),
+        ("name,bmc,host\nn1,,a\n", "nodes.csv:2: bmc is missing"),
+        ("name,bmc,host\nn1,https://a,a\nn1,https://b,b\n", "nodes.csv:3: node 'n1' stands here twice"),
         ("name,bmc\nn1,https://a,x\n", "3 cells, and 2 columns"),
     ],
 )

@@ -99,7 +99,7 @@ def init(
     check_free(directory)
     nodes = given.nodes or Path(_ask("--nodes", "CSV file of the nodes (name,bmc,host,rack)"))
     rows = read_rows(nodes)
-    access = _access(given, rows)
+    access = _access(given, rows, lab=endpoints is not None)
     if endpoints is None:
         _secrets(given, rows, access)
     asked = Asked(bios, service, sysctl)
@@ -125,7 +125,7 @@ def _name(given: Given, directory: Path) -> str:
     return found or "fleet"
 
 
-def _access(given: Given, rows: Mapping[str, Row]) -> Access:
+def _access(given: Given, rows: Mapping[str, Row], *, lab: bool) -> Access:
     """How the fleet is reached. Nothing is trusted silently: a CA, or a flag that says that none is asked for."""
     from reconciler.render.draft.text import Access
 
@@ -135,11 +135,12 @@ def _access(given: Given, rows: Mapping[str, Row]) -> Access:
         if bmc
         else None
     )
-    host_ca = (
-        _authority(given.host_ca, given.host_insecure, "--host-ca", "the CA that signs the keys of hosts")
-        if ssh
-        else None
-    )
+    host_ca = None
+    if ssh:
+        shown = None if given.host_ca or given.host_insecure or lab else _host_shows(rows)
+        host_ca = _authority(
+            given.host_ca, given.host_insecure, "--host-ca", "the CA that signs the keys of hosts", shown
+        )
     if given.kubeconfig is None and not given.no_cluster:
         answer = _ask("--kubeconfig or --no-cluster", "kubeconfig of the cluster (none: no cluster)", "none")
         if answer != "none":
@@ -148,11 +149,40 @@ def _access(given: Given, rows: Mapping[str, Row]) -> Access:
     return Access(given.ssh_user, bmc, ssh, bmc_ca, host_ca, "main" if clustered else None, given.context)
 
 
-def _authority(file: Path | None, insecure: bool, flag: str, what: str) -> str | None:
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What a machine shows of itself: in words, and whom the spec would name to believe it; "" for nobody."""
+
+    said: str
+    authority: str = ""
+
+
+def _host_shows(rows: Mapping[str, Row]) -> _Shown | None:
+    """On a terminal alone, where somebody can compare it."""
+    from reconciler.cli.session import run_async
+    from reconciler.drivers.ssh.presented import presented
+    from reconciler.spec.addresses import SSH_PORT, split_authority
+
+    row = next((row for row in rows.values() if row.host), None)
+    if row is None or row.host is None or not sys.stdin.isatty():
+        return None
+    found = run_async(presented(*split_authority(row.host, SSH_PORT)))
+    if found is None:
+        return _Shown(f"{row.name} shows no SSH host key")
+    if not found.authority:
+        return _Shown(f"{row.name} shows the host key {found.fingerprint}, which no CA has signed")
+    return _Shown(f"{row.name} shows a host key signed by the CA {found.fingerprint}", found.authority)
+
+
+def _authority(file: Path | None, insecure: bool, flag: str, what: str, shown: _Shown | None = None) -> str | None:
     if file is not None and insecure:
         raise UsageError(f"{flag} and {flag.rpartition('-')[0]}-insecure exclude each other")
     if insecure:
         return None
+    if file is None and shown is not None:
+        click.echo(f"{shown.said}; compare that before you trust it", err=True)
+        if shown.authority and click.confirm("Trust that CA?", err=True):
+            return shown.authority
     if file is None:
         answer = _ask(f"{flag} or {flag.rpartition('-')[0]}-insecure", f"file of {what} (insecure: verify nothing)")
         if answer == "insecure":
