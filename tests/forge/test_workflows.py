@@ -182,8 +182,9 @@ def test_actions_are_pinned_and_keep_no_token() -> None:
 
 def test_secrets_are_given_to_single_steps() -> None:
     for name, key in JOBS:
-        assert "secrets." not in str(job(name, key).get("env", {}))
-        assert "secrets." not in str(WORKFLOWS[name].get("env", {}))
+        for env in (job(name, key).get("env", {}), WORKFLOWS[name].get("env", {})):
+            assert "secrets." not in str(env)
+            assert "github.token" not in str(env), "else what is being installed could read it"
 
 
 # --- scripts ------------------------------------------------------------------------------------------------------
@@ -292,6 +293,8 @@ def test_the_action_is_one_that_others_can_use() -> None:
     for one in action["runs"]["steps"]:
         assert "${{" not in one.get("run", "")
         assert "run" not in one or one["shell"] == "bash"
+    [install] = [one for one in action["runs"]["steps"] if "pip install" in one.get("run", "")]
+    assert install["env"]["RECONCILER_LEDGER"] == "", "packages run code when they are installed"
     [check, *_] = action["runs"]["steps"]
     env = {"RECONCILER_LEDGER": "postgresql://db/fleet", "WANTED": "requird", "PATH": os.environ["PATH"]}
     done = subprocess.run(("bash", "-e", "-c", check["run"]), env=env, capture_output=True)
