@@ -140,14 +140,17 @@ class ClusterTruth(Placement):
     def events_since(self, revision: int) -> list[WatchEvent]:
         """What happened after `revision`, oldest first. Gone: too long ago."""
         self.sync()
+        return self._after(revision)
+
+    def _after(self, revision: int) -> list[WatchEvent]:
         if revision + 1 < self.revision and (not self._history or self._history[0].revision > revision + 1):
             raise Gone(f"too old resource version: {revision} ({self.revision})")
         news = takewhile(lambda event: event.revision > revision, reversed(self._history))
         return list(news)[::-1]
 
     def changed_since(self, revision: int) -> set[str]:
-        """Nodes that have changed themselves, or pods on them. Gone: too long ago."""
-        return {where for event in self.events_since(revision) if (where := _node_of(event.object)) is not None}
+        """Nodes that had changed themselves, or pods on them, when all were read last. Gone: too long ago."""
+        return {where for event in self._after(revision) if (where := _node_of(event.object)) is not None}
 
     def story(self, node: str) -> list[dict[str, Any]]:
         """What happened to a node object and the pods on it, oldest first, as far as watchers could still hear it."""

@@ -237,8 +237,10 @@ class MemoryLedger:
 
     def renew(self, lease: Lease, ttl_s: float, now: datetime) -> Lease:
         self._held(lease)
-        self._leases[lease.scope] = replace(lease, expires_at=now + timedelta(seconds=ttl_s))
-        return self._leases[lease.scope]
+        ends = now + timedelta(seconds=ttl_s)
+        renewed = Lease(lease.scope, lease.holder, lease.token, ends, lease.since)  # often enough for `replace` to tell
+        self._leases[lease.scope] = renewed
+        return renewed
 
     def drop(self, lease: Lease) -> None:
         held = self._leases.get(lease.scope)
