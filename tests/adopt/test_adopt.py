@@ -228,3 +228,11 @@ def test_a_file_that_somebody_else_changed_meanwhile_is_not_overwritten(tmp_path
     with pytest.raises(ReconcilerError, match="changed meanwhile"):
         write_files(tmp_path, files)
     assert (tmp_path / "train.yaml").read_text().endswith("# theirs\n")
+
+
+def test_a_machine_that_was_exchanged_is_known_by_its_new_serial() -> None:
+    pool = EIGHT.replace("      host: 10", "      serial: SN-[001-008]\n      host: 10")
+    found = diff(spec(pool), "identity.serial", seen(hot={"serial": "NEW-7"}, serial="NEW-7"))
+    assert "+      serial: SN-[001-002,004-008]\n" in found
+    assert "+    - name: gpu-003  # as labelled\n" in found
+    assert "+      serial: NEW-7\n" in found

@@ -40,6 +40,7 @@ def adopt(common: Common, what: str, observation: Path | None, at: str, dry_run:
     from reconciler.cli.scope import select
     from reconciler.cli.session import Session
     from reconciler.diff.ignore import IgnoreRules
+    from reconciler.render.text import clock
     from reconciler.spec.edit.accept import At
     from reconciler.spec.edit.files import SpecFiles
 
@@ -51,6 +52,8 @@ def adopt(common: Common, what: str, observation: Path | None, at: str, dry_run:
     if not session.selection[0]:
         raise click.UsageError(f"{nodes} and --limit or --exclude have no node in common")
     seen = session.observe() if observation is None else session.observation_from(observation)
+    if observation is not None:
+        click.echo(f"values of {clock(seen.finished_at)}, from {observation}", err=True)
     rules = IgnoreRules(session.fleet.settings.ignore, session.clock.now())
     files = SpecFiles(read_tree(common.spec), str(common.spec))
     made = make(session.fleet, files, session.selection[0], path, seen.nodes, At(at), rules)

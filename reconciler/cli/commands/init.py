@@ -95,6 +95,7 @@ def init(
     from reconciler.cli.session import Session
     from reconciler.cli.starting import check_free, first_look, read_rows, record, start, write_spec
     from reconciler.render.draft.survey import Asked
+    from reconciler.spec.schema import write_schemas
 
     check_free(directory)
     nodes = given.nodes or Path(_ask("--nodes", "CSV file of the nodes (name,bmc,host,rack)"))
@@ -110,6 +111,10 @@ def init(
         made = start(session, book, rows, access, asked, seen)
         paths = write_spec(directory, made.texts)
         record(session, book, made)
+    schemas = directory.parent / "schemas"
+    if not schemas.exists():
+        write_schemas(schemas)
+        paths.append(schemas)
     _tell(made, directory, paths)
     return ExitCode.INCOMPLETE if made.draft.unread else ExitCode.DONE
 
@@ -262,11 +267,7 @@ def _write_private(path: Path, text: str) -> None:
 def _tell(made: Started, directory: Path, paths: list[Path]) -> None:
     from reconciler.render.draft.text import summary
     from reconciler.render.text import count, plain
-    from reconciler.spec.schema import write_schemas
 
-    schemas = directory.parent / "schemas"
-    if not schemas.exists():
-        paths = [*paths, *write_schemas(schemas)[:0], schemas]
     for path in paths:
         click.echo(path)
     for line in summary(made.draft):

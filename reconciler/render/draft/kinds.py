@@ -264,7 +264,7 @@ def _role(made: Draft, group: Sequence[Found], telling: Sequence[str]) -> Role:
     usual = said or next((value for key, value in labels.items() if not _TOPOLOGY.search(key)), "")
     plain = "gpu" if any(one.has.get("gpus") for one in group) else "cpu"
     name = _slug(usual or (plain if first.mig in (None, PLAIN) else f"mig-{first.mig}"))
-    services = _shared(made, [_running(one, group) for one in group], lambda one: one.services, ("services",))
+    services = _shared(made, _running(group), lambda one: one.services, ("services",))
     role = Role(
         name=_free(name, (role.name for role in made.roles)),
         labels={key: value for key, value in labels.items() if not _TOPOLOGY.search(key)},
@@ -277,14 +277,11 @@ def _role(made: Draft, group: Sequence[Found], telling: Sequence[str]) -> Role:
     return role
 
 
-def _running(one: Found, group: Sequence[Found]) -> Found:
+def _running(group: Sequence[Found]) -> list[Found]:
     """With those services alone that run on most of the nodes: what nobody started is nobody's business."""
-    kept = {
-        name: state
-        for name, state in one.services.items()
-        if _most(other.services.get(name, "stopped") for other in group) == "running"
-    }
-    return replace(one, services=kept)
+    names = {name for one in group for name in one.services}
+    usual = {name for name in names if _most(one.services.get(name, "stopped") for one in group) == "running"}
+    return [replace(one, services={name: one.services[name] for name in one.services.keys() & usual}) for one in group]
 
 
 # --- pools ---------------------------------------------------------------------------------------------------------

@@ -303,11 +303,12 @@ def _runs(pool: Pool, draft: Draft) -> list[list[str]]:
     runs: list[list[str]] = []
     for node in sorted(pool.nodes, key=_natural):
         last = runs[-1] if runs else None
-        if last and node not in draft.parked and _fits(draft, [*last, node]):
+        # Of a long run its ends tell nearly all, and the whole of it is tried once.
+        if last and _fits(draft, [last[0], *last[1:][-1:], node]):
             last.append(node)
         else:
             runs.append([node])
-    return runs
+    return [part for run in runs for part in ([run] if _fits(draft, run) else [[node] for node in run])]
 
 
 def _natural(name: str) -> list[tuple[int, int | str]]:
@@ -315,14 +316,14 @@ def _natural(name: str) -> list[tuple[int, int | str]]:
 
 
 def _fits(draft: Draft, nodes: Sequence[str]) -> bool:
-    first, last = draft.rows[nodes[0]], draft.rows[nodes[-1]]
-    if (
-        first.domains != last.domains
-        or _settings(draft, nodes[0]) != _settings(draft, nodes[-1])
-        or nodes[0] in draft.parked
-    ):
+    """Whether one entry can name them: the first, and the last two at least follow each other."""
+    if len(nodes) == 1:
+        return True
+    first = draft.rows[nodes[0]].domains, _settings(draft, nodes[0])
+    if any((draft.rows[node].domains, _settings(draft, node)) != first or node in draft.parked for node in nodes):
         return False
-    return all(values == [None] * len(nodes) or _in_a_row(values) for values in _columns(draft, nodes).values())
+    columns = _columns(draft, nodes).values()
+    return all(values == [None] * len(nodes) or _in_a_row(values) for values in columns)
 
 
 def _columns(draft: Draft, nodes: Sequence[str]) -> dict[str, list[str | None]]:
@@ -340,7 +341,8 @@ def _in_a_row(values: Sequence[str | None]) -> bool:
     if len(known) < len(values) or len(set(known)) < len(known):
         return False
     try:
-        return "," not in contract(known)
+        contract(known)
+        return "," not in contract(known[-2:])
     except ValueError:
         return False
 
