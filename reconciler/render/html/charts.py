@@ -89,8 +89,7 @@ class _Axis:
         found, at = list[Tick](), datetime.fromtimestamp(first, UTC)
         while at < self.end:
             form = "%m-%d" if step >= 86400 else "%H:%M" if at.date() == self.start.date() else "%d %H:%M"
-            if self.at(at) < 96:  # its word would leave the frame
-                found.append(Tick(self.at(at), f"{at:{form}}"))
+            found.append(Tick(self.at(at), f"{at:{form}}"))
             at += timedelta(seconds=step)
         return found
 
