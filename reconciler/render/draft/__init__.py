@@ -2,7 +2,7 @@
 
 survey   what was observed of a node, in the words of a spec
 kinds    which nodes are alike: profiles, personas, pools, and what single nodes have otherwise
-text     the files, as a person would write them
+text     the files, as a person would write them; pools and lines are parts of it
 
 All of it is pure.
 """

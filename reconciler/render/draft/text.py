@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
 
-from reconciler.render.draft.kinds import Draft, Hardware, Pool, Role
+from reconciler.render.draft.kinds import Draft, Hardware, Role
+from reconciler.render.draft.lines import comment, resource
+from reconciler.render.draft.pools import pool_text
 from reconciler.render.draft.survey import PLAIN
-from reconciler.render.text import count, plain
+from reconciler.render.text import count
 from reconciler.spec.edit.yaml_text import inline, scalar
-from reconciler.spec.ranges import contract
-
-_API: Final = "apiVersion: reconciler.dev/v1alpha1"
-_MANY: Final = 12  # nodes that are no ranges: more of them stand in a CSV file
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +40,7 @@ def files(draft: Draft, access: Access) -> dict[str, str]:
     public = {"pki/bmc-ca.pem": access.bmc_ca, "pki/ssh-host-ca.pub": access.host_ca}
     made |= {name: text for name, text in public.items() if text is not None}
     for pool in draft.pools:
-        lines, table = _pool(pool, draft)
+        lines, table = pool_text(pool, draft)
         made[f"pools/{pool.name}.yaml"] = _head("node-pool", 2) + "\n".join(lines) + "\n"
         if table:
             made[f"pools/{pool.name}.csv"] = table
@@ -60,26 +56,16 @@ def _documents(parts: Iterator[list[str]]) -> str:
     return "---\n".join("\n".join(part) + "\n" for part in parts)
 
 
-def _resource(kind: str, name: str) -> list[str]:
-    return [_API, f"kind: {kind}", f"metadata: {{name: {scalar(name, flow=True)}}}", "spec:"]
-
-
-def _comment(text: str, indent: int = 0) -> list[str]:
-    """Lines of a comment. Machines have a say in it."""
-    lines = textwrap.wrap(plain(text, 1000), 116 - indent, break_long_words=False, break_on_hyphens=False)
-    return [" " * indent + f"# {line}" for line in lines]
-
-
 # --- fleet and cluster ---------------------------------------------------------------------------------------------
 
 
 def _fleet(draft: Draft, access: Access) -> str:
     lines = [
-        *_comment(
+        *comment(
             "Written by `reconciler init` from what the nodes were. It asks for nothing else, so that plans are empty "
             "until somebody changes a line. All of it may be edited."
         ),
-        *_resource("Fleet", draft.fleet),
+        *resource("Fleet", draft.fleet),
     ]
     if access.cluster is not None:
         lines.append(f"  cluster: {access.cluster}")
@@ -115,12 +101,12 @@ def _fleet(draft: Draft, access: Access) -> str:
         lines += ["  # defaults:", "  #   remediation: standard", "  #   host: {hostname: fromName}"]
     if draft.unread:
         lines.append("# Could not be read, and so are in no pool yet:")
-        lines += [line for name, why in draft.unread.items() for line in _comment(f"  {name}: {why}")]
+        lines += [line for name, why in draft.unread.items() for line in comment(f"  {name}: {why}")]
     return _head("fleet") + "\n".join(lines) + "\n"
 
 
 def _cluster(access: Access) -> Iterator[str]:
-    yield from _resource("Cluster", str(access.cluster))
+    yield from resource("Cluster", str(access.cluster))
     yield "  type: kubernetes"
     yield "  kubeconfig: kubeconfig # a name; what it stands for is outside the repository"
     if access.context:
@@ -132,7 +118,7 @@ def _cluster(access: Access) -> Iterator[str]:
 
 
 def _hardware(profile: Hardware, draft: Draft) -> list[str]:
-    lines = _resource("HardwareProfile", profile.name)
+    lines = resource("HardwareProfile", profile.name)
     twin = next((one for one in draft.hardware if one is not profile and one.match == profile.match), None)
     if twin is not None:
         parts = {*profile.inventory, *twin.inventory}
@@ -141,7 +127,7 @@ def _hardware(profile: Hardware, draft: Draft) -> list[str]:
             f"{p} {profile.inventory.get(p, 'unknown')} (there {twin.inventory.get(p, 'unknown')})" for p in odd
         )
         lines = [
-            *_comment(f"Like {twin.name}, but for {told}. If a part is missing here, use that profile and repair."),
+            *comment(f"Like {twin.name}, but for {told}. If a part is missing here, use that profile and repair."),
             *lines,
         ]
     if profile.match:
@@ -175,7 +161,7 @@ def _hardware(profile: Hardware, draft: Draft) -> list[str]:
         lines.append(f"  bootOrder: {inline(profile.boot_order)}")
     if lines[-1] == "spec:":
         lines[-1] = "spec: {}"
-    return [*lines, *(line for sentence in profile.left_out for line in _comment(sentence, 2))]
+    return [*lines, *(line for sentence in profile.left_out for line in comment(sentence, 2))]
 
 
 def _quoted(text: str) -> str:
@@ -187,7 +173,7 @@ def _quoted(text: str) -> str:
 
 
 def _role(role: Role, access: Access) -> list[str]:
-    lines = _resource("Persona", role.name)
+    lines = resource("Persona", role.name)
     if access.cluster is not None:
         if role.labels:
             lines.append(f"  labels: {inline(role.labels)}")
@@ -220,12 +206,12 @@ def _layout(said: str) -> dict[str, int]:
 
 def _acceptance(draft: Draft) -> Iterator[str]:
     counted = bool(draft.hardware) and all(one.inventory.get("gpus") for one in draft.hardware)
-    yield from _comment(
+    yield from comment(
         "What a node passes before it is let back into service, once it was taken out. Nodes that served when this was "
         "written were vouched for, and not tested: their certificates are marked `adopted` in the ledger. They lose "
         "them when their hardware, firmware, BIOS, image or these tests change."
     )
-    yield from _resource("AcceptanceProfile", "standard")
+    yield from resource("AcceptanceProfile", "standard")
     yield from (
         "  validity: 90d",
         "  phases:",
@@ -248,133 +234,6 @@ def _acceptance(draft: Draft) -> Iterator[str]:
         )
     else:
         yield "    # next: a phase with dcgmi-diag, nccl-tests, nvbandwidth or fio"
-
-
-# --- pools ---------------------------------------------------------------------------------------------------------
-
-
-def _pool(pool: Pool, draft: Draft) -> tuple[list[str], str]:
-    """The document, and the CSV file beside it; "" for none."""
-    lines = _resource("NodePool", pool.name)
-    lines += _image(pool)
-    lines += [f"  hardware: {pool.hardware}", f"  persona: {pool.persona}"]
-    lines.append("  # rollout: {waves: [1, 10%, 50%, 100%], bake: 10m} # how a change spreads; these are the defaults")
-    runs = _runs(pool, draft)
-    singles = [run for run in runs if len(run) == 1 and not _settings(draft, run[0])]
-    table = ""
-    if len(singles) > _MANY:
-        table = _table([run[0] for run in singles], draft)
-        runs = [run for run in runs if run not in singles]
-        lines.append(f"  inventory: pools/{pool.name}.csv")
-    if runs:
-        lines.append("  nodes:")
-    if any(_settings(draft, run[0]) and run[0] not in draft.parked for run in runs):
-        lines += _comment(
-            "Some have settings of their own: what others do not have. Take such a line out, and plans put it right.", 4
-        )
-    for run in runs:
-        lines += _entry(run, draft)
-    return lines, table
-
-
-def _image(pool: Pool) -> Iterator[str]:
-    if pool.images:
-        yield "  # The image is not managed. These nodes run:"
-        for image, nodes in pool.images.items():
-            yield plain(f"  #   {image}, on {count(nodes, 'node')}", 200)
-        what = "To pin one"
-    else:
-        yield "  # The image is not managed, and no /etc/reconciler/image.json says what these nodes run."
-        what = "To install one"
-    yield from _comment(
-        f"{what}, declare it as a GoldenImage with url, sha256 and signature, and name it here: "
-        "image: {name: ..., version: ...}",
-        2,
-    )
-
-
-def _settings(draft: Draft, node: str) -> dict[str, Any]:
-    parked = {"state": "quarantined"} if node in draft.parked else {}
-    return {**parked, **({} if parked else draft.own.get(node, {}))}
-
-
-def _runs(pool: Pool, draft: Draft) -> list[list[str]]:
-    """Nodes that one entry can name: in a row, alike, and with addresses in a row."""
-    runs: list[list[str]] = []
-    for node in sorted(pool.nodes, key=_natural):
-        last = runs[-1] if runs else None
-        # Of a long run its ends tell nearly all, and the whole of it is tried once.
-        if last and _fits(draft, [last[0], *last[1:][-1:], node]):
-            last.append(node)
-        else:
-            runs.append([node])
-    return [part for run in runs for part in ([run] if _fits(draft, run) else [[node] for node in run])]
-
-
-def _natural(name: str) -> list[tuple[int, int | str]]:
-    return [(0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", name) if part]
-
-
-def _fits(draft: Draft, nodes: Sequence[str]) -> bool:
-    """Whether one entry can name them: the first, and the last two at least follow each other."""
-    if len(nodes) == 1:
-        return True
-    first = draft.rows[nodes[0]].domains, _settings(draft, nodes[0])
-    if any((draft.rows[node].domains, _settings(draft, node)) != first or node in draft.parked for node in nodes):
-        return False
-    columns = _columns(draft, nodes).values()
-    return all(values == [None] * len(nodes) or _in_a_row(values) for values in columns)
-
-
-def _columns(draft: Draft, nodes: Sequence[str]) -> dict[str, list[str | None]]:
-    rows = [draft.rows[node] for node in nodes]
-    return {
-        "name": list(nodes),
-        "bmc": [row.bmc for row in rows],
-        "host": [row.host for row in rows],
-        "serial": [draft.serials.get(node) for node in nodes],
-    }
-
-
-def _in_a_row(values: Sequence[str | None]) -> bool:
-    known = [value for value in values if value is not None]
-    if len(known) < len(values) or len(set(known)) < len(known):
-        return False
-    try:
-        contract(known)
-        return "," not in contract(known[-2:])
-    except ValueError:
-        return False
-
-
-def _entry(run: Sequence[str], draft: Draft) -> Iterator[str]:
-    why = draft.parked.get(run[0])
-    if why is not None:
-        yield from _comment(f"left alone: {why.rstrip('.?')}. Put it right, then take `state` out", 4)
-    given = {key: [v for v in values if v is not None] for key, values in _columns(draft, run).items()}
-    values: dict[str, Any] = {key: contract(texts) for key, texts in given.items() if texts}
-    if draft.rows[run[0]].domains:
-        values["domains"] = dict(draft.rows[run[0]].domains)
-    values |= _settings(draft, run[0])
-    if len(run) == 1 and len(line := f"    - {inline(values)}") <= 118:
-        yield line
-        return
-    for at, (key, value) in enumerate(values.items()):
-        yield f"    {'-' if at == 0 else ' '} {key}: {inline(value)}"
-
-
-def _table(nodes: Sequence[str], draft: Draft) -> str:
-    labels = sorted({label for node in nodes for label in draft.rows[node].domains})
-    lines = [",".join(("name", "bmc", "host", "serial", *(f"domains.{label}" for label in labels)))]
-    for node in nodes:
-        row = draft.rows[node]
-        cells = [node, row.bmc, row.host, draft.serials.get(node), *(row.domains.get(label) for label in labels)]
-        lines.append(",".join(_cell(cell or "") for cell in cells))
-    return "\n".join(lines) + "\n"
-
-
-def _cell(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"' if re.search('[",]', text) else text
 
 
 def summary(draft: Draft) -> list[str]:
