@@ -82,7 +82,7 @@ def comment(document: Document, place: Place, most: int = CHARACTERS) -> Comment
                 drift.write(pen, document)
             case ApplyOutcome():
                 outcome.write(pen, document)
-        pen.links(place.run_url)
+        pen.links(place.run_url, file)
 
     fingerprint = document.fingerprint if isinstance(document, Plan) else ""
     title = f"{about} fleet {plain(document.fleet, _NAME)}: {said.text}"

@@ -121,10 +121,11 @@ class Pen:
         self.fenced("text", lines[-self.level.rows :])
         self.left_out(len(lines) - self.level.rows, "line")
 
-    def links(self, run: str) -> None:
-        """To the job, if its address is one."""
+    def links(self, run: str, file: str = "") -> None:
+        """To the job, if its address is one. `file`: all of it, which is among what the job keeps."""
         if is_link(run):
-            self._lines += [f"<sub>[run]({run})</sub>", ""]
+            kept = f"; {file} is one of its artifacts" if file else ""
+            self._lines += [f"<sub>[run]({run}){kept}</sub>", ""]
 
     @contextmanager
     def details(self, summary: str) -> Iterator[None]:

@@ -21,16 +21,29 @@ HELD = 12  # rows of what is held back for one reason
 
 
 def headline(made: Plan) -> Headline:
-    worst = max((node.disruption for node in made.nodes.values()), default=Disruption.NONE)
-    moved = made.change is not None and made.change.endpoints  # whom we would send secrets to
-    idle = "⚠️" if _left_alone(made) or made.incomplete else "✅"  # not that all is well
-    sign = "🔴" if worst >= Disruption.REBOOT or moved else "🔶" if made.changes else idle
+    """Of a change, by what it does itself: what had drifted before is not its doing."""
+    left = made.incomplete or (made.change is None and _left_alone(made))
+    idle = "⚠️" if left else "✅"  # not that all is well
+    sign = "🔴" if _hurts(made) else "🔶" if _acts(made) else idle
     verdict = Verdict.GOOD
     if made.refused or made.stopped or made.braked or any(rollout.halted for rollout in made.rollouts):
         sign, verdict = "⛔", Verdict.BAD
     elif not made.tolerated or offline.doubtful(made):
         sign, verdict = "⚠️", Verdict.BAD
     return Headline(sign, _counts(made), verdict)
+
+
+def _hurts(made: Plan) -> bool:
+    if made.change is None:
+        return any(node.disruption >= Disruption.REBOOT for node in made.nodes.values())
+    moved = made.change.endpoints  # whom we would send secrets to
+    return bool(moved or made.change.forgotten) or any(
+        level >= Disruption.REBOOT for level, _ in change.levels(made.change)
+    )
+
+
+def _acts(made: Plan) -> bool:
+    return made.changes if made.change is None else not made.change.empty
 
 
 def _counts(made: Plan) -> str:

@@ -242,6 +242,21 @@ def test_an_offline_plan_says_what_it_goes_by(offline: Offline, verdict: Verdict
     assert "reconciler apply" not in made.text, "nothing is applied by it"
 
 
+def test_a_change_is_marked_by_what_it_does_itself() -> None:
+    """Many nodes that had drifted before are told of, and are not its doing."""
+    nodes = [node(f"a{at}", actions=(replace(DRAIN, disruption=Disruption.REIMAGE),)) for at in range(3)]
+    blank = replace(changed(["a0"], "x"), caused=(), removed=(), touched={}, joining=(), forgotten=(), endpoints=(),
+                    void_certificates=(), below_bar=(), unmeasured=(), unseen=(), states={}, settings=())  # fmt: skip
+    signs: list[tuple[dict[str, Any], str]] = [
+        ({}, "✅"), ({"touched": {"drain": ("a0",)}}, "🔶"), ({"settings": ("budgets",)}, "🔶"),
+        ({"touched": {"reboot": ("a0",)}}, "🔴"), ({"forgotten": ("a9",)}, "🔴"),
+    ]  # fmt: skip
+    for does, sign in signs:
+        change = replace(blank, **does)
+        made = comment(plan(*nodes, change=change), PLACE)
+        assert made.text.splitlines()[1].startswith(f"## {sign} Plan for"), (change, made.text[:300])
+
+
 def test_what_is_left_alone_is_not_all_well() -> None:
     """A tick would say that nobody has to look."""
     left = node("a1", actions=(), blocked=Blocked(BlockCode.NO_PATH, "no sequence of actions"))
