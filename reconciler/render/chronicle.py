@@ -30,7 +30,7 @@ _WORTH_SAYING = 0.01  # of the node-hours: a runner that passes every few minute
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
+class Section:
     title: str
     says: tuple[str, ...]
     head: tuple[str, ...] = ()
@@ -60,9 +60,9 @@ def headline(told: Chronicle) -> Headline:
 
 
 def human(told: Chronicle) -> str:
-    lines = [f"Fleet {plain(told.fleet)}, {_period(told)}: {verdict(told)}"]
-    lines += [f"  {line}" for line in _notes(told)]
-    for section in _sections(told):
+    lines = [f"Fleet {plain(told.fleet)}, {period(told)}: {verdict(told)}"]
+    lines += [f"  {line}" for line in notes(told)]
+    for section in sections(told):
         lines += ["", section.title, *(f"  {line}" for line in section.says)]
         cells = [[_cell(cell) for cell in row] for row in section.rows[:_ROWS]]
         lines += table(section.head, cells) if cells else []
@@ -73,10 +73,10 @@ def human(told: Chronicle) -> str:
 
 def as_markdown(told: Chronicle) -> str:
     def body(pen: Pen) -> None:
-        pen.heading(f"{headline(told).sign} Fleet {told.fleet}, {_period(told)}", 2)
+        pen.heading(f"{headline(told).sign} Fleet {told.fleet}, {period(told)}", 2)
         pen.say(verdict(told)[:1].upper() + verdict(told)[1:] + ".", bold=True)
-        pen.quote(_notes(told))
-        for section in _sections(told):
+        pen.quote(notes(told))
+        for section in sections(told):
             pen.heading(section.title)
             pen.bullets(section.says)
             pen.table(section.head, section.rows)
@@ -96,11 +96,11 @@ def percent(share: float) -> str:
 # --- what it is about ---
 
 
-def _period(told: Chronicle) -> str:
+def period(told: Chronicle) -> str:
     return f"{_minute(told.since)} to {_minute(told.until)} UTC ({format_duration(_seconds(told.since, told.until))})"
 
 
-def _notes(told: Chronicle) -> list[str]:
+def notes(told: Chronicle) -> list[str]:
     lines = []
     if told.watched_since is None:
         lines.append("nobody has looked at its nodes yet: `reconciler drift`, `apply` and `run` do")
@@ -111,29 +111,29 @@ def _notes(told: Chronicle) -> list[str]:
     return [*lines, *warnings((), told.time_scale)]
 
 
-def _sections(told: Chronicle) -> Iterator[_Section]:
+def sections(told: Chronicle) -> Iterator[Section]:
     yield _availability(told)
     if told.recoveries:
-        yield _Section("Out of service", (_spread("Back in service", told.recover),), _OUT, list(_out(told)))
+        yield Section("Out of service", (_spread("Back in service", told.recover),), _OUT, list(_out(told)))
     if told.quarantined:
-        yield _Section("Quarantined", (), _QUARANTINED, list(_quarantined(told.quarantined)))
+        yield Section("Quarantined", (), _QUARANTINED, list(_quarantined(told.quarantined)))
     if told.introduced or told.removed or told.open:
         yield _drift(told)
         rows = [
             (tally.concern, f"{tally.introduced:,}", f"{tally.removed:,}", f"{tally.open:,}", f"{tally.nodes:,}")
             for tally in told.concerns
         ]
-        yield _Section("What drifted most", (), ("concern", "appeared", "went", "open", "nodes"), rows)
-        yield _Section("Which nodes drifted most", (), ("appeared", "open", "concerns", "nodes"), list(_top(told)))
+        yield Section("What drifted most", (), ("concern", "appeared", "went", "open", "nodes"), rows)
+        yield Section("Which nodes drifted most", (), ("appeared", "open", "concerns", "nodes"), list(_top(told)))
     if told.actions:
         actions = [(one.action, one.outcome, f"{one.count:,}", f"{one.nodes:,}") for one in told.actions]
-        yield _Section("What was done", (), ("action", "outcome", "times", "nodes"), actions)
+        yield Section("What was done", (), ("action", "outcome", "times", "nodes"), actions)
 
 
 # --- availability ---
 
 
-def _availability(told: Chronicle) -> _Section:
+def _availability(told: Chronicle) -> Section:
     hours = told.hours
     parts = (
         ("in service", hours.in_service),
@@ -147,7 +147,7 @@ def _availability(told: Chronicle) -> _Section:
         if spent and hours.total
     ]  # fmt: skip
     says = () if rows else ("there are no node-hours to tell of",)
-    return _Section("Availability", says, ("", "node-hours", "of all"), rows)
+    return Section("Availability", says, ("", "node-hours", "of all"), rows)
 
 
 _OUT = ("nodes", "still out", "back", "how long", "why")
@@ -186,7 +186,7 @@ def _quarantined(found: Sequence[Quarantine]) -> Iterator[tuple[Cell, ...]]:
 # --- drift ---
 
 
-def _drift(told: Chronicle) -> _Section:
+def _drift(told: Chronicle) -> Section:
     form = "%m-%d %H:%M" if told.bucket_s < 86400 else "%Y-%m-%d"
     rows = [
         (day.start.strftime(form), f"{day.introduced:,}", f"{day.removed:,}", f"{day.open:,}")
@@ -194,7 +194,7 @@ def _drift(told: Chronicle) -> _Section:
         if day.introduced or day.removed
     ]
     from_ = "hour from (UTC)" if told.bucket_s < 86400 else "day from"
-    return _Section(
+    return Section(
         "Drift",
         (_spread("As specified again", told.converge, "difference"),),
         (from_, "appeared", "went", "open"),

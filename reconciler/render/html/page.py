@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from reconciler.render import drift, plan
-from reconciler.render.chronicle import verdict
+from reconciler.render.chronicle import notes, period, verdict
 from reconciler.render.headline import Verdict
 from reconciler.render.html import charts, past, summary
 from reconciler.render.html.material import Material
@@ -20,7 +20,7 @@ from reconciler.render.html.nodes import Nodes
 from reconciler.render.html.redacted import redacted
 from reconciler.render.text import clock
 
-_RECOVERIES: Final = 20
+_RECOVERIES: Final = 12
 # What ends a script element, opens a comment, or ends a line of JavaScript, in JSON is only ever part of a text.
 _ESCAPES: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
@@ -56,7 +56,8 @@ def _context(material: Material) -> dict[str, Any]:
         "turns": charts.turns(material),
         "at_work": charts.at_work(material),
         "chronicle": chronicle,
-        "past": "" if chronicle is None else past.period(chronicle),
+        "past": [] if chronicle is None else [period(chronicle), *notes(chronicle)],
+        "past_tables": [] if chronicle is None else summary.past(chronicle),
         "past_verdict": "" if chronicle is None else summary.sentence(verdict(chronicle)),
         "figures": [] if chronicle is None else list(past.figures(chronicle)),
         "panels": [] if chronicle is None else charts.over_time(chronicle),

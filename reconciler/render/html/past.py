@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from reconciler.model.chronicle import Chronicle, Times
 from reconciler.model.units import format_duration
 from reconciler.render.chronicle import percent
-from reconciler.render.text import clock, count
+from reconciler.render.text import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,14 +16,6 @@ class Figure:
     label: str
     value: str
     detail: str
-
-
-def period(made: Chronicle) -> str:
-    """Of when the figures are, and since when there are any."""
-    text = f"{clock(made.since)} to {clock(made.until)}"
-    if made.watched_since is not None and made.watched_since > made.since:
-        text += f"; nobody looked before {clock(made.watched_since)}"
-    return text
 
 
 def figures(made: Chronicle) -> Iterator[Figure]:
@@ -37,7 +29,7 @@ def figures(made: Chronicle) -> Iterator[Figure]:
     else:
         detail = f"{hours.in_service:,.0f} of {hours.in_service + hours.out:,.0f} node-hours seen"
         yield Figure("Availability", percent(made.availability), detail)
-    if hours.unobserved:
+    if made.unobserved_share >= 0.0001:
         yield Figure("Not observed", percent(made.unobserved_share), f"{hours.unobserved:,.0f} node-hours")
 
 

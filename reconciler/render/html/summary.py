@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from reconciler.model.chronicle import Chronicle
 from reconciler.model.status import NodeStatus
 from reconciler.render import drift, plan, rollouts
+from reconciler.render.chronicle import sections
 from reconciler.render.html.material import Material
 from reconciler.render.pen import Cell
 from reconciler.render.text import Names, clock, count, plain, source, stop, warnings
@@ -128,13 +130,18 @@ def rollout_words(material: Material) -> list[tuple[str, list[str], list[str]]]:
     ]
 
 
-def _table(title: str, head: tuple[str, ...], rows: Sequence[tuple[Cell, ...]], find: int | None = None) -> Table:
+def past(told: Chronicle) -> list[Table]:
+    """What else `report` tells, for who wants to know it all."""
+    return [_table(each.title, each.head, each.rows) for each in sections(told) if each.rows]
+
+
+def _table(title: str, head: tuple[str, ...], rows: Sequence[Sequence[Cell]], find: int | None = None) -> Table:
     """Columns that are empty throughout are left out."""
     used = [at for at in range(len(head)) if any(str(row[at]) for row in rows)]
     shown = rows[:ROWS]
     cells = [tuple(_cell(row[at]) for at in used) for row in shown]
     found = ["" if find is None else str(row[find]) for row in shown]
-    return Table(title, tuple(head[at] for at in used), cells, found, len(rows) - len(shown))
+    return Table(title, tuple(head[at] or "what" for at in used), cells, found, len(rows) - len(shown))
 
 
 def _cell(said: Cell) -> str:

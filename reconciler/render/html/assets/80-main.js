@@ -44,7 +44,7 @@ function start() {
   startJumps();
   startFilters();
   applyFilters();
-  byId("filters").hidden = byId("bar").hidden = false;
+  byId("filters").hidden = byId("bar").hidden = byId("hint").hidden = false;
   buildMap();
   colourMap();
   showLegend();
