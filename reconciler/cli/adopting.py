@@ -14,7 +14,7 @@ from reconciler.diff.compare import Comparer
 from reconciler.diff.facts import managed
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.model.desired import Fleet
-from reconciler.model.drift import DriftItem
+from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.errors import ReconcilerError, Refused, UsageError
 from reconciler.model.observed import Observed
 from reconciler.model.records import NodeRecord
@@ -45,7 +45,13 @@ class Adoption:
 class _Chosen:
     wanted: list[Wanted] = field(default_factory=list)
     items: list[DriftItem] = field(default_factory=list)
-    left: dict[str, list[str]] = field(default_factory=dict)  # why -> nodes
+    left: dict[str, dict[str, None]] = field(default_factory=dict)  # why -> nodes
+
+    def leave(self, node: str, item: DriftItem, why: str, *, one: bool) -> None:
+        """A silent source takes many values with it, and is told once; unless it was asked for `one` of them."""
+        if item.kind is DriftClass.UNKNOWN and not one:
+            why = f"values of {item.source} could not be read ({item.detail}), and are not adopted"
+        self.left.setdefault(why, {})[node] = None
 
 
 def target(what: str, fleet: Fleet) -> tuple[str, str]:
@@ -95,18 +101,22 @@ def _choose(
         desired = fleet.nodes[node]
         if path:
             _check_known(path, {row.path for row in managed(desired.profile)} | _own(desired))
+        items = [
+            item
+            for item in comparer.compare(desired, seen[node], NodeRecord(node))
+            if not path or item.path == path or item.path.startswith(f"{path}.")
+        ]
         values: dict[str, Any] = {}
-        items = comparer.compare(desired, seen[node], NodeRecord(node))
-        for item in sorted(items, key=lambda item: item.path not in _IMAGES):  # the rest of an image follows from them
-            if path and item.path != path and not item.path.startswith(f"{path}."):
-                continue
-            if IMAGE in values and item.concern is Concern.IMAGE:
+        # The rest of an image follows from its name and version, whether these are adopted or not.
+        settled = {item.path for item in items} & set(_IMAGES)
+        for item in sorted(items, key=lambda item: item.path not in _IMAGES):
+            if settled and item.concern is Concern.IMAGE and (item.path not in _IMAGES or IMAGE in values):
                 chosen.items.append(item)
                 continue
             try:
                 values[_adopted_path(item)] = adoptable(item, desired, seen[node], images)
             except NotAdoptable as problem:
-                chosen.left.setdefault(str(problem), []).append(node)
+                chosen.leave(node, item, str(problem), one=bool(path))
             else:
                 chosen.items.append(item)
         chosen.wanted += [Wanted(node, name, value) for name, value in values.items()]

@@ -50,9 +50,9 @@ def adoptable(item: DriftItem, desired: Desired, seen: Observed, images: Mapping
 
     None: the spec stops asking for it. NotAdoptable otherwise.
     """
-    check_path(item.path)
     if item.kind is DriftClass.UNKNOWN:
         raise NotAdoptable(f"{item.path} could not be read ({item.detail}): what is not known is not adopted")
+    check_path(item.path)
     if item.kind is DriftClass.IGNORED:
         raise NotAdoptable(f"{item.path} is ignored by a rule of the Fleet ({item.detail}), so nothing is to be done")
     if item.kind is DriftClass.IN_PROGRESS:
