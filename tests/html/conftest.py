@@ -40,7 +40,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
 
 @pytest.fixture(scope="module")
 def browser(pages: Pages) -> Iterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = next((found for name in names if (found := shutil.which(name))), None)
     if program is None:
         pytest.skip("chromium is not installed")
     with sync_playwright() as playwright:

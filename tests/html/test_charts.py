@@ -1,0 +1,96 @@
+"""Charts are rectangles: each within its frame, and as large as what it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from reconciler.model.chronicle import Day
+from reconciler.render.html import charts, page
+from reconciler.render.html.charts import Rect
+from tests.html import world
+
+
+@pytest.fixture(scope="module")
+def material() -> Any:
+    return world.make(80)
+
+
+def few(material: Any) -> Any:
+    """Twelve nodes have something to do."""
+    nodes = list(material.plan.nodes.items())
+    going = [name for name, node in nodes if node.start is not None and node.end is not None][:12]
+    idle = {name: replace(node, actions=(), start=None, end=None) for name, node in nodes if name not in going}
+    return replace(material, plan=replace(material.plan, nodes={**material.plan.nodes, **idle}))
+
+
+def rects(material: Any) -> Iterator[Rect]:
+    gantts = [*charts.waves(material), *([turns] if (turns := charts.turns(material)) else [])]
+    yield from (row.bar for gantt in gantts for row in gantt.rows if row.bar is not None)
+    panels = [*charts.over_time(material.chronicle), *([work] if (work := charts.at_work(material)) else [])]
+    yield from (column for panel in panels for column in panel.columns)
+    yield from (row.bar for row in charts.recoveries(material.chronicle, 99) if row.bar is not None)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_everything_stays_in_its_frame(material: Any, narrow: bool) -> None:
+    drawn = list(rects(few(material) if narrow else material))
+    assert len(drawn) > 20
+    for rect in drawn:
+        assert 0 <= rect.x <= 100
+        assert rect.x + rect.width <= 100.5, "the shortest can still be seen"
+        assert 0 <= rect.y <= rect.y + rect.height <= 100.01
+        assert rect.title
+
+
+def test_few_turns_are_told_one_by_one_and_many_are_counted(material: Any) -> None:
+    assert charts.turns(material) is None
+    work = charts.at_work(material)
+    assert work is not None
+    most = max(work.columns, key=lambda column: column.height)
+    assert f": {work.top} node" in most.title
+    some = few(material)
+    turns = charts.turns(some)
+    assert turns is not None
+    assert charts.at_work(some) is None
+    going = {name: node for name, node in some.plan.nodes.items() if node.actions}
+    assert {row.node for row in turns.rows} == going.keys()
+    starts = [row.bar.x for row in turns.rows if row.bar is not None]
+    assert starts == sorted(starts)
+    longest = max(going.values(), key=lambda node: node.end - node.start)
+    widest = max(turns.rows, key=lambda row: 0.0 if row.bar is None else row.bar.width)
+    spans = {row.node: going[row.node].end - going[row.node].start for row in turns.rows}
+    assert spans[widest.node] == spans[longest.node]
+    assert "Each node&#39;s turn" in page(some)
+
+
+def test_waves_stand_where_they_are_expected(material: Any) -> None:
+    (rollout,) = material.plan.rollouts
+    (gantt,) = charts.waves(material)
+    assert len(gantt.rows) == len(rollout.waves)
+    for wave, row in zip(rollout.waves, gantt.rows, strict=True):
+        assert (row.bar is not None) == (wave.end is not None)
+        assert row.state == wave.state.value
+
+
+def test_columns_are_as_high_as_their_numbers(material: Any) -> None:
+    begin = material.chronicle.since
+    days = tuple(Day(begin + timedelta(days=at), at, 2 * at, 10 * at) for at in range(5))
+    still, turns = charts.over_time(replace(material.chronicle, days=days, bucket_s=86400.0))
+    assert [round(column.height, 1) for column in still.columns] == [0, 25, 50, 75, 100]
+    assert (still.top, turns.top) == ("40", "8")
+    came = [round(column.height, 1) for column in turns.columns if column.kind == "introduced"]
+    assert came == [0, 12.5, 25, 37.5, 50]
+    assert charts.over_time(replace(material.chronicle, days=())) == []
+
+
+def test_an_empty_period_draws_nothing_and_divides_by_nothing(material: Any) -> None:
+    day = Day(material.chronicle.since, 0, 0, 0)
+    made = replace(material.chronicle, days=(day,), recoveries=())
+    assert all(column.height == 0 for panel in charts.over_time(made) for column in panel.columns)
+    assert charts.recoveries(made, 9) == []
+    assert "No node was out of service" in page(replace(material, chronicle=made))
