@@ -80,7 +80,8 @@ def adopt(
     written, refused = accept(files, fleet, chosen.wanted, at)
     left = tuple(dict.fromkeys([*(f"{fold(nodes)}: {why}" for why, nodes in chosen.left.items()), *refused]))
     if path and left:
-        raise Refused("; ".join(left) + "; nothing is written")
+        hint = ", unless --exclude leaves these nodes out" if len(nodes) > 1 else ""
+        raise Refused("; ".join(left) + f"; nothing is written{hint}")
     done = {(node, one.path) for one in written for node in one.nodes}
     items = tuple(i for i in chosen.items if (i.node, _adopted_path(i)) in done)
     if written:

@@ -23,6 +23,7 @@ from reconciler.render.draft.text import Access, files
 from reconciler.spec import check_spec
 from reconciler.spec.faults import did_you_mean
 from reconciler.spec.node_source import NORMAL
+from reconciler.spec.ranges import expand
 
 if TYPE_CHECKING:
     from reconciler.drivers.ledger import SqlLedger
@@ -76,6 +77,22 @@ def read_rows(path: Path) -> dict[str, Row]:
     if not rows:
         raise UsageError(f"{path} names no node")
     return rows
+
+
+def rows_in_ranges(names: str, bmcs: str, hosts: str) -> dict[str, Row]:
+    """Nodes of ranges that count together, like gpu-a[001-008]."""
+    try:
+        columns = [expand(text) for text in (names, bmcs, hosts)]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if len({len(column) for column in columns}) > 1:
+        told = ", ".join(
+            f"{len(column)} {what}" for column, what in zip(columns, ("names", "BMCs", "hosts"), strict=True)
+        )
+        raise UsageError(f"ranges of one length belong together, and these are {told}")
+    cells = (dict(zip(("name", "bmc", "host"), node, strict=True)) for node in zip(*columns, strict=True))
+    rows = [_row(node, node["name"]) for node in cells]
+    return {row.name: row for row in rows}
 
 
 def _row(cells: Mapping[str, str], where: str) -> Row:

@@ -98,11 +98,14 @@ def test_another_ledger_needs_a_word_for_nodes_that_serve(home: Path, lab: LabDi
 @pytest.mark.parametrize(
     ("left_out", "named"),
     [
-        ("--nodes", "--nodes"), ("--bmc-credentials", "--bmc-credentials"), ("--bmc-ca", "--bmc-ca or --bmc-insecure"),
-        ("--ssh-key", "--ssh-key"), ("--host-ca", "--host-ca or --host-insecure"),
+        ("--nodes", "--nodes, or --name, --bmc and --host"),
+        ("--bmc-credentials", "--bmc-credentials"),
+        ("--bmc-ca", "--bmc-ca or --bmc-insecure"),
+        ("--ssh-key", "--ssh-key"),
+        ("--host-ca", "--host-ca or --host-insecure"),
         ("--kubeconfig", "--kubeconfig or --no-cluster"),
     ],
-)  # fmt: skip
+)
 def test_off_a_terminal_nothing_is_asked(home: Path, lab: LabDirectory, left_out: str, named: str) -> None:
     words = flags(lab)
     at = words.index(left_out)
@@ -138,6 +141,29 @@ def typed(words: list[str], answer: bytes, env: Mapping[str, str]) -> Done:
     out, _ = process.communicate(timeout=60)
     os.close(leader)
     return Done(process.returncode, out.decode(), "")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--name", "n[1-2]"], "init needs --bmc"),
+        (["--name", "n[1-2]", "--bmc", "https://10.0.0.[1-3]", "--host", "10.0.1.[1-2]"], "2 names, 3 BMCs, 2 hosts"),
+        (["--name", "n[2-1]", "--bmc", "https://a", "--host", "a"], "counts from 2 down to 1"),
+        (["--name", "n1", "--bmc", "a", "--host", "a"], "n1: 'a' is not the URL of a BMC"),
+        (["--name", "n1", "--nodes", "nodes.csv"], "exclude each other"),
+    ],
+)
+def test_ranges_that_make_no_sense(home: Path, lab: LabDirectory, words: list[str], why: str) -> None:
+    done = reconciler("init", *words, *flags(lab)[2:])
+    assert (done.code, why in done.err) == (64, True), done.err
+
+
+def test_nodes_may_be_named_in_ranges(home: Path, lab: LabDirectory) -> None:
+    """Addresses of a lab are in no row; one node is a range, too."""
+    _, bmc, host, _ = (home / "nodes.csv").read_text().splitlines()[1].split(",")
+    done = reconciler("init", "--name", "gpu-0001", "--bmc", bmc, "--host", host, *flags(lab)[2:])
+    assert done.code == 0, done.err
+    assert reconciler("plan", "--detailed-exitcode").code == 0
 
 
 @pytest.mark.parametrize(

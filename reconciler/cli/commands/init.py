@@ -29,6 +29,9 @@ class Given:
     """What was said on the command line, and is asked for otherwise."""
 
     nodes: Path | None
+    name: str | None
+    bmc: str | None
+    host: str | None
     fleet: str | None
     bmc_credentials: Path | None
     bmc_ca: Path | None
@@ -50,6 +53,9 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     wrapped: Any = gather(function, lambda given: Given(**{name: given.pop(name) for name in Given.__slots__}))
     for option in reversed((
         click.option("--nodes", **_file(help="CSV file of the nodes: name,bmc,host, and pool, rack or domains.LABEL.")),
+        click.option("--name", metavar="RANGE", help="In place of a CSV file: their names, like gpu-a[001-008]."),
+        click.option("--bmc", metavar="RANGE", help="With --name: their BMCs, like https://10.20.0.[11-18]."),
+        click.option("--host", metavar="RANGE", help="With --name: their hosts, like 10.20.1.[11-18]."),
         click.option("--fleet", metavar="NAME", help="Name of the fleet. Default: the folder that DIR is in."),
         click.option("--bmc-credentials", **_file(help='JSON file {"username": ..., "password": ...} for BMCs.')),
         click.option("--bmc-ca", **_file(help="PEM file of the CA that signed the BMCs' certificates.")),
@@ -93,13 +99,12 @@ def init(
     overwritten.
     """
     from reconciler.cli.session import Session
-    from reconciler.cli.starting import check_free, first_look, read_rows, record, start, write_spec
+    from reconciler.cli.starting import check_free, first_look, record, start, write_spec
     from reconciler.render.draft.survey import Asked
     from reconciler.spec.schema import write_schemas
 
     check_free(directory)
-    nodes = given.nodes or Path(_ask("--nodes", "CSV file of the nodes (name,bmc,host,rack)"))
-    rows = read_rows(nodes)
+    rows = _nodes(given)
     access = _access(given, rows, lab=endpoints is not None)
     if endpoints is None:
         _secrets(given, rows, access)
@@ -123,6 +128,24 @@ def _ask(flag: str, question: str, default: str | None = None, *, hidden: bool =
     if not sys.stdin.isatty():
         raise UsageError(f"off a terminal, init needs {flag}: {question}")
     return str(click.prompt(question, default=default, hide_input=hidden, err=True))
+
+
+def _nodes(given: Given) -> Mapping[str, Row]:
+    """Of a CSV file, or of ranges."""
+    from reconciler.cli.starting import read_rows, rows_in_ranges
+
+    if given.nodes is not None and given.name is not None:
+        raise UsageError("--nodes and --name exclude each other")
+    named = given.name
+    if given.nodes is None and named is None:
+        named = _ask(
+            "--nodes, or --name, --bmc and --host", "CSV file of the nodes, or their names like gpu-a[001-008]"
+        )
+    if given.nodes is not None or (named is not None and Path(named).is_file()):
+        return read_rows(given.nodes or Path(str(named)))
+    bmcs = given.bmc or _ask("--bmc", "their BMCs, like https://10.20.0.[11-18]")
+    hosts = given.host or _ask("--host", "their hosts, like 10.20.1.[11-18]")
+    return rows_in_ranges(str(named), bmcs, hosts)
 
 
 def _name(given: Given, directory: Path) -> str:

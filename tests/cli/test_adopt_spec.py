@@ -1,0 +1,57 @@
+"""`adopt` from an observation, as scripts call it: a diff that git takes, codes and JSON that mean what they say."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.cli.shell import reconciler
+
+
+def tree(spec: Path) -> dict[str, str]:
+    return {path.relative_to(spec).as_posix(): path.read_text() for path in spec.rglob("*.yaml")}
+
+
+def test_the_diff_of_a_dry_run_is_what_is_written(spec: Path, demo: Path) -> None:
+    before = tree(spec)
+    dry = reconciler("adopt", "gpu-*", spec, "--observation", demo, "--dry-run")
+    assert dry.code == 0, dry.err
+    assert tree(spec) == before
+    subprocess.run(["git", "apply", "-"], input=dry.out, text=True, cwd=spec.parent, check=True)
+    patched = tree(spec)
+    assert patched != before
+    for name, text in before.items():
+        (spec / name).write_text(text)
+    done = reconciler("adopt", "gpu-*", spec, "--observation", demo)
+    assert (done.code, done.out, tree(spec)) == (0, dry.out, patched)
+    assert "values of " in done.err
+    assert reconciler("adopt", "gpu-*", spec, "--observation", demo, "--dry-run").out == "", "it is as adopted"
+
+
+def test_what_is_refused_ends_with_8_and_what_makes_no_sense_with_64(spec: Path, demo: Path) -> None:
+    before = tree(spec)
+    for what, code, why in (
+        ("gpu-a001.trust.image", 8, "never adopted"),
+        ("gpu-a001.bios.Sriov", 64, "did you mean 'bios.SriovGlobalEnable'"),
+        ("gpu-z*", 64, "matches no node"),
+        ("pool=train.host.hostname", 8, "gpu-a005: host.hostname could not be read (powered off)"),
+    ):
+        done = reconciler("adopt", what, spec, "--observation", demo, "--dry-run")
+        assert (done.code, why in done.err) == (code, True), done.err
+    outside = reconciler("adopt", "gpu-a001", spec, "--observation", demo, "--limit", "pool=infer")
+    assert (outside.code, "no node in common" in outside.err) == (64, True)
+    assert tree(spec) == before
+
+
+def test_json_tells_what_was_where_and_why(spec: Path, demo: Path) -> None:
+    found = reconciler("adopt", "gpu-*", spec, "--observation", demo, "--dry-run", "-o", "json").json
+    assert found["written"] is False
+    assert {(item["node"], item["path"]) for item in found["adopted"]} == {
+        (node, path)
+        for edit in found["edits"]
+        for node in edit["nodes"]
+        for path in [i["path"] for i in found["adopted"] if i["node"] == node]
+        if path == edit["path"] or edit["path"] == "image"
+    }
+    assert all(item["was"] != item["now"] for item in found["adopted"])
+    assert found["diff"].startswith("--- a/fleet-spec/")
