@@ -30,7 +30,7 @@ class Pages:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     """Made before a browser is started: its loop runs for as long as it is open, and lab machines need one, too."""
     made = Pages(world.make(320), world.without_racks(world.make(60), "inference-1"))
-    texts = {"fleet": made.fleet, "small": made.small, "hostile": hostile.spoilt(made.small)}
+    texts = {"fleet": made.fleet, "small": made.small, "hostile": hostile.spoilt(made.small), "many": world.make(1510)}
     directory = tmp_path_factory.mktemp("pages")
     for name, material in texts.items():
         made.files[name] = directory / f"{name}.html"

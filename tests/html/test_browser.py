@@ -109,6 +109,21 @@ def test_nodes_are_grouped_by_any_domain(opened: Opened, pages: Pages) -> None:
     assert tab.locator(".cell").count() == 320
 
 
+def test_a_large_map_comes_in_parts_and_comes_whole(opened: Opened) -> None:
+    tab = opened("many")
+    cells, blocks = tab.locator(".cell"), tab.locator(".rack")
+    expect(cells).to_have_count(1510)
+    tab.evaluate("change({ by: 'pool' }); change({ by: 'rack' }); change({ by: 'pool' })")
+    expect(cells).to_have_count(1510)
+    expect(blocks).to_have_count(8)
+    assert (
+        tab.evaluate("new Set([...document.querySelectorAll('.cell')].map((each) => each.dataset.node)).size") == 1510
+    )
+    tab.locator('.cell[tabindex="0"]').focus()
+    tab.keyboard.press("Control+End")
+    assert focused(tab) == "gpu-01507", "the last of the last block"
+
+
 # --- one node --------------------------------------------------------------------------------------------------------
 
 

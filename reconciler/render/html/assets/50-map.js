@@ -1,6 +1,7 @@
 // The map: a block for each failure domain, a cell for each node. One cell takes part in the tab order at a time.
 const grid = byId("racks");
-const FEW = 150, MANY = 1500, LARGE = 48; // nodes: with names; drawn where they are looked at; a block as wide as the map
+// Nodes of a map: with names; drawn where they are looked at; put in at once. Of a block: as wide as the map.
+const FEW = 150, MANY = 1500, AT_ONCE = 1000, LARGE = 48;
 const cells = Array(total);
 let racks = [];
 let current = 0;
@@ -35,8 +36,18 @@ function buildMap() {
   const wide = Math.max(1, Math.floor(grid.clientWidth / 22)); // cells beside each other in a large block
   const byName = (a, b) => rank[a] - rank[b];
   racks = [...groups].sort(([a], [b]) => natural.compare(a, b)).map(([title, members]) => rack(title, members.sort(byName), few, wide));
-  grid.replaceChildren(...racks.map((each) => each.box));
+  grid.replaceChildren();
+  putIn(racks, total > MANY ? AT_ONCE : total);
   current = racks[0]?.members[0] ?? 0;
+}
+
+// Blocks come into a large map a few at a time, so that the first can be seen, and used, at once.
+function putIn(blocks, most) {
+  if (blocks !== racks && blocks[0] !== racks[racks.length - blocks.length]) return; // it was grouped anew meanwhile
+  let count = 0, at = 0;
+  while (at < blocks.length && count < most) count += blocks[at++].members.length;
+  grid.append(...blocks.slice(0, at).map((each) => each.box));
+  if (at < blocks.length) requestAnimationFrame(() => setTimeout(() => putIn(blocks.slice(at), most)));
 }
 
 function makeCell(node, few) {
