@@ -22,7 +22,7 @@ from reconciler.converge.events import (
     RunEnded,
     Waiting,
 )
-from reconciler.model.outcome import Ambiguous, Declined, Done, Permanent, Transient
+from reconciler.model.outcome import Ambiguous, Declined, Done, Permanent, Transient, outcome_word
 from reconciler.model.units import format_duration
 from reconciler.render.text import plain
 
@@ -30,22 +30,26 @@ EVERY = 0.1  # seconds between redraws of a terminal
 
 
 @contextmanager
-def make_progress(what: str, time_scale: float) -> Iterator[Progress]:
-    """A Progress for one pass: a live line and a table of running actions on a terminal, lines elsewhere."""
+def make_progress(what: str, time_scale: float, *, terse: bool = False) -> Iterator[Progress]:
+    """A Progress for one pass: a live line and a table of running actions on a terminal, lines elsewhere.
+
+    `terse`: lines that are kept where others read them. Which node, what and how it ended; no word that a machine said.
+    """
     if sys.stderr.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb":
         from reconciler.cli.live import LiveProgress
 
         with LiveProgress(what, time_scale) as live:
             yield live
     else:
-        yield LineProgress(what)
+        yield LineProgress(what, terse=terse)
 
 
 class LineProgress:
     """One line for each thing that happened; a pass over many nodes says where it is every tenth of the way."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, *, terse: bool = False) -> None:
         self._what = what
+        self._terse = terse
         self._said = 0
         self._waiting: tuple[str, ...] = ()
         self._started = time.monotonic()
@@ -68,6 +72,12 @@ class LineProgress:
                     return ""
                 self._waiting = nodes
                 return f"waiting up to {format_duration(seconds)} for {', '.join(nodes)}"
+            case ActionStep() if self._terse:
+                return ""
+            case ActionFinished(node, action, outcome, seconds) if self._terse:
+                return f"{node} {action.id}: {outcome_word(outcome)} ({format_duration(seconds)})"
+            case NodeSettled(node, state, _) if self._terse:
+                return describe(NodeSettled(node, state, ""))
             case _:
                 return describe(event)
 

@@ -48,6 +48,16 @@ def tell(progress: Progress) -> None:
         progress(event)
 
 
+def test_lines_that_others_read_repeat_no_word_of_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    """What went wrong is in the document, without its names (--redact)."""
+    tell(LineProgress("observing", terse=True))
+    _, told = capsys.readouterr()
+    assert told.splitlines() == [
+        "observing: 2 of 2 nodes", "n1 drain ...", "n2 drain ...",
+        "n1 drain: done (1m35s)", "n2 drain: permanent (10m)", "n1: done", "n2: failed", "waiting up to 30m for n3",
+    ]  # fmt: skip
+
+
 def test_lines_say_what_happens_as_it_happens(capsys: pytest.CaptureFixture[str]) -> None:
     tell(LineProgress("observing"))
     out, told = capsys.readouterr()

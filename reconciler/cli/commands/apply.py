@@ -132,7 +132,7 @@ def carry_out(
     async def work() -> ApplyReport:
         fabric = session.fabric()
         try:
-            with make_progress("observing", session.time_scale) as progress:
+            with make_progress("observing", session.time_scale, terse=redact) as progress:
 
                 def told(event: Event) -> None:
                     if isinstance(event, RunEnded) and isinstance(event.report, ApplyReport):
@@ -148,8 +148,11 @@ def carry_out(
     try:
         report = run_async(work())
     except StalePlan:
-        if ended:
-            print_outcome(document_of(ended[0], session, ledger, redact=redact), session.common.output)
+        if not ended:
+            raise
+        print_outcome(document_of(ended[0], session, ledger, redact=redact), session.common.output)
+        if redact:
+            raise StalePlan(f"plan {plan_id}: every node changed since it was made") from None
         raise
     except KeyboardInterrupt:
         for number in (signal.SIGINT, signal.SIGTERM):  # what is left is short: to close the ledger, and to tell
