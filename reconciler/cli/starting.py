@@ -18,7 +18,7 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
 from reconciler.planner.fleet import plan_fleet
 from reconciler.render.draft.kinds import Draft, Hardware, Pool, Role, Row, draft
-from reconciler.render.draft.survey import SERVICES, SYSCTLS, Asked, found, unread
+from reconciler.render.draft.survey import SERVICES, SYSCTLS, Asked, Found, found, unread
 from reconciler.render.draft.text import Access, files
 from reconciler.spec import check_spec
 from reconciler.spec.faults import did_you_mean
@@ -145,13 +145,16 @@ def start(
     if not nodes:
         told = "\n".join(f"  {name}: {why}" for name, why in list(missing.items())[:20])
         raise ReconcilerError(f"no node could be read, so nothing is written:\n{told}")
+    told = "\n".join(_unheard(asked, nodes))
+    if told:
+        raise UsageError(told)
     records = ledger.nodes(list(rows))
     parked: dict[str, str] = {}
     for _ in range(_ROUNDS):
         made = draft(first.settings.fleet, rows, nodes, missing, parked)
         texts = files(made, access)
         fleet = _load(texts, directory)
-        certificates, known = vouched_for(fleet, seen, records, now)
+        certificates, known = vouched_for(fleet, seen, records, now, anew=True)
         plan = plan_fleet(
             fleet, seen, known, now=now, ledger=ledger.id, plan_id=new_id("init", now),
             signatures=session.verified(fleet),
@@ -164,6 +167,19 @@ def start(
             told = "\n".join(f"  {name}: {why}" for name, why in list(parked.items())[:20])
             raise ReconcilerError(f"no node is in service and well, so nothing is written:\n{told}")
     raise ReconcilerError(f"these nodes would still be acted upon, so nothing is written: {', '.join(troubled)}")
+
+
+def _unheard(asked: Asked, nodes: Sequence[Found]) -> Iterator[str]:
+    """What was asked for by name and is on no node: a slip of the pen, which nobody would notice later."""
+    running = {name for one in nodes for name, state in one.services.items() if state == "running"}
+    for what, flag, names, known in (
+        ("BIOS attribute", "--bios", asked.bios, {name for one in nodes for name in one.bios}),
+        ("kernel parameter", "--sysctl", asked.sysctls, {name for one in nodes for name in one.sysctls}),
+        ("running service", "--service", asked.services, running),
+    ):  # fmt: skip
+        for name in names:
+            if name not in known:
+                yield f"{flag} {name}: no node reports such a {what}; nothing is written"
 
 
 # --- to files and ledger -------------------------------------------------------------------------------------------

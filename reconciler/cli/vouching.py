@@ -22,12 +22,17 @@ if TYPE_CHECKING:
 
 
 def vouched_for(
-    fleet: Fleet, seen: Observation, records: Mapping[str, NodeRecord], now: datetime
+    fleet: Fleet, seen: Observation, records: Mapping[str, NodeRecord], now: datetime, *, anew: bool = False
 ) -> tuple[tuple[Certificate, ...], dict[str, NodeRecord]]:
-    """Certificates for nodes that have no story yet, and what the ledger would say with them."""
+    """Certificates for nodes that have no story yet, and what the ledger would say with them.
+
+    `anew`: the spec was just written, so that what was vouched for under another one is vouched for again.
+    """
     made, known = [], dict(records)
     for name, node in fleet.nodes.items():
         record = records.get(name) or NodeRecord(name)
+        if anew and record.certificate is not None and record.certificate.adopted:
+            record = replace(record, certificate=None)
         if node.state is not NodeState.ACTIVE or name not in seen.nodes or why_not(record):
             continue
         certificate = vouched(node, seen.nodes[name], now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -78,8 +79,14 @@ def test_what_init_writes_plans_nothing_and_what_is_edited_is_planned(home: Path
     changed = reconciler("plan", "--detailed-exitcode")
     assert changed.code == 2
     assert "host.sysctls.vm.swappiness: 1 -> 10  [pending]" in changed.out
+    for flag, name in (("--bios", "NumaNode"), ("--service", "nobody"), ("--sysctl", "vm.swap")):
+        slip = reconciler("init", "other", *flags(lab), flag, name)
+        assert (slip.code, f"{flag} {name}: no node reports such a" in slip.err) == (64, True), slip.err
     again = reconciler("init", *flags(lab))
     assert (again.code, "overwrites nothing" in again.err) == (64, True)
+    shutil.rmtree("fleet-spec")
+    assert reconciler("init", *flags(lab), "--bios", "NumaNodesPerSocket").code == 0
+    assert reconciler("plan", "--detailed-exitcode").code == 0, "what certificates bind is what this spec manages"
 
 
 def test_another_ledger_needs_a_word_for_nodes_that_serve(home: Path, lab: LabDirectory) -> None:

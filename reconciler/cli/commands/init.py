@@ -114,8 +114,8 @@ def init(
     seen = session.observe()
     with session.ledger() as book:
         made = start(session, book, rows, access, asked, seen)
-        paths = write_spec(directory, made.texts)
         record(session, book, made)
+        paths = write_spec(directory, made.texts)
     schemas = directory.parent / "schemas"
     if not schemas.exists():
         write_schemas(schemas)
