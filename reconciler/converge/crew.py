@@ -201,7 +201,7 @@ class Crew:
         plan = self.plans[name]
         if name in self._settled or name in self._running:
             return
-        if plan.changes or (plan.goal is not Goal.NOTHING and self.run.worth_waiting(self._nodes[name])):
+        if plan.changes or (plan.goal is not Goal.NOTHING and self.run.worth_waiting(self._nodes[name], plan)):
             self._line.join(plan)
         else:
             self._line.leave(name)

@@ -112,16 +112,16 @@ class NodeRun:
     def _wait_s(self, plan: NodePlan) -> float:
         """Seconds until it is worth looking again; 0: now is the time."""
         if not plan.actions:
-            return LOOK_S if not is_stopped(plan) and (self._worth_waiting() or self._hears_soon(plan)) else 0.0
+            return LOOK_S if not is_stopped(plan) and (self._worth_waiting(plan) or self._hears_soon(plan)) else 0.0
         until = backs_off_until(plan)
         if until is None or self._failures[plan.actions[0].id] >= TRIES:
             return 0.0
         pause = (until - self.run.clock.now()).total_seconds()
         return pause if pause <= PATIENCE_S else 0.0
 
-    def _worth_waiting(self) -> bool:
+    def _worth_waiting(self, plan: NodePlan) -> bool:
         """For a boot that nobody has waited for in vain yet."""
-        if self.observed is None or not self.run.worth_waiting(self.observed) or self._last:
+        if self.observed is None or not self.run.worth_waiting(self.observed, plan) or self._last:
             return False
         now = self.run.clock.now()
         self._boot_deadline = self._boot_deadline or now + timedelta(seconds=BOOT_S)
@@ -294,7 +294,7 @@ class NodeRun:
             begun = self._worked or self._last
             left = f"; it is left as it is, {'in' if plan.in_service else 'out of'} service" if begun else ""
             return self._result(Ended.POSTPONED if begun else Ended.NOT_STARTED, plan.blocked.detail + left)
-        if self.run.boots(self.observed):
+        if self.run.boots(self.observed, plan):
             return self._result(Ended.FAILED, self._last or "the boot under way did not end in time")
         if plan.blocked is not None and not _only_waits(plan):
             state = Ended.FAILED if self._worked or self._last else Ended.NOT_STARTED

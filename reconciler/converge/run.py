@@ -90,19 +90,24 @@ class Run:
     rollouts: Rollouts = field(default_factory=Rollouts)  # as of the latest end of a node
     barred: str = ""  # why nothing may begin now, whatever is planned
 
-    def worth_waiting(self, observed: Observed) -> bool:
+    def worth_waiting(self, observed: Observed, plan: NodePlan) -> bool:
         """The host is silent because of a boot under way, or it or its BMC because of what an earlier run has begun."""
         readings = (observed.host, observed.hot) if observed.node in self.interrupted else ()
         silent = any(isinstance(one, Silent) and one.reason is not UnknownReason.NOT_ASKED for one in readings)
-        return self.boots(observed) or silent
+        return self.boots(observed, plan) or silent
 
-    def boots(self, observed: Observed) -> bool:
-        """A boot or an installation is under way: its end is worth waiting for. One that takes too long has none."""
+    def boots(self, observed: Observed, plan: NodePlan) -> bool:
+        """A boot or an installation is under way: its end is worth waiting for.
+
+        One that takes too long has none: it is waited for only until the witnesses agree on what that means.
+        """
         system = observed.hot
         if isinstance(system, Silent) or isinstance(observed.host, Answered):
             return False
-        under_way = system.value.boot_phase in _BOOTING
-        return under_way and not boot_is_stuck(system.value, self.ledger.node(observed.node), self.clock.now())
+        if system.value.boot_phase not in _BOOTING:
+            return False
+        agreed = plan.blocked is not None and plan.blocked.code is not BlockCode.UNKNOWN
+        return not (agreed and boot_is_stuck(system.value, self.ledger.node(observed.node), self.clock.now()))
 
     def stop(self) -> Blocked | None:
         """Somebody or something has stopped the whole fleet: what runs ends its action, nothing else begins."""
