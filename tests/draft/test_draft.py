@@ -167,3 +167,30 @@ def test_why_a_node_could_not_be_read() -> None:
     assert unread(node, b.observed()) == ""
     assert unread(node, b.observed(host=b.silent("auth", "no key"))) == "SSH: no key"
     assert "names nodes as the cluster does" in unread(node, b.observed(member=None))
+
+
+OFFERED = (
+    "# remediation:", "# - {scope: rack", "# windows:", "#   - {kind", "# - {action: power_cycle", "# nodeConditions:",
+    "#   - {type:", "# join:", "# thresholds:", "# rollout:",
+)  # fmt: skip
+
+
+def test_what_comments_offer_is_valid_as_it_stands() -> None:
+    """Taking the `#` away is all that it takes."""
+    texts = files(written(eight(), rows(*eight())), ACCESS)
+    for offered in OFFERED:
+        assert any(offered in text for text in texts.values()), offered
+        texts = {
+            name: text.replace(offered, offered.removeprefix("# ").removeprefix("#")) for name, text in texts.items()
+        }
+    fleet = fleet_of(texts)
+    assert fleet.settings.windows
+    assert len(fleet.settings.budgets) == 2
+    node = fleet.nodes["gpu-001"].profile
+    assert node.remediation is not None
+    assert len(node.remediation.ladder) == 2
+    assert node.remediation.node_conditions
+    assert node.membership is not None
+    assert node.membership.join
+    assert node.acceptance is not None
+    assert any(test.thresholds for phase in node.acceptance.phases for test in phase.tests)

@@ -35,6 +35,7 @@ def files(draft: Draft, access: Access) -> dict[str, str]:
         "personas.yaml": _head("persona") + _documents(_role(one, access) for one in draft.roles),
         "acceptance.yaml": _head("acceptance-profile") + "\n".join(_acceptance(draft)) + "\n",
     }
+    made["remediation.yaml"] = _head("remediation-policy") + "\n".join(_remediation()) + "\n"
     if access.cluster is not None:
         made["cluster.yaml"] = _head("cluster") + "\n".join(_cluster(access)) + "\n"
     public = {"pki/bmc-ca.pem": access.bmc_ca, "pki/ssh-host-ca.pub": access.host_ca}
@@ -91,14 +92,11 @@ def _fleet(draft: Draft, access: Access) -> str:
         "  # windows: # next: when nodes may be taken out of service",
         "  #   - {kind: deny, days: [mon, tue, wed, thu, fri], from: '08:00', to: '18:00', timezone: Europe/Berlin}",
     ]
-    lines += [
-        "  # Without a RemediationPolicy a node that falls ill is reported, and isolated by the next apply. Next: name",
-        "  # one here that says what is tried first, such as a restart.",
-    ]
-    if draft.from_name:
-        lines += ["  defaults:", "    # remediation: standard", "    host: {hostname: fromName}"]
-    else:
-        lines += ["  # defaults:", "  #   remediation: standard", "  #   host: {hostname: fromName}"]
+    hint = "# next: what is tried on a node that falls ill; without, the next apply isolates it"
+    host = "host: {hostname: fromName}"
+    lines += ["  defaults:" if draft.from_name else "  # defaults:"]
+    mark = "" if draft.from_name else "# "
+    lines += [f"  {mark}  {'# ' if not mark else ''}remediation: standard {hint}", f"  {mark}  {host}"]
     if draft.unread:
         lines.append("# Could not be read, and so are in no pool yet:")
         lines += [line for name, why in draft.unread.items() for line in comment(f"  {name}: {why}")]
@@ -112,6 +110,21 @@ def _cluster(access: Access) -> Iterator[str]:
     if access.context:
         yield f"  context: {scalar(access.context, flow=False)}"
     yield "  # join: {command: [systemctl, enable, --now, kubelet]} # next: how a host joins after an install"
+
+
+def _remediation() -> Iterator[str]:
+    yield "# Not in force until `defaults` in fleet.yaml, a pool or a node names it."
+    yield from resource("RemediationPolicy", "standard")
+    yield from (
+        "  window: 1d",
+        "  ladder:",
+        "    - {action: soft_restart, attempts: 1}",
+        "    # - {action: power_cycle, attempts: 1} # next",
+        "  ignoreXids: [13, 31, 43, 45] # faults of applications, not of GPUs",
+        "  hostDownAfter: 5m",
+        "  # nodeConditions: # next: what detectors set on the node object, such as node-problem-detector",
+        '  #   - {type: GpuUnhealthy, status: "True"}',
+    )
 
 
 # --- hardware ------------------------------------------------------------------------------------------------------
