@@ -236,3 +236,34 @@ def test_a_machine_that_was_exchanged_is_known_by_its_new_serial() -> None:
     assert "+      serial: SN-[001-002,004-008]\n" in found
     assert "+    - name: gpu-003  # as labelled\n" in found
     assert "+      serial: NEW-7\n" in found
+
+
+PLAIN = "    - name: gpu-[001-008]\n      bmc: https://10.0.0.[11-18]\n      host: 10.0.1.[11-18]\n"
+QUOTED = '{name: "gpu-[001-008]", bmc: "https://10.0.0.[11-18]",\n     host: "10.0.1.[11-18]"}'
+STYLES = {
+    "a list on one line": f"  nodes: [{QUOTED}]\n",
+    "a list in brackets, with a comma too many": f"  nodes: [\n    {QUOTED},  # eight\n  ]\n",
+    "a dash on a line of its own": "  nodes:\n  -\n"
+    + PLAIN.replace("    - ", "    ").replace("      ", "    ")
+    + "  # after\n",
+    "not indented": "  nodes:\n"
+    + PLAIN.replace("    - ", "  - ").replace("      ", "    ")
+    + "  rollout: {bake: 1m}\n",
+    "a block below": f"  nodes:\n{PLAIN}      sysctls:   # own\n        vm.swappiness: '1'   # one\n",
+    "anchors": f"  labels: &l {{workload: training}}\n  nodes:\n{PLAIN}      labels: *l\n"
+    "      domains: &d {rack: r1}\n    - {name: gpu-009, bmc: https://10.0.0.9, domains: *d}\n",
+    "no end of line at the end": f"  nodes:\n{PLAIN}".rstrip(),
+    "empty mappings": f"  nodes:\n{PLAIN}      labels: {{}}\n      sysctls: {{   }}\n",
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_whatever_style_a_file_is_written_in(style: str, newline: str) -> None:
+    """`adopt` proves what it writes; here, that it finds its way."""
+    pool = (HEAD.format(name="train") + STYLES[style]).replace("\n", newline)
+    found = diff(spec(pool), "", seen(sysctls={"vm.swappiness": "60"}, member={"labels": {"workload": "other"}}))
+    added = [line for line in found.splitlines() if line.startswith("+")]
+    assert sum("60" in line for line in added) == 1
+    assert sum("workload: other" in line for line in added) == 1
+    assert len(added) <= 10
