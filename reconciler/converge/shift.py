@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from reconciler.converge.brake import check_sight, look_for_storm
@@ -212,13 +212,17 @@ class Shift:
             self._crew = Crew(run, observation, plan.nodes, records)
         else:
             self._crew.renew(observation, plan.nodes, records)
+        ahead = {name: newer for name, newer in self._crew.ahead.items() if name in plan.nodes}
+        known = replace(plan, nodes={**plan.nodes, **ahead})
+        acting = [name for name, newer in ahead.items() if newer.changes]  # the others are waited for
         if not blind:
             within = timedelta(seconds=PASSES_APART * self.ground.interval_s) + (seen.finished_at - seen.started_at)
-            ahead = {name: newer for name, newer in self._crew.ahead.items() if name in plan.nodes}
-            how = standing({**plan.nodes, **ahead}, acting=[name for name, newer in ahead.items() if newer.changes])
+            how = standing(known.nodes, acting=acting)
             ledger.record_stands(how, self.ground.clock.now(), within=within, whole=True)
             self.ground.saw(fleet, plan, observation)
         self.plan, self._observation = plan, observation
+        self._status = fleet_status(known, observation, self._status, acting=acting)
+        self.ground.metrics.passed(self._status)
         self._tell(plan, observation)
 
     def _records(self) -> Mapping[str, NodeRecord]:
@@ -276,8 +280,6 @@ class Shift:
 
     def _tell(self, plan: Plan, observation: Observation) -> None:
         assert self._crew is not None
-        self._status = fleet_status(plan, observation, self._status, acting=self._crew.at_work)
-        self.ground.metrics.passed(self._status)
         self._passed(plan)
         seconds = (observation.finished_at - observation.started_at).total_seconds()
         totals = plan.totals
