@@ -28,6 +28,7 @@ from reconciler.lab.hardware.cluster_objects import (
     PodObject,
     TooManyRequests,
     WatchEvent,
+    node_of,
 )
 from reconciler.lab.hardware.detectors import detected
 from reconciler.lab.hardware.machine import Machine
@@ -150,7 +151,7 @@ class ClusterTruth(Placement):
 
     def changed_since(self, revision: int) -> set[str]:
         """Nodes that had changed themselves, or pods on them, when all were read last. Gone: too long ago."""
-        return {where for event in self._after(revision) if (where := _node_of(event.object)) is not None}
+        return {where for event in self._after(revision) if (where := node_of(event.object)) is not None}
 
     def story(self, node: str) -> list[dict[str, Any]]:
         """What happened to a node object and the pods on it, oldest first, as far as watchers could still hear it."""
@@ -158,7 +159,7 @@ class ClusterTruth(Placement):
         return [
             asdict(event) | {"kind": "Node" if isinstance(event.object, NodeObject) else "Pod"}
             for event in self._history
-            if _node_of(event.object) == node
+            if node_of(event.object) == node
         ]
 
     def dump(self) -> dict[str, Any]:
@@ -379,7 +380,7 @@ class ClusterTruth(Placement):
         self.revision += 1
         thing.resource_version = self.revision
         self._history.append(WatchEvent(self.revision, kind, replace(thing), self._clock()))
-        where = _node_of(thing)
+        where = node_of(thing)
         if where is not None:
             self._generations[where] = self._generations.get(where, 0) + 1
         if isinstance(thing, NodeObject):
@@ -391,10 +392,6 @@ class ClusterTruth(Placement):
 
     def _uid(self) -> str:
         return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
-
-
-def _node_of(thing: NodeObject | PodObject) -> str | None:
-    return thing.name if isinstance(thing, NodeObject) else thing.node
 
 
 def _serves(node: NodeObject) -> bool:

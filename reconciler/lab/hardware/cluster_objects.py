@@ -104,3 +104,8 @@ class WatchEvent:
     type: Literal["ADDED", "MODIFIED", "DELETED"]
     object: NodeObject | PodObject  # a copy, as it was then
     at: float
+
+
+def node_of(thing: NodeObject | PodObject) -> str | None:
+    """The node itself, or the one that a pod is on."""
+    return thing.name if isinstance(thing, NodeObject) else thing.node
