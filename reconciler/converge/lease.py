@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
 from reconciler.model.errors import LeaseHeld, LedgerError
@@ -51,13 +51,13 @@ class HeldLease:
             self.ledger.prove(self.lease, now)
         with self.ledger.batch():
             renewed = self.ledger.renew(self.lease, self.ttl_s, now)
-            bmcs = {scope: self._renewed(lease) for scope, lease in self.bmcs.items()}
+            bmcs = {scope: self._renewed(lease, now) for scope, lease in self.bmcs.items()}
         self.lease, self.bmcs = renewed, bmcs
 
-    def _renewed(self, lease: Lease) -> Lease:
+    def _renewed(self, lease: Lease, now: datetime) -> Lease:
         """One that was taken away stays as it is, for the action that writes under it to find out."""
         try:
-            return self.ledger.renew(lease, self.ttl_s, self.clock.now())
+            return self.ledger.renew(lease, self.ttl_s, now)
         except LeaseHeld:
             return lease
 

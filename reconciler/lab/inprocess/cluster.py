@@ -47,16 +47,16 @@ class TruthCluster:
 
     def _refresh(self) -> None:
         """Read again what has changed since the last time."""
-        nodes = {node.name: node for node in self._truth.nodes()}
+        nodes = self._truth.nodes()  # which lets time pass for them
         try:
             names = self._truth.changed_since(self._revision)
         except Gone:
-            self._members, names = {}, set(nodes)
+            self._members, names = {}, {node.name for node in nodes}
         self._revision = self._truth.revision
         for name in names:
-            if name in nodes:
-                self._members[name] = self._member(nodes[name])
-            else:
+            try:
+                self._members[name] = self._member(self._truth.node(name))
+            except NotFound:
                 self._members.pop(name, None)
 
     async def member(self, node: str) -> Member | None:

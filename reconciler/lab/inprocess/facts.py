@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
+from operator import attrgetter
 
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.state import GpuState
@@ -52,30 +54,54 @@ def _image(machine: Machine) -> ImageIdentity:
 
 
 def _gpu(gpu: GpuState) -> Gpu:
+    """Read again and again, and hardly ever another than before: eight of them are most of what a host says."""
+    instances = tuple(gpu.mig_instances) if gpu.mig_compute else ()
+    return _as_read(*_FIELDS(gpu), instances)
+
+
+_FIELDS = attrgetter(
+    "index", "pci", "uuid", "name", "serial", "vbios", "ecc_uncorrectable", "remap_pending", "remap_failed",
+    "mig_enabled", "mig_pending", "lost",
+)  # fmt: skip
+
+
+@lru_cache(maxsize=1 << 17)
+def _as_read(
+    index: int,
+    pci: str,
+    uuid: str,
+    name: str,
+    serial: str,
+    vbios: str,
+    ecc_uncorrectable: int,
+    remap_pending: bool,
+    remap_failed: bool,
+    mig_enabled: bool,
+    mig_pending: bool,
+    lost: bool,
+    instances: tuple[tuple[str, str], ...],
+) -> Gpu:
     """A lost GPU still gives what the driver remembers of it; whatever must be asked of the board is None.
 
     Remapped rows can't be read in MIG mode.
     """
-    known = Gpu(
-        index=gpu.index,
-        pci=gpu.pci,
-        uuid=gpu.uuid,
-        name=gpu.name,
-        serial=gpu.serial,
-        vbios=gpu.vbios,
+    rows = not lost and not mig_enabled
+    return Gpu(
+        index=index,
+        pci=pci,
+        uuid=uuid,
+        name=name,
+        serial=serial,
+        vbios=vbios,
         ecc_enabled=True,
-        ecc_uncorrectable=gpu.ecc_uncorrectable,
-        remap_pending=None if gpu.mig_enabled else gpu.remap_pending,
-        remap_failed=None if gpu.mig_enabled else gpu.remap_failed,
-        mig_current=gpu.mig_enabled,
-        mig_pending=gpu.mig_pending,
-        mig_devices=tuple(
-            MigDevice(gpu.index, profile, uuid) for profile, uuid in gpu.mig_instances if gpu.mig_compute
-        ),
+        ecc_uncorrectable=None if lost else ecc_uncorrectable,
+        remap_pending=remap_pending if rows else None,
+        remap_failed=remap_failed if rows else None,
+        mig_current=mig_enabled,
+        mig_pending=mig_pending,
+        mig_devices=tuple(MigDevice(index, profile, device) for profile, device in instances),
+        lost=lost,
     )
-    if not gpu.lost:
-        return known
-    return replace(known, ecc_uncorrectable=None, remap_pending=None, remap_failed=None, lost=True)
 
 
 def _nvlinks(machine: Machine, unknown: dict[str, str]) -> dict[int, int] | None:
