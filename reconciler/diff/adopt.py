@@ -57,6 +57,11 @@ def adoptable(item: DriftItem, desired: Desired, seen: Observed, images: Mapping
         raise NotAdoptable(f"{item.path} is ignored by a rule of the Fleet ({item.detail}), so nothing is to be done")
     if item.kind is DriftClass.IN_PROGRESS:
         raise NotAdoptable(f"{item.path} is about to change ({item.detail}): adopt it when that has happened")
+    if item.path == "boot.secure_boot" and item.desired is True:
+        raise NotAdoptable(
+            "boot.secure_boot is off, and trust in what boots rests on it: switch it on, or take secureBoot out of the "
+            "spec by hand"
+        )
     concern, _, rest = item.path.partition(".")
     if item.concern is Concern.IMAGE:
         return _image(seen, images)

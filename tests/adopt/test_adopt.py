@@ -173,6 +173,16 @@ def test_what_is_never_adopted_is_refused_with_what_to_do(path: str, observed: o
         diff(spec(), path, observed)
 
 
+def test_secure_boot_that_all_nodes_lost_is_not_given_up() -> None:
+    """The way back is open: a node that has it may be asked to keep it."""
+    off = [seen(f"gpu-00{at}", inventory={"secure_boot": False}, secure_boot=False) for at in range(1, 9)]
+    with pytest.raises(Refused, match="switch it on, or take secureBoot out of the spec by hand"):
+        diff(spec() | {"hardware.yaml": BASE["hardware.yaml"] + "  secureBoot: true\n"}, "boot.secure_boot", *off)
+    on = [seen(f"gpu-00{at}") for at in range(1, 9)]
+    found = diff(spec() | {"hardware.yaml": BASE["hardware.yaml"] + "  secureBoot: false\n"}, "boot.secure_boot", *on)
+    assert found == "-  secureBoot: false\n+  secureBoot: true"
+
+
 def test_an_identity_that_two_witnesses_contradict_is_refused() -> None:
     files = spec(TABLE, nodes_csv=CSV)
     with pytest.raises(Refused, match="find out which machine this is first"):
