@@ -125,6 +125,11 @@ def _firmware(component: str, desired: Desired, seen: Observed) -> str:
 
 
 def _hardware(field: str, item: DriftItem, seen: Observed) -> str | int:
+    """What the gate must find is never lowered: a part that is missing is repaired (DESIGN 7.4)."""
+    if isinstance(item.desired, int) and item.observed < item.desired:
+        raise NotAdoptable(
+            f"{item.path} is less than the spec asks for: repair the node, or lower it by hand if it is built so"
+        )
     if field in ("manufacturer", "model"):
         system = hot(seen)
         return str(item.observed if isinstance(system, Missing) else getattr(system, field))

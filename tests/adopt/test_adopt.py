@@ -162,7 +162,8 @@ def test_an_alias_is_written_out_where_it_is_used() -> None:
         ("cluster.member", seen(member={"ready": False}), "never adopted: a node that is not Ready is repaired"),
         ("host.hostname", b.observed("gpu-003", host=b.silent()), "could not be read .unreachable.: what is not known"),
         ("boot.order", seen(inventory={"boot_order": ("Pxe", "Hdd")}), "neither a node nor a pool has a place for it"),
-        ("hardware.gpus", seen(gpus=(b.gpu(0),)), "a HardwareProfile of their own"),
+        ("hardware.gpus", seen(gpus=(b.gpu(0), b.gpu(1), b.gpu(2))), "a HardwareProfile of their own"),
+        ("hardware.gpus", seen(gpus=(b.gpu(0),)), "less than the spec asks for: repair the node"),
         ("host.hostname", seen(hostname="Not A Name"), "would not be valid"),
         ("cluster.taints", seen(member={"taints": ()}), "take the taint out of the persona by hand"),
         ("bios", seen(**STAGED), "is about to change"),
@@ -181,6 +182,25 @@ def test_secure_boot_that_all_nodes_lost_is_not_given_up() -> None:
     on = [seen(f"gpu-00{at}") for at in range(1, 9)]
     found = diff(spec() | {"hardware.yaml": BASE["hardware.yaml"] + "  secureBoot: false\n"}, "boot.secure_boot", *on)
     assert found == "-  secureBoot: false\n+  secureBoot: true"
+
+
+@pytest.mark.parametrize(
+    ("inventory", "less", "more"),
+    [
+        ("gpus: 2", {"gpus": (b.gpu(0),)}, {"gpus": (b.gpu(0), b.gpu(1), b.gpu(2))}),
+        ("dimms: 32", {"inventory": {"dimms": 31}}, {"inventory": {"dimms": 33}}),
+        ("memory: 2TiB", {"inventory": {"memory_bytes": 2**40}}, {"inventory": {"memory_bytes": 2**42}}),
+    ],
+)
+def test_parts_that_all_nodes_lack_are_still_what_the_gate_must_find(
+    inventory: str, less: dict[str, Any], more: dict[str, Any]
+) -> None:
+    """More of them is what somebody has built in."""
+    files = spec() | {"hardware.yaml": BASE["hardware.yaml"].replace("gpus: 2", inventory)}
+    with pytest.raises(Refused, match="less than the spec asks for: repair the node"):
+        diff(files, "hardware", *(seen(f"gpu-00{at}", **less) for at in range(1, 9)))
+    found = diff(files, "hardware", *(seen(f"gpu-00{at}", **more) for at in range(1, 9)))
+    assert found.startswith(f"-  inventory: {{{inventory}}}\n+  inventory: {{")
 
 
 def test_an_identity_that_two_witnesses_contradict_is_refused() -> None:
