@@ -29,7 +29,7 @@ def names_of(fleet: Fleet, observation: Observation, records: Mapping[str, NodeR
     found: dict[str, tuple[str, ...]] = {}
     for name, seen in observation.nodes.items():
         record = records.get(name) or NodeRecord(name)
-        told = {text for text in (*_observed(seen), record.serial, record.uuid, record.nonce) if text}
+        told = {text for text in (*_observed(seen), *_recorded(record)) if text}
         told |= set(_addresses(fleet.nodes.get(name)))
         told.discard(name)
         found[name] = tuple(sorted((text for text in told if len(text) >= _LEAST), key=lambda text: (-len(text), text)))
@@ -57,6 +57,16 @@ def _of_host(facts: HostFacts) -> Iterator[str | None]:
     for gpu in facts.gpus or ():
         yield from (gpu.uuid, gpu.serial, *(part.uuid for part in gpu.mig_devices))
     yield from (drive.serial for drive in facts.nvme or ())
+
+
+def _recorded(record: NodeRecord) -> Iterator[str | None]:
+    """Also of parts that have been replaced since: what was said then is still told."""
+    yield from (record.serial, record.uuid, record.nonce)
+    if record.certificate is not None:
+        yield from (record.certificate.binding.serial, *record.certificate.binding.gpu_serials)
+    disk = record.applied.get("image.root_disk")
+    if disk is not None and isinstance(disk.value, str):
+        yield disk.value
 
 
 def _addresses(desired: Desired | None) -> Iterator[str]:

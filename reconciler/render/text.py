@@ -24,7 +24,7 @@ from reconciler.model.vocab import Disruption
 
 MAX_VALUE = 120  # characters of one value in a table; JSON always has all of it
 _DIGEST = re.compile(r"[0-9a-f]{40,128}")
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~])")
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~&])")  # & begins an entity, which is an @ or # once it is read
 
 
 def plain(text: str, limit: int = MAX_VALUE) -> str:

@@ -50,7 +50,7 @@ METRICS: Final[Mapping[Tool, tuple[str, re.Pattern[str]]]] = {
     Tool.DCGMI_DIAG: ("<test>.gpus", re.compile(r"\w+\.gpus")),
     Tool.NVBANDWIDTH: ("<testcase>.min, .max or .average", re.compile(r"\w+\.(min|max|average)")),
     Tool.NCCL_TESTS: ("busbw_peak", re.compile(r"busbw_peak")),
-    Tool.FIO: ("read_mbps, read_mbps.<serial> or spread", re.compile(r"read_mbps(\..+)?|spread")),
+    Tool.FIO: ("read_mbps, read_mbps.<device> or spread", re.compile(r"read_mbps(\..+)?|spread")),
     Tool.INVENTORY: ("hardware.<field>", re.compile(r"hardware\.\w+")),
     Tool.XID: ("xids", re.compile(r"xids")),
 }

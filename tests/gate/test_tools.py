@@ -221,6 +221,8 @@ def test_fio_must_have_measured_the_drive() -> None:
     elsewhere = fio() | {"disk_util": [{"name": "vda"}]}
     assert judge(GOOD[3], json.dumps(elsewhere)).verdict is Verdict.UNJUDGED
     assert judge(GOOD[3], json.dumps(fio(runtime=300))).verdict is Verdict.UNJUDGED
+    metrics = judge(GOOD[3], json.dumps(fio())).metrics
+    assert set(metrics) == {"read_mbps", "read_mbps.nvme0n1", "spread"}, "no serials: metrics are published"
     commands = TOOLS["fio"].commands(gate_test("fio"), wanted(), SEEN)
     assert isinstance(commands, tuple)
     assert "--readonly" in commands[0]

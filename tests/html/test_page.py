@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from reconciler.model.chronicle import Quarantine, Recovery
 from reconciler.model.observed import Answered, Silent
 from reconciler.render.html import page
+from tests.builders import NOW
 from tests.html import hostile, world
 
 
@@ -79,13 +81,25 @@ def test_nothing_that_a_machine_says_ends_an_element(material: Any) -> None:
     assert "\u2028" not in "".join(data for tag, _, data in spoilt.raw if tag == "script"), "it ends a line of a script"
 
 
+def own_of(material: Any, node: str) -> list[str]:
+    """Also what it was certified with, and has no more."""
+    desired, record = material.fleet.nodes[node], material.records[node]
+    certified = record.certificate.binding.serial if record.certificate is not None else desired.serial
+    return [desired.serial, certified, desired.endpoints.bmc]
+
+
 def test_machines_are_nameless(material: Any) -> None:
     """As in documents that are redacted (pitfall M5), whoever says it and wherever: the page is passed on."""
     name, drifted = next((n, node) for n, node in material.plan.nodes.items() if node.drift)
     serial = replace(drifted.drift[0], path="identity.serial", desired="S-WANTED-1", observed="S-FOUND-1")
     plan = replace(material.plan, nodes={**material.plan.nodes, name: replace(drifted, drift=(serial,))})
-    secret = {"S-WANTED-1", "S-FOUND-1", "RAW-OUTPUT"}
+    secret = {"S-WANTED-1", "S-FOUND-1", "RAW-OUTPUT", "S-BEFORE-1"}
     records, seen, stories = dict(material.records), dict(material.observation.nodes), dict(material.stories)
+    bound = next(record.certificate for record in records.values() if record.certificate is not None)
+    records[name] = replace(
+        records[name], certificate=replace(bound, node=name, binding=replace(bound.binding, serial="S-BEFORE-1"))
+    )
+    material = replace(material, records=records)
     for node, desired in material.fleet.nodes.items():
         own = {desired.serial, desired.uuid, desired.endpoints.bmc, desired.endpoints.host}
         if isinstance(reading := seen[node].host, Answered):
@@ -100,9 +114,16 @@ def test_machines_are_nameless(material: Any) -> None:
         if isinstance(seen[node].host, Silent):
             seen[node] = replace(seen[node], host=replace(seen[node].host, detail=sentence))
     observation = replace(material.observation, nodes=seen)
-    text = page(replace(material, plan=plan, records=records, observation=observation, stories=stories))
+    chronicle = replace(
+        material.chronicle,
+        recoveries=(Recovery(name, f"RAW 1 {own_of(material, name)}", NOW, None, 60.0),
+                    Recovery("gone-1", "RAW-OUTPUT", NOW, None, 60.0)),
+        quarantined=(Quarantine(name, "attempts", f"RAW 2 {own_of(material, name)}", NOW, None),),
+    )  # fmt: skip
+    made = replace(material, plan=plan, records=records, observation=observation, stories=stories, chronicle=chronicle)
+    text = page(made)
     assert not [word for word in secret - {"", None} if word in text]
-    assert "RAW {" in text, "the sentences are there"
+    assert all(said in text for said in ("RAW {", "RAW 1", "RAW 2")), "the sentences are there"
     assert "identity.serial" in Reader(text).data["texts"]
 
 

@@ -19,7 +19,7 @@ from reconciler.render.text import fit, fold, html, markdown, plain, value
 from reconciler.spec.ranges import expand
 from tests import builders as b
 
-HOSTILE = st.text(st.sampled_from([*"a|`*_[]()<>!#@\\~\n\r\t:/.", "\u202e", "\x1b", "😀", "\u0000"]), max_size=60)
+HOSTILE = st.text(st.sampled_from([*"a|`*_[]()<>!#@&;\\~\n\r\t:/.", "\u202e", "\x1b", "😀", "\u0000"]), max_size=60)
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_markdown_has_no_teeth(text: str) -> None:
     """Nothing that formats, mentions, links or closes a table cell survives unescaped (conventions R7)."""
     shown = markdown(text)
     bare = shown
-    for escaped in ("\\\\", *(f"\\{char}" for char in "`*_{}[]<>()#+!|~")):
+    for escaped in ("\\\\", *(f"\\{char}" for char in "`*_{}[]<>()#+!|~&")):
         bare = bare.replace(escaped, "")
-    assert not set(bare) & set("`*_{}[]<>()#+!|~\n\r")
+    assert not set(bare) & set("`*_{}[]<>()#+!|~&\n\r")
     assert "@a" not in shown
     assert "://" not in shown
 

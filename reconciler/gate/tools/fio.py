@@ -2,7 +2,8 @@
 
 As root, fio makes a regular file of a device that is not there and measures memory; so files may not be created, the
 path must be a block device that the host lists, and fio's own disk statistics must name it. Metrics: read_mbps, the
-slowest drive's, in 10^6 bytes a second; read_mbps.<serial> of each; spread, slowest over fastest.
+slowest drive's, in 10^6 bytes a second; read_mbps.<device> of each, never a serial: metrics
+are published; spread, slowest over fastest.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         speed = _judge_drive(sheet, test, drive, output)
         if speed is not None:
             speeds.append(speed)
-            sheet.metrics[f"read_mbps.{drive.serial or drive.device}"] = speed
+            sheet.metrics[f"read_mbps.{drive.device.removeprefix('/dev/')}"] = speed
     if len(speeds) == len(drives):
         sheet.metrics["read_mbps"] = min(speeds)
         sheet.metrics["spread"] = min(speeds) / max(speeds)

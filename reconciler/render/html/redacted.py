@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from reconciler.model.chronicle import Chronicle
 from reconciler.model.desired import Endpoints
-from reconciler.model.observed import Observed, Silent
+from reconciler.model.observed import HIDDEN, Observed, Silent
 from reconciler.model.records import JournalEntry
-from reconciler.planner.redact import names_of, redact_drift, redact_plan, redact_text
+from reconciler.planner.redact import Names, names_of, redact_drift, redact_plan, redact_text
 from reconciler.render.drift import OWN
 from reconciler.render.html.material import Material
 
@@ -30,7 +31,21 @@ def redacted(material: Material) -> Material:
     return replace(
         material, fleet=replace(material.fleet, nodes=nodes), observation=replace(material.observation, nodes=seen),
         plan=redact_plan(material.plan, names), drift=redact_drift(material.drift, names), stories=stories,
+        chronicle=None if material.chronicle is None else _chronicle(material.chronicle, names),
     )  # fmt: skip
+
+
+def _chronicle(chronicle: Chronicle, names: Names) -> Chronicle:
+    """Of a node that has left the spec nobody can tell what is not to be told."""
+
+    def words(node: str, text: str) -> str:
+        return redact_text(text, names[node]) if node in names else HIDDEN if text else ""
+
+    return replace(
+        chronicle,
+        recoveries=tuple(replace(one, cause=words(one.node, one.cause)) for one in chronicle.recoveries),
+        quarantined=tuple(replace(one, why=words(one.node, one.why)) for one in chronicle.quarantined),
+    )
 
 
 def _observed(node: Observed, hidden: Hidden) -> Observed:
