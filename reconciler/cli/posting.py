@@ -116,9 +116,15 @@ class Desk:
         if failed:
             raise failed[0]
 
-    async def check(self, commit: str, made: Comment) -> None:
+    async def check(self, commit: str, made: Comment, *, offline: bool = False) -> None:
+        """`offline`: what a fork is told never stands for what is found of the nodes for a branch of ours."""
         kind, _, _ = made.key.partition("/")
         name = f"reconciler/{kind}" + (f" ({self.place.environment})" if self.place.environment else "")
+        pulls = await self.forge.open_pulls() if offline else ()
+        ours = [pull.number for pull in pulls if pull.head == commit and not pull.fork]
+        if ours:
+            self.told(f"{name} of {commit[:12]}: left to #{ours[0]}, which is planned on the nodes")
+            return
         text = made.text.partition("\n")[2]
         await self.forge.set_check(commit, name, CHECKS[made.verdict], made.title, text, self.place.run_url)
         self.told(f"{name} of {commit[:12]}: {CHECKS[made.verdict]}")

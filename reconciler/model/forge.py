@@ -18,6 +18,7 @@ class Check(StrEnum):
 class Pull:
     number: int
     head: str  # commit
+    fork: bool = False  # of another repository than it is made to
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import pytest
 from reconciler.model.desired import SpecSource
 from reconciler.model.documents import dump
 from reconciler.model.drift import DriftClass, DriftItem
-from reconciler.model.plan import BlockCode, Blocked, Plan, Scope
+from reconciler.model.plan import BlockCode, Blocked, Offline, Plan, Scope
 from reconciler.model.report import ActionEnd, ApplyOutcome, DriftReport, NodeEnd
 from reconciler.model.vocab import Concern
 from reconciler.render.comment import mark_of
@@ -177,7 +177,7 @@ def test_a_failure_is_always_posted(github: FakeGitHub, files: Path, spec: Path)
 
 def test_a_fork_is_told_why_there_is_no_plan_and_its_check_errs(github: FakeGitHub, files: Path, spec: Path) -> None:
     """Its pull request is found by its commit: what the fork's job says of itself is nobody's word but the fork's."""
-    github.open_pull(8, "f" * 40)
+    github.open_pull(8, "f" * 40, fork="mallory/fleet")
     log = files / "fork.log"
     log.write_text("valid </details> ``` @maintainer\n")
     words = ("--failed", "fork", "--log", log, "--spec", spec, "--commit", "f" * 40)
@@ -187,6 +187,29 @@ def test_a_fork_is_told_why_there_is_no_plan_and_its_check_errs(github: FakeGitH
     balanced(text)
     assert "A fork gets no credentials" in text
     assert [(one["sha"], one["state"]) for one in github.statuses] == [("f" * 40, "error")]
+
+
+def test_a_fork_that_takes_our_commit_speaks_for_itself_alone(github: FakeGitHub, files: Path, spec: Path) -> None:
+    """Else anybody could have a red plan replaced by an offline one, and its check turn green."""
+    live = plan(node("a1", blocked=Blocked(BlockCode.HALTED, "x")), refused=("too many reimages",))
+    offline = replace(plan(node("a1")), offline=Offline(b.NOW, {}))
+    assert post(github, write(files, live), "--commit", HEAD).code == 0
+    [said] = github.texts(7)
+    github.open_pull(8, HEAD, fork="mallory/fleet")
+    failed = ("--failed", "fork", "--log", files / "none.log", "--spec", spec)
+    for words in ((write(files, offline),), failed, (write(files, offline), "--pr", "8")):
+        done = post(github, *words, "--commit", HEAD)
+        assert (done.code, "left to #7" in done.err) == (0, True)
+        assert github.texts(7) == [said]
+    assert github.texts(8), "the fork has its answer"
+    assert [one["state"] for one in github.statuses] == ["failure"]
+    told = github.texts(8)
+    assert post(github, write(files, live), "--commit", HEAD).code == 0
+    assert github.texts(8) == told, "what is made of the nodes is for whoever may see it there"
+    github.pulls[8]["head"]["repo"] = None
+    del github.pulls[7]
+    assert post(github, write(files, offline), "--commit", HEAD).code == 0
+    assert github.statuses[-1]["state"] == "success", "a fork that was deleted is one, and has the commit to itself"
 
 
 def test_a_document_that_was_not_written_is_a_failure(github: FakeGitHub, files: Path, spec: Path) -> None:

@@ -65,8 +65,13 @@ class FakeGitHub:
 
     # --- what a test sets up and looks at ---
 
-    def open_pull(self, number: int, head: str, *files: str) -> None:
-        self.pulls[number] = {"number": number, "state": "open", "head": {"sha": head}, "merged_at": None}
+    def open_pull(self, number: int, head: str, *files: str, fork: str = "") -> None:
+        """`fork`: the repository that it comes from, if that is another."""
+        ours = {"id": 1, "full_name": REPOSITORY}
+        self.pulls[number] = {
+            "number": number, "state": "open", "merged_at": None, "base": {"repo": ours},
+            "head": {"sha": head, "repo": {"id": 2, "full_name": fork} if fork else ours},
+        }  # fmt: skip
         self.files[number] = [{"filename": name, "status": "modified"} for name in files]
 
     def merge(self, number: int, commit: str) -> None:

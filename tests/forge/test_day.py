@@ -25,6 +25,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("git") is None, reason="there is no git program"),
     pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl program"),
 ]
+FORK = "mallory/fleet"
 SAID = Path(__file__).parent / "comments"
 
 
@@ -43,7 +44,7 @@ class Day:
     def main(self) -> str:
         return git(self.desk, "rev-parse", "origin/main")
 
-    def propose(self, number: int, file: str, old: str, new: str) -> str:
+    def propose(self, number: int, file: str, old: str, new: str, *, fork: str = "") -> str:
         """A pull request that replaces a text in a file of the spec. Its commit."""
         git(self.desk, "checkout", "-q", "-B", f"change-{number}", "origin/main")
         path = self.spec / file
@@ -53,7 +54,7 @@ class Day:
         git(self.desk, "commit", "-q", "-am", f"Change {file}")
         head = git(self.desk, "rev-parse", "HEAD")
         git(self.desk, "push", "-q", "origin", f"change-{number}", f"HEAD:refs/pull/{number}/head")
-        self.github.open_pull(number, head, f"fleet-spec/{file}")
+        self.github.open_pull(number, head, f"fleet-spec/{file}", fork=fork)
         return head
 
     def merge(self, number: int) -> str:
@@ -208,7 +209,7 @@ def test_a_change_that_is_no_spec_fails_and_says_why(day: Day) -> None:
 
 def test_a_fork_is_planned_offline_by_what_drift_published(day: Day) -> None:
     day.lab.fault("gpu-0003", "bmc_unreachable")  # after the last publication: nobody looks, so nobody knows
-    head = day.propose(10, "personas.yaml", "vm.swappiness: '5'", "vm.swappiness: '9'")
+    head = day.propose(10, "personas.yaml", "vm.swappiness: '5'", "vm.swappiness: '9'", fork=FORK)
     assert day.validated(10) == "success", day.runner.log()
     assert day.review(10, "fork") == ("success", "success"), day.runner.log()
     [text] = day.github.texts(10)
@@ -228,7 +229,7 @@ def test_a_fork_that_edits_an_address_needs_a_person(day: Day) -> None:
     """Conventions S3: the check does not pass by itself."""
     [file] = [path for path in (day.spec / "pools").glob("*.yaml") if "gpu-0001" in path.read_text()]
     [old] = re.findall(r"bmc: ['\"]?(https://127\.0\.0\.1:\d+)", file.read_text())[:1]
-    day.propose(13, f"pools/{file.name}", old, "https://203.0.113.66")
+    day.propose(13, f"pools/{file.name}", old, "https://203.0.113.66", fork=FORK)
     assert day.review(13, "fork") == ("success", "success"), day.runner.log()
     [text] = day.github.texts(13)
     day.said("fork-address", text)
@@ -236,7 +237,7 @@ def test_a_fork_that_edits_an_address_needs_a_person(day: Day) -> None:
 
 
 def test_a_fork_whose_spec_is_none_is_told_where(day: Day) -> None:
-    day.propose(14, "personas.yaml", "sysctls:", "'</details>`@maintainer': 1\n      sysctls:")
+    day.propose(14, "personas.yaml", "sysctls:", "'</details>`@maintainer': 1\n      sysctls:", fork=FORK)
     assert day.validated(14) == "failure"
     assert day.review(14, "fork") == ("failure", "success"), day.runner.log()
     [text] = day.github.texts(14)
@@ -246,7 +247,7 @@ def test_a_fork_whose_spec_is_none_is_told_where(day: Day) -> None:
 
 def test_a_fork_before_anything_was_published_is_told_so(day: Day) -> None:
     shutil.rmtree(day.runner.where / "caches")
-    day.propose(15, "personas.yaml", "vm.swappiness: '5'", "vm.swappiness: '8'")
+    day.propose(15, "personas.yaml", "vm.swappiness: '5'", "vm.swappiness: '8'", fork=FORK)
     assert day.review(15, "fork") == ("failure", "success"), day.runner.log()
     [text] = day.github.texts(15)
     day.said("fork-unpublished", text)

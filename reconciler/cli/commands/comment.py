@@ -87,7 +87,7 @@ def comment(
         if "GITHUB_STEP_SUMMARY" not in os.environ:
             raise UsageError("say where the report goes: --pr, --commit, --issue or --pulls; or --dry-run")
         return
-    run_async(_post(target, place, document, made))
+    run_async(_post(target, place, document, made, offline=_offline(document, failed)))
 
 
 def _place(environment: str, head: str) -> Place:
@@ -147,6 +147,13 @@ def _check_drift(document: object, failed: str | None) -> None:
         raise UsageError("--issue and --pulls are for drift reports")
 
 
+def _offline(document: object, failed: str | None) -> bool:
+    from reconciler.model.plan import Plan
+    from reconciler.render.comment import Missing
+
+    return failed == Missing.FORK if document is None else isinstance(document, Plan) and document.offline is not None
+
+
 def _summary(document: Plan | DriftReport | ApplyOutcome | None, made: Comment, place: Place) -> None:
     """Of the job, where there is one: what a reader of its page sees, and where there is room for more."""
     from reconciler.render.comment import comment as write
@@ -173,26 +180,29 @@ def _forge(repository: str) -> Forge:
 
 
 async def _post(
-    target: Target, place: Place, document: Plan | DriftReport | ApplyOutcome | None, made: Comment
+    target: Target, place: Place, document: Plan | DriftReport | ApplyOutcome | None, made: Comment, *, offline: bool
 ) -> None:
     from reconciler.cli.posting import Desk
 
     forge = _forge(target.repository)
     try:
         desk = Desk(forge, place, lambda line: click.echo(line, err=True), target.afresh)
-        await _comments(desk, target, document, made)
+        await _comments(desk, target, document, made, offline=offline)
         if target.issue or target.pulls:
             await _drift(desk, target, document, made)
         if target.commit:
-            await desk.check(target.commit, made)
+            await desk.check(target.commit, made, offline=offline)
     finally:
         await forge.close()
 
 
 async def _comments(
-    desk: Desk, target: Target, document: Plan | DriftReport | ApplyOutcome | None, made: Comment
+    desk: Desk, target: Target, document: Plan | DriftReport | ApplyOutcome | None, made: Comment, *, offline: bool
 ) -> None:
-    """On the pull request that was named; else on those that the commit is the head of, or came from."""
+    """On the pull request that was named; else on those that the commit is the head of, or came from.
+
+    A fork may have the commit of a branch of ours: what is made offline is for forks, what is made of nodes is not.
+    """
     from reconciler.cli.posting import says_nothing
     from reconciler.render.comment import Kind
 
@@ -201,7 +211,8 @@ async def _comments(
     if not pulls and target.commit and applied:
         pulls = [pull.number for pull in await desk.forge.pulls_of(target.commit)]
     elif not pulls and target.commit:
-        pulls = [pull.number for pull in await desk.forge.open_pulls() if pull.head == target.commit]
+        pulls = [pull.number for pull in await desk.forge.open_pulls()
+                 if pull.head == target.commit and pull.fork == offline]  # fmt: skip
     quiet = document is not None and says_nothing(document)
     for pull in pulls:
         if not applied:

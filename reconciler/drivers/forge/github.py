@@ -147,7 +147,11 @@ def _author(entry: Any) -> str:
 
 
 def _pull(entry: Any) -> Pull:
-    return Pull(_field(entry, "number", int), _field(_field(entry, "head", Mapping), "sha", str))
+    head, base = _field(entry, "head", Mapping), _field(entry, "base", Mapping)
+    origin = head.get("repo")  # None: it has been deleted, and so was a fork
+    ours = _field(_field(base, "repo", Mapping), "id", int)
+    fork = not isinstance(origin, Mapping) or _field(origin, "id", int) != ours
+    return Pull(_field(entry, "number", int), _field(head, "sha", str), fork)
 
 
 def _remark(entry: Any, number: str) -> Remark:
