@@ -14,7 +14,7 @@ import click
 
 from reconciler import __version__
 from reconciler.converge.events import ActionFinished, Event, LoopTold, NodeSettled, Progress
-from reconciler.model.errors import UsageError
+from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.model.outcome import outcome_word
 from reconciler.model.recording import Recorder, RecordError
 from reconciler.model.report import APPLY_FORMAT, ActionEnd, ApplyOutcome, NodeEnd
@@ -153,6 +153,14 @@ class Keeper:
                     await self._save(*self._latest)
 
     async def _save(self, fleet: Fleet, plan: Plan, observation: Observation) -> None:
+        """Whatever is in the way of it, the ledger too: who can't record goes on."""
+        try:
+            await self._keep(fleet, plan, observation)
+        except ReconcilerError as error:
+            self._failed()
+            self._tell(str(error))
+
+    async def _keep(self, fleet: Fleet, plan: Plan, observation: Observation) -> None:
         from reconciler.cli.session import drift_report
         from reconciler.planner.redact import redact_drift, redact_outcome
         from reconciler.render.record import of_apply, of_drift
@@ -163,13 +171,7 @@ class Keeper:
         if not done and drift.files == self._kept:
             return
         outcome = redact_outcome(self._outcome(plan, done, ends), names) if done else None
-        recording = drift if outcome is None else of_apply(outcome, left, pools)
-        try:
-            await self._recorder.save(recording)
-        except RecordError as error:
-            self._failed()
-            self._tell(str(error))
-            return
+        await self._recorder.save(drift if outcome is None else of_apply(outcome, left, pools))
         self._tell("")
         self._kept = drift.files
         del self._done[: len(done)]

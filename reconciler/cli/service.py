@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,26 +82,25 @@ class Service:
         task = asyncio.current_task()
         assert task is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end, task)
-        server = StatusServer(self._metrics, self._session.clock.now, self._listen) if self._listen != OFF else None
-        feed = self._feed()
-        keeper = None
-        if self._recorder is not None:
-            progress = keeper = Keeper(self._recorder, progress, self._session.clock.now, self._metrics.unrecorded)
-        try:
+        async with AsyncExitStack() as closing:
+            server = StatusServer(self._metrics, self._session.clock.now, self._listen) if self._listen != OFF else None
+            if server is not None:
+                closing.push_async_callback(server.close)
+            feed = self._feed()
+            if isinstance(feed, SpecRepo):
+                closing.callback(feed.close)
+            keeper = None
+            if self._recorder is not None:
+                progress = keeper = Keeper(self._recorder, progress, self._session.clock.now, self._metrics.unrecorded)
             if server is not None:
                 progress(LoopTold("listening", f"status at {await server.start()}"))
             fleet = await self._first(feed, progress)
-            with self._ledger(fleet) as ledger:
-                if keeper is not None and self._redact:
-                    keeper.names = lambda fleet, seen: names_of(fleet, seen, ledger.nodes(list(seen.nodes)))
-                await self._loop(feed, ledger, progress, keeper).run()
-        finally:
+            ledger = closing.enter_context(self._ledger(fleet))
             if keeper is not None:
-                await keeper.close()
-            if isinstance(feed, SpecRepo):
-                feed.close()
-            if server is not None:
-                await server.close()
+                closing.push_async_callback(keeper.close)  # before the ledger, which knows what is not to be told
+                if self._redact:
+                    keeper.names = lambda fleet, seen: names_of(fleet, seen, ledger.nodes(list(seen.nodes)))
+            await self._loop(feed, ledger, progress, keeper).run()
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._parked = True

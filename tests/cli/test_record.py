@@ -14,12 +14,14 @@ import pytest
 from reconciler.cli.record import Keeper
 from reconciler.converge.events import ActionFinished, Event, LoopTold, NodeSettled
 from reconciler.model.desired import Fleet
+from reconciler.model.errors import LedgerError
 from reconciler.model.observed import Observation
 from reconciler.model.outcome import Done
 from reconciler.model.plan import Plan, PlannedAction
 from reconciler.model.recording import RecordError, Recording
 from reconciler.model.vocab import Certainty, Concern, Disruption
 from reconciler.planner.fleet import plan_fleet
+from reconciler.planner.redact import Names
 from reconciler.spec import load_spec
 from tests.cli.shell import SPEC, reconciler
 
@@ -228,3 +230,26 @@ def test_a_place_that_is_out_of_order_is_said_once_and_nothing_is_lost(world: Wo
     assert [one.subject for one in world.shelf.kept] == ["apply: 1 done; 1 action"]
     assert isinstance(world.told[-1], LoopTold)
     assert not world.told[-1].problem
+
+
+def test_a_ledger_that_is_away_costs_neither_the_loop_nor_what_was_done(world: World) -> None:
+    """Names of what is not to be told are asked of it."""
+
+    def away(_fleet: Fleet, _seen: Observation) -> Names:
+        raise LedgerError("the ledger can't be reached")
+
+    async def main() -> None:
+        plan = world.plan()
+        world.does("gpu-a001", "drain")
+        world.keeper(NodeSettled("gpu-a001", "done", "in service"))
+        world.keeper.names = away
+        await world.passes(plan)
+        await world.passes(plan)
+        await world.keeper.close()
+        world.keeper.names = None
+        await world.passes(plan)
+
+    asyncio.run(main())
+    assert world.problems == ["the ledger can't be reached"]
+    assert world.failures == 3
+    assert [one.subject for one in world.shelf.kept] == ["apply: 1 done; 1 action"]

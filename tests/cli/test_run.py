@@ -158,12 +158,15 @@ def test_it_follows_the_repository_and_ends_as_services_do(lab: LabDirectory, re
 
 
 def test_sigterm_parks_and_the_next_one_goes_on(lab: LabDirectory, repository: Path) -> None:
-    with running(lab, repository) as service:
+    history = lab.path / "history"
+    with running(lab, repository, "--record", str(history), "--redact") as service:
         until(lambda: service.ready().get("ready"), 90)
         before = lab.state()["nodes"]["gpu-0002"]["counters"]["boots"]
         lab.fault("gpu-0002", "host_hung")
         until(lambda: any(one.get("action") == "power_cycle" for one in service.said("action_started")), 90)
         assert service.stop().code == 0
+        assert not service.said("record"), "the ledger is open for as long as names are asked of it"
+    assert (history / "LOG.md").is_file()
     with running(lab, repository) as service:
         settled = lambda: {(one["node"], one["state"]) for one in service.said("node_settled")}  # noqa: E731
         until(lambda: ("gpu-0002", "done") in settled(), 180)
