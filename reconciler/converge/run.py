@@ -99,14 +99,17 @@ class Run:
     def boots(self, observed: Observed, plan: NodePlan) -> bool:
         """A boot or an installation is under way: its end is worth waiting for.
 
-        One that takes too long has none: it is waited for only until the witnesses agree on what that means.
+        One that takes too long has none: it is waited for only until the witnesses agree on what that means, where
+        there is a policy that says what they are to agree on.
         """
         system = observed.hot
         if isinstance(system, Silent) or isinstance(observed.host, Answered):
             return False
         if system.value.boot_phase not in _BOOTING:
             return False
-        agreed = plan.blocked is not None and plan.blocked.code is not BlockCode.UNKNOWN
+        desired = self.fleet.nodes.get(observed.node)
+        left_alone = desired is None or desired.profile.remediation is None
+        agreed = left_alone or (plan.blocked is not None and plan.blocked.code is not BlockCode.UNKNOWN)
         return not (agreed and boot_is_stuck(system.value, self.ledger.node(observed.node), self.clock.now()))
 
     def stop(self) -> Blocked | None:

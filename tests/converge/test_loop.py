@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.converge.events import ActionStarted, LoopTold
+from reconciler.converge.events import ActionStarted, LoopTold, NodeSettled
 from reconciler.converge.loop import Loop
 from reconciler.converge.shift import Ground
 from reconciler.drivers.ledger import SqlLedger
@@ -250,6 +250,16 @@ def test_an_install_that_never_ends_is_said_to_be_stuck(looped: Callable[..., Lo
     report = here.seen.fleet.nodes["n0"]
     assert report.status is NodeStatus.BLOCKED, report
     assert here.clock.now() - report.since > timedelta(hours=2), "and no more than once"
+
+
+def test_where_nobody_says_what_to_do_about_it_a_stuck_boot_is_not_waited_for(looped: Callable[..., Looped]) -> None:
+    here = looped(nodes=2, profile=replace(PROFILE, remediation=None, digest="no policy"))
+    here.machine("n0").inject("post_hang", times=0)
+    disable(here.machine("n0"))
+    here.go(4 * HOUR)
+    before = len(here.events)
+    here.go(6 * HOUR)
+    assert not [one for one in here.events[before:] if isinstance(one, NodeSettled) and one.node == "n0"]
 
 
 def test_a_new_spec_comes_into_force_while_nodes_are_at_work(looped: Callable[..., Looped]) -> None:
