@@ -13,7 +13,6 @@ from reconciler.cli.options import OutFile, write_file
 if TYPE_CHECKING:
     from reconciler.cli.session import Session
     from reconciler.model.observed import Observation
-    from reconciler.model.ports import Recollection
 
 publish_option = click.option(
     "--publish", type=OutFile(), metavar="FILE",
@@ -21,15 +20,21 @@ publish_option = click.option(
 )  # fmt: skip
 
 
-def write_published(session: Session, observation: Observation, ledger: Recollection, path: Path) -> None:
+def write_published(session: Session, observation: Observation, path: Path) -> None:
+    """ReconcilerError when it fails: the document is told by then. A blind pass leaves the last good one be."""
     import secrets
 
     from reconciler.model.documents import dump
     from reconciler.planner.publish import publish
+    from reconciler.planner.sight import blindness
 
+    if blind := blindness(session.watched, observation):
+        click.echo(f"not published: {blind}", err=True)
+        return
     images = (node.profile.image for node in session.fleet.nodes.values())
     names = {image.key for image in images if image is not None and image.key is not None}
     keys = {name: key for name in sorted(names) if (key := session.secrets.public_key(name)) is not None}
-    made = publish(session.fleet, observation, ledger, secrets.token_bytes(32), keys)
+    with session.ledger() as ledger:
+        made = publish(session.fleet, observation, ledger, secrets.token_bytes(32), keys)
     overlay = session.overlay
     write_file(path, dump(made if overlay is None else replace(made, epoch=overlay.epoch)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -59,6 +61,43 @@ def offline(repo: Path, published: Path, *words: str, **env: str) -> Done:
     """With secrets and a ledger that would fail whoever touched them."""
     traps = {"RECONCILER_SECRETS": str(repo / "none.yaml"), "RECONCILER_LEDGER": "postgresql://nowhere.invalid/x"}
     return reconciler("plan", repo / "fleet-spec", "--observation", published, *words, env=traps | env)
+
+
+# --- what is published --------------------------------------------------------------------------------------------
+
+
+def test_a_pass_that_reached_nobody_is_not_published_over_the_last_good_one(
+    repo: Path, clean: Path, tmp_path: Path
+) -> None:
+    dark = tmp_path / "dark.json"
+    seen = json.loads(clean.read_text())
+    for one in seen["nodes"].values():
+        one["cold"] = one["hot"] = one["host"] = {"reason": "unreachable", "source": "x", "at": seen["finished_at"]}
+        one["member"] = one["hot"] | {"reason": "not_asked"}
+    dark.write_text(json.dumps(seen))
+    out = tmp_path / "published.json"
+    assert reconciler("drift", repo / "fleet-spec", "--observation", clean, "--publish", out).code == 0
+    good = out.read_bytes()
+    done = reconciler("drift", repo / "fleet-spec", "--observation", dark, "--publish", out)
+    assert (done.code, out.read_bytes() == good) == (4, True)
+    assert "not published: this machine can't reach" in done.err
+
+
+def test_what_can_not_be_published_costs_no_document(repo: Path, demo: Path, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.sqlite"
+    where = tmp_path / ("x" * 250)  # nothing longer can be written beside it
+    done = reconciler(
+        "drift", repo / "fleet-spec", "--observation", demo, "--publish", where, "--output", "json", "--ledger", ledger
+    )
+    assert done.code == 1
+    assert json.loads(done.out)["changes"] is True
+    assert "can't be written: File name too long" in done.err
+    with closing(sqlite3.connect(ledger)) as found:
+        [(ended,)] = found.execute("SELECT ended_at FROM runs")
+    assert ended
+
+
+# --- plans from it ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,6 @@ def drift(
         plan = session.remember(
             session.make_plan(seen, ledger, run), ledger, run, seen_now=observation is None and not blind
         )
-        if publish is not None:
-            write_published(session, seen, ledger, publish)
         report = drift_report(plan, seen)
         if redact:
             report = redacted(report, session, seen, ledger)
@@ -67,6 +65,8 @@ def drift(
         show(dump(report), common.output)
     else:
         show((human if common.output == "human" else as_markdown)(report), common.output)
+    if publish is not None:
+        write_published(session, seen, publish)
     if recorder is not None and blind:
         click.echo(f"not recorded: {blind}", err=True)
     elif recorder is not None:

@@ -28,14 +28,14 @@ def observe(common: Common, out: Path | None, publish: Path | None) -> int:
     observation = session.observe()
     with session.ledger() as ledger:
         session.learn(observation, ledger)
-        if publish is not None:
-            write_published(session, observation, ledger, publish)
     if out is not None:
         write_file(out, dump(observation))
     if common.output == "json":
         show(dump(observation), common.output)
     else:
         show((human if common.output == "human" else as_markdown)(observation, scope), common.output)
+    if publish is not None:
+        write_published(session, observation, publish)
     silent = unanswered(observation, names)
     tolerated = len(silent) <= parse_nodes(session.fleet.settings.tolerate, len(names))
     return ExitCode.DONE if tolerated else ExitCode.INCOMPLETE
