@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -13,12 +13,14 @@ from reconciler.diff.adopt import IMAGE, NotAdoptable, adoptable, check_path, di
 from reconciler.diff.compare import Comparer
 from reconciler.diff.facts import managed
 from reconciler.diff.ignore import IgnoreRules
-from reconciler.model.desired import Fleet
+from reconciler.diff.readings import Missing, host, hot
+from reconciler.model.desired import Desired, Fleet
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.errors import ReconcilerError, Refused, UsageError
 from reconciler.model.observed import Observed
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Concern
+from reconciler.planner.witnesses import identity
 from reconciler.render.text import fold
 from reconciler.spec import check_spec
 from reconciler.spec.edit.accept import At, Wanted, Written, accept
@@ -63,18 +65,49 @@ def target(what: str, fleet: Fleet) -> tuple[str, str]:
     return (match[1], match[2]) if match else (what, "")
 
 
+def doubts(
+    fleet: Fleet, nodes: Sequence[str], path: str, seen: Mapping[str, Observed], records: Mapping[str, NodeRecord],
+    acting: Collection[str],
+) -> dict[str, str]:  # fmt: skip
+    """Nodes of which nothing is adopted, and why: what was read may be another machine, or does not last.
+
+    Who names an identity says which machine it is. `acting`: nodes on which something is being done.
+    """
+    found = {}
+    named = path.partition(".")[0] == Concern.IDENTITY
+    for node in nodes:
+        if node in acting:
+            found[node] = "an action is under way, or was cut short; adopt what it has when that is settled"
+        elif not named and (why := _whose(fleet.nodes[node], seen[node], records.get(node) or NodeRecord(node))):
+            found[node] = why
+    return found
+
+
+def _whose(desired: Desired, seen: Observed, record: NodeRecord) -> str:
+    """Why the values may be those of another machine; "" when they are this node's."""
+    system, facts = hot(seen), host(seen)
+    verdict, why = identity(
+        desired,
+        None if isinstance(system, Missing) else system,
+        None if isinstance(facts, Missing) else facts,
+        record,
+    )
+    hint = f"; if it was exchanged, adopt {desired.node}.{Concern.IDENTITY} first" if verdict is False else ""
+    return "" if verdict else f"which machine was read is not known: {why}{hint}"
+
+
 def adopt(
     fleet: Fleet, files: SpecFiles, nodes: Sequence[str], path: str, seen: Mapping[str, Observed], at: At,
-    rules: IgnoreRules,
+    rules: IgnoreRules, doubted: Mapping[str, str],
 ) -> Adoption:  # fmt: skip
-    """Edits `files`, the spec that `fleet` was made from.
+    """Edits `files`, the spec that `fleet` was made from. `doubted`: as `doubts` found.
 
     Refused when `path` can't be adopted, or when the proof fails: nothing may then be written.
     """
     try:
         if path:
             check_path(path)
-        chosen = _choose(fleet, nodes, path, seen, _images(files), rules)
+        chosen = _choose(fleet, nodes, path, seen, _images(files), rules, doubted)
     except NotAdoptable as problem:
         raise Refused(str(problem)) from None
     written, refused = accept(files, fleet, chosen.wanted, at)
@@ -95,7 +128,7 @@ def _adopted_path(item: DriftItem) -> str:
 
 def _choose(
     fleet: Fleet, nodes: Sequence[str], path: str, seen: Mapping[str, Observed],
-    images: Mapping[tuple[str, str], str], rules: IgnoreRules,
+    images: Mapping[tuple[str, str], str], rules: IgnoreRules, doubted: Mapping[str, str],
 ) -> _Chosen:  # fmt: skip
     chosen, comparer = _Chosen(), Comparer(rules)
     for node in nodes:
@@ -115,11 +148,15 @@ def _choose(
                 chosen.items.append(item)
                 continue
             try:
-                values[_adopted_path(item)] = adoptable(item, desired, seen[node], images)
+                value = adoptable(item, desired, seen[node], images)
+                why = doubted.get(node, "")
             except NotAdoptable as problem:
-                chosen.leave(node, item, str(problem), one=bool(path))
-            else:
-                chosen.items.append(item)
+                why = str(problem)
+            if why:
+                chosen.leave(node, item, why, one=bool(path))
+                continue
+            values[_adopted_path(item)] = value
+            chosen.items.append(item)
         chosen.wanted += [Wanted(node, name, value) for name, value in values.items()]
     return chosen
 

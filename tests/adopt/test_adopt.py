@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reconciler.cli.adopting import adopt, read_tree, target, write_files
+from reconciler.cli.adopting import adopt, doubts, read_tree, target, write_files
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.model import observed as o
 from reconciler.model.desired import IgnoreRule
 from reconciler.model.errors import ReconcilerError, Refused, UsageError
+from reconciler.model.records import NodeRecord
 from reconciler.spec.edit.accept import At
 from reconciler.spec.edit.files import SpecFiles
 from tests import builders as b
@@ -47,13 +48,17 @@ def seen(
 
 
 def diff(
-    files: Mapping[str, str], path: str, *observed: o.Observed, at: At = At.AUTO, rules: IgnoreRules = RULES
-) -> str:
+    files: Mapping[str, str], path: str, *observed: o.Observed, at: At = At.AUTO, rules: IgnoreRules = RULES,
+    records: Mapping[str, NodeRecord] | None = None, acting: Collection[str] = (),
+) -> str:  # fmt: skip
     """Lines that go and come; of all of these nodes, that path."""
     fleet = load(files)
     sources = SpecFiles({name: text.encode() for name, text in files.items()}, "fleet-spec")
     nodes = {one.node: one for one in observed}
-    adopt(fleet, sources, list(nodes), path, nodes, at, rules)
+    adopt(
+        fleet, sources, list(nodes), path, nodes, at, rules,
+        doubts(fleet, list(nodes), path, nodes, records or {}, acting),
+    )  # fmt: skip
     lines = "".join(sources.diff("")).splitlines()
     return "\n".join(line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---"))
 
@@ -135,7 +140,9 @@ def test_rows_of_an_inventory() -> None:
     )
     plain = seen("gpu-002", hot={"serial": "XYZ"}, serial="XYZ")
     assert "+gpu-002,https://10.0.0.2,10.0.1.2, XYZ ,r1" in diff(files, "identity.serial", plain)
-    assert diff(files, "host", seen("gpu-002", hot={"serial": "SN2"}, sysctls={"vm.swappiness": "60"})) == (
+    assert diff(
+        files, "host", seen("gpu-002", hot={"serial": "SN2"}, serial="SN2", sysctls={"vm.swappiness": "60"})
+    ) == (
         "-gpu-002,https://10.0.0.2,10.0.1.2, SN2 ,r1\n"
         "+  nodes:\n"
         "+    - {name: gpu-002, bmc: https://10.0.0.2, host: 10.0.1.2, serial: SN2, domains: {rack: r1}, "
@@ -223,7 +230,7 @@ def test_a_path_that_the_spec_does_not_mention() -> None:
 def test_without_a_path_what_can_be_adopted_is_and_the_rest_is_told() -> None:
     fleet, files = load(spec()), SpecFiles({name: text.encode() for name, text in spec().items()}, "fleet-spec")
     node = seen(inventory={"boot_order": ("Pxe", "Hdd")}, sysctls={"vm.swappiness": "60"})
-    made = adopt(fleet, files, ["gpu-003"], "", {"gpu-003": node}, At.AUTO, RULES)
+    made = adopt(fleet, files, ["gpu-003"], "", {"gpu-003": node}, At.AUTO, RULES, {})
     assert [item.path for item in made.items] == ["host.sysctls.vm.swappiness"]
     assert len(made.left) == 1
     assert "boot.order" in made.left[0]
@@ -266,6 +273,53 @@ def test_a_machine_that_was_exchanged_is_known_by_its_new_serial() -> None:
     assert "+      serial: SN-[001-002,004-008]\n" in found
     assert "+    - name: gpu-003  # as labelled\n" in found
     assert "+      serial: NEW-7\n" in found
+
+
+BIOS = {"bios": {"SriovGlobalEnable": "Disabled", "NumaNodesPerSocket": "NPS1"}}
+OTHERS: dict[str, Any] = {"hot": {"serial": "NEW-7"}, "serial": "NEW-7"}
+
+
+@pytest.mark.parametrize(
+    ("path", "records", "observed", "why"),
+    [
+        ("", {}, {"hot": {"serial": "NEW-7"}}, "the BMC answers for serial NEW-7, the host says SN-gpu-003"),
+        ("bios", {}, {"hot": {"serial": None}}, "the BMC gives no serial number"),
+        ("", {"serial": "SN-gpu-003"}, {"hot": {"serial": "NEW-7"}, "serial": None}, "the ledger says SN-gpu-003"),
+        ("bios", {}, {"serial": None}, "no second witness"),
+    ],
+)
+def test_nothing_is_adopted_of_what_may_be_another_machine(
+    path: str, records: dict[str, Any], observed: dict[str, Any], why: str
+) -> None:
+    node = seen(inventory=BIOS, **observed)
+    known = {"gpu-003": NodeRecord("gpu-003", **records)}
+    found = doubts(load(spec()), ["gpu-003"], path, {"gpu-003": node}, known, ())
+    assert why in found["gpu-003"]
+    if path:
+        with pytest.raises(Refused, match=why):
+            diff(spec(), path, node, records=known)
+    else:
+        assert diff(spec(), path, node, records=known) == ""
+    if records:
+        assert "Disabled" in diff(spec(), path, seen(**{**observed, "hot": {}}, inventory=BIOS), records=known)
+
+
+def test_which_machine_it_is_is_for_people_to_say() -> None:
+    """With what the spec declares exchanged, nothing of it is taken over before somebody has named its identity."""
+    pool = EIGHT.replace("      host: 10", "      serial: SN-gpu-[001-008]\n      host: 10")
+    node = seen(**OTHERS, sysctls={"vm.swappiness": "60"})
+    assert diff(spec(pool), "", node) == ""
+    with pytest.raises(Refused, match=r"the spec says SN-gpu-003.*adopt gpu-003\.identity first"):
+        diff(spec(pool), "host", node)
+    assert "+      serial: NEW-7" in diff(spec(pool), "identity", node)
+
+
+def test_nothing_is_adopted_of_a_node_that_is_worked_on() -> None:
+    node = seen(sysctls={"vm.swappiness": "60"})
+    assert diff(spec(), "", node, acting={"gpu-003"}) == ""
+    assert diff(spec(), "", node, acting={"gpu-004"}) != ""
+    with pytest.raises(Refused, match="an action is under way, or was cut short"):
+        diff(spec(), "host", node, acting={"gpu-003"})
 
 
 PLAIN = "    - name: gpu-[001-008]\n      bmc: https://10.0.0.[11-18]\n      host: 10.0.1.[11-18]\n"

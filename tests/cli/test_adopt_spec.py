@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from reconciler.drivers.ledger import SqlLedger
+from tests import builders as b
 from tests.cli.shell import reconciler
 
 
@@ -55,3 +57,19 @@ def test_json_tells_what_was_where_and_why(spec: Path, demo: Path) -> None:
     }
     assert all(item["was"] != item["now"] for item in found["adopted"])
     assert found["diff"].startswith("--- a/fleet-spec/")
+
+
+def test_what_the_ledger_knows_of_a_node_is_asked_first(spec: Path, demo: Path, tmp_path: Path) -> None:
+    """Whoever is at work on one has not left it as it will be."""
+    path = tmp_path / "ledger.sqlite"
+    words = ("adopt", "gpu-a*", spec, "--observation", demo, "--dry-run", "--ledger", path, "-o", "json")
+    before = reconciler(*words).json
+    [node, *_] = sorted({item["node"] for item in before["adopted"]})
+    ledger = SqlLedger(path)
+    ledger.start_run("run-1", "apply", "", "", b.NOW)
+    token = ledger.acquire("fleet", "ops", 60.0, b.NOW).token
+    ledger.begin("run-1", node, "reboot", "", "drift", {}, token, b.NOW)
+    ledger.close()
+    found = reconciler(*words).json
+    assert {item["node"] for item in found["adopted"]} == {item["node"] for item in before["adopted"]} - {node}
+    assert any(sentence.startswith(f"{node}: an action is under way") for sentence in found["left"])

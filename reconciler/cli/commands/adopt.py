@@ -36,7 +36,7 @@ def adopt(common: Common, what: str, observation: Path | None, at: str, dry_run:
     want everything else as before. stdout is a unified diff.
     """
     from reconciler.cli.adopting import adopt as make
-    from reconciler.cli.adopting import read_tree, target, write_files
+    from reconciler.cli.adopting import doubts, read_tree, target, write_files
     from reconciler.cli.scope import select
     from reconciler.cli.session import Session
     from reconciler.diff.ignore import IgnoreRules
@@ -54,9 +54,13 @@ def adopt(common: Common, what: str, observation: Path | None, at: str, dry_run:
     seen = session.observe() if observation is None else session.observation_from(observation)
     if observation is not None:
         click.echo(f"values of {clock(seen.finished_at)}, from {observation}", err=True)
+    names = session.selection[0]
+    with session.ledger() as book:
+        records, acting = book.nodes(names), {node for _, node, *_ in book.unfinished()}
+    doubted = doubts(session.fleet, names, path, seen.nodes, records, acting)
     rules = IgnoreRules(session.fleet.settings.ignore, session.clock.now())
     files = SpecFiles(read_tree(common.spec), str(common.spec))
-    made = make(session.fleet, files, session.selection[0], path, seen.nodes, At(at), rules)
+    made = make(session.fleet, files, names, path, seen.nodes, At(at), rules, doubted)
     if made.written and not dry_run:
         write_files(common.spec, made.files)
     _tell(made, common, dry_run=dry_run)
