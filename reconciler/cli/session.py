@@ -272,16 +272,18 @@ class Session:
         remember_facts(ledger, (observation.nodes[name] for name in names), records, now)
         look_for_storm(ledger, self.watched, observation, records, now)
 
-    def remember(self, plan: Plan, ledger: Ledger, run: str, *, seen_now: bool = True) -> Plan:
+    def remember(self, plan: Plan, ledger: Ledger, run: str, seen_now: Observation | None) -> Plan:
         """Record the drift of a plan; the plan again, each item with when it was first and last seen.
 
-        `seen_now`: and how its nodes stand, which an observation of earlier on does not tell.
+        `seen_now`: and how its nodes stand, as this pass found them. None: an observation of earlier on, which does not
+        tell; neither does a pass on which this machine saw nothing.
         """
         from reconciler.converge.memory import remember_plans, remember_stands
+        from reconciler.planner.sight import blindness
 
         records = ledger.nodes(list(plan.nodes))
         seen = remember_plans(ledger, self.fleet, plan.nodes, records, run, self.clock.now())
-        if seen_now:
+        if seen_now is not None and not blindness(self.watched, seen_now):
             remember_stands(ledger, self.fleet, plan.nodes, self.clock.now())
         nodes = {}
         for name, node in plan.nodes.items():

@@ -48,9 +48,8 @@ def drift(
         if observation is None:
             session.learn(seen, ledger)
         remember_holds(ledger, session.fleet, session.clock.now())
-        plan = session.remember(
-            session.make_plan(seen, ledger, run), ledger, run, seen_now=observation is None and not blind
-        )
+        plan = session.make_plan(seen, ledger, run)
+        plan = session.remember(plan, ledger, run, seen if observation is None else None)
         report = drift_report(plan, seen)
         if redact:
             report = redacted(report, session, seen, ledger)
