@@ -47,7 +47,7 @@ def chronicle(
     bucket = _HOUR if until - since <= _SHORT else _DAY
     spent = hours(past, since, until, nodes)
     observed = spent.in_service + spent.out
-    back = recoveries(past.spells, since)
+    back = recoveries(past.spells, since, nodes)
     return Chronicle(
         format_version=format_version,
         tool_version=tool_version,
@@ -70,7 +70,7 @@ def chronicle(
         unobserved_share=spent.unobserved / spent.total if spent.total else 1.0,
         recover=times(one.seconds for one in back if one.until is not None),
         recoveries=back,
-        quarantined=quarantines(past.spells),
+        quarantined=quarantines(past.spells, nodes),
         actions=past.actions,
         damaged=past.damaged,
         time_scale=time_scale,
@@ -182,10 +182,13 @@ def _nodes(fresh: Sequence[Episode], still: Sequence[Episode]) -> tuple[NodeTall
 # --- out of service ---
 
 
-def recoveries(spells: Sequence[Spell], since: datetime) -> tuple[Recovery, ...]:
-    """Who is still out, then the longest. What was not observed in between ends nothing: nobody saw the node serve."""
+def recoveries(spells: Sequence[Spell], since: datetime, nodes: Collection[str]) -> tuple[Recovery, ...]:
+    """Who is still out, then the longest. What was not observed in between ends nothing: nobody saw the node serve.
+
+    One that left the spec while it was out has not recovered, and nobody waits for it any more.
+    """
     found: list[Recovery] = []
-    for _, of_node in groupby(spells, key=lambda spell: spell.node):
+    for node, of_node in groupby(spells, key=lambda spell: spell.node):
         out: list[Spell] = []
         for spell in of_node:
             part = _part(spell)
@@ -195,7 +198,7 @@ def recoveries(spells: Sequence[Spell], since: datetime) -> tuple[Recovery, ...]
                 if part == "in_service" and spell.since >= since:
                     found.append(_recovery(out, spell.since))
                 out = []
-        if out:
+        if out and node in nodes:
             found.append(_recovery(out, None))
     return tuple(sorted(found, key=lambda one: (one.until is not None, -one.seconds, one.node)))
 
@@ -220,12 +223,14 @@ def _cause(out: Sequence[Spell]) -> str:
     }.get(out[0].status, out[0].status.value)
 
 
-def quarantines(spells: Sequence[Spell]) -> tuple[Quarantine, ...]:
-    """Newest first. One that goes on behind a gap in observation is one."""
+def quarantines(spells: Sequence[Spell], nodes: Collection[str]) -> tuple[Quarantine, ...]:
+    """Newest first. One that goes on behind a gap in observation is one. Who left the spec is quarantined no longer."""
     found: list[Quarantine] = []
     for node, of_node in groupby(spells, key=lambda spell: spell.node):
         current: Spell | None = None
+        end: datetime | None = None
         for spell in of_node:
+            end = None if node in nodes else spell.end
             if current is not None and spell.code == current.code:
                 continue
             if current is not None and _part(spell) != "unobserved":
@@ -234,5 +239,5 @@ def quarantines(spells: Sequence[Spell]) -> tuple[Quarantine, ...]:
             if current is None and spell.code in _ISOLATED:
                 current = spell
         if current is not None:
-            found.append(Quarantine(node, current.code, current.why, current.since, None))
+            found.append(Quarantine(node, current.code, current.why, current.since, end))
     return tuple(sorted(found, key=lambda one: (-one.since.timestamp(), one.node)))

@@ -56,7 +56,8 @@ def test_apply_notes_each_minute_that_it_kept_a_node_out(tmp_path: Path) -> None
     assert found.out > 0.1
     assert found.unobserved < 0.1
     past = here.ledger.past(since, here.clock.now())
-    assert {one.node for one in recoveries(past.spells, since) if one.until is not None} == set(here.fleet.nodes)
+    nodes = here.fleet.nodes
+    assert {one.node for one in recoveries(past.spells, since, nodes) if one.until is not None} == set(nodes)
     here.ledger.close()
 
 
@@ -116,6 +117,6 @@ def test_what_the_spec_sets_aside_is_said_with_its_reason(looped: Callable[..., 
     here.go(20 * MINUTE)
     past = here.ledger.past(since, here.clock.now())
     assert {spell.status for spell in past.spells} == {NodeStatus.SET_ASIDE}
-    assert [(one.node, one.why, one.until) for one in quarantines(past.spells)] == [
+    assert [(one.node, one.why, one.until) for one in quarantines(past.spells, here.fleet.nodes)] == [
         (name, "quarantined in the spec: not acted upon", None) for name in ("n0", "n1")
     ]

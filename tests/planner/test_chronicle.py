@@ -101,6 +101,16 @@ def test_quarantines_are_those_of_the_spec_and_of_used_up_ladders() -> None:
     ]
 
 
+def test_who_left_the_spec_is_neither_still_out_nor_still_quarantined() -> None:
+    found = told(
+        spells("a", (0, 1, C, False), (1, 3, B, True, "attempts"), (3, 4, U, None), goes_on=False),
+        spells("b", (0, 1, C, False), (1, 2, A, True), (2, 3, C, False), (3, 4, A, True), goes_on=False),
+    )
+    assert [(one.node, one.since, one.until) for one in found.recoveries] == [("b", at(1), at(2))]
+    assert [(one.node, one.since, one.until) for one in found.quarantined] == [("a", at(1), at(4))]
+    assert found.hours.out == 4, "and each hour of it counts"
+
+
 def test_drift_is_counted_when_it_came_and_when_it_went() -> None:
     drift = (
         Episode("a", "bios.X", "drifted", at(-5), at(1)),
