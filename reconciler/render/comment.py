@@ -115,8 +115,8 @@ _MISSING: Final = {
     ),
     Missing.APPLY: (
         Headline("❌", "there is no report of what was applied", Verdict.BROKEN),
-        "**There is no outcome: it was not approved, or the command failed.** If it had begun, what was done by then is "
-        "in the ledger: `reconciler history NODE` tells.",
+        "**There is no outcome: it was not approved, or the command failed.** If it had begun, what was done by then "
+        "is in the ledger: `reconciler history NODE` tells.",
     ),
     Missing.FORK: (
         Headline("❌", "there is no plan", Verdict.BROKEN),

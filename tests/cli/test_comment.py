@@ -221,9 +221,7 @@ def test_a_document_that_was_not_written_is_a_failure(github: FakeGitHub, files:
     for path in (empty, files / "missing.json"):
         assert post(github, path, *words).code == 0
     assert "the lease is held" in github.texts(7)[0]
-    assert "it was not approved, or the command failed" in github.texts(7)[0], (
-        "a rejected deployment writes none either"
-    )
+    assert "it was not approved, or the command failed" in github.texts(7)[0], "who rejects it leaves none either"
     assert post(github, write(files, outcome("failed")), *words).code == 0
     assert "1 failed" in github.texts(7)[-1], "where there is one, it is reported"
 
