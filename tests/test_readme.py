@@ -167,6 +167,32 @@ def test_the_tour_shows_what_operators_need(typed: list[tuple[Step, str, int]]) 
         assert f"reconciler {name}" in types
 
 
+@pytest.mark.parametrize("refused", ["", "orgs/", "reviewers", "branch-policies", "secret"])
+def test_nothing_runs_before_somebody_has_to_approve(tmp_path: Path, refused: str) -> None:
+    """The variable that starts it all is set after reviewers and branches, and not when GitHub refuses any of that."""
+    (example,) = (block for block in blocks("sh", section(START)) if "RECONCILER_RUNNER" in block)
+    gh, log = tmp_path / "gh", tmp_path / "log"
+    gh.write_text(f'#!/bin/sh\necho "$*" >> {log}\ncase "$*" in *"${{REFUSED:-none}}"*) exit 1;; esac\necho 7\n')
+    gh.chmod(0o755)
+    for name in ("reconciler", "git"):
+        (tmp_path / name).symlink_to("/bin/true")
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "REFUSED": refused}
+    subprocess.run(["bash", "-c", example], env=env, check=True, capture_output=True)
+    asked = log.read_text().splitlines()
+    [fleet] = [line for line in asked if "--method PUT" in line and "environments/fleet " in line] or [""]
+    if refused:
+        assert not any("RECONCILER_RUNNER" in line for line in asked)
+        return
+    at = asked.index("variable set RECONCILER_RUNNER --body fleet")
+    assert "reviewers[][type]=Team -F reviewers[][id]=7 -F prevent_self_review=true" in fleet
+    for name in ("fleet", "fleet-plan"):
+        where = f"repos/{{owner}}/{{repo}}/environments/{name}"
+        [made] = [line for line in asked[:at] if "--method PUT" in line and f"{where} " in line]
+        assert "deployment_branch_policy[protected_branches]=false" in made
+        assert "deployment_branch_policy[custom_branch_policies]=true" in made
+        assert f"api --silent {where}/deployment-branch-policies -f name=main" in asked[:at]
+
+
 # --- tables and examples ------------------------------------------------------------------------------------------
 
 

@@ -68,6 +68,8 @@ def test_only_a_repository_that_names_a_runner_has_a_fleet(name: str, key: str) 
     assert "vars.RECONCILER_RUNNER != ''" in first["if"]
     if name == "review" and (name, key) in OPERATING:
         assert "github.event.workflow_run.head_repository.full_name == github.repository" in first["if"]
+    if name in ("apply", "drift"):
+        assert first["if"] == "vars.RECONCILER_RUNNER != '' && github.ref == 'refs/heads/main'", "by hand too"
 
 
 # --- G2, G3, S3: whose code runs, and whom forks are trusted with -------------------------------------------------
