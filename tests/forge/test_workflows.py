@@ -189,6 +189,15 @@ def test_secrets_are_given_to_single_steps() -> None:
             assert "github.token" not in str(env), "else what is being installed could read it"
 
 
+def test_every_step_that_resolves_secrets_says_how_to_give_it_some() -> None:
+    """`env: NAME` in the secrets file finds nothing unless the step has it: a secret is no variable."""
+    at, given = "RECONCILER_SECRETS: ${{ vars.RECONCILER_SECRETS }}\n", "# NAME: ${{ secrets.NAME }} -- "
+    for name in FLEET:
+        _, *after = (FOLDER / f"{name}.yml").read_text().split(at)
+        assert len(after) == sum(one == name for one, _ in OPERATING)
+        assert all(text.lstrip().startswith(given) for text in after)
+
+
 # --- scripts ------------------------------------------------------------------------------------------------------
 
 
