@@ -7,7 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
+from itertools import groupby, zip_longest
 
 from reconciler.model.chronicle import (
     Chronicle,
@@ -81,11 +81,15 @@ def chronicle(
 
 
 def hours(past: Past, since: datetime, until: datetime, nodes: Collection[str]) -> Hours:
-    """Of each node from when it was first looked at; one that has left the spec, until it was last seen."""
+    """Of each node from when it was first looked at; one that has left the spec, until it was last seen.
+
+    No hour counts twice: a spell gives way to the next, which may have begun by another machine's clock.
+    """
     found = dict.fromkeys(("in_service", "out", "aside", "unobserved"), 0.0)
     last: dict[str, datetime] = {}
-    for spell in past.spells:
-        spent = (min(spell.end, until) - max(spell.since, since)) / _HOUR
+    for spell, after in zip_longest(past.spells, past.spells[1:]):
+        end = min(spell.end, after.since) if after is not None and after.node == spell.node else spell.end
+        spent = (min(end, until) - max(spell.since, since)) / _HOUR
         found[_part(spell)] += max(spent, 0.0)
         last[spell.node] = spell.end
     total = 0.0

@@ -98,6 +98,28 @@ def test_hours_in_which_nobody_looked_belong_to_nobody(ledger: SqlLedger, reopen
     assert found.unobserved == pytest.approx(50 - 20 / 60)
 
 
+def test_the_hour_in_which_a_node_fell_out_or_came_back_belongs_to_nobody(ledger: SqlLedger) -> None:
+    """With looks an hour apart. What is out either way, or worked on by us, is known."""
+
+    def hourly(number: int, **stands: Stand) -> None:
+        ledger.record_stands(stands, T0 + number * HOUR, within=2 * HOUR, whole=True)
+
+    broken = Stand("train", NodeStatus.BLOCKED, True, "gate")
+    hourly(0, a=WELL, b=WELL, c=WELL)
+    hourly(1, a=WELL, b=broken, c=AT_WORK)
+    hourly(2, a=WELL, b=AT_WORK, c=AT_WORK)
+    hourly(3, a=WELL, b=broken, c=WELL)
+    hourly(4, a=WELL, b=WELL, c=WELL)
+    assert told(ledger) == [
+        ("a", "converged", 0, None, 240),
+        ("b", "converged", 0, 0, 0), ("b", "blocked", 60, 120, 120), ("b", "acting", 120, 180, 180),
+        ("b", "blocked", 180, 180, 180), ("b", "converged", 240, None, 240),
+        ("c", "converged", 0, 60, 60), ("c", "acting", 60, 180, 180), ("c", "converged", 180, None, 240),
+    ]  # fmt: skip
+    found = hours(ledger.past(T0, T0 + 4 * HOUR), T0, T0 + 4 * HOUR, {"a", "b", "c"})
+    assert found == Hours(in_service=4 + 0 + 2, out=2 + 2, unobserved=2)
+
+
 def test_a_look_at_some_vouches_for_those_alone(ledger: SqlLedger) -> None:
     look(ledger, T0, a=WELL, b=WELL)
     for number in range(1, 5):

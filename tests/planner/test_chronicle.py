@@ -69,6 +69,10 @@ def test_what_nobody_looked_at_for_the_rest_of_the_period_is_not_observed() -> N
     assert told(spells("a", (0, 4, C, False))).hours == Hours(in_service=4, unobserved=6)
 
 
+def test_no_hour_counts_twice_whatever_clocks_say() -> None:
+    assert told(spells("a", (0, 5, A, True), (4, 10, C, False))).hours == Hours(in_service=6, out=4)
+
+
 def test_a_fleet_that_nobody_looked_at_has_no_availability() -> None:
     found = told()
     assert (found.availability, found.unobserved_share, found.watched_since) == (None, 1.0, None)

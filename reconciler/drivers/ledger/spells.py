@@ -3,7 +3,8 @@
 That a stretch goes on is said by the fleet's `watches` row alone, which each look at the whole fleet moves on: a
 hundred thousand nodes that stand as before cost one row. A stretch was observed until the watch was, if it was seen at
 all since that watch began, and until its own `seen` otherwise. When nobody has looked for longer than `within`, the
-watch begins anew, and so does every stretch: what lies between was not observed.
+watch begins anew, and so does every stretch: what lies between was not observed. Neither was what lies between two
+looks of which the one saw a node serve and the other did not, unless they are close: nobody knows when it changed.
 
 Open stretches are unique per fleet and node. Of two who write at once, the later one's row is left out.
 """
@@ -23,7 +24,9 @@ from reconciler.drivers.ledger.rows import LONG_AGO, clean, instant, to_instant
 from reconciler.drivers.ledger.schema import spells, watches
 from reconciler.drivers.ledger.writing import upsert
 from reconciler.model.chronicle import Stand
+from reconciler.model.status import NodeStatus
 
+_CLOSE = timedelta(minutes=10)  # as looks of a loop: the time between two of them goes to how the node stood before
 _STALE = 0.05  # of `within`: a look at some nodes is worth writing down when the last one was that long ago
 
 
@@ -130,12 +133,19 @@ def news_of(
         if now - end > within:
             news.ended[node], news.begun[node] = end, now
         elif old.said != _said(stand):
-            news.ended[node] = news.begun[node] = max(now, end)  # clocks of two runners may differ
+            news.begun[node] = max(now, end)  # clocks of two runners may differ
+            news.ended[node] = end if now - end > _CLOSE and _unforeseen(old, stand) else news.begun[node]
         elif now - end > within * _STALE if news.watch is None else old.seen < news.watch.since:
             news.seen.append(node)
     if whole:  # the others have left the spec
         news.ended |= {node: last_look(old.seen, watch) for node, old in known.items() if node not in stands}
     return news
+
+
+def _unforeseen(old: Open, stand: Stand) -> bool:
+    """Whether a node went out of service or into it, and not by our work, which is out until it is seen to serve."""
+    _, status, out, _ = _said(stand)
+    return old.said[2] != out and NodeStatus.ACTING.value not in (old.said[1], status)
 
 
 def _row(fleet: str, node: str, stand: Stand, at: str) -> dict[str, Any]:
