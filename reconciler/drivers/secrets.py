@@ -135,9 +135,11 @@ class SecretsFile(Model):
 class SecretStore:
     """Secrets by name. Each is read once; anew, at most once a minute, for those who ask for what it is now."""
 
-    def __init__(self, contents: SecretsFile, path: Path) -> None:
+    def __init__(self, contents: SecretsFile, path: Path, typed: Mapping[str, Secret] | None = None) -> None:
+        """`typed`: values of secrets whose files are not written yet."""
         self._contents = contents
         self._path = path
+        self._typed = typed or {}
         self._read: dict[str, Secret] = {}
         self._read_at: dict[str, float] = {}
 
@@ -199,6 +201,11 @@ class SecretStore:
         self._check_private(name, path)
         return path
 
+    def place(self, name: str) -> Path | None:
+        """The file that it is read from; None: it comes from elsewhere."""
+        named = self._source(name).file
+        return None if named is None else self._beside(named)
+
     def public_key(self, name: str) -> str | None:
         """The base64 line of a minisign public key. None: no key of that name."""
         source = self._contents.keys.get(name)
@@ -238,6 +245,8 @@ class SecretStore:
         return self._path.parent / Path(name).expanduser()
 
     def _value(self, name: str, source: SecretSource) -> str:
+        if name in self._typed:
+            return self._typed[name].reveal()
         if source.env is not None:
             value = os.environ.get(source.env)
             if value is None:

@@ -7,13 +7,14 @@ import os
 import pty
 import shutil
 import subprocess
+import termios
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import asyncssh
 import pytest
 
-from tests.cli.shell import Done, LabDirectory, command, reconciler, running_lab
+from tests.cli.shell import Done, LabDirectory, command, reconciler, running_lab, until
 
 pytestmark = pytest.mark.wire
 
@@ -139,15 +140,63 @@ def test_on_a_terminal_what_was_not_given_is_asked_for(
     assert ("INSECURE: SSH host keys are not verified" in said.out) is ("insecure" in kept)
 
 
-def typed(words: list[str], answer: bytes, env: Mapping[str, str]) -> Done:
-    """A command on a terminal, where somebody types."""
+def typed(words: list[str], answer: bytes, env: Mapping[str, str], unseen: bytes = b"") -> Done:
+    """A command on a terminal, where somebody types; what is `unseen` as soon as it is not shown."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(words, stdin=follower, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=dict(env))
     os.close(follower)
     os.write(leader, answer)
+    if unseen:
+        until(lambda: not termios.tcgetattr(leader)[3] & termios.ECHO)  # what was typed before is thrown away
+        os.write(leader, unseen)
     out, _ = process.communicate(timeout=60)
     os.close(leader)
     return Done(process.returncode, out.decode(), "")
+
+
+def test_secrets_that_did_not_work_are_not_kept(home: Path, lab: LabDirectory) -> None:
+    """The next try, with others, is as good as a first."""
+    wrong = home / "bmc.json"
+    wrong.write_text(json.dumps({"username": "admin", "password": "wrong"}))
+    wrong.chmod(0o600)
+    words = flags(lab)
+    at = words.index("--bmc-credentials") + 1
+    failed = reconciler("init", *words[:at], wrong, *words[at + 1 :])
+    assert (failed.code, "no node could be read" in failed.err) == (1, True), failed.err
+    assert not (home.parent / "secrets").exists()
+    done = reconciler("init", *words)
+    assert done.code == 0, done.err
+    assert reconciler("plan", "--detailed-exitcode").code == 0
+
+
+@pytest.mark.parametrize("flag", ["--bmc-credentials", "--ssh-key", "--kubeconfig"])
+def test_secrets_of_another_fleet_are_not_taken_for_those_that_were_given(
+    home: Path, lab: LabDirectory, flag: str
+) -> None:
+    words = flags(lab)
+    assert reconciler("init", *words).code == 0
+    secrets = home.parent / "secrets" / "secrets.yaml"
+    before = secrets.read_text()
+    at = words.index(flag) + 1
+    other = shutil.copy(words[at], home / "other")
+    refused = reconciler("init", "second", *words[:at], other, *words[at + 1 :])
+    assert (refused.code, f"{flag} {other} is not what {secrets} says" in refused.err) == (64, True), refused.err
+    assert "RECONCILER_SECRETS" in refused.err
+    assert (secrets.read_text(), Path("second").exists()) == (before, False)
+    env = {"RECONCILER_SECRETS": str(home.parent / "secrets" / "second.yaml")}
+    assert reconciler("init", "second", *words[:at], other, *words[at + 1 :], env=env).code == 0
+
+
+def test_credentials_that_are_typed_are_kept_once_they_worked(home: Path, lab: LabDirectory) -> None:
+    known = json.loads((lab.path / "secrets/bmc.json").read_text())
+    words = [word for word in flags(lab) if word not in ("--bmc-credentials", lab.path / "secrets/bmc.json")]
+    said = typed(
+        command("init", *words), f"{known['username']}\n".encode(), os.environ, unseen=f"{known['password']}\n".encode()
+    )
+    assert said.code == 0, said.out
+    kept = home.parent / "secrets" / "bmc.json"
+    assert (json.loads(kept.read_text()), kept.stat().st_mode & 0o777) == (known, 0o600)
+    assert reconciler("plan", "--detailed-exitcode").code == 0
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,10 @@ from reconciler.cli.options import Common, gather
 from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from reconciler.cli.starting import Started
+    from reconciler.drivers.secrets import Secret, SecretStore
     from reconciler.render.draft.kinds import Row
     from reconciler.render.draft.text import Access
 
@@ -106,14 +107,17 @@ def init(
     check_free(directory)
     rows = _nodes(given)
     access = _access(given, rows, lab=endpoints is not None)
-    if endpoints is None:
-        _secrets(given, rows, access)
     asked = Asked(bios, service, sysctl)
     session = Session(Common(directory, None, "human", (), (), ledger, endpoints))
+    secrets = None if endpoints is not None else _secrets(given, rows, access)
+    if secrets is not None:
+        session.secrets = secrets.store()
     session.fleet = first_look(_name(given, directory), rows, access, asked, str(directory))
     seen = session.observe()
     with session.ledger() as book:
         made = start(session, book, rows, access, asked, seen)
+        if secrets is not None:  # not before they were seen to be right: what is there is not changed by a next try
+            secrets.write()
         record(session, book, made)
         paths = write_spec(directory, made.texts)
     schemas = directory.parent / "schemas"
@@ -225,57 +229,99 @@ def _authority(file: Path | None, insecure: bool, flag: str, what: str, shown: _
 # --- secrets -------------------------------------------------------------------------------------------------------
 
 
-def _secrets(given: Given, rows: Mapping[str, Row], access: Access) -> None:
-    """The file that says what the names in the spec stand for, where there is none yet."""
+@dataclass(frozen=True, slots=True)
+class _Secrets:
+    """A file that is not written yet. `typed`: credentials of the BMCs, as JSON, for a file of their own."""
+
+    path: Path
+    sources: Mapping[str, Mapping[str, Any]]
+    typed: Secret | None
+
+    def store(self) -> SecretStore:
+        from reconciler.drivers.secrets import SecretsFile, SecretSource, SecretStore
+
+        contents = SecretsFile(secrets={name: SecretSource(**source) for name, source in self.sources.items()})
+        return SecretStore(contents, self.path, {} if self.typed is None else {"bmc": self.typed})
+
+    def write(self) -> None:
+        from reconciler.spec.edit.yaml_text import inline
+
+        if self.typed is not None:
+            _write_private(Path(self.sources["bmc"]["file"]), self.typed.reveal())
+        lines = [
+            "# What the names in the spec stand for, and where it may be sent. Keep this file out of the repository.",
+            "secrets:",
+            *(f"  {name}: {inline(source)}" for name, source in self.sources.items()),
+            "# Public keys that images are signed with: `release: RWQ...`, as in minisign.pub",
+            "keys: {}",
+        ]
+        _write_private(self.path, "\n".join(lines) + "\n")
+
+
+def _secrets(given: Given, rows: Mapping[str, Row], access: Access) -> _Secrets | None:
+    """What the names in the spec stand for; None where a file says it already."""
     from reconciler.cli.starting import networks
-    from reconciler.drivers.secrets import SecretError, SecretStore, default_path
-    from reconciler.spec.edit.yaml_text import inline
+    from reconciler.drivers.secrets import default_path
 
     path = default_path()
     bmcs = [row.bmc for row in rows.values() if row.bmc]
     hosts = [row.host for row in rows.values() if row.host]
     if path.exists():
-        store = SecretStore.load(path)
-        try:
-            if access.bmc:
-                store.credentials("bmc", bmcs[0])
-            if access.ssh:
-                store.resolve("ssh", hosts[0])
-            if access.cluster:
-                store.file("kubeconfig")
-        except SecretError as error:
-            raise UsageError(f"{error}; {path} is there already, and init does not change it") from None
-        return
+        _check_secrets(path, given, access, bmcs, hosts)
+        return None
     sources: dict[str, dict[str, Any]] = {}
+    typed = None
     if access.bmc:
-        sources["bmc"] = {"file": str(_bmc_file(given, path.parent)), "allow": list(networks(bmcs))}
+        if given.bmc_credentials is None:
+            typed = _typed()
+        file = given.bmc_credentials or path.parent / "bmc.json"
+        sources["bmc"] = {"file": str(file.resolve()), "allow": tuple(networks(bmcs))}
     if access.ssh:
         key = given.ssh_key or Path(
             _ask("--ssh-key", f"private key of {given.ssh_user} on the hosts", "~/.ssh/id_ed25519")
         )
-        sources["ssh"] = {"file": str(key.expanduser().resolve()), "allow": list(networks(hosts))}
+        sources["ssh"] = {"file": str(key.expanduser().resolve()), "allow": tuple(networks(hosts))}
     if given.kubeconfig is not None and access.cluster:
         sources["kubeconfig"] = {"file": str(given.kubeconfig.resolve())}
-    lines = [
-        "# What the names in the spec stand for, and where it may be sent. Keep this file out of the repository.",
-        "secrets:",
-        *(f"  {name}: {inline(source)}" for name, source in sources.items()),
-        "# Public keys that images are signed with: `release: RWQ...`, as in minisign.pub",
-        "keys: {}",
-    ]
-    _write_private(path, "\n".join(lines) + "\n")
-    click.echo(f"written: {path} (mode 600)", err=True)
+    return _Secrets(path, sources, typed)
 
 
-def _bmc_file(given: Given, folder: Path) -> Path:
-    if given.bmc_credentials is not None:
-        return given.bmc_credentials.resolve()
+def _check_secrets(path: Path, given: Given, access: Access, bmcs: Sequence[str], hosts: Sequence[str]) -> None:
+    """UsageError unless the file has what is needed, and does not say otherwise than the command line.
+
+    Else another fleet's cluster would be read, and its nodes be vouched for.
+    """
+    from reconciler.drivers.secrets import SecretError, SecretStore
+
+    store = SecretStore.load(path)
+    try:
+        for name, needed, flag, file in (
+            ("bmc", access.bmc, "--bmc-credentials", given.bmc_credentials),
+            ("ssh", access.ssh, "--ssh-key", given.ssh_key),
+            ("kubeconfig", access.cluster, "--kubeconfig", given.kubeconfig),
+        ):
+            place = store.place(name) if needed and file is not None else None
+            if needed and file is not None and (place is None or place.resolve() != file.resolve()):
+                raise UsageError(
+                    f"{flag} {file} is not what {path} says of {name!r} ({place or 'no file'}): leave {flag} out to "
+                    "use that, or let RECONCILER_SECRETS name a file that is not there yet, for this fleet alone"
+                )
+        if access.bmc:
+            store.credentials("bmc", bmcs[0])
+        if access.ssh:
+            store.resolve("ssh", hosts[0])
+        if access.cluster:
+            store.file("kubeconfig")
+    except SecretError as error:
+        raise UsageError(f"{error}; {path} is there already, and init does not change it") from None
+
+
+def _typed() -> Secret:
+    from reconciler.drivers.secrets import Secret
+
     user = _ask("--bmc-credentials", "user of the BMCs")
     password = _ask("--bmc-credentials", "password of the BMCs", hidden=True)
-    path = folder / "bmc.json"
-    _write_private(path, json.dumps({"username": user, "password": password}) + "\n")
-    click.echo(f"written: {path} (mode 600)", err=True)
-    return path
+    return Secret(json.dumps({"username": user, "password": password}) + "\n")
 
 
 def _write_private(path: Path, text: str) -> None:
@@ -285,6 +331,7 @@ def _write_private(path: Path, text: str) -> None:
             file.write(text)
     except FileExistsError:
         raise UsageError(f"{path} is there already, and init overwrites nothing") from None
+    click.echo(f"written: {path} (mode 600)", err=True)
 
 
 def _tell(made: Started, directory: Path, paths: list[Path]) -> None:
