@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import click
@@ -286,6 +287,28 @@ def test_nobody_plans_or_acts_without_a_ledger_that_lasts(name: str, key: str) -
         assert done.returncode == code, url
 
 
+def installing() -> dict[str, Any]:
+    [found] = [one for one in read(ACTION)["runs"]["steps"] if "pip install" in one.get("run", "")]
+    return dict(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"), [("", []), (".github/my pins.txt", ["--constraint", ".github/my pins.txt"])]
+)
+def test_what_it_needs_can_be_pinned(tmp_path: Path, given: str, words: list[str]) -> None:
+    bin_, log = tmp_path / "reconciler" / "bin", tmp_path / "log"
+    bin_.mkdir(parents=True)
+    for path in (tmp_path / "python", bin_ / "python", bin_ / "reconciler"):
+        path.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> {log}\necho reconciler 1.0\n')
+        path.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RUNNER_TEMP": str(tmp_path), "SOURCE": "src",
+           "GITHUB_PATH": str(tmp_path / "path"), "GITHUB_OUTPUT": str(tmp_path / "output")}  # fmt: skip
+    assert installing()["env"]["CONSTRAINTS"] == "${{ inputs.constraints }}"
+    subprocess.run(("bash", "-e", "-c", installing()["run"]), env=env | {"CONSTRAINTS": given}, check=True)
+    said = log.read_text().splitlines()
+    assert said[said.index("--disable-pip-version-check") + 1 : -1] == [*words, "src[postgresql]"]
+
+
 def test_the_action_is_one_that_others_can_use() -> None:
     """What it takes and gives is what README says, and nothing of a caller is pasted into its scripts."""
     action = read(ACTION)
@@ -304,7 +327,7 @@ def test_the_action_is_one_that_others_can_use() -> None:
     for one in action["runs"]["steps"]:
         assert "${{" not in one.get("run", "")
         assert "run" not in one or one["shell"] == "bash"
-    [install] = [one for one in action["runs"]["steps"] if "pip install" in one.get("run", "")]
+    install = installing()
     assert install["env"]["RECONCILER_LEDGER"] == "", "packages run code when they are installed"
     [check, *_] = action["runs"]["steps"]
     env = {"RECONCILER_LEDGER": "postgresql://db/fleet", "WANTED": "requird", "PATH": os.environ["PATH"]}
