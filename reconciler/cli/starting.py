@@ -203,8 +203,8 @@ def write_spec(directory: Path, texts: Mapping[str, str]) -> list[Path]:
     return paths
 
 
-def record(session: Session, ledger: SqlLedger, made: Started) -> None:
-    """What the nodes are is as applied, and those that serve are vouched for."""
+def record(session: Session, ledger: SqlLedger, made: Started) -> int:
+    """What the nodes are is as applied, and those that serve are vouched for: how many."""
 
     def learn(run: str) -> None:
         session.learn(made.observation, ledger)
@@ -212,7 +212,8 @@ def record(session: Session, ledger: SqlLedger, made: Started) -> None:
 
     session.fleet = made.fleet
     session.selection = list(made.fleet.nodes), made.plan.scope
-    save(session, ledger, "init", made.certificates, "it served when its spec was written", learn)
+    late = save(session, ledger, "init", made.certificates, "it served when its spec was written", learn, anew=True)
+    return len(made.certificates) - len(late)
 
 
 def networks(addresses: Sequence[str]) -> Iterator[str]:

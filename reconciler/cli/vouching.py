@@ -30,9 +30,7 @@ def vouched_for(
     """
     made, known = [], dict(records)
     for name, node in fleet.nodes.items():
-        record = records.get(name) or NodeRecord(name)
-        if anew and record.certificate is not None and record.certificate.adopted:
-            record = replace(record, certificate=None)
+        record = _as_told(records.get(name) or NodeRecord(name), anew=anew)
         if node.state is not NodeState.ACTIVE or name not in seen.nodes or why_not(record):
             continue
         certificate = vouched(node, seen.nodes[name], now)
@@ -40,6 +38,11 @@ def vouched_for(
             made.append(certificate)
             known[name] = replace(record, certificate=certificate)
     return tuple(made), known
+
+
+def _as_told(record: NodeRecord, *, anew: bool) -> NodeRecord:
+    adopted = record.certificate is not None and record.certificate.adopted
+    return replace(record, certificate=None) if anew and adopted else record
 
 
 def why_not(record: NodeRecord) -> str:
@@ -63,10 +66,15 @@ def trouble(fleet: Fleet, node: NodePlan) -> str:
 
 def save(
     session: Session, ledger: SqlLedger, command: str, certificates: Sequence[Certificate], reason: str,
-    also: Callable[[str], None] = lambda _: None,
-) -> None:  # fmt: skip
-    """Under the fleet's lease, with who vouched and why; `also`: what else the run of this name leaves."""
+    also: Callable[[str], None] = lambda _: None, *, anew: bool = False,
+) -> dict[str, str]:  # fmt: skip
+    """Under the fleet's lease, with who vouched and why; `also`: what else the run of this name leaves.
+
+    Nodes that have a story by now, of another run while people thought: not vouched for, and why. `anew`: see above.
+    """
     from reconciler.converge.lease import held_lease
+
+    late: dict[str, str] = {}
 
     async def write() -> None:
         clock, fleet = session.clock, session.fleet
@@ -74,10 +82,15 @@ def save(
         async with held_lease(ledger, fleet.settings.fleet, f"{whoami()}, {run}", clock):
             ledger.start_run(run, command, fleet.source.commit, "", clock.now())
             with ledger.batch():
+                records = ledger.nodes([certificate.node for certificate in certificates])
                 for certificate in certificates:
+                    if why := why_not(_as_told(records[certificate.node], anew=anew)):
+                        late[certificate.node] = why
+                        continue
                     ledger.save_certificate(certificate)
                     ledger.note(certificate.node, "vouch", f"by {whoami()}: {reason}", clock.now())
             also(run)
-            ledger.end_run(run, 0, f"{len(certificates)} nodes vouched for", clock.now())
+            ledger.end_run(run, 0, f"{len(certificates) - len(late)} nodes vouched for", clock.now())
 
     run_async(write())
+    return late

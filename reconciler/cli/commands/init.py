@@ -118,13 +118,13 @@ def init(
         made = start(session, book, rows, access, asked, seen)
         if secrets is not None:  # not before they were seen to be right: what is there is not changed by a next try
             secrets.write()
-        record(session, book, made)
+        vouched = record(session, book, made)
         paths = write_spec(directory, made.texts)
     schemas = directory.parent / "schemas"
     if not schemas.exists():
         write_schemas(schemas)
         paths.append(schemas)
-    _tell(made, directory, paths)
+    _tell(made, directory, paths, vouched)
     return ExitCode.INCOMPLETE if made.draft.unread else ExitCode.DONE
 
 
@@ -334,7 +334,7 @@ def _write_private(path: Path, text: str) -> None:
     click.echo(f"written: {path} (mode 600)", err=True)
 
 
-def _tell(made: Started, directory: Path, paths: list[Path]) -> None:
+def _tell(made: Started, directory: Path, paths: list[Path], vouched: int) -> None:
     from reconciler.render.draft.text import summary
     from reconciler.render.text import count, plain
 
@@ -342,7 +342,6 @@ def _tell(made: Started, directory: Path, paths: list[Path]) -> None:
         click.echo(path)
     for line in summary(made.draft):
         click.echo(plain(line, 400), err=True)
-    vouched = len(made.certificates)
     if vouched:
         click.echo(f"{count(vouched, 'node')} in service vouched for in the ledger: adopted certificates", err=True)
     for sentence in made.fleet.settings.insecure:

@@ -156,7 +156,7 @@ def vouch(
         if good and not yes:
             question = f"{len(good)} of {len(names)} nodes are in service as specified. Vouch for them without a test?"
             click.confirm(question, abort=True, err=True)
-        save(session, book, "vouch", good, reason)
+        ends |= save(session, book, "vouch", good, reason)
     rows = [(name, why or "vouched for") for name, why in ends.items()]
     print_listing(("node", "outcome"), rows, output, empty="")
     return ExitCode.PARTLY_FAILED if any(ends.values()) else ExitCode.DONE
