@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import hashlib
+import math
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from reconciler.drivers.git import GitError
 from reconciler.drivers.remote_git import Git, GitFailed, Remote
 from reconciler.model.recording import KEPT, RecordError, Recording
 
 _TIMEOUT_S: Final = 120.0
+_TIDY_S: Final = 30.0
+_LOCKED_S: Final = 30.0
+_AGAIN_S: Final = 0.05
 _TRIES: Final = 8  # writers that come at once go one after another
 _NOBODY: Final = "reconciler <reconciler@localhost>"
 _ABSENT: Final = ""  # to git: the branch must not be there
@@ -32,6 +36,7 @@ class BranchRecorder:
 
     def __init__(self, directory: Path, branch: str, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._git = Git(directory, Remote(str(directory)), timeout_s)
+        self._tidying = Git(directory, Remote(str(directory)), min(timeout_s, _TIDY_S))
         self._branch = branch
         self._ref = f"refs/heads/{branch}"
 
@@ -49,6 +54,7 @@ class BranchRecorder:
                     return False
                 problem = await self._commit(recording, parent, old, news)
                 if not problem:
+                    await self._tidy()
                     return True
                 await asyncio.sleep(0.05 + secrets.randbelow(200) / 1000)
             raise RecordError(f"can't record to branch {self._branch}: tried {_TRIES} times: {problem}")
@@ -124,6 +130,11 @@ class BranchRecorder:
             await self._ask("update-ref", "-d", ours)
         return ""
 
+    async def _tidy(self) -> None:
+        """As git does of itself after a fetch or a merge, which may never come. What fails can wait for the next."""
+        with suppress(GitFailed):
+            await self._tidying.run("gc", "--auto", "--quiet")
+
     async def _identity(self) -> str:
         """As configured, and not as git would guess it."""
         told = await self._ask("-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
@@ -167,8 +178,9 @@ def _stream(
 class DirectoryRecorder:
     """Keeps the same files in a directory, and the messages in its LOG.md. No file is ever half written."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, patience_s: float = _LOCKED_S) -> None:
         self._directory = directory
+        self._patience_s = patience_s
 
     async def check(self) -> None:
         with self._errors():
@@ -183,10 +195,13 @@ class DirectoryRecorder:
 
     async def save(self, recording: Recording) -> bool:
         await self.check()
-        return await asyncio.to_thread(self._save, recording)
+        with self._errors():
+            lock = await self._lock()
+            return await asyncio.to_thread(self._save, recording, lock)
 
-    def _save(self, recording: Recording) -> bool:
-        with self._errors(), self._locked():
+    def _save(self, recording: Recording, lock: BinaryIO) -> bool:
+        """Goes on to its end, and keeps the lock until then, whether or not anybody waits for it still."""
+        with lock:
             below = (self._directory / recording.root).rglob("*.json")
             looked_at = {*below, *(self._directory / name for name in recording.files)}
             there = {
@@ -207,33 +222,57 @@ class DirectoryRecorder:
             return bool(news)
 
     def _tell(self, recording: Recording) -> None:
-        """The newest first, as `git log` has it."""
-        file = self._directory / _LOG
-        before = file.read_bytes() if file.exists() else b""
+        """The newest last: what was told before is not written again."""
         said = "".join(f"    {line}".rstrip() + "\n" for line in recording.body.rstrip().splitlines())
-        entry = f"{recording.at:%Y-%m-%d %H:%M:%S} UTC {recording.subject}\n\n{said}\n"
-        self._write(_LOG, entry.encode(errors="replace") + before)
+        entry = f"{recording.at:%Y-%m-%d %H:%M:%S} UTC {recording.subject}\n\n{said}\n".encode(errors="replace")
+        with (self._directory / _LOG).open("ab", buffering=0) as log:
+            before = log.tell()
+            try:
+                while entry:
+                    entry = entry[log.write(entry) :]
+                os.fsync(log.fileno())
+            except OSError:
+                log.truncate(before)
+                raise
 
     def _write(self, name: str, data: bytes) -> None:
         path = self._directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.part")
         try:
-            part.write_bytes(data)
+            with part.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())  # or a crash leaves the new name on an empty file
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One writer at a time. The lock ends with its process."""
-        with (self._directory / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+    async def _lock(self) -> BinaryIO:
+        """One writer at a time. The lock ends with its file, and so with its process."""
+        with ExitStack() as given_up:
+            lock = given_up.enter_context((self._directory / ".lock").open("wb"))
+            for _ in range(math.ceil(self._patience_s / _AGAIN_S)):
+                if _locked(lock):
+                    given_up.pop_all()
+                    return lock
+                await asyncio.sleep(_AGAIN_S)
+        raise RecordError(
+            f"can't record to {self._directory}: another process has been at it for {self._patience_s:g} s"
+        )
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise RecordError(f"can't record to {self._directory}: {error.strerror}: {error.filename}") from error
+            where = f": {error.filename}" if error.filename else ""
+            raise RecordError(f"can't record to {self._directory}: {error.strerror}{where}") from error
+
+
+def _locked(file: BinaryIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

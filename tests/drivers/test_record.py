@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import subprocess
 from collections.abc import Mapping
@@ -217,6 +218,18 @@ def test_a_branch_that_can_not_be_moved_is_said(repo: Path) -> None:
     assert git(repo, "for-each-ref", "refs/reconciler") == ""
 
 
+def test_what_commits_leave_behind_is_tidied_up(repo: Path) -> None:
+    """Nobody fetches or merges where a service records."""
+    for name, limit in (("fastimport.unpackLimit", "1"), ("gc.autoPackLimit", "3")):
+        git(repo, "config", name, limit)
+    recorder = BranchRecorder(repo, "record")
+    for number in range(9):
+        save(recorder, recording(a=f"{number}\n"))
+    assert len(list((repo / ".git" / "objects" / "pack").glob("*.pack"))) <= 3
+    assert git(repo, "rev-list", "--count", "record") == "9"
+    assert git(repo, "fsck", "--strict", "--no-dangling") == ""
+
+
 # --- a directory ------------------------------------------------------------------------------------------------------
 
 
@@ -234,8 +247,8 @@ def test_a_directory_holds_the_same_files_and_the_log(tmp_path: Path) -> None:
     found = files(place)
     assert set(found) == {KEPT, "LOG.md"}
     assert found["LOG.md"].splitlines() == [
-        "2026-11-21 12:00:00 UTC drift: no node differs", "", "    said", "    in full", "",
         "2026-11-21 12:00:00 UTC drift: 1 node differs (1 host)", "", "    said", "    in full", "",
+        "2026-11-21 12:00:00 UTC drift: no node differs", "", "    said", "    in full", "",
     ]  # fmt: skip
 
 
@@ -251,18 +264,44 @@ def test_writers_of_a_directory_go_one_after_another(tmp_path: Path) -> None:
 
 
 def test_a_file_is_whole_or_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full: a file may be told so only when it is on its way there."""
     recorder = DirectoryRecorder(tmp_path)
     save(recorder, recording(a="one\n"))
+    before, sizes = files(tmp_path), list[int]()
 
-    def full(_path: Path, _data: bytes) -> int:
-        raise OSError(28, "No space left on device", "a.json")
+    def full(descriptor: int) -> None:
+        sizes.append(os.fstat(descriptor).st_size)
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(RecordError, match="No space left on device"):
-        save(recorder, recording(a="two\n"))
-    monkeypatch.undo()
-    assert files(tmp_path)["lab/drift/train/a.json"] == "one\n"
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(RecordError, match=r"No space left on device$"):
+            save(recorder, recording(a="two\n"))
+        assert files(tmp_path) == before
+        with pytest.raises(RecordError, match=r"No space left on device$"):
+            save(recorder, recording())
+    assert files(tmp_path)["LOG.md"] == before["LOG.md"]
+    assert sizes == [len("two\n"), 2 * len(before["LOG.md"])]
     assert not list(tmp_path.rglob("*.part"))
+
+
+def test_a_log_is_not_written_again_with_each_change(tmp_path: Path) -> None:
+    recorder = DirectoryRecorder(tmp_path)
+    save(recorder, recording(a="one\n"))
+    log = (tmp_path / "LOG.md").stat()
+    save(recorder, recording(a="two\n"))
+    after = (tmp_path / "LOG.md").stat()
+    assert (after.st_ino, after.st_size) == (log.st_ino, 2 * log.st_size)
+
+
+def test_a_writer_that_does_not_end_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    save(DirectoryRecorder(tmp_path), recording(a="one\n"))
+    with (tmp_path / ".lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(RecordError, match="another process has been at it"):
+            save(DirectoryRecorder(tmp_path, patience_s=0.2), recording(a="two\n"))
+    assert files(tmp_path)["lab/drift/train/a.json"] == "one\n"
+    assert save(DirectoryRecorder(tmp_path, patience_s=0.2), recording(a="two\n"))
 
 
 def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
