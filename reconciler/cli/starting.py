@@ -154,14 +154,14 @@ def start(
         made = draft(first.settings.fleet, rows, nodes, missing, parked)
         texts = files(made, access)
         fleet = _load(texts, directory)
-        certificates, known = vouched_for(fleet, seen, records, now, anew=True)
+        vouched = vouched_for(fleet, seen, records, now, anew=True)
         plan = plan_fleet(
-            fleet, seen, known, now=now, ledger=ledger.id, plan_id=new_id("init", now),
+            fleet, seen, vouched.known, now=now, ledger=ledger.id, plan_id=new_id("init", now),
             signatures=session.verified(fleet),
         )  # fmt: skip
         troubled = {name: why for name, node in plan.nodes.items() if (why := trouble(fleet, node))}
         if not troubled:
-            return Started(texts, made, fleet, seen, plan, certificates)
+            return Started(texts, made, fleet, seen, plan, vouched.certificates)
         parked |= troubled
         if len(parked) == len(nodes):
             told = "\n".join(f"  {name}: {why}" for name, why in list(parked.items())[:20])

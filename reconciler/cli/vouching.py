@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -21,23 +21,35 @@ if TYPE_CHECKING:
     from reconciler.drivers.ledger import SqlLedger
 
 
+@dataclass(frozen=True, slots=True)
+class Vouched:
+    """`known`: what the ledger would say with these certificates; `left`: nodes that get none, and why."""
+
+    certificates: tuple[Certificate, ...]
+    known: Mapping[str, NodeRecord]
+    left: Mapping[str, str]
+
+
 def vouched_for(
     fleet: Fleet, seen: Observation, records: Mapping[str, NodeRecord], now: datetime, *, anew: bool = False
-) -> tuple[tuple[Certificate, ...], dict[str, NodeRecord]]:
-    """Certificates for nodes that have no story yet, and what the ledger would say with them.
+) -> Vouched:
+    """Certificates for nodes that were seen, and have no story yet.
 
     `anew`: the spec was just written, so that what was vouched for under another one is vouched for again.
     """
-    made, known = [], dict(records)
+    made, known, left = [], dict(records), {}
     for name, node in fleet.nodes.items():
-        record = _as_told(records.get(name) or NodeRecord(name), anew=anew)
-        if node.state is not NodeState.ACTIVE or name not in seen.nodes or why_not(record):
+        if name not in seen.nodes:
             continue
-        certificate = vouched(node, seen.nodes[name], now)
-        if not isinstance(certificate, str):
-            made.append(certificate)
-            known[name] = replace(record, certificate=certificate)
-    return tuple(made), known
+        record = _as_told(records.get(name) or NodeRecord(name), anew=anew)
+        story = "" if node.state is NodeState.ACTIVE else f"its state is {node.state}, and nobody lets it serve"
+        found = story or why_not(record) or vouched(node, seen.nodes[name], now)
+        if isinstance(found, str):
+            left[name] = found
+        else:
+            made.append(found)
+            known[name] = replace(record, certificate=found)
+    return Vouched(tuple(made), known, left)
 
 
 def _as_told(record: NodeRecord, *, anew: bool) -> NodeRecord:

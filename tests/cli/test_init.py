@@ -101,6 +101,15 @@ def test_another_ledger_needs_a_word_for_nodes_that_serve(home: Path, lab: LabDi
     assert reconciler("plan", "--detailed-exitcode", *there).code == 0
     twice = reconciler("ledger", "vouch", "gpu-*", "--reason", "moved", "--yes", *there)
     assert (twice.code, "it has a certificate" in twice.out) == (7, True)
+    pools = Path("fleet-spec/pools")
+    for path in pools.glob("*.yaml"):
+        path.write_text(path.read_text().replace("spec:\n", "spec:\n  state: quarantined\n"))
+    third = ("--ledger", home / "third.sqlite", "-o", "json")
+    idle = reconciler("ledger", "vouch", "gpu-*", "--reason", "moved", "--yes", *third)
+    assert (idle.code, {row["outcome"] for row in idle.json}) == (
+        7,
+        {"its state is quarantined, and nobody lets it serve"},
+    )
 
 
 @pytest.mark.parametrize(

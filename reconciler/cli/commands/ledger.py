@@ -135,7 +135,7 @@ def vouch(
     from dataclasses import replace
 
     from reconciler.cli.session import new_id
-    from reconciler.cli.vouching import save, trouble, vouched_for, why_not
+    from reconciler.cli.vouching import save, trouble, vouched_for
     from reconciler.planner.fleet import plan_fleet
 
     if not yes and not sys.stdin.isatty():
@@ -146,17 +146,18 @@ def vouch(
     seen = session.observe()
     with session.ledger() as book:
         records, now = book.nodes(list(session.fleet.nodes)), session.clock.now()
-        made, known = vouched_for(session.fleet, seen, records, now)
+        made = vouched_for(session.fleet, seen, records, now)
         plan = plan_fleet(
-            session.fleet, seen, known, now=now, ledger=book.id, plan_id=new_id("vouch", now),
+            session.fleet, seen, made.known, now=now, ledger=book.id, plan_id=new_id("vouch", now),
             signatures=session.signatures, holds=tuple(book.holds()), selected=names,
         )  # fmt: skip
-        ends = {name: why_not(records[name]) or trouble(session.fleet, plan.nodes[name]) for name in names}
-        good = [one for one in made if not ends.get(one.node, "not asked for")]
+        ends = {name: made.left.get(name) or trouble(session.fleet, plan.nodes[name]) for name in names}
+        good = [one for one in made.certificates if not ends.get(one.node, "not asked for")]
         if good and not yes:
             question = f"{len(good)} of {len(names)} nodes are in service as specified. Vouch for them without a test?"
             click.confirm(question, abort=True, err=True)
-        ends |= save(session, book, "vouch", good, reason)
+        if good:
+            ends |= save(session, book, "vouch", good, reason)
     rows = [(name, why or "vouched for") for name, why in ends.items()]
     print_listing(("node", "outcome"), rows, output, empty="")
     return ExitCode.PARTLY_FAILED if any(ends.values()) else ExitCode.DONE
