@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from reconciler.model.plan import PlannedAction
 from reconciler.model.vocab import Disruption
 
-_KEPT = 1 << 12
+_KEPT = 256  # a fleet has few; each pass has its own
 
 
 @dataclass(frozen=True, slots=True)
