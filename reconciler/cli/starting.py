@@ -17,7 +17,7 @@ from reconciler.model.gate import Certificate
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
 from reconciler.planner.fleet import plan_fleet
-from reconciler.render.draft.kinds import Draft, Hardware, Pool, Role, Row, draft
+from reconciler.render.draft.kinds import Draft, Hardware, Pool, Role, Row, draft, lacking
 from reconciler.render.draft.survey import SERVICES, SYSCTLS, Asked, Found, found, unread
 from reconciler.render.draft.text import Access, files
 from reconciler.spec import check_spec
@@ -149,7 +149,7 @@ def start(
     if told:
         raise UsageError(told)
     records = ledger.nodes(list(rows))
-    parked: dict[str, str] = {}
+    parked = lacking(nodes)
     for _ in range(_ROUNDS):
         made = draft(first.settings.fleet, rows, nodes, missing, parked)
         texts = files(made, access)

@@ -10,12 +10,17 @@ import pytest
 
 from reconciler.cli.options import Common
 from reconciler.cli.session import Session
+from reconciler.cli.starting import first_look, start
 from reconciler.cli.vouching import save, vouched_for
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.documents import load
 from reconciler.model.gate import Certificate
 from reconciler.model.observed import Observation
 from reconciler.model.vocab import NodeState
+from reconciler.render.draft.kinds import Row
+from reconciler.render.draft.survey import Asked
+from reconciler.render.draft.text import Access
+from tests import builders as b
 from tests.cli.shell import SPEC
 
 NODES = ("gpu-a001", "gpu-a002")
@@ -72,3 +77,20 @@ def test_who_gets_no_certificate_is_told_why(session: Session, book: SqlLedger, 
         "gpu-a002": "its persona names no acceptance profile",
     }
     assert {one.node for one in made.certificates} == nodes.keys() - made.left.keys()
+
+
+def test_a_machine_that_lacks_a_part_is_no_measure_of_itself(tmp_path: Path) -> None:
+    """Left alone, and not vouched for: with a profile of its own, it would pass for whole ever after."""
+    names = [f"gpu-00{at}" for at in range(1, 4)]
+    table = {name: Row(name, f"https://10.0.0.{name[-1]}", f"10.0.1.{name[-1]}", "", {}) for name in names}
+    access = Access("root", bmc=True, ssh=True, bmc_ca=None, host_ca=None, cluster="main", context=None)
+    nodes = {name: b.observed(name, member=b.member(name), host=b.facts(name)) for name in names}
+    nodes[names[0]] = b.observed(names[0], member=b.member(names[0]), host=b.facts(names[0], gpus=(b.gpu(0),)))
+    session = Session(Common(tmp_path, None, "human", (), (), str(tmp_path / "ledger.sqlite"), None))
+    session.fleet = first_look("test", table, access, Asked(), "spec")
+    with session.ledger() as book:
+        seen = Observation("1.0", "test", "", b.NOW, b.NOW, nodes)
+        made = start(session, book, table, access, Asked(), seen)
+    assert made.draft.parked == {names[0]: "2 others of its model have gpus 2 (here 1)"}
+    assert {node.profile.inventory.gpus for node in made.fleet.nodes.values()} == {2}
+    assert [one.node for one in made.certificates] == names[1:]

@@ -16,7 +16,7 @@ from reconciler.diff.ignore import IgnoreRules
 from reconciler.model import observed as o
 from reconciler.model.desired import Fleet
 from reconciler.model.records import NodeRecord
-from reconciler.render.draft.kinds import Draft, Row, draft
+from reconciler.render.draft.kinds import Draft, Row, draft, lacking
 from reconciler.render.draft.survey import Asked, found, unread
 from reconciler.render.draft.text import Access, files, summary
 from reconciler.spec import check_spec
@@ -131,9 +131,35 @@ def test_the_pools_of_the_table_are_kept_and_odd_nodes_choose_for_themselves() -
 
 
 def test_machines_that_lack_a_part_are_told_from_the_others() -> None:
-    texts = files(written(nodes := eight(n2={"inventory": {"dimms": 31}}), rows(*nodes)), ACCESS)
+    made = written(nodes := eight(n2={"inventory": {"dimms": 31}}), rows(*nodes))
+    texts = files(made, ACCESS)
     assert "Like sys-821ge-tnhr, but for dimms 31 (there 32)" in texts["hardware.yaml"]
     assert fleet_of(texts).nodes["gpu-002"].profile.inventory.dimms == 31
+    [told] = [line for line in summary(made) if "gpu-002" in line]
+    assert "like sys-821ge-tnhr, but for dimms 31 (there 32)" in told
+
+
+ONE_GPU, THREE_GPUS = ({"host": {"gpus": tuple(b.gpu(at) for at in range(few))}} for few in (1, 3))
+LESS = {"inventory": {"dimms": 31, "memory_bytes": 2**41 - 2**36}}
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        ({"n2": ONE_GPU}, {"gpu-002": "7 others of its model have gpus 2 (here 1)"}),
+        ({"n2": LESS}, {"gpu-002": "7 others of its model have dimms 32 (here 31), memory 2TiB (here 1984GiB)"}),
+        ({"n2": THREE_GPUS}, {}),
+        ({"n2": {**THREE_GPUS, **LESS}}, {}),
+        ({f"n{at}": ONE_GPU for at in range(1, 5)}, {}),
+        (
+            {f"n{at}": ONE_GPU for at in range(1, 4)},
+            {f"gpu-00{at}": "5 others of its model have gpus 2 (here 1)" for at in range(1, 4)},
+        ),
+    ],
+)
+def test_nodes_that_only_lack_what_most_have_are_known(odd: dict[str, Any], why: dict[str, str]) -> None:
+    """Where as many have less, or one has more of something, nobody can tell which are right."""
+    assert lacking([found(seen, Asked()) for seen in eight(**odd).values()]) == why
 
 
 def test_nodes_in_mig_mode_are_the_same_machines() -> None:

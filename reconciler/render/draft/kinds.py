@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from reconciler.model.observed import Taint
+from reconciler.model.units import parse_size
 from reconciler.render.draft.survey import PLAIN, Firmware, Found
+from reconciler.render.text import count
 
 _FEW: Final = 5  # values of a label that tells what nodes are for
 _TOPOLOGY: Final = re.compile(r"topology|rack|zone|region|host|name|id$|serial", re.IGNORECASE)
@@ -106,6 +108,20 @@ def draft(
     return made
 
 
+def twin(made: Draft, profile: Hardware) -> tuple[Hardware, str] | None:
+    """Another profile of the same make, and what is otherwise there."""
+    other = next((one for one in made.hardware if one is not profile and one.match == profile.match), None)
+    if other is None:
+        return None
+    odd = [
+        part
+        for part in sorted({*profile.inventory, *other.inventory})
+        if profile.inventory.get(part) != other.inventory.get(part)
+    ]
+    told = (f"{p} {profile.inventory.get(p, 'unknown')} (there {other.inventory.get(p, 'unknown')})" for p in odd)
+    return other, ", ".join(told)
+
+
 def _resembling(
     known: Sequence[Hardware] | Sequence[Role], sound: Sequence[Found], one: Found, chosen: Mapping[str, str],
     key: Callable[[Found], Hashable],
@@ -129,6 +145,37 @@ def _machines(nodes: Sequence[Found]) -> list[list[Found]]:
         else:
             groups.append(list(alike))
     return groups
+
+
+def lacking(nodes: Sequence[Found]) -> dict[str, str]:
+    """Nodes that have fewer parts than most others of their make, and more of none, and what others have.
+
+    What is missing is to be repaired: nobody vouches for such a node, and no profile is made after it.
+    """
+    groups = sorted(_machines(nodes), key=lambda group: -len(group))
+    found: dict[str, str] = {}
+    for at, group in enumerate(groups):
+        for usual in groups[:at]:
+            if len(usual) > len(group) and (told := _fewer(group, usual)):
+                others = count(len(usual), "other")
+                found |= dict.fromkeys((one.node for one in group), f"{others} of its model have {told}")
+                break
+    return found
+
+
+def _fewer(group: Sequence[Found], usual: Sequence[Found]) -> str:
+    """What the parts of the one are, in place of those of the other; "" when they don't just lack some."""
+    if not group[0].machine or group[0].machine != usual[0].machine:
+        return ""
+    has, there = ({part: value for one in nodes for part, value in one.has.items()} for nodes in (group, usual))
+    odd = [part for part in there if part in has and has[part] != there[part]]
+    if "gpuModel" in odd or any(_amount(has[part]) > _amount(there[part]) for part in odd):
+        return ""
+    return ", ".join(f"{part} {there[part]} (here {has[part]})" for part in odd)
+
+
+def _amount(said: int | str) -> int:
+    return said if isinstance(said, int) else parse_size(said)
 
 
 def _grouped(nodes: Iterable[Found], key: Callable[[Found], Hashable]) -> list[list[Found]]:
@@ -213,7 +260,7 @@ def _alike(group: Sequence[Found], read: Callable[[Found], Any], what: str, left
     values = Counter(read(one) for one in group)
     if len(values) == 1:
         return read(group[0])
-    told = "; ".join(f"{_words(value)} on {count}" for value, count in values.most_common())
+    told = "; ".join(f"{_words(value)} on {nodes}" for value, nodes in values.most_common())
     odd = [one.node for one in group if read(one) != values.most_common(1)[0][0]]
     shown = ", ".join(odd[:6]) + (f" and {len(odd) - 6} more" if len(odd) > 6 else "")
     left_out.append(f"{what} is not managed, for nodes differ ({told}; odd ones: {shown})")

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reconciler.render.draft.kinds import Draft, Hardware, Role
+from reconciler.render.draft.kinds import Draft, Hardware, Role, twin
 from reconciler.render.draft.lines import comment, resource
 from reconciler.render.draft.pools import pool_text
 from reconciler.render.draft.survey import PLAIN
-from reconciler.render.text import count
+from reconciler.render.text import count, fold
 from reconciler.spec.edit.yaml_text import inline, scalar
 
 
@@ -132,15 +132,9 @@ def _remediation() -> Iterator[str]:
 
 def _hardware(profile: Hardware, draft: Draft) -> list[str]:
     lines = resource("HardwareProfile", profile.name)
-    twin = next((one for one in draft.hardware if one is not profile and one.match == profile.match), None)
-    if twin is not None:
-        parts = {*profile.inventory, *twin.inventory}
-        odd = [p for p in sorted(parts) if profile.inventory.get(p) != twin.inventory.get(p)]
-        told = ", ".join(
-            f"{p} {profile.inventory.get(p, 'unknown')} (there {twin.inventory.get(p, 'unknown')})" for p in odd
-        )
+    if (found := twin(draft, profile)) is not None:
         lines = [
-            *comment(f"Like {twin.name}, but for {told}. If a part is missing here, use that profile and repair."),
+            *comment(f"Like {found[0].name}, but for {found[1]}. If a part is missing here, use that one and repair."),
             *lines,
         ]
     if profile.match:
@@ -259,6 +253,22 @@ def summary(draft: Draft) -> list[str]:
         odd = [node for node in pool.nodes if draft.own.get(node) and node not in draft.parked]
         has_own = f"; {count(len(odd), 'node')} with settings of their own" if odd else ""
         told.append(f"  {pool.name}: {count(len(pool.nodes), 'node')}, {pool.hardware}, {pool.persona}{has_own}")
+    told += _twins(draft)
     told += [f"  {node} is left alone (state: quarantined): {why}" for node, why in draft.parked.items()]
     told += [f"  {node} is not in it: {why}" for node, why in draft.unread.items()]
     return told
+
+
+def _twins(draft: Draft) -> Iterator[str]:
+    """Nodes that are vouched for with other parts than their like: which are right, nobody but people can tell."""
+    for at, profile in enumerate(draft.hardware):
+        found = twin(draft, profile)
+        if found is None or found[0] not in draft.hardware[:at]:
+            continue
+        nodes = [
+            node
+            for pool in draft.pools
+            for node in pool.nodes
+            if node not in draft.parked and draft.own.get(node, {}).get("hardware", pool.hardware) == profile.name
+        ]
+        yield f"  {fold(nodes)}: hardware {profile.name} is like {found[0].name}, but for {found[1]}; is that right?"
