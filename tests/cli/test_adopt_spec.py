@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 from reconciler.drivers.ledger import SqlLedger
 from tests import builders as b
-from tests.cli.shell import reconciler
+from tests.cli.shell import ended, reconciler, started
 
 
 def tree(spec: Path) -> dict[str, str]:
@@ -73,3 +74,18 @@ def test_what_the_ledger_knows_of_a_node_is_asked_first(spec: Path, demo: Path, 
     found = reconciler(*words).json
     assert {item["node"] for item in found["adopted"]} == {item["node"] for item in before["adopted"]} - {node}
     assert any(sentence.startswith(f"{node}: an action is under way") for sentence in found["left"])
+
+
+def test_a_spec_that_is_edited_while_nodes_are_read_is_left_as_it_is(spec: Path, demo: Path, tmp_path: Path) -> None:
+    """The observation comes through a pipe, so that the edit is sure to come before it."""
+    pipe = tmp_path / "observation.json"
+    os.mkfifo(pipe)
+    process = started("adopt", "gpu-a*", spec, "--observation", pipe)
+    with pipe.open("wb") as stream:
+        for path in spec.rglob("*.yaml"):
+            path.write_text("# edited\n" + path.read_text())
+        edited = tree(spec)
+        stream.write(demo.read_bytes())
+    done = ended(process)
+    assert (done.code, "was changed meanwhile; nothing is written" in done.err) == (1, True), done.err
+    assert tree(spec) == edited

@@ -40,12 +40,16 @@ def adopt(common: Common, what: str, observation: Path | None, at: str, dry_run:
     from reconciler.cli.scope import select
     from reconciler.cli.session import Session
     from reconciler.diff.ignore import IgnoreRules
+    from reconciler.model.errors import ReconcilerError
     from reconciler.render.text import clock
     from reconciler.spec.edit.accept import At
     from reconciler.spec.edit.files import SpecFiles
 
     session = Session(common)
+    files = SpecFiles(read_tree(common.spec), str(common.spec))
     nodes, path = target(what, session.fleet)
+    if read_tree(common.spec) != files.original:  # positions in the fleet would be those of other lines
+        raise ReconcilerError(f"{common.spec} was changed meanwhile; nothing is written")
     named = set(select(session.fleet, (nodes,), ())[0])
     selected, scope = session.selection
     session.selection = [name for name in selected if name in named], scope
@@ -59,7 +63,6 @@ def adopt(common: Common, what: str, observation: Path | None, at: str, dry_run:
         records, acting = book.nodes(names), {node for _, node, *_ in book.unfinished()}
     doubted = doubts(session.fleet, names, path, seen.nodes, records, acting)
     rules = IgnoreRules(session.fleet.settings.ignore, session.clock.now())
-    files = SpecFiles(read_tree(common.spec), str(common.spec))
     made = make(session.fleet, files, names, path, seen.nodes, At(at), rules, doubted)
     if made.written and not dry_run:
         write_files(common.spec, made.files)
