@@ -206,6 +206,15 @@ def test_credentials_that_are_typed_are_kept_once_they_worked(home: Path, lab: L
     kept = home.parent / "secrets" / "bmc.json"
     assert (json.loads(kept.read_text()), kept.stat().st_mode & 0o777) == (known, 0o600)
     assert reconciler("plan", "--detailed-exitcode").code == 0
+    (home.parent / "secrets" / "secrets.yaml").unlink()
+    again = typed(command("init", "second", *words), b"", os.environ)
+    assert (again.code, f"give --bmc-credentials {kept}" in again.out) == (64, True), again.out
+
+
+def test_a_fleet_is_in_a_cluster_or_in_none(home: Path, lab: LabDirectory) -> None:
+    done = reconciler("init", *flags(lab), "--no-cluster")
+    assert (done.code, "--kubeconfig and --no-cluster exclude each other" in done.err) == (64, True), done.err
+    assert not (home.parent / "secrets").exists()
 
 
 @pytest.mark.parametrize(

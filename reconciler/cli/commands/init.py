@@ -173,12 +173,13 @@ def _access(given: Given, rows: Mapping[str, Row], *, lab: bool) -> Access:
         host_ca = _authority(
             given.host_ca, given.host_insecure, "--host-ca", "the CA that signs the keys of hosts", shown
         )
+    if given.kubeconfig is not None and given.no_cluster:
+        raise UsageError("--kubeconfig and --no-cluster exclude each other")
     if given.kubeconfig is None and not given.no_cluster:
         answer = _ask("--kubeconfig or --no-cluster", "kubeconfig of the cluster (none: no cluster)", "none")
         if answer != "none":
             given.kubeconfig = Path(answer).expanduser()
-    clustered = given.kubeconfig is not None and not given.no_cluster
-    return Access(given.ssh_user, bmc, ssh, bmc_ca, host_ca, "main" if clustered else None, given.context)
+    return Access(given.ssh_user, bmc, ssh, bmc_ca, host_ca, "main" if given.kubeconfig else None, given.context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,9 +273,9 @@ def _secrets(given: Given, rows: Mapping[str, Row], access: Access) -> _Secrets 
     sources: dict[str, dict[str, Any]] = {}
     typed = None
     if access.bmc:
-        if given.bmc_credentials is None:
-            typed = _typed()
         file = given.bmc_credentials or path.parent / "bmc.json"
+        if given.bmc_credentials is None:
+            typed = _typed(file)
         sources["bmc"] = {"file": str(file.resolve()), "allow": tuple(networks(bmcs))}
     if access.ssh:
         key = given.ssh_key or Path(
@@ -316,9 +317,14 @@ def _check_secrets(path: Path, given: Given, access: Access, bmcs: Sequence[str]
         raise UsageError(f"{error}; {path} is there already, and init does not change it") from None
 
 
-def _typed() -> Secret:
+def _typed(path: Path) -> Secret:
+    """What `path` shall hold."""
     from reconciler.drivers.secrets import Secret
 
+    if path.exists():
+        raise UsageError(
+            f"{path} is there already, and init overwrites nothing: give --bmc-credentials {path}, or another file"
+        )
     user = _ask("--bmc-credentials", "user of the BMCs")
     password = _ask("--bmc-credentials", "password of the BMCs", hidden=True)
     return Secret(json.dumps({"username": user, "password": password}) + "\n")
