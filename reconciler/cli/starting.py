@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.cli.session import Session, new_id
 from reconciler.cli.vouching import save, trouble, vouched_for
 from reconciler.model.desired import Fleet, SpecSource
-from reconciler.model.errors import ReconcilerError, SpecError, UsageError
+from reconciler.model.errors import Blind, ReconcilerError, SpecError, UsageError
 from reconciler.model.gate import Certificate
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
@@ -144,7 +144,7 @@ def start(
     nodes = [found(seen.nodes[name], asked) for name in rows if name not in missing]
     if not nodes:
         told = "\n".join(f"  {name}: {why}" for name, why in list(missing.items())[:20])
-        raise ReconcilerError(f"no node could be read, so nothing is written:\n{told}")
+        raise Blind(f"no node could be read, so nothing is written:\n{told}")
     told = "\n".join(_unheard(asked, nodes))
     if told:
         raise UsageError(told)

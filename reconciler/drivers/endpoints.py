@@ -118,7 +118,10 @@ class Overlay:
 
     def _find(self, table: Mapping[str, T], key: str, name: str) -> T:
         if key not in table:
-            raise EndpointsError(f"{self._path}: {name} has no {key}; the lab was started for another spec")
+            raise EndpointsError(
+                f"{self._path}: {name} has no {key}; the lab was started for another spec. Without --endpoints and "
+                "RECONCILER_ENDPOINTS (unset it) the addresses of the spec are used"
+            )
         return table[key]
 
     def _text(self, name: str) -> str:

@@ -15,7 +15,7 @@ from reconciler.gate.certificate import judge_test, tests_digest
 from reconciler.model.desired import Desired
 from reconciler.model.drift import ACTIONABLE, DriftClass
 from reconciler.model.gate import Certificate, Verdict
-from reconciler.model.plan import Goal, NodePlan
+from reconciler.model.plan import BlockCode, Goal, NodePlan
 from reconciler.model.records import Attempt, NodeRecord
 from reconciler.planner.goals import FAILURES
 
@@ -121,8 +121,16 @@ def _passed(desired: Desired, certificate: Certificate) -> bool:
     return certificate.adopted or all(judge_test(t, results.get(t.name))[0] is Verdict.PASS for t in tests)
 
 
+_OF_ITS_OWN = frozenset({
+    BlockCode.UNKNOWN, BlockCode.IDENTITY, BlockCode.FOREIGN_CORDON, BlockCode.FOREIGN_MARK, BlockCode.NO_PATH,
+    BlockCode.ATTEMPTS, BlockCode.GATE, BlockCode.NO_DRAIN,
+})  # fmt: skip
+
+
 def _sound(plan: NodePlan) -> bool:
-    return plan.in_service is True and not plan.incomplete and not plan.illness
+    """Whether a change may be tried on it first: it serves, is well, and nobody has to see to it before it goes."""
+    stuck = plan.blocked is not None and plan.blocked.code in _OF_ITS_OWN
+    return plan.in_service is True and not plan.incomplete and not plan.illness and not stuck
 
 
 def _since(table: tuple[Managed, ...], record: NodeRecord, now: datetime) -> datetime:
