@@ -86,12 +86,18 @@ def limit(line: BudgetLine) -> tuple[str, str]:
 
 
 def alike(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:
-    """Nodes with the same actions for the same reasons are one entry."""
+    """Nodes with the same actions for the same reasons are one entry: what is said of the first is true of all."""
     groups: dict[tuple[object, ...], list[NodePlan]] = {}
     for node in nodes:
         drift = tuple((item.path, value(item.desired), value(item.observed)) for item in shown(node))
-        groups.setdefault((node.pool, node.goal, node.postponed, node.actions, drift), []).append(node)
+        groups.setdefault((node.pool, node.goal, _story(node), node.postponed, node.actions, drift), []).append(node)
     return list(groups.values())
+
+
+def _story(node: NodePlan) -> str:
+    """Its situation, where it is not the ordinary one."""
+    ordinary = node.goal is Goal.IN_SERVICE and (node.blocked is None or waits(node.blocked))
+    return "" if ordinary and not node.illness else node.situation
 
 
 def shown(node: NodePlan) -> list[DriftItem]:
@@ -135,9 +141,8 @@ def _entry(group: list[NodePlan], plan: Plan) -> list[str]:
     each = " each" if len(group) > 1 else ""
     when = timeline.expected(group, plan.created_at)
     lines = [f"{names} [{first.pool}]: {worst(first)}, {estimate(first.actions)}{each}; {when}"]
-    ordinary = first.goal is Goal.IN_SERVICE and (first.blocked is None or waits(first.blocked))
-    if not ordinary or first.illness:
-        lines.append(f"    {plain(first.situation, 1000)}")
+    if story := _story(first):
+        lines.append(f"    {plain(story, 1000)}")
     for item in shown(first):
         lines.append(f"    {item.path}: {value(item.observed)} -> {value(item.desired)}  [{_kind(item, first)}]")
     return lines

@@ -102,6 +102,15 @@ def test_few_turns_are_told_apart_and_many_are_not() -> None:
     assert [row.split()[:5] for row in rows(5)] == [["a[1-5]", "budget", "12:10", "-", "12:50"]]
 
 
+def test_a_healthy_node_shares_no_story_with_one_that_is_left_alone() -> None:
+    silent = "BMC unreachable: power not known"
+    left = node("a1", situation=f"left alone: {silent}", blocked=Blocked(BlockCode.UNKNOWN, silent), wave=None)
+    text = human(plan(left, node("a2"), node("a3")))
+    entries = text.split("because")[1]
+    assert entries.index("a1 [a]") < entries.index(f"    left alone: {silent}") < entries.index("a[2-3] (2) [a]")
+    assert entries.count("left alone:") == 1
+
+
 def test_another_day_has_its_date() -> None:
     text = human(plan(waiting("a1", 24 * 60)))
     assert "expected 2026-11-22 12:00 - 12:10 UTC" in text
