@@ -42,9 +42,9 @@ def binding_of(desired: Desired, observed: Observed, tests: str) -> Binding | st
     `tests`: `tests_digest` of the acceptance profile, which equal nodes share.
     """
     if isinstance(observed.inventory, Silent):
-        return f"BMC inventory unknown ({observed.inventory.reason.value})"
+        return f"BMC {observed.inventory.reason.value}"
     if isinstance(observed.hot, Silent):
-        return f"BMC unknown ({observed.hot.reason.value})"
+        return f"BMC {observed.hot.reason.value}"
     if isinstance(observed.host, Silent):
         return f"host unknown ({observed.host.reason.value})"
     facts, inventory = observed.host.value, observed.inventory.value

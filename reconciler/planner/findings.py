@@ -169,7 +169,7 @@ def _cluster(
         sheet.set(QUIESCED, quiet and POWER_ON not in sheet.unknown)
         return None, None, False
     if isinstance(observed.member, Silent):
-        why = f"the cluster can't be read ({observed.member.reason})"
+        why = f"cluster {observed.member.reason}"
         for name in (REGISTERED, MARKED, QUIESCED, IN_SERVICE):
             sheet.unknown[name] = why
         return None, None, False

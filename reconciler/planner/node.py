@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.diff.compare import Comparer
@@ -15,6 +15,7 @@ from reconciler.model.vocab import Certainty, Concern, NodeState, Source, Unknow
 from reconciler.planner import conditions as c
 from reconciler.planner.backoff import backing_off
 from reconciler.planner.catalogue import Catalogue, Row, catalogue
+from reconciler.planner.causes import sentence
 from reconciler.planner.conditions import Conditions, Context
 from reconciler.planner.estimates import Estimates
 from reconciler.planner.evaluate import evaluate, with_drift
@@ -298,7 +299,7 @@ def _left_alone(
     usable = {row.id for row in usable_rows(full, state, found, record, context.now).rows}
     tired = sorted({row.id for row in full.rows if row.id not in usable and not set(row.achieves) & set(state.unknown)})
     if unknown:
-        detail = _unknown_detail(unknown)
+        detail = sentence({_words(name): why for name, why in sorted(unknown.items())}, desired)
         code = BlockCode.UNKNOWN
     elif state.gate_failed and not changes(state):
         name = desired.node
@@ -316,23 +317,6 @@ def _left_alone(
         )
         code = BlockCode.NO_PATH
     return Situation(found.goal, "left alone: " + detail, found.wanted, Blocked(code, detail), found.harmless_only)
-
-
-def _unknown_detail(unknown: Mapping[str, str]) -> str:
-    """One sentence per cause: a silent source takes many conditions with it."""
-    causes: dict[str, list[str]] = {}
-    roots = {name: _root(why) for name, why in sorted(unknown.items())}
-    for name, cause in roots.items():
-        # "SSH unreachable" and "SSH unreachable: connection refused" are one cause.
-        longest = max((other for other in roots.values() if f"{other}:".startswith(f"{cause}:")), key=len)
-        causes.setdefault(longest, []).append(_words(name))
-    return "; ".join(f"{cause}: {', '.join(names)} not known" for cause, names in causes.items())
-
-
-def _root(why: str) -> str:
-    """What the parts of a reason share: "firmware.bmc (unreachable); firmware.bios (unreachable)" is "unreachable"."""
-    inner = {part.rpartition("(")[2].rstrip(")") for part in why.split("; ")}
-    return inner.pop() if len(inner) == 1 else why
 
 
 def _reasons(full: Catalogue, state: Conditions, found: Situation, rows: tuple[Row, ...]) -> list[tuple[str, ...]]:

@@ -57,8 +57,9 @@ def _heading(plan: Plan) -> list[str]:
         f"  made {clock(plan.created_at)}, {timeline.validity(plan)}; "
         f"scope {plan.scope.selected:,} of {count(plan.scope.total, 'node')}; fingerprint {plan.fingerprint[:12]}",
     ]
-    lines += [f"  {line}" for line in budget(plan)]
+    # What is wrong with all of it comes before limits, which may be a hundred lines.
     lines += [f"  {note}" for note in (*offline.sentences(plan), *plan.notes)]
+    lines += [f"  {line}" for line in budget(plan)]
     return lines + [f"  {line}" for line in warnings(plan.insecure, plan.time_scale)]
 
 

@@ -1,0 +1,48 @@
+"""Why things are not known: one short sentence for all nodes that are silent for the same reason."""
+
+from __future__ import annotations
+
+from reconciler.model.observed import Observed, Silent
+from reconciler.model.plan import BlockCode
+from reconciler.model.vocab import UnknownReason
+from reconciler.planner.causes import LENGTH, sentence
+from tests import builders as b
+
+HANGS = "accepts connections, but SSH does not answer within 30 s: the host hangs or is overloaded"
+
+
+def dark(name: str, port: int) -> Observed:
+    unreachable = UnknownReason.UNREACHABLE
+    host = Silent(b.NOW, unreachable, f"{name} (127.0.0.1:{port}) {HANGS}")
+    silent = Silent(b.NOW, unreachable, f"127.0.0.1:{port}: nothing listens")
+    return Observed(name, hot=silent, inventory=silent, host=host, member=silent)
+
+
+def test_dark_nodes_are_one_case_whatever_their_names_and_addresses() -> None:
+    planner, told = b.planner(), set()
+    for at in range(3):
+        node = b.node(f"gpu-000{at}")
+        blocked = planner.plan(node, dark(node.node, 39_000 + at), b.record(node)).blocked
+        assert blocked is not None
+        assert blocked.code is BlockCode.UNKNOWN
+        told.add(blocked.detail)
+    assert len(told) == 1
+    detail = told.pop()
+    assert f"SSH unreachable: {HANGS}: " in detail
+    assert "BMC unreachable: bios, " in detail
+    assert "127.0.0.1" not in detail
+    assert "gpu-000" not in detail
+    assert len(detail) < LENGTH + 100
+
+
+def test_each_cause_is_told_once_with_all_that_it_hides() -> None:
+    unknown = {
+        "gpu": "SSH unreachable",
+        "hardware": "hardware.gpus (SSH unreachable); hardware.nics (BMC auth)",
+        "healthy": "SSH unreachable: gpu-a001 (10.0.0.1:22) closed the connection (reset by peer)",
+        "member": "cluster timeout",
+    }
+    assert sentence(unknown, b.node()) == (
+        "SSH unreachable: closed the connection (reset by peer): gpu, hardware, healthy not known; "
+        "BMC auth: hardware not known; cluster timeout: member not known"
+    )
