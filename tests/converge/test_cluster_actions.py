@@ -179,6 +179,33 @@ def test_a_drain_that_a_budget_refuses_ends_in_time_and_names_it(world: Worlds) 
     assert len(busy(here)) == 2
 
 
+def test_a_drain_that_waits_names_its_pods_and_repeats_itself_seldom(world: Worlds) -> None:
+    here = world(nodes=1, faults={"n0": {"pdb_never_yields": {}}})
+    here.act("mark")
+    first, second = sorted(f"default/{name}" for name in busy(here))
+    said: list[str] = []
+    here.act("drain", step=said.append)
+    assert set(said) == {f"2 pods to go: {first}, {second}"}
+    assert len(said) == 5, "at once, and then each of the five minutes"
+
+
+def test_a_drain_says_when_fewer_pods_are_left(world: Worlds) -> None:
+    here = world(nodes=1)
+    here.act("mark")
+    budget = DisruptionBudget("default", "keep", {"app": "trainer"}, 1)
+    truth(here).budgets.append(budget)
+    said: list[str] = []
+
+    async def yields() -> Any:
+        action = asyncio.create_task(here.acting("drain", step=said.append))
+        await asyncio.sleep(20)
+        truth(here).budgets.clear()
+        return await action
+
+    assert isinstance(here.run(yields()), Done)
+    assert [text.partition(" to go")[0] for text in said] == ["2 pods", "1 pod"]
+
+
 def test_a_budget_that_yields_later_is_waited_for(world: Worlds) -> None:
     here = world(nodes=1)
     here.act("mark")

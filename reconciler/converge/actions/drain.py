@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from reconciler.converge.actions.cluster import mark_of, tainted
@@ -19,6 +19,7 @@ from reconciler.model.vocab import DrainProvider
 ROUND_S = 3.0
 USUAL_GRACE_S = 30.0  # Kubernetes' own default
 FORCED_S = 120.0
+REPEAT_S = 60.0  # a person who waits wants to see that it goes on, not the same line every round
 
 
 async def drain(ctx: ActionContext) -> Outcome:
@@ -40,6 +41,14 @@ class _Evictions:
     met: set[str] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)  # uid -> why, e.g. which budget
+    told: tuple[str, datetime] | None = None  # which pods are to go, as it was said last
+
+    def tell(self, ctx: ActionContext, left: Sequence[Pod]) -> None:
+        """News, or once in a while the same."""
+        text, now = f"{_pods(len(left))} to go: {_names(left, 3)}", ctx.clock.now()
+        if self.told is None or text != self.told[0] or now - self.told[1] >= timedelta(seconds=REPEAT_S):
+            ctx.step(text)
+            self.told = text, now
 
 
 async def _drain_pods(ctx: ActionContext) -> Outcome:
@@ -54,12 +63,12 @@ async def _drain_pods(ctx: ActionContext) -> Outcome:
             return await _delete(ctx, left, at_once=dead)
         if late:
             return Transient(_blocking(left, seen, policy.timeout_s))
-        ctx.step(f"{len(left)} pods to go")
+        seen.tell(ctx, left)
         seen.met |= {pod.uid for pod in left}
         for pod in left:
             await _evict(ctx, pod, seen)
         await ctx.clock.sleep(ROUND_S)
-    return Done(f"{len(seen.met)} pods evicted" if seen.met else "nothing to evict", changed=bool(seen.met))
+    return Done(f"{_pods(len(seen.met))} evicted" if seen.met else "nothing to evict", changed=bool(seen.met))
 
 
 async def _evictable(ctx: ActionContext) -> Sequence[Pod]:
@@ -95,7 +104,7 @@ async def _dead(ctx: ActionContext) -> bool:
 
 
 async def _delete(ctx: ActionContext, pods: Sequence[Pod], *, at_once: bool) -> Outcome:
-    ctx.step(f"deleting {len(pods)} pods")
+    ctx.step(f"deleting {_pods(len(pods))}")
     for pod in pods:
         await ctx.cluster.delete(pod, grace_s=0.0 if at_once else ctx.desired.profile.drain.grace_s)
     deadline = ctx.clock.now() + timedelta(seconds=FORCED_S)
@@ -103,7 +112,7 @@ async def _delete(ctx: ActionContext, pods: Sequence[Pod], *, at_once: bool) -> 
         if ctx.clock.now() >= deadline:
             return Transient(f"deleted, but still there: {_names(left)}")
         await ctx.clock.sleep(ROUND_S)
-    return Done(f"{len(pods)} pods deleted")
+    return Done(f"{_pods(len(pods))} deleted")
 
 
 def _blocking(left: Sequence[Pod], seen: _Evictions, timeout_s: float) -> str:
@@ -112,9 +121,13 @@ def _blocking(left: Sequence[Pod], seen: _Evictions, timeout_s: float) -> str:
     slow = [pod for pod in left if pod.uid not in seen.refused]
     if slow:
         parts.append(f"asked to end, still running: {_names(slow)}")
-    return f"{len(left)} pods left after {format_duration(timeout_s)}: " + "; ".join(parts)
+    return f"{_pods(len(left))} left after {format_duration(timeout_s)}: " + "; ".join(parts)
 
 
-def _names(pods: Sequence[Pod]) -> str:
-    shown = ", ".join(f"{pod.namespace}/{pod.name}" for pod in pods[:5])
-    return shown + (f" and {len(pods) - 5} more" if len(pods) > 5 else "")
+def _pods(number: int) -> str:
+    return "1 pod" if number == 1 else f"{number} pods"
+
+
+def _names(pods: Sequence[Pod], most: int = 5) -> str:
+    shown = ", ".join(sorted(f"{pod.namespace}/{pod.name}" for pod in pods)[:most])
+    return shown + (f" and {len(pods) - most} more" if len(pods) > most else "")
