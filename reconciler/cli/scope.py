@@ -54,10 +54,23 @@ def _matching(fleet: Fleet, expression: str) -> set[str]:
     else:
         found = {name for name in fleet.nodes if fnmatchcase(name, expression)}
     if not found:
-        labels = sorted({label for node in fleet.nodes.values() for label in node.domains})
-        hint = f"pool=NAME, {', '.join(f'{label}=VALUE' for label in labels)}, a node name, a*, or a[001-008]"
-        raise UsageError(f"{expression!r} matches no node of fleet {fleet.settings.fleet}; expressions are {hint}")
+        raise UsageError(f"{expression!r} matches no node of fleet {fleet.settings.fleet}; {_hint(fleet, expression)}")
     return found
+
+
+def _hint(fleet: Fleet, expression: str) -> str:
+    """The nearest that there is, unless it is a pattern; else what may be said at all."""
+    from reconciler.spec.faults import did_you_mean
+
+    key, equals, value = expression.partition("=")
+    known = {label for node in fleet.nodes.values() if (label := _label(node, key))} if equals else fleet.nodes
+    near = "" if set(expression) & set("*?[") else did_you_mean(value if equals else expression, known)
+    if near.startswith("did you mean"):
+        return near
+    labels = sorted({label for node in fleet.nodes.values() for label in node.domains})
+    return (
+        f"expressions are pool=NAME, {', '.join(f'{label}=VALUE' for label in labels)}, a node name, a*, or a[001-008]"
+    )
 
 
 def _expanded(expression: str) -> Iterable[str]:
@@ -68,5 +81,9 @@ def _expanded(expression: str) -> Iterable[str]:
 
 
 def _has_label(node: Desired, key: str, pattern: str) -> bool:
-    label = node.pool if key == "pool" else node.domains.get(key)
+    label = _label(node, key)
     return label is not None and fnmatchcase(label, pattern)
+
+
+def _label(node: Desired, key: str) -> str | None:
+    return node.pool if key == "pool" else node.domains.get(key)

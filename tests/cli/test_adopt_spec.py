@@ -37,6 +37,7 @@ def test_what_is_refused_ends_with_8_and_what_makes_no_sense_with_64(spec: Path,
         ("gpu-a001.trust.image", 8, "never adopted"),
         ("gpu-a001.bios.Sriov", 64, "did you mean 'bios.SriovGlobalEnable'"),
         ("gpu-z*", 64, "matches no node"),
+        ("gpua001", 64, "did you mean 'gpu-a001'?"),
         ("pool=train.host.hostname", 8, "gpu-a005: host.hostname could not be read (powered off)"),
     ):
         done = reconciler("adopt", what, spec, "--observation", demo, "--dry-run")

@@ -130,7 +130,8 @@ def test_limit_includes_then_exclude_takes_away(words: list[str], names: list[st
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--limit", "gpu-a009"], "matches no node of fleet demo"),
+        (["--limit", "gpu-a009"], "matches no node of fleet demo; did you mean 'gpu-a00"),
+        (["--limit", "pool=trian"], "did you mean 'train'?"),
         (["--limit", "gpu-c*"], "matches no node"),
         (["--limit", "pool=nope"], "pool=NAME"),
         (["--limit", "rack=r9"], "rack=VALUE"),
