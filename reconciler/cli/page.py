@@ -42,7 +42,7 @@ def look(session: Session, ledger: SqlLedger, file: Path | None) -> Look:
     if file is None:
         session.learn(seen, ledger)
     remember_holds(ledger, session.fleet, session.clock.now())
-    plan = session.remember(session.make_plan(seen, ledger, run), ledger, run, seen if file is None else None)
+    plan = session.remember(session.make_plan(seen, ledger, run), ledger, run, seen, now=file is None)
     ledger.end_run(run, int(ExitCode.DONE), f"{len(plan.nodes)} nodes looked at", session.clock.now())
     return Look(seen, plan)
 

@@ -272,18 +272,20 @@ class Session:
         remember_facts(ledger, (observation.nodes[name] for name in names), records, now)
         look_for_storm(ledger, self.watched, observation, records, now)
 
-    def remember(self, plan: Plan, ledger: Ledger, run: str, seen_now: Observation | None) -> Plan:
+    def remember(self, plan: Plan, ledger: Ledger, run: str, observation: Observation, *, now: bool) -> Plan:
         """Record the drift of a plan; the plan again, each item with when it was first and last seen.
 
-        `seen_now`: and how its nodes stand, as this pass found them. None: an observation of earlier on, which does not
-        tell; neither does a pass on which this machine saw nothing.
+        `now`: and how its nodes stand, as this pass found them, which an observation of earlier on does not tell. A
+        pass on which this machine saw nothing tells nothing.
         """
         from reconciler.converge.memory import remember_plans, remember_stands
         from reconciler.planner.sight import blindness
 
+        if blindness(self.watched, observation):
+            return plan
         records = ledger.nodes(list(plan.nodes))
-        seen = remember_plans(ledger, self.fleet, plan.nodes, records, run, self.clock.now())
-        if seen_now is not None and not blindness(self.watched, seen_now):
+        seen = remember_plans(ledger, self.fleet, plan.nodes, observation.nodes, records, run, self.clock.now())
+        if now:
             remember_stands(ledger, self.fleet, plan.nodes, self.clock.now())
         nodes = {}
         for name, node in plan.nodes.items():

@@ -208,7 +208,7 @@ def record(session: Session, ledger: SqlLedger, made: Started) -> int:
 
     def learn(run: str) -> None:
         session.learn(made.observation, ledger)
-        session.remember(made.plan, ledger, run, made.observation)
+        session.remember(made.plan, ledger, run, made.observation, now=True)
 
     session.fleet = made.fleet
     session.selection = list(made.fleet.nodes), made.plan.scope

@@ -187,7 +187,7 @@ class _Apply:
             interrupted={node for node, _, _ in resumed},
             reading=asyncio.Semaphore(request.fleet.settings.concurrency),
         )  # fmt: skip
-        remember_plans(self.ledger, request.fleet, plan.nodes, records, request.run, now())
+        remember_plans(self.ledger, request.fleet, plan.nodes, observation.nodes, records, request.run, now())
         remember_stands(self.ledger, request.fleet, plan.nodes, now())
         records = self.ledger.nodes(records_needed(request.fleet, self.names))
         self.crew = Crew(self.run, observation, plan.nodes, records)
@@ -223,7 +223,10 @@ class _Apply:
         settled = {end.node for end in (*report.of(Ended.CONVERGED), *report.of(Ended.DONE))}
         close_needless(self.ledger, self.run.resumed, settled, self.clock.now())
         records = self.ledger.nodes(self.names)
-        remember_plans(self.ledger, self.request.fleet, report.plan.nodes, records, self.request.run, self.clock.now())
+        remember_plans(
+            self.ledger, self.request.fleet, report.plan.nodes, report.observation.nodes, records, self.request.run,
+            self.clock.now(),
+        )  # fmt: skip
         remember_stands(self.ledger, self.request.fleet, report.plan.nodes, self.clock.now())
         approved = self.request.approved
         if approved is None:

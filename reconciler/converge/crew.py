@@ -264,7 +264,8 @@ class Crew:
     def _remember(self, observed: Observed, plan: NodePlan, record: NodeRecord) -> None:
         """What it has converged to is known from now on, which is when a wave begins to bake."""
         run, now = self.run, self.run.clock.now()
-        remember_plans(run.ledger, run.fleet, {plan.node: plan}, {plan.node: record}, run.id, now, self._tables)
+        name, plans, seen = plan.node, {plan.node: plan}, {plan.node: observed}
+        remember_plans(run.ledger, run.fleet, plans, seen, {name: record}, run.id, now, self._tables)
         self._rollouts.see(observed, plan, run.ledger.node(plan.node), now)
 
     # --- rollouts ---

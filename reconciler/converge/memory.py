@@ -10,6 +10,7 @@ from typing import Any
 from reconciler.converge.status import standing
 from reconciler.diff import normalise
 from reconciler.diff.facts import Managed, managed
+from reconciler.health.signals import unread
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import Answered, Observed, Silent
 from reconciler.model.plan import NodePlan
@@ -93,15 +94,20 @@ def remember_plans(
     ledger: Ledger,
     fleet: Fleet,
     plans: Mapping[str, NodePlan],
+    observed: Mapping[str, Observed],
     records: Mapping[str, NodeRecord],
     run: str,
     now: datetime,
     tables: dict[str, tuple[Managed, ...]] | None = None,
 ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
-    """Drift as of now, with its first and last sight by (node, path); and what is as desired is as applied."""
+    """Drift as of now, with its first and last sight by (node, path); and what is as desired is as applied.
+
+    `observed`: what the plans were made of.
+    """
     tables = {} if tables is None else tables
     plans = {name: plan for name, plan in plans.items() if name not in records or not records[name].fleet}
     items = [(i.node, i.path, i.kind.value, i.desired, i.observed) for plan in plans.values() for i in plan.drift]
+    dark = {name: hidden for name in plans if (hidden := unread(fleet.nodes[name].profile, observed[name]))}
     met: dict[frozenset[str], list[str]] = {}
     with ledger.batch():
         for name, plan in plans.items():
@@ -116,7 +122,7 @@ def remember_plans(
                 ledger.remember_applied(name, values, desired.profile.digest, fleet.source.commit, now)
         for paths, names in met.items():
             ledger.remember_paths(names, paths)
-        return ledger.record_drift(run, items, list(plans), now)
+        return ledger.record_drift(run, items, list(plans), now, unread=dark)
 
 
 def remember_stands(

@@ -205,7 +205,8 @@ class Shift:
             well = {name for name in idle if node_status(plan.nodes[name], acting=False) is NodeStatus.CONVERGED}
             close_needless(ledger, run.resumed, well, now)
         if not blind:
-            remember_plans(ledger, fleet, {name: plan.nodes[name] for name in idle}, records, run.id, now)
+            plans = {name: plan.nodes[name] for name in idle}
+            remember_plans(ledger, fleet, plans, observation.nodes, records, run.id, now)
             records = self._records()
         await self._forget(plan)
         if self._crew is None:

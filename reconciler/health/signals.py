@@ -14,6 +14,8 @@ from reconciler.model.desired import NodeCondition, Profile
 from reconciler.model.observed import Answered, Gpu, HostFacts, Member, Observed, Silent
 from reconciler.model.vocab import Source
 
+_OF_GPUS = ("health.gpu_missing", "health.ecc", "health.row_remap_")
+
 
 @dataclass(frozen=True, slots=True)
 class Signal:
@@ -38,6 +40,20 @@ def watched(profile: Profile) -> tuple[str, ...]:
     return tuple(f"health.{_name(condition)}" for condition in _named(profile))
 
 
+def unread(profile: Profile, observed: Observed) -> tuple[str, ...]:
+    """Beginnings of the value paths of signals that this observation can't tell of: not seen is not gone."""
+    facts = None if isinstance(observed.host, Silent) else observed.host.value
+    found: tuple[str, ...] = ()
+    if facts is None or facts.gpus is None:
+        found += _OF_GPUS
+    if facts is None or facts.nvlinks_active is None:
+        found += ("health.nvlink_down",)
+    if facts is None or facts.xids is None:
+        found += ("health.xid_",)
+    named = watched(profile)
+    return (*found, *named) if named and not _speaks(observed.member) else found
+
+
 def host_signals(profile: Profile, observed: Observed) -> tuple[Signal, ...]:
     """What the host itself says. One that did not answer says nothing."""
     return () if isinstance(observed.host, Silent) else tuple(_of_host(profile, observed.host.value))
@@ -46,16 +62,21 @@ def host_signals(profile: Profile, observed: Observed) -> tuple[Signal, ...]:
 def _of_cluster(profile: Profile, answer: Answered[Member | None] | Silent) -> Iterator[Signal]:
     """Conditions that stand. Of a node whose kubelet is silent they are of an earlier time: nobody takes them back."""
     named = _named(profile)
-    if not named or isinstance(answer, Silent) or answer.value is None:
+    if not named or isinstance(answer, Silent) or answer.value is None or not _speaks(answer):
         return
     member = answer.value
-    if member.conditions.get("Ready") not in ("True", "False"):
-        return
     for condition in named:
         if member.conditions.get(condition.type) == condition.status:
             why = member.reasons.get(condition.type, "")
             detail = f"{condition.type} is {condition.status}" + (f" ({why})" if why else "")
             yield Signal(_name(condition), detail, Source.KUBERNETES)
+
+
+def _speaks(answer: Answered[Member | None] | Silent) -> bool:
+    """Whether the conditions are of now. A node that the cluster is known not to have has none."""
+    if isinstance(answer, Silent):
+        return False
+    return answer.value is None or answer.value.conditions.get("Ready") in ("True", "False")
 
 
 def _named(profile: Profile) -> tuple[NodeCondition, ...]:

@@ -314,9 +314,13 @@ class Ledger(Recollection, Protocol):
     def save_certificate(self, certificate: Certificate) -> None: ...
 
     def record_drift(
-        self, run: str, items: Sequence[tuple[str, str, str, Any, Any]], nodes: Sequence[str], now: datetime
-    ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
+        self, run: str, items: Sequence[tuple[str, str, str, Any, Any]], nodes: Sequence[str], now: datetime,
+        *, unread: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:  # fmt: skip
         """Items are (node, path, class, desired, observed), seen now on `nodes`; what these nodes had else has ended.
+
+        But for what could not be read: a difference of which an item says so, or whose path begins with one of its
+        node's `unread`, stands as it was last seen.
 
         Returns first and last seen by (node, path).
         """

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler.lab.hardware.faults import FAULTS
-from tests.cli.shell import LabDirectory, reconciler, running_lab
+from tests.cli.shell import LabDirectory, reconciler, running_lab, until
 
 pytestmark = pytest.mark.wire
 
@@ -131,6 +131,26 @@ def test_reading_changes_nothing(lab: LabDirectory) -> None:
         for field in ("counters", "etag", "bios", "pending_bios", "power", "media", "tasks_started"):
             assert after["nodes"][name][field] == machine[field]
     assert after["cluster"]["nodes"] == before["cluster"]["nodes"]
+
+
+def test_a_fault_of_a_node_that_can_not_be_read_any_more_is_not_healed(lab: LabDirectory, tmp_path: Path) -> None:
+    ledger = str(tmp_path / "ledger.sqlite")
+
+    def told() -> str:
+        return reconciler("history", "gpu-0003", "--spec", lab.spec, "--ledger", ledger).out
+
+    stands = re.compile(r"^ *drift  .*health.nvlink_down drifted", re.MULTILINE)
+    lab.fault("gpu-0003", "nvlink_down")
+    assert lab.run("drift", "--ledger", ledger).code == 0
+    assert stands.search(told())
+    lab.fault("gpu-0003", "ssh_refused")
+    assert lab.run("drift", "--ledger", ledger).code == 4
+    assert stands.search(told())
+    assert "as desired again" not in told()
+    lab.clear("gpu-0003")
+    until(lambda: lab.run("drift", "--ledger", ledger).code == 0)  # its SSH port is opened again in a moment
+    assert re.search(r"as desired again: .*health.nvlink_down", told()), told()
+    assert not stands.search(told())
 
 
 def test_doctor_finds_all_well(lab: LabDirectory) -> None:

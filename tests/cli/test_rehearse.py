@@ -61,7 +61,8 @@ def converged(clean: Path, tmp_path: Path) -> Path:
     made = load(Plan, plan.read_bytes())
     assert not made.changes
     ledger = SqlLedger(path)
-    remember_plans(ledger, fleet, made.nodes, ledger.nodes(list(fleet.nodes)), "run-0", seen.finished_at)
+    records = ledger.nodes(list(fleet.nodes))
+    remember_plans(ledger, fleet, made.nodes, seen.nodes, records, "run-0", seen.finished_at)
     ledger.close()
     return path
 

@@ -25,8 +25,13 @@ def stood(session: Session, seen: Observation, *, now: bool = True) -> set[str]:
         run = new_id("report", b.NOW)
         ledger.start_run(run, "report", "", "", b.NOW)
         plan = session.make_plan(seen, ledger, run)
-        session.remember(plan, ledger, run, seen if now else None)
+        session.remember(plan, ledger, run, seen, now=now)
         return {spell.node for spell in ledger.past(b.NOW.replace(year=2000), session.clock.now()).spells}
+
+
+def drift(session: Session) -> list[object]:
+    with session.ledger() as ledger:
+        return [row for name in session.fleet.nodes for row in ledger.open_drift(name)]
 
 
 def test_how_nodes_stand_is_kept_of_a_pass_that_saw_them(session: Session, demo: Path) -> None:
@@ -35,10 +40,16 @@ def test_how_nodes_stand_is_kept_of_a_pass_that_saw_them(session: Session, demo:
     assert stood(session, seen) == set(session.fleet.nodes)
 
 
-def test_a_machine_that_sees_nothing_says_nothing_of_how_nodes_stand(session: Session) -> None:
+def test_a_machine_that_sees_nothing_says_nothing_of_nodes(session: Session, demo: Path) -> None:
+    seen = load(Observation, demo.read_bytes())
+    stood(session, seen, now=False)
+    before = drift(session)
+    assert before
     dark = b.silent("timeout", "https://10.20.0.11")
-    seen = Observation(
+    blind = Observation(
         "1.0", session.fleet.settings.fleet, "", b.NOW, b.NOW,
         {name: Observed(name, dark, dark, dark, dark) for name in session.fleet.nodes},
     )  # fmt: skip
-    assert stood(session, seen) == set()
+    assert stood(session, blind) == set()
+    assert stood(session, blind, now=False) == set()
+    assert drift(session) == before

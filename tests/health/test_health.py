@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reconciler.health.ladder import REMEDIATION, next_rung
-from reconciler.health.signals import signals
+from reconciler.health.signals import signals, unread
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import Remediation, Rung
 from reconciler.model.observed import Xid
@@ -85,3 +85,18 @@ def test_the_ladder_counts_attempts_inside_its_window() -> None:
     assert next_rung(policy, both, b.NOW + timedelta(hours=2)) == policy.ladder[0], "old attempts are forgotten"
     assert next_rung(None, (), b.NOW) is None
     assert next_rung(replace(policy, ladder=()), (), b.NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("part", "hidden"),
+    [
+        ("gpus", ("health.gpu_missing", "health.ecc", "health.row_remap_")),
+        ("nvlinks_active", ("health.nvlink_down",)),
+        ("xids", ("health.xid_",)),
+    ],
+)
+def test_a_part_that_gave_no_answer_hides_its_signals_and_a_silent_host_all(part: str, hidden: tuple[str, ...]) -> None:
+    assert unread(b.profile(), b.observed()) == ()
+    missing: dict[str, Any] = {part: None}
+    assert unread(b.profile(), b.observed(host=b.facts(**missing))) == hidden
+    assert set(hidden) < set(unread(b.profile(), b.observed(host=b.silent())))

@@ -179,6 +179,27 @@ def test_drift_has_a_first_and_a_last_sight(ledger: SqlLedger) -> None:
     ]
 
 
+def test_drift_that_can_not_be_read_any_more_stands_as_it_was_seen_last(ledger: SqlLedger) -> None:
+    setting, fault = ("a", "bios.X", "drifted", "On", "Off"), ("a", "health.xid_79", "drifted", "absent", "XID 79")
+    ledger.record_drift("r", [setting, fault, ("b", *fault[1:])], ["a", "b"], T0)
+    stood = ledger.open_drift("a")
+    dark = [("a", "bios.X", "unknown", "On", None), ("a", "bios.Y", "unknown", "On", None)]
+    ledger.record_drift("r", dark, ["a", "b"], T0 + MINUTE, unread={"a": ("health.ecc", "health.xid_")})
+    assert ledger.open_drift("a")[:2] == stood
+    assert [row[:2] for row in ledger.open_drift("a")[2:]] == [("bios.Y", "unknown")]
+    assert ledger.open_drift("b") == [], "it was read, and it is gone"
+    ledger.record_drift("r", [], ["a"], T0 + 2 * MINUTE, unread={"b": ("health.",)})
+    assert ledger.open_drift("a") == []
+    since = {one.path: (one.kind, one.until) for one in ledger.past(T0, T0 + MINUTE).episodes if one.node == "a"}
+    assert since["bios.X"] == since["health.xid_79"] == ("drifted", T0 + 2 * MINUTE)
+
+
+def test_what_a_rule_ignores_from_now_on_or_no_longer_is_not_what_was_seen_last(ledger: SqlLedger) -> None:
+    for minute, kind in enumerate(("drifted", "ignored", "unknown", "drifted")):
+        ledger.record_drift("r", [("a", "bios.X", kind, "On", "Off")], ["a"], T0 + minute * MINUTE)
+        assert [row[1] for row in ledger.open_drift("a")] == [kind]
+
+
 def test_a_plan_is_used_once(ledger: SqlLedger) -> None:
     assert not ledger.plan_used("p")
     ledger.use_plan("p", T0)

@@ -49,7 +49,7 @@ def drift(
             session.learn(seen, ledger)
         remember_holds(ledger, session.fleet, session.clock.now())
         plan = session.make_plan(seen, ledger, run)
-        plan = session.remember(plan, ledger, run, seen if observation is None else None)
+        plan = session.remember(plan, ledger, run, seen, now=observation is None)
         report = drift_report(plan, seen)
         if redact:
             report = redacted(report, session, seen, ledger)

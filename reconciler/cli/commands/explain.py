@@ -67,7 +67,7 @@ def _looked_at(session: Session, made: Explanation, file: Path | None) -> Explan
             session.selection = list(fleet.nodes), session.selection[1]
         plan = session.make_plan(seen, ledger, new_id("explain", session.clock.now()))
         alone = replace(plan, nodes={node: plan.nodes[node]})
-        own = session.remember(alone, ledger, plan.id, seen if file is None else None).nodes[node]
+        own = session.remember(alone, ledger, plan.id, seen, now=file is None).nodes[node]
         holds, record = tuple(ledger.holds()), ledger.node(node)
         planner = node_planner(
             fleet, seen, now=plan.created_at, ledger=ledger.id, signatures=session.signatures, holds=holds

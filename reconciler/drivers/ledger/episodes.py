@@ -1,4 +1,7 @@
-"""Drift history: one row per episode, from the pass that first saw it to the first pass that saw it gone."""
+"""Drift history: one row per episode, from the pass that first saw it to the first pass that saw it gone.
+
+What can't be read is not gone: its row stands as it was last seen.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,10 @@ import sqlalchemy as sa
 from reconciler.drivers.ledger import chain
 from reconciler.drivers.ledger.rows import LONG_AGO, clean, from_json, instant, to_instant, to_json
 from reconciler.drivers.ledger.schema import drift
+from reconciler.model.drift import ACTIONABLE, DriftClass
 
 DriftRow = tuple[str, str, str, Any, Any]  # node, path, class, desired, observed
+_ACTIONABLE = frozenset(kind.value for kind in ACTIONABLE)
 MANY = 500  # above this, reading a whole table beats naming each node
 
 
@@ -21,13 +26,14 @@ def of_nodes(column: sa.ColumnElement[str], names: Sequence[str]) -> sa.ColumnEl
 
 
 def record(
-    connection: sa.Connection, run: str, items: Sequence[DriftRow], nodes: Sequence[str], now: datetime
-) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
+    connection: sa.Connection, run: str, items: Sequence[DriftRow], nodes: Sequence[str], now: datetime,
+    unread: Mapping[str, tuple[str, ...]],
+) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:  # fmt: skip
     seen = frozenset(nodes)
     query = sa.select(drift).where(drift.c.ended_at.is_(None), of_nodes(drift.c.node, nodes))
     past = {(row.node, row.path): row for row in connection.execute(query) if row.node in seen}
     present = {(item[0], item[1]): item for item in items}
-    ended = [key for key in past if key not in present]
+    ended = [key for key in past if key not in present and not key[1].startswith(unread.get(key[0], ()))]
     fresh = [item for key, item in present.items() if key not in past]
     at = instant(now)
     by_id = drift.update().where(drift.c.id == sa.bindparam("row_id"))
@@ -35,10 +41,15 @@ def record(
         connection.execute(by_id, [{"row_id": past[key].id, "ended_at": at} for key in ended])
     if fresh:
         connection.execute(drift.insert(), [_cells(item) | {"first_seen": at, "last_seen": at} for item in fresh])
-    if again := [key for key in present if key in past]:
+    if again := [key for key, item in present.items() if key in past and not _hidden(item, past[key])]:
         connection.execute(by_id, [_cells(present[k]) | {"row_id": past[k].id, "last_seen": at} for k in again])
     _journal(connection, run, at, fresh, [past[key] for key in ended])
     return {key: (_first_seen(past.get(key), now), now) for key in present}
+
+
+def _hidden(item: DriftRow, row: Any) -> bool:
+    """Whether a difference that was seen can't be read any more."""
+    return item[2] == DriftClass.UNKNOWN.value and row.kind in _ACTIONABLE
 
 
 def standing(connection: sa.Connection, node: str) -> list[tuple[str, str, Any, Any, datetime]]:

@@ -156,10 +156,11 @@ class SqlLedger:
             write_journal(connection, at, "", certificate.node, "certificate", detail=detail, data=seal)
 
     def record_drift(
-        self, run: str, items: Sequence[tuple[str, str, str, Any, Any]], nodes: Sequence[str], now: datetime
-    ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
+        self, run: str, items: Sequence[tuple[str, str, str, Any, Any]], nodes: Sequence[str], now: datetime,
+        *, unread: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:  # fmt: skip
         with self._database.write([]) as connection:
-            return episodes.record(connection, run, items, nodes, now)
+            return episodes.record(connection, run, items, nodes, now, unread or {})
 
     def open_drift(self, node: str) -> Sequence[tuple[str, str, Any, Any, datetime]]:
         """What differs since when, as last seen: (path, class, desired, observed, first seen)."""

@@ -141,6 +141,8 @@ class MemoryLedger:
         items: Sequence[tuple[str, str, str, Any, Any]],
         nodes: Sequence[str],  # noqa: ARG002 - the port's
         now: datetime,
+        *,
+        unread: Mapping[str, tuple[str, ...]] | None = None,  # noqa: ARG002 - the port's
     ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
         """Nothing was ever seen before: episodes are for people."""
         return {(node, path): (now, now) for node, path, *_ in items}
