@@ -228,19 +228,24 @@ def _cause(out: Sequence[Spell]) -> str:
 
 
 def quarantines(spells: Sequence[Spell], nodes: Collection[str]) -> tuple[Quarantine, ...]:
-    """Newest first. One that goes on behind a gap in observation is one. Who left the spec is quarantined no longer."""
+    """Newest first. One that goes on behind a gap in observation is one. Who left the spec is quarantined no longer.
+
+    A node that is ill and in service is none: it is left alone, by a fleet that is only observed, say.
+    """
     found: list[Quarantine] = []
     for node, of_node in groupby(spells, key=lambda spell: spell.node):
         current: Spell | None = None
         end: datetime | None = None
         for spell in of_node:
             end = None if node in nodes else spell.end
-            if current is not None and spell.code == current.code:
+            part = _part(spell)
+            isolated = spell.code in _ISOLATED and part != "in_service"
+            if current is not None and isolated and spell.code == current.code:
                 continue
-            if current is not None and _part(spell) != "unobserved":
+            if current is not None and part != "unobserved":
                 found.append(Quarantine(node, current.code, current.why, current.since, spell.since))
                 current = None
-            if current is None and spell.code in _ISOLATED:
+            if current is None and isolated and part != "unobserved":
                 current = spell
         if current is not None:
             found.append(Quarantine(node, current.code, current.why, current.since, end))

@@ -105,6 +105,19 @@ def test_quarantines_are_those_of_the_spec_and_of_used_up_ladders() -> None:
     ]
 
 
+def test_a_node_that_is_ill_in_service_is_not_quarantined() -> None:
+    found = told(
+        spells("a", (0, 9, B, False, "attempts")),
+        spells("b", (0, 2, B, False, "attempts"), (2, 4, B, True, "attempts"), (4, 9, B, False, "attempts")),
+        spells("c", (0, 9, B, None, "attempts")),  # nobody can say
+        spells("d", (0, 2, B, True, "attempts"), (2, 4, B, None, "attempts"), (4, 9, B, True, "attempts")),
+    )
+    assert [(one.node, one.since, one.until) for one in found.quarantined] == [
+        ("b", at(2), at(4)),
+        ("d", at(0), None),
+    ]
+
+
 def test_who_left_the_spec_is_neither_still_out_nor_still_quarantined() -> None:
     found = told(
         spells("a", (0, 1, C, False), (1, 3, B, True, "attempts"), (3, 4, U, None), goes_on=False),
