@@ -159,7 +159,8 @@ def waiting_document(made: Explanation) -> dict[str, Any] | None:
             for line, first in limits(made)
         ],
         "rollouts": [
-            {"pool": rollout.pool, "digest": rollout.digest, "wave": at + 1, "waves": len(rollout.waves),
+            {"pool": rollout.pool, "digest": rollout.digest,
+             "wave": None if made.alone else at + 1, "waves": None if made.alone else len(rollout.waves),
              "state": rollout.waves[at].state.value, "detail": rollout.waves[at].detail, "halted": rollout.halted,
              "resume": rollout.resume}
             for rollout, at in rollouts(made)

@@ -256,13 +256,19 @@ def rollouts(made: Explanation) -> list[tuple[RolloutPlan, int]]:
 
 
 def rollout_words(made: Explanation) -> list[str]:
-    """Of each rollout that it is part of: what changes, how far it has come, and which wave is its own."""
+    """Of each rollout that it is part of: what changes, how far it has come, and which wave is its own.
+
+    Which wave that is, and how large they are, only a plan of all nodes knows.
+    """
     plan, lines = made.node_plan, list[str]()
     for rollout, own in rollouts(made):
         kind = "rollback" if rollout.rollback else "rollout"
         begun = f"begun {clock(rollout.started_at)}" if rollout.started_at is not None else "begins with the next apply"
         states = (f"{at} {wave.state} ({len(wave.nodes)})" for at, wave in enumerate(rollout.waves, 1))
         lines.append(f"{kind} of {', '.join(rollout.changes)} in pool {rollout.pool}, {begun}")
+        if made.alone:
+            lines.append("  it was looked at alone: `reconciler plan` tells which wave it is in")
+            continue
         lines.append(f"  it is in wave {own + 1}; waves (and their nodes): {', '.join(states)}")
         detail = rollout.waves[own].detail
         if detail and (plan is None or plan.blocked is None or detail != plan.blocked.detail):

@@ -256,6 +256,21 @@ def test_a_later_wave_reads_which_one_goes_first(well: Place) -> None:
     assert "nothing holds it back: the next apply goes to work on it" in well.text(early)
 
 
+def test_a_node_that_is_looked_at_alone_says_no_wave_that_a_plan_of_all_would_deny(well: Place, tmp_path: Path) -> None:
+    well.edit("hardware.yaml", "NPS1", "NPS4")
+    well.git("commit", "-qam", "More domains", author="Bo Example")
+    seen = load(Observation, well.observation.read_bytes())
+    for name in ("gpu-a001", "gpu-a004"):
+        alone = tmp_path / "alone.json"
+        alone.write_text(dump(replace(seen, nodes={name: seen.nodes[name]})))
+        one = Place(well.spec, well.state, alone)
+        text, [rollout] = one.text(name), one.json(name)["waiting"]["rollouts"]
+        assert "rollout of bios.NumaNodesPerSocket in pool train" in text
+        assert "it was looked at alone: `reconciler plan` tells which wave it is in" in text
+        assert "it is in wave" not in text
+        assert (rollout["wave"], rollout["waves"]) == (None, None)
+
+
 def test_a_halted_rollout_tells_every_member_what_would_resume_it(well: Place) -> None:
     well.edit("hardware.yaml", "NPS1", "NPS4")
     well.git("commit", "-qam", "More domains", author="Bo Example")
