@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ _STAMPS: dict[str, tuple[str, Callable[[Any], Stamp]]] = {
     "sqlite": ("PRAGMA data_version", Commits),
     "postgresql": ("SELECT pg_current_snapshot()::text", Snapshot.of),
 }
+_AGAIN_S = 0.05  # wall clock: until a file that others are making is asked again
 _ADVISORY_LOCK = 0x7265636F  # "reco": one creator or migrator at a time
 
 # Primary SQLite result codes, and what to do about each. The file's name goes in front.
@@ -213,7 +215,8 @@ def _sqlite(path: Path, lock_timeout_s: float) -> tuple[str, sa.Engine]:
 
     def connected(connection: Any, _entry: ConnectionPoolEntry) -> None:
         connection.isolation_level = None  # pysqlite must not begin transactions of its own: `began` does
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        _to_wal(connection, lock_timeout_s)
+        for pragma in ("synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
 
     def began(connection: sa.Connection) -> None:
@@ -223,6 +226,22 @@ def _sqlite(path: Path, lock_timeout_s: float) -> tuple[str, sa.Engine]:
     sa.event.listen(engine, "connect", connected)
     sa.event.listen(engine, "begin", began)
     return str(path), engine
+
+
+def _to_wal(connection: Any, within_s: float) -> None:
+    """Once for a file: for that SQLite needs it alone, and where several make it at once may refuse without waiting."""
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+        return
+    ends = time.monotonic() + within_s
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= ends:
+                raise
+            time.sleep(_AGAIN_S)
+        else:
+            return
 
 
 def _postgresql(url: sa.URL, lock_timeout_s: float) -> tuple[str, sa.Engine]:
