@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -81,19 +81,27 @@ class Common:
     endpoints: Path | None
 
 
+def ledger_option(
+    told: str = "Ledger: a file or a postgresql:// URL. Default: SQLite in the state directory, one file per fleet.",
+) -> Callable[[F], F]:
+    return click.option("--ledger", envvar="RECONCILER_LEDGER", metavar="URL", help=told)
+
+
+def endpoints_option(
+    told: str = "endpoints.json of a lab: loopback targets for the spec's addresses.",
+) -> Callable[[F], F]:
+    return click.option(
+        "--endpoints", envvar="RECONCILER_ENDPOINTS", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        metavar="FILE", help=told,
+    )  # fmt: skip
+
+
 def fleet_options(*, rev: bool = False) -> Callable[[F], F]:
     """SPEC, --output, --limit, --exclude, --ledger, --endpoints (and --rev), handed over as one `common`."""
 
     def decorate(function: F) -> F:
         wrapped: Any = gather(function, _common)
-        wrapped = click.option(
-            "--endpoints", envvar="RECONCILER_ENDPOINTS", type=click.Path(path_type=Path, exists=True, dir_okay=False),
-            metavar="FILE", help="endpoints.json of a lab: loopback targets for the spec's addresses.",
-        )(wrapped)  # fmt: skip
-        wrapped = click.option(
-            "--ledger", envvar="RECONCILER_LEDGER", metavar="URL",
-            help="Ledger: a file or a postgresql:// URL. Default: SQLite in the state directory, one file per fleet.",
-        )(wrapped)  # fmt: skip
+        wrapped = ledger_option()(endpoints_option()(wrapped))
         wrapped = click.option(
             "--exclude", multiple=True, metavar="EXPR", help="Leave these nodes out; like --limit, applied after it."
         )(wrapped)
@@ -106,9 +114,8 @@ def fleet_options(*, rev: bool = False) -> Callable[[F], F]:
         if rev:
             wrapped = click.option("--rev", metavar="REV", help="Read the spec at this git revision.")(wrapped)
         wrapped = output_option(wrapped)
-        return click.argument(  # type: ignore[no-any-return]  # decorators of click lose the type
-            "spec", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec")
-        )(wrapped)
+        spec = click.argument("spec", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec"))
+        return cast("F", spec(wrapped))
 
     return decorate
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler import __version__
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import write_file
-from reconciler.cli.session import drift_report, new_id
+from reconciler.cli.session import drift_report
 from reconciler.model.chronicle import Chronicle
 from reconciler.model.errors import Position, ReconcilerError
 from reconciler.model.observed import Observation
@@ -34,16 +34,9 @@ class Look:
 
 def look(session: Session, ledger: SqlLedger, file: Path | None) -> Look:
     """As `drift` looks: at the nodes, or into the observation of a file. What it finds is kept in the ledger."""
-    from reconciler.converge.memory import remember_holds
-
     seen = session.observe() if file is None else session.observation_from(file)
-    run = new_id("report", session.clock.now())
-    ledger.start_run(run, "report", session.fleet.source.commit, "", session.clock.now())
-    if file is None:
-        session.learn(seen, ledger)
-    remember_holds(ledger, session.fleet, session.clock.now())
-    plan = session.remember(session.make_plan(seen, ledger, run), ledger, run, seen, now=file is None)
-    ledger.end_run(run, int(ExitCode.DONE), f"{len(plan.nodes)} nodes looked at", session.clock.now())
+    plan = session.look_into(seen, ledger, "report", now=file is None)
+    ledger.end_run(plan.id, int(ExitCode.DONE), f"{len(plan.nodes)} nodes looked at", session.clock.now())
     return Look(seen, plan)
 
 

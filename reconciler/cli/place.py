@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from reconciler.cli.options import Common, gather
+from reconciler.cli.options import Common, endpoints_option, gather, ledger_option
 from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,19 +79,13 @@ def place_options(function: F) -> F:
     """SPEC, --fleet, --ledger and --endpoints, handed over as one `place`."""
     wrapped: Any = gather(function, _place)
     for option in (
-        click.option(
-            "--endpoints", envvar="RECONCILER_ENDPOINTS", type=click.Path(path_type=Path, exists=True, dir_okay=False),
-            metavar="FILE", help="endpoints.json of a lab, whose ledger lies beside it.",
-        ),
-        click.option(
-            "--ledger", envvar="RECONCILER_LEDGER", metavar="URL",
-            help="Ledger: a file or a postgresql:// URL. No spec is read then.",
-        ),
+        endpoints_option("endpoints.json of a lab, whose ledger lies beside it."),
+        ledger_option("Ledger: a file or a postgresql:// URL. No spec is read then."),
         click.option("--fleet", metavar="NAME", help="Name of the fleet. No spec is read then."),
         click.argument("spec", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec")),
     ):  # fmt: skip
         wrapped = option(wrapped)
-    return wrapped  # type: ignore[no-any-return]  # decorators of click lose the type
+    return cast("F", wrapped)
 
 
 def _place(given: dict[str, Any]) -> Place:

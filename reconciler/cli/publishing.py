@@ -25,8 +25,8 @@ def write_published(session: Session, observation: Observation, path: Path) -> N
     import secrets
 
     from reconciler.model.documents import dump
-    from reconciler.planner.publish import publish
     from reconciler.planner.sight import blindness
+    from reconciler.render.publish import publish
 
     if blind := blindness(session.watched, observation):
         click.echo(f"not published: {blind}", err=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from reconciler.model.observed import Observation
     from reconciler.model.plan import Plan
     from reconciler.model.recording import Recording
-    from reconciler.planner.redact import Names
+    from reconciler.render.redact import Names
 
 BRANCH = "branch:"
 CLOSING_S = 4.0  # wall clock
@@ -162,8 +162,8 @@ class Keeper:
 
     async def _keep(self, fleet: Fleet, plan: Plan, observation: Observation) -> None:
         from reconciler.cli.session import drift_report
-        from reconciler.planner.redact import redact_drift, redact_outcome
         from reconciler.render.record import of_apply, of_drift
+        from reconciler.render.redact import redact_drift, redact_outcome
 
         names = {} if self.names is None else self.names(fleet, observation)
         left, pools = redact_drift(drift_report(plan, observation), names), pools_of(fleet, plan.nodes)

@@ -24,7 +24,7 @@ redact_option = click.option(
 def redacted(document: D, session: Session, observation: Observation, memory: Recollection) -> D:
     from reconciler.model.plan import Plan
     from reconciler.model.report import DriftReport
-    from reconciler.planner.redact import names_of, redact_drift, redact_outcome, redact_plan
+    from reconciler.render.redact import names_of, redact_drift, redact_outcome, redact_plan
 
     names = names_of(session.watched, observation, memory.nodes(list(observation.nodes)))
     if isinstance(document, Plan):

@@ -29,7 +29,7 @@ from reconciler.model.desired import Fleet
 from reconciler.model.errors import ReconcilerError, SpecError
 from reconciler.model.ports import SpecFeed
 from reconciler.model.recording import Recorder
-from reconciler.planner.redact import names_of
+from reconciler.render.redact import names_of
 
 OFF = "off"
 

@@ -111,6 +111,10 @@ class Session:
     def selection(self) -> tuple[list[str], Scope]:
         return select(self.fleet, self.common.limit, self.common.exclude)
 
+    def check_selection(self) -> None:
+        """UsageError for a wrong --limit or --exclude, which is said before anything is contacted."""
+        _ = self.selection
+
     def narrow(self, plan: Plan) -> None:
         """A plan of some nodes says nothing of the others, so they are left out. StalePlan when the spec has none."""
         if not plan.scope.limit and not plan.scope.exclude:
@@ -271,6 +275,20 @@ class Session:
         records = ledger.nodes(names)
         remember_facts(ledger, (observation.nodes[name] for name in names), records, now)
         look_for_storm(ledger, self.watched, observation, records, now)
+
+    def look_into(self, observation: Observation, ledger: SqlLedger, command: str, *, now: bool) -> Plan:
+        """The plan of a look at the nodes, kept in the ledger under its id, which is that of a run still to be ended.
+
+        `now`: as for `remember`.
+        """
+        from reconciler.converge.memory import remember_holds
+
+        run = new_id(command, self.clock.now())
+        ledger.start_run(run, command, self.fleet.source.commit, "", self.clock.now())
+        if now:
+            self.learn(observation, ledger)
+        remember_holds(ledger, self.fleet, self.clock.now())
+        return self.remember(self.make_plan(observation, ledger, run), ledger, run, observation, now=now)
 
     def remember(self, plan: Plan, ledger: Ledger, run: str, observation: Observation, *, now: bool) -> Plan:
         """Record the drift of a plan; the plan again, each item with when it was first and last seen.

@@ -19,7 +19,7 @@ from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import BootPhase, UnknownReason
 from reconciler.planner.holds import end_of, is_copy, stands
 
-LOOKS_APART = timedelta(hours=2)  # scheduled ones come hourly, and late; of a longer gap nobody knows anything
+LOOKS_APART = timedelta(hours=2)  # scheduled ones come hourly, and late
 _NO_SILENCE = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED})
 
 
@@ -126,10 +126,11 @@ def remember_plans(
 
 
 def remember_stands(
-    ledger: Ledger, fleet: Fleet, plans: Mapping[str, NodePlan], now: datetime, *, acting: Collection[str] = ()
-) -> None:
-    """How these nodes stand, for reports of availability."""
-    ledger.record_stands(standing(plans, acting=acting), now, within=LOOKS_APART, whole=len(plans) == len(fleet.nodes))
+    ledger: Ledger, fleet: Fleet, plans: Mapping[str, NodePlan], now: datetime, *, acting: Collection[str] = (),
+    within: timedelta = LOOKS_APART,
+) -> None:  # fmt: skip
+    """How these nodes stand, for reports of availability. `within`: of a longer gap nobody knows anything."""
+    ledger.record_stands(standing(plans, acting=acting), now, within=within, whole=len(plans) == len(fleet.nodes))
 
 
 def _managed_paths(desired: Desired, table: tuple[Managed, ...]) -> frozenset[str]:

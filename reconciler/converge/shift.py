@@ -19,11 +19,11 @@ from reconciler.converge.crew import POLL_S, Crew
 from reconciler.converge.events import LoopTold, Progress, ignore
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
-from reconciler.converge.memory import remember_facts, remember_holds, remember_plans
+from reconciler.converge.memory import remember_facts, remember_holds, remember_plans, remember_stands
 from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
 from reconciler.converge.run import Run, Step, Unended
-from reconciler.converge.status import fleet_status, measured, node_status, standing
+from reconciler.converge.status import fleet_status, measured, node_status
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import Blind, first_of_ours
 from reconciler.model.observed import Observation
@@ -204,7 +204,6 @@ class Shift:
         if not blind:
             well = {name for name in idle if node_status(plan.nodes[name], acting=False) is NodeStatus.CONVERGED}
             close_needless(ledger, run.resumed, well, now)
-        if not blind:
             plans = {name: plan.nodes[name] for name in idle}
             remember_plans(ledger, fleet, plans, observation.nodes, records, run.id, now)
             records = self._records()
@@ -218,8 +217,7 @@ class Shift:
         acting = [name for name, newer in ahead.items() if newer.changes]  # the others are waited for
         if not blind:
             within = timedelta(seconds=PASSES_APART * self.ground.interval_s) + (seen.finished_at - seen.started_at)
-            how = standing(known.nodes, acting=acting)
-            ledger.record_stands(how, self.ground.clock.now(), within=within, whole=True)
+            remember_stands(ledger, fleet, known.nodes, self.ground.clock.now(), acting=acting, within=within)
             self.ground.saw(fleet, plan, observation)
         self.plan, self._observation = plan, observation
         self._status = fleet_status(known, observation, self._status, acting=acting)

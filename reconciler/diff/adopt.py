@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
 from reconciler.diff import normalise
@@ -32,6 +32,9 @@ _NEVER: Final[Mapping[str, str]] = {
     "image.driver": "it is not what the image holds: reimage the node, or publish what it runs as a version",
     "cluster.member": "a node that is not Ready is repaired, or its state set to quarantined or retired",
 }
+
+
+_APART: Final = frozenset({"profile", "provenance", "serial", "uuid", "hostname"})  # compared by themselves
 
 
 class NotAdoptable(Exception):
@@ -227,7 +230,7 @@ def _rest(node: Desired) -> dict[str, Any]:
     """What the diff does not compare, by something like a path."""
     profile = node.profile
     firmware = {f"firmware.{item.component}.rest": replace(item, version="") for item in profile.firmware}
-    own = asdict(replace(node, profile=None, provenance={}, serial=None, uuid=None, hostname=None))  # type: ignore[arg-type]  # it is compared apart
+    own = {field.name: getattr(node, field.name) for field in fields(node) if field.name not in _APART}
     return {
         **firmware,
         "node": own,

@@ -2,7 +2,7 @@
 
 Whoever may propose a change may not always be trusted with the fleet: a fork's pull request is planned offline, from
 this. Names of hardware and hosts are keyed digests: equal within one document, so that a certificate still matches its
-machine, and telling nothing by themselves. Other words of machines and people are left out (planner/publish.py).
+machine, and telling nothing by themselves. Other words of machines and people are left out (render/publish.py).
 """
 
 from __future__ import annotations

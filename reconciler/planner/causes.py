@@ -12,6 +12,7 @@ LENGTH = 200  # characters of a sentence, about; `explain` has every value with 
 _CAUSE = 120  # characters
 _PART = re.compile(r"; (?=\S+ \(|(?:BMC|SSH|cluster) )")
 _OF_A_VALUE = re.compile(r"\S+ \((.*)\)")  # "firmware.bmc (BMC unreachable)"
+_NAMED = re.compile(r"(\S+) \(\S+\):? ?")  # "gpu-0001 (10.0.0.1:22): ..."
 _SOCKET = re.compile(r" ?\('[^']*', \d+[^)]*\)")  # as in "Connect call failed ('10.0.0.1', 22)"
 
 
@@ -45,7 +46,7 @@ def _roots(why: str) -> list[str]:
 
 def _common(reason: str, desired: Desired) -> str:
     """Without the node's name and addresses, which are told beside it and would make each node a case of its own."""
-    text = re.sub(rf"{re.escape(desired.node)} \(\S+\):? ?", "", reason)
+    text = _NAMED.sub(lambda said: "" if said[1] == desired.node else said[0], reason)
     for address in (desired.endpoints.bmc, desired.endpoints.host):
         text = text.replace(address, "its address") if address else text
     return _SOCKET.sub("", text)

@@ -16,13 +16,13 @@ from reconciler.model.documents import dump
 from reconciler.model.observed import Observation, Observed
 from reconciler.model.plan import Offline
 from reconciler.model.published import Published
-from reconciler.planner.publish import publish
+from reconciler.render.publish import publish
 from reconciler.spec import load_spec
 from tests import builders as b
 from tests.cli.shell import SPEC, Done, reconciler
 from tests.forge.runner import git
-from tests.planner.test_publish import KEY, Known
 from tests.render.test_plan import node, plan
+from tests.render.test_publish import KEY, Known
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git program")
 

@@ -21,7 +21,7 @@ from reconciler.model.plan import Plan, PlannedAction
 from reconciler.model.recording import RecordError, Recording
 from reconciler.model.vocab import Certainty, Concern, Disruption
 from reconciler.planner.fleet import plan_fleet
-from reconciler.planner.redact import Names
+from reconciler.render.redact import Names
 from reconciler.spec import load_spec
 from tests.cli.shell import SPEC, reconciler
 

@@ -54,7 +54,7 @@ def apply(
             "off a terminal, apply needs --plan FILE and --yes: make the plan with `reconciler plan --out FILE`"
         )
     session = Session(common)
-    session.selection  # noqa: B018 - a wrong --limit is said before anything is contacted
+    session.check_selection()
     recorder = ready_recorder(record, session)
     approved = None if plan_file is None else load(Plan, plan_file.read_bytes(), name=str(plan_file))
     if approved is not None:

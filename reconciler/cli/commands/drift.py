@@ -29,8 +29,7 @@ def drift(
     detailed_exitcode: bool,
 ) -> int:  # fmt: skip
     """Say how the nodes differ from the spec, and since when. Nothing is changed."""
-    from reconciler.cli.session import Session, drift_report, new_id
-    from reconciler.converge.memory import remember_holds
+    from reconciler.cli.session import Session, drift_report
     from reconciler.model.documents import dump
     from reconciler.planner.sight import blindness
     from reconciler.render.comment import as_markdown
@@ -38,18 +37,12 @@ def drift(
     from reconciler.render.record import of_drift
 
     session = Session(common)
-    session.selection  # noqa: B018 - a wrong --limit is said before anything is contacted
+    session.check_selection()
     recorder = ready_recorder(record, session)
     seen = session.observe() if observation is None else session.observation_from(observation)
     blind = blindness(session.watched, seen)
-    run = new_id("drift", session.clock.now())
     with session.ledger() as ledger:
-        ledger.start_run(run, "drift", session.fleet.source.commit, "", session.clock.now())
-        if observation is None:
-            session.learn(seen, ledger)
-        remember_holds(ledger, session.fleet, session.clock.now())
-        plan = session.make_plan(seen, ledger, run)
-        plan = session.remember(plan, ledger, run, seen, now=observation is None)
+        plan = session.look_into(seen, ledger, "drift", now=observation is None)
         report = drift_report(plan, seen)
         if redact:
             report = redacted(report, session, seen, ledger)
@@ -59,7 +52,7 @@ def drift(
                 ExitCode.CHANGES if detailed_exitcode and (report.changes or report.incomplete) else ExitCode.DONE,
             ]
         )
-        ledger.end_run(run, int(code), f"{len(report.items)} differences", session.clock.now())
+        ledger.end_run(plan.id, int(code), f"{len(report.items)} differences", session.clock.now())
     if common.output == "json":
         show(dump(report), common.output)
     else:

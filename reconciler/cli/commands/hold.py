@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reconciler.cli.options import Common, Duration
+from reconciler.cli.options import Common, Duration, endpoints_option, ledger_option
 from reconciler.cli.terminal import show
 from reconciler.model.errors import UsageError
 from reconciler.model.records import Hold
@@ -25,15 +25,8 @@ spec = click.option(
     show_default=True,
     metavar="SPEC",
 )
-ledger = click.option(
-    "--ledger", envvar="RECONCILER_LEDGER", metavar="URL", help="Ledger: a file or a postgresql:// URL."
-)
-endpoints = click.option(
-    "--endpoints",
-    envvar="RECONCILER_ENDPOINTS",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    metavar="FILE",
-)
+ledger = ledger_option("Ledger: a file or a postgresql:// URL.")
+endpoints = endpoints_option()
 
 
 def session_for(spec: Path, ledger: str | None, endpoints: Path | None) -> Any:

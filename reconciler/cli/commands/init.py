@@ -8,12 +8,12 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from reconciler.cli.exit_codes import ExitCode
-from reconciler.cli.options import Common, gather
+from reconciler.cli.options import Common, endpoints_option, gather, ledger_option
 from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,31 +46,31 @@ class Given:
     context: str | None
 
 
-def _file(*, help: str) -> dict[str, Any]:  # noqa: A002 - click's word
-    return {"type": click.Path(path_type=Path, exists=True, dir_okay=False), "metavar": "FILE", "help": help}
+def _file(told: str) -> dict[str, Any]:
+    return {"type": click.Path(path_type=Path, exists=True, dir_okay=False), "metavar": "FILE", "help": told}
 
 
 def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     wrapped: Any = gather(function, lambda given: Given(**{name: given.pop(name) for name in Given.__slots__}))
     for option in reversed((
-        click.option("--nodes", **_file(help="CSV file of the nodes: name,bmc,host, and pool, rack or domains.LABEL.")),
+        click.option("--nodes", **_file("CSV file of the nodes: name,bmc,host, and pool, rack or domains.LABEL.")),
         click.option("--name", metavar="RANGE", help="In place of a CSV file: their names, like gpu-a[001-008]."),
         click.option("--bmc", metavar="RANGE", help="With --name: their BMCs, like https://10.20.0.[11-18]."),
         click.option("--host", metavar="RANGE", help="With --name: their hosts, like 10.20.1.[11-18]."),
         click.option("--fleet", metavar="NAME", help="Name of the fleet. Default: the folder that DIR is in."),
-        click.option("--bmc-credentials", **_file(help='JSON file {"username": ..., "password": ...} for BMCs.')),
-        click.option("--bmc-ca", **_file(help="PEM file of the CA that signed the BMCs' certificates.")),
+        click.option("--bmc-credentials", **_file('JSON file {"username": ..., "password": ...} for BMCs.')),
+        click.option("--bmc-ca", **_file("PEM file of the CA that signed the BMCs' certificates.")),
         click.option("--bmc-insecure", is_flag=True, help="Don't verify certificates of BMCs; every report says so."),
         click.option("--ssh-user", default="root", show_default=True, help="User to log in as."),
-        click.option("--ssh-key", **_file(help="Private key of that user, without a passphrase.")),
-        click.option("--host-ca", **_file(help="Public key of the CA that signs the SSH keys of hosts.")),
+        click.option("--ssh-key", **_file("Private key of that user, without a passphrase.")),
+        click.option("--host-ca", **_file("Public key of the CA that signs the SSH keys of hosts.")),
         click.option("--host-insecure", is_flag=True, help="Accept any SSH host key; every report says so."),
-        click.option("--kubeconfig", **_file(help="Of the Kubernetes cluster that the nodes are in.")),
+        click.option("--kubeconfig", **_file("Of the Kubernetes cluster that the nodes are in.")),
         click.option("--no-cluster", is_flag=True, help="The nodes are in no cluster."),
         click.option("--context", metavar="NAME", help="Context of the kubeconfig. Default: its current one."),
     )):  # fmt: skip
         wrapped = option(wrapped)
-    return wrapped  # type: ignore[no-any-return]  # decorators of click lose the type
+    return cast("Callable[..., Any]", wrapped)
 
 
 @click.command()
@@ -81,14 +81,8 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--bios", multiple=True, metavar="NAME", help="Manage this BIOS attribute, in place of the usual few.")
 @click.option("--service", multiple=True, metavar="NAME", help="Manage this systemd unit, beside the usual ones.")
 @click.option("--sysctl", multiple=True, metavar="NAME", help="Manage this kernel parameter, beside the usual ones.")
-@click.option(
-    "--ledger", envvar="RECONCILER_LEDGER", metavar="URL",
-    help="Ledger that the nodes are vouched for in: that of later runs. Default: SQLite in the state directory.",
-)  # fmt: skip
-@click.option(
-    "--endpoints", envvar="RECONCILER_ENDPOINTS", type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    metavar="FILE", help="endpoints.json of a lab: loopback targets for the addresses.",
-)  # fmt: skip
+@ledger_option("Ledger that the nodes are vouched for in: that of later runs. Default: SQLite in the state directory.")
+@endpoints_option()
 def init(
     given: Given, directory: Path, bios: tuple[str, ...], service: tuple[str, ...], sysctl: tuple[str, ...],
     ledger: str | None, endpoints: Path | None,

@@ -37,7 +37,7 @@ def plan(
     from reconciler.render.plan import human
 
     session = session_for(common, base, head, observation)
-    session.selection  # noqa: B018 - a wrong --limit is said before anything is contacted
+    session.check_selection()
     seen = session.observe() if observation is None else session.observation_from(observation)
     if observation is None:
         with session.ledger() as ledger:

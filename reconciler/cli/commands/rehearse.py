@@ -75,7 +75,7 @@ def rehearse(
     from reconciler.cli.session import on_terminal
 
     session = session_for(common, base, head)
-    session.selection  # noqa: B018 - a wrong --limit is said before anything is contacted
+    session.check_selection()
     seen = session.observe() if observation is None else session.observation_from(observation)
     with session.ledger() as ledger:
         script = _script(session, ledger, seen, "" if observation is None else str(observation), dict(failure_rates))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from reconciler.cli.options import Common, Duration
+from reconciler.cli.options import Common, Duration, endpoints_option, ledger_option
 from reconciler.cli.record import Place, ready_recorder, record_option
 from reconciler.cli.signed import signer_options
 from reconciler.model.errors import UsageError
@@ -34,14 +34,8 @@ LEAST_INTERVAL_S = 10.0
 @record_option
 @click.option("--redact", is_flag=True, envvar="RECONCILER_REDACT",
               help="Leave serials, names and addresses of machines out of what is recorded.")  # fmt: skip
-@click.option(
-    "--ledger", envvar="RECONCILER_LEDGER", metavar="URL",
-    help="Ledger: a file or a postgresql:// URL. Default: SQLite in the state directory, one file per fleet.",
-)  # fmt: skip
-@click.option(
-    "--endpoints", envvar="RECONCILER_ENDPOINTS", type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    metavar="FILE", help="endpoints.json of a lab: loopback targets for the spec's addresses.",
-)  # fmt: skip
+@ledger_option()
+@endpoints_option()
 def run(
     spec: Path, repo: str | None, branch: str, path: str, repo_secret: str | None, allowed_signers: Path | None,
     allowed_keys: Path | None, accept: str, state: Path | None, interval: float, pull: float, listen: str,

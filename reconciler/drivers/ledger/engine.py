@@ -60,7 +60,7 @@ class Database:
                 version = self._version(connection)
             if version != migrations.SCHEMA_VERSION:
                 self._upgrade()
-        except BaseException:
+        except BaseException:  # Ctrl-C too: nobody else has the connections that were opened
             self.close()
             raise
 

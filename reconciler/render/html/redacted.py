@@ -13,9 +13,9 @@ from reconciler.model.chronicle import Chronicle
 from reconciler.model.desired import Endpoints
 from reconciler.model.observed import HIDDEN, Observed, Silent
 from reconciler.model.records import JournalEntry
-from reconciler.planner.redact import Names, names_of, redact_drift, redact_plan, redact_text
 from reconciler.render.drift import OWN
 from reconciler.render.html.material import Material
+from reconciler.render.redact import Names, names_of, redact_drift, redact_plan, redact_text
 
 Hidden = tuple[str, ...]
 

@@ -13,10 +13,10 @@ from reconciler.model.documents import dump
 from reconciler.model.observed import HIDDEN
 from reconciler.model.plan import BlockCode
 from reconciler.model.report import ActionEnd, ApplyOutcome, NodeEnd
-from reconciler.planner.redact import names_of, redact_drift, redact_outcome, redact_plan
+from reconciler.render.redact import names_of, redact_drift, redact_outcome, redact_plan
 from tests import builders as b
-from tests.planner.test_publish import NAMES, observation, plan
-from tests.planner.test_publish import fleet as fleet_of
+from tests.render.test_publish import NAMES, observation, plan
+from tests.render.test_publish import fleet as fleet_of
 
 WANTED = fleet_of(
     *(replace(b.node(name, uuid=f"UUID-{name}"), endpoints=replace(b.node().endpoints, bmc=f"https://10.0.0.{at}:8443"))
