@@ -57,8 +57,9 @@ class Evidence:
         metrics: list[Metric] = [(self._text(bar.metric), bar.min, bar.max) for bar in bars]
         metrics += [(self._text(name), None, None) for name in others[: max(0, _METRICS - len(bars))]]
         names = [bar.metric for bar in bars] + others[: max(0, _METRICS - len(bars))]
-        row = (*map(self._text, self._words(test, result)), tuple(metrics))
-        return self._tests.at(row), [_finite(measured.get(name)) for name in names]  # type: ignore[arg-type]  # *map
+        name, tool, version, verdict, reasons = map(self._text, self._words(test, result))
+        row = (name, tool, version, verdict, reasons, tuple(metrics))
+        return self._tests.at(row), [_finite(measured.get(metric)) for metric in names]
 
     def _words(self, test: GateTest | None, result: TestResult | None) -> tuple[str, str, str, str, str]:
         name = test.name if test is not None else result.test if result is not None else ""
