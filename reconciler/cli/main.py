@@ -40,6 +40,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "report": ("report", "Tell what happened to the fleet: availability, drift, recoveries."),
     "hold": ("hold", "Forbid acting on a node or a pool; without one, list what is held."),
     "release": ("hold", "Lift a hold."),
+    "isolation": ("isolation", "List nodes taken out on evidence of illness, or retract a signal that was wrong."),
     "stop": ("stop", "Stop the whole fleet: nothing begins any more."),
     "resume": ("stop", "Lift the stop of the whole fleet, and the storm brake."),
     "lease": ("lease", "List who writes, or take a lease away."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from reconciler.model.drift import ACTIONABLE
+from reconciler.model.drift import TOLD
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.forge import Check, Remark
 from reconciler.model.plan import Plan
@@ -141,7 +141,7 @@ def narrowed(report: DriftReport, nodes: Collection[str]) -> DriftReport:
         report,
         items=items,
         incomplete=tuple(name for name in report.incomplete if name in nodes),
-        changes=any(item.kind in ACTIONABLE for item in items),
+        changes=any(item.kind in TOLD for item in items),
         scope=replace(report.scope, selected=min(len(nodes), report.scope.selected)),
     )
 

@@ -25,7 +25,7 @@ from reconciler.cli.options import Common
 from reconciler.cli.scope import select
 from reconciler.model.desired import DesiredImage, Fleet
 from reconciler.model.documents import load
-from reconciler.model.drift import ACTIONABLE
+from reconciler.model.drift import TOLD
 from reconciler.model.errors import StalePlan, UsageError, first_of_ours
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope
@@ -336,7 +336,7 @@ def drift_report(plan: Plan, observation: Observation) -> DriftReport:
         scope=plan.scope,
         incomplete=plan.incomplete,
         tolerated=plan.tolerated,
-        changes=any(item.kind in ACTIONABLE for item in items),
+        changes=any(item.kind in TOLD for item in items),
         items=items,
         counts=dict(sorted(Counter(item.kind.value for item in items).items())),
         insecure=plan.insecure,

@@ -16,7 +16,13 @@ from reconciler.converge.crew import Crew
 from reconciler.converge.events import Progress, RunEnded, ignore
 from reconciler.converge.lease import HeldLease, held_lease
 from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
-from reconciler.converge.memory import remember_facts, remember_holds, remember_plans, remember_stands
+from reconciler.converge.memory import (
+    remember_evidence,
+    remember_facts,
+    remember_holds,
+    remember_plans,
+    remember_stands,
+)
 from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
 from reconciler.converge.run import Ended, Executed, NodeResult, Run
@@ -25,7 +31,7 @@ from reconciler.model.errors import LedgerError, Refused, StalePlan
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope
 from reconciler.model.ports import Clock, Fabric, Ledger
-from reconciler.model.records import NodeRecord
+from reconciler.model.records import NodeRecord, isolated_for
 from reconciler.planner.estimates import Estimates
 from reconciler.planner.fleet import node_planner, plan_fleet, records_needed
 from reconciler.planner.holds import by_subject, stopped
@@ -167,6 +173,7 @@ class _Apply:
         remember_facts(self.ledger, (observation.nodes[name] for name in self.names), records, now())
         remember_holds(self.ledger, request.fleet, now())
         look_for_storm(self.ledger, request.fleet, observation, records, now())
+        remember_evidence(self.ledger, request.fleet, observation, records, now())
         resumed = await take_over(self.ledger, self.fabric.installer(), request.fleet, set(self.names), now())
         plan = self.plan(observation)
         check_stop(plan.stopped)
@@ -247,4 +254,8 @@ def _begun(approved: Plan | None, records: Mapping[str, NodeRecord]) -> frozense
     if approved is None:
         return frozenset()
     since = approved.created_at
-    return frozenset(name for name, record in records.items() if any(a.at >= since for a in record.attempts))
+    return frozenset(
+        name
+        for name, record in records.items()
+        if any(a.at >= since and not isolated_for(a.cause) for a in record.attempts)  # isolating is no part of a plan
+    )

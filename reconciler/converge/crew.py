@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from reconciler.converge.approval import stale_because
 from reconciler.converge.brake import look_for_storm
 from reconciler.converge.events import NodeSettled, Waiting
-from reconciler.converge.execute import NodeRun, is_stopped
+from reconciler.converge.execute import Asks, NodeRun, is_stopped
 from reconciler.converge.line import Line
 from reconciler.converge.memory import remember_plans
 from reconciler.converge.observe import answer, control_plane
@@ -26,7 +26,8 @@ from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan
 from reconciler.model.records import NodeRecord
 from reconciler.planner.budget import taken_out
-from reconciler.planner.holds import by_subject
+from reconciler.planner.holds import by_subject, retracted
+from reconciler.planner.isolation import Isolation, taken_back
 from reconciler.planner.keeping import KeptLeave, KeptRollouts
 from reconciler.planner.schedule import Leave, takes_out, waits
 from reconciler.planner.work import flashes
@@ -73,7 +74,14 @@ class Crew:
         self._postponed: dict[str, str] = {}  # node -> why, until something has changed
         self._tables: dict[str, tuple[Managed, ...]] = {}
         self._kept = dict(run.ledger.rollouts())
-        self._leave = KeptLeave(run.fleet, self.observation, now=now, taken=taken_out(records, run.fleet.settings))
+        self._leave = KeptLeave(
+            run.fleet, self.observation, now=now, taken=taken_out(records, run.fleet.settings),
+            plans=list(plans.values()),
+        )  # fmt: skip
+        self._isolation = Isolation(run.fleet, self.observation, records, now)
+        for name, plan in self.plans.items():
+            self._isolation.suspect(plan, self._nodes[name], records.get(name) or NodeRecord(name))
+        self._at_once = {name for name in self.plans if self._goes_at_once(name)}
         for name in self._reserved & run.fleet.nodes.keys():
             self._leave.reserve(name)
         self._rollouts = KeptRollouts(run.fleet, self.observation, self.plans, records, now)
@@ -142,6 +150,7 @@ class Crew:
             if len(self._running) < NODES_AT_ONCE:
                 del self._woken[name]
                 self._begin(name, self._nodes.get(name))
+        self._isolate()
         self._stopped = self.run.stop()
         if self._stopped is not None:
             return
@@ -152,6 +161,29 @@ class Crew:
             for name in self._leaving:
                 leave.budget.charge(name)
             self._line.ask(leave, lambda: len(self._running) < NODES_AT_ONCE, lambda name: self._ask(name, leave))
+
+    def _isolate(self) -> None:
+        """Evidence of illness waits for no turn: not for budget, wave, window, brake or approval."""
+        if not self._at_once or self.run.stop_of_all() is not None:
+            return
+        for name in sorted(self._at_once):
+            if len(self._running) < NODES_AT_ONCE and name not in self._running:
+                self._begin(name, suspected=self.plans[name].isolation)
+        self._at_once.clear()
+
+    def _goes_at_once(self, name: str) -> bool:
+        plan = self.plans[name]
+        if name in self._running or not (plan.isolation or plan.isolated):
+            return False
+        return bool(plan.isolation) or taken_back(plan, retracted(self.run.planner.holds, self.run.clock.now()))
+
+    def isolate(self, plan: NodePlan, observed: Observed, record: NodeRecord) -> tuple[str, ...]:
+        """The signals for which this node may be isolated now, within the caps; it is then counted as such."""
+        self._isolation.suspect(plan, observed, record)
+        allowed, _ = self._isolation.verdict(plan)
+        if allowed:
+            self._isolation.charge(plan.node, allowed)
+        return allowed
 
     def _ask(self, name: str, leave: Leave) -> Blocked | None:
         """Start it, if it may."""
@@ -168,12 +200,13 @@ class Crew:
         self._begin(name)
         return None
 
-    def _begin(self, name: str, seen: Observed | None = None) -> None:
+    def _begin(self, name: str, seen: Observed | None = None, suspected: tuple[str, ...] = ()) -> None:
         def ended(_task: asyncio.Task[NodeResult]) -> None:
             self._ended.append(name)
             self.stirred.set()
 
-        worker = self._at_work[name] = NodeRun(self.run, name, self.reserve, self._begin_rollout, seen)
+        asks = Asks(self.reserve, self._begin_rollout, self.isolate)
+        worker = self._at_work[name] = NodeRun(self.run, name, asks, seen, suspected)
         self._running[name] = task = asyncio.create_task(worker.to_the_end(), name=name)
         task.add_done_callback(ended)
         self._line.leave(name)
@@ -239,7 +272,7 @@ class Crew:
                 self.plans[name] = worker.plan
                 self._see(worker.observed)
                 self._remember(worker.observed, worker.plan, worker.record)
-            self._leave.release(self._nodes[name])
+            self._leave.release(self._nodes[name], worker.plan)
             self._line_up(name)
             self._unapproved.add(name)
 
@@ -295,6 +328,8 @@ class Crew:
             if plan.node in self._reserved and not flashes(plan.actions[0]):
                 return ""
             await self._look_at_cluster()
+            if plan.isolated:
+                self._leave.see(self._nodes[plan.node], plan)
             leave = self._leave.now(self.run.clock.now(), self.run.rollouts, self.run.brake())
             blocked = leave.refusal_of_next(plan)
             if blocked is not None:

@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, assert_never
 
@@ -23,17 +23,21 @@ from reconciler.converge.guard import GuardedBmc, TimedCluster, TimedHost
 from reconciler.converge.lease import bmc_scope
 from reconciler.converge.memory import remember_facts, remember_stands
 from reconciler.converge.observe import observe_node
+from reconciler.converge.retraction import take_back
 from reconciler.converge.run import Ended, Executed, NodeResult, Run
 from reconciler.health.ladder import REMEDIATION
+from reconciler.health.table import row_of
 from reconciler.model.desired import Desired
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import DriverError
 from reconciler.model.observed import Answered, Observed, Silent
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Permanent, Transient, outcome_word
 from reconciler.model.plan import BlockCode, Goal, NodePlan, PlannedAction
-from reconciler.model.records import OWNER_ANNOTATION, NodeRecord, read_mark
+from reconciler.model.records import ISOLATED, OWNER_ANNOTATION, NodeRecord, isolated_for, read_mark
 from reconciler.model.vocab import Disruption
 from reconciler.planner import conditions as c
+from reconciler.planner.holds import retracted
+from reconciler.planner.isolation import evidence, taken_back
 from reconciler.planner.rollout import pending
 from reconciler.planner.schedule import OF_ROLLOUTS
 from reconciler.planner.witnesses import BOOT_S
@@ -43,25 +47,35 @@ TRIES = 3  # of one action in a row
 HOLDS_AFTER = 2  # what was done so often for the same drift and is needed again does not hold
 PATIENCE_S = 300.0  # a longer pause after a failure is left to a later run
 LOOK_S = 20.0
+CONFIRM_S = 5.0  # between the two reads of evidence that is not latched
 TAKE_OUT = ("mark", "drain")
 PROVED_BY_BOOT = ("soft_restart", "power_cycle")
 BOOTS = (*PROVED_BY_BOOT, "power_on", "reimage")
 RESUME_WITHIN = timedelta(hours=2)  # an older intent says nothing about what is needed now
 
 
-# May the first action of this plan begin now? "" when windows and budget say yes; the node is then charged to it.
-Reserve = Callable[[NodePlan], Awaitable[str]]
-BeginRollout = Callable[[NodePlan], None]
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """What a node asks of those who see the whole fleet.
+
+    `reserve`: may the first action of this plan begin now? "" when windows and budget say yes; the node is then charged
+    to it. `isolate`: the signals for which the node may be isolated now; it is then counted.
+    """
+
+    reserve: Callable[[NodePlan], Awaitable[str]]
+    begin_rollout: Callable[[NodePlan], None]
+    isolate: Callable[[NodePlan, Observed, NodeRecord], tuple[str, ...]]
 
 
 class NodeRun:
     """`observed`, `record` and `plan` are the latest; they are part of the run's final report.
 
-    `seen`: at the latest pass. Its inventory will do to see that a node is ill and to take it out.
+    `seen`: at the latest pass. Its inventory will do to see that a node is ill and to take it out. `suspected`: the
+    signals that the pass would isolate it for, which the next look confirms or not.
     """
 
     def __init__(
-        self, run: Run, node: str, reserve: Reserve, begin_rollout: BeginRollout, seen: Observed | None = None
+        self, run: Run, node: str, asks: Asks, seen: Observed | None = None, suspected: tuple[str, ...] = ()
     ) -> None:
         self.run = run
         self.node = node
@@ -69,8 +83,8 @@ class NodeRun:
         self.observed = seen
         self.plan: NodePlan | None = None
         self.record = NodeRecord(node)
-        self._reserve = reserve
-        self._begin_rollout = begin_rollout
+        self._asks = asks
+        self._suspected = frozenset(suspected)
         self._inventory_due = seen is None
         self._glanced = seen is not None
         self._told = asyncio.Event()
@@ -78,6 +92,7 @@ class NodeRun:
         self._done: Counter[tuple[str, frozenset[str]]] = Counter()  # by action and the drift that it was done for
         self._last = ""  # why the last attempt failed
         self._worked = False
+        self._begun = False  # with what is planned; to isolate a node is no part of that
         self._let_go = False
         self._seen_since = False  # whether the node was looked at after the latest attempt
         self._boot_deadline: datetime | None = None
@@ -87,6 +102,17 @@ class NodeRun:
             if self.node not in self.run.fleet.nodes:
                 return self._result(Ended.POSTPONED, "the spec does not name it any more: it is left as it is")
             plan = await self._look()
+            if taken_back(plan, retracted(self.run.planner.holds, self.run.clock.now())):
+                return await self._leave(await self._take_back(plan))
+            if (found := evidence(plan)) and self.run.stop_of_all() is None:
+                if not self._confirmed(found):
+                    self._suspected = frozenset(found)
+                    await self._pause(CONFIRM_S)
+                    continue
+                if signals := self._asks.isolate(plan, self._latest, self.record):
+                    if (result := await self._isolate(plan, signals)) is not None:
+                        return await self._leave(result)
+                    continue
             if self._glanced and plan.actions and not (plan.illness and plan.actions[0].name in TAKE_OUT):
                 self._inventory_due = True  # it is to be of now before a decision that uses it (DESIGN 5)
                 continue
@@ -99,6 +125,35 @@ class NodeRun:
                 result = self._nothing_left(plan)
             if result is not None:
                 return await self._leave(result)
+
+    @property
+    def _latest(self) -> Observed:
+        assert self.observed is not None
+        return self.observed
+
+    def _confirmed(self, found: tuple[str, ...]) -> bool:
+        """One read is evidence of what is latched; anything else takes two."""
+        return any(path in self._suspected or row_of(path.removeprefix("health.")).latched for path in found)
+
+    async def _isolate(self, plan: NodePlan, signals: tuple[str, ...]) -> NodeResult | None:
+        """Cordon and mark, whatever budget, wave, window, brake or approval say. None: look again."""
+        action = next(action for action in plan.actions if action.name == "mark")
+        if self._failures[action.id] >= TRIES:
+            return self._result(Ended.FAILED, f"{action.id} failed {TRIES} times: {self._last}")
+        return await self._act(plan, replace(action, because=(ISOLATED + ", ".join(signals),)), begin=False)
+
+    async def _take_back(self, plan: NodePlan) -> NodeResult:
+        """Nothing but signals that a person has retracted keeps it out, and it was not drained: it serves as before."""
+        if stop := self.run.stop_of_all():
+            return self._result(Ended.POSTPONED, stop.detail)
+        told = ", ".join(plan.isolated)
+        cluster = self.run.fabric.cluster()
+        assert cluster is not None, "only nodes of a cluster are isolated"
+        port = TimedCluster(cluster, self.run.clock, self.run.fleet.settings, self.run.lease)
+        if trouble := await take_back(port, self.run.ledger, self.node, plan.isolated, self.run.clock):
+            return self._result(Ended.FAILED, f"its isolation for {told} was retracted, and the mark stays: {trouble}")
+        self._seen_since = False
+        return self._result(Ended.DONE, f"no longer isolated for {told}, which was retracted; it was not drained")
 
     def tell(self) -> None:
         """The cluster has news of the node: it is looked at without waiting further."""
@@ -163,7 +218,7 @@ class NodeRun:
             return self._result(Ended.POSTPONED, why)
         if self.run.approved is not None:
             approved = self.run.approved.nodes.get(self.node)
-            if why := stale_because(approved, plan, begun=self._worked or self.node in self.run.begun):
+            if why := stale_because(approved, plan, begun=self._begun or self.node in self.run.begun):
                 return self._result(Ended.STALE, why)
         if self._failures[action.id] >= TRIES:
             return self._result(Ended.FAILED, f"{action.id} failed {TRIES} times: {self._last}")
@@ -172,12 +227,13 @@ class NodeRun:
         if plan.blocked is not None and backs_off_until(plan) is not None:
             return self._result(Ended.FAILED if self._last else Ended.POSTPONED, plan.blocked.detail)
         if disrupts(action):
-            if why := await self._reserve(plan):
+            if why := await self._asks.reserve(plan):
                 return self._result(Ended.POSTPONED, why)
             if stop := self.run.stop():  # it took a while to ask
                 return self._result(Ended.POSTPONED, stop.detail)
         if shakes(action) and (brake := self.run.brake()):
             return self._result(Ended.POSTPONED, brake.detail)
+        self._begun = True
         return None
 
     def _waits_for(self, plan: NodePlan) -> str:
@@ -186,10 +242,10 @@ class NodeRun:
             return plan.blocked.detail
         return self.run.lease.writer(bmc_scope(self.desired.endpoints.bmc or ""))
 
-    async def _act(self, plan: NodePlan, action: PlannedAction) -> NodeResult | None:
-        """One attempt, counted before it is tried. None: look again."""
-        if not self._let_go and pending(plan) and not plan.postponed:
-            self._begin_rollout(plan)
+    async def _act(self, plan: NodePlan, action: PlannedAction, *, begin: bool = True) -> NodeResult | None:
+        """One attempt, counted before it is tried. None: look again. `begin`: it is a step of the node's rollout."""
+        if begin and not self._let_go and pending(plan) and not plan.postponed:
+            self._asks.begin_rollout(plan)
             self._let_go = True
         outcome = await self._attempt(action)
         self._boot_deadline = None
@@ -324,6 +380,8 @@ class NodeRun:
         healthy = bool(member.value.ready) and self.plan is not None and not _isolated(self.plan)
         if mark is None or mark.ledger != self.run.ledger.id or not healthy or not untouched(self.record):
             return False
+        if isolated_for(mark.reason):
+            return False  # evidence that is gone is no proof: the gate judges
         port = TimedCluster(cluster, self.run.clock, self.run.fleet.settings, self.run.lease)
         try:
             return await lift_mark(port, self.node, self.run.ledger.id)

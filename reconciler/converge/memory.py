@@ -12,11 +12,12 @@ from reconciler.diff import normalise
 from reconciler.diff.facts import Managed, managed
 from reconciler.health.signals import unread
 from reconciler.model.desired import Desired, Fleet
-from reconciler.model.observed import Answered, Observed, Silent
+from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import NodePlan
 from reconciler.model.ports import Ledger
-from reconciler.model.records import NodeRecord
+from reconciler.model.records import CHANGES, NodeRecord
 from reconciler.model.vocab import BootPhase, UnknownReason
+from reconciler.planner import evidence
 from reconciler.planner.holds import end_of, is_copy, stands
 
 LOOKS_APART = timedelta(hours=2)  # scheduled ones come hourly, and late
@@ -45,6 +46,27 @@ def _news(ledger: Ledger, seen: Observed, known: NodeRecord | None, now: datetim
     for source, silent in silences(seen).items():
         if silent is not (source in record.silent_since):
             yield partial(ledger.note_silence, seen.node, source, silent, now)
+
+
+def remember_evidence(
+    ledger: Ledger, fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord], now: datetime
+) -> None:
+    """Since when nodes have shown what isolates, and since when version, spec and drivers are what they are.
+
+    `records`: of the nodes that were looked at, and of the fleet's changes (`records_needed`).
+    """
+    name = CHANGES + fleet.settings.fleet
+    kept = records.get(name)
+    known = {} if kept is None else kept.silent_since
+    current = evidence.states(fleet, observation)
+    over = evidence.gone(fleet, observation, known, current)
+    news = [(name, key, True) for key in sorted(current - known.keys())] + [(name, key, False) for key in sorted(over)]
+    news += evidence.sights(fleet, observation, records, kept, now)
+    if not news:
+        return
+    with ledger.batch():
+        for subject, key, shown in news:
+            ledger.note_silence(subject, key, silent=shown, now=now)
 
 
 def agreed_identity(seen: Observed) -> tuple[str | None, str | None]:

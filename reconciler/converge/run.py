@@ -89,6 +89,7 @@ class Run:
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(64))
     rollouts: Rollouts = field(default_factory=Rollouts)  # as of the latest end of a node
     barred: str = ""  # why nothing may begin now, whatever is planned
+    refused: str = ""  # why nothing that was planned may begin now; evidence of illness isolates all the same
 
     def worth_waiting(self, observed: Observed, plan: NodePlan) -> bool:
         """The host is silent because of a boot under way, or it or its BMC because of what an earlier run has begun."""
@@ -114,6 +115,12 @@ class Run:
 
     def stop(self) -> Blocked | None:
         """Somebody or something has stopped the whole fleet: what runs ends its action, nothing else begins."""
+        if self.refused and not self.barred:
+            return Blocked(BlockCode.STOPPED, self.refused)
+        return self.stop_of_all()
+
+    def stop_of_all(self) -> Blocked | None:
+        """As `stop`, for what no guard of a plan refuses."""
         if self.barred:
             return Blocked(BlockCode.STOPPED, self.barred)
         return stopped(by_subject((), self.ledger.holds()), self.clock.now())

@@ -19,11 +19,17 @@ from reconciler.converge.crew import POLL_S, Crew
 from reconciler.converge.events import LoopTold, Progress, ignore
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
-from reconciler.converge.memory import remember_facts, remember_holds, remember_plans, remember_stands
+from reconciler.converge.memory import (
+    remember_evidence,
+    remember_facts,
+    remember_holds,
+    remember_plans,
+    remember_stands,
+)
 from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
 from reconciler.converge.run import Run, Step, Unended
-from reconciler.converge.status import fleet_status, measured, node_status
+from reconciler.converge.status import fleet_status, held_by_brake, measured, node_status
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import Blind, first_of_ours
 from reconciler.model.observed import Observation
@@ -40,6 +46,7 @@ NODES_PER_S = 10.0  # that a pass looks at when nobody waits for it: each costs 
 LEISURE = 0.4  # of the interval: what it may take longer for that
 PASSES_APART = 3  # intervals, and what a pass takes: when they are further apart, nobody knows what was between
 REST = 0.25  # of the interval, after a pass that took longer than that
+NAMED = 8  # nodes that a message names
 WAKES_S = 5.0  # a node that the cluster tells of again and again is looked at so often, at most
 
 
@@ -83,6 +90,8 @@ class Shift:
         self._leisurely = False  # as it is when nobody waits for it
         self._due: datetime | None = None  # of the next one; None: now
         self._blind = ""
+        self._braked = ""
+        self._incidents: frozenset[tuple[str, str]] = frozenset()
         self._woken: dict[str, datetime] = {}
 
     # --- from outside ---
@@ -187,6 +196,8 @@ class Shift:
             if remember_facts(ledger, (observation.nodes[name] for name in idle), records, now):
                 records = self._records()
             look_for_storm(ledger, fleet, observation, records, now)
+            remember_evidence(ledger, fleet, observation, records, now)
+            records = self._records()
         remember_holds(ledger, fleet, now)
         measured_so_far = estimates(fleet, ledger.durations())
         plan = self._make_plan(observation, records, measured_so_far, now)
@@ -199,7 +210,7 @@ class Shift:
             holds=tuple(ledger.holds()), estimates=measured_so_far,
         )  # fmt: skip
         run.plan_id = plan.id
-        run.barred = blind or _barred(fleet, plan)
+        run.barred, run.refused = blind or _mode(fleet), _refused(plan)
         run.executed.clear()
         if not blind:
             well = {name for name in idle if node_status(plan.nodes[name], acting=False) is NodeStatus.CONVERGED}
@@ -222,7 +233,33 @@ class Shift:
         self.plan, self._observation = plan, observation
         self._status = fleet_status(known, observation, self._status, acting=acting)
         self.ground.metrics.passed(self._status)
+        self._tell_brake(plan)
+        self._tell_incidents(plan)
         self._tell(plan, observation)
+
+    def _tell_brake(self, plan: Plan) -> None:
+        """When it is set, by what and what it holds back; and when it is lifted."""
+        if plan.braked == self._braked:
+            return
+        self._braked = plan.braked
+        held = held_by_brake(plan)
+        message = "the storm brake is lifted"
+        if plan.braked:
+            shown = ", ".join(held[:NAMED]) + (f" and {len(held) - NAMED} more" if len(held) > NAMED else "")
+            message = f"the storm brake is set: {plan.braked}. It holds back {shown or 'nothing yet'}"
+        self.ground.progress(LoopTold("brake", message, problem=bool(plan.braked), fields={"held_back": len(held)}))
+
+    def _tell_incidents(self, plan: Plan) -> None:
+        """Each once, when it begins and when it is over."""
+        current = {(one.signal, one.scope): one for one in plan.incidents}
+        for key, one in current.items():
+            if key not in self._incidents:
+                told = f"{one.signal} on {len(one.nodes)} nodes of {one.scope}: {one.detail}"
+                fields: dict[str, str | int | float] = {"signal": one.signal, "nodes": len(one.nodes)}
+                self.ground.progress(LoopTold("incident", told, problem=True, fields=fields))
+        for signal, scope in sorted(self._incidents - current.keys()):
+            self.ground.progress(LoopTold("incident_over", f"{signal} of {scope}: the incident is over"))
+        self._incidents = frozenset(current)
 
     def _records(self) -> Mapping[str, NodeRecord]:
         return self.ground.ledger.nodes(records_needed(self.fleet, list(self.fleet.nodes)))
@@ -267,7 +304,7 @@ class Shift:
         ledger, clock = self.ground.ledger, self.ground.clock
         gone = [name for name in ledger.known() if name not in self.fleet.nodes]
         busy = self._crew is not None and not self._crew.at_work <= self.fleet.nodes.keys()  # they end first
-        if (self._crew is not None and not gone) or busy or self._blind or _barred(self.fleet, plan):
+        if (self._crew is not None and not gone) or busy or self._blind or _refused(plan) or _mode(self.fleet):
             return
         kept = await lift_forgotten_marks(ledger, self._fabric.cluster(), self.fleet, clock, self._lease)
         ledger.forget(gone, clock.now())
@@ -322,10 +359,13 @@ class Shift:
         self._crew.wake(name)
 
 
-def _barred(fleet: Fleet, plan: Plan) -> str:
-    """Why nothing may begin, whatever is planned."""
-    if plan.refused:
-        return f"the plan is refused: {'; '.join(plan.refused)}"
+def _refused(plan: Plan) -> str:
+    """Why nothing of the plan may begin."""
+    return f"the plan is refused: {'; '.join(plan.refused)}" if plan.refused else ""
+
+
+def _mode(fleet: Fleet) -> str:
+    """Why nothing may begin, whatever is planned or seen."""
     if fleet.settings.drift_mode is not DriftMode.CORRECT:
         return f"the spec's mode is {fleet.settings.drift_mode.value}: drift is reported and left as it is"
     return ""

@@ -17,6 +17,7 @@ from reconciler.model.ports import Metrics
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
 from reconciler.model.status import FleetStatus, NodeReport, NodeStatus
 from reconciler.model.vocab import Source, UnknownReason
+from reconciler.planner.isolation import marked_for
 
 _ASIDE = (BlockCode.QUARANTINED, BlockCode.RETIRED)
 _TELLING = (NodeStatus.BLOCKED, NodeStatus.HELD, NodeStatus.SET_ASIDE)
@@ -62,7 +63,17 @@ def fleet_status(
             if isinstance(found, Silent) and found.reason is not UnknownReason.NOT_ASKED
         ),
         halted=tuple(rollout.pool for rollout in plan.rollouts if rollout.halted),
+        braked=plan.braked,
+        held_by_brake=len(held_by_brake(plan)),
+        isolated=Counter(node.pool for node in plan.nodes.values() if marked_for(observation.nodes[node.node])),
+        incidents={(one.signal, one.scope): len(one.nodes) for one in plan.incidents},
     )
+
+
+def held_by_brake(plan: Plan) -> tuple[str, ...]:
+    """Nodes that the storm brake holds back."""
+    found = ((node.node, node.blocked) for node in plan.nodes.values())
+    return tuple(name for name, blocked in found if blocked is not None and blocked.code is BlockCode.STORM)
 
 
 def node_status(plan: NodePlan, *, acting: bool) -> NodeStatus:

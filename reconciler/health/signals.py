@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from reconciler.health.table import Effect, effect_of
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import NodeCondition, Profile
 from reconciler.model.observed import Answered, Gpu, HostFacts, Member, Observed, Silent
@@ -28,6 +29,10 @@ class Signal:
     @property
     def path(self) -> str:
         return f"health.{self.name}"
+
+    @property
+    def effect(self) -> Effect:
+        return effect_of(self.name)
 
 
 def signals(profile: Profile, observed: Observed) -> tuple[Signal, ...]:

@@ -7,9 +7,10 @@ remedy is a repair. A fault of telemetry must never cordon a fleet, so whatever 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 
 class Effect(StrEnum):
@@ -39,7 +40,9 @@ TABLE: Mapping[str, Row] = {
     "row_remap_pending": Row(Effect.REPAIRS, "a reset brings the spare row in"),
     "nvlink_down": Row(Effect.REPAIRS, "collectives are slow or fail; a reset may train the link anew"),
     "xid_": Row(Effect.REPAIRS, "a code whose remedy is a reset, a restart or a look"),
-    "condition_": Row(Effect.ISOLATES, "the policy names this condition of the cluster's node object"),
+    "condition_": Row(
+        Effect.ISOLATES, "the policy names this condition, which a detector has set on the node object", latched=True
+    ),
 }
 
 
@@ -56,3 +59,17 @@ def row_of(name: str) -> Row:
 
 def effect_of(name: str) -> Effect:
     return row_of(name).effect
+
+
+def isolating(paths: Iterable[str]) -> tuple[str, ...]:
+    """Of value paths (health.NAME), those of signals that isolate. `host_down` and the like are no signals."""
+    return tuple(path for path in paths if _isolates(path))
+
+
+@cache
+def _isolates(path: str) -> bool:
+    name = path.removeprefix("health.")
+    try:
+        return name != path and effect_of(name) is Effect.ISOLATES
+    except KeyError:
+        return False

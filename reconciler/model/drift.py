@@ -18,6 +18,7 @@ class DriftClass(StrEnum):
     UNMANAGED = "unmanaged"
     UNKNOWN = "unknown"  # could not be read: not drift, not clean
     IGNORED = "ignored"
+    REPORTED = "reported"  # a sign of trouble that nothing is done about: a person reads it
     IN_PROGRESS = "in_progress"  # staged, waiting for its activation; or a task runs
     CONVERGED = "converged"
 
@@ -25,6 +26,9 @@ class DriftClass(StrEnum):
 ACTIONABLE = frozenset(
     {DriftClass.DRIFTED, DriftClass.PENDING, DriftClass.CONFLICT, DriftClass.RENEWAL, DriftClass.IN_PROGRESS}
 )
+
+
+TOLD = ACTIONABLE | {DriftClass.REPORTED}  # what makes a drift report say that there is something
 
 
 @dataclass(frozen=True, slots=True)

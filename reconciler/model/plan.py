@@ -15,6 +15,7 @@ from reconciler.model.vocab import Certainty, Concern, Disruption, Reason
 
 PLAN_FORMAT = "1.0"
 _NONE = Disruption.NONE
+_NO_ILLNESS = (DriftClass.IGNORED, DriftClass.REPORTED)
 
 
 class Goal(StrEnum):
@@ -53,6 +54,11 @@ class BlockCode(StrEnum):
     def passes(self) -> bool:
         """Whether time alone lifts it: the actions are planned, and go when their turn comes."""
         return self in (BlockCode.BUDGET, BlockCode.WINDOW, BlockCode.BACKOFF, BlockCode.ROLLOUT)
+
+
+_FOR_A_PERSON = frozenset(
+    {BlockCode.ATTEMPTS, BlockCode.NO_PATH, BlockCode.GATE, BlockCode.IDENTITY, BlockCode.NO_DRAIN}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,8 @@ class NodePlan:
     wave: int | None  # which batch of the budget may take it: 0 = now; None = nothing to wait for
     fingerprint: str
     postponed: tuple[str, ...] = ()  # paths whose wave has not begun, which the actions leave out
+    isolation: tuple[str, ...] = ()  # signals on whose evidence it is cordoned and marked at once, before all else
+    isolated: tuple[str, ...] = ()  # signals on which our mark stands, while it has not been drained: that needs budget
     start: datetime | None = None  # when its actions are expected to begin; None: nothing to do, or nobody can say
     end: datetime | None = None
 
@@ -112,9 +120,14 @@ class NodePlan:
         return bool(self.actions)
 
     @property
+    def waits_for_person(self) -> bool:
+        """Whether the node is out of service, and time alone does not bring it back."""
+        return self.in_service is False and self.blocked is not None and self.blocked.code in _FOR_A_PERSON
+
+    @property
     def illness(self) -> tuple[DriftItem, ...]:
-        """What speaks against its health, and is not ignored."""
-        return tuple(i for i in self.drift if i.concern is Concern.HEALTH and i.kind is not DriftClass.IGNORED)
+        """What speaks against its health, and is neither ignored nor reported only."""
+        return tuple(i for i in self.drift if i.concern is Concern.HEALTH and i.kind not in _NO_ILLNESS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +194,19 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
+class Incident:
+    """Evidence of illness on more nodes than may be isolated for it: a person decides.
+
+    `scope`: "pool train-a" or "the fleet". `nodes`: those that show the signal and are not isolated for it.
+    """
+
+    signal: str  # its value path, e.g. "health.gpu_missing"
+    scope: str
+    nodes: tuple[str, ...]
+    detail: str  # why they are not isolated, and what to do
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     nodes_with_changes: int
     nodes_disrupted: int
@@ -189,6 +215,7 @@ class Totals:
     gpu_hours_out: float
     finish_s: float  # until the last that is expected to end has ended
     nodes_out_peak: int = 0  # out of service at once, at most, whoever took them out
+    nodes_isolated: int = 0  # cordoned and marked on evidence of illness, or to be at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +250,7 @@ class Plan:
     stopped: str = ""  # by whom, why and since when: nothing begins until the stop is lifted
     braked: str = ""  # by the storm brake, why and since when: nothing that disrupts begins until it is lifted
     change: Change | None = None  # of a pull request: what it does, apart from what had drifted before
+    incidents: tuple[Incident, ...] = ()
     offline: Offline | None = None  # made from what was published: it informs, and is never applied
 
     @property

@@ -15,6 +15,11 @@ OWNER_ANNOTATION = "reconciler.dev/owner"  # JSON of Mark
 BMC_SCOPE = "bmc/"  # of leases on BMCs; each belongs to the run that holds its fleet's
 FLEET = "fleet/*"  # subject of a hold that stops everything; no node and no pool can be called so
 STORM = "fleet/storm"  # of a hold that forbids whatever disrupts: the storm brake
+RETRACTED = "isolation/"  # subject of a hold, before a signal's name: nobody is isolated or repaired for it
+ISOLATED = "isolated: "  # before the signals, as the reason of a mark and the cause of the attempt that set it
+CHANGES = (
+    "changes/"  # before a fleet's name: the record that keeps since when version, spec and drivers are what they are
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ class Hold:
     """`position`: where the spec declared it, when it was copied; "" = it was set by a command."""
 
     id: int
-    subject: str  # node name, "pool/<name>", FLEET or STORM
+    subject: str  # node name, "pool/<name>", FLEET, STORM or RETRACTED with a signal's name
     reason: str
     owner: str
     since: datetime
@@ -143,6 +148,11 @@ class Lease:
     token: int  # fencing token: grows with every holder
     expires_at: datetime
     since: datetime | None = None  # None: nobody wrote it down
+
+
+def isolated_for(text: str) -> tuple[str, ...]:
+    """The signals (value paths) of a mark's reason or an attempt's cause; () when it is of something else."""
+    return tuple(text.removeprefix(ISOLATED).split(", ")) if text.startswith(ISOLATED) else ()
 
 
 def write_mark(mark: Mark) -> str:

@@ -27,7 +27,7 @@ class DriftReport:
     scope: Scope
     incomplete: tuple[str, ...]  # nodes whose observation is incomplete
     tolerated: bool  # the incomplete ones stay within Fleet.observation.tolerate
-    changes: bool  # something of an actionable class is among the items
+    changes: bool  # something of an actionable class is among the items, or a sign of trouble that is reported only
     items: tuple[DriftItem, ...]
     counts: Mapping[str, int]  # drift class -> items
     insecure: tuple[str, ...] = ()

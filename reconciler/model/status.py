@@ -82,3 +82,7 @@ class FleetStatus:
     observed: Mapping[Source, datetime] = field(default_factory=dict)
     silent: Mapping[tuple[Source, UnknownReason], int] = field(default_factory=dict)  # nodes
     halted: tuple[str, ...] = ()  # pools whose rollout is halted
+    braked: str = ""  # by the storm brake, why and since when
+    held_by_brake: int = 0  # nodes
+    isolated: Mapping[str, int] = field(default_factory=dict)  # by pool: nodes with a mark on evidence of illness
+    incidents: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (signal, scope) -> nodes

@@ -12,6 +12,7 @@ no prefix of any sequence of charges exceeds a limit.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -25,6 +26,13 @@ from reconciler.planner import hours
 
 DEFAULT = BudgetLimit("fleet", "1")
 ANY: frozenset[Reason] = frozenset(Reason)
+
+
+def person_needed(nodes: Sequence[str]) -> str:
+    """The end of a sentence about nodes that hold others up: both ways out."""
+    shown = ", ".join(nodes[:5]) + (f" and {len(nodes) - 5} more" if len(nodes) > 5 else "")
+    waits, them = ("waits", "it") if len(nodes) == 1 else ("wait", "them")
+    return f"{shown} {waits} for a person: repair {them}, or set `state: quarantined` for {them} in the spec"
 
 
 @dataclass(slots=True)
@@ -43,8 +51,10 @@ class Group:
     everywhere: bool = False  # one of its kind holds for every node
     during: Hours | None = None  # None = always
     used: dict[str, datetime] = field(default_factory=dict)  # node -> out since; only a rate depends on the time
+    isolated: set[str] = field(default_factory=set)  # of those, the ones whose work nobody has ended yet
     queued: int = 0  # nodes that wait for it
     full: Blocked | None = None  # the refusal of now, the same for all that wait
+    stuck: AbstractSet[str] = frozenset()  # nodes that nothing but a person brings back
 
     def use(self, node: str, now: datetime) -> None:
         self.used[node] = now
@@ -52,9 +62,13 @@ class Group:
 
     def free(self, node: str) -> None:
         self.used.pop(node, None)
+        self.isolated.discard(node)
         self.full = None
 
     def refusal(self, node: str) -> Blocked | None:
+        """An isolated node is out already; to drain it takes the room that drained ones leave."""
+        if node in self.isolated:
+            return None if len(self.used) - len(self.isolated) < self.limit else self._refusal()
         if len(self.used) < self.limit or node in self.used:
             return None
         self.full = self.full or self._refusal()
@@ -67,6 +81,8 @@ class Group:
         if len(names) > self.limit > 0:  # by others, or for reasons that it does not hold for
             many = f"{len(names)} {self.words[1]} where {self.limit} may be"
         detail = f"{self.words[0]}: {many}" + (f" ({shown})" if shown else "")
+        if stuck := [name for name in names if name in self.stuck]:
+            detail += f"; {person_needed(stuck)}"
         until = None
         if self.period is not None and self.limit > 0:
             until = sorted(self.used.values())[len(names) - self.limit] + self.period
@@ -85,6 +101,8 @@ class Budget:
     """`out`: nodes out of service; `unknown`: nodes whose service state can't be read, which may not be touched.
 
     `control_plane`: every member of the cluster's control plane -> Ready. `taken`: node -> when it was last taken out.
+    `isolated`: of those out, the ones that are only cordoned yet: they count as out, and need room to be drained.
+    `stuck`: of those out, the ones that nothing but a person brings back, which a refusal says of them.
     """
 
     def __init__(
@@ -98,11 +116,15 @@ class Budget:
         floors: Sequence[Floor] = (),
         control_plane: Mapping[str, bool] | None = None,
         taken: Mapping[str, datetime] | None = None,
+        isolated: Iterable[str] = (),
+        stuck: Iterable[str] = (),
     ) -> None:
         active = {name: node for name, node in nodes.items() if node.state is NodeState.ACTIVE}
         self._now = now
         self._unknown = set(unknown) & active.keys()
         self._out: set[str] = set()
+        self._isolated: set[str] = set()
+        self._stuck: set[str] = set()
         self._of: dict[str, list[Group]] = {name: [] for name in active}
         self._groups: list[Group] = []
         for limit in limits or (DEFAULT,):
@@ -120,6 +142,11 @@ class Budget:
         # What can't be read counts as out: it may well be.
         for name in sorted((frozenset(out) | self._unknown) & active.keys()):
             self._count_out(name)
+        for name in isolated:
+            self.isolate(name)
+        self._stuck |= set(stuck)
+        for group in self._groups:
+            group.stuck = self._stuck
 
     # --- kept current: what changes is told, and nothing is counted anew -------------------------------------------
 
@@ -152,6 +179,14 @@ class Budget:
             self._count_in(node)
         elif not serves and node not in self._out:
             self._count_out(node)
+
+    def see_stuck(self, node: str, stuck: bool) -> None:
+        """Whether nothing but a person brings it back."""
+        if stuck is (node in self._stuck):
+            return
+        (self._stuck.add if stuck else self._stuck.discard)(node)
+        for group in self._groups:
+            group.full = None
 
     def see_control_plane(self, members: Mapping[str, bool]) -> None:
         """Each of its members -> Ready."""
@@ -225,12 +260,17 @@ class Budget:
         away = {name for name, ready in members.items() if not ready} | (self._out & set(ours))
         used = dict.fromkeys(sorted(away), self._now)
         self._elected = Group("control plane", total - keep, total, rule, words, used=used)
+        self._elected.stuck = self._stuck
         self._add(self._elected, ours)
 
     # --- questions -----------------------------------------------------------------------------------------------
 
     def is_out(self, node: str) -> bool:
         return node in self._out
+
+    def is_isolated(self, node: str) -> bool:
+        """Out, and not drained: that takes room."""
+        return node in self._isolated
 
     @property
     def out(self) -> Collection[str]:
@@ -258,7 +298,7 @@ class Budget:
         """None when `node` may be taken out of service now; acting on one that is out already costs nothing."""
         if node in self._unknown:
             return Blocked(BlockCode.BUDGET, "whether it is in service can't be read: the budget is zero")
-        if node in self._out:
+        if node in self._out and node not in self._isolated:
             return None
         for group in self._covering(node, reasons):
             blocked = group.refusal(node)
@@ -291,11 +331,28 @@ class Budget:
 
     def charge(self, node: str) -> None:
         """Count `node` as taken out of service now. Charging twice counts once."""
-        if node not in self._out:
+        if node not in self._out or node in self._isolated:
+            self._drain(node)
             self._count_out(node)
             for group in self._of.get(node, ()):
                 if group.period is not None:
                     group.use(node, self._now)
+
+    def isolate(self, node: str) -> None:
+        """`node` is out, by a mark on evidence alone: it has not been drained."""
+        if node not in self._out:
+            return
+        self._isolated.add(node)
+        for group in (*self._of.get(node, ()), self._spare):
+            if node in group.used and group.period is None:
+                group.isolated.add(node)
+                group.full = None
+
+    def _drain(self, node: str) -> None:
+        self._isolated.discard(node)
+        for group in (*self._of.get(node, ()), self._spare):
+            group.isolated.discard(node)
+            group.full = None
 
     def _count_out(self, node: str) -> None:
         self._out.add(node)
@@ -306,6 +363,7 @@ class Budget:
 
     def _count_in(self, node: str) -> None:
         self._out.discard(node)
+        self._drain(node)
         for group in self._of.get(node, ()):
             if group.period is None and not (group is self._elected and self._members.get(node) is False):
                 group.free(node)
@@ -315,11 +373,14 @@ class Budget:
     def supposing(self) -> Iterator[None]:
         """What is charged inside is forgotten again."""
         out, rates = set(self._out), [(g, dict(g.used)) for g in self._groups if g.period is not None]
+        isolated = set(self._isolated)
         try:
             yield
         finally:
             for node in self._out - out:
                 self._count_in(node)
+            for node in isolated - self._isolated:
+                self.isolate(node)
             for group, used in rates:
                 group.used, group.full = used, None
 

@@ -93,6 +93,7 @@ class Conditions:
     explained: Mapping[str, str]
     because: Mapping[str, tuple[str, ...]]
     signals: tuple[Signal, ...]
+    reported: tuple[Signal, ...]  # told, and nothing else: by the table of signals, or because a person retracted them
     ignored: tuple[Signal, ...]  # by a rule of the spec: told, and nothing else
     doubted: tuple[Signal, ...]  # which may be of before a treatment
     mark: Mark | None  # ours
@@ -108,8 +109,8 @@ class Conditions:
         """Equal for states in which the same is to be done for the same reasons."""
         told = (self.unknown, self.explained, self.because)
         return (
-            self.true, *[tuple(words.items()) for words in told], self.signals, self.ignored, self.doubted,
-            self.foreign_cordon, self.tampered, self.waiting, self.waits_until, self.gate_failed,
+            self.true, *[tuple(words.items()) for words in told], self.signals, self.reported, self.ignored,
+            self.doubted, self.foreign_cordon, self.tampered, self.waiting, self.waits_until, self.gate_failed,
         )  # fmt: skip
 
 

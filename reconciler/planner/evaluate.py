@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.model.desired import Desired
@@ -39,9 +39,13 @@ def evaluate(
     record: NodeRecord,
     context: Context,
     rules: IgnoreRules | None = None,
+    retracted: Collection[str] = (),
 ) -> Conditions:
-    """All conditions of one node, as of `context.now`. `rules`: for signals; `items` know them already."""
-    return with_drift(find(desired, observed, record, context, rules), desired, items, record, context)
+    """All conditions of one node, as of `context.now`. `rules`: for signals; `items` know them already.
+
+    `retracted`: value paths of signals, as in `find`.
+    """
+    return with_drift(find(desired, observed, record, context, rules, retracted), desired, items, record, context)
 
 
 def with_drift(
@@ -59,6 +63,7 @@ def with_drift(
         explained=sheet.explained,
         because=sheet.because,
         signals=findings.signals,
+        reported=findings.reported,
         ignored=findings.ignored,
         doubted=findings.doubted,
         mark=findings.mark,

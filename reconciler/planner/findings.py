@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.certificate import binding_of, judge
 from reconciler.health.signals import Signal, signals
+from reconciler.health.table import Effect
 from reconciler.model.desired import Desired
 from reconciler.model.gate import Binding
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, Silent
@@ -39,6 +41,7 @@ class Findings:
     sheet: Sheet
     plain: bool | None  # GPU_PLAIN, for which drift is the evidence
     signals: tuple[Signal, ...]
+    reported: tuple[Signal, ...]
     ignored: tuple[Signal, ...]
     doubted: tuple[Signal, ...]
     mark: Mark | None
@@ -51,8 +54,14 @@ class Findings:
 
 
 def find(
-    desired: Desired, observed: Observed, record: NodeRecord, context: Context, rules: IgnoreRules | None = None
+    desired: Desired,
+    observed: Observed,
+    record: NodeRecord,
+    context: Context,
+    rules: IgnoreRules | None = None,
+    retracted: Collection[str] = (),
 ) -> Findings:
+    """`retracted`: value paths of signals that a person has taken back (`reconciler isolation retract`)."""
     system = observed.hot.value if isinstance(observed.hot, Answered) else None
     facts = observed.host.value if isinstance(observed.host, Answered) else None
     explained_by, waiting = known_cause(system, observed)
@@ -72,7 +81,9 @@ def find(
         explained_by = "the host is down"
     sheet = Sheet(explained_by if facts is None else "")
     _power(sheet, desired, observed, record, context, waiting)
-    found, ignored = _heard(desired, observed, rules)
+    heard, ignored = _heard(desired, observed, rules)
+    found = tuple(s for s in heard if s.path not in retracted and s.effect is not Effect.REPORTS) if heard else heard
+    reported = tuple(signal for signal in heard if signal not in found)
     until = detectors_until(record, context.now) if found else None
     doubted = tuple(s for s in found if s.source is Source.KUBERNETES) if until is not None else ()
     found = tuple(s for s in found if s not in doubted) if doubted else found
@@ -88,6 +99,7 @@ def find(
         sheet=sheet,
         plain=_gpu_plain(facts),
         signals=found,
+        reported=reported,
         ignored=ignored,
         doubted=doubted,
         mark=mark,

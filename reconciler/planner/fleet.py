@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -15,7 +15,7 @@ from reconciler.gate.certificate import digest_of
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import PLAN_FORMAT, NodePlan, Plan, Scope, Totals
-from reconciler.model.records import MARK_TAINT, Hold, NodeRecord, Rollout
+from reconciler.model.records import CHANGES, MARK_TAINT, Hold, NodeRecord, Rollout
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState
 from reconciler.planner.budget import Budget, has_rates, taken_out
@@ -23,6 +23,7 @@ from reconciler.planner.conditions import Context
 from reconciler.planner.estimates import Estimates
 from reconciler.planner.guards import refusals
 from reconciler.planner.holds import braked, by_subject, stands, stopped
+from reconciler.planner.isolation import Isolation, isolate, marked_for
 from reconciler.planner.node import NodePlanner
 from reconciler.planner.rollout import Rollouts, pending, rollouts
 from reconciler.planner.schedule import Leave, schedule, takes_out
@@ -62,7 +63,10 @@ def plan_fleet(
         fleet, observation, now=now, ledger=ledger, signatures=signatures, holds=holds, estimates=estimates
     )
     plans, whole, waves = _node_plans(fleet, observation, records, names, kept or {}, planner)
-    leave = fleet_leave(fleet, observation, now=now, taken=taken_out(records, fleet.settings), rollouts=waves)
+    at_once, incidents = isolate(Isolation(fleet, observation, records, now), plans, observation.nodes, records)
+    plans |= at_once
+    taken = taken_out(records, fleet.settings)
+    leave = fleet_leave(fleet, observation, now=now, taken=taken, rollouts=waves, plans=plans.values())
     leave = replace(leave, brake=braked(planner.holds, now))
     lines = leave.budget.lines()  # before the plans are charged to it
     times = timetable(schedule(plans, leave), leave, waves.plans, waves.missing)
@@ -82,7 +86,7 @@ def plan_fleet(
         tolerated=len(incomplete) <= parse_nodes(fleet.settings.tolerate, len(names)),
         nodes=times.nodes,
         budget=lines,
-        totals=_totals(fleet, times),
+        totals=_totals(fleet, times, observation),
         fingerprint=digest_of({name: plan.fingerprint for name, plan in plans.items() if plan.actions}),
         insecure=fleet.settings.insecure,
         time_scale=observation.time_scale,
@@ -91,6 +95,7 @@ def plan_fleet(
         rollouts=times.rollouts,
         stopped="" if stop is None else stop.detail,
         braked="" if leave.brake is None else leave.brake.detail,
+        incidents=incidents,
     )
 
 
@@ -207,8 +212,12 @@ def fleet_leave(
     now: datetime,
     taken: Mapping[str, datetime],
     rollouts: Rollouts | None = None,
+    plans: Collection[NodePlan] = (),
 ) -> Leave:
-    """Who may go, as of this observation, over all active nodes, selected or not. `taken`: as in Budget."""
+    """Who may go, as of this observation, over all active nodes, selected or not. `taken`: as in Budget.
+
+    `plans`: of the nodes that were looked at; they tell who is isolated only, and who waits for a person.
+    """
     settings = fleet.settings
     out, unknown = [], []
     control_plane = dict(observation.control_plane)
@@ -225,19 +234,22 @@ def fleet_leave(
     budget = Budget(
         settings.budgets, fleet.nodes, now=now, out=out, unknown=unknown,
         floors=settings.floors, control_plane=control_plane, taken=taken,
+        isolated=[plan.node for plan in plans if plan.isolated],
+        stuck=[plan.node for plan in plans if plan.waits_for_person],
     )  # fmt: skip
     return Leave(budget, Windows(settings.windows, settings.break_glass, now), now, rollouts or Rollouts())
 
 
 def records_needed(fleet: Fleet, names: Sequence[str]) -> Sequence[str]:
     """Whose records planning these nodes takes: a rate counts what was done to any node, a rollout goes by pool."""
+    changes = CHANGES + fleet.settings.fleet
     if len(names) == len(fleet.nodes) or has_rates(fleet.settings):
-        return list(fleet.nodes)
+        return [*fleet.nodes, changes]
     pools = {fleet.nodes[name].pool for name in names}
-    return [name for name, node in fleet.nodes.items() if node.pool in pools]
+    return [*(name for name, node in fleet.nodes.items() if node.pool in pools), changes]
 
 
-def _totals(fleet: Fleet, times: Timetable) -> Totals:
+def _totals(fleet: Fleet, times: Timetable, observation: Observation) -> Totals:
     plans = times.nodes.values()
     disrupted = [plan for plan in plans if takes_out(plan) or plan.disruption >= Disruption.DRAIN]
     gpu_s = sum(out_s(plan) * (fleet.nodes[plan.node].profile.inventory.gpus or 0) for plan in disrupted)
@@ -249,6 +261,7 @@ def _totals(fleet: Fleet, times: Timetable) -> Totals:
         gpu_hours_out=round(gpu_s / 3600, 2),
         finish_s=times.finish_s,
         nodes_out_peak=times.peak,
+        nodes_isolated=sum(bool(plan.isolation or marked_for(observation.nodes[plan.node])) for plan in plans),
     )
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from reconciler.model.desired import Desired, SpecHold
 from reconciler.model.plan import BlockCode, Blocked
-from reconciler.model.records import FLEET, STORM, Hold, NodeRecord
+from reconciler.model.records import FLEET, RETRACTED, STORM, Hold, NodeRecord
 
 Holds = Mapping[str, tuple[Hold | SpecHold, ...]]  # by subject, those of the spec first
 
@@ -33,6 +33,16 @@ def braked(holds: Holds, now: datetime) -> Blocked | None:
     """The storm brake, while nobody has lifted it."""
     found = next((hold for hold in holds.get(STORM, ()) if stands(hold, now)), None)
     return None if found is None else Blocked(BlockCode.STORM, _sentence(found, ()), end_of(found))
+
+
+def retracted(holds: Holds, now: datetime) -> frozenset[str]:
+    """Value paths (health.NAME) of signals that a person has retracted."""
+    subjects = (subject for subject in holds if subject.startswith(RETRACTED))
+    return frozenset(
+        f"health.{subject.removeprefix(RETRACTED)}"
+        for subject in subjects
+        if any(stands(hold, now) for hold in holds[subject])
+    )
 
 
 def held(desired: Desired, record: NodeRecord, holds: Holds, now: datetime) -> Blocked | None:
@@ -68,6 +78,8 @@ def origin(hold: Hold | SpecHold) -> str:
         return f"by {hold.position}"
     if hold.subject in (FLEET, STORM):
         return "`reconciler resume` lifts it"
+    if hold.subject.startswith(RETRACTED):
+        return f"`reconciler isolation restore {hold.subject.removeprefix(RETRACTED)}` ends it"
     return f"once by {hold.position}; `reconciler release {hold.subject}` lifts it" if hold.position else ""
 
 

@@ -26,19 +26,32 @@ from reconciler.planner.windows import Windows
 class KeptLeave:
     """`taken`: as in Budget. Reserved nodes count as out, whatever is seen of them."""
 
-    def __init__(self, fleet: Fleet, observation: Observation, *, now: datetime, taken: Mapping[str, datetime]) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        observation: Observation,
+        *,
+        now: datetime,
+        taken: Mapping[str, datetime],
+        plans: Collection[NodePlan] = (),
+    ) -> None:
         self._fleet = fleet
-        self._budget = fleet_leave(fleet, observation, now=now, taken=taken).budget
+        self._budget = fleet_leave(fleet, observation, now=now, taken=taken, plans=plans).budget
         self._reserved: set[str] = set()
         self._others: Mapping[str, bool] = dict(observation.control_plane)
         self._elected: dict[str, bool] = {}  # nodes of ours that are in the control plane
         for name, seen in observation.nodes.items():
             self._see_election(name, seen)
 
-    def see(self, observed: Observed) -> None:
+    def see(self, observed: Observed, plan: NodePlan | None = None) -> None:
+        """`plan`: made of it; it tells whether the node is isolated only, and whether it waits for a person."""
         name = observed.node
         serves = serving(self._fleet, observed)
         self._budget.see(name, serves and name not in self._reserved)
+        if plan is not None:
+            if plan.isolated and name not in self._reserved:
+                self._budget.isolate(name)
+            self._budget.see_stuck(name, plan.waits_for_person)
         if self._see_election(name, observed):
             self._count_members()
 
@@ -61,9 +74,9 @@ class KeptLeave:
         self._reserved.add(node)
         self._budget.charge(node)
 
-    def release(self, observed: Observed) -> None:
+    def release(self, observed: Observed, plan: NodePlan | None = None) -> None:
         self._reserved.discard(observed.node)
-        self.see(observed)
+        self.see(observed, plan)
 
     def now(self, now: datetime, waves: Rollouts, brake: Blocked | None = None) -> Leave:
         settings = self._fleet.settings

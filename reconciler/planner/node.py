@@ -6,6 +6,8 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.diff.compare import Comparer
+from reconciler.health.signals import Signal
+from reconciler.health.table import Effect
 from reconciler.model.desired import Desired, Rung
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.observed import Observed, Silent
@@ -22,8 +24,8 @@ from reconciler.planner.evaluate import evaluate, with_drift
 from reconciler.planner.findings import find
 from reconciler.planner.fingerprint import fingerprint
 from reconciler.planner.goals import Situation, as_rung, changes, goal_conditions, isolate, situation, usable_rows
-from reconciler.planner.holds import Holds
-from reconciler.planner.past import uneventful
+from reconciler.planner.holds import Holds, retracted
+from reconciler.planner.past import isolated, uneventful
 from reconciler.planner.search import apply, search
 from reconciler.planner.why import Question
 
@@ -58,7 +60,7 @@ class NodePlanner:
     def plan_apart(self, desired: Desired, observed: Observed, record: NodeRecord) -> tuple[NodePlan, NodePlan | None]:
         """The whole plan, and the plan of what needs not wait for a rollout; None when nothing would be left to do."""
         items = self.comparer.compare(desired, observed, record)
-        findings = find(desired, observed, record, self.context, self.comparer.rules)
+        findings = find(desired, observed, record, self.context, self.comparer.rules, self._retracted())
         state = with_drift(findings, desired, items, record, self.context)
         decided = self._decide(desired, observed, record, state)
         whole = self._node_plan(desired, observed, record, items, state, decided)
@@ -96,13 +98,18 @@ class NodePlanner:
             blocked=self._backing_off(record, decided.rows, actions, items) or found.blocked,
             wave=0 if actions else None,
             fingerprint=fingerprint(desired, items, decided.steps),
+            isolated=() if state.mark is None else isolated(record, state.mark),
         )
+
+    def _retracted(self) -> frozenset[str]:
+        return retracted(self.holds, self.context.now) if self.holds else frozenset()
 
     def _signal_items(self, desired: Desired, state: Conditions) -> list[DriftItem]:
         rules = self.comparer.rules
         told = [
             *((signal, DriftClass.DRIFTED, "") for signal in state.signals),
             *((signal, DriftClass.UNKNOWN, "maybe from before the treatment") for signal in state.doubted),
+            *((signal, DriftClass.REPORTED, _reported(signal)) for signal in state.reported),
             *((s, DriftClass.IGNORED, rule.reason) for s in state.ignored if (rule := rules.match(desired, s.path))),
         ]
         return [
@@ -128,7 +135,7 @@ class NodePlanner:
     ) -> Question | None:
         """What the actions that `plan` chose are the cheapest answer to; None when it chose none."""
         items = _due(self.comparer.compare(desired, observed, record), postponed)
-        state = evaluate(desired, observed, items, record, self.context, self.comparer.rules)
+        state = evaluate(desired, observed, items, record, self.context, self.comparer.rules, self._retracted())
         decided = self._decide(desired, observed, record, state)
         found, rows = decided.found, decided.rows
         if not rows:
@@ -250,6 +257,10 @@ class NodePlanner:
 def _due(items: tuple[DriftItem, ...], postponed: Collection[str]) -> tuple[DriftItem, ...]:
     """`postponed`: paths that the spec changed and that are left as they are for now."""
     return tuple([item for item in items if item.path not in postponed]) if postponed else items
+
+
+def _reported(signal: Signal) -> str:
+    return "reported only" if signal.effect is Effect.REPORTS else "retracted: reported only"
 
 
 def _busy(observed: Observed) -> bool:

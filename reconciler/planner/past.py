@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from reconciler.gate.certificate import same_machine
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.gate import Binding
-from reconciler.model.records import Mark, NodeRecord
+from reconciler.model.records import Mark, NodeRecord, isolated_for
 
 DETECTOR_S = 600.0  # what runs in containers on top of drivers in containers takes minutes to speak after a boot
 _NO_TRY = frozenset({"refused", "started"})
 _UNEVENTFUL = frozenset({"done", *_NO_TRY})
+_UNNOTICED = frozenset({"configure_host", "join", "check_trust", "set_labels"})  # no job on the node ends for them
 _VOIDS = frozenset({"reimage", "update_firmware"})  # a certificate that is older, whatever its binding says
 
 
@@ -23,6 +24,16 @@ def drained(record: NodeRecord, mark: Mark | None) -> bool:
         if attempt.action == "drain" and attempt.outcome == "done":
             return mark is None or attempt.at.isoformat() >= mark.at
     return False
+
+
+def isolated(record: NodeRecord, mark: Mark) -> tuple[str, ...]:
+    """The signals on which our mark was set, while the node has neither been drained nor treated since; else ()."""
+    signals = isolated_for(mark.reason)
+    for attempt in reversed(record.attempts) if signals else ():
+        if attempt.outcome == "refused" or attempt.action in _UNNOTICED:
+            continue
+        return signals if attempt.action == "mark" else ()
+    return signals
 
 
 def failed_gate(record: NodeRecord, binding: Binding | str) -> str:

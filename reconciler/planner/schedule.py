@@ -55,7 +55,7 @@ class Leave:
 
     def refusal_of_next(self, plan: NodePlan) -> Blocked | None:
         """None: the first of the actions may begin now, on a node that is being worked on."""
-        if plan.in_service is not False:
+        if plan.in_service is not False or plan.isolated:
             return self.refusal(plan)
         first = plan.actions[0]
         if self.brake is not None and shakes(first):
@@ -76,8 +76,8 @@ def waits(blocked: Blocked) -> bool:
 
 
 def takes_out(plan: NodePlan) -> bool:
-    """Whether the plan takes a node out of service that may be in it."""
-    return plan.in_service is not False and work(plan.actions).disrupts
+    """Whether the plan takes a node out of service that may be in it, or ends the work on one that is isolated."""
+    return (plan.in_service is not False or bool(plan.isolated)) and work(plan.actions).disrupts
 
 
 def reasons(plan: NodePlan) -> frozenset[Reason]:
@@ -88,7 +88,8 @@ def reasons(plan: NodePlan) -> frozenset[Reason]:
 @lru_cache(maxsize=4096)
 def _reasons(drift: tuple[tuple[DriftClass, Concern], ...], goal: Goal) -> frozenset[Reason]:
     """Few kinds of drift make up a fleet's."""
-    ill = any(concern is Concern.HEALTH and kind is not DriftClass.IGNORED for kind, concern in drift)
+    well = (DriftClass.IGNORED, DriftClass.REPORTED)
+    ill = any(concern is Concern.HEALTH and kind not in well for kind, concern in drift)
     if ill or goal is Goal.ISOLATED:
         return frozenset({Reason.REMEDIATION})
     return frozenset().union(*(_REASONS.get(kind, ()) for kind, _ in drift)) or frozenset({Reason.RENEWAL})
@@ -96,7 +97,7 @@ def _reasons(drift: tuple[tuple[DriftClass, Concern], ...], goal: Goal) -> froze
 
 def urgency(plan: NodePlan) -> int:
     """Who goes first when the budget is short: what is out already, then the sick, then drift, then renewals."""
-    return 0 if plan.in_service is False else _urgency(reasons(plan))
+    return 0 if plan.in_service is False and not plan.isolated else _urgency(reasons(plan))
 
 
 @lru_cache

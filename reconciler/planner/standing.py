@@ -17,6 +17,7 @@ from reconciler.model.drift import ACTIONABLE, DriftClass
 from reconciler.model.gate import Certificate, Verdict
 from reconciler.model.plan import BlockCode, Goal, NodePlan
 from reconciler.model.records import Attempt, NodeRecord
+from reconciler.planner.budget import person_needed
 from reconciler.planner.goals import FAILURES
 
 
@@ -85,6 +86,9 @@ def standing(
 
 def _missing_now(desired: Desired, plan: NodePlan) -> str:
     """What a node that was just looked at lacks."""
+    if plan.waits_for_person:
+        why = f"is ill ({plan.illness[0].observed})" if plan.illness else "is out of service"
+        return f"{why}; {person_needed([plan.node])}"
     if plan.illness:
         return f"is ill ({plan.illness[0].observed})"
     for item in plan.drift:

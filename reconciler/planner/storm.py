@@ -21,6 +21,7 @@ from typing import Any
 
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.health.signals import signals
+from reconciler.health.table import Effect
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import Answered, Member, Observation, Observed, Silent
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, NodeRecord, read_mark
@@ -71,7 +72,7 @@ def bad(desired: Desired, seen: Observed, rules: IgnoreRules) -> str | None:
     if joined and isinstance(member, Answered) and (member.value is None or member.value.ready is False):
         return "not ready"
     for signal in signals(desired.profile, seen):
-        if rules.match(desired, signal.path) is None:
+        if signal.effect is not Effect.REPORTS and rules.match(desired, signal.path) is None:
             return signal.name
     lost = isinstance(member, Silent) and member.reason is not UnknownReason.NOT_ASKED
     return None if joined and lost else ""

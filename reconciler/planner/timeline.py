@@ -106,8 +106,9 @@ class _Table:
     # --- jobs --------------------------------------------------------------------------------------------------------
 
     def add(self, plan: NodePlan, position: int) -> None:
-        out = self.leave.budget.is_out(plan.node)
-        job = self.jobs[plan.node] = _job(plan, position)
+        isolated = self.leave.budget.is_isolated(plan.node)
+        out = self.leave.budget.is_out(plan.node) and not isolated
+        job = self.jobs[plan.node] = _job(plan, position, isolated=isolated)
         course, wave = self._wave_of.get(plan.node, (None, 0))
         if course is not None and plan.postponed:
             self._first[job] = None
@@ -215,5 +216,5 @@ class _Table:
         )
 
 
-def _job(plan: NodePlan, position: int) -> Job:
-    return Job(plan.node, position, work(plan.actions).takes_s, plan.goal is Goal.IN_SERVICE)
+def _job(plan: NodePlan, position: int, *, isolated: bool = False) -> Job:
+    return Job(plan.node, position, work(plan.actions).takes_s, plan.goal is Goal.IN_SERVICE, isolated)

@@ -39,12 +39,16 @@ class _Slots:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One node's work. `position`: whose turn comes first. `returns`: the node is back in service when it ends."""
+    """One node's work. `position`: whose turn comes first. `returns`: the node is back in service when it ends.
+
+    `isolated`: the node is out before it begins, and takes room of the budget only then.
+    """
 
     node: str
     position: int
     takes_s: float
     returns: bool
+    isolated: bool = False
     start: float | None = None
     end: float | None = None
 
@@ -105,7 +109,9 @@ class Turns:
     def _of(self, group: Group) -> _Slots:
         found = self._slots.get(id(group))
         if found is None:
-            found = _Slots(group.limit, len(group.used), group.reasons, group.declared, active=group.active)
+            found = _Slots(
+                group.limit, len(group.used) - len(group.isolated), group.reasons, group.declared, active=group.active
+            )
             if group.period is not None:
                 found.period = group.period.total_seconds()
                 for since in group.used.values():
@@ -147,7 +153,7 @@ class Turns:
                 slots.used += 1
                 if slots.period is not None:
                     self.later(self.time + slots.period, partial(self._free, slots))
-            self.out += 1
+            self.out += not job.isolated
             self.peak = max(self.peak, self.out)
         self.later(job.end, partial(self._end, job, queue))
 

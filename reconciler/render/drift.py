@@ -19,6 +19,7 @@ ORDER = (
     DriftClass.PENDING,
     DriftClass.IN_PROGRESS,
     DriftClass.RENEWAL,
+    DriftClass.REPORTED,
     DriftClass.UNKNOWN,
 )
 OWN = ("host.hostname", "identity.serial", "identity.uuid", "image.nonce")  # values that no two nodes share
@@ -59,6 +60,9 @@ def verdict(report: DriftReport) -> str:
     clean = report.scope.selected - len(nodes | set(report.incomplete))
     differ = "differs" if len(nodes) == 1 else "differ"
     parts = [f"{count(len(nodes), 'node')} {differ} from the spec" if nodes else "no node differs from the spec"]
+    troubled = {item.node for item in report.items if item.kind is DriftClass.REPORTED}
+    if troubled:
+        parts.append(f"{count(len(troubled), 'node')} with trouble that is reported only")
     if report.incomplete:
         parts.append(f"{count(len(report.incomplete), 'node')} could not be read in full")
     parts.append(f"{clean:,} of {report.scope.selected:,} as specified")

@@ -51,7 +51,7 @@ def verdict(plan: Plan) -> str:
 def _heading(plan: Plan) -> list[str]:
     lines = [
         f"Plan {plan.id} for fleet {plan.fleet}: {verdict(plan)}",
-        *(f"  {line}" for line in stop(plan.stopped, plan.braked)),
+        *(f"  {line}" for line in (*stop(plan.stopped, plan.braked), *isolation(plan))),
         *(f"  REFUSED: {sentence}" for sentence in plan.refused),
         f"  spec {source(plan.source)}",
         f"  made {clock(plan.created_at)}, {timeline.validity(plan)}; "
@@ -61,6 +61,21 @@ def _heading(plan: Plan) -> list[str]:
     lines += [f"  {note}" for note in (*offline.sentences(plan), *plan.notes)]
     lines += [f"  {line}" for line in budget(plan)]
     return lines + [f"  {line}" for line in warnings(plan.insecure, plan.time_scale)]
+
+
+def isolation(plan: Plan) -> list[str]:
+    """Who is isolated whatever limits say, who is isolated already, and what a person has to decide."""
+    lines = []
+    for state, of in (("isolated at once, before any limit", "isolation"), ("isolated, not drained yet", "isolated")):
+        groups: dict[str, list[str]] = {}
+        for node in plan.nodes.values():
+            if signals := getattr(node, of):
+                groups.setdefault(", ".join(signals), []).append(node.node)
+        lines += [f"{state}: {fold(nodes)} ({signals})" for signals, nodes in groups.items()]
+    return lines + [
+        f"INCIDENT {one.signal} on {count(len(one.nodes), 'node')} of {one.scope}: {plain(one.detail, 1000)}"
+        for one in plan.incidents
+    ]
 
 
 def budget(plan: Plan) -> list[str]:

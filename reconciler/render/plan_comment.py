@@ -108,7 +108,8 @@ def write(pen: Pen, made: Plan) -> None:
     else:
         pen.say(_sentence(plan.verdict(made)), bold=True)
     pen.quote(offline.sentences(made), alert="IMPORTANT")
-    above = [*stop(made.stopped, made.braked), *(f"REFUSED: {sentence}" for sentence in made.refused), *made.notes]
+    above = [*stop(made.stopped, made.braked), *plan.isolation(made)]
+    above += [*(f"REFUSED: {sentence}" for sentence in made.refused), *made.notes]
     pen.quote([*above, *warnings(made.insecure, made.time_scale)])
     _red(pen, made)
     _held(pen, made)

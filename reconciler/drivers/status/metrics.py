@@ -6,8 +6,8 @@ nothing to store. They are the fleet's, which in a lab run ahead.
 Series: one per node for the status it has and since when, because "which node, for how long" is what an alert must say
 (pitfall N1), and one more per node that is out of service: at most 20,000 for 10,000 nodes, which is what a Prometheus
 takes from one target without noticing. Budgets have three per limit, so per rack. Nothing else names a node: drift goes
-by concern and class, actions by catalogue name, never by target. What a pass found replaces what the one before found,
-so that nodes and limits which are gone leave nothing behind.
+by concern and class, actions by catalogue name, never by target; incidents by signal and pool. What a pass found
+replaces what the one before found, so that nodes and limits which are gone leave nothing behind.
 """
 
 from __future__ import annotations
@@ -146,6 +146,18 @@ def _of_fleet(fleet: FleetStatus) -> Iterator[Metric]:
     for pool in fleet.halted:
         halted.add_metric([pool], 1)
     yield halted
+    yield _gauge("reconciler_storm_brake", "Whether the storm brake is set.", bool(fleet.braked))
+    yield _gauge("reconciler_storm_brake_held_nodes", "Nodes that the storm brake holds back.", fleet.held_by_brake)
+    help_text = "Nodes that are cordoned and marked on evidence of illness."
+    isolated = GaugeMetricFamily("reconciler_nodes_isolated", help_text, labels=["pool"])
+    for pool in sorted({node.pool for node in fleet.nodes.values()}):
+        isolated.add_metric([pool], fleet.isolated.get(pool, 0))
+    yield isolated
+    help_text = "Nodes with evidence of illness that are not isolated for it: a person decides."
+    incidents = GaugeMetricFamily("reconciler_incident_nodes", help_text, labels=["signal", "scope"])
+    for (signal, scope), count in sorted(fleet.incidents.items()):
+        incidents.add_metric([signal, scope], count)
+    yield incidents
 
 
 def _of_nodes(fleet: FleetStatus) -> Iterator[Metric]:

@@ -71,7 +71,8 @@ def sentence(text: str) -> str:
 
 def alerts(material: Material) -> Iterator[Alert]:
     made = material.plan
-    for line in (*stop(made.stopped, made.braked), *(f"REFUSED: {sentence}" for sentence in made.refused)):
+    refused = (f"REFUSED: {sentence}" for sentence in made.refused)
+    for line in (*stop(made.stopped, made.braked), *plan.isolation(made), *refused):
         yield Alert(plain(line, _LONG), grave=True)
     for rollout in made.rollouts:
         if rollout.halted:

@@ -1,0 +1,122 @@
+"""Since when a node has shown evidence of illness, and what had changed before: what the ledger keeps of both.
+
+A first sight is kept beside the node's silences, under the signal's value path; when a change of reconciler, spec or
+driver came less than an hour before, under "PATH after CHANGE". The changes of a fleet have a record of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from functools import lru_cache
+
+from reconciler import __version__
+from reconciler.diff.ignore import IgnoreRules
+from reconciler.gate.certificate import digest_of
+from reconciler.health.signals import signals, unread
+from reconciler.health.table import isolating
+from reconciler.model.desired import DesiredInventory, Fleet, Profile, Remediation
+from reconciler.model.observed import Answered, Observation, Observed
+from reconciler.model.records import NodeRecord
+from reconciler.model.vocab import NodeState
+
+NEWS = timedelta(hours=1)
+_AFTER = " after "
+_INSTALLS = ("reimage", "update_firmware")
+
+
+def first_seen(key: str) -> tuple[str, str]:
+    """(signal, the change that it came after) of a key of `NodeRecord.silent_since`; ("", "") of any other key."""
+    if not key.startswith("health."):
+        return "", ""
+    signal, _, change = key.partition(_AFTER)
+    return signal, change
+
+
+def states(fleet: Fleet, observation: Observation) -> frozenset[str]:
+    """What version, spec and drivers are now, each as a key of the fleet's record of changes."""
+    found = {f"reconciler {__version__}"}
+    for name, node in fleet.nodes.items():
+        found.add(_spec(node.pool, node.profile))
+        seen = observation.nodes.get(name)
+        driver = None if seen is None else _driver(seen)
+        if driver is not None:
+            found.add(f"driver {node.pool} {driver}")
+    return frozenset(found)
+
+
+def gone(fleet: Fleet, observation: Observation, known: Mapping[str, datetime], now: frozenset[str]) -> frozenset[str]:
+    """Of the keys that the record has, those that are no more. A pool that was not read in full keeps its drivers."""
+    dark = {
+        node.pool
+        for name, node in fleet.nodes.items()
+        if (seen := observation.nodes.get(name)) is None or _driver(seen) is None
+    }
+    kept = tuple(f"driver {pool} " for pool in dark)
+    return frozenset(key for key in known if key not in now and not (kept and key.startswith(kept)))
+
+
+def after_change(
+    fleet: Fleet, observed: Observed, record: NodeRecord, changes: NodeRecord | None, now: datetime
+) -> str:
+    """The change, in words, that came less than an hour before `now`; "" when there was none."""
+    node = fleet.nodes[observed.node]
+    words = {
+        f"reconciler {__version__}": f"reconciler {__version__} runs",
+        _spec(node.pool, node.profile): f"the spec expects something else of pool {node.pool}",
+    }
+    driver = _driver(observed)
+    if driver is not None:
+        words[f"driver {node.pool} {driver}"] = f"pool {node.pool} runs driver {driver}"
+    known = {} if changes is None else changes.silent_since
+    for key, what in words.items():
+        since = known.get(key, now)  # what nobody has noted yet is new
+        if since > now - NEWS:
+            return f"{what} since {since:%Y-%m-%d %H:%M} UTC"
+    for attempt in reversed(record.attempts):
+        if attempt.action in _INSTALLS and attempt.outcome != "refused" and attempt.at > now - NEWS:
+            return f"{attempt.action} at {attempt.at:%Y-%m-%d %H:%M} UTC"
+    return ""
+
+
+def sights(
+    fleet: Fleet,
+    observation: Observation,
+    records: Mapping[str, NodeRecord],
+    changes: NodeRecord | None,
+    now: datetime,
+) -> Iterator[tuple[str, str, bool]]:
+    """(node, key, shown now) of what the ledger does not know yet, or knows and is over."""
+    rules = IgnoreRules(fleet.settings.ignore, now)
+    for name, seen in observation.nodes.items():
+        desired, record = fleet.nodes.get(name), records.get(name)
+        if desired is None or record is None or desired.state is not NodeState.ACTIVE:
+            continue
+        kept = {first_seen(key)[0]: key for key in record.silent_since if key.startswith("health.")}
+        found = signals(desired.profile, seen)
+        if not kept and not found:
+            continue
+        shown = set(isolating(signal.path for signal in found if rules.match(desired, signal.path) is None))
+        for signal in sorted(shown - kept.keys()):
+            change = after_change(fleet, seen, record, changes, now)
+            yield name, signal + (_AFTER + change if change else ""), True
+        dark = unread(desired.profile, seen)
+        for signal, key in kept.items():
+            if signal not in shown and not (dark and signal.startswith(dark)):
+                yield name, key, False
+
+
+def _driver(seen: Observed) -> str | None:
+    return seen.host.value.driver if isinstance(seen.host, Answered) else None
+
+
+def _spec(pool: str, profile: Profile) -> str:
+    """What signals are judged by: the inventory, and what the policy says of XIDs and of the cluster's conditions."""
+    return f"spec {pool} {_judged_by(profile.inventory, profile.remediation)}"
+
+
+@lru_cache(maxsize=256)
+def _judged_by(inventory: DesiredInventory, policy: Remediation | None) -> str:
+    said = None if policy is None else [policy.ignore_xids, [asdict(one) for one in policy.node_conditions]]
+    return digest_of([asdict(inventory), said])[:16]
