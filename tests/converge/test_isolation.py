@@ -156,8 +156,8 @@ def test_a_guard_that_refuses_a_plan_does_not_keep_an_ill_node_schedulable(tmp_p
 # --- two reads -------------------------------------------------------------------------------------------------------
 
 
-def lose_gpu(here: World, name: str, times: int) -> None:
-    """The next `times` reads of the host miss a GPU."""
+def lose_gpu(here: World, name: str, times: int) -> list[int]:
+    """The next `times` reads of the host miss a GPU. Returned is what is left of them, to be set to none."""
     port = here.fabric.host(here.fleet.nodes[name])
     assert port is not None
     genuine, left = port.facts, [times]
@@ -172,6 +172,7 @@ def lose_gpu(here: World, name: str, times: int) -> None:
 
     port.facts = facts  # type: ignore[method-assign]
     here.fabric.host = lambda desired, known=here.fabric.host: port if desired.node == name else known(desired)  # type: ignore[method-assign, misc]
+    return left
 
 
 @pytest.mark.parametrize(("reads", "isolated"), [(1, False), (9, True)])
@@ -187,9 +188,10 @@ def test_what_is_not_latched_is_read_twice(adopted: Worlds, reads: int, isolated
 def test_evidence_that_is_gone_is_no_proof(adopted: Worlds, certified: bool) -> None:
     """Its mark is never merely lifted: it is admitted, for which it needs a certificate."""
     here = adopted(settings={"budgets": NONE_OUT})
-    lose_gpu(here, "n1", 4)
+    left = lose_gpu(here, "n1", 99)
     here.apply(wait_s=0.0)
     assert here.marked("n1")
+    left[0] = 0
     if not certified:
         strict = replace(WATCHED, digest="strict", acceptance=replace(b.ACCEPTANCE, validity_s=1.0))
         here.fleet = replace(here.fleet, nodes={"n1": replace(here.fleet.nodes["n1"], profile=strict)})
