@@ -50,7 +50,7 @@ class ScaledClock:
         return self.at(self._start + timedelta(seconds=_uptime() - self._zero))
 
     def monotonic(self) -> float:
-        return (_uptime() - self._zero) * self._scale
+        return _uptime() * self._scale
 
     def at(self, wall: datetime) -> datetime:
         """The fleet's time at an instant of the wall clock."""

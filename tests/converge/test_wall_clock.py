@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from reconciler.converge.actions.context import until
 from reconciler.converge.guard import PROVED_S, GuardedBmc, WrongMachine
+from reconciler.converge.lease import TTL_REAL_S, held_lease
+from reconciler.drivers.ledger import SqlLedger
+from reconciler.lab.inprocess import VirtualClock, run_virtual
 from reconciler.model.desired import DrainPolicy
+from reconciler.model.errors import LeaseHeld
 from reconciler.model.outcome import Done
 from reconciler.model.ports import PowerAction
 from reconciler.model.vocab import DrainProvider
@@ -63,7 +69,7 @@ def test_an_action_waits_as_long_as_it_should_when_the_clock_is_set(world: World
                 here.clock.stepped += step
 
         began = here.clock.elapsed
-        assert await until(Context(), probe, within_s=60.0, every_s=5.0) is None  # type: ignore[arg-type]  # its clock
+        await until(Context(), probe, within_s=60.0, every_s=5.0)  # type: ignore[arg-type]  # its clock
         assert here.clock.elapsed - began == pytest.approx(60.0)
 
     here.run(run())
@@ -95,3 +101,35 @@ def test_an_inventory_from_the_future_is_read_anew(world: Worlds, step: timedelt
     here.clock.elapsed += 60
     again = here.observe(previous=first)
     assert abs(again.nodes["n0"].inventory.at - here.clock.now()) < timedelta(seconds=5)
+
+
+class SharedVirtualClock(VirtualClock):
+    """As a machine's: `monotonic` is of all its processes."""
+
+    def at(self, wall: datetime) -> datetime:
+        return wall
+
+
+@pytest.mark.parametrize("step", [-24 * HOUR, 24 * HOUR], ids=["back", "forward"])
+def test_a_run_keeps_its_lease_when_the_clock_is_set_and_loses_it_when_it_sleeps(
+    tmp_path: Path, step: timedelta
+) -> None:
+    clock = SharedVirtualClock()
+    ledger = SqlLedger(tmp_path / "ledger.sqlite", clock=clock)
+
+    async def run() -> None:
+        async with held_lease(ledger, "fleet", "one", clock) as held:
+            held.take("bmc/a")
+            clock.stepped += step
+            held.prove_bmc("bmc/a")
+            with pytest.raises(LeaseHeld, match="being written by one"):
+                ledger.acquire("fleet", "two", 60, clock.now())
+            await clock.sleep(3 * TTL_REAL_S)
+            held.prove_bmc("bmc/a")
+            clock.elapsed += TTL_REAL_S + 1
+            with pytest.raises(LeaseHeld, match="ran out"):
+                held.prove()
+
+    with contextlib.suppress(LeaseHeld):
+        run_virtual(run(), clock)
+    ledger.close()
