@@ -18,7 +18,7 @@ from reconciler.model.plan import PLAN_FORMAT, NodePlan, Plan, Scope, Totals
 from reconciler.model.records import MARK_TAINT, Hold, NodeRecord, Rollout
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState
-from reconciler.planner.budget import Budget, has_rates, taken_out
+from reconciler.planner.budget import Budget, Takings, has_rates, taken_out
 from reconciler.planner.conditions import Context
 from reconciler.planner.estimates import Estimates
 from reconciler.planner.guards import refusals
@@ -209,7 +209,7 @@ def fleet_leave(
     observation: Observation,
     *,
     now: datetime,
-    taken: Mapping[str, datetime],
+    taken: Takings,
     rollouts: Rollouts | None = None,
 ) -> Leave:
     """Who may go, as of this observation, over all active nodes, selected or not. `taken`: as in Budget."""

@@ -15,6 +15,7 @@ from reconciler.model.observed import Answered, Observation, Observed
 from reconciler.model.plan import Blocked, NodePlan
 from reconciler.model.records import NodeRecord, Rollout
 from reconciler.model.vocab import NodeState
+from reconciler.planner.budget import Takings
 from reconciler.planner.fleet import fleet_leave, serving
 from reconciler.planner.holds import Holds, end_of
 from reconciler.planner.rollout import Progress, Rollouts, rollouts
@@ -24,9 +25,9 @@ from reconciler.planner.windows import Windows
 
 
 class KeptLeave:
-    """`taken`: as in Budget. Reserved nodes count as out, whatever is seen of them."""
+    """Reserved nodes count as out, whatever is seen of them."""
 
-    def __init__(self, fleet: Fleet, observation: Observation, *, now: datetime, taken: Mapping[str, datetime]) -> None:
+    def __init__(self, fleet: Fleet, observation: Observation, *, now: datetime, taken: Takings) -> None:
         self._fleet = fleet
         self._budget = fleet_leave(fleet, observation, now=now, taken=taken).budget
         self._reserved: set[str] = set()

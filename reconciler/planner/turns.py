@@ -105,10 +105,10 @@ class Turns:
     def _of(self, group: Group) -> _Slots:
         found = self._slots.get(id(group))
         if found is None:
-            found = _Slots(group.limit, len(group.used), group.reasons, group.declared, active=group.active)
+            found = _Slots(group.limit, group.count, group.reasons, group.declared, active=group.active)
             if group.period is not None:
                 found.period = group.period.total_seconds()
-                for since in group.used.values():
+                for since, _ in group.taken:
                     self.later((since + group.period - self._now).total_seconds(), partial(self._free, found))
             if group.during is not None:
                 self._hourly.setdefault(group.during, []).append(found)
