@@ -23,7 +23,10 @@ def acquire(
 ) -> Lease:
     # Locking the fence first makes everybody who acquires take turns, also where the scope has no row yet.
     fence = sa.select(meta.c.value).where(meta.c.key == FENCE).with_for_update()
-    token = int(connection.execute(fence).scalar_one()) + 1
+    last = connection.execute(fence).scalar_one_or_none()
+    if last is None or not last.isdecimal():
+        raise LedgerError(f"the ledger's fencing token is {last!r}, so nobody may write: restore it from a backup")
+    token = int(last) + 1
     held, now = _read(connection, scope), time(connection)
     if held is not None and held.holder not in ("", holder):
         if held.expires_at > now:

@@ -38,6 +38,7 @@ from reconciler.model.gate import Certificate
 from reconciler.model.records import FLEET, Hold, JournalEntry, Lease, NodeRecord, Rollout, RunRecord
 
 T = TypeVar("T")
+IDENTIFIED = "its BMC and its host agree on its serial number"
 
 
 class SqlLedger:
@@ -100,8 +101,12 @@ class SqlLedger:
     def remember_identity(self, node: str, serial: str | None, uuid: str | None, now: datetime) -> None:
         given = {name: value for name, value in (("serial", serial), ("uuid", uuid)) if value is not None}
         row = {"node": node, **given, "identity_at": instant(now), "fleet": self._fleet}
-        with self._database.write([schema.nodes], [node]) as connection:
-            upsert(connection, schema.nodes, [row])
+        table = schema.nodes
+        with self._database.write([table], [node]) as connection:
+            upsert(connection, table, [row])
+            known = connection.execute(sa.select(table.c.serial, table.c.uuid).where(table.c.node == node)).one()
+            data = to_json(chain.identity_of(known.serial, known.uuid))
+            write_journal(connection, instant(now), "", node, chain.IDENTITY, detail=IDENTIFIED, data=data)
 
     def note_silence(self, node: str, source: str, silent: bool, now: datetime) -> None:
         table = schema.silences
