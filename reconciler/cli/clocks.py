@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from datetime import UTC, datetime, timedelta
+
+
+def _uptime() -> float:
+    """Seconds. Where the system tells it, with the time that it was suspended: what was read before is as old."""
+    if sys.platform == "linux":
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
 
 
 class RealClock:
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return _uptime()
+
+    def at(self, wall: datetime) -> datetime:
+        """The fleet's time at an instant of the wall clock."""
+        return wall
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -29,10 +44,16 @@ class ScaledClock:
         self._scale = scale
         self._epoch = epoch
         self._start = datetime.now(UTC)
-        self._zero = time.monotonic()
+        self._zero = _uptime()
 
     def now(self) -> datetime:
-        wall = self._start + timedelta(seconds=time.monotonic() - self._zero)
+        return self.at(self._start + timedelta(seconds=_uptime() - self._zero))
+
+    def monotonic(self) -> float:
+        return _uptime() * self._scale
+
+    def at(self, wall: datetime) -> datetime:
+        """The fleet's time at an instant of the wall clock."""
         return self._epoch + (wall - self._epoch) * self._scale
 
     async def sleep(self, seconds: float) -> None:

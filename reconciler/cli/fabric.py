@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from reconciler.drivers.endpoints import Overlay
@@ -30,7 +31,7 @@ class WireFabric:
         self._clock = clock
         self._secrets = secrets if overlay is None else overlay.secrets
         self._overlay = overlay
-        self._neighbourhood = Neighbourhood(clock.now)
+        self._neighbourhood = Neighbourhood(_steady(clock))
         self._bmcs: dict[str, RedfishBmc] = {}
         self._hosts: dict[str, SshHost] = {}
         self._cluster: KubectlCluster | None = None
@@ -177,6 +178,12 @@ class WireFabric:
     def _deadline(self, seconds: float) -> float:
         """A scaled clock shortens deadlines; loopback servers stay as slow as they are."""
         return max(LEAST_REAL_S, self._clock.real_seconds(seconds)) if self._overlay is None else max(15.0, seconds)
+
+
+def _steady(clock: Clock) -> Callable[[], datetime]:
+    """Instants whose differences are elapsed time: who sets the clock neither shortens nor prolongs a pause."""
+    start, zero = clock.now(), clock.monotonic()
+    return lambda: start + timedelta(seconds=clock.monotonic() - zero)
 
 
 def _way(settings: Settings) -> tuple[object, ...]:

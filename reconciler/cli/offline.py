@@ -18,7 +18,7 @@ from reconciler.model.desired import Fleet
 from reconciler.model.errors import SpecError, UsageError
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Offline, Plan
-from reconciler.model.ports import Clock, Recollection
+from reconciler.model.ports import Recollection
 from reconciler.model.published import Published
 from reconciler.model.records import Hold, NodeRecord, Rollout
 from reconciler.render.publish import Restored
@@ -85,7 +85,7 @@ class OfflineSession(Session):
             return None
 
     @cached_property
-    def clock(self) -> Clock:
+    def clock(self) -> RealClock | ScaledClock:
         scale, epoch = self.published.time_scale, self.published.epoch
         return RealClock() if scale == 1.0 or epoch is None else ScaledClock(scale, epoch)
 

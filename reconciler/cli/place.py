@@ -38,8 +38,6 @@ class Place:
 
         `create`: make it, if it is the one of a spec.
         """
-        from reconciler.drivers.ledger import SqlLedger
-
         name = self._name()
         where = session.ledger_place(name)
         file = _file(str(where))
@@ -49,7 +47,7 @@ class Place:
                 f"there is no ledger {file}: no run has ever used it; name the right one with --ledger, --fleet, "
                 "--endpoints or SPEC"
             )
-        found = SqlLedger(where)
+        found = session.open_ledger(where)
         try:
             yield found
         finally:

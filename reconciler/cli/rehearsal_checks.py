@@ -38,7 +38,7 @@ class _Line:
     members: frozenset[str]
     rule: BudgetLimit | None = None  # None: a floor, or the default
     out: set[str] = field(default_factory=set)
-    taken: dict[str, datetime] = field(default_factory=dict)
+    taken: list[datetime] = field(default_factory=list)  # each taking out
     at_start: int = 0
     peak: int = 0
 
@@ -54,7 +54,7 @@ class _Line:
         if self.rule is None or self.rule.per_s is None:
             return len(self.out)
         since = now - timedelta(seconds=self.rule.per_s)
-        return sum(at > since for at in self.taken.values())
+        return sum(at > since for at in self.taken)
 
 
 def _lines(fleet: Fleet) -> list[_Line]:
@@ -158,7 +158,7 @@ class Checks:
         now, why = self._clock.now(), set(self._reasons.get(name, Reason))
         covered: set[Reason] = set()
         for line in self._of[name]:
-            line.taken[name] = now
+            line.taken.append(now)
             if not line.holds(why, now):
                 continue
             if line.rule is not None and line.rule.per_s is None:

@@ -162,7 +162,8 @@ class Service:
 
     @contextmanager
     def _ledger(self, fleet: Fleet) -> Iterator[SqlLedger]:
-        ledger = SqlLedger(self._session.ledger_place(fleet.settings.fleet), fleet=fleet.settings.fleet)
+        name = fleet.settings.fleet
+        ledger = self._session.open_ledger(self._session.ledger_place(name), name)
         try:
             yield ledger
         except ReconcilerError as error:

@@ -29,7 +29,7 @@ from reconciler.model.drift import TOLD
 from reconciler.model.errors import StalePlan, UsageError, first_of_ours
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope
-from reconciler.model.ports import Clock, Ledger, Recollection
+from reconciler.model.ports import Ledger, Recollection
 from reconciler.model.report import DRIFT_FORMAT, DriftReport
 
 T = TypeVar("T")
@@ -135,7 +135,7 @@ class Session:
         return load_endpoints(self.common.endpoints)
 
     @cached_property
-    def clock(self) -> Clock:
+    def clock(self) -> RealClock | ScaledClock:
         if self.overlay is None or self.overlay.time_scale == 1.0:
             return RealClock()
         return ScaledClock(self.overlay.time_scale, self.overlay.epoch or datetime.now(UTC))
@@ -161,11 +161,15 @@ class Session:
     def state_directory(self) -> Path:
         return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "reconciler"
 
-    @contextmanager
-    def ledger(self) -> Iterator[SqlLedger]:
+    def open_ledger(self, where: str | Path, fleet: str = "") -> SqlLedger:
+        """Its leases go by the clock that all runners share."""
         from reconciler.drivers.ledger import SqlLedger
 
-        found = SqlLedger(self.ledger_place(self.fleet.settings.fleet), fleet=self.fleet.settings.fleet)
+        return SqlLedger(where, fleet=fleet, clock=self.clock)
+
+    @contextmanager
+    def ledger(self) -> Iterator[SqlLedger]:
+        found = self.open_ledger(self.ledger_place(self.fleet.settings.fleet), self.fleet.settings.fleet)
         try:
             yield found
         finally:

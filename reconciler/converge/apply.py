@@ -238,11 +238,15 @@ class _Apply:
         approved = self.request.approved
         if approved is None:
             return report
-        planned = [name for name in self.names if name in approved.nodes and approved.nodes[name].changes]
-        ends = {name: report.results[name].state for name in planned}
-        if planned and not report.executed and set(ends.values()) == {Ended.STALE}:
+        ends = {name: report.results[name].state for name in self.names if name in approved.nodes}
+        # Whoever the plan would change, and whoever it left alone that needs a change now: its mark was lifted, say.
+        concerned = [name for name, end in ends.items() if approved.nodes[name].changes or end is Ended.STALE]
+        if concerned and not report.executed and {ends[name] for name in concerned} == {Ended.STALE}:
             self.progress(RunEnded(report))
-            raise StalePlan(f"plan {approved.id}: every node changed since; " + report.results[planned[0]].detail)
+            first = concerned[0]
+            raise StalePlan(
+                f"plan {approved.id}: every node changed since; {first}: {report.results[first].detail}; make a new one"
+            )
         whole = {name for name, node in approved.nodes.items() if node.changes and name in self.request.fleet.nodes}
         through = {name for name, end in ends.items() if end in (Ended.CONVERGED, Ended.DONE, Ended.STALE)}
         if whole <= through:  # nodes that this run was not asked for may still be done under it

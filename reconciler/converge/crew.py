@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from reconciler.converge.approval import stale_because
 from reconciler.converge.brake import look_for_storm
@@ -60,7 +60,7 @@ class Crew:
         self._leaving: dict[str, None] = {}  # those at work that are to be reserved, or are
         self._stopped: Blocked | None = None  # as a whole
         self._lock = asyncio.Lock()
-        self._cluster_read: datetime | None = None
+        self._cluster_read: float | None = None  # by the monotonic clock
         self.renew(observation, plans, records)
 
     def renew(self, observation: Observation, plans: Mapping[str, NodePlan], records: Mapping[str, NodeRecord]) -> None:
@@ -343,10 +343,10 @@ class Crew:
         cluster, clock, settings = self.run.fabric.cluster(), self.run.clock, self.run.fleet.settings
         if cluster is None:
             return
-        if self._cluster_read is not None and clock.now() - self._cluster_read < timedelta(seconds=CLUSTER_AGE_S):
+        if self._cluster_read is not None and clock.monotonic() - self._cluster_read < CLUSTER_AGE_S:
             return
         state = await answer(cluster.state, settings.kubernetes_deadline_s, clock)
-        self._cluster_read = clock.now()
+        self._cluster_read = clock.monotonic()
         members = None if isinstance(state, Silent) else state.value.members
         fell = False
         for name, seen in self._nodes.items():

@@ -95,7 +95,7 @@ class NodeRun:
         self._begun = False  # with what is planned; to isolate a node is no part of that
         self._let_go = False
         self._seen_since = False  # whether the node was looked at after the latest attempt
-        self._boot_deadline: datetime | None = None
+        self._boot_deadline: float | None = None  # by the monotonic clock
 
     async def to_the_end(self) -> NodeResult:
         while True:
@@ -178,8 +178,9 @@ class NodeRun:
         """For a boot that nobody has waited for in vain yet."""
         if self.observed is None or not self.run.worth_waiting(self.observed, plan) or self._last:
             return False
-        now = self.run.clock.now()
-        self._boot_deadline = self._boot_deadline or now + timedelta(seconds=BOOT_S)
+        now = self.run.clock.monotonic()
+        if self._boot_deadline is None:
+            self._boot_deadline = now + BOOT_S
         return now < self._boot_deadline
 
     def _hears_soon(self, plan: NodePlan) -> bool:
@@ -271,7 +272,7 @@ class NodeRun:
                 assert_never(outcome)
 
     async def _attempt(self, action: PlannedAction) -> Outcome:
-        run, began = self.run, self.run.clock.now()
+        run, began, zero = self.run, self.run.clock.now(), self.run.clock.monotonic()
         attempt, intent, resumed = self._begin(action, began)
         run.progress(ActionStarted(self.node, action))
         ctx = self._context(action, attempt, intent, resumed)
@@ -285,7 +286,7 @@ class NodeRun:
                 self._outdate(ended)
         if action.disruption >= Disruption.RESTART or (ctx.bmc_port is not None and ctx.bmc_port.wrote):
             self._inventory_due = True
-        seconds = (ended - began).total_seconds()
+        seconds = run.clock.monotonic() - zero
         run.executed.append(Executed(self.node, action.name, action.target, action.because, outcome, began, seconds))
         run.progress(ActionFinished(self.node, action, outcome, seconds))
         return outcome

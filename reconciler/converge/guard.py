@@ -11,7 +11,6 @@ the fleet; and an action has its BMC to itself, by a lease of its own, from its 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime, timedelta
 from typing import TypeVar
 
 from reconciler.converge.deadline import within
@@ -106,15 +105,16 @@ class GuardedBmc:
         self._record = record
         self._clock = clock
         self._deadlines = Deadlines(clock, settings.redfish_deadline_s)
-        self._proved_at: datetime | None = None
+        self._proved_at: float | None = None  # by the monotonic clock: a wall clock may be set
 
     async def prove(self) -> None:
         """WrongMachine unless the BMC is shown to be this node's; DriverError when it does not answer."""
+        asked_at = self._clock.monotonic()
         system = known(await self.hot())
         verdict, why = identity(self._desired, system, self._facts, self._record)
         if not verdict:
             raise WrongMachine(why)
-        self._proved_at = self._clock.now()
+        self._proved_at = asked_at
 
     async def _write(self, call: Callable[[], Awaitable[T]]) -> T:
         """Occupied while somebody else writes to this BMC, LeaseHeld when the run has lost its lease."""
@@ -122,7 +122,7 @@ class GuardedBmc:
             self._lease.take(self._scope)
             self._taken = True
         proved_at = self._proved_at
-        if proved_at is None or self._clock.now() - proved_at > timedelta(seconds=PROVED_S):
+        if proved_at is None or self._clock.monotonic() - proved_at > PROVED_S:
             await self.prove()
         self._lease.prove_bmc(self._scope)
         self.wrote = True

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from urllib.parse import urlsplit
 
 from reconciler.model.errors import LeaseHeld, LedgerError
@@ -36,23 +36,26 @@ def bmc_scope(address: str) -> str:
 
 @dataclass(slots=True)
 class HeldLease:
-    """`lease`: on the fleet; `bmcs`: by scope; none outlives the former. `ttl_s`: of the fleet's time."""
+    """`lease`: on the fleet; `bmcs`: by scope; none outlives the former. `ttl_s`: of the fleet's time.
+
+    `ends`: by our monotonic clock, counted from before the ledger was asked, and so never later than the ledger's end.
+    """
 
     lease: Lease
     ledger: Ledger
     clock: Clock
     ttl_s: float
+    ends: float
     bmcs: dict[str, Lease] = field(default_factory=dict)
 
     def renew(self) -> None:
         """All of them. One that ran out is lost, even if nobody took it: what was known under it is as old as that."""
-        now = self.clock.now()
-        if now >= self.lease.expires_at:
-            self.ledger.prove(self.lease, now)
+        now, asked_at = self.clock.now(), self.clock.monotonic()
+        self.ledger.prove(self.lease, now)
         with self.ledger.batch():
             renewed = self.ledger.renew(self.lease, self.ttl_s, now)
             bmcs = {scope: self._renewed(lease, now) for scope, lease in self.bmcs.items()}
-        self.lease, self.bmcs = renewed, bmcs
+        self.lease, self.bmcs, self.ends = renewed, bmcs, asked_at + self.ttl_s
 
     def _renewed(self, lease: Lease, now: datetime) -> Lease:
         """One that was taken away stays as it is, for the action that writes under it to find out."""
@@ -63,7 +66,7 @@ class HeldLease:
 
     def prove(self) -> None:
         """LeaseHeld unless the fleet is ours to write to, this very moment and for a while."""
-        if self.lease.expires_at - self.clock.now() < timedelta(seconds=self.ttl_s / 2):
+        if self.ends - self.clock.monotonic() < self.ttl_s / 2:
             self.renew()
         self.ledger.prove(self.lease, self.clock.now())
 
@@ -85,7 +88,7 @@ class HeldLease:
         if scope in self.bmcs:
             raise Occupied(f"{scope} is being written by another action of this run")
         now = self.clock.now()
-        left = (self.lease.expires_at - now).total_seconds()  # with the fleet's: a successor finds both free
+        left = self.ends - self.clock.monotonic()  # with the fleet's: a successor finds both free
         try:
             self.bmcs[scope] = self.ledger.acquire(scope, self.lease.holder, left, now)
         except LeaseHeld as error:
@@ -119,7 +122,8 @@ def _told(held: Lease) -> str:
 async def held_lease(ledger: Ledger, scope: str, holder: str, clock: Clock) -> AsyncIterator[HeldLease]:
     """LeaseHeld when somebody else has it, and inside the block as soon as it is lost."""
     ttl_s = TTL_REAL_S / max(clock.real_seconds(1.0), 1e-6)
-    held = HeldLease(ledger.acquire(scope, holder, ttl_s, clock.now()), ledger, clock, ttl_s)
+    ends = clock.monotonic() + ttl_s
+    held = HeldLease(ledger.acquire(scope, holder, ttl_s, clock.now()), ledger, clock, ttl_s, ends)
     ledger.fence(held.lease)
     body = asyncio.current_task()
     assert body is not None
@@ -136,7 +140,7 @@ async def held_lease(ledger: Ledger, scope: str, holder: str, clock: Clock) -> A
                 lost.append(away or error)
             except LedgerError as error:
                 away = error
-                if clock.now() >= held.lease.expires_at:
+                if clock.monotonic() >= held.ends:
                     lost.append(error)
         body.cancel()
 

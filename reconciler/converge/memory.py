@@ -70,14 +70,15 @@ def remember_evidence(
 
 
 def agreed_identity(seen: Observed) -> tuple[str | None, str | None]:
-    """Serial and UUID that the BMC and the host both give."""
+    """Serial that the BMC and the host both give; UUID that both give, or the host alone where its BMC gives none."""
     if isinstance(seen.hot, Silent) or isinstance(seen.host, Silent):
         return None, None
     bmc, host = seen.hot.value, seen.host.value
     if bmc.serial is None or host.serial is None or normalise.text(bmc.serial) != normalise.text(host.serial):
         return None, None
-    same = bmc.uuid is not None and host.uuid is not None and normalise.text(bmc.uuid) == normalise.text(host.uuid)
-    return bmc.serial, bmc.uuid if same else None
+    if bmc.uuid is None or host.uuid is None:
+        return bmc.serial, host.uuid if bmc.uuid is None else None
+    return bmc.serial, bmc.uuid if normalise.same(bmc.uuid, host.uuid) else None
 
 
 def silences(seen: Observed) -> Mapping[str, bool]:

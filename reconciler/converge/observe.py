@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypeVar
 
 from reconciler.converge.deadline import within
@@ -169,8 +169,8 @@ def _still_good(
     """The inventory of an earlier pass, while nothing says that it changed. It keeps its own time."""
     if before is None or isinstance(before.inventory, Silent) or isinstance(before.hot, Silent):
         return None
-    old = timedelta(seconds=settings.inventory_max_age_s)
-    if before.hot.value.etag != hot.value.etag or clock.now() - before.inventory.at > old:
+    age = (clock.now() - before.inventory.at).total_seconds()  # below 0: the clock was set back, so nobody can tell
+    if before.hot.value.etag != hot.value.etag or not 0 <= age <= settings.inventory_max_age_s:
         return None
     return before.inventory
 

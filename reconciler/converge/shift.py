@@ -88,11 +88,11 @@ class Shift:
         self._next: Fleet | None = None
         self._looking: asyncio.Task[Observation] | None = None  # a pass under way
         self._leisurely = False  # as it is when nobody waits for it
-        self._due: datetime | None = None  # of the next one; None: now
+        self._due: float | None = None  # of the next one, by the monotonic clock; None: now
         self._blind = ""
         self._braked = ""
         self._incidents: frozenset[tuple[str, str]] = frozenset()
-        self._woken: dict[str, datetime] = {}
+        self._woken: dict[str, float] = {}  # when last, by the monotonic clock
 
     # --- from outside ---
 
@@ -141,14 +141,14 @@ class Shift:
                 listening.result()
 
     def _is_due(self) -> bool:
-        return self._due is None or self.ground.clock.now() >= self._due
+        return self._due is None or self.ground.clock.monotonic() >= self._due
 
     async def _until_stirred(self, crew: Crew) -> None:
         """Time, too, opens windows, ends bakes and lets pauses run out."""
         clock = self.ground.clock
         pause = POLL_S
         if self._looking is None and self._due is not None:
-            pause = min(pause, max((self._due - clock.now()).total_seconds(), 0.0))
+            pause = min(pause, max(self._due - clock.monotonic(), 0.0))
         with suppress(TimeoutError):
             async with asyncio.timeout(clock.real_seconds(pause)):
                 await crew.stirred.wait()
@@ -172,7 +172,7 @@ class Shift:
         Unless in a hurry it leaves time for what the cluster tells meanwhile, which would else wait for the whole pass.
         """
         clock, busy = self.ground.clock, () if self._crew is None else self._crew.at_work
-        began = clock.now()
+        began = clock.monotonic()
         try:
             seen = await observe(
                 self.fleet, [name for name in self.fleet.nodes if name not in busy], self._fabric, clock,
@@ -182,7 +182,7 @@ class Shift:
         except ExceptionGroup as group:  # a secret that can't be had is missed by all of them
             raise first_of_ours(group) or group from None
         interval = self.ground.interval_s * (1 + JITTER * random.uniform(-1, 1))  # noqa: S311 - it spreads load
-        self._due = max(began + timedelta(seconds=interval), clock.now() + timedelta(seconds=interval * REST))
+        self._due = max(began + interval, clock.monotonic() + interval * REST)
         return seen
 
     async def _take(self, seen: Observation) -> None:
@@ -345,14 +345,14 @@ class Shift:
                 self._wake(name)
 
     def _wake(self, name: str) -> None:
-        now, last = self.ground.clock.now(), self._woken.get(name)
+        now, last = self.ground.clock.monotonic(), self._woken.get(name)
         if self._crew is None or name not in self.fleet.nodes:
             return
-        if last is not None and now - last < timedelta(seconds=WAKES_S):
-            later = last + timedelta(seconds=WAKES_S)
+        if last is not None and now - last < WAKES_S:
+            later = last + WAKES_S
             if last < now:  # else one is due already
                 self._woken[name] = later
-                pause = self.ground.clock.real_seconds((later - now).total_seconds())
+                pause = self.ground.clock.real_seconds(later - now)
                 asyncio.get_running_loop().call_later(pause, self._crew.wake, name)
             return
         self._woken[name] = now

@@ -18,6 +18,9 @@ from reconciler.model.gate import Binding, Certificate, GateJudgement, TestResul
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.units import format_duration
 
+# Runners of one ledger issue certificates and read them: their clocks may differ by what NTP leaves, and by a start
+# before it has set one. Beyond that a certificate would outlive its validity by as much as it is ahead.
+SKEW = timedelta(minutes=5)
 _PASS = Verdict.PASS  # of a hundred thousand nodes, looking up a member of an enumeration shows (Python 3.11)
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))  # built once: json.dumps would build one a call
 
@@ -81,6 +84,12 @@ def judge(certificate: Certificate | None, acceptance: Acceptance, binding: Bind
         return GateJudgement(False, Verdict.UNJUDGED, ("no certificate",))
     reasons = [] if certificate.binding == binding else list(_differences(certificate.binding, binding))
     age = now - certificate.issued_at
+    if age < -SKEW:
+        reasons.append(
+            f"issued for {certificate.node} {format_duration(-age.total_seconds())} from now, at "
+            f"{certificate.issued_at:%Y-%m-%d %H:%M:%SZ}: its runner's clock was ahead, or this one's is "
+            "behind; set them, and the gate runs again"
+        )
     if acceptance.validity_s is not None and age > timedelta(seconds=acceptance.validity_s):
         reasons.append(f"expired: issued {format_duration(age.total_seconds())} ago")
     if certificate.adopted:

@@ -285,6 +285,7 @@ class Member:
     pods: tuple[Pod, ...]
     control_plane: bool = False
     reasons: Mapping[str, str] = field(default_factory=dict)  # of conditions that no kubelet sets: type -> in words
+    system_uuid: str = ""  # of the machine whose kubelet wrote the object, as its DMI has it; "" = it did not say
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ class BudgetLine:
     scope: str  # "fleet", "pool train-a", "rack r1", "persona training", "control plane"
     limit: int
     total: int
-    out: tuple[str, ...]  # nodes out of service already, whoever took them out; of a rate: taken out within its period
+    out: tuple[str, ...]  # nodes out of service already, whoever took them out; of a rate: each taking out
     rule: str  # how the limit comes about, e.g. "10% of 12 = 2", "2 per 1h", "8 - 75% of 8 = 2"
     reasons: tuple[Reason, ...] = ()  # () = whatever the reason
     per_s: float | None = None  # of a rate: its period

@@ -40,7 +40,13 @@ class Clock(Protocol):
     """Real, scaled or virtual time. Nothing below cli/ reads another clock."""
 
     def now(self) -> datetime:
-        """Aware, UTC."""
+        """Aware, UTC. For what is written down, and for what the spec says in times of day.
+
+        Anybody may set the machine's clock, so the difference of two of these is no elapsed time.
+        """
+
+    def monotonic(self) -> float:
+        """Seconds of the fleet's time since some start. It never goes back: by it deadlines and ages are judged."""
 
     async def sleep(self, seconds: float) -> None:
         """`seconds` of the fleet's time: a scaled clock sleeps less."""

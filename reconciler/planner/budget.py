@@ -11,6 +11,7 @@ no prefix of any sequence of charges exceeds a limit.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from reconciler.model.vocab import NodeState, Reason
 from reconciler.planner import hours
 
 DEFAULT = BudgetLimit("fleet", "1")
+Takings = Mapping[str, Sequence[datetime]]  # node -> when it was taken out of service, each time
 ANY: frozenset[Reason] = frozenset(Reason)
 
 
@@ -50,14 +52,22 @@ class Group:
     declared: bool = False  # by the fleet, as a limit on how many are out at once
     everywhere: bool = False  # one of its kind holds for every node
     during: Hours | None = None  # None = always
-    used: dict[str, datetime] = field(default_factory=dict)  # node -> out since; only a rate depends on the time
+    used: dict[str, datetime] = field(default_factory=dict)  # node -> out since; {} of a rate
     isolated: set[str] = field(default_factory=set)  # of those, the ones whose work nobody has ended yet
+    taken: list[tuple[datetime, str]] = field(default_factory=list)  # of a rate: each taking out within its period
     queued: int = 0  # nodes that wait for it
     full: Blocked | None = None  # the refusal of now, the same for all that wait
     stuck: AbstractSet[str] = frozenset()  # nodes that nothing but a person brings back
 
+    @property
+    def count(self) -> int:
+        return len(self.used) if self.period is None else len(self.taken)
+
     def use(self, node: str, now: datetime) -> None:
-        self.used[node] = now
+        if self.period is None:
+            self.used[node] = now
+        else:
+            self.taken.append((now, node))
         self.full = None
 
     def free(self, node: str) -> None:
@@ -65,27 +75,34 @@ class Group:
         self.isolated.discard(node)
         self.full = None
 
+    def forget(self, since: datetime) -> None:
+        """Of a rate: what was taken out up to then."""
+        if any(at <= since for at, _ in self.taken):
+            self.taken = [(at, node) for at, node in self.taken if at > since]
+            self.full = None
+
     def refusal(self, node: str) -> Blocked | None:
         """An isolated node is out already; to drain it takes the room that drained ones leave."""
         if node in self.isolated:
             return None if len(self.used) - len(self.isolated) < self.limit else self._refusal()
-        if len(self.used) < self.limit or node in self.used:
+        if self.count < self.limit or node in self.used:
             return None
         self.full = self.full or self._refusal()
         return self.full
 
     def _refusal(self) -> Blocked:
-        names = sorted(self.used)
+        times = Counter(list(self.used)) if self.period is None else Counter(node for _, node in self.taken)
+        names = [node if times[node] == 1 else f"{node} {times[node]} times" for node in sorted(times)]
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        many = f"{len(names)} of {self.limit} {self.words[1]}"
-        if len(names) > self.limit > 0:  # by others, or for reasons that it does not hold for
-            many = f"{len(names)} {self.words[1]} where {self.limit} may be"
+        many = f"{self.count} of {self.limit} {self.words[1]}"
+        if self.count > self.limit > 0:  # by others, or for reasons that it does not hold for
+            many = f"{self.count} {self.words[1]} where {self.limit} may be"
         detail = f"{self.words[0]}: {many}" + (f" ({shown})" if shown else "")
-        if stuck := [name for name in names if name in self.stuck]:
+        if stuck := sorted(self.used.keys() & self.stuck):
             detail += f"; {person_needed(stuck)}"
         until = None
         if self.period is not None and self.limit > 0:
-            until = sorted(self.used.values())[len(names) - self.limit] + self.period
+            until = sorted(self.taken)[self.count - self.limit][0] + self.period
         return Blocked(BlockCode.BUDGET, detail, until)
 
     def line(self) -> BudgetLine:
@@ -93,14 +110,22 @@ class Group:
         per_s = None if self.period is None else self.period.total_seconds()
         during = "" if self.during is None else hours.text(self.during)
         return BudgetLine(
-            self.name, self.limit, self.total, tuple(self.used), self.rule, reasons, per_s, during, self.active
+            self.name,
+            self.limit,
+            self.total,
+            (*self.used, *(node for _, node in self.taken)),
+            self.rule,
+            reasons,
+            per_s,
+            during,
+            self.active,
         )
 
 
 class Budget:
     """`out`: nodes out of service; `unknown`: nodes whose service state can't be read, which may not be touched.
 
-    `control_plane`: every member of the cluster's control plane -> Ready. `taken`: node -> when it was last taken out.
+    `control_plane`: every member of the cluster's control plane -> Ready.
     `isolated`: of those out, the ones that are only cordoned yet: they count as out, and need room to be drained.
     `stuck`: of those out, the ones that nothing but a person brings back, which a refusal says of them.
     """
@@ -115,7 +140,7 @@ class Budget:
         unknown: Iterable[str] = (),
         floors: Sequence[Floor] = (),
         control_plane: Mapping[str, bool] | None = None,
-        taken: Mapping[str, datetime] | None = None,
+        taken: Takings | None = None,
         isolated: Iterable[str] = (),
         stuck: Iterable[str] = (),
     ) -> None:
@@ -162,9 +187,7 @@ class Budget:
             if group.during is not None:
                 group.active = current[group.during]
             if group.period is not None:
-                since = now - group.period
-                for name in [name for name, at in group.used.items() if at <= since]:
-                    group.free(name)
+                group.forget(now - group.period)
         self._default = self._default_now()
 
     def see(self, node: str, serves: bool | None) -> None:
@@ -213,9 +236,7 @@ class Budget:
         for name in members:
             self._of[name].append(group)
 
-    def _limit(
-        self, limit: BudgetLimit, active: Mapping[str, Desired], taken: Mapping[str, datetime], current: bool
-    ) -> None:
+    def _limit(self, limit: BudgetLimit, active: Mapping[str, Desired], taken: Takings, current: bool) -> None:
         members: dict[str, list[str]] = {}
         for name, node in active.items():
             key = {"fleet": "", "pool": node.pool}.get(limit.scope, node.domains.get(limit.scope))
@@ -238,7 +259,7 @@ class Budget:
             )  # fmt: skip
             if period is not None:
                 since = self._now - period
-                group.used = {name: taken[name] for name in members[key] if name in taken and taken[name] > since}
+                group.taken = [(at, name) for name in members[key] for at in taken.get(name, ()) if at > since]
             self._add(group, members[key])
 
     def _floor(self, floor: Floor, active: Mapping[str, Desired]) -> None:
@@ -290,9 +311,8 @@ class Budget:
         return tuple(map(id, self._of.get(node, ())))
 
     def special(self) -> set[str]:
-        """Nodes that are out, can't be read, or have their place under a rate already."""
-        rates = [group.used for group in self._groups if group.period is not None] if self._timed else []
-        return self._out.union(*rates)
+        """Nodes that are out, or can't be read."""
+        return set(self._out)
 
     def allows(self, node: str, reasons: Collection[Reason] = ANY) -> Blocked | None:
         """None when `node` may be taken out of service now; acting on one that is out already costs nothing."""
@@ -301,6 +321,8 @@ class Budget:
         if node in self._out and node not in self._isolated:
             return None
         for group in self._covering(node, reasons):
+            if group.period is not None and node in self._isolated:
+                continue  # its mark has taken it out, and is counted
             blocked = group.refusal(node)
             if blocked is not None:
                 return blocked
@@ -331,11 +353,12 @@ class Budget:
 
     def charge(self, node: str) -> None:
         """Count `node` as taken out of service now. Charging twice counts once."""
-        if node not in self._out or node in self._isolated:
+        isolated = node in self._isolated
+        if node not in self._out or isolated:
             self._drain(node)
             self._count_out(node)
             for group in self._of.get(node, ()):
-                if group.period is not None:
+                if group.period is not None and not isolated:
                     group.use(node, self._now)
 
     def isolate(self, node: str) -> None:
@@ -372,7 +395,7 @@ class Budget:
     @contextmanager
     def supposing(self) -> Iterator[None]:
         """What is charged inside is forgotten again."""
-        out, rates = set(self._out), [(g, dict(g.used)) for g in self._groups if g.period is not None]
+        out, rates = set(self._out), [(g, list(g.taken)) for g in self._groups if g.period is not None]
         isolated = set(self._isolated)
         try:
             yield
@@ -381,8 +404,8 @@ class Budget:
                 self._count_in(node)
             for node in isolated - self._isolated:
                 self.isolate(node)
-            for group, used in rates:
-                group.used, group.full = used, None
+            for group, taken in rates:
+                group.taken, group.full = taken, None
 
 
 def _ordered(reasons: Collection[Reason]) -> tuple[Reason, ...]:
@@ -393,16 +416,23 @@ def has_rates(settings: Settings) -> bool:
     return any(limit.per_s is not None for limit in settings.budgets)
 
 
-def taken_out(records: Mapping[str, NodeRecord], settings: Settings) -> Mapping[str, datetime]:
-    """When each node was last taken out of service, where a rate asks for that.
+def taken_out(records: Mapping[str, NodeRecord], settings: Settings) -> Takings:
+    """When each node was taken out of service, each time, where a rate asks for that.
 
-    Told by the attempts: by a mark, or where there is no cluster, by a drain.
+    Told by the attempts: by a mark, or where there is no cluster, by a drain. One that did not end well may have
+    happened all the same; with those that repeat it, it is one.
     """
     first = "mark" if settings.cluster is not None else "drain"
-    found: dict[str, datetime] = {}
+    found: dict[str, list[datetime]] = {}
     for name, record in records.items() if has_rates(settings) else ():
-        for attempt in reversed(record.attempts):
-            if attempt.action == first and attempt.outcome != "refused":
-                found[name] = attempt.at
-                break
+        times, tried = list[datetime](), None
+        for attempt in record.attempts:
+            if attempt.action != first or attempt.outcome == "refused":
+                continue
+            tried = attempt.at
+            if attempt.outcome == "done":
+                times.append(attempt.at)
+                tried = None
+        if times or tried is not None:
+            found[name] = times if tried is None else [*times, tried]
     return found

@@ -29,7 +29,15 @@ from reconciler.planner.conditions import (
     Sheet,
 )
 from reconciler.planner.past import detectors_until, drained, failed_gate, treated_after
-from reconciler.planner.witnesses import boot_is_stuck, host_down, identity, known_cause, not_installed, tampered
+from reconciler.planner.witnesses import (
+    boot_is_stuck,
+    host_down,
+    identity,
+    known_cause,
+    not_installed,
+    not_its_own,
+    tampered,
+)
 
 _ON = frozenset({Power.ON, Power.POWERING_ON})
 
@@ -140,6 +148,8 @@ def _power(
         sheet.because[HOST_UP] = ("host_down: NotReady and SSH silent, while its BMC and its neighbours answer",)
     else:
         reason = f"SSH {observed.host.reason}" + (f": {observed.host.detail}" if observed.host.detail else "")
+        if record.silent_since.keys() >= {"ssh", "not_ready"} and (why := not_its_own(desired, observed, record)):
+            reason += f"; and nobody can say that the host is down: {why}"
         sheet.set(HOST_UP, None, reason)
 
 

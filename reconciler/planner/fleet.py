@@ -18,7 +18,7 @@ from reconciler.model.plan import PLAN_FORMAT, NodePlan, Plan, Scope, Totals
 from reconciler.model.records import CHANGES, MARK_TAINT, Hold, NodeRecord, Rollout
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState
-from reconciler.planner.budget import Budget, has_rates, taken_out
+from reconciler.planner.budget import Budget, Takings, has_rates, taken_out
 from reconciler.planner.conditions import Context
 from reconciler.planner.estimates import Estimates
 from reconciler.planner.guards import refusals
@@ -31,6 +31,7 @@ from reconciler.planner.sight import blindness
 from reconciler.planner.standing import standing
 from reconciler.planner.timeline import Timetable, out_s, timetable
 from reconciler.planner.windows import Windows, glass_broken
+from reconciler.planner.witnesses import host_is_own
 
 VALID_FOR = timedelta(hours=2)  # conventions P12
 
@@ -154,12 +155,15 @@ def node_planner(
 def answering_domains(fleet: Fleet, observation: Observation) -> frozenset[str]:
     """Failure domains in which some host answers: a silent host there is silent on its own account (pitfall J6).
 
+    A host counts where the spec says that it is: its serial number is that of the spec or of its BMC.
+
     For a node that is alone in all of its domains, any host of the fleet stands in for the neighbours that it lacks:
     else nobody could ever tell that it is down.
     """
     members = Counter(domain for node in fleet.nodes.values() for domain in _domains(node))
-    answering = {name for name, seen in observation.nodes.items() if isinstance(seen.host, Answered)}
-    found = {domain for name in answering if name in fleet.nodes for domain in _domains(fleet.nodes[name])}
+    nodes = fleet.nodes
+    answering = (name for name, seen in observation.nodes.items() if name in nodes and host_is_own(nodes[name], seen))
+    found = {domain for name in answering for domain in _domains(nodes[name])}
     if found:
         alone = (node for node in fleet.nodes.values() if all(members[domain] == 1 for domain in _domains(node)))
         found |= {domain for node in alone for domain in _domains(node)}
@@ -210,7 +214,7 @@ def fleet_leave(
     observation: Observation,
     *,
     now: datetime,
-    taken: Mapping[str, datetime],
+    taken: Takings,
     rollouts: Rollouts | None = None,
     plans: Collection[NodePlan] = (),
 ) -> Leave:

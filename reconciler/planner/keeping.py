@@ -15,6 +15,7 @@ from reconciler.model.observed import Answered, Observation, Observed
 from reconciler.model.plan import Blocked, NodePlan
 from reconciler.model.records import NodeRecord, Rollout
 from reconciler.model.vocab import NodeState
+from reconciler.planner.budget import Takings
 from reconciler.planner.fleet import fleet_leave, serving
 from reconciler.planner.holds import Holds, end_of
 from reconciler.planner.rollout import Progress, Rollouts, rollouts
@@ -24,7 +25,7 @@ from reconciler.planner.windows import Windows
 
 
 class KeptLeave:
-    """`taken`: as in Budget. Reserved nodes count as out, whatever is seen of them."""
+    """Reserved nodes count as out, whatever is seen of them."""
 
     def __init__(
         self,
@@ -32,7 +33,7 @@ class KeptLeave:
         observation: Observation,
         *,
         now: datetime,
-        taken: Mapping[str, datetime],
+        taken: Takings,
         plans: Collection[NodePlan] = (),
     ) -> None:
         self._fleet = fleet

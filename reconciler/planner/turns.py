@@ -109,12 +109,11 @@ class Turns:
     def _of(self, group: Group) -> _Slots:
         found = self._slots.get(id(group))
         if found is None:
-            found = _Slots(
-                group.limit, len(group.used) - len(group.isolated), group.reasons, group.declared, active=group.active
-            )
+            drained = group.count - len(group.isolated)
+            found = _Slots(group.limit, drained, group.reasons, group.declared, active=group.active)
             if group.period is not None:
                 found.period = group.period.total_seconds()
-                for since in group.used.values():
+                for since, _ in group.taken:
                     self.later((since + group.period - self._now).total_seconds(), partial(self._free, found))
             if group.during is not None:
                 self._hourly.setdefault(group.during, []).append(found)

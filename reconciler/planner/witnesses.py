@@ -6,6 +6,7 @@ One silent source is no fact. `neighbours`: the "label=value" failure domains in
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from reconciler.diff.normalise import same
 from reconciler.model.desired import Desired
@@ -51,7 +52,10 @@ def not_installed(
 def host_down(
     desired: Desired, observed: Observed, record: NodeRecord, now: datetime, neighbours: frozenset[str]
 ) -> bool:
-    """Agreement, not silence (DESIGN 5): no Ready node and SSH silent for long enough, BMC and neighbours answering."""
+    """Agreement, not silence (DESIGN 5): no Ready node and SSH silent for long enough, BMC and neighbours answering.
+
+    A witness counts that is proved to be this node's own: another machine's BMC answers whatever becomes of this one.
+    """
     policy = desired.profile.remediation
     silent, not_ready = record.silent_since.get("ssh"), record.silent_since.get("not_ready")
     if policy is None or silent is None or not_ready is None:
@@ -60,11 +64,48 @@ def host_down(
         return False
     if observed.member.value is not None and observed.member.value.ready is not False:
         return False
+    if not_its_own(desired, observed, record):
+        return False
     domains = {f"{label}={value}" for label, value in desired.domains.items()}
     long_enough = max(silent, not_ready) <= now - timedelta(seconds=policy.host_down_after_s)
     # A BMC that says that no system runs yet needs no neighbour to show that the silence is the node's own.
     no_system = observed.hot.value.boot_phase in _NO_SYSTEM
     return long_enough and (no_system or not domains or bool(domains & neighbours))
+
+
+def not_its_own(desired: Desired, observed: Observed, record: NodeRecord) -> str:
+    """Which witness of a silent host is not shown to be this node's, and what to do about it; "" = all are."""
+    if isinstance(observed.hot, Silent) or isinstance(observed.member, Silent):
+        return ""  # it says nothing
+    system, member = observed.hot.value, observed.member.value
+    proved, why = identity(desired, system, None, record)
+    if not proved:
+        return why
+    if member is None:
+        return ""  # the cluster's own word, about a name
+    if not member.system_uuid:
+        return f"the node object {member.name} does not say which machine's it is (no nodeInfo.systemUUID)"
+    known = [uuid for uuid in (desired.uuid, record.uuid, system.uuid) if uuid is not None]
+    if not known:
+        return (
+            f"nothing shows that the node object {member.name} is this machine's: declare `uuid` for this node, or let "
+            "its host answer once"
+        )
+    if not all(_same_uuid(member.system_uuid, uuid) for uuid in known):
+        return (
+            f"the node object {member.name} is of the machine with UUID {member.system_uuid}, not of this one "
+            f"({', '.join(dict.fromkeys(known))}): delete the object, or correct the node's addresses"
+        )
+    return ""
+
+
+def _same_uuid(one: str, other: str) -> bool:
+    """DMI stores the first three fields in little endian, and not every BMC turns them round (SMBIOS 2.6, 7.2.1)."""
+    try:
+        first, second = UUID(one.strip()), UUID(other.strip())
+    except ValueError:
+        return same(one, other)
+    return second.bytes in (first.bytes, first.bytes_le)
 
 
 def identity(
@@ -89,6 +130,16 @@ def identity(
     if agreed:
         return True, ""
     return None, "no second witness for the serial number; declare `serial` for this node, or let its host answer once"
+
+
+def host_is_own(desired: Desired, observed: Observed) -> bool:
+    """Whether the host that answers is shown to be this node's: by the serial number of the spec, or of its BMC."""
+    if isinstance(observed.host, Silent) or observed.host.value.serial is None:
+        return False
+    serial = observed.host.value.serial
+    bmc = observed.hot.value.serial if isinstance(observed.hot, Answered) else None
+    said = [one for one in (desired.serial, bmc) if one is not None]
+    return bool(said) and all(same(serial, one) for one in said)
 
 
 def tampered(desired: Desired, facts: HostFacts | None) -> str:

@@ -8,7 +8,7 @@ from reconciler.model.drift import ACTIONABLE, DriftClass
 from reconciler.model.plan import BlockCode, NodePlan
 from reconciler.planner.schedule import takes_out
 from reconciler.render.explanation import Explanation
-from reconciler.render.plan import limit
+from reconciler.render.plan import limit, out
 from reconciler.render.text import clock, count, fold, plain
 from reconciler.render.waiting import Since, holds, limits, mark, may_go, rollout_words, rollouts, since
 
@@ -129,7 +129,7 @@ def limit_words(made: Explanation) -> list[str]:
     waits = plan is not None and plan.blocked is not None
     for line, first in limits(made):
         allows, counts = limit(line)
-        used = f"{counts}: {fold(line.out)}" if line.out else f"none {counts}"
+        used = f"{counts}: {out(line)}" if line.out else f"none {counts}"
         before = f"; {'before' if waits else 'with'} it go {fold(first)}" if first else ""
         found.append(f"{line.scope}: {allows}; {used}{before}")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
@@ -84,7 +85,7 @@ def budget(plan: Plan) -> list[str]:
     for line in plan.budget:
         text, when = limit(line)
         if line.out:
-            lines.append(f"budget of {line.scope}: {text}; {when}: {fold(line.out)}")
+            lines.append(f"budget of {line.scope}: {text}; {when}: {out(line)}")
         else:
             idle.setdefault((text, when), []).append(line.scope)
     return lines + [f"budget of {fold(scopes)}: {text}; none {when}" for (text, when), scopes in idle.items()]
@@ -99,6 +100,12 @@ def limit(line: BudgetLine) -> tuple[str, str]:
     text += f", {line.during}" if line.during else ""
     text += "" if line.active else " (not now)"
     return text, "in the last" + per.removeprefix(" per") if per else "out now"
+
+
+def out(line: BudgetLine) -> str:
+    """Who uses it up. Under a rate a node counts each time that it was taken out."""
+    again = [f"{node} {times} times" for node, times in sorted(Counter(line.out).items()) if times > 1]
+    return fold(line.out) + (f" ({', '.join(again)})" if again else "")
 
 
 def alike(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:

@@ -152,7 +152,7 @@ class Screen:
             {key: value for key, value in member.labels.items() if key in self.labels}, owner,
             tuple(taint for taint in member.taints if taint.key in kept), member.kubelet_version,
             tuple(Pod("", "", "", pod.phase, pod.owner_kind, pod.evictable) for pod in member.pods),
-            member.control_plane,
+            member.control_plane, system_uuid=self.name(member.system_uuid) if member.system_uuid else "",
         )  # fmt: skip
 
     # --- what the ledger knows ----------------------------------------------------------------------------------------

@@ -14,7 +14,16 @@ from urllib.parse import urlsplit
 from reconciler.model.change import Change
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.drift import DriftItem
-from reconciler.model.observed import HIDDEN, Answered, HostFacts, Observation, Observed, RedfishHot, RedfishInventory
+from reconciler.model.observed import (
+    HIDDEN,
+    Answered,
+    HostFacts,
+    Member,
+    Observation,
+    Observed,
+    RedfishHot,
+    RedfishInventory,
+)
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.records import NodeRecord
 from reconciler.model.report import ApplyOutcome, DriftReport
@@ -37,7 +46,7 @@ def names_of(fleet: Fleet, observation: Observation, records: Mapping[str, NodeR
 
 
 def _observed(seen: Observed) -> Iterator[str | None]:
-    for reading in (seen.hot, seen.inventory, seen.host):
+    for reading in (seen.hot, seen.inventory, seen.host, seen.member):
         if not isinstance(reading, Answered):
             continue
         match reading.value:
@@ -48,6 +57,8 @@ def _observed(seen: Observed) -> Iterator[str | None]:
                 yield from (text for drive in inventory.drives or () for text in (drive.serial, drive.wwn))
             case HostFacts() as facts:
                 yield from _of_host(facts)
+            case Member() as member:
+                yield member.system_uuid
 
 
 def _of_host(facts: HostFacts) -> Iterator[str | None]:

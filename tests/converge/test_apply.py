@@ -414,6 +414,21 @@ def test_when_every_node_is_stale_nothing_is_done(adopted: Worlds) -> None:
     assert not here.ledger.plan_used(plan.id)
 
 
+def test_a_plan_of_a_foreign_mark_that_was_lifted_is_stale(adopted: Worlds) -> None:
+    """The plan leaves the node alone; it needs a change now, which nobody approved."""
+    here = adopted(nodes=2, drift=BIOS)
+    theirs = write_mark(Mark("another ledger", "p", "theirs", here.clock.now().isoformat(), True))
+    assert here.lab.cluster is not None
+    here.lab.cluster.update_node("n0", annotations={OWNER_ANNOTATION: theirs})
+    plan = here.plan()
+    assert not plan.changes
+    here.lab.cluster.update_node("n0", annotations={})
+    with pytest.raises(StalePlan, match=r"every node changed since; n0: .*beyond what was approved; make a new one"):
+        here.apply(approved=plan, plan_id=plan.id)
+    assert here.serves("n0")
+    assert not here.ledger.plan_used(plan.id)
+
+
 def test_drift_that_has_gone_meanwhile_does_not_make_a_plan_stale(adopted: Worlds) -> None:
     here = adopted(nodes=1, drift={"n0": ["sysctl_off", "bios_off"]})
     plan = here.plan()

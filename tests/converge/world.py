@@ -237,7 +237,7 @@ class World:
     def lease(self) -> HeldLease:
         """For single actions, beside those of runs."""
         held = self.ledger.acquire("single actions", "test", 36000.0, self.clock.now())
-        return HeldLease(held, self.ledger, self.clock, 36000.0)
+        return HeldLease(held, self.ledger, self.clock, 36000.0, self.clock.monotonic() + 36000.0)
 
     async def started(self, action: str) -> None:
         """Until some node has started `action`."""

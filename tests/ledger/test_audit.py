@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -94,6 +95,114 @@ def test_a_certificate_that_nothing_was_written_about_is_found(ledger: SqlLedger
     found = ledger.audit()
     assert (found.row, found.problem) == (None, "certificate")
     assert found.detail == "no row of the journal knows certificate 77 of node b: it was inserted"
+
+
+@pytest.mark.parametrize(
+    ("statements", "row", "problem", "told"),
+    [
+        (["UPDATE certificates SET node = 'b'"], 5, "certificate", "certificate 1 of node a was given to b since"),
+        (
+            ["UPDATE certificates SET issued_at = '2030-01-01T00:00:00+00:00'"],
+            5, "certificate", "was issued at 2026-11-01T12:00:00.000000+00:00, and its time was changed since",
+        ),
+        (["UPDATE nodes SET serial = 'EVIL' WHERE node = 'a'"], 9, "identity", "or UUID of node a was changed"),
+        (["UPDATE nodes SET uuid = 'EVIL' WHERE node = 'a'"], 9, "identity", "or UUID of node a was changed"),
+        (["UPDATE nodes SET serial = NULL, uuid = NULL WHERE node = 'a'"], 9, "identity", "of node a was changed"),
+        (["DELETE FROM nodes WHERE node = 'a'"], 9, "identity", "the serial number of node a was removed"),
+        (
+            ["INSERT INTO nodes (node, serial, fleet) VALUES ('z', 'EVIL', '')"],
+            None, "identity", "no row of the journal knows the serial number of z: it was inserted",
+        ),
+        (["UPDATE meta SET value = '0' WHERE key = 'fencing_token'"], 1, "fence", "is 0, and the row was written under"),
+        (["UPDATE meta SET value = 'x' WHERE key = 'fencing_token'"], None, "fence", "is 'x': nobody can take a lease"),
+        (["DELETE FROM meta WHERE key = 'fencing_token'"], None, "fence", "is lost: nobody can take a lease"),
+        (["UPDATE leases SET token = 9"], None, "fence", "is 1, and the lease on demo has 9"),
+    ],
+)  # fmt: skip
+def test_what_decisions_rest_on_is_covered(
+    ledger: SqlLedger, where: str, statements: Sequence[str], row: int | None, problem: str, told: str
+) -> None:
+    story(ledger)
+    ledger.remember_identity("a", "S-1", None, T0)
+    ledger.remember_identity("b", "S-2", "U-2", T0)
+    ledger.remember_identity("a", None, "U-1", T0)
+    ledger.note_silence("c", "ssh", True, T0)
+    ledger.set_nonce("d", "n", T0)
+    found = ledger.audit()
+    assert (found.problem, found.identities) == ("", 2), found
+    tamper(where, *statements)
+    found = ledger.audit()
+    assert (found.row, found.problem) == (row, problem), found
+    assert told in found.detail
+    assert "rollouts" in found.not_covered
+
+
+def test_a_fence_that_is_lost_is_an_error_for_who_would_write(ledger: SqlLedger, where: str) -> None:
+    tamper(where, "DELETE FROM meta WHERE key = 'fencing_token'")
+    with pytest.raises(LedgerError, match="fencing token is None, so nobody may write: restore it from a backup"):
+        ledger.acquire("demo", "x", 60, T0)
+
+
+def test_the_head_of_an_empty_journal_is_part_of_every_later_one(ledger: SqlLedger) -> None:
+    noted = ledger.audit().head
+    assert ledger.audit(noted).problem == ""
+    story(ledger)
+    assert ledger.audit(f" {noted}\n").problem == ""
+    assert ledger.audit("").problem == ""
+    assert ledger.audit("beef").problem == "rewritten"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE journal SET detail = x'ff00' WHERE id = 2",
+        "UPDATE journal SET data = x'ff00' WHERE id = 5",
+        "UPDATE journal SET digest = x'ff00' WHERE id = 2",
+        "UPDATE journal SET attempt = 'x' WHERE id = 2",
+        "UPDATE certificates SET document = x'ff00'",
+        "UPDATE certificates SET node = x'ff00'",
+        "UPDATE certificates SET issued_at = 7",
+        "UPDATE nodes SET serial = x'ff00'",
+        "UPDATE nodes SET node = x'ff00'",
+        "UPDATE leases SET token = 'x'",
+        "UPDATE meta SET value = x'ff00' WHERE key = 'journal_head'",
+        "UPDATE meta SET value = '² beef' WHERE key = 'journal_head'",
+        "UPDATE meta SET value = '99999999999999999999999 beef' WHERE key = 'journal_head'",
+        "UPDATE meta SET value = x'ff00' WHERE key = 'fencing_token'",
+        "UPDATE meta SET value = '²' WHERE key = 'fencing_token'",
+    ],
+)
+def test_cells_of_any_type_are_findings_and_no_tracebacks(tmp_path: Path, statement: str) -> None:
+    """SQLite stores whatever it is given, whatever the column says."""
+    where = str(tmp_path / "ledger.sqlite")
+    ledger = SqlLedger(where)
+    story(ledger)
+    ledger.remember_identity("a", "S-1", None, T0)
+    tamper(where, statement)
+    assert ledger.audit().problem
+    ledger.close()
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_an_older_ledger_is_taken_as_it_stands(ledger: SqlLedger, reopen: Open, where: str, damaged: bool) -> None:
+    """Version 3 wrote no rows of identities: that they lack is no alarm."""
+    story(ledger)
+    ledger.note_silence("c", "ssh", True, T0)
+    tamper(
+        where,
+        "INSERT INTO nodes (node, serial, uuid, identity_at, fleet) VALUES ('a', 'S-1', NULL, NULL, '')",
+        "INSERT INTO nodes (node, serial, uuid, identity_at, fleet) VALUES ('b', 'S', 'U', '2026-11-01T00:00:00Z', '')",
+        "INSERT INTO nodes (node, nonce, fleet) VALUES ('n', 'n', '')",
+        "UPDATE meta SET value = '3' WHERE key = 'schema_version'",
+        *(["UPDATE meta SET value = 'x' WHERE key = 'journal_head'"] if damaged else []),
+    )
+    again = reopen()
+    found = again.audit()
+    assert (found.problem, found.identities) == (("head", 0) if damaged else ("", 2)), found
+    if not damaged:
+        again.remember_identity("a", "S-9", None, T0)
+        assert again.audit().problem == ""
+        assert again.node("b").serial == "S"
 
 
 def test_a_chain_that_was_written_anew_lacks_the_head_that_somebody_noted(ledger: SqlLedger, where: str) -> None:

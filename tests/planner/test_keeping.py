@@ -21,7 +21,7 @@ def test_kept_current_or_counted_anew(data: Any) -> None:
     declared = tuple(data.draw(st.lists(limits(), max_size=4)))
     floors = tuple(data.draw(st.lists(st.builds(Floor, st.sampled_from(["t", "i"]), shares), max_size=2)))
     now = b.NOW
-    taken: dict[str, datetime] = {}
+    taken: dict[str, list[datetime]] = {}
 
     def anew() -> Budget:
         return Budget(
@@ -52,4 +52,4 @@ def test_kept_current_or_counted_anew(data: Any) -> None:
         if goes and goes not in truth.out and kept.allows(goes, why) is None:
             kept.charge(goes)
             truth.out.add(goes)
-            taken[goes] = now
+            taken.setdefault(goes, []).append(now)

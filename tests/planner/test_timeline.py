@@ -140,10 +140,20 @@ def test_nobody_can_say_of_a_budget_of_zero(budget: dict[str, Any]) -> None:
 def test_a_rate_makes_room_when_its_period_is_over_not_when_the_node_is_back() -> None:
     found = table([plan(name, 5) for name in "abc"], BudgetLimit("fleet", "3"), BudgetLimit("fleet", "1", per_s=3600))
     assert minutes(found) == [(0, 5), (60, 65), (120, 125)]
-    taken = {"z": b.NOW - timedelta(minutes=50)}
+    taken = {"z": [b.NOW - timedelta(minutes=50)]}
     nodes = {name: b.node(name) for name in "az"}
     rate = BudgetLimit("fleet", "1", per_s=3600)
     assert minutes(table([plan("a", 5)], BudgetLimit("fleet", "3"), rate, nodes=nodes, taken=taken)) == [(10, 15)]
+
+
+def test_a_rate_counts_each_taking_out_of_the_same_node() -> None:
+    twice = {"z": [b.NOW - timedelta(minutes=50), b.NOW - timedelta(minutes=20)]}
+    nodes = {name: b.node(name) for name in "az"}
+    three, two = BudgetLimit("fleet", "3", per_s=3600), BudgetLimit("fleet", "2", per_s=3600)
+    assert minutes(table([plan("a", 5)], BudgetLimit("fleet", "3"), three, nodes=nodes, taken=twice)) == [(0, 5)]
+    assert minutes(table([plan("a", 5)], BudgetLimit("fleet", "3"), two, nodes=nodes, taken=twice)) == [(10, 15)]
+    again = table([plan("z", 5)], BudgetLimit("fleet", "3"), two, nodes=nodes, taken=twice)
+    assert minutes(again) == [(10, 15)], "it has no place of its own under a rate"
 
 
 def test_limits_come_and_go_with_the_hours() -> None:

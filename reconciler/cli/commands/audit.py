@@ -27,6 +27,9 @@ def audit() -> None:
 def verify(place: Place, noted: str, output: str) -> int:
     """Check the chain of the journal, and name the first row that was changed, removed, inserted or cut off.
 
+    Checked with it: that certificates are what was issued, for which node and when; serial numbers and UUIDs of nodes;
+    and that the fencing token is past all that rows and leases have. What is not covered is printed.
+
     Who can write all of the database can write all of the chain anew. So keep the head that this prints somewhere
     else, and hand it back with --head.
     """
@@ -37,13 +40,26 @@ def verify(place: Place, noted: str, output: str) -> int:
     if output == "json":
         show(json.dumps({"ledger": name, **asdict(found)}, indent=1) + "\n", output)
     else:
-        whole = f"{count(found.rows, 'row')} and {count(found.certificates, 'certificate')} as they were written"
+        bound = (
+            f"{count(found.certificates, 'certificate')} and the serial numbers of {count(found.identities, 'node')}"
+        )
+        whole = f"{count(found.rows, 'row')}, {bound} as they were written"
         where = f"row {found.row} " if found.row is not None else ""
         verdict = whole if not found.problem else f"NOT as it was written: {where}{found.problem}: {found.detail}"
         lines = [f"Journal of {name}: {plain(verdict, 1000)}", f"  {count(found.rows, 'row')}, head {found.head}"]
+        limits = f"Not covered: {'; '.join(found.not_covered)}."
+        lines.append(f"  {limits}")
         if output == "markdown":
             sign = "🔴" if found.problem else "✅"
-            lines = [f"## {sign} Audit", "", f"**{markdown(lines[0], 1000)}**", "", f"<sub>head {found.head}</sub>"]
+            lines = [
+                f"## {sign} Audit",
+                "",
+                f"**{markdown(lines[0], 1000)}**",
+                "",
+                f"<sub>head {found.head}</sub>",
+                "",
+                limits,
+            ]
         show("\n".join([*lines, ""]), output)
     return ExitCode.INTERNAL_ERROR if found.problem else ExitCode.DONE
 

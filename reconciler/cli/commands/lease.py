@@ -30,7 +30,8 @@ def listed(place: Place, output: str) -> None:
     session = place.session()
     with place.open(session) as book:
         found = sorted(book.leases(), key=lambda one: one.scope)
-    rows = [_row(one, session.clock.now()) for one in found]
+        now = book.lease_time(session.clock.now())
+    rows = [_row(one, now) for one in found]
     head = ("id", "scope", "holder", "since", "until", "state")
     print_listing(head, rows, output, empty="nobody holds a lease", time_scale=session.time_scale)
 

@@ -39,8 +39,9 @@ def stop(place: Place, reason: str) -> None:
                 click.echo(f"the storm brake is set too, since {clock(hold.since)}: {hold.reason}")
                 continue
             click.echo(f"it was stopped before, by {hold.owner} at {clock(hold.since)}: {hold.reason}")
+        lease_now = book.lease_time(now)
         for lease in book.leases():
-            if lease.expires_at > now:
+            if lease.expires_at > lease_now:
                 click.echo(f"running: {lease.holder}; what it is at ends, then it leaves")
 
 

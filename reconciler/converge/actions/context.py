@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, TypeVar, assert_never
 
 from reconciler.converge.guard import GuardedBmc, TimedCluster, TimedHost, WrongMachine, known
@@ -105,10 +104,10 @@ async def until(
 ) -> T | None:
     """Ask until there is an answer; None when the time is over. Seconds are the fleet's."""
     spare = LEAST_WAIT_REAL_S / max(ctx.clock.real_seconds(1.0), 1e-6)
-    deadline = ctx.clock.now() + timedelta(seconds=max(within_s, min(spare, 3600.0)))
+    deadline = ctx.clock.monotonic() + max(within_s, min(spare, 3600.0))
     while True:
         found = await probe()
-        if found is not None or ctx.clock.now() >= deadline:
+        if found is not None or ctx.clock.monotonic() >= deadline:
             return found
         await ctx.clock.sleep(every_s)
 

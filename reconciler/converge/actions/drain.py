@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import assert_never
 
 from reconciler.converge.actions.cluster import mark_of, tainted
@@ -41,12 +40,12 @@ class _Evictions:
     met: set[str] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)  # uid -> why, e.g. which budget
-    told: tuple[str, datetime] | None = None  # which pods are to go, as it was said last
+    told: tuple[str, float] | None = None  # which pods are to go, as it was said last, and when (monotonic)
 
     def tell(self, ctx: ActionContext, left: Sequence[Pod]) -> None:
         """News, or once in a while the same."""
-        text, now = f"{_pods(len(left))} to go: {_names(left, 3)}", ctx.clock.now()
-        if self.told is None or text != self.told[0] or now - self.told[1] >= timedelta(seconds=REPEAT_S):
+        text, now = f"{_pods(len(left))} to go: {_names(left, 3)}", ctx.clock.monotonic()
+        if self.told is None or text != self.told[0] or now - self.told[1] >= REPEAT_S:
             ctx.step(text)
             self.told = text, now
 
@@ -54,11 +53,11 @@ class _Evictions:
 async def _drain_pods(ctx: ActionContext) -> Outcome:
     policy = ctx.desired.profile.drain
     seen = _Evictions()
-    began = ctx.clock.now()
+    began = ctx.clock.monotonic()
     while left := await _evictable(ctx):
-        elapsed = ctx.clock.now() - began
-        late = elapsed >= timedelta(seconds=policy.timeout_s)
-        dead = await _dead(ctx) and elapsed >= timedelta(seconds=policy.grace_s or USUAL_GRACE_S)
+        elapsed = ctx.clock.monotonic() - began
+        late = elapsed >= policy.timeout_s
+        dead = await _dead(ctx) and elapsed >= (policy.grace_s or USUAL_GRACE_S)
         if dead or (late and policy.force):
             return await _delete(ctx, left, at_once=dead)
         if late:
@@ -107,9 +106,9 @@ async def _delete(ctx: ActionContext, pods: Sequence[Pod], *, at_once: bool) -> 
     ctx.step(f"deleting {_pods(len(pods))}")
     for pod in pods:
         await ctx.cluster.delete(pod, grace_s=0.0 if at_once else ctx.desired.profile.drain.grace_s)
-    deadline = ctx.clock.now() + timedelta(seconds=FORCED_S)
+    deadline = ctx.clock.monotonic() + FORCED_S
     while left := await _evictable(ctx):
-        if ctx.clock.now() >= deadline:
+        if ctx.clock.monotonic() >= deadline:
             return Transient(f"deleted, but still there: {_names(left)}")
         await ctx.clock.sleep(ROUND_S)
     return Done(f"{_pods(len(pods))} deleted")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
 from reconciler.converge.actions.activation import (
     answers_again,
     pending_settings,
@@ -102,12 +100,12 @@ async def _running(ctx: ActionContext) -> set[str]:
 
 async def _follow(ctx: ActionContext, item: DesiredFirmware, uri: str) -> BmcTask | None:
     """The ended task; None when the BMC lost it, so that its effect must speak for it (pitfall A5)."""
-    began = last_seen = ctx.clock.now()
-    while ctx.clock.now() - began < timedelta(seconds=2 * item.minutes * 60 + 300):
+    began = last_seen = ctx.clock.monotonic()
+    while ctx.clock.monotonic() - began < 2 * item.minutes * 60 + 300:
         await ctx.clock.sleep(POLL_S)
         task = await _look(ctx, uri)
         if task is not None:
-            last_seen = ctx.clock.now()
+            last_seen = ctx.clock.monotonic()
             if task.done:
                 return task
         elif _gone(ctx, last_seen) and not isinstance(await ctx.bmc.hot(), Silent):
@@ -116,16 +114,16 @@ async def _follow(ctx: ActionContext, item: DesiredFirmware, uri: str) -> BmcTas
     raise Stop(Transient(f"the update of {item.component} did not end in time; its task is {uri}"))
 
 
-async def _outlast(ctx: ActionContext, item: DesiredFirmware, began: datetime) -> None:
+async def _outlast(ctx: ActionContext, item: DesiredFirmware, began: float) -> None:
     """Nobody can say whether the flash still runs: leave it the time that it may take before anything restarts."""
     ctx.step("the BMC lost the task; waiting for its effect")
-    left = began + timedelta(seconds=item.minutes * 60 * OUTLAST) - ctx.clock.now()
+    left = began + item.minutes * 60 * OUTLAST - ctx.clock.monotonic()
 
     async def shown() -> bool | None:
         inventory = await ctx.bmc.inventory()
         return True if isinstance(inventory, Answered) and satisfies(item, version_of(inventory.value, item)) else None
 
-    await until(ctx, shown, within_s=left.total_seconds(), every_s=30.0)
+    await until(ctx, shown, within_s=left, every_s=30.0)
 
 
 async def _look(ctx: ActionContext, uri: str) -> BmcTask | None:
@@ -137,8 +135,8 @@ async def _look(ctx: ActionContext, uri: str) -> BmcTask | None:
         return None  # a BMC that flashes itself is silent for a while
 
 
-def _gone(ctx: ActionContext, last_seen: datetime) -> bool:
-    return ctx.clock.now() - last_seen > timedelta(seconds=GRACE_S)
+def _gone(ctx: ActionContext, last_seen: float) -> bool:
+    return ctx.clock.monotonic() - last_seen > GRACE_S
 
 
 async def reset_bmc(ctx: ActionContext) -> Outcome:

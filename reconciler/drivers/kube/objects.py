@@ -111,6 +111,7 @@ def member(item: Json, pods: Iterable[Pod] = ()) -> Member:
         kubelet_version=_text(_map(status, "nodeInfo"), "kubeletVersion"),
         pods=tuple(pods),
         control_plane=any(role in labels for role in _CONTROL_PLANE),
+        system_uuid=_text(_map(status, "nodeInfo"), "systemUUID"),
         reasons={_text(c, "type"): _reason(c) for c in found if c.get("type") not in OF_KUBELET},
     )
 

@@ -14,6 +14,7 @@ story       the journal as people read it
 attempts    what was begun and has not ended
 rollouts    changes as they began, and how long actions took
 leases      exclusive leases with fencing tokens
+lease_time  the clock that they go by
 store       SqlLedger, the implementation of model.ports.Ledger
 """
 

@@ -1,26 +1,36 @@
 """The journal as a chain: each row carries a digest of itself and of the row before it, meta carries the last one.
 
 Whoever edits the database can't change, remove, insert or cut off a row without the chain showing where (DESIGN 9).
-Documents of certificates are bound by their digest, which is part of a row. The chain is no signature: who rewrites all
-of it is found out by a head that was noted elsewhere (`audit verify --head`).
+Certificates and the serial numbers and UUIDs of nodes are bound by a row each, the fencing token by the tokens of rows
+and leases. The chain is no signature: who rewrites all of it is found out by a head that was noted elsewhere (`audit
+verify --head`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger.rows import to_json, to_object
-from reconciler.drivers.ledger.schema import HEAD, LEDGER_ID, certificates, journal, meta
+from reconciler.drivers.ledger.schema import FENCE, HEAD, LEDGER_ID, certificates, journal, leases, meta, nodes
 from reconciler.model.errors import LedgerError
 
 _EMPTY: Mapping[str, Any] = {"action": "", "target": "", "attempt": None, "token": None, "data": "null"}
 _CHAINED = ("id", "at", "run", "node", "event", "action", "target", "attempt", "token", "detail", "data")
 _PAGE = 5000  # rows
+IDENTITY = "identity"  # event of a row that binds what a node's machine is
+
+# What decisions rest on and no row binds: whoever can write the database can change it unseen.
+NOT_COVERED = (
+    "whether a hold that was set still stands", "rollouts", "applied values", "silences", "nonces of reimages",
+    "who holds a lease, and until when", "which plans are used up", "open drift", "how nodes stood",
+    "fencing tokens that no row and no lease has",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +41,11 @@ class Audit:
     certificates: int
     head: str  # digest of the last row, as meta has it
     row: int | None = None
-    problem: str = (
-        ""  # changed | removed | inserted | cut off | certificate | rewritten | head; "" = all is as it was written
-    )
+    # changed | removed | inserted | cut off | certificate | identity | fence | rewritten | head; "" = all as written
+    problem: str = ""
     detail: str = ""
+    identities: int = 0
+    not_covered: tuple[str, ...] = NOT_COVERED
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -71,33 +82,53 @@ def seal_of(number: int, document: str) -> dict[str, Any]:
     return {"certificate": number, "sha256": hashlib.sha256(document.encode()).hexdigest()}
 
 
-def _head(cell: str | None) -> tuple[int, str]:
-    number, _, digest = (cell or "").partition(" ")
-    if not number.isdigit() or not digest:
+def identity_of(serial: str | None, uuid: str | None) -> dict[str, Any]:
+    """What the journal row of a node's identity says."""
+    return {"serial": serial, "uuid": uuid}
+
+
+def _head(cell: Any) -> tuple[int, str]:
+    found = re.fullmatch(r"([0-9]{1,18}) (\S+)", cell) if isinstance(cell, str) else None
+    if found is None:
         raise ValueError("the head of the chain is lost" if cell is None else f"the head of the chain is {cell!r}")
-    return int(number), digest
+    return int(found[1]), found[2]
 
 
 # --- verifying -------------------------------------------------------------------------------------------------------
 
 
 def verify(connection: sa.Connection, noted: str = "") -> Audit:
-    """Read all of it, in one snapshot. `noted`: a head of earlier on, which must still be part of the chain."""
+    """Read all of it, in one snapshot. `noted`: a head of earlier on, which must still be part of the chain.
+
+    The head of a journal without rows is the ledger's id, from which the chain starts.
+    """
     known = {row.key: row.value for row in connection.execute(sa.select(meta.c.key, meta.c.value))}
-    cell, seals = known.get(HEAD), dict[int, tuple[int, str]]()
+    cell, seals = known.get(HEAD), _Seals()
     try:
         last, head = _head(cell)
     except ValueError as error:
-        return Audit(_count(connection, journal), 0, cell or "", None, "head", str(error))
-    walk = _Walk(_Link(0, known.get(LEDGER_ID, "")), _Link(last, head), seals, noted)
+        return Audit(_count(connection, journal), 0, str(cell or ""), None, "head", str(error))
+    walk = _Walk(_Link(0, known.get(LEDGER_ID, "")), _Link(last, head), seals, noted.strip())
     with connection.execute(sa.select(journal).order_by(journal.c.id).execution_options(yield_per=_PAGE)) as rows:
         found = walk.through(rows.mappings())
-    found = found or walk.ended() or _certificates(connection, seals)
+    found = found or walk.ended() or _certificates(connection, seals.certificates)
+    found = found or _identities(connection, seals.identities) or _fence(connection, known.get(FENCE), seals.token)
     row, problem, detail = found or (None, "", "")
-    return Audit(_count(connection, journal), len(seals), head, row, problem, detail)
+    counted = len(seals.certificates), len(seals.identities)
+    return Audit(_count(connection, journal), counted[0], head, row, problem, detail, counted[1])
 
 
 _Finding = tuple[int | None, str, str]  # row, problem, detail
+
+
+@dataclass(slots=True)
+class _Seals:
+    """What rows say of other tables. Certificates by number: row, digest, node, instant; identities by node: row, data;
+    `token`: row and the highest fencing token that any row has."""
+
+    certificates: dict[int, tuple[int, str, str, str]] = field(default_factory=dict)
+    identities: dict[str, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
+    token: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +140,11 @@ class _Link:
 class _Walk:
     """Along the chain, row by row, remembering what was passed."""
 
-    def __init__(self, start: _Link, end: _Link, seals: dict[int, tuple[int, str]], noted: str) -> None:
+    def __init__(self, start: _Link, end: _Link, seals: _Seals, noted: str) -> None:
         self._before = start
         self._end = end
         self._seals = seals
-        self._missed = noted  # a head of earlier on, until it is met
+        self._missed = "" if noted == start.digest else noted  # a head of earlier on, until it is met
 
     def through(self, rows: Iterable[Mapping[Any, Any]]) -> _Finding | None:
         """The first row that is not as it was written."""
@@ -121,7 +152,7 @@ class _Walk:
         for row in following:
             if row["id"] > self._end.id:
                 return row["id"], "inserted", f"the chain ends with row {self._end.id}"
-            if digest_of(self._before.digest, row) != row["digest"]:
+            if not _fits(self._before.digest, row):
                 return self._judge(row, next(following, None))
             self._before = _Link(row["id"], row["digest"])
             if row["digest"] == self._missed:
@@ -132,7 +163,7 @@ class _Walk:
     def _judge(self, row: Mapping[str, Any], after: Mapping[str, Any] | None) -> _Finding:
         """What became of a row that doesn't fit: the one behind it tells."""
         number, last = row["id"], self._before.id
-        if after is not None and digest_of(self._before.digest, after) == after["digest"]:
+        if after is not None and _fits(self._before.digest, after):
             return number, "inserted", f"the chain leads from row {last} to row {after['id']}"
         if number > last + 1:
             gone = f"row {last + 1} is" if number == last + 2 else f"rows {last + 1} to {number - 1} are"
@@ -152,28 +183,81 @@ class _Walk:
         return None
 
     def _note_seal(self, row: Mapping[str, Any]) -> None:
-        if row["event"] != "certificate":
+        token = row["token"]
+        if isinstance(token, int) and token > self._seals.token[1]:
+            self._seals.token = row["id"], token
+        if row["event"] not in ("certificate", IDENTITY):
             return
         try:
             said = to_object(row["data"], "seal")
-            self._seals[said["certificate"]] = row["id"], said["sha256"]
-        except (ValueError, KeyError):
-            return  # then its certificate is bound by nothing, which is found
+        except ValueError:
+            return  # then what it is about is bound by nothing, which is found
+        if row["event"] == IDENTITY:
+            self._seals.identities[row["node"]] = row["id"], said
+        elif isinstance(said.get("certificate"), int):
+            sealed = row["id"], str(said.get("sha256")), row["node"], row["at"]
+            self._seals.certificates[said["certificate"]] = sealed
 
 
-def _certificates(connection: sa.Connection, seals: Mapping[int, tuple[int, str]]) -> _Finding | None:
+def _fits(before: str, row: Mapping[str, Any]) -> bool:
+    """Whether a row follows on what has this digest. A cell that holds bytes was never written by us."""
+    try:
+        return bool(digest_of(before, row) == row["digest"])
+    except TypeError:
+        return False
+
+
+def _identities(connection: sa.Connection, seals: Mapping[str, tuple[int, Mapping[str, Any]]]) -> _Finding | None:
+    """Whether each node is the machine that its last row is about."""
+    seen = set()
+    query = sa.select(nodes.c.node, nodes.c.serial, nodes.c.uuid).order_by(nodes.c.node)
+    with connection.execute(query.execution_options(yield_per=_PAGE)) as rows:
+        for row in rows:
+            seen.add(row.node)
+            if row.node not in seals:
+                if row.serial is not None or row.uuid is not None:
+                    return (
+                        None,
+                        IDENTITY,
+                        f"no row of the journal knows the serial number of {row.node}: it was inserted",
+                    )
+            elif seals[row.node][1] != identity_of(row.serial, row.uuid):
+                return seals[row.node][0], IDENTITY, f"the serial number or UUID of node {row.node} was changed since"
+    gone = next((node for node in seals if node not in seen), None)
+    return None if gone is None else (seals[gone][0], IDENTITY, f"the serial number of node {gone} was removed")
+
+
+def _fence(connection: sa.Connection, cell: Any, highest: tuple[int, int]) -> _Finding | None:
+    """Whether the fencing token is past every one that was given out, as far as rows and leases tell."""
+    if not (isinstance(cell, str) and re.fullmatch(r"[0-9]{1,18}", cell)):
+        return None, "fence", f"the fencing token is {'lost' if cell is None else repr(cell)}: nobody can take a lease"
+    fence, (row, token) = int(cell), highest
+    if fence < token:
+        return row, "fence", f"the fencing token is {fence}, and the row was written under {token}: one may come twice"
+    for lease in connection.execute(sa.select(leases.c.scope, leases.c.token)):
+        if not isinstance(lease.token, int) or lease.token > fence:
+            return None, "fence", f"the fencing token is {fence}, and the lease on {lease.scope} has {lease.token}"
+    return None
+
+
+def _certificates(connection: sa.Connection, seals: Mapping[int, tuple[int, str, str, str]]) -> _Finding | None:
     """Whether each certificate is the one that its row is about."""
-    query = sa.select(certificates.c.id, certificates.c.node, certificates.c.document).order_by(certificates.c.id)
+    query = sa.select(certificates).order_by(certificates.c.id)
     seen = set()
     with connection.execute(query.execution_options(yield_per=_PAGE)) as rows:
         for row in rows:
             what = f"certificate {row.id} of node {row.node}"
             if row.id not in seals:
                 return None, "certificate", f"no row of the journal knows {what}: it was inserted"
-            if seal_of(row.id, row.document)["sha256"] != seals[row.id][1]:
-                return seals[row.id][0], "certificate", f"{what} was changed since"
+            number, digest, node, at = seals[row.id]
+            if not isinstance(row.document, str) or seal_of(row.id, row.document)["sha256"] != digest:
+                return number, "certificate", f"{what} was changed since"
+            if row.node != node:
+                return number, "certificate", f"certificate {row.id} of node {node} was given to {row.node} since"
+            if row.issued_at != at:
+                return number, "certificate", f"{what} was issued at {at}, and its time was changed since"
             seen.add(row.id)
-    for number, (row_id, _) in seals.items():
+    for number, (row_id, *_) in seals.items():
         if number not in seen:
             return row_id, "certificate", f"certificate {number} was removed"
     return None

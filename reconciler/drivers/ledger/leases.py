@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
-from reconciler.drivers.ledger.rows import instant, to_instant
-from reconciler.drivers.ledger.schema import FENCE, leases, meta
+from reconciler.drivers.ledger.rows import instant, to_instant, to_json, to_object
+from reconciler.drivers.ledger.schema import FENCE, journal, leases, meta
+from reconciler.drivers.ledger.writing import write_journal
 from reconciler.model.errors import LeaseHeld, LedgerError
 from reconciler.model.records import BMC_SCOPE, Lease
 
 _HELD = sa.select(leases).where(leases.c.holder != "")
+Time = Callable[[sa.Connection], datetime]  # now, by the clock that leases go by
 
 
-def acquire(connection: sa.Connection, scope: str, holder: str, ttl_s: float, now: datetime) -> Lease:
+def acquire(
+    connection: sa.Connection, scope: str, holder: str, ttl_s: float, time: Time, written_at: datetime
+) -> Lease:
     # Locking the fence first makes everybody who acquires take turns, also where the scope has no row yet.
     fence = sa.select(meta.c.value).where(meta.c.key == FENCE).with_for_update()
-    token = int(connection.execute(fence).scalar_one()) + 1
-    held = _read(connection, scope)
-    if held is not None and held.holder not in ("", holder) and held.expires_at > now:
-        raise held_by(held)
+    last = connection.execute(fence).scalar_one_or_none()
+    if last is None or not last.isdecimal():
+        raise LedgerError(f"the ledger's fencing token is {last!r}, so nobody may write: restore it from a backup")
+    token = int(last) + 1
+    held, now = _read(connection, scope), time(connection)
+    if held is not None and held.holder not in ("", holder):
+        if held.expires_at > now:
+            raise held_by(held)
+        _note_end(connection, held, holder, RAN_OUT, written_at)
     lease = Lease(scope, holder, token, now + timedelta(seconds=ttl_s), now)
     connection.execute(meta.update().where(meta.c.key == FENCE).values(value=str(token)))
     values = {"holder": holder, "token": token, "expires_at": instant(lease.expires_at), "since": instant(now)}
@@ -33,13 +42,13 @@ def acquire(connection: sa.Connection, scope: str, holder: str, ttl_s: float, no
     return lease
 
 
-def renew(connection: sa.Connection, lease: Lease, ttl_s: float, now: datetime) -> Lease:
+def renew(connection: sa.Connection, lease: Lease, ttl_s: float, time: Time) -> Lease:
     """LeaseHeld when it was lost. A lease that ran out but that nobody took is still ours."""
-    expires_at = now + timedelta(seconds=ttl_s)
+    expires_at = time(connection) + timedelta(seconds=ttl_s)
     mine = (leases.c.scope == lease.scope) & (leases.c.token == lease.token) & (leases.c.holder == lease.holder)
     renewed = connection.execute(leases.update().where(mine).values(expires_at=instant(expires_at)))
     if renewed.rowcount != 1:
-        raise lost(_read(connection, lease.scope), lease.scope)
+        raise lost(connection, lease.token, lease.scope)
     return replace(lease, expires_at=expires_at)
 
 
@@ -54,16 +63,12 @@ def held(connection: sa.Connection) -> tuple[Lease, ...]:
     return tuple(map(_lease, connection.execute(_HELD)))
 
 
-def prove(all_held: Iterable[Lease], lease: Lease, now: datetime | None = None) -> None:
-    """LeaseHeld unless it is among those held. `now`: and unless it has not run out."""
-    current = next((one for one in all_held if one.scope == lease.scope), None)
-    if current is None or current.token != lease.token:
-        raise lost(current, lease.scope)
-    if now is not None and current.expires_at <= now:
-        raise ran_out(current)
+def still(all_held: Iterable[Lease], lease: Lease) -> Lease | None:
+    """This lease as it stands; None: it is not among those held."""
+    return next((one for one in all_held if one.scope == lease.scope and one.token == lease.token), None)
 
 
-def take_away(connection: sa.Connection, token: int) -> Lease | None:
+def take_away(connection: sa.Connection, token: int, by: str, written_at: datetime) -> Lease | None:
     """The lease that has this token, which is free now; None when there is none.
 
     With a fleet's go those on BMCs: whoever may not write to the fleet writes to none of them.
@@ -73,21 +78,24 @@ def take_away(connection: sa.Connection, token: int) -> Lease | None:
     if row is None:
         return None
     lease = _lease(row)
-    drop(connection, lease)
+    taken = [lease]
     if not lease.scope.startswith(BMC_SCOPE):
         its = (leases.c.holder == lease.holder) & leases.c.scope.startswith(BMC_SCOPE, autoescape=True)
-        connection.execute(leases.delete().where(its))
+        taken += map(_lease, connection.execute(sa.select(leases).where(its).with_for_update()))
+    for one in taken:
+        drop(connection, one)
+        _note_end(connection, one, by, TAKEN_AWAY, written_at)
     return lease
 
 
-def check_token(connection: sa.Connection, token: int, now: datetime) -> None:
+def check_token(connection: sa.Connection, token: int, time: Time) -> None:
     """A runner that slept through its lease must not act (pitfalls I3, M7). The row stays locked till the commit."""
     query = sa.select(leases).where(leases.c.token == token, leases.c.holder != "").with_for_update()
     row = connection.execute(query).one_or_none()
     if row is None:
-        raise LeaseHeld("", "the lease was lost: another runner took it over, or an operator broke it")
+        raise lost(connection, token)
     lease = _lease(row)
-    if lease.expires_at <= now:
+    if lease.expires_at <= time(connection):
         raise ran_out(lease)
 
 
@@ -106,10 +114,44 @@ def held_by(lease: Lease) -> LeaseHeld:
     )
 
 
-def lost(now_held: Lease | None, scope: str) -> LeaseHeld:
-    if now_held is None or now_held.holder == "":
-        return LeaseHeld("", f"the lease on {scope} is gone: an operator broke it")
-    return LeaseHeld(now_held.holder, f"the lease on {scope} was lost to {now_held.holder}")
+# --- what became of a lease that is gone ---
+
+RAN_OUT, TAKEN_AWAY = "ran out", "taken away"
+
+
+def _note_end(connection: sa.Connection, lease: Lease, by: str, why: str, at: datetime) -> None:
+    """Its row is gone or another's from now on: the journal tells its holder what happened."""
+    if why == RAN_OUT:
+        detail = (
+            f"{by} took over lease {lease.token} on {lease.scope}, which {lease.holder} had let run out at "
+            f"{lease.expires_at:%Y-%m-%d %H:%M:%SZ}"
+        )
+    else:
+        detail = f"{by} took lease {lease.token} on {lease.scope} away from {lease.holder}"
+    data = to_json({"scope": lease.scope, "by": by, "why": why, "until": instant(lease.expires_at)})
+    write_journal(connection, instant(at), "", "", "lease", detail=detail, token=lease.token, data=data)
+
+
+def lost(connection: sa.Connection, token: int, scope: str = "") -> LeaseHeld:
+    """Why a lease that was had is had no more. `scope`: "" = whatever its token was for."""
+    query = sa.select(journal).where(journal.c.event == "lease", journal.c.token == token).order_by(journal.c.id.desc())
+    ended = connection.execute(query.limit(1)).one_or_none()
+    what = f"the lease on {scope}" if scope else "the lease"
+    now_held = _read(connection, scope) if scope else None
+    holder = "" if now_held is None else now_held.holder
+    if ended is None:
+        if holder:
+            return LeaseHeld(holder, f"{what} was lost to {holder}")
+        return LeaseHeld("", f"{what} is gone: its run gave it back, or its row was removed from the database")
+    try:
+        said = to_object(ended.data, "end of a lease")
+        by, why, until = str(said["by"]), said["why"], to_instant(said["until"], "end of a lease")
+    except (ValueError, KeyError):
+        return LeaseHeld(holder, f"{what} was lost: {ended.detail}")
+    if why == RAN_OUT:
+        when = f"{until:%Y-%m-%d %H:%M:%SZ}, while its runner was stopped or could not reach the ledger"
+        return LeaseHeld(by, f"{what} was lost to {by}: it ran out at {when}")
+    return LeaseHeld(holder, f"{what} is gone: {by} took it away at {ended.at[:19]}Z, with `reconciler lease release`")
 
 
 def _read(connection: sa.Connection, scope: str) -> Lease | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger import chain, schema
-from reconciler.drivers.ledger.rows import to_json
+from reconciler.drivers.ledger.rows import LONG_AGO, instant, to_json
 from reconciler.drivers.ledger.schema import FENCE, HEAD, LEDGER_ID, VERSION, meta
+from reconciler.model.errors import LedgerError
 
 
 def _create(connection: sa.Connection) -> None:
@@ -72,9 +74,27 @@ def _add_spells(connection: sa.Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
+def _seal_identities(connection: sa.Connection) -> None:
+    """What stands is taken as it stands, as in `_chain_journal`."""
+    rows = connection.exec_driver_sql(
+        "SELECT node, serial, uuid, identity_at FROM nodes WHERE serial IS NOT NULL OR uuid IS NOT NULL ORDER BY node"
+    )
+    sealed = [
+        {
+            "at": at or instant(LONG_AGO), "run": "", "node": node, "event": chain.IDENTITY,
+            "detail": "taken over from an older ledger", "data": to_json(chain.identity_of(serial, number)),
+        }
+        for node, serial, number, at in rows
+    ]  # fmt: skip
+    if not sealed:
+        return
+    with suppress(LedgerError):  # its head is damaged: it opens all the same, for `audit verify` to say so
+        chain.append(connection, sealed)
+
+
 # Step n leads from version n to version n + 1; the first makes a new ledger, of the newest version. Every other one
 # changes what a released version wrote: it states its own DDL, because the tables above are always the newest.
-MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_create, _add_rollouts, _add_spells)
+MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_create, _add_rollouts, _add_spells, _seal_identities)
 SCHEMA_VERSION = len(MIGRATIONS)
 
 

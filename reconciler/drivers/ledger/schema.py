@@ -45,7 +45,7 @@ journal = sa.Table(
     sa.Column("action", sa.Text, nullable=False),
     sa.Column("target", sa.Text, nullable=False),
     sa.Column("attempt", sa.Integer),  # of an outcome or amendment: id of its intent
-    sa.Column("token", sa.Integer),  # of an intent: fencing token of the lease it was written under
+    sa.Column("token", sa.Integer),  # of an intent: of the lease it was written under; of a lease: its own
     sa.Column("detail", sa.Text, nullable=False),  # cause of an intent, text of anything else
     sa.Column("data", sa.Text, nullable=False),  # JSON; of an outcome: its word; of a certificate: its seal
     sa.Column("digest", sa.Text, nullable=False),  # of this row and of the one before it
@@ -192,4 +192,5 @@ plans = sa.Table(
 )
 
 LEDGER_ID, VERSION, FENCE = "ledger_id", "schema_version", "fencing_token"
+BOOTED = "booted "  # and a boot id: when that boot of the machine began, by its wall clock
 HEAD = "journal_head"  # id and digest of the journal's last row; before the first one, 0 and the ledger's id

@@ -25,6 +25,8 @@ from reconciler.drivers.ledger import (
 )
 from reconciler.drivers.ledger.engine import Database
 from reconciler.drivers.ledger.inventory import Info
+from reconciler.drivers.ledger.lease_time import LeaseTime, SharedClock
+from reconciler.drivers.ledger.leases import Time
 from reconciler.drivers.ledger.memory import Memory
 from reconciler.drivers.ledger.reader import read_records
 from reconciler.drivers.ledger.rows import clean, instant, to_hold, to_json
@@ -36,15 +38,27 @@ from reconciler.model.gate import Certificate
 from reconciler.model.records import FLEET, Hold, JournalEntry, Lease, NodeRecord, Rollout, RunRecord
 
 T = TypeVar("T")
+IDENTIFIED = "its BMC and its host agree on its serial number"
 
 
 class SqlLedger:
-    def __init__(self, where: str | Path, *, fleet: str = "", lock_timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        where: str | Path,
+        *,
+        fleet: str = "",
+        lock_timeout_s: float = 10.0,
+        clock: SharedClock | None = None,
+    ) -> None:
         """`where`: path of an SQLite file, created with its directory when absent, or a postgresql:// URL.
 
         `fleet`: whose nodes, attempts and rollouts these are, where several fleets share a ledger. A node is its who
         met it first, until it forgets it. "" sees all.
+
+        `clock`: real or scaled; leases then go by what all runners share, see lease_time. None: by the `now` of each
+        call, as in virtual time.
         """
+        self._lease_time = LeaseTime(clock)
         self._fleet = fleet
         self._database = Database(where, lock_timeout_s=lock_timeout_s)
         with self._database.read() as connection:
@@ -87,8 +101,12 @@ class SqlLedger:
     def remember_identity(self, node: str, serial: str | None, uuid: str | None, now: datetime) -> None:
         given = {name: value for name, value in (("serial", serial), ("uuid", uuid)) if value is not None}
         row = {"node": node, **given, "identity_at": instant(now), "fleet": self._fleet}
-        with self._database.write([schema.nodes], [node]) as connection:
-            upsert(connection, schema.nodes, [row])
+        table = schema.nodes
+        with self._database.write([table], [node]) as connection:
+            upsert(connection, table, [row])
+            known = connection.execute(sa.select(table.c.serial, table.c.uuid).where(table.c.node == node)).one()
+            data = to_json(chain.identity_of(known.serial, known.uuid))
+            write_journal(connection, instant(now), "", node, chain.IDENTITY, detail=IDENTIFIED, data=data)
 
     def note_silence(self, node: str, source: str, silent: bool, now: datetime) -> None:
         table = schema.silences
@@ -196,13 +214,13 @@ class SqlLedger:
         now: datetime,
     ) -> int:  # fmt: skip
         with self._database.write([schema.journal], [node]) as connection:
-            leases.check_token(connection, token, now)
+            leases.check_token(connection, token, self._time(now))
             values = {"action": action, "target": target, "token": token, "data": to_json(intent)}
             return write_journal(connection, instant(now), run, node, "intent", detail=cause, **values)
 
     def resume(self, attempt: int, run: str, token: int, now: datetime) -> None:
         with self._database.write([]) as connection:
-            leases.check_token(connection, token, now)
+            leases.check_token(connection, token, self._time(now))
             self._follow(attempt, "resume", "null", f"continued by {run}", now)
 
     def amend(self, attempt: int, intent: Mapping[str, Any], now: datetime) -> None:
@@ -335,11 +353,12 @@ class SqlLedger:
 
     def acquire(self, scope: str, holder: str, ttl_s: float, now: datetime) -> Lease:
         with self._database.write([schema.leases]) as connection:
-            return leases.acquire(connection, scope, holder, ttl_s, now)
+            self._lease_time.start(connection, now)
+            return leases.acquire(connection, scope, holder, ttl_s, self._time(now), now)
 
     def renew(self, lease: Lease, ttl_s: float, now: datetime) -> Lease:
         with self._database.write([schema.leases]) as connection:
-            return leases.renew(connection, lease, ttl_s, now)
+            return leases.renew(connection, lease, ttl_s, self._time(now))
 
     def drop(self, lease: Lease) -> None:
         with self._database.write([schema.leases]) as connection:
@@ -350,28 +369,39 @@ class SqlLedger:
         return list(self._list(schema.leases, leases.held))
 
     def holder(self, scope: str, now: datetime) -> Lease | None:
-        return next((lease for lease in self.leases() if lease.scope == scope and lease.expires_at > now), None)
+        held = next((lease for lease in self.leases() if lease.scope == scope), None)
+        return held if held is not None and held.expires_at > self.lease_time(now) else None
 
     def prove(self, lease: Lease, now: datetime) -> None:
-        leases.prove(self.leases(), lease, now)
+        held = leases.still(self.leases(), lease)
+        if held is None:
+            with self._database.read() as connection:
+                raise leases.lost(connection, lease.token, lease.scope)
+        if held.expires_at <= self.lease_time(now):
+            raise leases.ran_out(held)
+
+    def lease_time(self, now: datetime) -> datetime:
+        """Now, by the clock that leases go by. `now`: of the caller, where they go by that."""
+        with self._database.read() as connection:
+            return self._lease_time.now(connection, now)
+
+    def _time(self, now: datetime) -> Time:
+        return lambda connection: self._lease_time.now(connection, now)
 
     def fence(self, lease: Lease | None) -> None:
         """One that ran out and that nobody took is proof enough for what is only written here."""
 
         def proved(connection: sa.Connection) -> None:
             assert lease is not None
-            leases.prove(leases.held(connection), lease)
+            if leases.still(leases.held(connection), lease) is None:
+                raise leases.lost(connection, lease.token, lease.scope)
 
         self._database.fence = None if lease is None else proved
 
     def take_away(self, token: int, by: str, now: datetime) -> Lease | None:
         """Free the lease that has this token, whoever holds it; None when none has."""
         with self._database.write([schema.leases]) as connection:
-            taken = leases.take_away(connection, token)
-            if taken is not None:
-                detail = f"{by} took lease {token} on {taken.scope} away from {taken.holder}"
-                write_journal(connection, instant(now), "", "", "lease", detail=detail)
-            return taken
+            return leases.take_away(connection, token, by, now)
 
     def plan_used(self, plan_id: str) -> bool:
         query = sa.select(schema.plans.c.plan).where(schema.plans.c.plan == plan_id)

@@ -17,6 +17,7 @@ from reconciler.drivers.ledger.rows import LONG_AGO, from_json, instant, to_inst
 from reconciler.drivers.ledger.schema import certificates, journal, rollouts, runs
 from reconciler.model.records import JournalEntry, RunRecord
 
+UNTOLD = ("amendment", "identity")  # events of rows that tell people nothing of their own
 _LEARNT = ("boot_id", "task", "started", "by")  # of an intent; its install document carries keys
 _ROLLOUTS = 50  # newest ones looked through
 _AT_ONCE = 5_000  # rows whose attempts and certificates are asked for by number
@@ -27,7 +28,7 @@ def tell(
 ) -> list[JournalEntry]:
     """The newest, oldest first. `subjects`: the node, and what holds it with others."""
     query = sa.select(journal, runs.c.commit_id, runs.c.plan).join(runs, runs.c.run == journal.c.run, isouter=True)
-    query = query.where(journal.c.node.in_(subjects), journal.c.event != "amendment")
+    query = query.where(journal.c.node.in_(subjects), journal.c.event.not_in(UNTOLD))
     if since is not None:
         query = query.where(journal.c.at >= instant(since))
     return _entries(
@@ -38,7 +39,7 @@ def tell(
 def newest(connection: sa.Connection, limit: int) -> dict[str, list[JournalEntry]]:
     """Of each subject, oldest first. One pass over the journal, however many there are."""
     age = sa.func.row_number().over(partition_by=journal.c.node, order_by=journal.c.id.desc())
-    told = sa.select(journal, age.label("age")).where(journal.c.event != "amendment", journal.c.node != "").subquery()
+    told = sa.select(journal, age.label("age")).where(journal.c.event.not_in(UNTOLD), journal.c.node != "").subquery()
     query = sa.select(told, runs.c.commit_id, runs.c.plan).join(runs, runs.c.run == told.c.run, isouter=True)
     query = query.where(told.c.age <= limit).order_by(told.c.id)
     found: dict[str, list[JournalEntry]] = {}

@@ -154,6 +154,7 @@ class TruthCluster:
 
     def _snapshot(self, node: NodeObject) -> Member:
         pods = (pod for pod in self._truth.pods(node.name) if pod.phase not in ("Succeeded", "Failed"))
+        machine = self._truth.machines.get(node.name)
         return Member(
             name=node.name,
             uid=node.uid,
@@ -167,6 +168,7 @@ class TruthCluster:
             kubelet_version=node.kubelet_version,
             pods=tuple(map(_pod, pods)),
             control_plane=node.control_plane,
+            system_uuid="" if machine is None else machine.state.uuid,
             reasons={kind: f"{one.reason}: {one.message}".rstrip(": ") for kind, one in node.conditions.items()},
         )
 

@@ -24,6 +24,7 @@ class VirtualClock:
 
     def __init__(self, start: datetime = EPOCH) -> None:
         self.elapsed = 0.0
+        self.stepped = timedelta()  # by which somebody has set the wall clock since the start
         self._start = start
 
     def seconds(self) -> float:
@@ -31,7 +32,10 @@ class VirtualClock:
         return self.elapsed
 
     def now(self) -> datetime:
-        return self._start + timedelta(seconds=self.elapsed)
+        return self._start + timedelta(seconds=self.elapsed) + self.stepped
+
+    def monotonic(self) -> float:
+        return self.elapsed
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -31,6 +31,9 @@ class Pacer:
     def now(self) -> datetime:
         return datetime(2026, 11, 21, 12, tzinfo=UTC) + timedelta(seconds=sum(self.slept))
 
+    def monotonic(self) -> float:
+        return sum(self.slept)
+
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
 

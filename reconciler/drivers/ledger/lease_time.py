@@ -1,0 +1,77 @@
+"""The clock that leases go by: one that all who share a ledger read alike, whatever their own clocks say.
+
+On PostgreSQL it is the server's. An SQLite file is shared by the processes of one machine, whose wall clock anybody may
+set while a lease lives; so there it is the time since boot, which nobody sets, counted from an instant that the ledger
+keeps for this boot. Where the system tells no boot it is the wall clock.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+
+import sqlalchemy as sa
+
+from reconciler.drivers.ledger.rows import instant, to_instant
+from reconciler.drivers.ledger.schema import BOOTED, meta
+from reconciler.model.errors import LedgerError
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str:
+    """Of this boot of this machine; "" where the system tells none."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+class SharedClock(Protocol):
+    """A clock that other processes have too, at the same rate."""
+
+    def at(self, wall: datetime) -> datetime:
+        """The fleet's time at an instant of the wall clock."""
+
+    def monotonic(self) -> float:
+        """Seconds of the fleet's time since this machine booted."""
+
+
+class LeaseTime:
+    """`clock` None: leases go by the `now` of each call, as in virtual time."""
+
+    def __init__(self, clock: SharedClock | None) -> None:
+        self._clock = clock
+        self._boot = ""
+        self._booted: datetime | None = None  # in the fleet's time, by the wall clock of whoever took a lease first
+
+    def now(self, connection: sa.Connection, given: datetime) -> datetime:
+        """Ask after the row locks are had: waiting for them takes time."""
+        if self._clock is None:
+            return given
+        if connection.dialect.name == "postgresql":
+            told: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
+            return self._clock.at(told.astimezone(UTC))
+        self._boot = self._boot or boot_id()
+        booted = self._booted = self._booted or self._read(connection)
+        return given if booted is None else booted + timedelta(seconds=self._clock.monotonic())
+
+    def start(self, connection: sa.Connection, given: datetime) -> None:
+        """In a transaction that takes a lease: agree on when this machine booted, if nobody has."""
+        self._boot = self._boot or boot_id()
+        if self._clock is None or connection.dialect.name == "postgresql" or not self._boot:
+            return
+        agreed = self._read(connection)
+        if agreed is None:  # or it was written by a transaction that failed afterwards
+            agreed = self._booted or given - timedelta(seconds=self._clock.monotonic())
+            connection.execute(meta.insert().values(key=BOOTED + self._boot, value=instant(agreed)))
+        self._booted = agreed
+
+    def _read(self, connection: sa.Connection) -> datetime | None:
+        key = BOOTED + self._boot
+        cell = connection.execute(sa.select(meta.c.value).where(meta.c.key == key)).scalar_one_or_none()
+        try:
+            return None if cell is None else to_instant(cell, "time of this machine's boot")
+        except ValueError as error:
+            raise LedgerError(f"the ledger's row {key!r} is damaged, so nobody may write: {error}") from error

@@ -1,0 +1,39 @@
+"""When a certificate is valid."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from reconciler.gate.certificate import SKEW, judge
+from reconciler.model.gate import Binding, Certificate
+from tests import builders as b
+
+DAY = timedelta(days=1)
+
+
+def bound() -> Binding:
+    return b.certificate(b.node(), b.observed()).binding
+
+
+def certificate(ahead: timedelta, *, adopted: bool = False) -> Certificate:
+    return replace(b.certificate(b.node(), b.observed()), issued_at=b.NOW + ahead, adopted=adopted)
+
+
+@pytest.mark.parametrize("adopted", [False, True])
+@pytest.mark.parametrize("ahead", [SKEW + timedelta(seconds=1), timedelta(hours=1), 400 * DAY], ids=str)
+@pytest.mark.parametrize("validity_s", [None, 90 * 86400.0])
+def test_a_certificate_from_the_future_is_not_valid(adopted: bool, ahead: timedelta, validity_s: float | None) -> None:
+    acceptance = replace(b.ACCEPTANCE, validity_s=validity_s)
+    found = judge(certificate(ahead, adopted=adopted), acceptance, bound(), b.NOW)
+    assert not found.valid
+    (why,) = found.reasons
+    assert why.startswith("issued for gpu-a001 ")
+    assert "its runner's clock was ahead, or this one's is behind; set them, and the gate runs again" in why
+
+
+@pytest.mark.parametrize("ahead", [timedelta(), SKEW, -DAY], ids=str)
+def test_clocks_of_runners_may_differ_by_a_little(ahead: timedelta) -> None:
+    assert judge(certificate(ahead), b.ACCEPTANCE, bound(), b.NOW).valid
