@@ -65,8 +65,8 @@ async def observe(
 ) -> Observation:
     """Read `nodes`, all sources at once, the cluster in one bulk read. `fresh_inventory`: whatever its age.
 
-    Of the fleet's other nodes the membership is there too: they count against the budget. `over_s`: begin with nodes
-    one after another over so long a time, and read the cluster last.
+    Of the fleet's other nodes the membership is there too, or why it is not known: they count against the budget.
+    `over_s`: begin with nodes one after another over so long a time, and read the cluster last.
     """
     settings = fleet.settings
     started_at = clock.now()
@@ -218,8 +218,7 @@ def _member_of(name: str, state: Answered[ClusterState] | Silent) -> Answered[Me
 def _memberships(
     fleet: Fleet, read: Container[str], state: Answered[ClusterState] | Silent, at: datetime
 ) -> dict[str, Observed]:
-    if isinstance(state, Silent):
-        return {}
+    """Of the nodes that are not read: an entry for each, whether the cluster tells of it or not."""
     skipped = Silent(at, UnknownReason.NOT_ASKED, "not selected")
     return {
         name: Observed(name, skipped, skipped, skipped, _member_of(name, state))

@@ -325,3 +325,9 @@ class Observation:
     insecure: tuple[str, ...] = ()  # what the spec says not to verify; shown in every report
     time_scale: float = 1.0
     control_plane: Mapping[str, bool] = field(default_factory=dict)  # each of its members, in the spec or not -> Ready
+
+
+def was_asked(seen: Observed) -> bool:
+    """Whether the node itself was asked for anything: who is not selected, or is worked on, a pass does not ask."""
+    readings = (seen.hot, seen.host)
+    return any(isinstance(reading, Answered) or reading.reason is not UnknownReason.NOT_ASKED for reading in readings)
