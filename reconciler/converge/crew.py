@@ -23,7 +23,7 @@ from reconciler.converge.observe import answer, control_plane
 from reconciler.converge.run import Ended, NodeResult, Run
 from reconciler.diff.facts import Managed
 from reconciler.model.observed import Answered, Observation, Observed, Silent, was_asked
-from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan
+from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, is_crashed
 from reconciler.model.records import NodeRecord
 from reconciler.planner.budget import taken_out
 from reconciler.planner.holds import by_subject
@@ -342,6 +342,8 @@ class Crew:
         return {name: self._settled.get(name) or self._left(plan) for name, plan in self.plans.items()}
 
     def _left(self, plan: NodePlan) -> NodeResult:
+        if is_crashed(plan):
+            return NodeResult(plan.node, Ended.CRASHED, plan.situation)
         blocked = self._why(plan.node)
         if blocked is None and plan.blocked is not None and not waits(plan.blocked):
             blocked = plan.blocked

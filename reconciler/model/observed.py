@@ -327,6 +327,12 @@ class Observation:
     control_plane: Mapping[str, bool] = field(default_factory=dict)  # each of its members, in the spec or not -> Ready
 
 
+def crash_in(seen: Observed) -> str:
+    """What went wrong in our own code while the node was read; "" as a rule."""
+    readings = (seen.hot, seen.inventory, seen.host, seen.member)
+    return next((r.detail for r in readings if isinstance(r, Silent) and r.reason is UnknownReason.CRASHED), "")
+
+
 def was_asked(seen: Observed) -> bool:
     """Whether the node itself was asked for anything: who is not selected, or is worked on, a pass does not ask."""
     readings = (seen.hot, seen.host)
