@@ -42,9 +42,9 @@ _PRECEDENCE = (
 )  # fmt: skip
 
 
-def strongest(codes: Iterable[ExitCode]) -> ExitCode:
+def strongest(codes: Iterable[ExitCode | int]) -> ExitCode:
     """When several apply: 1, 7, 5, 6, 8, 3, 4, 2, 0."""
-    return min(codes, key=_PRECEDENCE.index, default=ExitCode.DONE)
+    return min(map(ExitCode, codes), key=_PRECEDENCE.index, default=ExitCode.DONE)
 
 
 def of_error(error: ReconcilerError) -> ExitCode:

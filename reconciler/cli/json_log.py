@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from enum import Enum, IntEnum
 from typing import Any, TextIO, assert_never
 
+from reconciler.cli.crashes import CRASHES
 from reconciler.cli.progress import outcome_text
 from reconciler.cli.terminal import leave
 from reconciler.converge.apply import ApplyReport
@@ -103,7 +104,7 @@ class JsonLog:
                     action=action.id, outcome=outcome_word(outcome), detail=outcome.detail, seconds=round(seconds, 3),
                 )  # fmt: skip
             case NodeSettled(node, state, detail):
-                level = Level.ERROR if state == Ended.FAILED else Level.INFO
+                level = Level.ERROR if state in (Ended.FAILED, Ended.CRASHED) else Level.INFO
                 self.say(level, "node_settled", f"{state.replace('_', ' ')}: {detail}", node=node, state=state)
             case Waiting(nodes, seconds):
                 if nodes != self._waiting:
@@ -124,16 +125,21 @@ class JsonLog:
         words = "interrupted: what ran is journaled" if report.interrupted else "ended"
         self.say(Level.INFO, "run_ended", words, run=report.run, plan=report.plan_id, nodes=counts)
 
+    def _crashed(self, node: str, sentence: str, trace: str) -> None:
+        self.say(Level.ERROR, "node_crashed", sentence, node=node, traceback=trace.splitlines())
+
     @contextmanager
     def libraries(self) -> Iterator[None]:
-        """Warnings of libraries are lines too while this lasts; Python would print them as they are."""
+        """Warnings of libraries, and bugs, are lines too while this lasts; they would be printed as they are."""
         handler = _Library(self)
         loggers = [logging.getLogger(name) for name in _LIBRARIES]
         for logger in loggers:
             logger.addHandler(handler)
+        CRASHES.sink, before = self._crashed, CRASHES.sink
         try:
             yield
         finally:
+            CRASHES.sink = before
             for logger in loggers:
                 logger.removeHandler(handler)
 

@@ -63,7 +63,9 @@ class LiveProgress:
                 mark = Text("✓ " if good else "✗ ", style="green" if good else "red")
                 self._console.print(mark + Text(describe(event)))
             case NodeSettled(_, state, _):
-                style = {"done": "bold green", "converged": "green", "failed": "bold red"}.get(state, "yellow")
+                style = {"done": "bold green", "converged": "green", "failed": "bold red", "crashed": "bold red"}.get(
+                    state, "yellow"
+                )
                 if state != "converged":
                     self._console.print(Text(describe(event), style=style))
             case Waiting(nodes, seconds):

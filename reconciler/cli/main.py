@@ -13,7 +13,8 @@ from typing import Any, Final
 import click
 
 from reconciler import __version__
-from reconciler.cli.exit_codes import ExitCode, of_error
+from reconciler.cli.crashes import told_crashes
+from reconciler.cli.exit_codes import ExitCode, of_error, strongest
 from reconciler.cli.terminal import leave
 from reconciler.model.errors import ReconcilerError
 from reconciler.render.text import plain
@@ -112,6 +113,13 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(arguments: list[str] | None = None) -> int:
+    """A bug that showed in the work on one node makes the code 1, as the table has it: the document is whole."""
+    with told_crashes() as crashes:
+        code = _run(arguments)
+    return strongest([code, crashes.code]) if crashes.count else code
+
+
+def _run(arguments: list[str] | None) -> int:
     try:
         code: Any = cli.main(args=arguments, prog_name="reconciler", standalone_mode=False)
         sys.stdout.flush()

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from reconciler.cli.crashes import CRASHES
+
 if TYPE_CHECKING:
     from reconciler.cli.session import Session
     from reconciler.model.observed import Observation
@@ -15,8 +17,14 @@ if TYPE_CHECKING:
 
     D = TypeVar("D", Plan, DriftReport, ApplyOutcome)
 
+
+def _quietly(_ctx: click.Context, _option: click.Parameter, redact: bool) -> bool:
+    CRASHES.terse = redact
+    return redact
+
+
 redact_option = click.option(
-    "--redact", is_flag=True, envvar="RECONCILER_REDACT",
+    "--redact", is_flag=True, envvar="RECONCILER_REDACT", callback=_quietly,
     help="Leave serials, names and addresses of machines out of what is printed and written.",
 )  # fmt: skip
 

@@ -214,7 +214,9 @@ def _request(script: Script, run: str) -> ApplyRequest:
 def _told(seed: int, report: ApplyReport, diary: _Diary, checks: Checks) -> _Played:
     ends = report.results
     good = {name for name, end in ends.items() if end.state in (Ended.DONE, Ended.CONVERGED)}
-    failed = {name for name, end in ends.items() if end.state is Ended.FAILED or name in diary.failing} - good
+    failed = {
+        name for name, end in ends.items() if end.state in (Ended.FAILED, Ended.CRASHED) or name in diary.failing
+    } - good
     halted = {
         rollout.pool: (_wave(rollout.waves), rollout.halted) for rollout in report.plan.rollouts if rollout.halted
     }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.cli.clocks import RealClock
+from reconciler.cli.crashes import CRASHES
 from reconciler.cli.exit_codes import ExitCode, of_error
 from reconciler.cli.fabric import WireFabric
 from reconciler.cli.json_log import JsonLog
@@ -76,6 +77,7 @@ class Service:
                 if not self._parked:
                     raise
                 progress(LoopTold("parked", "parked what ran: the next one goes on with it"))
+        CRASHES.forget()  # each was told when it came; how it ended has nothing to do with them
         return ExitCode.DONE
 
     async def _work(self, progress: Progress) -> None:

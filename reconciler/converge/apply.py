@@ -29,7 +29,7 @@ from reconciler.converge.run import Ended, Executed, NodeResult, Run
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import LedgerError, Refused, StalePlan
 from reconciler.model.observed import Observation
-from reconciler.model.plan import Plan, Scope
+from reconciler.model.plan import Plan, Scope, is_crashed
 from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import NodeRecord, isolated_for
 from reconciler.planner.estimates import Estimates
@@ -211,13 +211,18 @@ class _Apply:
 
     def report(self, *, interrupted: bool = False) -> ApplyReport:
         observation = replace(self.crew.observation, finished_at=self.clock.now())
+        plan = self.plan(observation)
+        crashed = {name: node.situation for name, node in plan.nodes.items() if is_crashed(node)}
         return ApplyReport(
             run=self.request.run,
             plan_id=self.request.plan_id,
-            results=self.crew.results(),
+            results={
+                **self.crew.results(),
+                **{name: NodeResult(name, Ended.CRASHED, why) for name, why in crashed.items()},
+            },
             executed=tuple(self.run.executed),
             observation=observation,
-            plan=self.plan(observation),
+            plan=plan,
             abandoned=self.abandoned,
             started_at=self.started_at,
             ended_at=self.clock.now(),

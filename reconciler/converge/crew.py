@@ -22,8 +22,8 @@ from reconciler.converge.memory import remember_plans
 from reconciler.converge.observe import answer, control_plane
 from reconciler.converge.run import Ended, NodeResult, Run
 from reconciler.diff.facts import Managed
-from reconciler.model.observed import Answered, Observation, Observed, Silent
-from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan
+from reconciler.model.observed import Answered, Observation, Observed, Silent, was_asked
+from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, is_crashed
 from reconciler.model.records import NodeRecord
 from reconciler.planner.budget import taken_out
 from reconciler.planner.holds import by_subject, retracted
@@ -91,12 +91,15 @@ class Crew:
             self._line_up(name)
 
     def merged(self, observation: Observation) -> Observation:
-        """With what is known here of nodes that were at work meanwhile."""
-        newer = {
-            name: mine
-            for name, seen in observation.nodes.items()
-            if (mine := self._nodes.get(name)) is not None and (name in self._running or mine.hot.at > seen.hot.at)
-        }
+        """With what is known here of nodes that were at work meanwhile, and that the pass left out.
+
+        Of the cluster, which the pass asks about all of them, the later answer counts, were it that it gave none.
+        """
+        newer = {}
+        for name, seen in observation.nodes.items():
+            mine = self._nodes.get(name)
+            if mine is not None and (name in self._running or not was_asked(seen) or mine.hot.at > seen.hot.at):
+                newer[name] = replace(mine, member=max(mine.member, seen.member, key=lambda reading: reading.at))
         return replace(observation, nodes={**observation.nodes, **newer})
 
     @property
@@ -374,6 +377,8 @@ class Crew:
         return {name: self._settled.get(name) or self._left(plan) for name, plan in self.plans.items()}
 
     def _left(self, plan: NodePlan) -> NodeResult:
+        if is_crashed(plan):
+            return NodeResult(plan.node, Ended.CRASHED, plan.situation)
         blocked = self._why(plan.node)
         if blocked is None and plan.blocked is not None and not waits(plan.blocked):
             blocked = plan.blocked

@@ -41,7 +41,7 @@ class ActionFinished:
 
 @dataclass(frozen=True, slots=True)
 class NodeSettled:
-    """Nothing more will be done to this node in this run. `state`: done | failed | not_started | stale."""
+    """Nothing more will be done to this node in this run. `state`: done | failed | crashed | ..."""
 
     node: str
     state: str

@@ -27,12 +27,13 @@ from reconciler.converge.retraction import take_back
 from reconciler.converge.run import Ended, Executed, NodeResult, Run
 from reconciler.health.ladder import REMEDIATION
 from reconciler.health.table import row_of
+from reconciler.model.crash import Crash, of_its_own_async
 from reconciler.model.desired import Desired
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import DriverError
 from reconciler.model.observed import Answered, Observed, Silent
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Permanent, Transient, outcome_word
-from reconciler.model.plan import BlockCode, Goal, NodePlan, PlannedAction
+from reconciler.model.plan import BlockCode, Goal, NodePlan, PlannedAction, is_crashed
 from reconciler.model.records import ISOLATED, OWNER_ANNOTATION, NodeRecord, isolated_for, read_mark
 from reconciler.model.vocab import Disruption
 from reconciler.planner import conditions as c
@@ -96,8 +97,15 @@ class NodeRun:
         self._let_go = False
         self._seen_since = False  # whether the node was looked at after the latest attempt
         self._boot_deadline: float | None = None  # by the monotonic clock
+        self._crash: Crash | None = None
 
     async def to_the_end(self) -> NodeResult:
+        """A bug that shows on the way ends it, and is its result: nothing more is done to the node (invariant 22)."""
+        return await of_its_own_async(
+            self.node, "working on it", self._work, lambda crash: self._result(Ended.CRASHED, crash.sentence)
+        )
+
+    async def _work(self) -> NodeResult:
         while True:
             if self.node not in self.run.fleet.nodes:
                 return self._result(Ended.POSTPONED, "the spec does not name it any more: it is left as it is")
@@ -250,6 +258,8 @@ class NodeRun:
             self._let_go = True
         outcome = await self._attempt(action)
         self._boot_deadline = None
+        if self._crash is not None:
+            return self._result(Ended.CRASHED, self._crash.sentence)
         if isinstance(outcome, Transient) and (why := self._waits_for(plan)):
             return self._result(Ended.POSTPONED, why)
         match outcome:
@@ -277,7 +287,9 @@ class NodeRun:
         run.progress(ActionStarted(self.node, action))
         ctx = self._context(action, attempt, intent, resumed)
         self._seen_since = False
-        outcome = await carried_out(ACTIONS[action.name], ctx)
+        outcome = await of_its_own_async(
+            self.node, action.id, lambda: carried_out(ACTIONS[action.name], ctx), self._crashed
+        )
         ended = run.clock.now()
         run.ledger.finish(attempt, outcome_word(outcome), outcome.detail, ended)
         if not isinstance(outcome, Declined):
@@ -290,6 +302,11 @@ class NodeRun:
         run.executed.append(Executed(self.node, action.name, action.target, action.because, outcome, began, seconds))
         run.progress(ActionFinished(self.node, action, outcome, seconds))
         return outcome
+
+    def _crashed(self, crash: Crash) -> Outcome:
+        """Whatever the action had begun may go on: as after a write without an answer."""
+        self._crash = crash
+        return Ambiguous(crash.sentence)
 
     def _outdate(self, now: datetime) -> None:
         """A restart that an earlier run had begun can't be told any more from the one that came just now."""
@@ -347,6 +364,8 @@ class NodeRun:
 
     def _nothing_left(self, plan: NodePlan) -> NodeResult:
         assert self.observed is not None
+        if is_crashed(plan):
+            return self._result(Ended.CRASHED, plan.situation)
         if plan.blocked is not None and is_stopped(plan):
             begun = self._worked or self._last
             left = f"; it is left as it is, {'in' if plan.in_service else 'out of'} service" if begun else ""
@@ -365,6 +384,8 @@ class NodeRun:
         """Our mark stays on a node that something was done to until it is admitted; else it is lifted (H1, H3)."""
         if not self._seen_since:
             await self._look()
+        if result.state is Ended.CRASHED:
+            return result  # nobody knows whether it may serve
         if not await self._lift_idle_mark():
             return result
         await self._look()

@@ -48,6 +48,7 @@ _FAILURES = {
     UnknownReason.UNSUPPORTED: Failure.UNSUPPORTED,
     UnknownReason.NOT_ASKED: Failure.UNSUPPORTED,
     UnknownReason.EXPLAINED: Failure.UNREACHABLE,
+    UnknownReason.CRASHED: Failure.MALFORMED,
 }
 
 

@@ -11,9 +11,10 @@ from reconciler.converge.status import standing
 from reconciler.diff import normalise
 from reconciler.diff.facts import Managed, managed
 from reconciler.health.signals import unread
+from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import Answered, Observation, Observed, Silent
-from reconciler.model.plan import NodePlan
+from reconciler.model.plan import NodePlan, is_crashed
 from reconciler.model.ports import Ledger
 from reconciler.model.records import CHANGES, NodeRecord
 from reconciler.model.vocab import BootPhase, UnknownReason
@@ -21,14 +22,21 @@ from reconciler.planner import evidence
 from reconciler.planner.holds import end_of, is_copy, stands
 
 LOOKS_APART = timedelta(hours=2)  # scheduled ones come hourly, and late
-_NO_SILENCE = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED})
+# A bug of ours is no silence of theirs, and no evidence of a host that is down.
+_NO_SILENCE = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED, UnknownReason.CRASHED})
 
 
 def remember_facts(
     ledger: Ledger, observed: Iterable[Observed], records: Mapping[str, NodeRecord], now: datetime
 ) -> bool:
     """Identity that BMC and host agree on, and since when sources have been silent. Whether anything was news."""
-    news = [write for seen in observed for write in _news(ledger, seen, records.get(seen.node), now)]
+    news = [
+        write
+        for seen in observed
+        for write in of_its_own(
+            seen.node, "noting who it is", partial(_news, ledger, seen, records.get(seen.node), now), _none
+        )
+    ]
     if news:
         with ledger.batch():
             for write in news:
@@ -36,8 +44,20 @@ def remember_facts(
     return bool(news)
 
 
-def _news(ledger: Ledger, seen: Observed, known: NodeRecord | None, now: datetime) -> Iterator[Callable[[], None]]:
-    record = known or NodeRecord(seen.node)
+def _none(_crash: Crash) -> list[Callable[[], None]]:
+    return []
+
+
+def _unknown(_crash: Crash) -> None:
+    return None
+
+
+def _news(ledger: Ledger, seen: Observed, known: NodeRecord | None, now: datetime) -> list[Callable[[], None]]:
+    """What to write, all of it or nothing."""
+    return [*_each_news(ledger, seen, known or NodeRecord(seen.node), now)]
+
+
+def _each_news(ledger: Ledger, seen: Observed, record: NodeRecord, now: datetime) -> Iterator[Callable[[], None]]:
     if record.fleet:
         return
     serial, uuid = agreed_identity(seen)
@@ -125,12 +145,21 @@ def remember_plans(
 ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
     """Drift as of now, with its first and last sight by (node, path); and what is as desired is as applied.
 
-    `observed`: what the plans were made of.
+    `observed`: what the plans were made of. A node that nobody could plan was not compared: it stays as it was known.
     """
     tables = {} if tables is None else tables
-    plans = {name: plan for name, plan in plans.items() if name not in records or not records[name].fleet}
+    plans = {
+        name: plan
+        for name, plan in plans.items()
+        if not is_crashed(plan) and (name not in records or not records[name].fleet)
+    }
+    hiding = {
+        name: of_its_own(name, "noting its drift", partial(unread, fleet.nodes[name].profile, observed[name]), _unknown)
+        for name in plans
+    }
+    dark = {name: hidden for name, hidden in hiding.items() if hidden}
+    plans = {name: plan for name, plan in plans.items() if hiding[name] is not None}
     items = [(i.node, i.path, i.kind.value, i.desired, i.observed) for plan in plans.values() for i in plan.drift]
-    dark = {name: hidden for name in plans if (hidden := unread(fleet.nodes[name].profile, observed[name]))}
     met: dict[frozenset[str], list[str]] = {}
     with ledger.batch():
         for name, plan in plans.items():

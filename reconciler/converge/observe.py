@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from reconciler.converge.deadline import within
 from reconciler.converge.events import NodeObserved, Progress, ignore
+from reconciler.model.crash import Crash, of_its_own_async
 from reconciler.model.desired import Desired, Fleet, Settings
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import (
@@ -65,20 +66,20 @@ async def observe(
 ) -> Observation:
     """Read `nodes`, all sources at once, the cluster in one bulk read. `fresh_inventory`: whatever its age.
 
-    Of the fleet's other nodes the membership is there too: they count against the budget. `over_s`: begin with nodes
-    one after another over so long a time, and read the cluster last.
+    Of the fleet's other nodes the membership is there too, or why it is not known: they count against the budget.
+    `over_s`: begin with nodes one after another over so long a time, and read the cluster last.
     """
     settings = fleet.settings
     started_at = clock.now()
     limit = asyncio.Semaphore(min(settings.concurrency, AT_LEISURE) if over_s else settings.concurrency)
-    readings: dict[str, tuple[Answered[RedfishHot] | Silent, Answered[RedfishInventory] | Silent, _Host]] = {}
+    readings: dict[str, _Own] = {}
 
     async def read(name: str, after_s: float) -> None:
         if after_s:
             await clock.sleep(after_s)
         before = None if fresh_inventory or previous is None else previous.nodes.get(name)
         async with limit:
-            readings[name] = await _read_node(fleet.nodes[name], fabric, clock, settings, before)
+            readings[name] = await _own_readings(fleet.nodes[name], fabric, clock, settings, before)
         progress(NodeObserved(name, len(readings), len(nodes)))
 
     async with asyncio.TaskGroup() as group:
@@ -113,7 +114,7 @@ async def observe_node(
 ) -> Observed:
     """One node, as a decision needs it: its node object read afresh. `previous` None: the inventory too."""
     async with asyncio.TaskGroup() as group:
-        own = group.create_task(_read_node(desired, fabric, clock, settings, previous))
+        own = group.create_task(_own_readings(desired, fabric, clock, settings, previous))
         member = group.create_task(_read_member(desired.node, fabric.cluster(), clock, settings))
     return Observed(desired.node, *own.result(), member.result())
 
@@ -124,36 +125,51 @@ def io_seconds(clock: Clock, seconds: float) -> float:
 
 
 _Host = Answered[HostFacts] | Silent
+_Own = tuple[Answered[RedfishHot] | Silent, Answered[RedfishInventory] | Silent, _Host]
+
+
+async def _own_readings(
+    desired: Desired, fabric: Fabric, clock: Clock, settings: Settings, before: Observed | None
+) -> _Own:
+    """Of BMC and host. A bug on the way costs this node's readings (invariant 22)."""
+
+    def nothing(crash: Crash) -> _Own:
+        silent = _crashed(clock, crash)
+        return silent, silent, silent
+
+    return await of_its_own_async(
+        desired.node, "reading it", lambda: _read_node(desired, fabric, clock, settings, before), nothing
+    )
 
 
 async def _read_node(
     desired: Desired, fabric: Fabric, clock: Clock, settings: Settings, before: Observed | None
-) -> tuple[Answered[RedfishHot] | Silent, Answered[RedfishInventory] | Silent, _Host]:
+) -> _Own:
     async with asyncio.TaskGroup() as group:
-        redfish = group.create_task(_read_redfish(fabric.bmc(desired), clock, settings, before))
+        redfish = group.create_task(_read_redfish(fabric.bmc(desired), clock, settings, before, desired.node))
         ssh = group.create_task(_read_host(fabric.host(desired), desired, clock, settings))
     (hot, inventory), host = redfish.result(), ssh.result()
     bmc = fabric.bmc(desired)
     if bmc is not None and before is not None and inventory is before.inventory and _rebooted(before, host):
-        inventory = await _read_inventory(bmc, clock, settings)
+        inventory = await _read_inventory(bmc, clock, settings, desired.node)
     return hot, inventory, _explain(host, hot)
 
 
 async def _read_redfish(
-    bmc: Bmc | None, clock: Clock, settings: Settings, before: Observed | None
+    bmc: Bmc | None, clock: Clock, settings: Settings, before: Observed | None, node: str
 ) -> tuple[Answered[RedfishHot] | Silent, Answered[RedfishInventory] | Silent]:
     if bmc is None:
         silent = Silent(clock.now(), UnknownReason.NOT_ASKED, "the spec names no BMC for this node")
         return silent, silent
-    hot = await answer(bmc.hot, settings.redfish_deadline_s, clock)
+    hot = await answer(bmc.hot, settings.redfish_deadline_s, clock, node=node)
     if isinstance(hot, Silent):
         return hot, Silent(hot.at, hot.reason, hot.detail)
     kept = _still_good(before, hot, clock, settings)
-    return hot, kept or await _read_inventory(bmc, clock, settings)
+    return hot, kept or await _read_inventory(bmc, clock, settings, node)
 
 
-async def _read_inventory(bmc: Bmc, clock: Clock, settings: Settings) -> Answered[RedfishInventory] | Silent:
-    return await answer(bmc.inventory, INVENTORY * settings.redfish_deadline_s, clock)
+async def _read_inventory(bmc: Bmc, clock: Clock, settings: Settings, node: str) -> Answered[RedfishInventory] | Silent:
+    return await answer(bmc.inventory, INVENTORY * settings.redfish_deadline_s, clock, node=node)
 
 
 def _rebooted(before: Observed, host: _Host) -> bool:
@@ -180,8 +196,9 @@ async def _read_host(host: Host | None, desired: Desired, clock: Clock, settings
         return Silent(clock.now(), UnknownReason.NOT_ASKED, "the spec names no host address for this node")
     wanted = desired.profile.host
     return await answer(
-        lambda: host.facts(tuple(wanted.sysctls), tuple(wanted.services)), settings.ssh_deadline_s, clock
-    )
+        lambda: host.facts(tuple(wanted.sysctls), tuple(wanted.services)), settings.ssh_deadline_s, clock,
+        node=desired.node,
+    )  # fmt: skip
 
 
 def _explain(host: _Host, hot: Answered[RedfishHot] | Silent) -> _Host:
@@ -218,8 +235,7 @@ def _member_of(name: str, state: Answered[ClusterState] | Silent) -> Answered[Me
 def _memberships(
     fleet: Fleet, read: Container[str], state: Answered[ClusterState] | Silent, at: datetime
 ) -> dict[str, Observed]:
-    if isinstance(state, Silent):
-        return {}
+    """Of the nodes that are not read: an entry for each, whether the cluster tells of it or not."""
     skipped = Silent(at, UnknownReason.NOT_ASKED, "not selected")
     return {
         name: Observed(name, skipped, skipped, skipped, _member_of(name, state))
@@ -235,12 +251,13 @@ async def _read_member(
         return _no_cluster(clock)
 
     async def read() -> Answered[Member | None] | Silent:
-        try:
-            return Answered(clock.now(), await cluster.member(name))
-        except DriverError as error:
-            return Silent(clock.now(), _REASONS[error.kind], error.detail)
+        return Answered(clock.now(), await cluster.member(name))
 
-    return await answer(read, settings.kubernetes_deadline_s, clock)
+    return await answer(read, settings.kubernetes_deadline_s, clock, node=name)
+
+
+def _crashed(clock: Clock, crash: Crash) -> Silent:
+    return Silent(clock.now(), UnknownReason.CRASHED, crash.sentence)
 
 
 def _no_cluster(clock: Clock) -> Silent:
@@ -248,13 +265,29 @@ def _no_cluster(clock: Clock) -> Silent:
 
 
 async def answer(
-    read: Callable[[], Awaitable[Answered[T] | Silent]], deadline_s: float, clock: Clock
+    read: Callable[[], Awaitable[Answered[T] | Silent]], deadline_s: float, clock: Clock, *, node: str = "the cluster"
 ) -> Answered[T] | Silent:
-    """The answer of one source within its deadline. A read that is cut off, but not by us, is silence too."""
-    try:
-        return await within(io_seconds(clock, deadline_s), read())
-    except TimeoutError:
+    """The answer of one source within its deadline. A read that is cut off, but not by us, is silence too.
+
+    So is one that our own code does not survive: its other sources are read (invariant 22).
+    """
+
+    async def told() -> Answered[T] | Silent:
+        try:
+            return await read()
+        except DriverError as error:
+            return Silent(clock.now(), _REASONS[error.kind], error.detail)
+        except TimeoutError:
+            return late()
+
+    def late() -> Silent:
         return Silent(clock.now(), UnknownReason.TIMEOUT, f"no answer within {format_duration(deadline_s)}")
+
+    understood = of_its_own_async(node, "reading it", told, lambda crash: _crashed(clock, crash))
+    try:
+        return await within(io_seconds(clock, deadline_s), understood)
+    except TimeoutError:
+        return late()
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():

@@ -31,6 +31,7 @@ class Ended(StrEnum):
     CONVERGED = "converged"  # there was nothing to do
     DONE = "done"
     FAILED = "failed"
+    CRASHED = "crashed"  # a bug of ours ended the work on it: nothing more was done to it (invariant 22)
     NOT_STARTED = "not_started"
     STALE = "stale"
     POSTPONED = "postponed"  # the budget or a window said no: it may start later

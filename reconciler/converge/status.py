@@ -85,7 +85,7 @@ def node_status(plan: NodePlan, *, acting: bool) -> NodeStatus:
         return NodeStatus.SET_ASIDE
     if blocked in _HELD:
         return NodeStatus.HELD
-    if blocked is BlockCode.UNKNOWN:
+    if blocked in (BlockCode.UNKNOWN, BlockCode.CRASHED):
         return NodeStatus.UNKNOWN
     if blocked is not None:
         return NodeStatus.WAITING if blocked.passes else NodeStatus.BLOCKED

@@ -11,7 +11,8 @@
     `- DriverError(kind, detail)  a BMC, host or cluster did not do as asked; stays within its node
 
 Problems of users are `Diagnostic` values, collected and shown together; exceptions abort. Programming errors
-(TypeError, KeyError in our own code) are never turned into "node failed": they abort the run.
+(TypeError, KeyError in our own code) in the work on one node end that node's work as "crashed" (model/crash.py), which
+is exit 1; anywhere else they abort the run.
 """
 
 from __future__ import annotations

@@ -326,3 +326,15 @@ class Observation:
     insecure: tuple[str, ...] = ()  # what the spec says not to verify; shown in every report
     time_scale: float = 1.0
     control_plane: Mapping[str, bool] = field(default_factory=dict)  # each of its members, in the spec or not -> Ready
+
+
+def crash_in(seen: Observed) -> str:
+    """What went wrong in our own code while the node was read; "" as a rule."""
+    readings = (seen.hot, seen.inventory, seen.host, seen.member)
+    return next((r.detail for r in readings if isinstance(r, Silent) and r.reason is UnknownReason.CRASHED), "")
+
+
+def was_asked(seen: Observed) -> bool:
+    """Whether the node itself was asked for anything: who is not selected, or is worked on, a pass does not ask."""
+    readings = (seen.hot, seen.host)
+    return any(isinstance(reading, Answered) or reading.reason is not UnknownReason.NOT_ASKED for reading in readings)

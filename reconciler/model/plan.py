@@ -48,6 +48,7 @@ class BlockCode(StrEnum):
     ATTEMPTS = "attempts"  # the policy's attempts are used up
     GATE = "gate"  # it failed its acceptance tests, and no repair is on record
     NO_DRAIN = "no_drain"  # no drain provider: nothing disruptive may start
+    CRASHED = "crashed"  # a bug of ours: nobody knows what it needs, so nothing is done to it
     JOINING = "joining"  # a change of the spec adds it: nobody contacts it before that is merged (conventions S3)
 
     @property
@@ -128,6 +129,11 @@ class NodePlan:
     def illness(self) -> tuple[DriftItem, ...]:
         """What speaks against its health, and is neither ignored nor reported only."""
         return tuple(i for i in self.drift if i.concern is Concern.HEALTH and i.kind not in _NO_ILLNESS)
+
+
+def is_crashed(plan: NodePlan) -> bool:
+    """Whether it is no plan: a bug of ours ended the planning of this node."""
+    return plan.blocked is not None and plan.blocked.code is BlockCode.CRASHED
 
 
 @dataclass(frozen=True, slots=True)

@@ -312,6 +312,9 @@ class Ledger(Recollection, Protocol):
 
     def finish(self, attempt: int, outcome: str, detail: str, now: datetime) -> None: ...
 
+    def before(self, attempt: int) -> Mapping[str, Any]:
+        """The intent, amendments merged into it, of the attempt before this one at the same; {}: this is the first."""
+
     def unfinished(self) -> Sequence[tuple[int, str, str, str, Mapping[str, Any]]]:
         """Intents without an outcome: (attempt, node, action, target, intent)."""
 

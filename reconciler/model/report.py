@@ -41,7 +41,7 @@ APPLY_FORMAT = "1.0"
 
 @dataclass(frozen=True, slots=True)
 class NodeEnd:
-    """How a run left a node. `state`: converged | done | failed | not_started | stale | postponed."""
+    """How a run left a node. `state`: converged | done | failed | crashed | not_started | stale | postponed."""
 
     state: str
     detail: str

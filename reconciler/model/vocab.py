@@ -76,6 +76,7 @@ class UnknownReason(StrEnum):
     UNSUPPORTED = "unsupported"
     NOT_ASKED = "not_asked"  # the spec configures no such source, or it was not due
     EXPLAINED = "explained"  # a known cause: powered off, in POST, in the installer
+    CRASHED = "crashed"  # a bug of ours: it answered, for all we know, and its answer was not understood
 
 
 class NodeState(StrEnum):

@@ -13,7 +13,7 @@ from reconciler.diff.facts import Managed, managed
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.certificate import digest_of
 from reconciler.model.desired import Desired, Fleet
-from reconciler.model.observed import Answered, Observation, Observed, Silent
+from reconciler.model.observed import Answered, Observation, Observed, Silent, was_asked
 from reconciler.model.plan import PLAN_FORMAT, NodePlan, Plan, Scope, Totals
 from reconciler.model.records import CHANGES, MARK_TAINT, Hold, NodeRecord, Rollout
 from reconciler.model.units import parse_nodes
@@ -179,7 +179,7 @@ def serving(fleet: Fleet, observed: Observed | None) -> bool | None:
     if observed is None:
         return None
     if fleet.settings.cluster is None:
-        return isinstance(observed.host, Answered)
+        return isinstance(observed.host, Answered) if was_asked(observed) else None
     if isinstance(observed.member, Silent):
         return None
     member = observed.member.value

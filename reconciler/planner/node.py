@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from reconciler.diff.compare import Comparer
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect
+from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.desired import Desired, Rung
 from reconciler.model.drift import DriftClass, DriftItem
-from reconciler.model.observed import Observed, Silent
+from reconciler.model.observed import Observed, Silent, crash_in
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
 from reconciler.model.records import FLEET, NodeRecord
 from reconciler.model.vocab import Certainty, Concern, NodeState, Source, UnknownReason
@@ -58,7 +59,20 @@ class NodePlanner:
         return self.plan_apart(desired, observed, record)[0]
 
     def plan_apart(self, desired: Desired, observed: Observed, record: NodeRecord) -> tuple[NodePlan, NodePlan | None]:
-        """The whole plan, and the plan of what needs not wait for a rollout; None when nothing would be left to do."""
+        """The whole plan, and the plan of what needs not wait for a rollout; None when nothing would be left to do.
+
+        A bug that this node brings to light, here or when it was read, blocks this node (invariant 22).
+        """
+        whole, rest = of_its_own(
+            desired.node,
+            "planning it",
+            lambda: self._plan_apart(desired, observed, record),
+            lambda crash: (_unplanned(desired, observed, crash), None),
+        )
+        crash = crash_in(observed)
+        return (_stopped_by(crash, whole), None) if crash and desired.state is NodeState.ACTIVE else (whole, rest)
+
+    def _plan_apart(self, desired: Desired, observed: Observed, record: NodeRecord) -> tuple[NodePlan, NodePlan | None]:
         items = self.comparer.compare(desired, observed, record)
         findings = find(desired, observed, record, self.context, self.comparer.rules, self._retracted())
         state = with_drift(findings, desired, items, record, self.context)
@@ -252,6 +266,34 @@ class NodePlanner:
             breaks=row.breaks,
             p90_s=None if measured is None else measured.p90_s,
         )
+
+
+def _unplanned(desired: Desired, observed: Observed, crash: Crash) -> NodePlan:
+    """Nothing is known of what it needs, so nothing is done to it."""
+    kind = DriftClass.UNKNOWN
+    unknown = DriftItem(desired.node, Concern.IDENTITY, "identity", kind, None, None, detail=crash.sentence)
+    return NodePlan(
+        node=desired.node,
+        pool=desired.pool,
+        goal=Goal.NOTHING,
+        situation=crash.sentence,
+        in_service=None,
+        observed_at=observed.hot.at,
+        incomplete=(crash.sentence,),
+        drift=(unknown,),
+        actions=(),
+        blocked=Blocked(BlockCode.CRASHED, crash.sentence),
+        wave=None,
+        fingerprint="",
+    )
+
+
+def _stopped_by(crash: str, plan: NodePlan) -> NodePlan:
+    """What else was read of it is told, and is no ground to act on."""
+    blocked = Blocked(BlockCode.CRASHED, crash)
+    return replace(
+        plan, goal=Goal.NOTHING, situation=crash, actions=(), blocked=blocked, wave=None, postponed=(), fingerprint=""
+    )
 
 
 def _due(items: tuple[DriftItem, ...], postponed: Collection[str]) -> tuple[DriftItem, ...]:

@@ -14,6 +14,7 @@ from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.vocab import UnknownReason
 
 LEAST = 3  # nodes: fewer may well be dark on their own account
+_NO_SILENCE = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED, UnknownReason.CRASHED})
 SHARE = 90  # per cent: a few may answer from somewhere near, such as this machine's own rack
 
 
@@ -56,7 +57,7 @@ def _own(seen: Observed) -> list[Answered[Any] | Silent]:
 
 
 def _silent(reading: Answered[Any] | Silent) -> bool:
-    return isinstance(reading, Silent) and reading.reason not in (UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED)
+    return isinstance(reading, Silent) and reading.reason not in _NO_SILENCE
 
 
 def _missed(seen: Observed) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from reconciler.model.records import NodeRecord
+from reconciler.model.records import Attempt, NodeRecord
 from reconciler.model.vocab import Activation
 
 ACTIVATES: Final[Mapping[str, frozenset[Activation]]] = {
@@ -31,9 +31,25 @@ def waits(record: NodeRecord, action: str, target: str, activation: Activation) 
     did not.
     """
     for attempt in reversed(record.attempts):
-        restarted = attempt.outcome == "done" or attempt.detail.startswith(NOT_TAKEN)
-        if restarted and activation in ACTIVATES.get(attempt.action, ()):
+        if activation in ACTIVATES.get(attempt.action, ()) and _restarted(attempt):
             return False
         if (attempt.action, attempt.target, attempt.outcome) == (action, target, "done"):
             return True
     return False
+
+
+def unjudged(record: NodeRecord, action: str, target: str, activation: Activation) -> bool:
+    """Whether the latest attempt came to no good end, and nothing has shown since what it did.
+
+    What it began may go on, or wait for its activation: nothing of it is to be begun again before it was looked at.
+    """
+    for attempt in reversed(record.attempts):
+        if activation in ACTIVATES.get(attempt.action, ()) and _restarted(attempt):
+            return False
+        if (attempt.action, attempt.target) == (action, target) and attempt.outcome != "refused":
+            return attempt.outcome != "done"
+    return False
+
+
+def _restarted(attempt: Attempt) -> bool:
+    return attempt.outcome == "done" or attempt.detail.startswith(NOT_TAKEN)

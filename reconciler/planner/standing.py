@@ -12,6 +12,7 @@ from typing import Any
 
 from reconciler.diff.facts import Managed
 from reconciler.gate.certificate import judge_test, tests_digest
+from reconciler.model.crash import of_its_own
 from reconciler.model.desired import Desired
 from reconciler.model.drift import ACTIONABLE, DriftClass
 from reconciler.model.gate import Certificate, Verdict
@@ -62,7 +63,26 @@ def standing(
     in_service: bool | None,
     now: datetime,
 ) -> Standing:
-    """`table`: what its profile manages. `plan` None: it was not looked at, so the ledger and the cluster speak."""
+    """`table`: what its profile manages. `plan` None: it was not looked at, so the ledger and the cluster speak.
+
+    Of a node that a bug of ours ends this for nobody knows anything: it changes nothing, and its wave waits for it.
+    """
+    return of_its_own(
+        desired.node,
+        "judging its standing",
+        lambda: _standing(desired, table, plan, record, in_service, now),
+        lambda crash: Standing(desired.node, {}, crash.sentence, None, sound=False, given_up=False, record=record),
+    )
+
+
+def _standing(
+    desired: Desired,
+    table: tuple[Managed, ...],
+    plan: NodePlan | None,
+    record: NodeRecord,
+    in_service: bool | None,
+    now: datetime,
+) -> Standing:
     if plan is not None:
         changed = {i.path: (i.desired, i.applied) for i in plan.drift if i.kind is DriftClass.PENDING}
         missing = _missing_now(desired, plan)
@@ -127,7 +147,7 @@ def _passed(desired: Desired, certificate: Certificate) -> bool:
 
 _OF_ITS_OWN = frozenset({
     BlockCode.UNKNOWN, BlockCode.IDENTITY, BlockCode.FOREIGN_CORDON, BlockCode.FOREIGN_MARK, BlockCode.NO_PATH,
-    BlockCode.ATTEMPTS, BlockCode.GATE, BlockCode.NO_DRAIN,
+    BlockCode.ATTEMPTS, BlockCode.GATE, BlockCode.NO_DRAIN, BlockCode.CRASHED,
 })  # fmt: skip
 
 

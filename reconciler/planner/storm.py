@@ -17,11 +17,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.health.signals import signals
 from reconciler.health.table import Effect
+from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import Answered, Member, Observation, Observed, Silent
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, NodeRecord, read_mark
@@ -84,9 +86,16 @@ def gone_bad(fleet: Fleet, observation: Observation) -> Mapping[str, str | None]
     rules = IgnoreRules(fleet.settings.ignore, observation.finished_at)
     for name, seen in observation.nodes.items():
         desired = fleet.nodes.get(name)
-        if desired is not None and desired.state is NodeState.ACTIVE and (how := bad(desired, seen, rules)) != "":
+        if desired is None or desired.state is not NodeState.ACTIVE:
+            continue
+        how = of_its_own(name, "looking for a storm", partial(bad, desired, seen, rules), _cannot_tell)
+        if how != "":
             found[name] = how
     return found
+
+
+def _cannot_tell(_crash: Crash) -> None:
+    return None
 
 
 def bad_since(record: NodeRecord) -> datetime | None:

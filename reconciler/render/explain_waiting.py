@@ -30,6 +30,7 @@ HEADLINES = {
     BlockCode.NO_PATH: "left alone: nothing leads to what the spec says",
     BlockCode.ATTEMPTS: "given up: its attempts are used up",
     BlockCode.GATE: "failed its gate, waits for a repair",
+    BlockCode.CRASHED: "left alone: an internal error",
     BlockCode.JOINING: "not in the fleet yet",
     BlockCode.NO_DRAIN: "left alone: nothing can drain it",
 }

@@ -13,6 +13,7 @@ from reconciler.render.text import Names, clock, count, fold, plain, source, sto
 
 # What needs a person first.
 _STATES = {
+    "crashed": "internal error",
     "failed": "failed",
     "stale": "stale",
     "not_started": "not started",
@@ -81,6 +82,8 @@ def _advice(outcome: ApplyOutcome) -> list[str]:
     for name, end in outcome.nodes.items():
         first.setdefault(end.state, name)
     advice = []
+    if "crashed" in first:
+        advice.append("an internal error is a bug of the reconciler: report it with the traceback from the log.")
     if node := first.get("failed"):
         advice.append(f"`reconciler explain {node}` and `reconciler history {node}` tell why it failed.")
     if outcome.incomplete:
@@ -93,7 +96,7 @@ def _advice(outcome: ApplyOutcome) -> list[str]:
         )
     elif "stale" in first:
         advice.append("what is stale needs more than was approved: `reconciler plan --out FILE` plans anew.")
-    elif outcome.changes and "failed" not in first and not _halted(outcome):
+    elif outcome.changes and not first.keys() & {"failed", "crashed"} and not _halted(outcome):
         then = f" from {clock(outcome.next_at)} on" if outcome.next_at is not None and not outcome.actions else ""
         advice.append(f"run `reconciler apply` again{then}; it continues where this run ended.")
     return advice
@@ -101,7 +104,7 @@ def _advice(outcome: ApplyOutcome) -> list[str]:
 
 def headline(outcome: ApplyOutcome) -> Headline:
     states = {end.state for end in outcome.nodes.values()}
-    bad = outcome.interrupted or bool(_halted(outcome)) or bool(states & {"failed", "stale"})
+    bad = outcome.interrupted or bool(_halted(outcome)) or bool(states & {"failed", "stale", "crashed"})
     sign = "🔴" if bad else "🔶" if outcome.changes or "not_started" in states else "✅"
     idle = "nothing was done, " if bad and not outcome.actions else ""
     interrupted = "interrupted, " if outcome.interrupted else ""

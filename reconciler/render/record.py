@@ -60,7 +60,7 @@ def of_apply(outcome: ApplyOutcome, left: DriftReport, pools: Mapping[str, str],
         return seen
     done = Counter((end.action, end.outcome) for end in outcome.actions)
     lines = [f"- {action}: {came}, {count(number, 'time')}" for (action, came), number in done.items()]
-    failed = [f"- {node}: {end.detail}" for node, end in outcome.nodes.items() if end.state == "failed"]
+    failed = [f"- {node}: {end.detail}" for node, end in outcome.nodes.items() if end.state in ("failed", "crashed")]
     body = [outcome_text.verdict(outcome), "", *_some([*failed, *lines]), f"Left: {_differs(left)}", "", *_told(left)]
     ends = outcome_text.ends(outcome, idle=False)
     return replace(

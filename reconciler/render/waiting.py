@@ -214,6 +214,7 @@ TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
     BlockCode.NO_PATH: _says("not by itself: somebody has to look"),
     BlockCode.ATTEMPTS: _attempts_end,
     BlockCode.GATE: _says("when a repair is on record, as said"),
+    BlockCode.CRASHED: _says("when the bug is mended: report it with the traceback from the log"),
     BlockCode.JOINING: _says("when the change that adds it is merged"),
     BlockCode.NO_DRAIN: _says("when its persona says how to drain it"),
 }

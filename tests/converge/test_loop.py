@@ -17,13 +17,13 @@ from reconciler.converge.loop import Loop
 from reconciler.converge.shift import Ground
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.lab.hardware.machine import Machine
-from reconciler.model.desired import BudgetLimit, Fleet, Rung
+from reconciler.model.desired import BudgetLimit, DrainPolicy, Fleet, Rung
 from reconciler.model.errors import LedgerError
 from reconciler.model.limits import Guards
 from reconciler.model.records import FLEET, STORM
 from reconciler.model.source import Pulled
 from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus, Role
-from reconciler.model.vocab import DriftMode, NodeState
+from reconciler.model.vocab import DrainProvider, DriftMode, NodeState
 from tests.converge.world import IMAGE, PROFILE, SIGNATURES, World
 
 BIOS = "SriovGlobalEnable"
@@ -442,3 +442,38 @@ def test_nodes_set_aside_are_not_touched(looped: Callable[..., Looped]) -> None:
     here.go(HOUR)
     assert not here.did("n0")
     assert here.statuses() == {NodeStatus.CONVERGED, NodeStatus.SET_ASIDE}
+
+
+def test_a_cluster_that_is_silent_during_a_pass_costs_no_node_at_work(looped: Callable[..., Looped]) -> None:
+    """A pass does not read a node that is worked on; when the cluster is silent too, nothing is read of it at all."""
+    here = looped(nodes=3)
+
+    async def loses() -> None:
+        await here.clock.sleep(3 * MINUTE)
+        disable(here.machine("n0"))
+        await here.started("soft_restart")
+        assert here.lab.cluster is not None
+        here.lab.cluster.down = True
+        await here.clock.sleep(10 * MINUTE)  # some passes, in which the node comes to its end
+        here.lab.cluster.down = False
+
+    here.go(2 * HOUR, loses)
+    assert len(here.said("leading")) == 1, "the first term goes on"
+    assert here.machine("n0").state.counters.boots == 1
+    assert all(map(here.serves, here.lab.machines))
+    assert here.statuses() == {NodeStatus.CONVERGED}
+
+
+def test_without_a_cluster_a_pass_goes_by_while_a_node_is_worked_on(looped: Callable[..., Looped]) -> None:
+    """Then nobody tells anything of it but those who work on it."""
+    plain = replace(PROFILE, membership=None, drain=DrainPolicy(DrainProvider.NONE))
+    here = looped(nodes=2, cluster=False, profile=plain)
+
+    async def drifts() -> None:
+        await here.clock.sleep(3 * MINUTE)
+        disable(here.machine("n0"))
+        await here.started("soft_restart")
+
+    here.go(HOUR, drifts)
+    assert here.machine("n0").state.bios[BIOS] == "Enabled"
+    assert here.statuses() == {NodeStatus.CONVERGED}

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from reconciler.drivers.ledger import SqlLedger
+from reconciler.lab.inprocess.ledger import MemoryLedger
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
 from reconciler.model.records import Applied, NodeRecord
@@ -101,6 +102,29 @@ def test_an_intent_can_be_amended_while_it_runs(ledger: SqlLedger) -> None:
     attempt = ledger.begin("r1", "a", "update_firmware", "bmc", "firmware.bmc", {"boot_id": "b"}, token(ledger), T0)
     ledger.amend(attempt, {"task": "/tasks/1"}, T0)
     assert ledger.unfinished() == [(attempt, "a", "update_firmware", "bmc", {"boot_id": "b", "task": "/tasks/1"})]
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_what_the_attempt_before_learnt_outlives_its_end(ledger: SqlLedger, memory: bool) -> None:
+    """In the ledger of a rehearsal too. Of another component or node nothing is told."""
+    book = MemoryLedger("x") if memory else ledger
+    fence = book.acquire("fleet", "a", 3600.0, T0).token
+
+    def begin(node: str, target: str) -> int:
+        return book.begin("r1", node, "update_firmware", target, "", {"boot_id": "b"}, fence, T0)
+
+    first = begin("a", "nic0")
+    book.amend(first, {"task": None, "tasks": []}, T0)
+    book.amend(first, {"task": "/tasks/1"}, T0)
+    assert book.before(first) == {}
+    book.finish(first, "transient", "did not end in time", T0)
+    for other in (begin("a", "bmc"), begin("b", "nic0")):
+        assert book.before(other) == {}
+        book.finish(other, "done", "", T0)
+    second = begin("a", "nic0")
+    assert book.before(second) == {"boot_id": "b", "task": "/tasks/1", "tasks": []}
+    book.finish(second, "done", "", T0)
+    assert book.before(begin("a", "nic0")) == {"boot_id": "b"}
 
 
 def test_an_attempt_that_is_gone_on_with_counts_once_and_from_then(ledger: SqlLedger) -> None:

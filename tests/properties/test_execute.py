@@ -66,14 +66,14 @@ def cases(draw: st.DrawFn, *, most: int = 4, drifts: tuple[Any, ...] = DRIFTS, f
 
 
 @contextmanager
-def fleet_of(case: Case) -> Iterator[World]:
+def fleet_of(case: Case, **settings: Any) -> Iterator[World]:
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as name:
         here = World(
             Path(name),
             nodes=len(case.drift),
             drift={f"n{at}": drift for at, drift in enumerate(case.drift) if drift},
             faults={f"n{at}": fault for at, fault in enumerate(case.faults) if fault},
-            settings={"budgets": case.budgets},
+            settings={"budgets": case.budgets, **settings},
         )
         here.adopt()
         try:

@@ -220,11 +220,13 @@ def exit_code(outcome: ApplyOutcome, *, detailed: bool) -> ExitCode:
     codes = [ExitCode.DONE]
     if outcome.interrupted:
         codes.append(ExitCode.INTERRUPTED)
+    if "crashed" in states:  # a bug is no failure of hardware: it comes first, as the table has it
+        codes.append(ExitCode.INTERNAL_ERROR)
     if "failed" in states or ("stale" in states and outcome.actions):
         codes.append(ExitCode.PARTLY_FAILED)
     if outcome.stopped or outcome.braked or any(rollout.halted for rollout in outcome.rollouts):
         codes.append(ExitCode.REFUSED)
-    idle = not outcome.actions and (outcome.changes or "postponed" in states) and "failed" not in states
+    idle = not outcome.actions and (outcome.changes or "postponed" in states) and not states & {"failed", "crashed"}
     if idle and outcome.next_at is None:
         codes.append(ExitCode.REFUSED)
     if not outcome.tolerated:
@@ -236,10 +238,11 @@ def exit_code(outcome: ApplyOutcome, *, detailed: bool) -> ExitCode:
 
 def print_outcome(outcome: ApplyOutcome, output: str) -> None:
     from reconciler.model.documents import dump
+    from reconciler.render.apart import shown_apart
     from reconciler.render.comment import as_markdown
     from reconciler.render.outcome import human
 
     if output == "json":
         show(dump(outcome), output)
     else:
-        show((human if output == "human" else as_markdown)(outcome), output)
+        show(shown_apart(outcome, human if output == "human" else as_markdown), output)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from reconciler.cli.crashes import CRASHES
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, detailed_exitcode, fleet_options
 from reconciler.cli.publishing import publish_option, write_published
@@ -32,6 +33,7 @@ def drift(
     from reconciler.cli.session import Session, drift_report
     from reconciler.model.documents import dump
     from reconciler.planner.sight import blindness
+    from reconciler.render.apart import shown_apart
     from reconciler.render.comment import as_markdown
     from reconciler.render.drift import human
     from reconciler.render.record import of_drift
@@ -50,13 +52,14 @@ def drift(
             [
                 ExitCode.INCOMPLETE if not report.tolerated else ExitCode.DONE,
                 ExitCode.CHANGES if detailed_exitcode and (report.changes or report.incomplete) else ExitCode.DONE,
+                CRASHES.code,
             ]
         )
         ledger.end_run(plan.id, int(code), f"{len(report.items)} differences", session.clock.now())
     if common.output == "json":
         show(dump(report), common.output)
     else:
-        show((human if common.output == "human" else as_markdown)(report), common.output)
+        show(shown_apart(report, human if common.output == "human" else as_markdown), common.output)
     if publish is not None:
         write_published(session, seen, publish)
     if recorder is not None and blind:

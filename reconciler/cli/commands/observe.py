@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -21,6 +22,7 @@ def observe(common: Common, out: Path | None, publish: Path | None) -> int:
     from reconciler.cli.session import Session
     from reconciler.model.documents import dump
     from reconciler.model.units import parse_nodes
+    from reconciler.render.apart import shown_apart
     from reconciler.render.observation import as_markdown, human, unanswered
 
     session = Session(common)
@@ -33,7 +35,10 @@ def observe(common: Common, out: Path | None, publish: Path | None) -> int:
     if common.output == "json":
         show(dump(observation), common.output)
     else:
-        show((human if common.output == "human" else as_markdown)(observation, scope), common.output)
+        show(
+            shown_apart(observation, partial(human if common.output == "human" else as_markdown, scope=scope)),
+            common.output,
+        )
     if publish is not None:
         write_published(session, observation, publish)
     silent = unanswered(observation, names)

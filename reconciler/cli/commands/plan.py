@@ -33,6 +33,7 @@ def plan(
     from reconciler.cli.offline import session_for
     from reconciler.cli.session import new_id
     from reconciler.model.documents import dump
+    from reconciler.render.apart import shown_apart
     from reconciler.render.comment import as_markdown
     from reconciler.render.plan import human
 
@@ -52,7 +53,7 @@ def plan(
     if common.output == "json":
         show(text, common.output)
     else:
-        show((human if common.output == "human" else as_markdown)(made), common.output)
+        show(shown_apart(made, human if common.output == "human" else as_markdown), common.output)
         if out is not None and common.output == "human":
             following = ""
             if made.changes and not made.refused and made.offline is None:

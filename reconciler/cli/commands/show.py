@@ -22,6 +22,7 @@ def show(file: Path, output: str) -> None:
     from reconciler.model.plan import Plan
     from reconciler.model.report import ApplyOutcome, DriftReport
     from reconciler.render import chronicle, drift, observation, outcome, plan
+    from reconciler.render.apart import shown_apart
     from reconciler.render.comment import as_markdown
 
     found = read_document(file)
@@ -29,15 +30,13 @@ def show(file: Path, output: str) -> None:
         case _ if output == "json":
             shown = dump(found)
         case Observation():
-            shown = (observation.human if output == "human" else observation.as_markdown)(found)
+            shown = shown_apart(found, observation.human if output == "human" else observation.as_markdown)
         case Chronicle():
             shown = (chronicle.human if output == "human" else chronicle.as_markdown)(found)
-        case _ if output == "markdown":
-            shown = as_markdown(found)
         case Plan():
-            shown = plan.human(found)
+            shown = shown_apart(found, plan.human if output == "human" else as_markdown)
         case DriftReport():
-            shown = drift.human(found)
+            shown = shown_apart(found, drift.human if output == "human" else as_markdown)
         case ApplyOutcome():
-            shown = outcome.human(found)
+            shown = shown_apart(found, outcome.human if output == "human" else as_markdown)
     on_screen(shown, output)

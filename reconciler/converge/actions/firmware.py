@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
 from reconciler.converge.actions.activation import (
     answers_again,
     pending_settings,
@@ -11,84 +16,170 @@ from reconciler.converge.actions.activation import (
     version_of,
 )
 from reconciler.converge.actions.context import ActionContext, Stop, tolerate, until
-from reconciler.converge.guard import known
+from reconciler.converge.guard import WrongMachine, known
+from reconciler.converge.lease import Occupied
 from reconciler.model.desired import DesiredFirmware
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, BmcTask, Silent
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Transient
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Activation
+from reconciler.planner.staged import unjudged
 
 POLL_S = 12.0  # old iDRACs delete a finished task after a minute (pitfall A5)
 GRACE_S = 60.0  # so long may a new task be unknown, or a BMC that flashes itself be silent
 BMC_BACK_S = 900.0
 OUTLAST = 1.5  # times the usual duration
+AGAIN_S = 60.0
+# How a flash that was asked for has ended, as the journal keeps it: nothing of FAILED is left to go on with.
+WELL, LOST, FAILED = "well", "lost", "failed"
+_LEARNT = ("task", "tasks", "version", "asked", "ended")
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Of a flash that was asked for. `uri` "": nobody knows it; `asked` None: nobody wrote down when."""
+
+    uri: str
+    asked: datetime | None
 
 
 async def update_firmware(ctx: ActionContext) -> Outcome:
+    """Flash one component once: what an earlier attempt began is gone on with, and never begun again blindly."""
     item = next((item for item in ctx.desired.profile.firmware if item.component == ctx.action.target), None)
     if item is None or item.url is None:
         return Declined("no_image", f"the spec gives no URL to flash {ctx.action.target} from")
+    known_so_far = _learnt_before(ctx, item)
     before = version_of(known(await ctx.bmc.inventory()), item)
-    if before is None:
-        return Declined("unknown", f"the BMC lists no firmware {item.inventory_id!r}")
     if satisfies(item, before):
         return Done(f"{item.component} runs {before} already", changed=False)
-    task = await _adopted(ctx, item) or await _started(ctx, item, item.url)
-    ctx.step(f"flashing {item.component} {before} -> {item.version}")
-    verdict = await _follow(ctx, item, task)
+    if before is None and not known_so_far:
+        return Declined("unknown", f"the BMC lists no firmware {item.inventory_id!r}")
+    ended, failure = known_so_far.get("ended"), ""
+    if ended is None:
+        task = await _begun(ctx, item, known_so_far) or await _started(ctx, item, item.url)
+        ctx.step(f"flashing {item.component} {before} -> {item.version}")
+        verdict = await _follow(ctx, item, task)
+        ended = LOST if verdict is None or verdict.ok is None else WELL if verdict.ok else FAILED
+        if verdict is not None and ended == FAILED:
+            failure = f"the update of {item.component} failed: {'; '.join(verdict.messages) or verdict.state}"
+        ctx.learn(ended=ended)
+    try:
+        return await _read_back(ctx, item, before, failure)
+    except (Stop, DriverError) as unread:
+        return _unread(item, ended, failure, unread)
+
+
+async def _read_back(ctx: ActionContext, item: DesiredFirmware, before: str | None, failure: str) -> Outcome:
     if item.settle_s:
         ctx.step(f"settling for {format_duration(item.settle_s)}")
         await ctx.clock.sleep(item.settle_s)
     if not await answers_again(ctx, BMC_BACK_S):
-        return Transient("the BMC did not come back after the update")
+        raise Stop(Transient("the BMC did not come back after the update"))
     after = version_of(await steady_inventory(ctx), item)
     if satisfies(item, after):
         return Done(f"{item.component} {before} -> {after}")
-    if verdict is not None and verdict.ok is False:
-        return Transient(f"the update of {item.component} failed: {'; '.join(verdict.messages) or verdict.state}", 60.0)
+    if failure:
+        return Transient(failure, AGAIN_S)
+    if item.activation is not Activation.IMMEDIATE:
+        return Done(f"{item.component} {item.version} is staged; {item.activation} brings it in")
+    if after is None:
+        raise Stop(Transient(f"the BMC lists no firmware {item.inventory_id!r} after the update"))
+    ctx.learn(ended=FAILED)
+    return Transient(f"the update ended, but {item.component} still runs {after}", AGAIN_S)
+
+
+def _unread(item: DesiredFirmware, ended: str, failure: str, unread: Stop | DriverError) -> Outcome:
+    """What the task said stands, though nobody can read now what came of it.
+
+    What takes effect at once is read again before anything else is done. What waits for a restart is staged: that
+    restart shows whether it is.
+    """
+    why = unread.detail if isinstance(unread, DriverError) else unread.outcome.detail
+    if failure:
+        return Transient(failure, AGAIN_S)
     if item.activation is Activation.IMMEDIATE:
-        return Transient(f"the update ended, but {item.component} still runs {after}", 60.0)
-    return Done(f"{item.component} {item.version} is staged; {item.activation} brings it in")
+        return Transient(f"{item.component} {item.version} is flashed and can't be read back: {why}", AGAIN_S)
+    doubt = "" if ended == WELL else ", as far as anybody can say: the BMC lost its task"
+    return Done(f"{item.component} {item.version} is staged{doubt}; it could not be read back: {why}")
 
 
-async def _adopted(ctx: ActionContext, item: DesiredFirmware) -> str | None:
-    """The task of an earlier attempt whose run ended, if the BMC still knows it (pitfall F8).
+# --- what an earlier attempt began -----------------------------------------------------------------------------------
+
+
+def _learnt_before(ctx: ActionContext, item: DesiredFirmware) -> Mapping[str, Any]:
+    """What is journaled of a flash to this version that nothing has judged yet; {} when there is none.
+
+    It becomes part of this attempt too: the next one asks this one.
+    """
+    found: Mapping[str, Any] = ctx.resumed
+    if not found and unjudged(ctx.record, "update_firmware", item.component, item.activation):
+        found = ctx.ledger.before(ctx.attempt)
+    if "tasks" not in found or found.get("version", item.version) != item.version or found.get("ended") == FAILED:
+        return {}  # it asked for nothing, the spec has moved on, or it is over
+    learnt = {key: found[key] for key in _LEARNT if key in found}
+    if not ctx.resumed:
+        ctx.learn(**learnt)
+    return learnt
+
+
+async def _begun(ctx: ActionContext, item: DesiredFirmware, known_so_far: Mapping[str, Any]) -> _Task | None:
+    """The task of an earlier attempt (pitfall F8); None: the BMC was not asked, or shows that it began nothing.
 
     A run that died before it was told the task's URI had journaled which tasks there were before it asked: the one
-    that came since is its own. It may have ended by now, and nothing but it shows that firmware is staged.
+    that came since is its own. While a flash would still have to run, that there is none tells that none was begun;
+    later it tells nothing, since BMCs delete tasks that have ended (pitfall A5), and its effect must speak for it.
     """
-    uri, before = ctx.resumed.get("task"), ctx.resumed.get("tasks")
-    if ctx.resumed.get("version", item.version) != item.version:
-        return None  # the spec has moved on
-    if isinstance(uri, str):
-        return uri if await ctx.bmc.task(uri) is not None else None
-    if not isinstance(before, list):
-        return None  # it died before it asked
-    new = set(await ctx.bmc.tasks()) - set(before)
-    if len(new) != 1:
+    if not known_so_far:
         return None
-    ctx.learn(task=(found := new.pop()))
-    return found
+    asked = _moment(known_so_far.get("asked"))
+    uri = known_so_far.get("task")
+    if isinstance(uri, str):
+        return _Task(uri, asked)
+    known_tasks = known_so_far["tasks"]
+    if asked is not None:
+        await ctx.clock.sleep(max(GRACE_S - (ctx.clock.now() - asked).total_seconds(), 0.0))
+    new = set(await ctx.bmc.tasks()) - set(known_tasks if isinstance(known_tasks, list) else ())
+    if len(new) == 1:
+        ctx.learn(task=(found := new.pop()))
+        return _Task(found, asked)
+    if not new and asked is not None and ctx.clock.now() - asked < timedelta(minutes=item.minutes):
+        return None
+    return _Task("", asked)
 
 
-async def _started(ctx: ActionContext, item: DesiredFirmware, url: str) -> str:
+def _moment(text: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+
+
+# --- the task --------------------------------------------------------------------------------------------------------
+
+
+async def _started(ctx: ActionContext, item: DesiredFirmware, url: str) -> _Task:
     running = await _running(ctx)
     if running:
         raise Stop(Transient(f"another task is running on the BMC: {', '.join(sorted(running))}", 120.0))
     before = set(await ctx.bmc.tasks())
-    ctx.learn(task=None, tasks=sorted(before), version=item.version)
+    asked = ctx.clock.now()
+    ctx.learn(task=None, tasks=sorted(before), version=item.version, asked=asked.isoformat(), ended=None)
     try:
         uri = await ctx.bmc.update_firmware(item.inventory_id, url)
+    except (Occupied, WrongMachine):
+        ctx.learn(ended=FAILED)  # before anything was sent
+        raise
     except DriverError as error:
         if error.kind is not Failure.AMBIGUOUS:
+            ctx.learn(ended=FAILED)  # it was refused, or never came there
             raise
         new = set(await ctx.bmc.tasks()) - before
         if len(new) != 1:
             raise Stop(Ambiguous(f"{error.detail}; the BMC shows {len(new)} new tasks")) from error
         uri = new.pop()
     ctx.learn(task=uri)
-    return uri
+    return _Task(uri, asked)
 
 
 async def _running(ctx: ActionContext) -> set[str]:
@@ -98,24 +189,31 @@ async def _running(ctx: ActionContext) -> set[str]:
     return {task.uri for task in tasks if not task.done}
 
 
-async def _follow(ctx: ActionContext, item: DesiredFirmware, uri: str) -> BmcTask | None:
+async def _follow(ctx: ActionContext, item: DesiredFirmware, flash: _Task) -> BmcTask | None:
     """The ended task; None when the BMC lost it, so that its effect must speak for it (pitfall A5)."""
     began = last_seen = ctx.clock.monotonic()
+    asked = began if flash.asked is None else began - max((ctx.clock.now() - flash.asked).total_seconds(), 0.0)
+    if not flash.uri:
+        await _outlast(ctx, item, asked)
+        return None
     while ctx.clock.monotonic() - began < 2 * item.minutes * 60 + 300:
         await ctx.clock.sleep(POLL_S)
-        task = await _look(ctx, uri)
+        task = await _look(ctx, flash.uri)
         if task is not None:
             last_seen = ctx.clock.monotonic()
             if task.done:
                 return task
         elif _gone(ctx, last_seen) and not isinstance(await ctx.bmc.hot(), Silent):
-            await _outlast(ctx, item, began)
+            await _outlast(ctx, item, asked)
             return None
-    raise Stop(Transient(f"the update of {item.component} did not end in time; its task is {uri}"))
+    raise Stop(Transient(f"the update of {item.component} did not end in time; its task is {flash.uri}"))
 
 
 async def _outlast(ctx: ActionContext, item: DesiredFirmware, began: float) -> None:
-    """Nobody can say whether the flash still runs: leave it the time that it may take before anything restarts."""
+    """Nobody can say whether the flash still runs: leave it the time that it may take before anything restarts.
+
+    `began`: by the monotonic clock.
+    """
     ctx.step("the BMC lost the task; waiting for its effect")
     left = began + item.minutes * 60 * OUTLAST - ctx.clock.monotonic()
 

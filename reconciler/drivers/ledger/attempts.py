@@ -1,4 +1,4 @@
-"""Attempts that were begun and have no outcome yet."""
+"""Attempts that have no outcome yet, and what earlier ones learnt."""
 
 from __future__ import annotations
 
@@ -21,13 +21,29 @@ def unfinished(
     if ours is not None:
         query = query.join(runs, runs.c.run == journal.c.run, isouter=True).where(ours)
     intents = connection.execute(query).all()
+    merged = _merged(connection, intents)
+    return [(row.id, row.node, row.action, row.target, merged[row.id]) for row in intents]
+
+
+def before(connection: sa.Connection, attempt: int) -> Mapping[str, Any]:
+    """The merged intent of the attempt before this one at the same action, target and node; {}: there is none."""
+    this = journal.alias("this")
+    same = (journal.c.node == this.c.node, journal.c.action == this.c.action, journal.c.target == this.c.target)
+    query = sa.select(journal).join(this, sa.and_(this.c.id == attempt, *same))
+    earlier = query.where(journal.c.event == "intent", journal.c.id < attempt).order_by(journal.c.id.desc()).limit(1)
+    found = connection.execute(earlier).all()
+    return _merged(connection, found)[found[0].id] if found else {}
+
+
+def _merged(connection: sa.Connection, intents: Sequence[sa.Row[Any]]) -> Mapping[int, dict[str, Any]]:
+    """Each intent, by number, with what was learnt after it."""
     amendments = sa.select(journal).where(
         journal.c.event == "amendment", journal.c.attempt.in_([row.id for row in intents])
     )
     merged: dict[int, dict[str, Any]] = {row.id: _mapping(row.data) for row in intents}
     for row in connection.execute(amendments.order_by(journal.c.id)):
         merged[row.attempt].update(_mapping(row.data))
-    return [(row.id, row.node, row.action, row.target, merged[row.id]) for row in intents]
+    return merged
 
 
 def _mapping(cell: str) -> dict[str, Any]:

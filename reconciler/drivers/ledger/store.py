@@ -238,6 +238,10 @@ class SqlLedger:
             with self._database.write([table], [intent.node]):
                 write_journal(connection, instant(now), intent.run, intent.node, event, detail=detail, **values)
 
+    def before(self, attempt: int) -> Mapping[str, Any]:
+        with self._database.read() as connection:
+            return attempts.before(connection, attempt)
+
     def unfinished(self) -> Sequence[tuple[int, str, str, str, Mapping[str, Any]]]:
         with self._database.read() as connection:
             return attempts.unfinished(connection, self._ours(schema.runs) if self._fleet else None)

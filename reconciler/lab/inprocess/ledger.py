@@ -21,11 +21,15 @@ ATTEMPTS_KEPT = 200  # newest per node, as in a real ledger
 
 @dataclass(slots=True)
 class _Begun:
-    """An attempt that has no outcome yet."""
+    """An attempt, and its intent with all that was learnt on the way."""
 
     node: str
     attempt: Attempt
     intent: dict[str, Any]
+
+
+def _what(begun: _Begun) -> tuple[str, str, str]:
+    return begun.node, begun.attempt.action, begun.attempt.target
 
 
 @dataclass(slots=True)
@@ -56,6 +60,7 @@ class MemoryLedger:
         self._counted = 0
         self._nodes: dict[str, _Node] = {}
         self._begun: dict[int, _Begun] = {}
+        self._ended: dict[int, _Begun] = {}  # the latest of each action on each target
         self._leases: dict[str, Lease] = {}  # by scope
         self._token = 0
         self._used: set[str] = set()
@@ -180,8 +185,19 @@ class MemoryLedger:
     def amend(self, attempt: int, intent: Mapping[str, Any], now: datetime) -> None:  # noqa: ARG002 - the port's
         self._begun[attempt].intent |= intent
 
+    def before(self, attempt: int) -> Mapping[str, Any]:
+        this = self._begun[attempt]
+        same = [
+            number
+            for number, begun in (self._ended | self._begun).items()
+            if number < attempt and _what(begun) == _what(this)
+        ]
+        return (self._ended | self._begun)[max(same)].intent if same else {}
+
     def finish(self, attempt: int, outcome: str, detail: str, now: datetime) -> None:
         begun = self._begun.pop(attempt)
+        self._ended = {number: one for number, one in self._ended.items() if _what(one) != _what(begun)}
+        self._ended[attempt] = begun
         self._show(begun.node, attempt, replace(begun.attempt, outcome=outcome, detail=detail, ended_at=now))
 
     def _show(self, name: str, number: int, attempt: Attempt) -> None:
