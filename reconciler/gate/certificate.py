@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 
@@ -85,7 +86,7 @@ def judge(certificate: Certificate | None, acceptance: Acceptance, binding: Bind
         reasons.append(f"expired: issued {format_duration(age.total_seconds())} ago")
     if certificate.adopted:
         return GateJudgement(not reasons, Verdict.UNJUDGED, tuple(reasons))
-    results = {result.test: result for result in certificate.results}
+    results = by_test(certificate.results)
     worst = _PASS
     for phase in acceptance.phases:
         for test in phase.tests:
@@ -96,18 +97,30 @@ def judge(certificate: Certificate | None, acceptance: Acceptance, binding: Bind
     return GateJudgement(not reasons and worst is _PASS, worst, tuple(reasons))
 
 
+def by_test(results: Iterable[TestResult]) -> Mapping[str, TestResult]:
+    """The result of each test; of two for one test, the worse."""
+    found: dict[str, TestResult] = {}
+    for result in results:
+        known = found.setdefault(result.test, result)
+        if known is not result and worse(known.verdict, result.verdict) is not known.verdict:
+            found[result.test] = result
+    return found
+
+
 def judge_test(test: GateTest, result: TestResult | None) -> tuple[Verdict, tuple[str, ...]]:
     """One test against today's thresholds. A metric that was not measured can't pass."""
     if result is None:
         return Verdict.UNJUDGED, (f"{test.name}: not run",)
+    if result.tool != test.tool:
+        return Verdict.UNJUDGED, (f"{test.name}: measured by {result.tool}, {test.tool} is asked for",)
     if result.verdict is not _PASS:
         return result.verdict, tuple(f"{test.name}: {reason}" for reason in result.reasons) or (
             f"{test.name}: {result.verdict}",
         )
     verdict, reasons = _PASS, list[str]()
     for threshold in test.thresholds:
-        value = result.metrics.get(threshold.metric)
-        if value is None or value != value:  # NaN is not evidence
+        value = finite(result.metrics.get(threshold.metric))
+        if value is None:  # neither is NaN or infinity evidence
             verdict = worse(verdict, Verdict.UNJUDGED)
             reasons.append(f"{test.name}: {threshold.metric} was not measured")
         elif threshold.min is not None and value < threshold.min:
@@ -117,6 +130,17 @@ def judge_test(test: GateTest, result: TestResult | None) -> tuple[Verdict, tupl
             verdict = Verdict.FAIL
             reasons.append(f"{test.name}: {threshold.metric} {value:g} > {threshold.max:g}")
     return verdict, tuple(reasons)
+
+
+def finite(value: object) -> float | None:
+    """A finite number as a float, or None: of text, of NaN and infinity, of an integer that no float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def same_machine(certificate: Certificate, binding: Binding) -> bool:
