@@ -201,7 +201,7 @@ def _gpu_ids(row: Mapping[str, Any], group: frozenset[int]) -> frozenset[int]:
     """The GPUs that a row speaks for. `group`: those of a row that may name none."""
     if "entity_id" in row or "entity_group" in row:
         index = row.get("entity_id")
-        of_gpu = row.get("entity_group") == "GPU" and row.get("entity_group_id", 1) == 1
+        of_gpu = row.get("entity_group") == "GPU" and count(row.get("entity_group_id", 1)) == 1
         return frozenset({index}) if of_gpu and isinstance(index, int) and count(index) is not None else frozenset()
     named = row.get("gpu_ids", row.get("gpu_id"))
     if named is None:

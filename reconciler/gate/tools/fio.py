@@ -123,14 +123,14 @@ def _speed(
     read = read if isinstance(read, Mapping) else {}
     moved, speed, ran = (number(read.get(key)) for key in ("io_bytes", "bw_bytes", "runtime"))
     device = _path(drive).rpartition("/")[2]
-    reads = [number(disk.get("read_ios")) for disk in rows(document.get("disk_util")) if disk.get("name") == device]
+    reads = [count(disk.get("read_ios")) for disk in rows(document.get("disk_util")) if disk.get("name") == device]
     if moved is None or speed is None or moved <= 0 or speed <= 0:
         sheet.unjudged(f"{name}: nothing was read")
     elif ran is None or ran < 0.9 * 1000 * _runtime(test):
         sheet.unjudged(f"{name}: ran {(ran or 0) / 1000:g} s, {_runtime(test)} s were asked for")
     elif len(reads) != 1:
         sheet.unjudged(f"{name}: fio's disk statistics do not name {_path(drive)}; something else was measured")
-    elif not reads[0] or reads[0] < 0:
+    elif not reads[0]:
         sheet.unjudged(f"{name}: fio's disk statistics count no read of {_path(drive)}; something else was measured")
     elif not _AGREE <= moved / (speed * ran / 1000) <= 1 / _AGREE:
         sheet.unjudged(f"{name}: {moved:g} bytes in {ran / 1000:g} s are not {speed:g} bytes a second")
