@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from reconciler.diff import normalise
+from reconciler.gate.evidence import GPU_COUNT, carried
 from reconciler.model.desired import Acceptance, Desired, GateTest
 from reconciler.model.gate import Binding, Certificate, GateJudgement, TestResult, Verdict
 from reconciler.model.observed import Observed, Silent
@@ -87,10 +88,17 @@ def judge(certificate: Certificate | None, acceptance: Acceptance, binding: Bind
     if certificate.adopted:
         return GateJudgement(not reasons, Verdict.UNJUDGED, tuple(reasons))
     results = by_test(certificate.results)
+    same_tests = certificate.binding.tests_digest == binding.tests_digest
     worst = _PASS
     for phase in acceptance.phases:
         for test in phase.tests:
             verdict, why = judge_test(test, results.get(test.name))
+            if (
+                verdict is _PASS
+                and same_tests
+                and (why := _lacking(test, results[test.name], len(binding.gpu_serials)))
+            ):
+                verdict = Verdict.UNJUDGED
             if verdict is not _PASS:
                 reasons.extend(why)
                 worst = worse(worst, verdict)
@@ -130,6 +138,18 @@ def judge_test(test: GateTest, result: TestResult | None) -> tuple[Verdict, tupl
             verdict = Verdict.FAIL
             reasons.append(f"{test.name}: {threshold.metric} {value:g} > {threshold.max:g}")
     return verdict, tuple(reasons)
+
+
+def _lacking(test: GateTest, result: TestResult, gpus: int) -> tuple[str, ...]:
+    """What every pass of this tool carries, and this one does not: a part that nobody measured has not passed."""
+    found = {name: finite(result.metrics.get(name)) for name in carried(test)}
+    return tuple(
+        f"{test.name}: {name} is not in the certificate"
+        if value is None
+        else f"{test.name}: {name} is {value:g}, the node has {gpus} GPUs"
+        for name, value in found.items()
+        if value is None or (name.endswith(GPU_COUNT) and value != gpus)
+    )
 
 
 def finite(value: object) -> float | None:

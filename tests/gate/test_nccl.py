@@ -74,16 +74,19 @@ def test_what_is_not_checked_in_place(collective: str) -> None:
 
 
 def test_a_real_alltoall() -> None:
-    asked = {"collective": "alltoall", "minBytes": "1M", "maxBytes": "4M"}
-    assert run(H20, **asked).reasons == ("the tool does not say its version",)
+
+    def alltoall(text: str) -> TestResult:
+        return run(text, collective="alltoall", minBytes="1M", maxBytes="4M")
+
+    assert alltoall(H20).reasons == ("the tool does not say its version",)
     named = H20.replace("#\n#      ", "NCCL version 2.26.2+cuda12.2\n#\n#      ", 1)
-    result = run(named, **asked)
+    result = alltoall(named)
     assert (result.verdict, result.tool_version) == (Verdict.PASS, "nccl-2.26.2"), result.reasons
     assert result.metrics == {"busbw_peak": 61.84}
     blank = named.replace("    none ", "         ")  # 2.13.0 to 2.13.3 print no redop where nothing is reduced
-    assert run(blank, **asked).verdict is Verdict.PASS
+    assert alltoall(blank).verdict is Verdict.PASS
     for cut in range(len(named.rstrip("#\n"))):
-        assert run(named[:cut], **asked).verdict is not Verdict.PASS, named[:cut][-40:]
+        assert alltoall(named[:cut]).verdict is not Verdict.PASS, named[:cut][-40:]
 
 
 def test_sizes_are_rounded_down_to_whole_ranks() -> None:

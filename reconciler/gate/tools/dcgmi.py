@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from reconciler.gate.evidence import DIAG_LEVEL, DIAG_LEVELS, GPU_COUNT
 from reconciler.gate.tools.common import Sheet, Tool, count, expected_gpus, find_document, killed, rows, shown, word
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
@@ -20,15 +21,6 @@ KNOWN = ("3.3", "4")
 # error_severity: 1 MONITOR, 2 ISOLATE, 3 UNKNOWN, 4 TRIAGE, 5 CONFIG, 6 RESET
 CONFIG = 5
 _HARDWARE = (2, 6)  # DCGM says: no workload may run on this GPU
-_LEVELS: dict[int, frozenset[str]] = {}
-_ADDED = {
-    1: {"software"},
-    2: {"memory", "pcie"},
-    3: {"diagnostic", "memory_bandwidth", "targeted_stress", "targeted_power"},
-    4: {"memtest", "pulse_test"},
-}
-for _level, _names in _ADDED.items():
-    _LEVELS[_level] = frozenset(_names) | _LEVELS.get(_level - 1, frozenset())
 # Names as DCGM 3.3 prints them (dcgmi/Diag.cpp); where they differ from those of 4.x in more than spelling.
 _RENAMED = {
     "gpu_memory": "memory",
@@ -46,9 +38,9 @@ _STATUS = ("status", "Overall Result")
 
 
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
-    level = test.args.get("level", 2)
-    if level not in _LEVELS:
-        return f"level {level!r} is none of {sorted(_LEVELS)}"
+    level = test.args.get("level", DIAG_LEVEL)
+    if level not in DIAG_LEVELS:
+        return f"level {level!r} is none of {sorted(DIAG_LEVELS)}"
     return (("dcgmi", "diag", "-r", str(level), "-j"),)
 
 
@@ -129,7 +121,7 @@ def _judge_tests(sheet: Sheet, test: GateTest, root: Mapping[str, Any], group: f
             if again := sorted(passed.get(name, frozenset()) & ok):
                 sheet.unjudged(f"{name}: GPU {_list(again)} is listed twice")
             passed[name] = passed.get(name, frozenset()) | ok
-    for name in sorted(_LEVELS[int(test.args.get("level", 2))]):
+    for name in sorted(DIAG_LEVELS[int(test.args.get("level", DIAG_LEVEL))]):
         of_test = _passed_by(name, passed, test.allow_skip)
         if of_test is None:
             if name not in test.allow_skip:
@@ -140,7 +132,7 @@ def _judge_tests(sheet: Sheet, test: GateTest, root: Mapping[str, Any], group: f
             if name not in test.allow_skip and not sheet.reasons:
                 sheet.unjudged(f"{name}: no pass for GPU {_list(missing)}")
         else:
-            sheet.metrics[f"{name}.gpus"] = float(len(of_test))
+            sheet.metrics[f"{name}{GPU_COUNT}"] = float(len(of_test))
 
 
 def _list(gpus: Sequence[int]) -> str:

@@ -9,21 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from reconciler.gate.evidence import asked_cases
 from reconciler.gate.tools.common import Sheet, Tool, expected_gpus, find_document, killed, number, rows, shown
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
 from reconciler.model.observed import Observed
 
 KNOWN = ("0.6", "0.7", "0.8")
-DEFAULT = "host_to_device_memcpy_ce,device_to_host_memcpy_ce"
-
-
-def _asked(test: GateTest) -> list[str]:
-    return [name.strip() for name in str(test.args.get("testcases", DEFAULT)).split(",") if name.strip()]
 
 
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
-    asked = _asked(test)
+    asked = asked_cases(test)
     return (("nvbandwidth", "-j", "-t", *asked),) if asked else "no test case is named in args.testcases"
 
 
@@ -44,10 +40,10 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
     gpus = expected_gpus(sheet, desired)
     cases = rows(root.get("testcases"))
     if gpus is not None:
-        for name in _asked(test):
+        for name in asked_cases(test):
             _judge_case(sheet, test, name, [case for case in cases if case.get("name") == name], gpus)
         for case in cases:
-            if case.get("name") not in _asked(test) and case.get("status") not in ("Passed", "Waived"):
+            if case.get("name") not in asked_cases(test) and case.get("status") not in ("Passed", "Waived"):
                 sheet.unjudged(f"{shown(case.get('name'))}, which was not asked for: {shown(case.get('status'))}")
         if not sheet.reasons and not sheet.metrics:
             sheet.unjudged("every test case was waived: nothing was measured")
