@@ -231,3 +231,13 @@ def test_one_rank_is_no_collective() -> None:
 def test_sizes_that_would_run_nothing_or_for_ever_are_refused(sizes: tuple[str, str]) -> None:
     test: GateTest = gate_test("nccl-tests", minBytes=sizes[0], maxBytes=sizes[1])
     assert isinstance(TOOLS["nccl-tests"].commands(test, wanted(), None), str)  # type: ignore[arg-type] # not read
+
+
+@pytest.mark.parametrize(
+    ("args", "sizes"),
+    [({}, ("8G", "16G")), ({"maxBytes": "16M"}, ("16M", "16M")), ({"minBytes": "32G"}, ("32G", "32G"))],
+    ids=str,
+)
+def test_a_size_alone_bounds_the_other(args: dict[str, str], sizes: tuple[str, str]) -> None:
+    [command] = TOOLS["nccl-tests"].commands(gate_test("nccl-tests", **args), wanted(), None)  # type: ignore[arg-type] # not read
+    assert (command[command.index("-b") + 1], command[command.index("-e") + 1]) == sizes

@@ -24,6 +24,7 @@ KNOWN = ("2", "nccl-2")
 # In place these have no defined result, so #wrong is N/A there whatever -c says (alltoall.cu, sendrecv.cu).
 _UNCHECKED_IN_PLACE = frozenset({"alltoall", "sendrecv"})
 _SPLIT = frozenset({"all_gather", "reduce_scatter", "alltoall"})  # give each rank whole 16 bytes of the size asked for
+_LOW, _HIGH = "8G", "16G"
 _WORD = 4  # bytes of a float, the default type
 
 _VERSION = re.compile(r"^# nccl-tests version (\S{1,40})", re.MULTILINE)
@@ -53,8 +54,14 @@ def _collective(test: GateTest) -> str:
     return str(test.args.get("collective", "all_reduce"))
 
 
-def _size(test: GateTest, key: str, default: str) -> str:
-    return str(test.args.get(key, default))
+def _asked(test: GateTest) -> tuple[str, str]:
+    """Smallest and largest size, as written. With one of them alone, the other's default may not lie beyond it."""
+    low, high = (str(test.args[key]) if key in test.args else None for key in ("minBytes", "maxBytes"))
+    if low is None:
+        low = _LOW if high is None or (_bytes(high) or 0) >= (_bytes(_LOW) or 0) else high
+    if high is None:
+        high = _HIGH if (_bytes(low) or 0) <= (_bytes(_HIGH) or 0) else low
+    return low, high
 
 
 def _bytes(text: str) -> int | None:
@@ -66,7 +73,7 @@ def _bytes(text: str) -> int | None:
 
 def _range(test: GateTest) -> tuple[int, int] | None:
     """Smallest and largest message in bytes."""
-    low, high = _bytes(_size(test, "minBytes", "8G")), _bytes(_size(test, "maxBytes", "16G"))
+    low, high = map(_bytes, _asked(test))
     return None if low is None or high is None or not 0 < low <= high else (low, high)
 
 
@@ -79,7 +86,7 @@ def _sizes(low: int, high: int) -> Iterator[int]:
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
     collective = _collective(test)
     gpus = desired.profile.inventory.gpus
-    low, high = _size(test, "minBytes", "8G"), _size(test, "maxBytes", "16G")
+    low, high = _asked(test)
     if collective not in COLLECTIVES:
         return f"collective {collective!r} is none of {', '.join(COLLECTIVES)}"
     if gpus is None:
