@@ -239,5 +239,7 @@ def test_sizes_that_would_run_nothing_or_for_ever_are_refused(sizes: tuple[str, 
     ids=str,
 )
 def test_a_size_alone_bounds_the_other(args: dict[str, str], sizes: tuple[str, str]) -> None:
-    [command] = TOOLS["nccl-tests"].commands(gate_test("nccl-tests", **args), wanted(), None)  # type: ignore[arg-type] # not read
+    found = TOOLS["nccl-tests"].commands(gate_test("nccl-tests", **args), wanted(), None)  # type: ignore[arg-type] # not read
+    assert isinstance(found, tuple)
+    command = found[0]
     assert (command[command.index("-b") + 1], command[command.index("-e") + 1]) == sizes
