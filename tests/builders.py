@@ -9,6 +9,7 @@ from typing import Any
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.certificate import binding_of, tests_digest
+from reconciler.gate.evidence import GPU_COUNT, carried
 from reconciler.model import desired as d
 from reconciler.model import observed as o
 from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
@@ -179,12 +180,22 @@ def certificate(wanted: d.Desired, seen: o.Observed, **metrics: float) -> Certif
     assert isinstance(binding, Binding), binding
     results = tuple(
         TestResult(
-            test.name, test.tool, Verdict.PASS, (), {t.metric: metrics.get(t.metric, 2.0) for t in test.thresholds}
+            test.name,
+            test.tool,
+            Verdict.PASS,
+            (),
+            carried_by(test, binding) | {t.metric: metrics.get(t.metric, 2.0) for t in test.thresholds},
         )
         for phase in wanted.profile.acceptance.phases
         for test in phase.tests
     )
     return Certificate("1.0", wanted.node, NOW, binding, results)
+
+
+def carried_by(test: d.GateTest, binding: Binding) -> dict[str, float]:
+    """What every pass of its tool carries."""
+    gpus = float(len(binding.gpu_serials))
+    return {name: gpus if name.endswith(GPU_COUNT) else 2.0 for name in carried(test)}
 
 
 def record(wanted: d.Desired, seen: o.Observed | None = None, **changes: Any) -> NodeRecord:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 
 from reconciler.diff import normalise
+from reconciler.gate.evidence import GPU_COUNT, carried
 from reconciler.model.desired import Acceptance, Desired, GateTest
 from reconciler.model.gate import Binding, Certificate, GateJudgement, TestResult, Verdict
 from reconciler.model.observed import Observed, Silent
@@ -94,29 +96,48 @@ def judge(certificate: Certificate | None, acceptance: Acceptance, binding: Bind
         reasons.append(f"expired: issued {format_duration(age.total_seconds())} ago")
     if certificate.adopted:
         return GateJudgement(not reasons, Verdict.UNJUDGED, tuple(reasons))
-    results = {result.test: result for result in certificate.results}
+    results = by_test(certificate.results)
+    same_tests = certificate.binding.tests_digest == binding.tests_digest
     worst = _PASS
     for phase in acceptance.phases:
         for test in phase.tests:
             verdict, why = judge_test(test, results.get(test.name))
+            if (
+                verdict is _PASS
+                and same_tests
+                and (why := _lacking(test, results[test.name], len(binding.gpu_serials)))
+            ):
+                verdict = Verdict.UNJUDGED
             if verdict is not _PASS:
                 reasons.extend(why)
                 worst = worse(worst, verdict)
     return GateJudgement(not reasons and worst is _PASS, worst, tuple(reasons))
 
 
+def by_test(results: Iterable[TestResult]) -> Mapping[str, TestResult]:
+    """The result of each test; of two for one test, the worse."""
+    found: dict[str, TestResult] = {}
+    for result in results:
+        known = found.setdefault(result.test, result)
+        if known is not result and worse(known.verdict, result.verdict) is not known.verdict:
+            found[result.test] = result
+    return found
+
+
 def judge_test(test: GateTest, result: TestResult | None) -> tuple[Verdict, tuple[str, ...]]:
     """One test against today's thresholds. A metric that was not measured can't pass."""
     if result is None:
         return Verdict.UNJUDGED, (f"{test.name}: not run",)
+    if result.tool != test.tool:
+        return Verdict.UNJUDGED, (f"{test.name}: measured by {result.tool}, {test.tool} is asked for",)
     if result.verdict is not _PASS:
         return result.verdict, tuple(f"{test.name}: {reason}" for reason in result.reasons) or (
             f"{test.name}: {result.verdict}",
         )
     verdict, reasons = _PASS, list[str]()
     for threshold in test.thresholds:
-        value = result.metrics.get(threshold.metric)
-        if value is None or value != value:  # NaN is not evidence
+        value = finite(result.metrics.get(threshold.metric))
+        if value is None:  # neither is NaN or infinity evidence
             verdict = worse(verdict, Verdict.UNJUDGED)
             reasons.append(f"{test.name}: {threshold.metric} was not measured")
         elif threshold.min is not None and value < threshold.min:
@@ -126,6 +147,29 @@ def judge_test(test: GateTest, result: TestResult | None) -> tuple[Verdict, tupl
             verdict = Verdict.FAIL
             reasons.append(f"{test.name}: {threshold.metric} {value:g} > {threshold.max:g}")
     return verdict, tuple(reasons)
+
+
+def _lacking(test: GateTest, result: TestResult, gpus: int) -> tuple[str, ...]:
+    """What every pass of this tool carries, and this one does not: a part that nobody measured has not passed."""
+    found = {name: finite(result.metrics.get(name)) for name in carried(test)}
+    return tuple(
+        f"{test.name}: {name} is not in the certificate"
+        if value is None
+        else f"{test.name}: {name} is {value:g}, the node has {gpus} GPUs"
+        for name, value in found.items()
+        if value is None or (name.endswith(GPU_COUNT) and value != gpus)
+    )
+
+
+def finite(value: object) -> float | None:
+    """A finite number as a float, or None: of text, of NaN and infinity, of an integer that no float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def same_machine(certificate: Certificate, binding: Binding) -> bool:

@@ -28,6 +28,7 @@ from reconciler.model.observed import Observation
 from reconciler.model.records import Applied, NodeRecord
 from reconciler.spec import load_spec
 from tests.bench.store import DIGITS, Mould, Moulds, Truth
+from tests.builders import carried_by
 
 POOL = 500  # nodes, a quarter of them for inference
 RACK = 16
@@ -148,17 +149,21 @@ def _record(desired: Desired, observation: Observation) -> NodeRecord:
     now = observation.finished_at
     binding = binding_of(desired, observation.nodes[desired.node], tests_digest(acceptance))
     assert isinstance(binding, Binding), binding
-    certificate = Certificate("1.0", desired.node, now, binding, _results(acceptance, desired))
+    certificate = Certificate("1.0", desired.node, now, binding, _results(acceptance, desired, binding))
     return NodeRecord(desired.node, serial=desired.serial, uuid=desired.uuid, certificate=certificate)
 
 
-def _results(acceptance: Acceptance, desired: Desired) -> tuple[TestResult, ...]:
+def _results(acceptance: Acceptance, desired: Desired, binding: Binding) -> tuple[TestResult, ...]:
     """Measured a little above the bar, each machine by a measure of its own."""
     tests = [test for phase in acceptance.phases for test in phase.tests]
     own = int(desired.node[-DIGITS:]) / 10**DIGITS
     return tuple(
         TestResult(
-            test.name, test.tool, Verdict.PASS, (), {bar.metric: (bar.min or 1.0) + own for bar in test.thresholds}
+            test.name,
+            test.tool,
+            Verdict.PASS,
+            (),
+            carried_by(test, binding) | {bar.metric: (bar.min or 1.0) + own for bar in test.thresholds},
         )
         for test in tests
     )

@@ -25,6 +25,7 @@ from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
 from reconciler.spec import load_spec
+from tests.builders import carried_by
 from tests.cli.shell import SPEC, Done, reconciler
 
 pytestmark = [
@@ -107,8 +108,9 @@ def certify(ledger: Path, observation: Path, **metrics: float) -> None:
         results = tuple(
             TestResult(
                 test.name, test.tool, Verdict.PASS, (),
-                {t.metric: metrics.get(name.replace("-", "_"), 480.0) if t.metric == "busbw_peak" else 6000.0
-                 for t in test.thresholds},
+                carried_by(test, binding)
+                | {t.metric: metrics.get(name.replace("-", "_"), 480.0) if t.metric == "busbw_peak" else 6000.0
+                   for t in test.thresholds},
             )
             for phase in acceptance.phases for test in phase.tests
         )  # fmt: skip

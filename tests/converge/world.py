@@ -81,8 +81,12 @@ class QuickGate:
         verdict = self.verdicts.get(desired.node.replace("-", "_"), Verdict.PASS)
         tests = [test for phase in acceptance.phases for test in phase.tests]
         results = tuple(
-            TestResult(test.name, test.tool, verdict, (), {t.metric: 2.0 for t in test.thresholds}) for test in tests
-        )
+            TestResult(
+                test.name, test.tool, verdict, (),
+                b.carried_by(test, binding) | {t.metric: 2.0 for t in test.thresholds},
+            )
+            for test in tests
+        )  # fmt: skip
         return Certificate("1.0", desired.node, clock.now(), binding, results)
 
     def judge(self, certificate: Certificate, desired: d.Desired, observed: Observed, clock: Clock) -> GateJudgement:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,99 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.gate.tools import TOOLS
-from reconciler.model.desired import Desired, DesiredInventory, GateTest
 from reconciler.model.gate import CommandResult, Verdict
-from reconciler.model.observed import NvmeHealth, Observed
 from tests import builders as b
+from tests.gate.cases import GOOD, SEEN, Case, dcgm, fio, gate_test, judge, wanted
 
-GPUS = 8
-
-
-def wanted(**inventory: Any) -> Desired:
-    return b.node(profile=b.profile(inventory=DesiredInventory(**({"gpus": GPUS, "drives": 1} | inventory))))
-
-
-def gate_test(tool: str, **args: Any) -> GateTest:
-    return GateTest(tool, tool, args, (), 600.0)
-
-
-def dcgm(status: str = "Pass", gpus: int = GPUS, version: str = "4.2.3") -> dict[str, Any]:
-    def test(name: str) -> dict[str, Any]:
-        rows = [{"entity_group": "GPU", "entity_group_id": 1, "entity_id": i, "status": status} for i in range(gpus)]
-        return {"name": name, "results": rows, "test_summary": {"status": status}}
-
-    return {
-        "DCGM Diagnostic": {
-            "test_categories": [
-                {"category": "Deployment", "tests": [test("software")]},
-                {"category": "Hardware", "tests": [test("memory")]},
-                {"category": "Integration", "tests": [test("pcie")]},
-            ]
-        },
-        "metadata": {"version": version},
-    }
-
-
-def nvbandwidth(cell: str = "55.1", gpus: int = GPUS) -> dict[str, Any]:
-    return {
-        "nvbandwidth": {
-            "version": "v0.7",
-            "testcases": [
-                {
-                    "name": name, "status": "Passed", "bandwidth_matrix": [[cell] * gpus],
-                    "sum": 1.0, "min": 0.0, "max": 1.0, "average": 1.0,
-                }
-                for name in ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
-            ],
-        }
-    }  # fmt: skip
-
-
-def nccl(gpus: int = GPUS, wrong: str = "0", busbw: str = "480.10") -> str:
-    ranks = "".join(
-        f"#  Rank  {i} Group  0 Pid  27435 on node device  {i} [0000:{i}c:00] NVIDIA H100 80GB HBM3\n"
-        for i in range(gpus)
-    )
-    row = "  {size}  2147483648  float  sum  -1  31310.9  274.34  {busbw}  {wrong}  31342.3  274.07  479.62  {wrong}\n"
-    return (
-        "# nccl-tests version 2.17.6 nccl-headers=22602 nccl-library=22602\n# Using devices\n" + ranks + "#\n"
-        + row.format(size=8 * 2**30, busbw=busbw, wrong=wrong) + row.format(size=16 * 2**30, busbw=busbw, wrong=wrong)
-        + f"# Out of bounds values : {'0 OK' if wrong == '0' else '2 FAILED'}\n# Avg bus bandwidth    : 480.8\n#\n"
-    )  # fmt: skip
-
-
-def fio(**changes: Any) -> dict[str, Any]:
-    read = {"io_bytes": 10**11, "bw_bytes": 6_500_000_000, "runtime": 10000} | changes
-    return {
-        "fio version": "fio-3.33",
-        "jobs": [{"jobname": "D1", "error": 0, "read": read}],
-        "disk_util": [{"name": "nvme0n1"}],
-    }
-
-
-DRIVE = NvmeHealth("nvme0n1", "D1", "PM9A3", 0, 0, 3, 100)
-SEEN = b.observed(host=b.facts(nvme=(DRIVE,), gpus=tuple(b.gpu(i) for i in range(GPUS))))
-
-
-@dataclass(frozen=True)
-class Case:
-    tool: str
-    test: GateTest
-    text: str
-
-
-GOOD = [
-    Case("dcgmi-diag", gate_test("dcgmi-diag", level=2), json.dumps(dcgm())),
-    Case("nvbandwidth", gate_test("nvbandwidth"), json.dumps(nvbandwidth())),
-    Case("nccl-tests", gate_test("nccl-tests"), nccl()),
-    Case("fio", gate_test("fio"), json.dumps(fio())),
-]
 good = st.sampled_from(GOOD)
-
-
-def judge(case: Case, text: str | None = None, *, exit_status: int = 0, seen: Observed = SEEN, **inventory: Any) -> Any:
-    output = CommandResult(exit_status, case.text if text is None else text)
-    return TOOLS[case.tool].judge(case.test, wanted(**inventory), seen, [output])
 
 
 @pytest.mark.parametrize("case", GOOD, ids=lambda case: case.tool)
@@ -135,8 +47,8 @@ def test_the_declared_count_is_exact(case: Case, gpus: int | None) -> None:
 
 @given(good, st.integers(0, 10**6))
 def test_not_evidence_is_not_pass_when_cut(case: Case, where: int) -> None:
-    """Invariant 18: a document cut anywhere before its last figure passes never."""
-    last = case.text.index("0 OK") if case.tool == "nccl-tests" else len(case.text) - 1
+    """Invariant 18: a document cut anywhere before its closing line or brace passes never."""
+    last = len(case.text.rstrip("#\n")) - 1 if case.tool == "nccl-tests" else len(case.text) - 1
     assert judge(case, case.text[: where % (last + 1)]).verdict is not Verdict.PASS
 
 
@@ -160,8 +72,8 @@ def _edit(document: Any, path: tuple[Any, ...], change: Callable[[Any, Any], Non
 # What a judge does not read may change without harm: it is no evidence either way.
 _UNREAD = {
     "dcgmi-diag": {"test_summary", "category", "entity_group_id", "entity_group"},
-    "nvbandwidth": {"sum", "min", "max", "average"},
-    "fio": {"jobname"},
+    "nvbandwidth": {"min", "max", "average"},
+    "fio": {"jobname", "write_ios"},
 }
 
 
@@ -186,20 +98,6 @@ def test_not_evidence_is_not_pass_when_mutated(case: Case, data: Any) -> None:
     assert result.verdict is not Verdict.PASS, (path, drop, blank)
 
 
-@given(st.integers(0, 400), st.sampled_from(["N/A", "nan", "", "inf", "0"]))
-def test_not_evidence_is_not_pass_in_a_table(at: int, blank: str) -> None:
-    """Invariant 18, nccl-tests' text: blank a bandwidth or a check, or drop a line that counts."""
-    case = GOOD[2]
-    lines = case.text.splitlines(keepends=True)
-    dropped = [line for line in lines if "Rank" in line or " float " in line or "Out of bounds" in line]
-    victim = dropped[at % len(dropped)]
-    if not victim.startswith(f"  {8 * 2**30}"):  # the smaller size may be left out: the largest decides
-        assert judge(case, "".join(line for line in lines if line is not victim)).verdict is not Verdict.PASS
-    if blank != "0":
-        assert judge(case, nccl(wrong=blank)).verdict is not Verdict.PASS
-    assert judge(case, nccl(busbw=blank).replace("479.62", blank)).verdict is not Verdict.PASS
-
-
 def test_failures_are_named() -> None:
     failing = dcgm()
     failing["DCGM Diagnostic"]["test_categories"][1]["tests"][0]["results"][5] |= {
@@ -211,14 +109,11 @@ def test_failures_are_named() -> None:
     row = failing["DCGM Diagnostic"]["test_categories"][1]["tests"][0]["results"][5]
     row["warnings"][0]["error_severity"] = 5
     assert judge(GOOD[0], json.dumps(failing), exit_status=226).verdict is Verdict.UNJUDGED
-    assert judge(GOOD[2], nccl(wrong="137")).verdict is Verdict.FAIL
-    one = judge(GOOD[2], nccl(gpus=1, busbw="0.00").replace("479.62", "0.00"))
-    assert one.verdict is not Verdict.PASS  # one rank prints busbw 0 and "OK"
 
 
 def test_fio_must_have_measured_the_drive() -> None:
     """As root, fio creates a file where the device should be and measures memory (acceptance 4.4)."""
-    elsewhere = fio() | {"disk_util": [{"name": "vda"}]}
+    elsewhere = fio() | {"disk_util": [{"name": "vda", "read_ios": 5}]}
     assert judge(GOOD[3], json.dumps(elsewhere)).verdict is Verdict.UNJUDGED
     assert judge(GOOD[3], json.dumps(fio(runtime=300))).verdict is Verdict.UNJUDGED
     metrics = judge(GOOD[3], json.dumps(fio())).metrics
@@ -255,7 +150,7 @@ PASSING = {
     *(
         ("nccl-tests", f"json_{commit}_{case}.stdout.log")
         for commit in ("760c467", "85ca91d", "HEAD")
-        for case in ("ok", "ok_checked", "slow")  # slow is whole evidence: the threshold is what it fails
+        for case in ("ok", "ok_checked")  # slow says FAILED: NCCL_TESTS_MIN_BW was set where it ran
     ),
 }
 
@@ -266,11 +161,13 @@ def test_every_recording_yields_a_verdict(tool: str, samples: Path) -> None:
     case = next(case for case in GOOD if case.tool == tool)
     files = [path for path in sorted((samples / FOLDERS[tool]).iterdir()) if path.suffix not in (".src", ".stderr")]
     assert files
+    passed = set()
     for path in files:
         text = path.read_text(errors="replace")
         for status in (0, 1):
             result = judge(replace(case, text=text), exit_status=status)
             assert isinstance(result.verdict, Verdict)
             if result.verdict is Verdict.PASS:
-                assert (tool, path.name) in PASSING, (path.name, result)
+                passed.add((tool, path.name))
                 assert status == 0
+    assert passed == PASSING & {(tool, path.name) for path in files}

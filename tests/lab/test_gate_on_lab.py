@@ -10,7 +10,9 @@ import pytest
 from reconciler.converge.observe import observe_node
 from reconciler.gate.certificate import judge_test
 from reconciler.gate.tools import TOOLS
-from reconciler.model.gate import CommandResult, Verdict
+from reconciler.gate.tools.nccl import COLLECTIVES
+from reconciler.model.desired import GateTest
+from reconciler.model.gate import CommandResult, TestResult, Verdict
 from tests.lab.test_inprocess import NODE, World
 
 Judged = tuple[Verdict, tuple[str, ...]]
@@ -61,6 +63,23 @@ def test_a_broken_machine_fails_where_it_is_broken(fault: str, parameters: dict[
     world.machine.inject(fault, **parameters)
     found = verdicts(world)
     assert {name for name, verdict in found.items() if verdict is not Verdict.PASS} == failing
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_each_collective_passes_on_a_healthy_machine(collective: str) -> None:
+    world = World()
+    desired = world.lab.fleet.nodes[NODE]
+    test = GateTest("nccl", "nccl-tests", {"collective": collective}, (), 600.0)
+    tool = TOOLS["nccl-tests"]
+
+    async def main() -> TestResult:
+        observed = await observe_node(desired, world.fabric, world.clock, world.lab.fleet.settings)
+        commands = tool.commands(test, desired, observed)
+        assert not isinstance(commands, str)
+        return tool.judge(test, desired, observed, [await world.host.run(argv, timeout=600) for argv in commands])
+
+    result = world.run(main())
+    assert (result.verdict, result.reasons) == (Verdict.PASS, ())
 
 
 def test_diagnostics_of_divided_gpus_are_no_pass() -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from reconciler.gate.certificate import worse
+from reconciler.gate.certificate import finite, worse
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult, Verdict
 from reconciler.model.observed import Observed
 
 EVIDENCE = 4000  # characters kept of what a tool printed
+LONGEST = 300  # characters of one reason
+# Plain decimals only: float() takes "1_000" and the digits of every script as well.
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +47,29 @@ class Sheet:
 
     def _note(self, verdict: Verdict, reason: str) -> None:
         self.verdict = worse(self.verdict, verdict)
-        self.reasons.append(reason[:300])
+        self.reasons.append(storable(reason[:LONGEST]))
 
     def check_version(self, test: GateTest, known: tuple[str, ...]) -> None:
         """An unknown version may have renamed what we look for (rule 7)."""
         allowed = test.versions or known
         if not self.version:
             self.unjudged("the tool does not say its version")
-        elif not any(_is_or_below(self.version, prefix) for prefix in allowed):
-            self.unjudged(f"version {self.version} is not among those that are known: {', '.join(allowed)}")
+        elif not any(is_or_below(self.version, prefix) for prefix in allowed):
+            self.unjudged(f"version {self.version[:40]} is not among those that are known: {', '.join(allowed)}")
 
     def result(self, test: GateTest, outputs: Sequence[CommandResult], *, evidence: str | None = None) -> TestResult:
-        shown = "\n".join(output.stdout for output in outputs) if evidence is None else evidence
+        """What is kept: finite metrics, and text that a database and a file can hold."""
+        for name in [name for name, value in self.metrics.items() if finite(value) is None]:
+            del self.metrics[name]
+            self.unjudged(f"{name} is not a finite number")
+        shown = "\n".join(output.stdout[:EVIDENCE] for output in outputs) if evidence is None else evidence
         return TestResult(
-            test.name, test.tool, self.verdict, tuple(self.reasons[:20]), self.metrics, self.version, shown[:EVIDENCE]
-        )
+            test.name, test.tool, self.verdict, tuple(self.reasons[:20]), self.metrics,
+            storable(self.version[:LONGEST]), storable(shown[:EVIDENCE]),
+        )  # fmt: skip
 
 
-def _is_or_below(version: str, prefix: str) -> bool:
+def is_or_below(version: str, prefix: str) -> bool:
     """ "4" covers 4.2.3 and not 40."""
     version, prefix = version.lower().lstrip("v"), prefix.lower().lstrip("v").rstrip(".")
     return version == prefix or version.startswith((prefix + ".", prefix + "-"))
@@ -78,27 +86,80 @@ def killed(sheet: Sheet, output: CommandResult) -> bool:
     return True
 
 
-def find_document(text: str) -> dict[str, Any] | None:
-    """The first JSON object in dirty output; banners and warnings come before it (rule 5). None when there is none."""
+def storable(text: str) -> str:
+    """Without what a database or a UTF-8 file can't hold: NUL and lone surrogates."""
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+class _Contradiction(ValueError):
+    """An object that says two things of one name."""
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found and found[name] != value:  # which of the two a reader takes is chance
+            raise _Contradiction(name)
+        found[name] = value
+    return found
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_members)
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A JSON object as a tool printed it. `before`: the banners and warnings above it (rule 5)."""
+
+    document: dict[str, Any]
+    before: str
+
+
+def find_printed(text: str) -> Printed | None:
+    """The one JSON object in dirty output; None when there is none, when it is not whole, or when more follows it.
+
+    What a tool prints after its document may take back what the document says, so the document must come last.
+    """
     start = text.find("{")
     if start < 0:
         return None
     try:
-        found, _ = json.JSONDecoder().raw_decode(text, start)
-    except (ValueError, RecursionError):
+        found, end = _JSON.raw_decode(text, start)
+    except (ValueError, RecursionError):  # ValueError: also an integer of more digits than Python converts
         return None
-    return found if isinstance(found, dict) else None
+    return Printed(found, text[:start]) if isinstance(found, dict) and not text[end:].strip() else None
+
+
+def find_document(text: str) -> dict[str, Any] | None:
+    found = find_printed(text)
+    return None if found is None else found.document
 
 
 def number(cell: Any) -> float | None:
     """A finite number, or None: cells are strings until proven numeric (rule 4)."""
-    if isinstance(cell, bool) or not isinstance(cell, int | float | str):
-        return None
-    try:
-        value = float(cell)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
+    if isinstance(cell, str):
+        cell = float(cell) if _DECIMAL.fullmatch(cell.strip()) else None  # 1e999 becomes infinity
+    return finite(cell)
+
+
+def count(cell: Any) -> int | None:
+    """A whole number from 0 to 2^63 - 1, or None: an index, a size, a number of things."""
+    if isinstance(cell, str):
+        cell = int(cell) if re.fullmatch("[0-9]{1,19}", cell.strip()) else None
+    whole = isinstance(cell, int) and not isinstance(cell, bool) and 0 <= cell < 2**63
+    return cell if whole else None
+
+
+def word(cell: Any) -> str:
+    """A cell as one lower-case word, empty when it is no text: statuses differ in case between versions."""
+    return cell.strip().lower() if isinstance(cell, str) else ""
+
+
+def shown(cell: Any) -> str:
+    """A cell in a reason. A list or an object is named, not printed: to print one that is deep enough raises."""
+    if isinstance(cell, str | int | float) or cell is None:
+        return str(cell)[:LONGEST] or "empty"
+    return "a list" if isinstance(cell, list) else "an object"
 
 
 def rows(value: Any) -> list[Mapping[str, Any]]:

@@ -1,38 +1,46 @@
 """`dcgmi diag -r N -j` (acceptance 1.1): every expected GPU passes every test of the level.
 
-DCGM 4 renamed the root of its document, and leaves out what did not run; 3.x lists it as skipped. Exit status and
-document must agree. Warnings of severity CONFIG (persistence mode and the like) are drift of the host, not hardware.
+DCGM 4 renamed the root of its document, and leaves out what did not run; 3.x lists it as skipped, and splits the
+software test. All verdicts of the document must agree, of rows, tests and the whole, and so must the exit status: a row
+that passes with a warning is no pass. No warning is known to be harmless. Warnings of severity CONFIG (persistence mode
+and the like) are drift of the host, not hardware.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from reconciler.gate.tools.common import Sheet, Tool, expected_gpus, find_document, killed, rows
+from reconciler.gate.evidence import DIAG_LEVEL, DIAG_LEVELS, GPU_COUNT
+from reconciler.gate.tools.common import Sheet, Tool, count, expected_gpus, find_document, killed, rows, shown, word
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
 from reconciler.model.observed import Observed
 
 KNOWN = ("3.3", "4")
-CONFIG = 5  # error_severity: 1 MONITOR, 2 ISOLATE, 3 UNKNOWN, 4 TRIAGE, 5 CONFIG, 6 RESET
-_LEVELS: dict[int, frozenset[str]] = {}
-_ADDED = {
-    1: {"software"},
-    2: {"memory", "pcie"},
-    3: {"diagnostic", "memory_bandwidth", "targeted_stress", "targeted_power"},
-    4: {"memtest", "pulse_test"},
+# error_severity: 1 MONITOR, 2 ISOLATE, 3 UNKNOWN, 4 TRIAGE, 5 CONFIG, 6 RESET
+CONFIG = 5
+_HARDWARE = (2, 6)  # DCGM says: no workload may run on this GPU
+# Names as DCGM 3.3 prints them (dcgmi/Diag.cpp); where they differ from those of 4.x in more than spelling.
+_RENAMED = {
+    "gpu_memory": "memory",
+    "permissions_and_osrelated_blocks": "permissions_and_os_blocks",
+    "environmental_variables": "environment_variables",
 }
-for _level, _names in _ADDED.items():
-    _LEVELS[_level] = frozenset(_names) | _LEVELS.get(_level - 1, frozenset())
-# 3.x splits the software test in many; any of these stands for it. The other names differ in spelling alone.
-_SOFTWARE_3 = frozenset({"denylist", "nvml_library", "cuda_main_library"})
+_SOFTWARE_3 = frozenset(
+    {
+        "denylist", "nvml_library", "cuda_main_library", "permissions_and_os_blocks", "persistence_mode",
+        "environment_variables", "page_retirement/row_remap", "graphics_processes", "inforom",
+    }
+)  # fmt: skip
+_TROUBLE = ("Warning", "warnings", "warning", "error")  # of a document, a category or a test
+_STATUS = ("status", "Overall Result")
 
 
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
-    level = test.args.get("level", 2)
-    if level not in _LEVELS:
-        return f"level {level!r} is none of {sorted(_LEVELS)}"
+    level = test.args.get("level", DIAG_LEVEL)
+    if level not in DIAG_LEVELS:
+        return f"level {level!r} is none of {sorted(DIAG_LEVELS)}"
     return (("dcgmi", "diag", "-r", str(level), "-j"),)
 
 
@@ -48,11 +56,13 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         return sheet.result(test, outputs)
     sheet.version = _version(document, root)
     sheet.check_version(test, KNOWN)
-    if root.get("runtime_error"):
-        sheet.error(f"DCGM could not run: {root['runtime_error']}")
     gpus = expected_gpus(sheet, desired)
     if gpus is not None:
-        _judge_tests(sheet, test, root, gpus)
+        _judge_tests(sheet, test, root, _listed(document), gpus)
+        if not sheet.reasons and not sheet.metrics:
+            sheet.unjudged("every test was skipped: nothing was diagnosed")
+    for place in _places(document, root):
+        _judge_place(sheet, place)
     if not sheet.reasons and output.exit_status != 0:
         sheet.error(f"every test passed, and yet the exit status is {output.exit_status}")
     return sheet.result(test, outputs)
@@ -68,80 +78,161 @@ def _root(document: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 
 def _version(document: Mapping[str, Any], root: Mapping[str, Any]) -> str:
     metadata = document.get("metadata")
-    for place in (metadata if isinstance(metadata, Mapping) else {}, root):
+    for place in (metadata if isinstance(metadata, Mapping) else {}, root, document):  # 3.3 prints it beside the root
         for key in ("version", "DCGM Version", "Version"):
             if isinstance(place.get(key), str):
                 return str(place[key])
     return ""
 
 
-def _judge_tests(sheet: Sheet, test: GateTest, root: Mapping[str, Any], gpus: int) -> None:
-    wanted = _LEVELS[int(test.args.get("level", 2))]
+def _listed(document: Mapping[str, Any]) -> frozenset[int]:
+    """The GPUs of the group that 3.3 ran on: its software tests speak for all of them, and name none that passed."""
+    ids = document.get("GPU Device IDs")
+    return frozenset(range(len(ids))) if isinstance(ids, list) and all(word(item) for item in ids) else frozenset()
+
+
+def _places(document: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Wherever a verdict may stand above the rows."""
+    yield document
+    yield root
+    for category in rows(root.get("test_categories")):
+        yield category
+        yield from rows(category.get("tests"))
+
+
+def _judge_place(sheet: Sheet, place: Mapping[str, Any]) -> None:
+    if place.get("runtime_error"):
+        sheet.error(f"DCGM could not run: {shown(place['runtime_error'])}")
+    for key in _STATUS:
+        if key in place and word(place[key]) != "pass":
+            sheet.unjudged(f"the document's {key} is {shown(place[key])}")
+    for key in _TROUBLE:
+        if place.get(key):
+            sheet.unjudged(f"the document says {key}: {shown(place[key])}")
+
+
+def _judge_tests(sheet: Sheet, test: GateTest, root: Mapping[str, Any], group: frozenset[int], gpus: int) -> None:
     everyone = frozenset(range(gpus))
     passed: dict[str, frozenset[int]] = {}
     for category in rows(root.get("test_categories")):
         for found in rows(category.get("tests")):
             name = _name(found.get("name"))
-            passed[name] = passed.get(name, frozenset()) | _judge_results(sheet, test, name, found)
-    for name in sorted(wanted):
-        ok = _passed_by(name, passed)
-        if ok is None:
+            ok = _judge_results(sheet, test, name, found, group)
+            if again := sorted(passed.get(name, frozenset()) & ok):
+                sheet.unjudged(f"{name}: GPU {_list(again)} is listed twice")
+            passed[name] = passed.get(name, frozenset()) | ok
+    for name in sorted(DIAG_LEVELS[int(test.args.get("level", DIAG_LEVEL))]):
+        of_test = _passed_by(name, passed, test.allow_skip)
+        if of_test is None:
             if name not in test.allow_skip:
                 sheet.unjudged(f"{name} did not run")
-        elif missing := sorted(everyone - ok):
+        elif extra := sorted(of_test - everyone):
+            sheet.fail(f"{name}: GPU {_list(extra)} passed, and only {gpus} are declared")
+        elif missing := sorted(everyone - of_test):
             if name not in test.allow_skip and not sheet.reasons:
-                sheet.unjudged(f"{name}: no pass for GPU {', '.join(map(str, missing))}")
-        elif extra := sorted(ok - everyone):
-            sheet.fail(f"{name}: GPU {', '.join(map(str, extra))} passed, and only {gpus} are declared")
+                sheet.unjudged(f"{name}: no pass for GPU {_list(missing)}")
         else:
-            sheet.metrics[f"{name}.gpus"] = float(len(ok))
+            sheet.metrics[f"{name}{GPU_COUNT}"] = float(len(of_test))
 
 
-def _passed_by(name: str, passed: Mapping[str, frozenset[int]]) -> frozenset[int] | None:
-    if name == "software" and name not in passed:
-        parts = [passed[part] for part in _SOFTWARE_3 if part in passed]
-        return frozenset.intersection(*parts) if len(parts) == len(_SOFTWARE_3) else None
-    return passed.get(name)
+def _list(gpus: Sequence[int]) -> str:
+    return ", ".join(map(str, gpus))
+
+
+def _passed_by(name: str, passed: Mapping[str, frozenset[int]], allow_skip: Sequence[str]) -> frozenset[int] | None:
+    if name != "software" or name in passed:
+        return passed.get(name)
+    parts = _SOFTWARE_3.difference(allow_skip)
+    return frozenset.intersection(*(passed[part] for part in parts)) if parts and parts <= passed.keys() else None
 
 
 def _name(text: Any) -> str:
-    return str(text).strip().lower().replace(" ", "_").replace("-", "")
+    spelt = word(text).replace(" ", "_").replace("-", "")
+    return _RENAMED.get(spelt, spelt)
 
 
-def _judge_results(sheet: Sheet, test: GateTest, name: str, found: Mapping[str, Any]) -> frozenset[int]:
+def _judge_results(
+    sheet: Sheet, test: GateTest, name: str, found: Mapping[str, Any], group: frozenset[int]
+) -> frozenset[int]:
     """GPUs that passed this test; what did not pass is noted."""
     passed: set[int] = set()
+    failed = False
+    may_skip = name in test.allow_skip or (name in _SOFTWARE_3 and "software" in test.allow_skip)
     for row in rows(found.get("results")):
-        status = str(row.get("status", "")).strip().lower()
-        ids = _gpu_ids(row)
+        status = word(row.get("status"))
+        ids = _gpu_ids(row, group if name in _SOFTWARE_3 else frozenset())
         if status == "pass":
+            if again := sorted(passed & ids):
+                sheet.unjudged(f"{name}: GPU {_list(again)} is listed twice")
             passed |= ids
+            _judge_warnings(sheet, name, row, _where(ids))
         elif status == "skip":
-            if name not in test.allow_skip:
+            if not may_skip:
                 sheet.unjudged(f"{name}: skipped")
         else:
-            _note_failure(sheet, name, status, row, ids)
+            failed = True
+            _note_failure(sheet, name, status, row, _where(ids))
+    if "test_summary" in found and not failed:
+        _judge_summary(sheet, name, found["test_summary"], may_skip=may_skip)
     return frozenset(passed)
 
 
-def _gpu_ids(row: Mapping[str, Any]) -> frozenset[int]:
-    if "entity_id" in row:
-        group = str(row.get("entity_group", "GPU")).upper()
-        return frozenset({row["entity_id"]}) if group == "GPU" and isinstance(row["entity_id"], int) else frozenset()
-    ids = row.get("gpu_ids")
-    if isinstance(ids, int):
-        return frozenset({ids})
-    if isinstance(ids, str):
-        return frozenset(int(part) for part in ids.split(",") if part.strip().isdecimal())
-    return frozenset()  # 3.x names no GPU for some software tests: then nobody can say whom they speak for
+def _judge_summary(sheet: Sheet, name: str, summary: Any, *, may_skip: bool) -> None:
+    """Over rows of which none failed. It holds errors of the system, which belong to no GPU."""
+    summary = summary if isinstance(summary, Mapping) else {}
+    status = word(summary.get("status"))
+    if status in ("fail", "warn") and summary.get("warnings"):
+        _note_failure(sheet, name, status, summary, "summary")
+    elif status == "pass" or (status == "skip" and may_skip):
+        _judge_warnings(sheet, name, summary, "summary")
+    else:
+        sheet.unjudged(f"{name}: the summary says {status or 'nothing'}, and no row does")
 
 
-def _note_failure(sheet: Sheet, name: str, status: str, row: Mapping[str, Any], ids: frozenset[int]) -> None:
-    warnings = row.get("warnings")
-    severities = [w.get("error_severity") for w in rows(warnings)]
-    texts = [str(w.get("warning", "")) for w in rows(warnings)] or [str(warnings or "")]
-    where = f"GPU {', '.join(map(str, sorted(ids)))}" if ids else "no GPU named"
-    text = f"{name}: {status or 'no status'} ({where}) {texts[0]}".strip()
+def _gpu_ids(row: Mapping[str, Any], group: frozenset[int]) -> frozenset[int]:
+    """The GPUs that a row speaks for. `group`: those of a row that may name none."""
+    if "entity_id" in row or "entity_group" in row:
+        index = row.get("entity_id")
+        of_gpu = row.get("entity_group") == "GPU" and count(row.get("entity_group_id", 1)) == 1
+        return frozenset({index}) if of_gpu and isinstance(index, int) and count(index) is not None else frozenset()
+    named = row.get("gpu_ids", row.get("gpu_id"))
+    if named is None:
+        return group
+    found = [count(part) for part in (named.split(",") if isinstance(named, str) else [named])]
+    return frozenset(index for index in found if index is not None)
+
+
+def _where(ids: frozenset[int]) -> str:
+    return f"GPU {_list(sorted(ids))}" if ids else "no GPU named"
+
+
+def _warnings(row: Mapping[str, Any]) -> tuple[list[Any], list[str]]:
+    """Severities and texts. 3.1 prints one string, 3.3 names the text of its software tests `warnings`."""
+    found = row.get("warnings")
+    listed = found if isinstance(found, list) else [found] if found else []
+    severities = [item.get("error_severity") if isinstance(item, Mapping) else None for item in listed if item]
+    texts = [
+        shown(item.get("warning") or item.get("warnings")) if isinstance(item, Mapping) else shown(item)
+        for item in listed
+        if item
+    ]
+    return severities, texts
+
+
+def _judge_warnings(sheet: Sheet, name: str, row: Mapping[str, Any], where: str) -> None:
+    """A pass that warns is no pass: the memory test passes where it could not allocate memory (DCGM issue 284)."""
+    severities, texts = _warnings(row)
+    for severity, text in zip(severities, texts, strict=True):
+        said = f"{name}: passed ({where}) with a warning: {text}"
+        if severity in _HARDWARE:
+            sheet.fail(said)
+        else:
+            sheet.unjudged(said + (" [configuration: mend the host and run again]" if severity == CONFIG else ""))
+
+
+def _note_failure(sheet: Sheet, name: str, status: str, row: Mapping[str, Any], where: str) -> None:
+    severities, texts = _warnings(row)
+    text = f"{name}: {status or 'no status'} ({where}) {texts[0] if texts else ''}".strip()
     if status not in ("fail", "warn"):
         sheet.unjudged(text)
     elif severities and all(severity == CONFIG for severity in severities):

@@ -1,34 +1,67 @@
-"""nccl-tests (acceptance 4.1), text output: the peak bus bandwidth of the largest size, with nothing wrong.
+"""nccl-tests (acceptance 4.1), text output: the bus bandwidth of the largest size, with nothing wrong at any size.
 
-"Avg bus bandwidth" averages all sizes and is not used. The text lists every rank, which `-J` does not without MPI, and
-it does not dump the environment. Metric: busbw_peak in GB/s, of the largest size that was run.
+"Avg bus bandwidth" averages all sizes and is no metric. The text lists every rank, which `-J` does not without MPI, and
+it does not dump the environment. Metric: busbw_peak in GB/s, of the largest size, the slower of out-of-place and
+in-place. Read are the columns that nccl-tests prints since 2.13; those before it print a rounding error in place of a
+count of wrong values.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from reconciler.gate.tools.common import Sheet, Tool, expected_gpus, killed, number
+from reconciler.gate.tools.common import Sheet, Tool, count, expected_gpus, killed, number
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
 from reconciler.model.observed import Observed
 from reconciler.model.units import parse_size
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv")
-KNOWN = ("2",)
-_RANK = re.compile(r"^#\s+Rank\s+(\d+)\s.*\bdevice\s+(\d+)\s+\[", re.MULTILINE)
-_VERSION = re.compile(r"^# nccl-tests version (\S+)", re.MULTILINE)
-_BOUNDS = re.compile(r"^# Out of bounds values\s*:\s*(\S+)\s+(\w+)", re.MULTILINE)
-_TROUBLE = re.compile(r"^(?:# error:.*|.*(?:NCCL failure|NCCL WARN|CUDA failure).*)$", re.MULTILINE)
-# size count type redop root | time algbw busbw #wrong | time algbw busbw #wrong
-_ROW = re.compile(
-    r"^\s*(\d+)\s+\d+\s+[a-z]\w*\s+\w+\s+-?\d+\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s*$"
+# nccl-tests names its own version since 2.17.4. Of an older one NCCL's version is known, which NCCL prints on demand.
+KNOWN = ("2", "nccl-2")
+# In place these have no defined result, so #wrong is N/A there whatever -c says (alltoall.cu, sendrecv.cu).
+_UNCHECKED_IN_PLACE = frozenset({"alltoall", "sendrecv"})
+_SPLIT = frozenset({"all_gather", "reduce_scatter", "alltoall"})  # give each rank whole 16 bytes of the size asked for
+_LOW, _HIGH = "8G", "16G"
+_WORD = 4  # bytes of a float, the default type
+
+_VERSION = re.compile(r"^# nccl-tests version (\S{1,40})", re.MULTILINE)
+_LIBRARY = re.compile(r"^(?:.* NCCL INFO )?NCCL version ([0-9]{1,4}(?:\.[0-9]{1,4}){1,3})", re.MULTILINE)
+_TROUBLE = re.compile(r"^(?:# error:.*|.*(?:NCCL failure|NCCL WARN|CUDA failure|Test failure).*)$", re.MULTILINE)
+_SETTINGS = re.compile(
+    r"^# nThread (\S+) nGpus (\S+) minBytes (\S+) maxBytes (\S+) step: (\S+) .*?validation: (\S+)", re.MULTILINE
 )
+_RANK = re.compile(r"^# {1,8}Rank {1,8}(\S{1,8}) .*\bdevice {1,8}(\S{1,8}) \[", re.MULTILINE)
+_COLUMNS = ["size", "count", "type", "redop", "root", *["time", "algbw", "busbw", "#wrong"] * 2]
+_STARTING = re.compile(r"^# Collective test starting: (.*)$", re.MULTILINE)
+_CONCLUDED = re.compile(r"^# Collective test concluded: (.*)$", re.MULTILINE)
+_BOUNDS = re.compile(r"^# Out of bounds values {1,8}: (.*)$", re.MULTILINE)
+_AVERAGE = re.compile(r"^# Avg bus bandwidth {1,8}: (.*)$", re.MULTILINE)
 
 
-def _size(test: GateTest, key: str, default: str) -> str:
-    return str(test.args.get(key, default))
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One message size. busbw and wrong: out-of-place, in-place."""
+
+    size: int
+    busbw: tuple[float, float]
+    wrong: tuple[str, str]
+
+
+def _collective(test: GateTest) -> str:
+    return str(test.args.get("collective", "all_reduce"))
+
+
+def _asked(test: GateTest) -> tuple[str, str]:
+    """Smallest and largest size, as written. With one of them alone, the other's default may not lie beyond it."""
+    low, high = (str(test.args[key]) if key in test.args else None for key in ("minBytes", "maxBytes"))
+    if low is None:
+        low = _LOW if high is None or (_bytes(high) or 0) >= (_bytes(_LOW) or 0) else high
+    if high is None:
+        high = _HIGH if (_bytes(low) or 0) <= (_bytes(_HIGH) or 0) else low
+    return low, high
 
 
 def _bytes(text: str) -> int | None:
@@ -38,19 +71,30 @@ def _bytes(text: str) -> int | None:
         return None
 
 
+def _range(test: GateTest) -> tuple[int, int] | None:
+    """Smallest and largest message in bytes."""
+    low, high = map(_bytes, _asked(test))
+    return None if low is None or high is None or not 0 < low <= high else (low, high)
+
+
+def _sizes(low: int, high: int) -> Iterator[int]:
+    while low <= high:
+        yield low
+        low *= 2
+
+
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
-    collective = test.args.get("collective", "all_reduce")
+    collective = _collective(test)
     gpus = desired.profile.inventory.gpus
-    low, high = _size(test, "minBytes", "8G"), _size(test, "maxBytes", "16G")
+    low, high = _asked(test)
     if collective not in COLLECTIVES:
         return f"collective {collective!r} is none of {', '.join(COLLECTIVES)}"
     if gpus is None:
         return "HardwareProfile.inventory.gpus is not declared"
-    if _bytes(low) is None or _bytes(high) is None:
-        return f"args.minBytes {low!r} or maxBytes {high!r} is not a size like 8G"
-    return (
-        (f"{collective}_perf", "-b", low, "-e", high, "-f", "2", "-g", str(gpus), "-n", "20", "-w", "5", "-c", "1"),
-    )
+    if _range(test) is None:
+        return f"args.minBytes {low!r} to maxBytes {high!r} is no range of sizes like 8G to 16G"
+    run = (f"{collective}_perf", "-b", low, "-e", high, "-f", "2", "-g", str(gpus), "-n", "20", "-w", "5", "-c", "1")
+    return (("env", "NCCL_DEBUG=VERSION", *run),)
 
 
 def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequence[CommandResult]) -> TestResult:
@@ -59,48 +103,154 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
     if killed(sheet, output):
         return sheet.result(test, outputs)
     text = output.stdout
-    version = _VERSION.search(text)
-    sheet.version = version[1] if version else ""
+    sheet.version = _version(text)
     sheet.check_version(test, KNOWN)
     if trouble := _TROUBLE.search(text + "\n" + output.stderr):
         sheet.error(f"NCCL reports: {trouble[0].strip()}")
     gpus = expected_gpus(sheet, desired)
-    devices = {int(match[2]) for match in _RANK.finditer(text)}
-    if gpus is not None and devices != set(range(gpus)):
-        sheet.unjudged(f"ranks ran on {len(devices)} devices, {gpus} are declared")
-    bounds = _BOUNDS.search(text)
-    if bounds is None:
-        sheet.error("the output breaks off: no 'Out of bounds values' line")
-    elif (bounds[1], bounds[2]) != ("0", "OK"):
-        sheet.fail(f"out of bounds values: {bounds[1]} {bounds[2]}")
-    _judge_rows(sheet, test, text)
+    asked = _range(test)
+    if gpus is not None and asked is not None:
+        _judge_settings(sheet, text, gpus, asked)
+        _judge_ranks(sheet, text, gpus)
+        found = _rows(sheet, text)
+        _judge_rows(sheet, _collective(test), found, gpus, asked)
+        _judge_end(sheet, f"{_collective(test)}_perf", text, found)
     if not sheet.reasons and output.exit_status != 0:
         sheet.error(f"nothing was wrong, and yet the exit status is {output.exit_status}")
     return sheet.result(test, outputs)
 
 
-def _judge_rows(sheet: Sheet, test: GateTest, text: str) -> None:
-    found = [match for line in text.splitlines() if (match := _ROW.match(line))]
-    if not found:
-        sheet.unjudged("no result row")
+def _version(text: str) -> str:
+    if own := _VERSION.search(text):
+        return own[1]
+    library = _LIBRARY.search(text)
+    return f"nccl-{library[1]}" if library else ""
+
+
+def _one(sheet: Sheet, pattern: re.Pattern[str], text: str, what: str) -> re.Match[str] | None:
+    """The one line of its kind. Without it the text breaks off; two are of two runs, or a run that began anew."""
+    found = list(pattern.finditer(text))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        sheet.unjudged(f"{len(found)} lines say {what}")
+    else:
+        sheet.error(f"the output breaks off: no line says {what}")
+    return None
+
+
+def _judge_settings(sheet: Sheet, text: str, gpus: int, asked: tuple[int, int]) -> None:
+    """That it ran what was asked for. With little GPU memory it runs smaller sizes, and says so elsewhere."""
+    settings = _one(sheet, _SETTINGS, text, "nThread, nGpus, minBytes and maxBytes")
+    if settings is None:
+        return
+    threads, ran_on, low, high, step, validation = settings.groups()
+    if (threads, count(ran_on), count(low), count(high), step) != ("1", gpus, *asked, "2(factor)"):
+        sheet.unjudged(f"it ran other settings than were asked for: {settings[0]}")
+    if not count(validation):
+        sheet.unjudged("results were not checked (validation is off)")
+
+
+def _judge_ranks(sheet: Sheet, text: str, gpus: int) -> None:
+    found = [(count(match[1]), count(match[2])) for match in _RANK.finditer(text)]
+    ranks, devices = {rank for rank, _ in found}, {device for _, device in found}
+    if len(found) != gpus or ranks != set(range(gpus)):
+        sheet.unjudged(f"{len(found)} ranks are listed, not one for each of {gpus} GPUs")
+    elif devices != set(range(gpus)):
+        sheet.unjudged(f"ranks ran on {len(devices)} devices, {gpus} are declared")
+
+
+def _rows(sheet: Sheet, text: str) -> list[_Row]:
+    """Lines that start with a digit; NCCL and MPI print theirs between them."""
+    titles = [line.split()[1:] for line in text.splitlines() if line.startswith("#") and " algbw " in line]
+    if titles != [_COLUMNS]:
+        sheet.unjudged("the table has no title, or columns that are not known: nccl-tests 2.13 or later is needed")
+        return []
+    found = []
+    for line in text.splitlines():
+        if line.lstrip()[:1] in tuple("0123456789"):
+            row = _row(line.split())
+            if row is None:
+                sheet.unjudged(f"a row can't be read: {line.strip()}")
+            else:
+                found.append(row)
+    return found
+
+
+def _row(cells: Sequence[str]) -> _Row | None:
+    """redop is blank before 2.13.4 where nothing is reduced."""
+    size = count(cells[0])
+    if len(cells) not in (12, 13) or size is None:
+        return None
+    out, into = cells[-8:-4], cells[-4:]
+    measured = [number(cell) for cell in (*out[:3], *into[:3])]
+    known = [value for value in measured if value is not None and value >= 0]
+    return _Row(size, (known[2], known[5]), (out[3], into[3])) if len(known) == 6 else None
+
+
+def _judge_rows(sheet: Sheet, collective: str, found: Sequence[_Row], gpus: int, asked: tuple[int, int]) -> None:
+    wanted = list(_sizes(*asked))
+    slack = 16 * gpus if collective in _SPLIT else _WORD
+    sizes = [row.size for row in found]
+    if len(sizes) != len(wanted) or any(not 0 <= a - b < slack for a, b in zip(wanted, sizes, strict=True)):
+        sheet.unjudged(
+            f"{len(sizes)} sizes were run up to {max(sizes, default=0)}, "
+            f"{len(wanted)} from {asked[0]} to {asked[1]} were asked for"
+        )
         return
     for row in found:
-        for wrong in (row[5], row[9]):
-            count = number(wrong)
-            if count is None:
-                sheet.unjudged(f"size {row[1]}: results were not checked (#wrong is {wrong})")
-            elif count != 0:
-                sheet.fail(f"size {row[1]}: {wrong} wrong values")
-    largest = max(int(row[1]) for row in found)
-    asked = _bytes(_size(test, "maxBytes", "16G"))
-    if asked is not None and largest < asked:
-        sheet.unjudged(f"the largest size that was run is {largest}, {asked} was asked for")
-    speeds = [number(cell) for row in found if int(row[1]) == largest for cell in (row[4], row[8])]
-    known = [speed for speed in speeds if speed is not None]
-    if len(known) != len(speeds) or not known or max(known) <= 0:
-        sheet.unjudged(f"size {largest}: bus bandwidth is not a number above zero")
+        for place, wrong in zip(("out-of-place", "in-place"), row.wrong, strict=True):
+            _judge_check(sheet, collective, row.size, place, wrong)
+    largest = found[-1]
+    if min(largest.busbw) <= 0:
+        sheet.unjudged(f"size {largest.size}: bus bandwidth is not a number above zero")
     else:
-        sheet.metrics["busbw_peak"] = max(known)
+        sheet.metrics["busbw_peak"] = min(largest.busbw)
+
+
+def _judge_check(sheet: Sheet, collective: str, size: int, place: str, wrong: str) -> None:
+    undefined = place == "in-place" and collective in _UNCHECKED_IN_PLACE
+    if undefined and wrong == "N/A":
+        return
+    values = number(wrong)
+    if values is None:
+        sheet.unjudged(f"size {size}: {place} results were not checked (#wrong is {wrong})")
+    elif values != 0:
+        sheet.fail(f"size {size}: {wrong} wrong values {place}")
+
+
+def _judge_end(sheet: Sheet, program: str, text: str, found: Sequence[_Row]) -> None:
+    bounds = _one(sheet, _BOUNDS, text, "Out of bounds values")
+    said = bounds[1].strip() if bounds is not None else ""
+    if said.endswith("FAILED"):
+        sheet.fail(f"out of bounds values: {said}")
+    elif bounds is not None and said != "0 OK":
+        sheet.unjudged(f"out of bounds values: {said}")
+    if _VERSION.search(text) or _STARTING.search(text) or _CONCLUDED.search(text):  # both are said since 2.16.7
+        for pattern, what in ((_STARTING, "Collective test starting"), (_CONCLUDED, "Collective test concluded")):
+            line = _one(sheet, pattern, text, what)
+            if line is not None and line[1].strip() != program:
+                sheet.unjudged(f"{what} says {line[1].strip()}, {program} was started")
+    average = _one(sheet, _AVERAGE, text, "Avg bus bandwidth")
+    if average is None:
+        return
+    _judge_average(sheet, average[1].split(), found)
+    after = text[average.end() :].splitlines()
+    if "#" not in [line.strip() for line in after]:
+        sheet.error("the output breaks off after Avg bus bandwidth")
+    elif stray := next((line for line in after if line.strip() and not line.startswith("#")), ""):
+        sheet.error(f"NCCL reports: {stray.strip()}")  # 2.13 to 2.16.6 print the last error there, without a word
+
+
+def _judge_average(sheet: Sheet, average: Sequence[str], found: Sequence[_Row]) -> None:
+    """It is no metric, but it must be that of the rows: else one of them was not printed as it was measured."""
+    if average[1:] not in ([], ["OK"]):
+        sheet.unjudged(f"Avg bus bandwidth is {' '.join(average)}: NCCL_TESTS_MIN_BW is set on the host, unset it")
+    said = number(average[0]) if average else None
+    mean = sum(sum(row.busbw) for row in found) / (2 * len(found)) if found else None
+    if said is None or mean is None or abs(said - mean) > 0.01 * mean + 0.01:
+        rows = "nothing" if mean is None else f"{mean:g}"
+        sheet.unjudged(f"Avg bus bandwidth is {average[0] if average else 'empty'}, the rows give {rows}")
 
 
 TOOL = Tool(_commands, _judge)

@@ -1,7 +1,7 @@
 """`nvbandwidth -j` (acceptance 4.2): each asked test case passed, over a whole matrix of numbers.
 
 Metrics: <testcase>.min, .max and .average over the cells that must hold a number, in GB/s. The document's own `min`
-includes zeros for cells that are N/A, so it is not used.
+includes zeros for cells that are N/A, so it is not used; its `sum` must be that of the cells.
 """
 
 from __future__ import annotations
@@ -9,21 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reconciler.gate.tools.common import Sheet, Tool, expected_gpus, find_document, killed, number, rows
+from reconciler.gate.evidence import asked_cases
+from reconciler.gate.tools.common import Sheet, Tool, expected_gpus, find_document, killed, number, rows, shown
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
 from reconciler.model.observed import Observed
 
 KNOWN = ("0.6", "0.7", "0.8")
-DEFAULT = "host_to_device_memcpy_ce,device_to_host_memcpy_ce"
-
-
-def _asked(test: GateTest) -> list[str]:
-    return [name.strip() for name in str(test.args.get("testcases", DEFAULT)).split(",") if name.strip()]
 
 
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
-    asked = _asked(test)
+    asked = asked_cases(test)
     return (("nvbandwidth", "-j", "-t", *asked),) if asked else "no test case is named in args.testcases"
 
 
@@ -40,53 +36,76 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
     sheet.version = version if isinstance(version, str) else ""
     sheet.check_version(test, KNOWN)
     if root.get("error"):
-        sheet.error(f"nvbandwidth could not run: {root['error']}")
+        sheet.error(f"nvbandwidth could not run: {shown(root['error'])}")
     gpus = expected_gpus(sheet, desired)
-    cases = {str(case.get("name")): case for case in rows(root.get("testcases"))}
-    for name in _asked(test) if gpus is not None else ():
-        _judge_case(sheet, test, name, cases.get(name), gpus or 0)
+    cases = rows(root.get("testcases"))
+    if gpus is not None:
+        for name in asked_cases(test):
+            _judge_case(sheet, test, name, [case for case in cases if case.get("name") == name], gpus)
+        for case in cases:
+            if case.get("name") not in asked_cases(test) and case.get("status") not in ("Passed", "Waived"):
+                sheet.unjudged(f"{shown(case.get('name'))}, which was not asked for: {shown(case.get('status'))}")
+        if not sheet.reasons and not sheet.metrics:
+            sheet.unjudged("every test case was waived: nothing was measured")
     if not sheet.reasons and output.exit_status != 0:
         sheet.error(f"every test case passed, and yet the exit status is {output.exit_status}")
     return sheet.result(test, outputs)
 
 
-def _judge_case(sheet: Sheet, test: GateTest, name: str, case: Mapping[str, Any] | None, gpus: int) -> None:
-    if case is None:
-        sheet.unjudged(f"{name} is not in the document")
+def _judge_case(sheet: Sheet, test: GateTest, name: str, found: Sequence[Mapping[str, Any]], gpus: int) -> None:
+    """A test case that breaks off is listed twice: as it was when it began, and as an error."""
+    statuses = [shown(case.get("status")) for case in found]
+    if "Error" in statuses:
+        sheet.fail(f"{name}: Error")
+    elif len(found) != 1:
+        sheet.unjudged(f"{name} is in the document {len(found)} times, not once")
+    elif statuses == ["Waived"] and name in test.allow_skip:
         return
-    status = str(case.get("status"))
-    if status != "Passed":
-        if status == "Waived" and name in test.allow_skip:
-            return
-        (sheet.fail if status == "Error" else sheet.unjudged)(f"{name}: {status}")
-        return
-    matrix = case.get("bandwidth_matrix")
-    cells = _cells(matrix, gpus)
+    elif statuses != ["Passed"] or found[0].get("error"):
+        sheet.unjudged(f"{name}: {statuses[0]} {shown(found[0].get('error', ''))}".strip())
+    else:
+        _judge_matrix(sheet, name, found[0], gpus)
+
+
+def _judge_matrix(sheet: Sheet, name: str, case: Mapping[str, Any], gpus: int) -> None:
+    cells = _cells(case.get("bandwidth_matrix"), gpus, peers=name.startswith("device_to_device"))
     if isinstance(cells, str):
         sheet.unjudged(f"{name}: {cells}")
         return
+    total, said = sum(cells), number(case.get("sum"))
+    if said is None or abs(said - total) > 0.001 * total:  # cells have six digits
+        sheet.unjudged(f"{name}: the cells add up to {total:g}, the document's sum is {shown(case.get('sum'))}")
+        return
     sheet.metrics[f"{name}.min"] = min(cells)
     sheet.metrics[f"{name}.max"] = max(cells)
-    sheet.metrics[f"{name}.average"] = sum(cells) / len(cells)
+    sheet.metrics[f"{name}.average"] = total / len(cells)
 
 
-def _cells(matrix: Any, gpus: int) -> list[float] | str:
-    """All bandwidths: one row of N for host copies, N x N without its diagonal for peers; a sentence if not whole."""
+def _cells(matrix: Any, gpus: int, *, peers: bool) -> list[float] | str:
+    """All bandwidths: one row of N for host copies, N x N without its diagonal for peers; a sentence if not whole.
+
+    Bidirectional copies between peers are three such squares under one another, one for each direction and their sum:
+    each must be whole, and the last is taken, as the document's `sum` is of the last.
+    """
     if not isinstance(matrix, list) or not all(isinstance(row, list) for row in matrix):
         return "no matrix"
-    if len(matrix) not in (1, gpus) or any(len(row) != gpus for row in matrix):
+    heights = (gpus, 3 * gpus) if peers else (1,)
+    if len(matrix) not in heights or any(len(row) != gpus for row in matrix):
         return f"a matrix of {len(matrix)} x {len(matrix[0]) if matrix else 0} cells for {gpus} GPUs"
-    peers = len(matrix) == gpus and gpus > 1
-    found = []
+    found: list[float] = []
     for i, row in enumerate(matrix):
+        if i % gpus == 0:
+            found = []
         for j, cell in enumerate(row):
-            if peers and i == j:
-                continue
             value = number(cell)
-            if value is None or value <= 0:
-                return f"cell {i},{j} is {cell!r}"
-            found.append(value)
-    return found
+            if peers and i % gpus == j:
+                if value is not None:
+                    return f"cell {i},{j} is {shown(cell)}, and no GPU is its own peer"
+            elif value is None or value <= 0:
+                return f"cell {i},{j} is {shown(cell)}"
+            else:
+                found.append(value)
+    return found or "one GPU has no peer"
 
 
 TOOL = Tool(_commands, _judge)

@@ -30,6 +30,22 @@ def run(machine: Machine, argv: Sequence[str], stdin: str = "", tools: Mapping[s
     return tool(Call(machine, name, tuple(argv[1:]), stdin))
 
 
+def _env(call: Call) -> Ran:
+    """`env NAME=value ... command`: starts one of the tools below in that environment."""
+    words = list(call.args)
+    environment = dict(call.environment)
+    while words and "=" in words[0]:
+        name, _, value = words.pop(0).partition("=")
+        environment[name] = value
+    if not words:
+        return done("".join(f"{name}={value}\n" for name, value in environment.items()))
+    command = words[0].rsplit("/", 1)[-1]
+    tool = TOOLS.get(command)
+    if tool is None:
+        return failed(127, f"env: '{command}': No such file or directory\n")
+    return tool(Call(call.machine, command, tuple(words[1:]), call.stdin, environment))
+
+
 def image_json(machine: Machine) -> str:
     """/etc/reconciler/image.json as the installer left it."""
     disk = machine.disk()
@@ -177,6 +193,7 @@ TOOLS: Mapping[str, Tool] = {
     "sleep": lambda call: done(seconds=float(call.args[0])),
     "hostname": lambda call: done(f"{call.machine.system().hostname}\n"),
     "cat": _cat,
+    "env": _env,
     "tee": _tee,
     "test": _test,
     "mkdir": lambda _: done(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.state import GpuState
@@ -13,12 +13,13 @@ from reconciler.model.gate import CommandResult
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`name` is argv[0], `args` the rest."""
+    """`name` is argv[0], `args` the rest; `environment` is what `env` set before it."""
 
     machine: Machine
     name: str
     args: tuple[str, ...]
     stdin: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def jitter(self, what: str, share: float = 0.004) -> float:
         """A factor near 1 that is the same whenever this machine is measured: no two boards are equal."""

@@ -13,7 +13,10 @@ _OPTIONS = {
     "-g": "gpus", "--ngpus": "gpus", "-n": "iters", "--iters": "iters", "-w": "warmup", "--warmup_iters": "warmup",
     "-c": "check", "--check": "check", "-t": "threads", "-d": "type", "-o": "op", "-G": "graph", "-J": "json",
 }  # fmt: skip
-_HALF_ALGBW = ("all_gather", "reduce_scatter")  # busbw = algbw * (n-1)/n; all_reduce moves twice as much
+_HALF_ALGBW = ("all_gather", "reduce_scatter", "alltoall")  # busbw = algbw * (n-1)/n; all_reduce moves twice as much
+_REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
+_ROOTED = ("broadcast", "reduce")
+_NOT_IN_PLACE = ("alltoall", "sendrecv")  # their in-place columns are timed and never checked
 
 
 def _bytes(text: str) -> int:
@@ -47,6 +50,8 @@ def _perf(collective: str, call: Call) -> Ran:
         f"#  Rank {gpu.index:2d} Group  0 Pid  27306 on {host} device {gpu.index:2d} [{short_pci(gpu.pci)}] {gpu.name}"
         for gpu in gpus[:wanted]
     ]
+    if call.environment.get("NCCL_DEBUG") in ("VERSION", "WARN", "INFO"):
+        head.append("NCCL version 2.26.2+cuda12.8")
     rows, widths = [], []
     size = low
     while size <= high:
@@ -82,11 +87,13 @@ def _row(call: Call, collective: str, size: int, ranks: int, *, check: bool) -> 
     limit = call.machine.fault("low_nccl")
     reach = min(peak * (1 - worst), float(limit["busbw"]) if limit else peak)
     share = (ranks - 1) / ranks * (1 if collective in _HALF_ALGBW else 2) if ranks > 1 else 0.0
-    text, widths = f"{size:12d}  {size // 4:12d}  {'float':>8}  {'sum':>6}  {-1:6d}", []
+    redop = "sum" if collective in _REDUCTIONS else "none"
+    root = 0 if collective in _ROOTED else -1
+    text, widths = f"{size:12d}  {size // 4:12d}  {'float':>8}  {redop:>6}  {root:6d}", []
     for place in ("out", "in"):
         busbw = reach * size / (size + 2**25) * call.jitter(f"{collective} {size} {place}", 0.002) if share else 0.0
         algbw = busbw / share if share else 900.0
-        wrong = "0" if check else "N/A"
+        wrong = "0" if check and not (place == "in" and collective in _NOT_IN_PLACE) else "N/A"
         text += f"  {size / algbw / 1e3:7.1f}  {algbw:6.2f}  {busbw:6.2f}  {wrong:>6}"
         widths.append(busbw)
     return text, widths
@@ -98,5 +105,5 @@ def _tool(collective: str) -> Tool:
 
 TOOLS: dict[str, Tool] = {
     f"{collective}_perf": _tool(collective)
-    for collective in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall")
+    for collective in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv")
 }

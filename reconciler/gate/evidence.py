@@ -1,0 +1,52 @@
+"""Which metrics the pass of a tool always carries: what a certificate must hold to be read as one.
+
+It says so beside the tools, not in them, as certificates are read where no tool runs.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from reconciler.model.desired import GateTest
+
+_ADDED = {  # tests that `dcgmi diag -r N` adds to those of the level below
+    1: ("software",),
+    2: ("memory", "pcie"),
+    3: ("diagnostic", "memory_bandwidth", "targeted_stress", "targeted_power"),
+    4: ("memtest", "pulse_test"),
+}
+DIAG_LEVELS = {level: frozenset().union(*(_ADDED[below] for below in _ADDED if below <= level)) for level in _ADDED}
+DIAG_LEVEL = 2
+TEST_CASES = "host_to_device_memcpy_ce,device_to_host_memcpy_ce"
+GPU_COUNT = ".gpus"  # ends the metrics that count the GPUs which passed a test
+_FIXED = {"nccl-tests": ("busbw_peak",), "fio": ("read_mbps", "spread"), "xid": ("xids",)}
+
+
+def asked_cases(test: GateTest) -> tuple[str, ...]:
+    """nvbandwidth's test cases."""
+    return _cases(str(test.args.get("testcases", TEST_CASES)))
+
+
+@lru_cache(maxsize=64)
+def _cases(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def carried(test: GateTest) -> tuple[str, ...]:
+    """Names of metrics; what the test may skip is left out."""
+    if test.tool == "dcgmi-diag":
+        return _counts(test.args.get("level", DIAG_LEVEL), test.allow_skip)
+    if test.tool == "nvbandwidth":
+        return _speeds(asked_cases(test), test.allow_skip)
+    return _FIXED.get(test.tool, ())
+
+
+@lru_cache(maxsize=64)
+def _counts(level: object, allow_skip: tuple[str, ...]) -> tuple[str, ...]:
+    names = DIAG_LEVELS[level] if isinstance(level, int) and level in DIAG_LEVELS else frozenset[str]()
+    return tuple(f"{name}{GPU_COUNT}" for name in sorted(names.difference(allow_skip)))
+
+
+@lru_cache(maxsize=64)
+def _speeds(cases: tuple[str, ...], allow_skip: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"{name}.{part}" for name in cases if name not in allow_skip for part in ("min", "max", "average"))
