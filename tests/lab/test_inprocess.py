@@ -123,7 +123,7 @@ def test_a_healthy_machine_is_read_as_it_is(world: World) -> None:
         (NODE, "drive", {"percentage_used": 180, "spare": 1, "critical_warning": 4}),
         (NODE, "drive", {"readable": False}),
         *((NODE, "kernel_event", {"event": event}) for event in EVENTS),
-        *((NODE, "gpu_cell", {"cell": cell, "text": next(reversed(texts))}) for cell, texts in CELLS.items()),
+        *((NODE, "gpu_cell", {"cell": cell, "text": list(texts)[-1]}) for cell, texts in CELLS.items()),
         *((NODE, "gpu_cell", {"cell": cell, "text": "ERR!"}) for cell in CELLS),
         *((NODE, "gpu_cell", {"cell": cell, "text": "N/A"}) for cell in CELLS),
         ("gpu-b001", "gpu_cell", {"gpu": 0, "cell": "remap_failed", "text": "ERR!"}),

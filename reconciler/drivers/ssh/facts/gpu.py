@@ -25,6 +25,7 @@ _NOT_A_VALUE = re.compile(
 )
 _LOST = re.compile(r"\[?GPU (is lost|has fallen off the bus)\.?\]?")
 _SWITCH = {"enabled": True, "disabled": False, "yes": True, "no": False}
+_SRAM = ({"sram_uncorrectable"}, {"sram_uncorrectable_parity", "sram_uncorrectable_secded"})
 _LISTED_GPU = re.compile(r"GPU (\d{1,4}): .*\(UUID: (\S+)\)")
 _LISTED_MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+(\d{1,4}): \(UUID: (\S+)\)")
 
@@ -123,7 +124,7 @@ def _mig_mode(element: ET.Element, path: str, *, lost: bool) -> bool | None:
 def _uncorrectable(element: ET.Element, since: str) -> int | None:
     """Uncorrectable errors of SRAM and DRAM, "volatile" (since the driver loaded) or "aggregate" (over its life).
 
-    A cell that can't be read makes a sum of zero unknown.
+    A cell that can't be read, or is not there, makes a sum of zero unknown.
 
     Names: dram_uncorrectable; sram_uncorrectable, or its parts _parity and _secded from 550 on; before 450,
     double_bit/total.
@@ -132,8 +133,10 @@ def _uncorrectable(element: ET.Element, since: str) -> int | None:
     if errors is None:
         return None
     cells = [cell for cell in errors if re.fullmatch(r"[sd]ram_uncorrectable(_\w+)?", cell.tag)]
+    parts = {cell.tag for cell in cells}
+    whole = not parts or (parts >= {"dram_uncorrectable"} and any(parts >= sram for sram in _SRAM))
     cells = cells or errors.findall("double_bit/total")
-    counts = [whole_number(cell.text) for cell in cells]
+    counts = [whole_number(cell.text) for cell in cells] + [None] * (not whole)
     total = sum(count for count in counts if count is not None)
     return total if counts and (total or None not in counts) else None
 

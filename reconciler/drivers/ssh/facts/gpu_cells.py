@@ -27,7 +27,9 @@ _REASONS: Mapping[str, bool] = {"active": True, "not active": False}
 _RECOVERY = re.compile(r"None|(GPU )?Reset|(Node )?Reboot|Drain P2P|Drain and Reset", re.IGNORECASE)
 _FABRIC_STATE = re.compile(r"Completed|In Progress|Not Started", re.IGNORECASE)
 _FABRIC_STATUS = re.compile(r"[A-Z][\w ,.():-]{1,80}")
-_NO_STATUS = re.compile(r"err!?|unknown error|nan|no reading|gpu .*", re.IGNORECASE)
+_NO_STATUS = re.compile(
+    r"err!?|unknown error|nan|no reading|skip|waived|unknown|none|function not found|gpu .*", re.IGNORECASE
+)
 # What a healthy fabric says in fabric/health: summary, bandwidth, and flags that are not raised.
 _WELL = frozenset({"healthy", "full", "false", "no", "none", "not active", "0"})
 _ILL = frozenset({"unhealthy", "limited capacity", "degraded", "true", "yes", "active", "incorrect"})
@@ -131,10 +133,11 @@ def _lanes_or_generation(text: str) -> int | None:
 
 
 def _recovery(cells: _Cells) -> str | None:
-    """Any cell that says "GPU requires reset" says what the cell of newer drivers does."""
+    """Any cell that says "GPU requires reset" says what the cell of newer drivers does, and holds no value itself."""
+    said = cells.read("recovery_action", "gpu_recovery_action", partial(_like, _RECOVERY))
     if any(_REQUIRES_RESET.fullmatch(text.strip()) for text in cells.element.itertext()):
-        return "Reset"
-    return cells.read("recovery_action", "gpu_recovery_action", partial(_like, _RECOVERY))
+        return "Reset" if said in (None, "None") else said
+    return said
 
 
 def _fabric_health(cells: _Cells) -> str | None:
