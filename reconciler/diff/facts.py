@@ -19,7 +19,8 @@ from reconciler.model.desired import DesiredFirmware, Profile
 from reconciler.model.observed import HIDDEN, FirmwareItem, Link, NvmeHealth, Observed, SmiAnswer, Taint
 from reconciler.model.vocab import Concern, Source, UnknownReason
 
-WHOLE: Final = "consistent"  # what nvidia-smi says of the GPUs, in its document and by its exit status
+CONSISTENT: Final = "consistent"  # what nvidia-smi says of the GPUs, in its document and by its exit status
+READ: Final = "read"  # the SMART logs of the drives that the host sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def _hardware(profile: Profile) -> list[Managed]:
         "rdma_ports": (Source.SSH, _of_host("links", _rdma_ports(want.rdma_ports))),
         "rdma_rate_gbps": (Source.SSH, _of_host("links", _rdma_rate)),
         "nics": (Source.REDFISH, _of_inventory("nics", len)),
-        "drives": (Source.REDFISH, _drives(want.drives)),
+        "drives": (Source.REDFISH, _of_inventory("drives", len)),
         "dimms": (Source.REDFISH, _of_inventory("dimms", int)),
         "memory_bytes": (Source.REDFISH, _of_inventory("memory_bytes", int)),
         "processors": (Source.REDFISH, _of_inventory("processors", int)),
@@ -97,7 +98,10 @@ def _hardware(profile: Profile) -> list[Managed]:
             rows.append(Managed(f"hardware.{name}", Concern.HARDWARE, source, wanted, value, read))
     if want.gpus:
         account = _of_host("smi", _account)
-        rows.append(Managed("hardware.gpu_account", Concern.HARDWARE, Source.SSH, WHOLE, WHOLE, account))
+        rows.append(Managed("hardware.gpu_account", Concern.HARDWARE, Source.SSH, CONSISTENT, CONSISTENT, account))
+    if want.drives:
+        logs = _of_host("nvme", _smart_logs)
+        rows.append(Managed("hardware.smart_logs", Concern.HARDWARE, Source.SSH, READ, READ, logs))
     return rows
 
 
@@ -116,7 +120,7 @@ def _gpus(wanted: int | None) -> Callable[[Survey], Hashable]:
 
 def _account(answer: SmiAnswer) -> Hashable:
     why = doubt(answer)
-    return Missing(UnknownReason.MALFORMED, why) if why else WHOLE
+    return Missing(UnknownReason.MALFORMED, why) if why else CONSISTENT
 
 
 def _nvlinks(wanted: int | None, gpus: int | None) -> Callable[[Observed], Hashable]:
@@ -177,26 +181,13 @@ def _rdma_rate(links: tuple[Link, ...]) -> Hashable:
     return int(slowest) if slowest.is_integer() else slowest
 
 
-_drives_of_bmc = _of_inventory("drives", len)
+def _smart_logs(drives: tuple[NvmeHealth, ...]) -> Hashable:
+    """The BMC counts the drives; the host must have read the log of each NVMe drive that it has."""
+    unread = [drive.serial or drive.device for drive in drives if not _smart_is_read(drive)]
+    return Missing(UnknownReason.MALFORMED, f"{_named('drive', unread)} no SMART log") if unread else READ
 
 
-def _drives(wanted: int | None) -> Callable[[Observed], Hashable]:
-    """The BMC counts them; the host, where it answers, must have read the SMART log of each NVMe drive."""
-
-    def read(observed: Observed) -> Hashable:
-        counted, facts = _drives_of_bmc(observed), host(observed)
-        if not wanted or counted != wanted or isinstance(facts, Missing):
-            return counted
-        if facts.nvme is None:
-            why = str(facts.unknown.get("nvme", "not reported"))
-            return Missing(UnknownReason.UNSUPPORTED, f"the host's NVMe drives: {why}")
-        unread = [drive.serial or drive.device for drive in facts.nvme if not smart_is_read(drive)]
-        return Missing(UnknownReason.MALFORMED, f"{_named('drive', unread)} no SMART log") if unread else counted
-
-    return read
-
-
-def smart_is_read(drive: NvmeHealth) -> bool:
+def _smart_is_read(drive: NvmeHealth) -> bool:
     """The cells by which a drive is judged; no version of nvme-cli leaves one of them out."""
     cells = (drive.critical_warning, drive.media_errors, drive.percentage_used, drive.available_spare)
     return all(cell is not None for cell in cells)
