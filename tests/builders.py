@@ -94,11 +94,20 @@ def profile(**changes: Any) -> d.Profile:
     return replace(PROFILE, digest=f"p-{sorted(changes)}-{hash(repr(changes))}", **changes)
 
 
+CELLS = o.GpuCells(
+    recovery_action="None", sram_threshold_exceeded=False, unrepairable_memory=False, channel_repair_pending=False,
+    tpc_repair_pending=False, fabric_state="Completed", fabric_status="Success", fabric_health="",
+    thermal_slowdown=False, power_brake=False, pcie_width=16, pcie_width_max=16, pcie_gen=5, pcie_gen_max=5,
+    persistence=True, loaded=False,
+)  # fmt: skip
+
+
 def gpu(index: int, **changes: Any) -> o.Gpu:
     fields: dict[str, Any] = {
         "index": index, "pci": f"00000000:{index:02X}:00.0", "uuid": f"GPU-{index}", "name": "NVIDIA H100 80GB HBM3",
         "serial": f"G{index}", "vbios": "96.00", "ecc_enabled": True, "ecc_uncorrectable": 0, "remap_pending": False,
-        "remap_failed": False, "mig_current": False, "mig_pending": False,
+        "remap_failed": False, "mig_current": False, "mig_pending": False, "cells": CELLS,
+        "ecc_uncorrectable_ever": 0, "remapped_uncorrectable": 0, "pcie_replays": 0,
     }  # fmt: skip
     return o.Gpu(**(fields | changes))
 
@@ -129,8 +138,10 @@ def facts(name: str = "gpu-a001", **changes: Any) -> o.HostFacts:
         "secure_boot": True,
         "driver": "570.124.06", "gpus": (gpu(0), gpu(1)), "nvlinks_active": {0: 18, 1: 18}, "xids": (), "links": (),
         "nvme": (), "services": {"containerd": o.Service(True, True)}, "sysctls": {"vm.swappiness": "1"},
+        "nvlinks_slow": {}, "kernel_events": (),
     }  # fmt: skip
-    return o.HostFacts(**(fields | changes))
+    gpus = len((fields | changes)["gpus"] or ())
+    return o.HostFacts(**({"smi": o.SmiAnswer(0, gpus, gpus)} | fields | changes))
 
 
 def pod(name: str = "job", **changes: Any) -> o.Pod:

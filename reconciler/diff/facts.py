@@ -6,18 +6,21 @@ when the fact is not known. It never raises and never guesses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 from reconciler.diff import normalise
-from reconciler.diff.gpus import layout, survey
+from reconciler.diff.gpus import Survey, doubt, layout, survey
 from reconciler.diff.readings import ABSENT, Fact, Missing, host, member
 from reconciler.model.desired import DesiredFirmware, Profile
-from reconciler.model.observed import HIDDEN, FirmwareItem, Observed, Taint
+from reconciler.model.observed import HIDDEN, FirmwareItem, Link, NvmeHealth, Observed, SmiAnswer, Taint
 from reconciler.model.vocab import Concern, Source, UnknownReason
+
+CONSISTENT: Final = "consistent"  # what nvidia-smi says of the GPUs, in its document and by its exit status
+READ: Final = "read"  # the SMART logs of the drives that the host sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +79,11 @@ def _hardware(profile: Profile) -> list[Managed]:
     readers: dict[str, tuple[Source, Callable[[Observed], Hashable]]] = {
         "manufacturer": (Source.REDFISH, _of_hot("manufacturer", normalise.text)),
         "model": (Source.REDFISH, _of_hot("model", normalise.text)),
-        "gpus": (Source.SSH, _of_host("gpus", attrgetter("answering"), first=survey)),
+        "gpus": (Source.SSH, _of_host("gpus", _gpus(want.gpus), first=survey)),
         "gpu_model": (Source.SSH, _of_host("gpus", attrgetter("model"), first=survey)),
-        "nvlinks_per_gpu": (Source.SSH, _nvlinks(want.nvlinks_per_gpu)),
-        "rdma_ports": (Source.SSH, _of_host("links", _rdma_ports)),
+        "nvlinks_per_gpu": (Source.SSH, _nvlinks(want.nvlinks_per_gpu, want.gpus)),
+        "rdma_ports": (Source.SSH, _of_host("links", _rdma_ports(want.rdma_ports))),
+        "rdma_rate_gbps": (Source.SSH, _of_host("links", _rdma_rate)),
         "nics": (Source.REDFISH, _of_inventory("nics", len)),
         "drives": (Source.REDFISH, _of_inventory("drives", len)),
         "dimms": (Source.REDFISH, _of_inventory("dimms", int)),
@@ -92,27 +96,101 @@ def _hardware(profile: Profile) -> list[Managed]:
         if value is not None:
             wanted = normalise.text(value) if isinstance(value, str) else value
             rows.append(Managed(f"hardware.{name}", Concern.HARDWARE, source, wanted, value, read))
+    if want.gpus:
+        account = _of_host("smi", _account)
+        rows.append(Managed("hardware.gpu_account", Concern.HARDWARE, Source.SSH, CONSISTENT, CONSISTENT, account))
+    if want.drives:
+        logs = _of_host("nvme", _smart_logs)
+        rows.append(Managed("hardware.smart_logs", Concern.HARDWARE, Source.SSH, READ, READ, logs))
     return rows
 
 
-def _nvlinks(wanted: int | None) -> Callable[[Observed], Hashable]:
-    """The GPU with the fewest links speaks for the node; no GPU at all has none.
+def _gpus(wanted: int | None) -> Callable[[Survey], Hashable]:
+    """How many answer. One of them that leaves out a cell of its health is no evidence of a GPU that is well."""
 
-    In MIG mode a GPU gives no NVLink status, as it uses none. The gate, which runs with MIG off, has counted them.
-    """
-    fewest = _of_host("nvlinks_active", lambda links: min(links.values(), default=0))
-
-    def read(observed: Observed) -> Hashable:
-        facts = host(observed)
-        if not isinstance(facts, Missing) and facts.gpus and all(gpu.mig_current for gpu in facts.gpus if not gpu.lost):
-            return wanted
-        return fewest(observed)
+    def read(found: Survey) -> Hashable:
+        return (
+            Missing(UnknownReason.MALFORMED, found.unread)
+            if found.unread and found.answering == wanted
+            else (found.answering)
+        )
 
     return read
 
 
-def _rdma_ports(links: Any) -> Hashable:
-    return len([link for link in links if link.kind == "infiniband" and link.up is True])
+def _account(answer: SmiAnswer) -> Hashable:
+    why = doubt(answer)
+    return Missing(UnknownReason.MALFORMED, why) if why else CONSISTENT
+
+
+def _nvlinks(wanted: int | None, gpus: int | None) -> Callable[[Observed], Hashable]:
+    """The GPU with the fewest links at full speed speaks for the node; no GPU at all has none.
+
+    Each GPU must answer, but for those in MIG mode, which give no NVLink status, as they use none. The gate, which runs
+    with MIG off, has counted them. Too few links on one GPU are known whatever the others say.
+    """
+
+    def read(observed: Observed) -> Hashable:
+        facts = host(observed)
+        if isinstance(facts, Missing):
+            return facts
+        present = [gpu for gpu in facts.gpus or () if not gpu.lost]
+        if present and all(gpu.mig_current for gpu in present):
+            return wanted
+        links, slow = facts.nvlinks_active, facts.nvlinks_slow or {}
+        if links is None:
+            return Missing(UnknownReason.UNSUPPORTED, str(facts.unknown.get("nvlinks_active", "not reported")))
+        asked = [gpu.index for gpu in present if not gpu.mig_current] if facts.gpus is not None else range(gpus or 0)
+        silent = [index for index in asked if index not in links]
+        if slow:
+            links = {index: active - slow.get(index, 0) for index, active in links.items()}
+        fewest = min(links.values(), default=0)
+        if silent and (fewest == wanted or not links):
+            return Missing(UnknownReason.UNSUPPORTED, f"{_named('GPU', silent)} no NVLink status")
+        return fewest
+
+    return read
+
+
+def _named(what: str, names: Sequence[object]) -> str:
+    """ "GPU 3 gives", "GPU 3, 5 give"."""
+    return f"{what} {', '.join(map(str, names))} {'gives' if len(names) == 1 else 'give'}"
+
+
+def _rdma_ports(wanted: int | None) -> Callable[[tuple[Link, ...]], Hashable]:
+    """Ports that are up. One that does not say may make up the number: then the number is not known."""
+
+    def read(links: tuple[Link, ...]) -> Hashable:
+        ports = [link for link in links if link.kind == "infiniband"]
+        up = len([link for link in ports if link.up is True])
+        silent = [link.name for link in ports if link.up is None]
+        if silent and wanted is not None and up <= wanted <= up + len(silent):
+            return Missing(UnknownReason.MALFORMED, f"{_named('RDMA port', silent)} no state")
+        return up
+
+    return read
+
+
+def _rdma_rate(links: tuple[Link, ...]) -> Hashable:
+    """Of the slowest port that is up. Those that are down are missed by their number."""
+    ports = [link for link in links if link.kind == "infiniband" and link.up is not False]
+    silent = [link.name for link in ports if link.rate_gbps is None or link.up is None]
+    if silent:
+        return Missing(UnknownReason.MALFORMED, f"{_named('RDMA port', silent)} no rate")
+    slowest = min([link.rate_gbps for link in ports if link.rate_gbps is not None], default=0.0)
+    return int(slowest) if slowest.is_integer() else slowest
+
+
+def _smart_logs(drives: tuple[NvmeHealth, ...]) -> Hashable:
+    """The BMC counts the drives; the host must have read the log of each NVMe drive that it has."""
+    unread = [drive.serial or drive.device for drive in drives if not _smart_is_read(drive)]
+    return Missing(UnknownReason.MALFORMED, f"{_named('drive', unread)} no SMART log") if unread else READ
+
+
+def _smart_is_read(drive: NvmeHealth) -> bool:
+    """The cells by which a drive is judged; no version of nvme-cli leaves one of them out."""
+    cells = (drive.critical_warning, drive.media_errors, drive.percentage_used, drive.available_spare)
+    return all(cell is not None for cell in cells)
 
 
 def _firmware(item: DesiredFirmware) -> Managed:

@@ -1,29 +1,49 @@
-"""What the GPUs of a node have in common, which is what is compared of them."""
+"""What the GPUs of a node have in common, which is what is compared of them; and what of them was not read."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import Final
 
 from reconciler.diff import normalise
 from reconciler.diff.readings import Missing
-from reconciler.model.observed import Gpu
+from reconciler.model.observed import Gpu, GpuCells, SmiAnswer
 from reconciler.model.vocab import UnknownReason
+
+# Boards for data centres from Ampere on: they have ECC and remap rows ("GPU Memory Error Management", NVIDIA), so that
+# N/A there, out of MIG mode, is a cell that could not be read.
+_REMAPS_ROWS = re.compile(r"\b(A100|A800|A30|A10G?|A16|A2|A40|H100|H800|H200|H20|GH200|G?B[123]00|L4|L20|L40S?)\b")
+# What nvidia-smi says by its exit status after a whole document (its manual, "Return value").
+_EXITS: Final[Mapping[int, str]] = {
+    4: "no permission",
+    8: "a GPU's external power cables are not attached properly",
+    10: "the kernel has detected an interrupt issue with a GPU",
+    14: "an infoROM is corrupted",
+    15: "a GPU has fallen off the bus or is otherwise inaccessible",
+}
+# Cells in which a GPU's working state shows, rather than its health.
+_NOT_HEALTH = frozenset({"loaded", "unread"})
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """`answering`: how many are not lost."""
+    """`answering`: how many are not lost. `unread`: which of them left out what, in words; "" when all is read."""
 
     answering: int
     model: Hashable
     layout: Hashable
+    unread: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Like:
-    """What GPUs of equal nodes share: all but their serial numbers and the like."""
+    """What GPUs of equal nodes share: all but their serial numbers and the like.
+
+    `blank`: cells that gave no value. `unread`: those of them that can be no N/A.
+    """
 
     index: int
     lost: bool
@@ -31,31 +51,125 @@ class _Like:
     mig_current: bool | None
     mig_pending: bool | None
     profiles: tuple[str, ...]
+    blank: tuple[str, ...]
+    unread: tuple[str, ...]
 
 
 def survey(gpus: Iterable[Gpu]) -> Survey:
-    return _survey(
-        tuple(
-            [
-                (
-                    gpu.index,
-                    gpu.lost,
-                    gpu.name,
-                    gpu.mig_current,
-                    gpu.mig_pending,
-                    tuple([device.profile for device in gpu.mig_devices]) if gpu.mig_devices else (),
-                )
-                for gpu in gpus
-            ]
+    found = []
+    last: GpuCells | None = None
+    blank: tuple[str, ...] = ()
+    addresses = set()
+    for gpu in gpus:
+        if gpu.cells is not last:  # equal cells are mostly one object
+            last = gpu.cells
+            blank = _blank(last)
+        addresses.add(gpu.pci)
+        found.append(
+            (
+                gpu.index,
+                gpu.lost,
+                gpu.name,
+                gpu.mig_current,
+                gpu.mig_pending,
+                tuple([device.profile for device in gpu.mig_devices]) if gpu.mig_devices else (),
+                blank + own if (own := _own_blank(gpu)) else blank,
+                last.unread if last is not None else (),
+            )
         )
-    )
+    return _survey(tuple(found), len(addresses) < len(found))
 
 
 @lru_cache(maxsize=4096)
-def _survey(found: tuple[tuple[int, bool, str | None, bool | None, bool | None, tuple[str, ...]], ...]) -> Survey:
+def _blank(cells: GpuCells) -> tuple[str, ...]:
+    return tuple(name for name in _CELLS if getattr(cells, name) is None)
+
+
+_CELLS: Final = tuple(field.name for field in fields(GpuCells) if field.name not in _NOT_HEALTH)
+_OWN: Final = (
+    "ecc_enabled",
+    "ecc_uncorrectable",
+    "remap_pending",
+    "remap_failed",
+    "ecc_uncorrectable_ever",
+    "remapped_uncorrectable",
+    "pcie_replays",
+)
+
+
+def _own_blank(gpu: Gpu) -> tuple[str, ...]:
+    """Cells of `Gpu` itself, which hold counters that differ from board to board: only that they are there counts."""
+    if (
+        gpu.ecc_enabled is not None
+        and gpu.ecc_uncorrectable is not None
+        and gpu.remap_pending is not None
+        and gpu.remap_failed is not None
+        and gpu.ecc_uncorrectable_ever is not None
+        and gpu.remapped_uncorrectable is not None
+        and gpu.pcie_replays is not None
+    ):
+        return ()
+    return tuple(name for name in _OWN if getattr(gpu, name) is None)
+
+
+@lru_cache(maxsize=4096)
+def _survey(
+    found: tuple[
+        tuple[int, bool, str | None, bool | None, bool | None, tuple[str, ...], tuple[str, ...], tuple[str, ...]],
+        ...,
+    ],
+    same_address: bool,
+) -> Survey:
     gpus = [_Like(*one) for one in found]
     present = [gpu for gpu in gpus if not gpu.lost]
-    return Survey(len(present), _model(gpus), _layout(present))
+    unread = "two GPUs give one PCI address, or several give none" if same_address else _unread(present)
+    return Survey(len(present), _model(gpus), _layout(present), unread)
+
+
+# --- what was not read -------------------------------------------------------------------------------------------
+
+
+def unread_cells(gpus: Iterable[Gpu]) -> str:
+    """Which GPU gives which cell not, in words; "" when all is read."""
+    return survey(gpus).unread
+
+
+def _unread(gpus: Sequence[_Like]) -> str:
+    """A cell that is no value, one that other GPUs of the same model give, and one that this model is known to have."""
+    said = []
+    given: dict[str | None, set[str]] = {}
+    for gpu in gpus:
+        if not gpu.mig_current:
+            given.setdefault(gpu.name, set()).update({*_CELLS, *_OWN} - set(gpu.blank))
+    for gpu in gpus:
+        missing = dict.fromkeys(gpu.unread)
+        if gpu.name is None:
+            missing["name"] = None
+        if gpu.mig_current is None:
+            missing["MIG mode"] = None
+        elif not gpu.mig_current:
+            missing |= dict.fromkeys(name for name in gpu.blank if name in given[gpu.name])
+            if gpu.name is not None and _REMAPS_ROWS.search(gpu.name):
+                missing |= dict.fromkeys(name for name in _OWN[:4] if name in gpu.blank)
+        if missing:
+            said.append(f"GPU {gpu.index} gives no {', no '.join(missing)}")
+    return "; ".join(said)
+
+
+def doubt(answer: SmiAnswer) -> str:
+    """Why the account of the GPUs can't be believed though it is a whole document; "" when it can."""
+    if answer.exit_status not in (0, 14):
+        said = _EXITS.get(answer.exit_status)
+        because = f" ({said})" if said else ""
+        return f"nvidia-smi ended with {answer.exit_status}{because} after a whole document"
+    if answer.attached is None:
+        return "nvidia-smi does not say how many GPUs are attached"
+    if answer.attached != answer.described:
+        return f"nvidia-smi says {answer.attached} attached GPUs and describes {answer.described}"
+    return ""
+
+
+# --- what is compared --------------------------------------------------------------------------------------------
 
 
 def _model(gpus: Iterable[_Like]) -> Hashable:

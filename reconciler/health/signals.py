@@ -6,16 +6,29 @@ the policy names them. Silence of either is no signal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from reconciler.health.parts import GPU_SIGNALS, INFOROM_CORRUPT, RDMA, gpu_signals, nvme_signals, port_signals
 from reconciler.health.table import Effect, effect_of
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import NodeCondition, Profile
 from reconciler.model.observed import Answered, Gpu, HostFacts, Member, Observed, Silent
+from reconciler.model.vocab import KernelEventKind as Kind
 from reconciler.model.vocab import Source
 
-_OF_GPUS = ("health.gpu_missing", "health.ecc", "health.row_remap_")
+# Kind, which is the name of the signal too, -> what it says.
+KERNEL_EVENTS: Mapping[Kind, str] = {
+    Kind.GPU_INIT_FAILED: "the driver could not initialise a GPU",
+    Kind.PCIE_FATAL: "a fatal error of PCIe",
+    Kind.MEMORY_UE: "an uncorrectable memory error",
+    Kind.MACHINE_CHECK: "an uncorrected machine check",
+    Kind.NIC_FAILED: "a network adapter's firmware has failed",
+    Kind.NIC_MODULE: "a network port's module or cable has failed",
+}
+
+
+_OF_LOG = ("health.xid_", *(f"health.{kind.value}" for kind in KERNEL_EVENTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +63,17 @@ def unread(profile: Profile, observed: Observed) -> tuple[str, ...]:
     facts = None if isinstance(observed.host, Silent) else observed.host.value
     found: tuple[str, ...] = ()
     if facts is None or facts.gpus is None:
-        found += _OF_GPUS
-    if facts is None or facts.nvlinks_active is None:
-        found += ("health.nvlink_down",)
-    if facts is None or facts.xids is None:
-        found += ("health.xid_",)
+        found += ("health.gpu_missing", *(f"health.{name}" for names in GPU_SIGNALS.values() for name in names))
+    else:
+        found += tuple(dict.fromkeys(f"health.{name}" for gpu in facts.gpus for name in _untold(gpu)))
+    if facts is None or facts.nvlinks_active is None or any(_links_unread(facts)):
+        found += ("health.nvlink_",)
+    if facts is None or facts.links is None or any(link.up is None for link in facts.links if link.kind == RDMA):
+        found += ("health.port_",)
+    if facts is None or facts.nvme is None or any(drive.critical_warning is None for drive in facts.nvme):
+        found += ("health.nvme_",)
+    if facts is None or facts.xids is None or facts.kernel_events is None:
+        found += _OF_LOG
     named = watched(profile)
     return (*found, *named) if named and not _speaks(observed.member) else found
 
@@ -92,33 +111,66 @@ def _name(condition: NodeCondition) -> str:
     return f"condition_{condition.type}"
 
 
+def _untold(gpu: Gpu) -> Iterator[str]:
+    """Names of the signals that this GPU can't raise, as the cell that tells gave no value. A lost one said enough."""
+    if not gpu.lost:
+        for cell, names in GPU_SIGNALS.items():
+            if cell in gpu.cells.unread:
+                yield from names
+
+
+def _links_unread(facts: HostFacts) -> Iterator[int]:
+    """GPUs that should give NVLinks and did not. In MIG mode they have none to give."""
+    links = facts.nvlinks_active or {}
+    for gpu in facts.gpus or ():
+        if gpu.index not in links and not gpu.lost and not gpu.mig_current:
+            yield gpu.index
+
+
 def _of_host(profile: Profile, facts: HostFacts) -> Iterator[Signal]:
+    yield from _of_gpus(profile, facts)
+    yield from _of_nvlinks(profile, facts)
+    for name, detail in port_signals(profile.inventory, facts.links or ()):
+        yield Signal(name, detail)
+    for drive in facts.nvme or ():
+        for name, detail in nvme_signals(drive):
+            yield Signal(name, f"drive {drive.serial or drive.device}: {detail}")
+    yield from _of_log(profile, facts)
+
+
+def _of_gpus(profile: Profile, facts: HostFacts) -> Iterator[Signal]:
     if facts.gpus is not None:
         present = [gpu for gpu in facts.gpus if not gpu.lost]
         wanted = profile.inventory.gpus
         if wanted is not None and len(present) < wanted:
             yield Signal("gpu_missing", f"{len(present)} of {wanted} GPUs answer")
-        sick = [gpu for gpu in present if gpu.ecc_uncorrectable or gpu.remap_failed or gpu.remap_pending]
-        yield from (signal for gpu in sick for signal in _of_gpu(gpu))
-    wanted_links = profile.inventory.nvlinks_per_gpu
-    if wanted_links is not None and facts.nvlinks_active is not None:
+        for gpu in present:
+            for name, detail in gpu_signals(gpu):
+                yield Signal(name, f"GPU {gpu.index}: {detail}")
+    if facts.smi is not None and facts.smi.exit_status == INFOROM_CORRUPT:
+        yield Signal("inforom_corrupt", f"nvidia-smi ended with {INFOROM_CORRUPT}: an infoROM is corrupted")
+
+
+def _of_nvlinks(profile: Profile, facts: HostFacts) -> Iterator[Signal]:
+    wanted = profile.inventory.nvlinks_per_gpu
+    if wanted is not None and facts.nvlinks_active is not None:
         for index, active in sorted(facts.nvlinks_active.items()):
-            if active < wanted_links:
-                yield Signal("nvlink_down", f"GPU {index}: {active} of {wanted_links} NVLinks are up")
+            if active < wanted:
+                yield Signal("nvlink_down", f"GPU {index}: {active} of {wanted} NVLinks are up")
+    for index, slow in sorted((facts.nvlinks_slow or {}).items()):
+        yield Signal("nvlink_slow", f"GPU {index}: {slow} of its NVLinks are slower than others of the node")
+
+
+def _of_log(profile: Profile, facts: HostFacts) -> Iterator[Signal]:
     ignored = profile.remediation.ignore_xids if profile.remediation else ()
     for xid in facts.xids or ():
         if is_hardware(xid, ignored):
             kind = "SXid" if xid.switch else "XID"
-            times = f", {xid.count} times" if xid.count > 1 else ""
-            yield Signal(f"xid_{xid.code}", f"{kind} {xid.code} on {xid.device}{times}")
+            yield Signal(f"xid_{xid.code}", f"{kind} {xid.code} on {xid.device}{_times(xid.count)}")
+    for event in facts.kernel_events or ():
+        about = f" on {event.device}" if event.device else ""
+        yield Signal(event.kind.value, f"{KERNEL_EVENTS[event.kind]}{about}{_times(event.count)}, says the kernel log")
 
 
-def _of_gpu(gpu: Gpu) -> Iterator[Signal]:
-    if gpu.ecc_uncorrectable:
-        yield Signal(
-            "ecc", f"GPU {gpu.index}: {gpu.ecc_uncorrectable} uncorrectable ECC errors since the driver loaded"
-        )
-    if gpu.remap_failed:
-        yield Signal("row_remap_failed", f"GPU {gpu.index}: row remapping failed")
-    if gpu.remap_pending:
-        yield Signal("row_remap_pending", f"GPU {gpu.index}: a row remap waits for a reset")
+def _times(count: int) -> str:
+    return f", {count} times" if count > 1 else ""

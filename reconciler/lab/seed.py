@@ -215,6 +215,7 @@ def _see_host(state: MachineState, disk: DiskImage, facts: HostFacts, root_disk:
         for gpu in (gpu for gpu in state.gpus if gpu.index == index):
             gpu.nvlinks = max(gpu.nvlinks, active)
             gpu.nvlinks_down = gpu.nvlinks - active
+            gpu.nvlinks_slow = (facts.nvlinks_slow or {}).get(index, 0)
     return root_disk
 
 

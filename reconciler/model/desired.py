@@ -65,6 +65,7 @@ class DesiredInventory:
     gpu_model: str | None = None
     nvlinks_per_gpu: int | None = None
     rdma_ports: int | None = None
+    rdma_rate_gbps: int | None = None
     nics: int | None = None
     drives: int | None = None
     dimms: int | None = None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Generic, TypeVar
 
-from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
+from reconciler.model.vocab import BootPhase, Health, KernelEventKind, Power, UnknownReason
 
 T = TypeVar("T")
 
@@ -142,6 +142,8 @@ class RedfishInventory:
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 
+BUSY_PERCENT: Final = 10  # utilisation from which on a GPU counts as loaded
+
 # --- SSH ---------------------------------------------------------------------------------------------------------
 
 
@@ -167,6 +169,42 @@ class MigDevice:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuCells:
+    """What the driver says of a GPU's state: cells of nvidia-smi -q -x that equal GPUs have in common.
+
+    None: this driver has no such cell, or the cell is N/A. `unread`: cells that are there and held neither a value nor
+    N/A ("ERR!", "Unknown Error", nothing), by the names of these fields and of those of `Gpu`.
+    """
+
+    recovery_action: str | None = None  # "None"; from 570 on "Reset", "Reboot", "Drain P2P", "Drain and Reset"
+    sram_threshold_exceeded: bool | None = None
+    unrepairable_memory: bool | None = None  # from 590 on, as the two below
+    channel_repair_pending: bool | None = None
+    tpc_repair_pending: bool | None = None
+    fabric_state: str | None = None  # "Completed", "In Progress", "Not Started"
+    fabric_status: str | None = None  # "Success", or the error
+    fabric_health: str | None = None  # "" or what is wrong: "bandwidth Degraded, route_unhealthy True"
+    thermal_slowdown: bool | None = None  # by the hardware, now
+    power_brake: bool | None = None
+    pcie_width: int | None = None  # lanes now
+    pcie_width_max: int | None = None  # of this board in this slot
+    pcie_gen: int | None = None  # idle GPUs lower it
+    pcie_gen_max: int | None = None
+    persistence: bool | None = None
+    loaded: bool | None = None  # whether it works now: utilisation of BUSY_PERCENT and more
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SmiAnswer:
+    """How nvidia-smi -q -x ended, and how many GPUs it counts and describes: a whole document can contradict them."""
+
+    exit_status: int
+    attached: int | None
+    described: int
+
+
+@dataclass(frozen=True, slots=True)
 class Gpu:
     """One <gpu> of nvidia-smi -q -x. None: the cell was not a value ('N/A', '[GPU is lost]', ...)."""
 
@@ -184,6 +222,10 @@ class Gpu:
     mig_pending: bool | None
     mig_devices: tuple[MigDevice, ...] = ()
     lost: bool = False
+    cells: GpuCells = GpuCells()
+    ecc_uncorrectable_ever: int | None = None  # aggregate: over the life of the board
+    remapped_uncorrectable: int | None = None  # rows remapped for uncorrectable errors, over the life of the board
+    pcie_replays: int | None = None  # since the driver loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +241,16 @@ class Xid:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelEvent:
+    """A kernel line since boot that speaks of hardware and is no Xid, bursts folded."""
+
+    kind: KernelEventKind
+    device: str  # PCI address, or the kernel's name of what it is about; "" where the line names none
+    count: int
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
     """A network or RDMA port, from /sys (pitfall: ibdev2netdev lies about IB)."""
 
@@ -210,13 +262,16 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class NvmeHealth:
+    """A drive and its SMART log. `critical_warning` is None: the log could not be read."""
+
     device: str
     serial: str | None
     model: str | None
     critical_warning: int | None
     media_errors: int | None
     percentage_used: int | None
-    available_spare: int | None
+    available_spare: int | None  # percent
+    spare_threshold: int | None = None  # percent, below which the drive itself warns
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +301,9 @@ class HostFacts:
     services: Mapping[str, Service] | None
     sysctls: Mapping[str, str] | None
     unknown: Mapping[str, str] = field(default_factory=dict)
+    smi: SmiAnswer | None = None
+    nvlinks_slow: Mapping[int, int] | None = None  # GPU index -> active links slower than the node's fastest
+    kernel_events: tuple[KernelEvent, ...] | None = None  # bursts folded, at most 200
 
 
 # --- Kubernetes --------------------------------------------------------------------------------------------------

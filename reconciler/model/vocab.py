@@ -66,6 +66,17 @@ class Source(StrEnum):
     LEDGER = "ledger"
 
 
+class KernelEventKind(StrEnum):
+    """What a kernel line about hardware says that is no Xid."""
+
+    GPU_INIT_FAILED = "gpu_init_failed"
+    PCIE_FATAL = "pcie_fatal"
+    MEMORY_UE = "memory_ue"
+    MACHINE_CHECK = "machine_check"
+    NIC_FAILED = "nic_failed"
+    NIC_MODULE = "nic_module"  # a module or cable
+
+
 class UnknownReason(StrEnum):
     """Why a source, or one fact of it, gave no answer."""
 

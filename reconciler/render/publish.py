@@ -27,12 +27,15 @@ from reconciler.model.observed import (
     Drive,
     FirmwareItem,
     Gpu,
+    GpuCells,
     HostFacts,
     ImageIdentity,
+    KernelEvent,
     Link,
     Member,
     MigDevice,
     Nic,
+    NvmeHealth,
     Observation,
     Observed,
     Pod,
@@ -122,8 +125,12 @@ class Screen:
             None if facts.image is None else self._image(facts.image), facts.secure_boot, facts.driver,
             None if gpus is None else tuple(map(self._gpu, gpus)), facts.nvlinks_active,
             None if xids is None else tuple(Xid(x.code, x.device, x.count, x.switch, x.fatal) for x in xids),
-            None if links is None else tuple(Link("", link.up, link.rate_gbps, link.kind) for link in links), None,
-            facts.services, facts.sysctls, _unknown(facts.unknown),
+            None if links is None else tuple(Link("", link.up, link.rate_gbps, link.kind) for link in links),
+            None if facts.nvme is None else tuple(map(self._nvme, facts.nvme)),
+            facts.services, facts.sysctls, _unknown(facts.unknown), facts.smi, facts.nvlinks_slow,
+            None if facts.kernel_events is None else tuple(
+                KernelEvent(event.kind, event.device, event.count) for event in facts.kernel_events
+            ),
         )  # fmt: skip
 
     def _image(self, image: ImageIdentity) -> ImageIdentity:
@@ -137,7 +144,13 @@ class Screen:
         return Gpu(
             gpu.index, gpu.pci, self.own(gpu.uuid), gpu.name, self.own(gpu.serial), gpu.vbios, gpu.ecc_enabled,
             gpu.ecc_uncorrectable, gpu.remap_pending, gpu.remap_failed, gpu.mig_current, gpu.mig_pending, parts,
-            gpu.lost,
+            gpu.lost, _cells(gpu.cells), gpu.ecc_uncorrectable_ever, gpu.remapped_uncorrectable, gpu.pcie_replays,
+        )  # fmt: skip
+
+    def _nvme(self, drive: NvmeHealth) -> NvmeHealth:
+        return NvmeHealth(
+            drive.device, self.own(drive.serial), None, drive.critical_warning, drive.media_errors,
+            drive.percentage_used, drive.available_spare, drive.spare_threshold,
         )  # fmt: skip
 
     def _member(self, node: str, member: Member) -> Member:
@@ -213,6 +226,11 @@ def _is_ours(silent: Silent) -> bool:
 def _words(text: str) -> str:
     """Of a machine or a person: that there were some is all that is told."""
     return HIDDEN if text else ""
+
+
+def _cells(cells: GpuCells) -> GpuCells:
+    """All but the words of an error."""
+    return cells if cells.fabric_status in (None, "Success") else replace(cells, fabric_status=HIDDEN)
 
 
 def _unknown(reasons: Mapping[str, str]) -> dict[str, str]:

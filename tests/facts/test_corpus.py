@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.drivers.ssh.facts import FACTS, host_facts, requests
 from reconciler.model.gate import CommandResult
-from reconciler.model.observed import Gpu, HostFacts, Xid
+from reconciler.model.observed import Gpu, GpuCells, HostFacts, SmiAnswer, Xid
 
 # Which fact a folder's files are outputs of.
 FOLDERS = {
@@ -134,7 +134,48 @@ def test_a_healthy_h100(samples: Path) -> None:
         remap_failed=False,
         mig_current=False,
         mig_pending=False,
+        cells=GpuCells(
+            sram_threshold_exceeded=False,
+            fabric_state="Completed",
+            fabric_status="Success",
+            fabric_health="",
+            thermal_slowdown=False,
+            power_brake=False,
+            pcie_width=16,
+            pcie_width_max=16,
+            pcie_gen=5,
+            pcie_gen_max=5,
+            persistence=True,
+            loaded=False,
+        ),
+        ecc_uncorrectable_ever=0,
+        remapped_uncorrectable=0,
+        pcie_replays=0,
     )
+
+
+def test_every_capture_gives_all_its_cells(samples: Path) -> None:
+    """Real documents of drivers from 450 to 595: nothing in them is unreadable but what a lost GPU can't give."""
+    for path in captures(samples, "nvidia-smi-xml"):
+        facts = host_facts({"nvidia_smi": read(path)})
+        assert facts.gpus is not None
+        assert {gpu.cells.unread for gpu in facts.gpus} == {()}, path
+        attached = None if "gtx-1070" in path.name else len(facts.gpus)  # cut by whoever recorded it
+        assert facts.smi == SmiAnswer(0, attached, len(facts.gpus)), path
+
+
+def test_states_of_gpus(samples: Path) -> None:
+    """Of a thermal slowdown, of a link of half the width and an older generation, and of a driver 595."""
+    assert [gpu.cells.thermal_slowdown for gpu in gpus(samples, "mocknvml_h100_gpu3_hw_thermal")] == [
+        at == 3 for at in range(len(gpus(samples, "mocknvml_h100_gpu3_hw_thermal")))
+    ]
+    narrow = gpus(samples, "mocknvml_h100_allgpus_pcie_gen3x8")[0].cells
+    assert (narrow.pcie_width, narrow.pcie_width_max, narrow.pcie_gen, narrow.pcie_gen_max) == (8, 16, 3, 5)
+    newest = gpus(samples, "telegraf_rtx-4000-sff-ada-v13")[0].cells
+    assert (newest.recovery_action, newest.channel_repair_pending, newest.tpc_repair_pending) == ("None", False, False)
+    assert (newest.unrepairable_memory, newest.sram_threshold_exceeded, newest.fabric_state) == (None, None, None)
+    old = gpus(samples, "netdata_tesla-p100")[0].cells
+    assert (old.persistence, old.thermal_slowdown, old.power_brake) == (False, False, False)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,24 @@ CELLS = {
     "current_mig": "mig_current",
     "pending_mig": "mig_pending",
 }
+# The cells of GpuCells. A blank one must come out as None, and N/A alone is no reason to call it unread.
+STATES = {
+    "sram_threshold_exceeded": "sram_threshold_exceeded",
+    "hw_thermal_slowdown": "thermal_slowdown",
+    "hw_power_brake_slowdown": "power_brake",
+    "current_link_width": "pcie_width",
+    "max_link_width": "pcie_width_max",
+    "current_link_gen": "pcie_gen",
+    "max_link_gen": "pcie_gen_max",
+    "persistence_mode": "persistence",
+    "channel_repair_pending": "channel_repair_pending",
+    "tpc_repair_pending": "tpc_repair_pending",
+    "gpu_recovery_action": "recovery_action",
+    "state": "fabric_state",
+    "status": "fabric_status",
+    "bandwidth": "fabric_health",
+}
+NOT_OFFERED = ("N/A", "[N/A]", "[Not Supported]")
 XML = ("mocknvml_h100_allgpus_remap_pending", "mocknvml_h100_gpu4_lost", "netdata_a100-sxm4-mig", "telegraf_tesla-t4")
 
 
@@ -63,8 +81,11 @@ def assert_nothing_made_up(mutated: str, original: str) -> None:
     assert len(found.gpus or ()) <= len(before)
     for gpu in found.gpus or ():
         for name, value in asdict(gpu).items():
-            if name not in ("index", "lost", "mig_devices") and value is not None:
+            if name not in ("index", "lost", "mig_devices", "cells") and value is not None:
                 assert value == getattr(before[gpu.pci], name), (gpu.pci, name)
+        for name, value in asdict(gpu.cells).items():
+            if name != "unread" and value is not None and value != "Reset":
+                assert value == getattr(before[gpu.pci].cells, name), (gpu.pci, name)
 
 
 @given(name=st.sampled_from(XML), share=st.floats(0, 1))
@@ -87,6 +108,30 @@ def test_a_blanked_cell_is_none(documents: Callable[[str], str], name: str, data
     no_mig = tag.endswith("_mig") and blank == "N/A" and not gpu.lost and "gpus.0.mig" not in smi(text).unknown
     assert getattr(gpu, CELLS[tag]) is (False if no_mig else None)
     assert gpu.lost == ("lost" in blank or ("GPU is lost" in text and gpu.index == 4))
+
+
+@given(
+    name=st.sampled_from(("mocknvml_h100_gpu3_hw_thermal", "telegraf_rtx-4000-sff-ada-v13")),
+    data=st.data(),
+    blank=st.sampled_from(NO_VALUES),
+)
+def test_a_blanked_state_is_none_and_unread(
+    documents: Callable[[str], str], name: str, data: st.DataObject, blank: str
+) -> None:
+    """Names differ by driver: clocks_event_reason_ and clocks_throttle_reason_ begin those of slowdowns."""
+    text = documents(name)
+    tags = "|".join(STATES)
+    cells = list(re.finditer(rf"<(?:clocks_(?:event|throttle)_reason_)?({tags})>([^<]*)</", text))
+    match = data.draw(st.sampled_from(cells))
+    found = gpus(text[: match.start(2)] + blank + text[match.end(2) :])
+    gpu = list(found.values())[text[: match.start()].count("<gpu id") - 1]
+    if "lost" in blank:
+        assert gpu.lost
+        return
+    field = STATES[match[1]]
+    reset = field == "recovery_action" and "requires reset" in blank
+    assert getattr(gpu.cells, field) == ("Reset" if reset else None)
+    assert (field in gpu.cells.unread) == (blank not in NOT_OFFERED)
 
 
 @given(name=st.sampled_from(XML), data=st.data(), value=st.sampled_from(NO_VALUES + NO_NUMBERS))

@@ -106,6 +106,13 @@ ROWS: tuple[Row, ...] = (
     _row("oooo oo oooo oo oo oo oo", "ecc_errors", "XID 48", gpu=1, persistent=True),
     _row(".... .. .... .. .o .. ..", "nvlink_down", "XID 74", gpu=1, persistent=False),
     _row("oooo oo oooo oo oo oo oo", "nvlink_down", "XID 74", gpu=1),
+    _row("oooo oo oooo oo oP o. oo", "nvlink_slow", "slower than others", gpu=1),
+    _row(".... .. .... .. .P .. ..", "gpu_cell", "the driver asks for: Reset", gpu=1),
+    _row("oooo oo oooo oo oP oo oo", "gpu_cell", "the driver asks for: Reset", gpu=1, persistent=True),
+    _row("ssoo oo oooo so oo oo ss", "smi_doubt", "ended with 15 .*fallen off the bus"),
+    _row(".... .. .... .. .. .. ..", "port"),  # this spec declares none
+    _row("ssoo oo oooo so oo oo ss", "drive", "gives no SMART log", readable=False),
+    _row(".... .. .... .. .P .. ..", "kernel_event", "fatal error of PCIe", event="pcie_fatal"),
     _row(".... PP .P.P .. PP .. ..", "slow_storage", "read_mbps .* < 5000"),
     _row(".... PP .P.P .. PP .. ..", "low_nccl", "busbw_peak .* < 440"),
     _row(".... .. .... .. .. .. ..", "mig_lost_on_boot"),

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from reconciler.health.ladder import REMEDIATION, next_rung
-from reconciler.health.signals import signals, unread
+from reconciler.health.signals import KERNEL_EVENTS, signals, unread
+from reconciler.health.table import TABLE, Effect, effect_of
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import Remediation, Rung
-from reconciler.model.observed import Xid
+from reconciler.model.observed import GpuCells, KernelEvent, Link, NvmeHealth, SmiAnswer, Xid
 from reconciler.model.records import Attempt
+from reconciler.model.vocab import KernelEventKind
 from tests import builders as b
 
 
@@ -90,13 +92,140 @@ def test_the_ladder_counts_attempts_inside_its_window() -> None:
 @pytest.mark.parametrize(
     ("part", "hidden"),
     [
-        ("gpus", ("health.gpu_missing", "health.ecc", "health.row_remap_")),
-        ("nvlinks_active", ("health.nvlink_down",)),
-        ("xids", ("health.xid_",)),
+        ("gpus", {"health.gpu_missing", "health.ecc", "health.row_remap_pending", "health.sram_threshold"}),
+        ("nvlinks_active", {"health.nvlink_"}),
+        ("xids", {"health.xid_", "health.memory_ue"}),
+        ("kernel_events", {"health.xid_", "health.memory_ue"}),
+        ("links", {"health.port_"}),
+        ("nvme", {"health.nvme_"}),
+        ("gpus", {"health.gpu_missing"}),
     ],
 )
-def test_a_part_that_gave_no_answer_hides_its_signals_and_a_silent_host_all(part: str, hidden: tuple[str, ...]) -> None:
+def test_a_part_that_gave_no_answer_hides_its_signals_and_a_silent_host_all(part: str, hidden: set[str]) -> None:
     assert unread(b.profile(), b.observed()) == ()
     missing: dict[str, Any] = {part: None}
-    assert unread(b.profile(), b.observed(host=b.facts(**missing))) == hidden
-    assert set(hidden) < set(unread(b.profile(), b.observed(host=b.silent())))
+    found = set(unread(b.profile(), b.observed(host=b.facts(**missing))))
+    assert hidden <= found
+    assert found < set(unread(b.profile(), b.observed(host=b.silent())))
+
+
+def test_a_part_of_a_part_that_was_not_read_hides_its_signals() -> None:
+    def hidden(**changes: Any) -> tuple[str, ...]:
+        return unread(b.profile(), b.observed(host=b.facts(**changes)))
+
+    remap = replace(b.CELLS, unread=("remap_pending",))
+    assert hidden(gpus=(b.gpu(0), b.gpu(1, remap_pending=None, cells=remap))) == ("health.row_remap_pending",)
+    assert hidden(gpus=(b.gpu(0), b.gpu(1, lost=True, cells=GpuCells()))) == (), "it is known to be lost"
+    assert hidden(nvlinks_active={0: 18}) == ("health.nvlink_",)
+    assert hidden(links=(Link("mlx5_0/1", None, None, "infiniband"),)) == ("health.port_",)
+    assert hidden(nvme=(NvmeHealth("/dev/nvme0", "S", "M", None, None, None, None),)) == ("health.nvme_",)
+
+
+# --- every signal, and its row in the table ----------------------------------------------------------------------
+
+
+def ill_gpu(**cells: Any) -> dict[str, Any]:
+    own = {name: cells.pop(name) for name in tuple(cells) if name not in GpuCells.__dataclass_fields__}
+    return {"gpus": (b.gpu(0), b.gpu(1, cells=replace(b.CELLS, **cells), **own))}
+
+
+def ports(*rates: float, down: int = 0) -> dict[str, Any]:
+    up = tuple(Link(f"mlx5_{at}/1", True, rate, "infiniband") for at, rate in enumerate(rates))
+    return {"links": up + tuple(Link(f"mlx5_{len(rates) + at}/1", False, 10.0, "infiniband") for at in range(down))}
+
+
+def drive(**changes: Any) -> dict[str, Any]:
+    return {"nvme": (replace(NvmeHealth("/dev/nvme0", "S1", "M", 0, 0, 3, 100, 10), **changes),)}
+
+
+RDMA = b.profile(inventory=replace(b.PROFILE.inventory, rdma_ports=4, rdma_rate_gbps=400))
+WELL = {**ports(400, 400, 400, 400), **drive()}
+# Signal, its evidence, and what it leads to.
+SIGNALS: list[tuple[str, dict[str, Any], Effect]] = [
+    ("gpu_missing", {"gpus": (b.gpu(0), b.gpu(1, lost=True))}, Effect.ISOLATES),
+    ("gpu_recovery", ill_gpu(recovery_action="Reboot"), Effect.REPAIRS),
+    ("inforom_corrupt", {"smi": SmiAnswer(14, 2, 2)}, Effect.REPORTS),
+    ("ecc", ill_gpu(ecc_uncorrectable=1), Effect.REPAIRS),
+    ("ecc_disabled", ill_gpu(ecc_enabled=False), Effect.REPORTS),
+    ("ecc_ever", ill_gpu(ecc_uncorrectable_ever=2), Effect.REPORTS),
+    ("rows_remapped", ill_gpu(remapped_uncorrectable=1), Effect.REPORTS),
+    ("row_remap_failed", ill_gpu(remap_failed=True), Effect.ISOLATES),
+    ("row_remap_pending", ill_gpu(remap_pending=True), Effect.REPAIRS),
+    ("sram_threshold", ill_gpu(sram_threshold_exceeded=True), Effect.ISOLATES),
+    ("unrepairable_memory", ill_gpu(unrepairable_memory=True), Effect.ISOLATES),
+    ("repair_pending", ill_gpu(channel_repair_pending=True), Effect.REPAIRS),
+    ("repair_pending", ill_gpu(tpc_repair_pending=True), Effect.REPAIRS),
+    ("fabric", ill_gpu(fabric_state="Not Started"), Effect.REPAIRS),
+    ("fabric", ill_gpu(fabric_status="Insufficient Resources"), Effect.REPAIRS),
+    ("fabric", ill_gpu(fabric_health="bandwidth Degraded"), Effect.REPAIRS),
+    ("thermal_slowdown", ill_gpu(thermal_slowdown=True, loaded=True), Effect.REPORTS),
+    ("power_brake", ill_gpu(power_brake=True, loaded=True), Effect.REPORTS),
+    ("pcie_width", ill_gpu(pcie_width=8), Effect.REPAIRS),
+    ("pcie_gen", ill_gpu(pcie_gen=1, loaded=True), Effect.REPORTS),
+    ("pcie_replays", ill_gpu(pcie_replays=20_000), Effect.REPORTS),
+    ("persistence_off", ill_gpu(persistence=False), Effect.REPORTS),
+    ("nvlink_down", {"nvlinks_active": {0: 18, 1: 17}}, Effect.REPAIRS),
+    ("nvlink_slow", {"nvlinks_slow": {1: 1}}, Effect.REPAIRS),
+    ("port_missing", ports(400, 400, 400, down=1), Effect.ISOLATES),
+    ("port_missing", ports(400, 400, 400), Effect.ISOLATES),
+    ("port_slow", ports(400, 400, 400, 100), Effect.REPAIRS),
+    ("nvme_critical", drive(critical_warning=0x08), Effect.REPAIRS),
+    ("nvme_hot", drive(critical_warning=0x02), Effect.REPORTS),
+    ("nvme_worn", drive(percentage_used=180), Effect.REPORTS),
+    ("nvme_spare", drive(available_spare=1), Effect.REPORTS),
+    ("nvme_spare", drive(available_spare=4, spare_threshold=5), Effect.REPORTS),
+    *((kind, {"kernel_events": (KernelEvent(KernelEventKind(kind), "x", 3),)}, effect) for kind, effect in {
+        "gpu_init_failed": Effect.REPAIRS, "pcie_fatal": Effect.REPAIRS, "memory_ue": Effect.ISOLATES,
+        "machine_check": Effect.REPAIRS, "nic_failed": Effect.REPAIRS, "nic_module": Effect.REPORTS,
+    }.items()),
+    *((f"xid_{code}", {"xids": (Xid(code, "x", 1),)}, effect) for code, effect in {
+        64: Effect.ISOLATES, 79: Effect.ISOLATES, 95: Effect.ISOLATES, 48: Effect.REPAIRS, 119: Effect.REPAIRS,
+    }.items()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "evidence", "effect"), SIGNALS)
+def test_each_evidence_is_one_signal_with_its_effect(name: str, evidence: dict[str, Any], effect: Effect) -> None:
+    found = signals(RDMA, b.observed(host=b.facts(**(WELL | evidence))))
+    assert [signal.name for signal in found] == [name]
+    assert effect_of(name) is effect
+    assert found[0].detail
+
+
+def test_the_table_has_no_row_that_nothing_raises() -> None:
+    raised = {name for name, _, _ in SIGNALS}
+    assert {name for name in TABLE if not name.endswith("_")} == {name for name in raised if name in TABLE}
+    assert {event.kind for _, evidence, _ in SIGNALS for event in evidence.get("kernel_events", ())} == {*KERNEL_EVENTS}
+    with pytest.raises(KeyError, match="no row"):
+        effect_of("a_new_one")
+
+
+def test_a_well_node_has_no_signal() -> None:
+    assert signals(RDMA, b.observed(host=b.facts(**WELL))) == ()
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        ill_gpu(pcie_gen=1),  # idle: ASPM
+        ill_gpu(thermal_slowdown=True, power_brake=True),  # idle
+        ill_gpu(thermal_slowdown=True, loaded=None),
+        ill_gpu(fabric_state="In Progress", fabric_status="Success"),
+        ill_gpu(pcie_replays=3),
+        {"gpus": (b.gpu(0, name="NVIDIA L40S", ecc_enabled=False), b.gpu(1))},
+        {"smi": SmiAnswer(15, 2, 2)},  # a contradiction, not evidence
+        ports(400, 400, 400, 400, 200, 200),  # two storage ports beside four: too slow only where a rate is declared
+        {"links": (Link("mlx5_0/1", None, None, "infiniband"), *ports(400, 400, 400)["links"])},
+        drive(available_spare=5, spare_threshold=5),
+        drive(critical_warning=None, percentage_used=None, available_spare=None),
+    ],
+)
+def test_what_is_no_evidence_is_no_signal(evidence: dict[str, Any]) -> None:
+    undeclared = b.profile(inventory=replace(RDMA.inventory, rdma_rate_gbps=None))
+    assert signals(undeclared, b.observed(host=b.facts(**(WELL | evidence)))) == ()
+
+
+def test_without_a_declared_rate_the_siblings_say_how_fast_a_port_is() -> None:
+    undeclared = b.profile(inventory=replace(RDMA.inventory, rdma_rate_gbps=None))
+    found = signals(undeclared, b.observed(host=b.facts(**(WELL | ports(400, 100, 400, 400)))))
+    assert [signal.detail for signal in found] == ["RDMA port mlx5_1/1 runs at 100 of 400 Gb/s"]

@@ -13,6 +13,8 @@ import pytest
 from reconciler.drivers.ssh.facts import host_facts as driver_host_facts
 from reconciler.drivers.ssh.facts import requests
 from reconciler.lab.fleet import Lab, build_lab
+from reconciler.lab.hardware.gpu_cells import CELLS
+from reconciler.lab.hardware.kernel_log import EVENTS
 from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
 from reconciler.lab.inprocess.facts import host_facts
 from reconciler.lab.inprocess.virtual_time import EPOCH
@@ -113,6 +115,18 @@ def test_a_healthy_machine_is_read_as_it_is(world: World) -> None:
         (NODE, "ecc_errors", {"gpu": 1, "count": 3}),
         (NODE, "nvlink_down", {"gpu": 0, "links": 4}),
         ("gpu-b002", "xid_79", {"gpu": 0}),
+        (NODE, "nvlink_slow", {"gpu": 1, "links": 2}),
+        (NODE, "smi_doubt", {"status": 15}),
+        (NODE, "smi_doubt", {"status": 0, "more": 1}),
+        (NODE, "port", {"port": 1, "gbps": 100.0}),
+        (NODE, "port", {"port": 2}),
+        (NODE, "drive", {"percentage_used": 180, "spare": 1, "critical_warning": 4}),
+        (NODE, "drive", {"readable": False}),
+        *((NODE, "kernel_event", {"event": event}) for event in EVENTS),
+        *((NODE, "gpu_cell", {"cell": cell, "text": list(texts)[-1]}) for cell, texts in CELLS.items()),
+        *((NODE, "gpu_cell", {"cell": cell, "text": "ERR!"}) for cell in CELLS),
+        *((NODE, "gpu_cell", {"cell": cell, "text": "N/A"}) for cell in CELLS),
+        ("gpu-b001", "gpu_cell", {"gpu": 0, "cell": "remap_failed", "text": "ERR!"}),
     ],
 )
 def test_facts_are_what_the_driver_reads_from_the_same_machine(

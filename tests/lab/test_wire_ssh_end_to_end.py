@@ -18,6 +18,7 @@ from reconciler.model.gate import CommandResult
 from reconciler.model.observed import (
     Answered,
     Gpu,
+    GpuCells,
     HostFacts,
     ImageIdentity,
     Link,
@@ -25,6 +26,7 @@ from reconciler.model.observed import (
     NvmeHealth,
     Service,
     Silent,
+    SmiAnswer,
 )
 from reconciler.model.vocab import UnknownReason
 from tests.lab.ssh_bench import NODE, Bench, play
@@ -66,6 +68,22 @@ async def read(host: SshHost) -> HostFacts:
     return found.value
 
 
+WELL = GpuCells(
+    recovery_action="None",
+    sram_threshold_exceeded=False,
+    fabric_state="Completed",
+    fabric_status="Success",
+    thermal_slowdown=False,
+    power_brake=False,
+    pcie_width=16,
+    pcie_width_max=16,
+    pcie_gen=5,
+    pcie_gen_max=5,
+    persistence=True,
+    loaded=False,
+)
+
+
 def truth(machine: Machine) -> HostFacts:
     """The machine as facts, of a system without GPU in MIG mode. Xids are left out: they are events, not state."""
     state, system, disk = machine.state, machine.system(), machine.disk()
@@ -103,6 +121,10 @@ def truth(machine: Machine) -> HostFacts:
                 mig_current=gpu.mig_enabled,
                 mig_pending=gpu.mig_pending,
                 lost=gpu.lost,
+                cells=GpuCells() if gpu.lost else WELL,
+                ecc_uncorrectable_ever=None if gpu.lost else gpu.ecc_uncorrectable,
+                remapped_uncorrectable=None if gpu.lost else int(gpu.remap_pending),
+                pcie_replays=0,
             )
             for gpu in state.gpus
         ),
@@ -117,11 +139,16 @@ def truth(machine: Machine) -> HostFacts:
             ),
         ),
         nvme=tuple(
-            NvmeHealth(f"/dev/nvme{at}n1", drive.serial, drive.model, 0, drive.media_errors, drive.percentage_used, 100)
+            NvmeHealth(
+                f"/dev/nvme{at}n1", drive.serial, drive.model, 0, drive.media_errors, drive.percentage_used, 100, 10
+            )
             for at, drive in enumerate(state.drives)
         ),
         services={name: Service(system.services_active[name], disk.services[name]) for name in SERVICES},
         sysctls={name: system.sysctls[name] for name in SYSCTLS},
+        smi=SmiAnswer(0, len(state.gpus), len(state.gpus)),
+        nvlinks_slow={},
+        kernel_events=(),
     )
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import itertools
 from datetime import timedelta
+from typing import Any
 
+import pytest
+
+from reconciler.model import observed as o
 from reconciler.model.plan import BlockCode
 from reconciler.model.records import FLEET, Attempt, Hold
 from reconciler.planner.holds import by_subject
@@ -49,3 +53,23 @@ def test_a_stop_counts_for_a_planner_that_has_decided_before() -> None:
     assert (stopped.actions, stopped.blocked and stopped.blocked.code) == ((), BlockCode.STOPPED)
     planner.holds = {}
     assert planner.plan(b.node(), WRONG, record) == before
+
+
+@pytest.mark.parametrize(
+    "unread",
+    [
+        {"gpus": (b.gpu(0), b.gpu(1, remap_pending=None))},
+        {"nvlinks_active": {0: 18}},
+        {"smi": o.SmiAnswer(15, 2, 2)},
+        {"nvme": None},
+    ],
+)
+def test_a_part_that_was_not_read_is_left_alone_and_hinders_no_repair(unread: dict[str, Any]) -> None:
+    wanted = b.node()
+    seen = b.observed(host=b.facts(**unread))
+    plan = b.planner().plan(wanted, seen, b.record(wanted))
+    assert b.actions(plan) == []
+    assert plan.blocked is not None
+    assert plan.blocked.code is BlockCode.UNKNOWN
+    ill = b.observed(host=b.facts(**unread, xids=(o.Xid(79, "0", 1),)))
+    assert "power_cycle" in b.actions(b.planner().plan(wanted, ill, b.record(wanted)))

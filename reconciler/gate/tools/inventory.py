@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from reconciler.diff.facts import managed
 from reconciler.diff.readings import Missing
 from reconciler.gate.tools.common import Sheet, Tool
+from reconciler.health.parts import nvme_signals
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
-from reconciler.model.observed import Observed, Silent
+from reconciler.model.observed import NvmeHealth, Observed, Silent
 from reconciler.model.vocab import Concern
 
 
@@ -34,12 +35,17 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         if any(gpu.mig_current for gpu in observed.host.value.gpus or ()):
             sheet.unjudged("MIG is on: NVLinks can't be counted")
         for drive in observed.host.value.nvme or ():
-            if drive.critical_warning or drive.media_errors:
-                sheet.fail(
-                    f"drive {drive.serial or drive.device}: critical warning {drive.critical_warning}, "
-                    f"{drive.media_errors} media errors"
-                )
+            _judge_drive(sheet, drive)
     return sheet.result(test, outputs, evidence="")
+
+
+def _judge_drive(sheet: Sheet, drive: NvmeHealth) -> None:
+    """A drive whose SMART log can't be read is missed by the number of drives, where that is declared."""
+    name = f"drive {drive.serial or drive.device}"
+    if drive.critical_warning or drive.media_errors:
+        sheet.fail(f"{name}: critical warning {drive.critical_warning}, {drive.media_errors} media errors")
+    for _, detail in nvme_signals(drive):
+        sheet.fail(f"{name}: {detail}")
 
 
 TOOL = Tool(_commands, _judge)

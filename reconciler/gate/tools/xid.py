@@ -1,4 +1,4 @@
-"""Passive health: no XID or SXid since boot, no uncorrectable error, every NVLink up.
+"""Passive health: no XID or SXid since boot, no signal of ill health, every NVLink up, and every cell of it read.
 
 Acceptance is stricter than running: on an idle node even an application's code is a suspect, so none but those that the
 remediation policy names is allowed (acceptance 3.1).
@@ -6,13 +6,20 @@ remediation policy names is allowed (acceptance 3.1).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from reconciler.diff.facts import managed
+from reconciler.diff.gpus import survey
+from reconciler.diff.readings import Missing
 from reconciler.gate.tools.common import Sheet, Tool
 from reconciler.health.signals import host_signals
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
-from reconciler.model.observed import Observed, Silent
+from reconciler.model.observed import Gpu, Observed, Silent
+from reconciler.model.vocab import Concern, Source
+
+# Signals that count over the life of a board, errors that were dealt with: metrics, for thresholds to judge.
+LIFETIME: Mapping[str, str] = {"ecc_ever": "ecc_uncorrectable_ever", "rows_remapped": "remapped_uncorrectable"}
 
 
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
@@ -25,23 +32,39 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         sheet.error(f"the host did not answer: {observed.host.reason}")
         return sheet.result(test, outputs, evidence="")
     facts = observed.host.value
-    if facts.xids is None:
+    if facts.xids is None or facts.kernel_events is None:
         sheet.error(f"the kernel log could not be read: {facts.unknown.get('xids', 'no reason given')}")
     if facts.gpus is None:
         sheet.error(f"the GPUs could not be read: {facts.unknown.get('gpus', 'no reason given')}")
     else:
-        for gpu in facts.gpus:
-            if not gpu.lost and gpu.ecc_uncorrectable is None:
-                sheet.unjudged(f"GPU {gpu.index} gives no ECC counters")
+        _demand_cells(sheet, facts.gpus)
+    for row in managed(desired.profile):
+        told_by_host = row.concern is Concern.HARDWARE and row.source is Source.SSH
+        if told_by_host and isinstance(seen := row.read(observed), Missing):
+            sheet.unjudged(f"{row.path}: {seen.reason} {seen.detail}".strip())
     ignored = desired.profile.remediation.ignore_xids if desired.profile.remediation else ()
     bad = [xid for xid in facts.xids or () if xid.code not in ignored]
     for xid in bad:
         sheet.fail(f"{'SXid' if xid.switch else 'XID'} {xid.code} on {xid.device}, {xid.count} times since boot")
     for signal in host_signals(desired.profile, observed):
-        if not signal.name.startswith("xid_"):
+        if not signal.name.startswith("xid_") and signal.name not in LIFETIME:
             sheet.fail(signal.detail)
+    for gpu in facts.gpus or ():
+        for name in LIFETIME.values():
+            sheet.metrics[name] = sheet.metrics.get(name, 0.0) + float(getattr(gpu, name) or 0)
     sheet.metrics["xids"] = float(sum(xid.count for xid in bad))
     return sheet.result(test, outputs, evidence="")
+
+
+def _demand_cells(sheet: Sheet, gpus: tuple[Gpu, ...]) -> None:
+    found = survey(gpus)
+    if found.unread:
+        sheet.unjudged(found.unread)
+    for gpu in gpus:
+        if not gpu.lost and gpu.ecc_uncorrectable is None:
+            sheet.unjudged(f"GPU {gpu.index} gives no ECC counters")
+        if gpu.mig_current:
+            sheet.unjudged(f"GPU {gpu.index} is in MIG mode, where rows and NVLinks can't be read")
 
 
 TOOL = Tool(_commands, _judge)

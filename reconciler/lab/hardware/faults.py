@@ -74,6 +74,33 @@ FAULTS: Mapping[str, FaultKind] = {
         "hardware",
         {"gpu": 2, "links": 1, "persistent": True},
     ),
+    "nvlink_slow": FaultKind("links of a GPU are up at half their rate", "hardware", {"gpu": 2, "links": 1}),
+    "gpu_cell": FaultKind(
+        "a cell of nvidia-smi -q -x of a GPU reads `text`, until the next cold boot; `persistent`: after it too",
+        "hardware",
+        {"gpu": 3, "cell": "recovery_action", "text": "Reset", "persistent": False},
+    ),
+    "smi_doubt": FaultKind(
+        "nvidia-smi -q -x ends with `status` after a whole document, and counts `more` GPUs than it describes",
+        "hardware",
+        {"status": 15, "more": 0},
+    ),
+    "port": FaultKind(
+        "an RDMA port trains at `gbps` only, 0 = not at all; `persistent`: a cold boot does not help",
+        "hardware",
+        {"port": 0, "gbps": 0.0, "persistent": False},
+    ),
+    "drive": FaultKind(
+        "the SMART log of a drive says this; not `readable`: it can't be read",
+        "hardware",
+        {"drive": 1, "critical_warning": 0, "percentage_used": 3, "spare": 100, "readable": True},
+    ),
+    "kernel_event": FaultKind(
+        "the kernel logs an error of hardware that is no Xid: gpu_init_failed, pcie_fatal, memory_ue, machine_check, "
+        "nic_failed or nic_module; `persistent`: it does so again after a boot",
+        "hardware",
+        {"event": "memory_ue", "persistent": False},
+    ),
     "slow_storage": FaultKind("drives read and write at this share of their speed", "hardware", {"factor": 0.3}),
     "low_nccl": FaultKind("collectives reach this bus bandwidth only, in GB/s", "hardware", {"busbw": 212.0}),
     "mig_lost_on_boot": FaultKind("MIG instances are gone after every boot", "hardware"),

@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from reconciler.lab.hardware.state import GpuState
+
+# Kind of event -> what it is about, and the line of the kernel. Each happens on a device of its own.
+EVENTS: Final[Mapping[str, tuple[str, str]]] = {
+    "gpu_init_failed": ("00000000:1B:00.0", "NVRM: GPU 0000:1b:00.0: RmInitAdapter failed! (0x24:0x65:1185)"),
+    "pcie_fatal": (
+        "00000000:5D:00.0",
+        "pcieport 0000:58:01.0: AER: Uncorrectable (Fatal) error message received from 0000:5d:00.0",
+    ),
+    "memory_ue": ("MC0", "EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0 (channel:1 slot:0)"),
+    "machine_check": ("CPU 18", "[Hardware Error]: CPU 18: Machine Check Exception: 5 Bank 7: be00000001010091"),
+    "nic_failed": (
+        "00000000:5E:00.0",
+        "mlx5_core 0000:5e:00.0: poll_health:174: device's health compromised - reached miss count.",
+    ),
+    "nic_module": (
+        "00000000:5E:00.0",
+        "mlx5_core 0000:5e:00.0: Port module event[error]: module 0, Cable error, High Temperature",
+    ),
+}
 
 
 def short_pci(pci: str) -> str:

@@ -19,7 +19,7 @@ from reconciler.lab.hardware import kernel_log
 from reconciler.lab.hardware.agenda import Agenda
 from reconciler.lab.hardware.faults import FaultValue
 from reconciler.lab.hardware.install_document import read_document
-from reconciler.lab.hardware.state import DiskImage, InstallerRun, MachineState, OsState
+from reconciler.lab.hardware.state import DiskImage, GpuState, InstallerRun, MachineState, NicState, OsState
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 
 Fetch = Callable[[str], Mapping[str, Any] | None]
@@ -274,8 +274,12 @@ class Lifecycle:
         for gpu in self.state.gpus:
             gpu.ecc_uncorrectable, gpu.remap_pending = 0, False
             if cold:
-                gpu.lost, gpu.nvlinks_down = False, 0
-        for kind in ("ecc_errors", "host_hung", "node_condition", *(("xid_79", "nvlink_down") if cold else ())):
+                gpu.lost, gpu.nvlinks_down, gpu.nvlinks_slow = False, 0, 0
+                gpu.cells.clear()
+        if cold:
+            self._mend_ports()
+        cured = ("ecc_errors", "host_hung", "node_condition", "kernel_event")
+        for kind in (*cured, *(("xid_79", "nvlink_down", "gpu_cell", "port") if cold else ())):
             if kind in faults and not faults[kind]["persistent"]:
                 del faults[kind]
 
@@ -287,9 +291,20 @@ class Lifecycle:
             return
         if kind == "host_hung":
             system.hung = True
-        if kind not in ("xid_79", "ecc_errors", "nvlink_down"):
-            return
-        gpu = state.gpus[int(parameters["gpu"])]
+        if kind == "kernel_event":
+            system.kernel_log.append(kernel_log.EVENTS[str(parameters["event"])][1])
+        elif kind == "port":
+            nic, gbps = self.rdma_ports[int(parameters["port"])], float(parameters["gbps"])
+            nic.up, nic.slow_gbps, nic.struck = gbps > 0, gbps, True
+        elif kind == "drive":
+            drive = state.drives[int(parameters["drive"])]
+            drive.critical_warning = int(parameters["critical_warning"])
+            drive.percentage_used, drive.available_spare = int(parameters["percentage_used"]), int(parameters["spare"])
+            drive.smart, drive.struck = bool(parameters["readable"]), True
+        elif kind in ("xid_79", "ecc_errors", "nvlink_down", "nvlink_slow", "gpu_cell"):
+            self._strike_gpu(kind, state.gpus[int(parameters["gpu"])], parameters, system)
+
+    def _strike_gpu(self, kind: str, gpu: GpuState, parameters: Mapping[str, Any], system: OsState) -> None:
         if kind == "xid_79":
             gpu.lost = True
             system.kernel_log += kernel_log.fallen_off_bus(gpu)
@@ -297,9 +312,28 @@ class Lifecycle:
         elif kind == "ecc_errors":
             gpu.ecc_uncorrectable, gpu.remap_pending = int(parameters["count"]), True
             system.kernel_log += kernel_log.uncorrectable_ecc(gpu)
+        elif kind == "nvlink_slow":
+            gpu.nvlinks_slow = int(parameters["links"])
+        elif kind == "gpu_cell":
+            gpu.cells[str(parameters["cell"])] = str(parameters["text"])
         else:
             gpu.nvlinks_down = int(parameters["links"])
             system.kernel_log += kernel_log.nvlink_error(gpu, gpu.nvlinks - 1)
+
+    @property
+    def rdma_ports(self) -> list[NicState]:
+        return [nic for nic in self.state.nics if nic.rdma]
+
+    def _mend_ports(self) -> None:
+        for nic in self.rdma_ports:
+            if nic.struck:
+                nic.up, nic.slow_gbps, nic.struck = True, 0.0, False
+
+    def _mend_drives(self) -> None:
+        for drive in self.state.drives:
+            if drive.struck:
+                drive.critical_warning, drive.available_spare, drive.percentage_used = 0, 100, 3
+                drive.smart, drive.struck = True, False
 
     # --- firmware that waits ---
 

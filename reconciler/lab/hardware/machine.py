@@ -13,14 +13,16 @@ Fronts read `machine.state` after any call, or after `catch_up()`. The rules sta
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.bmc_side import BmcSide
 from reconciler.lab.hardware.faults import FaultValue, parse_fault
+from reconciler.lab.hardware.gpu_cells import CELLS
 from reconciler.lab.hardware.host_side import HostSide
+from reconciler.lab.hardware.kernel_log import EVENTS
 from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS, Fetch, HardwareRejected, Rejection
 from reconciler.lab.hardware.state import MachineState
 from reconciler.lab.hardware.timings import TYPICAL, Timings
@@ -55,8 +57,21 @@ class Machine(BmcSide, HostSide):
         complete = parse_fault(kind, parameters)
         if "gpu" in complete and not 0 <= int(complete["gpu"]) < len(self.state.gpus):
             raise ValueError(f"{self.name} has no GPU {complete['gpu']}")
+        self._check_parts(complete)
         self.state.faults[kind] = complete
         self._strike(kind)
+
+    def _check_parts(self, given: Mapping[str, FaultValue]) -> None:
+        """ValueError: a fault names a part that this machine has not, or what can't be on it."""
+        known: tuple[tuple[str, Collection[object]], ...] = (
+            ("cell", CELLS),
+            ("event", EVENTS),
+            ("port", range(len(self.rdma_ports))),
+            ("drive", range(len(self.state.drives))),
+        )
+        for name, values in known:
+            if name in given and given[name] not in values:
+                raise ValueError(f"{self.name} has no {name} {given[name]!r}; there are {', '.join(map(str, values))}")
 
     def clear(self, kind: str | None = None) -> None:
         """End one fault, or all, and repair what it did to the hardware."""
@@ -76,6 +91,17 @@ class Machine(BmcSide, HostSide):
                 gpu.ecc_uncorrectable, gpu.remap_pending = 0, False
             elif kind == "nvlink_down":
                 gpu.nvlinks_down = 0
+            elif kind == "nvlink_slow":
+                gpu.nvlinks_slow = 0
+            elif kind == "gpu_cell":
+                gpu.cells.clear()
+        if kind == "port":
+            self._mend_ports()
+        if kind == "drive":
+            self._mend_drives()
+        if kind == "kernel_event" and self.state.os is not None:
+            lines = {line for _, line in EVENTS.values()}
+            self.state.os.kernel_log = [line for line in self.state.os.kernel_log if line not in lines]
         if kind == "host_hung" and self.state.os is not None:
             self.state.os.hung = False
         if kind == "post_hang" and self.state.phase == "post" and self.next_due() is None:

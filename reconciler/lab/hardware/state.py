@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 AttributeValue = str | int | bool
+SPARE_THRESHOLD = 10  # percent, below which a drive warns
 
 
 @dataclass(slots=True)
@@ -22,6 +23,7 @@ class GpuState:
     vbios: str
     nvlinks: int = 18
     nvlinks_down: int = 0
+    nvlinks_slow: int = 0  # up at half the rate
     ecc_uncorrectable: int = 0
     remap_pending: bool = False
     remap_failed: bool = False  # nothing but another board helps
@@ -30,6 +32,7 @@ class GpuState:
     mig_instances: list[tuple[str, str]] = field(default_factory=list)  # (profile, uuid)
     mig_compute: bool = True  # the instances have their compute instances, so that they are usable
     lost: bool = False  # fallen off the bus
+    cells: dict[str, str] = field(default_factory=dict)  # cell of nvidia-smi -q -x -> the text that a fault puts there
 
 
 @dataclass(slots=True)
@@ -41,6 +44,10 @@ class DriveState:
     capacity_bytes: int
     media_errors: int = 0
     percentage_used: int = 3
+    available_spare: int = 100
+    critical_warning: int = 0
+    smart: bool = True  # its log can be read
+    struck: bool = False  # by a fault
     read_mbps: float = 6500.0
     write_mbps: float = 3800.0
 
@@ -53,6 +60,12 @@ class NicState:
     rate_gbps: float
     up: bool = True
     listed: bool = True  # by the BMC: many leave out what sits in a riser
+    slow_gbps: float = 0.0  # trained at this rate; 0 = at its own
+    struck: bool = False  # by a fault
+
+    @property
+    def trained_gbps(self) -> float:
+        return self.slow_gbps or self.rate_gbps
 
 
 @dataclass(slots=True)

@@ -8,9 +8,23 @@ from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
 
+from reconciler.lab.hardware.kernel_log import EVENTS
 from reconciler.lab.hardware.machine import Machine
-from reconciler.lab.hardware.state import GpuState
-from reconciler.model.observed import Gpu, HostFacts, ImageIdentity, Link, MigDevice, NvmeHealth, Service, Xid
+from reconciler.lab.hardware.state import SPARE_THRESHOLD, DriveState, GpuState, MachineState
+from reconciler.lab.inprocess.gpu_cells import as_read, with_own_cells
+from reconciler.model.observed import (
+    Gpu,
+    HostFacts,
+    ImageIdentity,
+    KernelEvent,
+    Link,
+    MigDevice,
+    NvmeHealth,
+    Service,
+    SmiAnswer,
+    Xid,
+)
+from reconciler.model.vocab import KernelEventKind
 
 _XID = re.compile(r"NVRM: Xid \(PCI:(?P<pci>[0-9a-f:]+)\): (?P<code>\d+), pid=[^,]*, name=[^,]*, (?P<rest>.*)")
 
@@ -18,6 +32,7 @@ _XID = re.compile(r"NVRM: Xid \(PCI:(?P<pci>[0-9a-f:]+)\): (?P<code>\d+), pid=[^
 def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]) -> HostFacts:
     state, system, disk = machine.state, machine.system(), machine.disk()
     unknown: dict[str, str] = {}
+    nvlinks = _nvlinks(machine, unknown)
     return HostFacts(
         hostname=system.hostname,
         kernel=disk.kernel,
@@ -28,20 +43,47 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         image=_image(machine),
         secure_boot=state.secure_boot,
         driver=disk.driver or None,
-        gpus=tuple(map(_gpu, state.gpus)) if disk.driver else None,
-        nvlinks_active=_nvlinks(machine, unknown),
+        gpus=tuple(_gpu(gpu, disk.driver) for gpu in state.gpus) if disk.driver else None,
+        nvlinks_active=nvlinks,
         xids=_xids(system.kernel_log),
         links=_links(machine),
-        nvme=tuple(
-            NvmeHealth(f"/dev/nvme{at}n1", drive.serial, drive.model, 0, drive.media_errors, drive.percentage_used, 100)
-            for at, drive in enumerate(state.drives)
-        ),
+        nvme=tuple(_drive(at, drive, unknown) for at, drive in enumerate(state.drives)),
         services={
             name: Service(system.services_active.get(name, False), disk.services.get(name, False)) for name in services
         },
         sysctls={name: system.sysctls[name] for name in sysctls if name in system.sysctls},
         unknown=unknown,
+        smi=_answer(state, unknown) if disk.driver else None,
+        nvlinks_slow=_nvlinks_slow(state) if nvlinks is not None else None,
+        kernel_events=_events(system.kernel_log),
     )
+
+
+def _answer(state: MachineState, unknown: dict[str, str]) -> SmiAnswer:
+    """The status with which nvidia-smi ends, and what it counts."""
+    if not state.gpus:
+        unknown["driver"] = "unsupported: nvidia-smi finds no device to ask"
+        return SmiAnswer(0, 0, 0)
+    fault, gpus = state.faults.get("smi_doubt"), len(state.gpus)
+    if fault is None:
+        return SmiAnswer(0, gpus, gpus)
+    answer = SmiAnswer(int(fault["status"]), gpus + int(fault["more"]), gpus)
+    if answer.exit_status:
+        unknown["gpus.exit_status"] = "malformed"
+    if answer.attached != gpus:
+        unknown["gpus.count"] = "malformed"
+    return answer
+
+
+def _drive(at: int, drive: DriveState, unknown: dict[str, str]) -> NvmeHealth:
+    device = f"/dev/nvme{at}n1"
+    if not drive.smart:
+        unknown[f"nvme.{device}"] = "malformed"
+        return NvmeHealth(device, drive.serial, drive.model, None, None, None, None)
+    return NvmeHealth(
+        device, drive.serial, drive.model, drive.critical_warning, drive.media_errors, drive.percentage_used,
+        drive.available_spare, SPARE_THRESHOLD,
+    )  # fmt: skip
 
 
 def _image(machine: Machine) -> ImageIdentity:
@@ -53,10 +95,10 @@ def _image(machine: Machine) -> ImageIdentity:
     )
 
 
-def _gpu(gpu: GpuState) -> Gpu:
+def _gpu(gpu: GpuState, driver: str) -> Gpu:
     """Read again and again, and hardly ever another than before: eight of them are most of what a host says."""
     instances = tuple(gpu.mig_instances) if gpu.mig_compute else ()
-    return _as_read(*_FIELDS(gpu), instances)
+    return _as_read(*_FIELDS(gpu), instances, driver, tuple(gpu.cells.items()))
 
 
 _FIELDS = attrgetter(
@@ -80,13 +122,16 @@ def _as_read(
     mig_pending: bool,
     lost: bool,
     instances: tuple[tuple[str, str], ...],
+    driver: str,
+    cells: tuple[tuple[str, str], ...],
 ) -> Gpu:
     """A lost GPU still gives what the driver remembers of it; whatever must be asked of the board is None.
 
     Remapped rows can't be read in MIG mode.
     """
     rows = not lost and not mig_enabled
-    return Gpu(
+    counted = None if lost else ecc_uncorrectable
+    read = Gpu(
         index=index,
         pci=pci,
         uuid=uuid,
@@ -94,14 +139,18 @@ def _as_read(
         serial=serial,
         vbios=vbios,
         ecc_enabled=True,
-        ecc_uncorrectable=None if lost else ecc_uncorrectable,
+        ecc_uncorrectable=counted,
         remap_pending=remap_pending if rows else None,
         remap_failed=remap_failed if rows else None,
         mig_current=mig_enabled,
         mig_pending=mig_pending,
         mig_devices=tuple(MigDevice(index, profile, device) for profile, device in instances),
         lost=lost,
+        ecc_uncorrectable_ever=counted,
+        remapped_uncorrectable=int(remap_pending) if rows else None,
+        pcie_replays=0,
     )
+    return read if lost else with_own_cells(replace(read, cells=as_read(name, driver, mig_enabled, cells)), dict(cells))
 
 
 def _nvlinks(machine: Machine, unknown: dict[str, str]) -> dict[int, int] | None:
@@ -116,6 +165,25 @@ def _nvlinks(machine: Machine, unknown: dict[str, str]) -> dict[int, int] | None
         unknown["nvlinks_active"] = "unsupported: not in MIG mode"
         return None
     return active
+
+
+def _nvlinks_slow(state: MachineState) -> dict[int, int]:
+    """Where another link of the node is at full speed."""
+    up = {gpu.index: gpu.nvlinks - gpu.nvlinks_down for gpu in state.gpus if not gpu.lost and not gpu.mig_enabled}
+    slow = {gpu.index: gpu.nvlinks_slow for gpu in state.gpus if gpu.index in up and gpu.nvlinks_slow}
+    return slow if sum(slow.values()) < sum(up.values()) else {}
+
+
+def _events(lines: Sequence[str]) -> tuple[KernelEvent, ...]:
+    """Of the lines that the lab itself writes."""
+    kinds = {line: (kind, device) for kind, (device, line) in EVENTS.items()}
+    found: dict[str, KernelEvent] = {}
+    for line in lines:
+        if line in kinds:
+            kind, device = kinds[line]
+            count = found[kind].count + 1 if kind in found else 1
+            found[kind] = KernelEvent(KernelEventKind(kind), device, count, line)
+    return tuple(found.values())
 
 
 def _xids(lines: Sequence[str]) -> tuple[Xid, ...]:
@@ -137,5 +205,7 @@ def _once_more(xid: Xid) -> Xid:
 def _links(machine: Machine) -> tuple[Link, ...]:
     nics = machine.state.nics
     ethernet = [Link(nic.name, nic.up) for nic in nics if not nic.rdma]
-    rdma = [Link(f"{nic.name}/1", nic.up, nic.rate_gbps if nic.up else 10.0, "infiniband") for nic in nics if nic.rdma]
+    rdma = [
+        Link(f"{nic.name}/1", nic.up, nic.trained_gbps if nic.up else 10.0, "infiniband") for nic in nics if nic.rdma
+    ]
     return (*ethernet, *rdma)

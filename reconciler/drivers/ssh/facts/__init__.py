@@ -17,7 +17,7 @@ from reconciler.drivers.ssh.facts import gpu, kernel_log, network, nvlink, stora
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed
 from reconciler.model.frames import FactRequest
 from reconciler.model.gate import CommandResult
-from reconciler.model.observed import Gpu, HostFacts, ImageIdentity, Link, Service
+from reconciler.model.observed import Gpu, HostFacts, ImageIdentity, Link, Service, SmiAnswer
 
 __all__ = ["FACTS", "host_facts", "requests"]
 
@@ -70,7 +70,9 @@ def host_facts(
 ) -> HostFacts:
     reader = _Reader(answers)
     serial, uuid = reader.read(system.DMI) or (None, None)
-    driver, gpus = _gpus(reader)
+    driver, gpus, smi = _gpus(reader)
+    links_up = reader.read(nvlink.NVLINK)
+    log = reader.read(kernel_log.KERNEL_LOG)
     return HostFacts(
         hostname=reader.read(system.HOSTNAME),
         kernel=reader.read(system.KERNEL),
@@ -82,22 +84,25 @@ def host_facts(
         secure_boot=reader.read(system.SECURE_BOOT),
         driver=driver,
         gpus=gpus,
-        nvlinks_active=reader.read(nvlink.NVLINK),
-        xids=reader.read(kernel_log.KERNEL_LOG),
+        nvlinks_active=None if links_up is None else links_up.active,
+        xids=None if log is None else log.xids,
         links=_links(reader),
         nvme=reader.read(storage.NVME),
         services=_services(reader, services),
         sysctls=_sysctls(reader, sysctls),
         unknown=reader.unknown,
+        smi=smi,
+        nvlinks_slow=None if links_up is None else links_up.slow,
+        kernel_events=None if log is None else log.events,
     )
 
 
-def _gpus(reader: _Reader) -> tuple[str | None, tuple[Gpu, ...] | None]:
+def _gpus(reader: _Reader) -> tuple[str | None, tuple[Gpu, ...] | None, SmiAnswer | None]:
     report = reader.read(gpu.SMI)
     if report is None:
-        return None, None
+        return None, None, None
     report = reader.take(gpu.with_mig_devices(report, gpu.LIST.read(reader.answers)))
-    return report.driver, report.gpus
+    return report.driver, report.gpus, report.answer
 
 
 def _image(reader: _Reader) -> ImageIdentity | None:

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed, Unreadable, excerpt, whole_number
+from reconciler.drivers.ssh.facts.gpu_cells import health_cells
 from reconciler.model.gate import CommandResult
-from reconciler.model.observed import Gpu, MigDevice
+from reconciler.model.observed import Gpu, GpuCells, MigDevice, SmiAnswer
 
 _PCI = re.compile(r"(?:PCI:)?([0-9A-F]{4,8}):([0-9A-F]{2}):([0-9A-F]{2})(?:\.([0-7]))?", re.IGNORECASE)
 _NOT_A_VALUE = re.compile(
@@ -24,6 +25,7 @@ _NOT_A_VALUE = re.compile(
 )
 _LOST = re.compile(r"\[?GPU (is lost|has fallen off the bus)\.?\]?")
 _SWITCH = {"enabled": True, "disabled": False, "yes": True, "no": False}
+_SRAM = ({"sram_uncorrectable"}, {"sram_uncorrectable_parity", "sram_uncorrectable_secded"})
 _LISTED_GPU = re.compile(r"GPU (\d{1,4}): .*\(UUID: (\S+)\)")
 _LISTED_MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+(\d{1,4}): \(UUID: (\S+)\)")
 
@@ -33,6 +35,7 @@ class SmiReport:
     driver: str | None
     gpus: tuple[Gpu, ...]
     mig_counts: tuple[int, ...]  # MIG devices that the XML counts, by GPU; it names neither profile nor UUID
+    answer: SmiAnswer
 
 
 # --- nvidia-smi -q -x --------------------------------------------------------------------------------------------
@@ -41,7 +44,8 @@ class SmiReport:
 def parse_smi(answer: CommandResult) -> Parsed[SmiReport]:
     text = answer.stdout
     if "<nvidia_smi_log" not in text and text.strip() == "No devices were found":
-        return Parsed(SmiReport(None, (), ()), {"driver": "unsupported: nvidia-smi finds no device to ask"})
+        none = SmiReport(None, (), (), SmiAnswer(0, 0, 0))  # its exit status, 6, says the same
+        return Parsed(none, {"driver": "unsupported: nvidia-smi finds no device to ask"})
     root = _document(text)
     notes: dict[str, str] = {}
     elements = root.findall("gpu")
@@ -58,7 +62,7 @@ def parse_smi(answer: CommandResult) -> Parsed[SmiReport]:
     if len({gpu.pci for gpu in gpus}) < len(gpus):
         notes["gpus.pci"] = "malformed: two GPUs give the same PCI address, or several give none"
     counts = tuple(len(element.findall("mig_devices/mig_device")) for element in elements)
-    return Parsed(SmiReport(driver, gpus, counts), notes)
+    return Parsed(SmiReport(driver, gpus, counts, SmiAnswer(answer.exit_status, attached, len(gpus))), notes)
 
 
 def _document(text: str) -> ET.Element:
@@ -88,12 +92,16 @@ def _gpu(index: int, element: ET.Element, seems_lost: bool) -> Gpu:
         serial=_text(element, "serial"),
         vbios=_text(element, "vbios_version"),
         ecc_enabled=_switch(element, "ecc_mode/current_ecc"),
-        ecc_uncorrectable=_uncorrectable(element),
+        ecc_uncorrectable=_uncorrectable(element, "volatile"),
         remap_pending=_remap_pending(element),
         remap_failed=_switch(element, "remapped_rows/remapped_row_failure"),
         mig_current=_mig_mode(element, "mig_mode/current_mig", lost=lost),
         mig_pending=_mig_mode(element, "mig_mode/pending_mig", lost=lost),
         lost=lost,
+        cells=GpuCells() if lost else health_cells(element),
+        ecc_uncorrectable_ever=_uncorrectable(element, "aggregate"),
+        remapped_uncorrectable=whole_number(element.findtext("remapped_rows/remapped_row_unc")),
+        pcie_replays=whole_number(element.findtext("pci/replay_counter")),
     )
 
 
@@ -113,18 +121,22 @@ def _mig_mode(element: ET.Element, path: str, *, lost: bool) -> bool | None:
     return _switch(element, path)
 
 
-def _uncorrectable(element: ET.Element) -> int | None:
-    """Volatile uncorrectable errors of SRAM and DRAM. A cell that can't be read makes a sum of zero unknown.
+def _uncorrectable(element: ET.Element, since: str) -> int | None:
+    """Uncorrectable errors of SRAM and DRAM, "volatile" (since the driver loaded) or "aggregate" (over its life).
+
+    A cell that can't be read, or is not there, makes a sum of zero unknown.
 
     Names: dram_uncorrectable; sram_uncorrectable, or its parts _parity and _secded from 550 on; before 450,
     double_bit/total.
     """
-    volatile = element.find("ecc_errors/volatile")
-    if volatile is None:
+    errors = element.find(f"ecc_errors/{since}")
+    if errors is None:
         return None
-    cells = [cell for cell in volatile if re.fullmatch(r"[sd]ram_uncorrectable(_\w+)?", cell.tag)]
-    cells = cells or volatile.findall("double_bit/total")
-    counts = [whole_number(cell.text) for cell in cells]
+    cells = [cell for cell in errors if re.fullmatch(r"[sd]ram_uncorrectable(_\w+)?", cell.tag)]
+    parts = {cell.tag for cell in cells}
+    whole = not parts or (parts >= {"dram_uncorrectable"} and any(parts >= sram for sram in _SRAM))
+    cells = cells or errors.findall("double_bit/total")
+    counts = [whole_number(cell.text) for cell in cells] + [None] * (not whole)
     total = sum(count for count in counts if count is not None)
     return total if counts and (total or None not in counts) else None
 

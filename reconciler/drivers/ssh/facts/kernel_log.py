@@ -1,4 +1,4 @@
-"""Xid and SXid messages of the kernel log since boot, bursts folded.
+"""Xid and SXid messages of the kernel log since boot, and other lines about hardware, bursts folded.
 
 The grammar is wider than NVIDIA's documents: old drivers leave out "PCI:", some messages end with the code, SXid
 lines may have no severity or be a continuation, and a GPU can fall off the bus without the word Xid (that is 79).
@@ -7,12 +7,13 @@ lines may have no severity or be a continuation, and a GPU can fall off the bus 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from reconciler.drivers.ssh.facts import kernel_events
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed, Unreadable
 from reconciler.drivers.ssh.facts.gpu import pci_address
 from reconciler.model.gate import CommandResult
-from reconciler.model.observed import Xid
+from reconciler.model.observed import KernelEvent, Xid
 
 FALLEN_OFF_THE_BUS = 79
 RECOVERY_ACTION_CHANGED = 154
@@ -26,31 +27,49 @@ _SXID = re.compile(
     r"SXid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\): (?P<code>\d{1,6})\b"
     r"(?:, (?P<severity>Fatal|Non-fatal)\b)?,?\s*(?P<rest>.*)"
 )
-# One line; or three, of which the first names the GPU: "The NVIDIA GPU <pci>", "(PCI ID: ...)", "fallen off ...".
-_GPU_FELL = re.compile(r"NVRM: GPU (?:at )?(?:PCI:)?(?P<pci>[0-9a-fA-F:.]+): GPU has fallen off the bus")
+# In one line, in two or in three, of which the first names the GPU: "The NVIDIA GPU <pci>", "(PCI ID: ...) installed in
+# this system has", "fallen off the bus and is not responding to commands."
+_GPU_FELL = re.compile(
+    r"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?(?P<pci>[0-9a-fA-F]+(?::[0-9a-fA-F]+)+(?:\.[0-7])?):?"
+    r" .*fallen off the bus"
+)
 _GPU_NAMED = re.compile(r"NVRM: The NVIDIA GPU (?P<pci>[0-9a-fA-F:.]+)")
 _FELL = re.compile(r"NVRM: (?:GPU has )?fallen off the bus")
 
 # awk reads the whole log, so that "no message" can be told from "no log": its last line counts what it read. Of one
-# message on one device it passes on 200, so that a burst can't push others out of the bounded answer.
+# message on one device it passes on 200, so that a burst can't push others out of the bounded answer. Lines other than
+# Xids are one message when they differ in time, process and hexadecimal numbers alone, and 2000 of them are enough.
 COMMAND = r"""
 pick() {
     awk '
-        /NVRM: Xid|SXid|fallen off the bus|NVRM: The NVIDIA GPU/ {
-            if (match($0, /S?Xid \([^)]*\): [0-9]+/) && seen[substr($0, RSTART, RLENGTH)]++ >= 200) next
+        /NVRM: Xid|SXid|fallen off the bus|NVRM: The NVIDIA GPU|@FILTER@/ {
+            key = $0
+            if (match($0, /S?Xid \([^)]*\): [0-9]+/)) {
+                if (seen[substr($0, RSTART, RLENGTH)]++ >= 200) next
+            } else {
+                sub(/^\[[^]]*\] */, "", key)
+                gsub(/0x[0-9a-fA-F]+|pid [0-9]+| [0-9a-f]+$/, "", key)
+                if (seen[key]++ >= 200 || others++ >= 2000) next
+            }
             print substr($0, 1, 500)
         }
         END { if (!NR) exit 1; print "== " NR " lines" }'
 }
 journalctl -q -k -b -o cat --no-pager 2>/dev/null | pick || dmesg | pick
-"""
+""".replace("@FILTER@", kernel_events.FILTER)
 
 
-def parse_kernel_log(answer: CommandResult) -> Parsed[tuple[Xid, ...]]:
+@dataclass(frozen=True, slots=True)
+class KernelLog:
+    xids: tuple[Xid, ...]
+    events: tuple[KernelEvent, ...]
+
+
+def parse_kernel_log(answer: CommandResult) -> Parsed[KernelLog]:
     found: dict[tuple[bool, int, str], Xid] = {}
     named = ""
-    for line in answer.stdout.splitlines():
-        line = line.rstrip()
+    lines = [line.rstrip() for line in answer.stdout.splitlines()]
+    for line in lines:
         if match := _XID.search(line):
             _add(found, match, switch=False, count=1)
         elif match := _SXID.search(line):
@@ -64,7 +83,8 @@ def parse_kernel_log(answer: CommandResult) -> Parsed[tuple[Xid, ...]]:
     if not answer.stdout.strip():
         raise Unreadable("the kernel log is empty: it was cleared, has rotated or may not be read")
     # What was only seen as a continuation, its first line rotated away, happened once at least.
-    return Parsed(tuple(xid if xid.count else replace(xid, count=1) for xid in found.values()))
+    xids = tuple(xid if xid.count else replace(xid, count=1) for xid in found.values())
+    return Parsed(KernelLog(xids, kernel_events.kernel_events(lines)))
 
 
 def _add(found: dict[tuple[bool, int, str], Xid], match: re.Match[str], *, switch: bool, count: int) -> None:

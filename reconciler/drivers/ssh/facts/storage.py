@@ -70,6 +70,7 @@ def _health(device: str, serial: str | None, model: str | None, log: dict[str, A
         media_errors=whole_number(log.get("media_errors")),
         percentage_used=whole_number(log.get("percent_used", log.get("percentage_used"))),
         available_spare=whole_number(log.get("avail_spare", log.get("available_spare"))),
+        spare_threshold=whole_number(log.get("spare_thresh", log.get("available_spare_threshold"))),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from reconciler.lab.hardware.state import DriveState, NicState
+from reconciler.lab.hardware.state import SPARE_THRESHOLD, DriveState, NicState
 from reconciler.lab.wire.facts.question import Question
 from reconciler.model.gate import CommandResult
 
@@ -61,14 +61,14 @@ def rdma(asked: Question) -> CommandResult:
 def _port(nic: NicState) -> str:
     if not nic.up:
         return f"{nic.name} 1 1: DOWN | 2: Polling | 10 Gb/sec (4X SDR) | InfiniBand"
-    generation = _GENERATIONS.get(nic.rate_gbps, "4X")
-    return f"{nic.name} 1 4: ACTIVE | 5: LinkUp | {nic.rate_gbps:g} Gb/sec ({generation}) | InfiniBand"
+    generation = _GENERATIONS.get(nic.trained_gbps, "4X")
+    return f"{nic.name} 1 4: ACTIVE | 5: LinkUp | {nic.trained_gbps:g} Gb/sec ({generation}) | InfiniBand"
 
 
 def nvme(asked: Question) -> CommandResult:
     """nvme smart-log -o json of each drive, under a line that says which it is."""
     blocks = [
-        f"== /dev/{name} {drive.serial} {drive.model}\n{json.dumps(_smart(drive), indent=2)}\n"
+        f"== /dev/{name} {drive.serial} {drive.model}\n{json.dumps(_smart(drive), indent=2) if drive.smart else ''}\n"
         for name, drive in asked.drives
     ]
     return CommandResult(0, "".join(blocks))
@@ -76,10 +76,10 @@ def nvme(asked: Question) -> CommandResult:
 
 def _smart(drive: DriveState) -> dict[str, int]:
     return {
-        "critical_warning": 0,
+        "critical_warning": drive.critical_warning,
         "temperature": 309,
-        "avail_spare": 100,
-        "spare_thresh": 10,
+        "avail_spare": drive.available_spare,
+        "spare_thresh": SPARE_THRESHOLD,
         "percent_used": drive.percentage_used,
         "endurance_grp_critical_warning_summary": 0,
         "data_units_read": 178037231,

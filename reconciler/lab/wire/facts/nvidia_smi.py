@@ -8,6 +8,7 @@ from importlib.resources import files
 from string import Template
 from xml.sax.saxutils import escape
 
+from reconciler.lab.hardware.gpu_cells import NEWER, newer_cells
 from reconciler.lab.hardware.state import GpuState
 from reconciler.lab.wire.facts.question import Question
 from reconciler.lab.wire.facts.skus import Sku, mig_shape, sku
@@ -41,7 +42,7 @@ def _on_gpus(show: Show) -> Show:
 @_on_gpus
 def query_xml(asked: Question) -> CommandResult:
     """`nvidia-smi -q -x`. Exits 0 with a lost GPU, whose live cells read "GPU is lost", as the real one does."""
-    driver = asked.image.driver
+    driver, fault = asked.image.driver, asked.state.faults.get("smi_doubt", {})
     head = [
         '<?xml version="1.0" ?>',
         '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">',
@@ -49,10 +50,10 @@ def query_xml(asked: Question) -> CommandResult:
         f"\t<timestamp>{asked.date:%a %b %e %H:%M:%S %Y}</timestamp>",
         f"\t<driver_version>{driver}</driver_version>",
         f"\t<cuda_version>{_cuda(driver)}</cuda_version>",
-        f"\t<attached_gpus>{len(asked.state.gpus)}</attached_gpus>",
+        f"\t<attached_gpus>{len(asked.state.gpus) + int(fault.get('more', 0))}</attached_gpus>",
     ]
     gpus = "".join(_gpu(gpu, driver) for gpu in asked.state.gpus)
-    return CommandResult(0, "\n".join(head) + "\n" + gpus + "</nvidia_smi_log>\n")
+    return CommandResult(int(fault.get("status", 0)), "\n".join(head) + "\n" + gpus + "</nvidia_smi_log>\n")
 
 
 @_on_gpus
@@ -80,7 +81,10 @@ def nvlink_status(asked: Question) -> CommandResult:
             lines.append("NVML: Unable to retrieve NVLink information as all links are inActive")
         else:
             speed, up = sku(gpu.name).link_gbs, gpu.nvlinks - gpu.nvlinks_down
-            lines += [f"\t Link {at}: {f'{speed} GB/s' if at < up else '<inactive>'}" for at in range(gpu.nvlinks)]
+            slow = f"{float(speed) / 2:.3f}"
+            speeds = [slow] * gpu.nvlinks_slow + [speed] * (up - gpu.nvlinks_slow)
+            shown = [f"{speed} GB/s" for speed in speeds] + ["<inactive>"] * gpu.nvlinks_down
+            lines += [f"\t Link {at}: {text}" for at, text in enumerate(shown)]
     return CommandResult(0, "".join(f"{line}\n" for line in lines))
 
 
@@ -98,7 +102,7 @@ def _cuda(driver: str) -> str:
 def _gpu(gpu: GpuState, driver: str) -> str:
     product = sku(gpu.name)
     domain, bus, device = gpu.pci.split(":")
-    live = _live(gpu, product)
+    live = _live(gpu, product, driver)
     return _template().substitute(
         dict.fromkeys(live, LOST) if gpu.lost else live,
         index=gpu.index,
@@ -119,7 +123,12 @@ def _gpu(gpu: GpuState, driver: str) -> str:
         part_number=product.part_number,
         gpu_part_number=product.gpu_part_number,
         inforom=product.inforom,
-        pcie_gen=product.pcie_gen,
+        pcie_gen_max=product.pcie_gen,
+        pcie_gen=gpu.cells.get("pcie_gen", str(product.pcie_gen)),
+        pcie_width=gpu.cells.get("pcie_width", "16x"),
+        persistence=gpu.cells.get("persistence", "Enabled"),
+        current_ecc=gpu.cells.get("ecc_enabled", "Enabled"),
+        replays=gpu.cells.get("pcie_replays", "0"),
         bar1_total=f"{product.bar1_mib} MiB",
         bar1_free=f"{product.bar1_mib - 1} MiB",
         power_limit=f"{product.power_limit_w}.00 W",
@@ -131,11 +140,16 @@ def _gpu(gpu: GpuState, driver: str) -> str:
     )
 
 
-def _live(gpu: GpuState, product: Sku) -> dict[str, str]:
+def _live(gpu: GpuState, product: Sku, driver: str) -> dict[str, str]:
     """The cells that the driver has to ask the board for: those that a lost GPU can't give."""
     used = 1 if not gpu.mig_enabled else 59
+    cell = gpu.cells.get
+    newer = {name: cell(name, "No") for name in (*newer_cells(driver), *gpu.cells) if name in NEWER}
     return {
-        "recovery_action": "None",
+        "recovery_action": cell("recovery_action", "None"),
+        "repairs": "".join(f"\n\t\t\t<{name}>{text}</{name}>" for name, text in newer.items()),
+        "thermal_slowdown": cell("thermal_slowdown", "Not Active"),
+        "power_brake": cell("power_brake", "Not Active"),
         "tx_util": "359 KB/s",
         "rx_util": "329 KB/s",
         "memory_total": f"{product.memory_mib} MiB",
@@ -145,7 +159,8 @@ def _live(gpu: GpuState, product: Sku) -> dict[str, str]:
         "utilization": "N/A" if gpu.mig_enabled else "0 %",
         "no_errors": "0",
         "dram_uncorrectable": str(gpu.ecc_uncorrectable),
-        "threshold_exceeded": "No",
+        "dram_uncorrectable_ever": cell("ecc_uncorrectable_ever", str(gpu.ecc_uncorrectable)),
+        "threshold_exceeded": cell("sram_threshold_exceeded", "No"),
         "remapped_rows": _remapped_rows(gpu),
         "gpu_temp": f"{31 + gpu.index} C",
         "gpu_temp_tlimit": f"{54 - gpu.index} C",
@@ -154,11 +169,11 @@ def _live(gpu: GpuState, product: Sku) -> dict[str, str]:
         "memory_power_draw": "44.00 W",
         "idle_clock": "345 MHz",
         "memory_clock": f"{product.memory_clock_mhz} MHz",
-        "fabric_state": "Completed",
-        "fabric_status": "Success",
+        "fabric_state": cell("fabric_state", "Completed"),
+        "fabric_status": cell("fabric_status", "Success"),
         "fabric_clique": "0",
         "fabric_cluster": "00000000-0000-0000-0000-000000000000",
-        "fabric_bandwidth": "N/A",
+        "fabric_bandwidth": cell("fabric_health", "N/A"),
         "fabric_flag": "N/A",
     }
 
@@ -169,12 +184,14 @@ def _remapped_rows(gpu: GpuState) -> str:
         return "N/A"
     remapped = int(gpu.remap_pending)
     banks = dict.fromkeys(_HISTOGRAM, 0) | {"max": _BANKS - remapped, "high": remapped}
+    pending = gpu.cells.get("remap_pending", "Yes" if gpu.remap_pending else "No")
+    failure = gpu.cells.get("remap_failed", "Yes" if gpu.remap_failed else "No")
     rows = [
         "",
         "<remapped_row_corr>0</remapped_row_corr>",
-        f"<remapped_row_unc>{remapped}</remapped_row_unc>",
-        f"<remapped_row_pending>{'Yes' if gpu.remap_pending else 'No'}</remapped_row_pending>",
-        f"<remapped_row_failure>{'Yes' if gpu.remap_failed else 'No'}</remapped_row_failure>",
+        f"<remapped_row_unc>{gpu.cells.get('remapped_uncorrectable', remapped)}</remapped_row_unc>",
+        f"<remapped_row_pending>{pending}</remapped_row_pending>",
+        f"<remapped_row_failure>{failure}</remapped_row_failure>",
         "<row_remapper_histogram>",
         *(f"\t<row_remapper_histogram_{at}>{n} bank(s)</row_remapper_histogram_{at}>" for at, n in banks.items()),
         "</row_remapper_histogram>",

@@ -9,7 +9,7 @@ from reconciler.lab.wire.facts.question import Question
 from reconciler.lab.wire.facts.shell import operands, option
 from reconciler.model.gate import CommandResult
 
-_DRIVER_LINES = re.compile("NVRM|SXid|nvidia-nvswitch")  # the grep of the contract
+_DRIVER_LINES = re.compile(r"NVRM|SXid|nvidia-nvswitch|AER|EDAC|Hardware Error|mlx5")  # the filter of the contract
 
 
 def hostname(asked: Question) -> CommandResult:

@@ -1,0 +1,163 @@
+"""The cells of nvidia-smi -q -x that speak of a GPU's health, of all driver generations from 450 to 595.
+
+A cell is absent (an older driver), N/A (not offered by this board, or not in MIG mode), a value, or unreadable: "ERR!",
+"Unknown Error", "GPU requires reset", nothing. The last is kept apart, for what was not read is no evidence.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from reconciler.drivers.ssh.facts.fact import excerpt, whole_number
+from reconciler.model.observed import BUSY_PERCENT, GpuCells
+
+T = TypeVar("T")
+
+_NOT_OFFERED = re.compile(
+    r"\[?(n/a|not (supported|available|specified)|requested functionality has been deprecated)\]?", re.IGNORECASE
+)
+_REQUIRES_RESET = re.compile(r"\[?GPU requires reset\.?\]?", re.IGNORECASE)
+_WORDS: Mapping[str, bool] = {"yes": True, "no": False, "enabled": True, "disabled": False}
+_REASONS: Mapping[str, bool] = {"active": True, "not active": False}
+_RECOVERY = re.compile(r"None|(GPU )?Reset|(Node )?Reboot|Drain P2P|Drain and Reset", re.IGNORECASE)
+_FABRIC_STATE = re.compile(r"Completed|In Progress|Not Started", re.IGNORECASE)
+_FABRIC_STATUS = re.compile(r"[A-Z][\w ,.():-]{1,80}")
+_NO_STATUS = re.compile(
+    r"err!?|unknown error|nan|no reading|skip|waived|unknown|none|function not found|gpu .*", re.IGNORECASE
+)
+# What a healthy fabric says in fabric/health: summary, bandwidth, and flags that are not raised.
+_WELL = frozenset({"healthy", "full", "false", "no", "none", "not active", "0"})
+_ILL = frozenset({"unhealthy", "limited capacity", "degraded", "true", "yes", "active", "incorrect"})
+_WIDTH = re.compile(r"(\d{1,2})x")
+_PERCENT = re.compile(r"(\d{1,3}) %")
+
+# Field of GpuCells, or of Gpu for what stands there -> where drivers of any age print it.
+_YES_NO: Mapping[str, str] = {
+    "sram_threshold_exceeded": "ecc_errors/aggregate/sram_threshold_exceeded",
+    "unrepairable_memory": "ecc_errors/unrepairable_memory",
+    "channel_repair_pending": "ecc_errors/channel_repair_pending",
+    "tpc_repair_pending": "ecc_errors/tpc_repair_pending",
+    "persistence": "persistence_mode",
+}
+_REASON: Mapping[str, str] = {"thermal_slowdown": "hw_thermal_slowdown", "power_brake": "hw_power_brake_slowdown"}
+_LINK: Mapping[str, str] = {
+    "pcie_width": "link_widths/current_link_width",
+    "pcie_width_max": "link_widths/max_link_width",
+    "pcie_gen": "pcie_gen/current_link_gen",
+    "pcie_gen_max": "pcie_gen/max_link_gen",
+}
+# Cells that gpu.py reads: here it is only seen whether they can be read.
+_ELSEWHERE: Mapping[str, str] = {
+    "ecc_enabled": "ecc_mode/current_ecc",
+    "remap_pending": "remapped_rows/remapped_row_pending",
+    "remap_failed": "remapped_rows/remapped_row_failure",
+}
+
+
+@dataclass(slots=True)
+class _Cells:
+    """Reads the cells of one GPU, and gathers those that could not be read."""
+
+    element: ET.Element
+    unread: list[str] = field(default_factory=list)
+
+    def read(self, name: str, path: str, value_of: Callable[[str], T | None], *others: str) -> T | None:
+        """The value at the first of these places that is there."""
+        found = next((text for place in (path, *others) if (text := self.element.findtext(place)) is not None), None)
+        if found is None or _NOT_OFFERED.fullmatch(found.strip()):
+            return None
+        value = value_of(found.strip())
+        if value is None:
+            self.unread.append(name)
+        return value
+
+
+def health_cells(element: ET.Element) -> GpuCells:
+    cells = _Cells(element)
+    read = cells.read
+    flags: dict[str, Any] = {name: read(name, path, _word) for name, path in _YES_NO.items()}
+    reasons: dict[str, Any] = {
+        name: read(
+            name,
+            f"clocks_event_reasons/clocks_event_reason_{word}",
+            lambda text: _REASONS.get(text.lower()),
+            f"clocks_throttle_reasons/clocks_throttle_reason_{word}",  # before 535
+        )
+        for name, word in _REASON.items()
+    }
+    link: dict[str, Any] = {
+        name: read(name, f"pci/pci_gpu_link_info/{path}", _lanes_or_generation) for name, path in _LINK.items()
+    }
+    for name, path in _ELSEWHERE.items():
+        read(name, path, _word)
+    for name, whole in (("ecc_uncorrectable", "volatile"), ("ecc_uncorrectable_ever", "aggregate")):
+        for cell in element.iterfind(f"ecc_errors/{whole}/*"):
+            if "uncorrectable" in cell.tag and name not in cells.unread:
+                read(name, f"ecc_errors/{whole}/{cell.tag}", whole_number)
+    read("remapped_uncorrectable", "remapped_rows/remapped_row_unc", whole_number)
+    read("pcie_replays", "pci/replay_counter", whole_number)
+    return GpuCells(
+        recovery_action=_recovery(cells),
+        fabric_state=read("fabric_state", "fabric/state", partial(_like, _FABRIC_STATE)),
+        fabric_status=read("fabric_status", "fabric/status", _status),
+        fabric_health=_fabric_health(cells),
+        loaded=_loaded(element),
+        **flags,
+        **reasons,
+        **link,
+        unread=tuple(cells.unread),
+    )
+
+
+def _word(text: str) -> bool | None:
+    return _WORDS.get(text.lower())
+
+
+def _like(pattern: re.Pattern[str], text: str) -> str | None:
+    return text if pattern.fullmatch(text) else None
+
+
+def _status(text: str) -> str | None:
+    """ "Success", or an error in words of the driver's."""
+    return text if _FABRIC_STATUS.fullmatch(text) and not _NO_STATUS.fullmatch(text) else None
+
+
+def _lanes_or_generation(text: str) -> int | None:
+    match = _WIDTH.fullmatch(text)
+    return int(match[1]) if match else whole_number(text)
+
+
+def _recovery(cells: _Cells) -> str | None:
+    """Any cell that says "GPU requires reset" says what the cell of newer drivers does, and holds no value itself."""
+    said = cells.read("recovery_action", "gpu_recovery_action", partial(_like, _RECOVERY))
+    if any(_REQUIRES_RESET.fullmatch(text.strip()) for text in cells.element.itertext()):
+        return "Reset" if said in (None, "None") else said
+    return said
+
+
+def _fabric_health(cells: _Cells) -> str | None:
+    """What of the fabric's health is wrong; "" when nothing is. None: nothing is said, or not all can be read."""
+    said, ill = False, []
+    for part in cells.element.iterfind("fabric/health/*"):
+        text = (part.text or "").strip()
+        if _NOT_OFFERED.fullmatch(text):
+            continue
+        said = True
+        if text.lower() in _WELL:
+            continue
+        if text.lower() not in _ILL:
+            cells.unread.append("fabric_health")
+            return None
+        ill.append(f"{excerpt(part.tag, 40)} {text}")
+    return ", ".join(ill) if said else None
+
+
+def _loaded(element: ET.Element) -> bool | None:
+    """Of a GPU in MIG mode nobody can tell."""
+    match = _PERCENT.fullmatch((element.findtext("utilization/gpu_util") or "").strip())
+    return int(match[1]) >= BUSY_PERCENT if match else None

@@ -1,0 +1,76 @@
+"""Kernel lines that speak of hardware and are no Xid: a closed list of kinds, each with what the kernel prints.
+
+Left out on purpose: corrected errors, "Machine check events logged" (which also follows corrected ones), records of the
+boot before (BERT prints them without the "{n}" of a live report), and of mlx5 what is context alone: insufficient
+power, ACCESS_REG that failed, "Cable unplugged".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from reconciler.drivers.ssh.facts.gpu import pci_address
+from reconciler.model.observed import KernelEvent
+from reconciler.model.vocab import KernelEventKind as Kind
+
+MAX_EVENTS = 200
+_TEXT_LIMIT = 300
+_PCI = r"(?P<device>[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
+_UNCORRECTED = r"Uncorrect(?:ed|able) \(Fatal\)"
+
+# The first that matches counts. `device` is what the line is about, where it says so.
+_KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
+    (Kind.GPU_INIT_FAILED, re.compile(rf"NVRM: (?:GPU {_PCI}: )?RmInitAdapter failed!")),
+    (Kind.PCIE_FATAL, re.compile(rf"AER: (?:Multiple )?{_UNCORRECTED} error (?:message )?received(?: from|:) {_PCI}")),
+    (Kind.PCIE_FATAL, re.compile(rf"{_PCI}: (?:AER: )?(?:PCIe|CXL) Bus Error: severity={_UNCORRECTED}")),
+    (Kind.MEMORY_UE, re.compile(r"EDAC (?P<device>MC\d{1,3}): \d{1,9} UE\b")),
+    (Kind.MEMORY_UE, re.compile(r"mce: Uncorrected hardware memory error")),
+    (Kind.MEMORY_UE, re.compile(r"Memory failure: 0x[0-9a-f]+: .*due to hardware memory corruption")),
+    (Kind.MACHINE_CHECK, re.compile(r"\[Hardware Error\]: (?P<device>CPU \d{1,5}): Machine Check Exception: ")),
+    (Kind.MACHINE_CHECK, re.compile(r"\[Hardware Error\]: Uncorrected, software (?:restartable|containable) error")),
+    (Kind.MACHINE_CHECK, re.compile(r"\{\d+\}\[Hardware Error\]: event severity: fatal")),
+    (Kind.NIC_FAILED, re.compile(rf"mlx5_core {_PCI}: .*timeout\. Will cause a leak of a command resource")),
+    (Kind.NIC_FAILED, re.compile(rf"mlx5_core {_PCI}: .*(?:device's health compromised|health poll failed)")),
+    (Kind.NIC_FAILED, re.compile(rf"mlx5_core(?: {_PCI})?: .*unrecoverable")),
+    (Kind.NIC_MODULE, re.compile(rf"(?:mlx5_core {_PCI}: |mlx5_core: |mlx5_port_).*Port module event\[error\]")),
+)  # fmt: skip
+_TIME = re.compile(r"^\[[^\]]*\d\] *")  # as dmesg prints it
+_LIVE = re.compile(r"\{\d+\}\[Hardware Error\]: event severity: (fatal|recoverable)")
+_MEMORY = re.compile(r"\{\d+\}\[Hardware Error\]:\s+section_type: memory error")
+# What awk passes on, in extended regular expressions: wider than the list, for the list decides.
+FILTER = (
+    r"RmInitAdapter failed|\(Fatal\)|EDAC MC[0-9]+: [0-9]+ UE|Uncorrected hardware memory error"
+    r"|hardware memory corruption|Machine Check Exception|Uncorrected, software"
+    r"|event severity: (fatal|recoverable|corrected|info)"
+    r"|section_type: memory error|leak of a command resource|health compromised|health poll failed|unrecoverable"
+    r"|Port module event\[error\]"
+)
+
+
+def kernel_events(lines: Iterable[str]) -> tuple[KernelEvent, ...]:
+    """By kind and device, at most MAX_EVENTS of them; the first line of each is its text."""
+    found: dict[tuple[Kind, str], KernelEvent] = {}
+    severity = ""  # of the hardware error whose sections come next
+    for line in lines:
+        if "event severity:" in line:
+            live = _LIVE.search(line)
+            severity = live[1] if live else ""
+        if _MEMORY.search(line) and severity:
+            _add(found, Kind.MEMORY_UE, "", _TIME.sub("", line))
+            continue
+        for kind, pattern in _KINDS:
+            if match := pattern.search(line):
+                device = match.groupdict().get("device") or ""
+                _add(found, kind, pci_address(device) or device, _TIME.sub("", line))
+                break
+    return tuple(found.values())
+
+
+def _add(found: dict[tuple[Kind, str], KernelEvent], kind: Kind, device: str, text: str) -> None:
+    known = found.get((kind, device))
+    if known is not None:
+        found[kind, device] = replace(known, count=known.count + 1)
+    elif len(found) < MAX_EVENTS:
+        found[kind, device] = KernelEvent(kind, device, 1, text[:_TEXT_LIMIT].rstrip())

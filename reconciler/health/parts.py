@@ -1,0 +1,153 @@
+"""What one part says against itself: a GPU, the RDMA ports, a drive. Each is a signal's name and its evidence in words.
+
+What speaks only under load is no signal of an idle part: ASPM lowers the PCIe generation of an idle GPU, and its clocks
+are slowed all the time. Its PCIe width holds whatever it does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+from reconciler.model.desired import DesiredInventory
+from reconciler.model.observed import Gpu, GpuCells, Link, NvmeHealth
+
+Found = tuple[str, str]
+
+RDMA: Final = "infiniband"  # kind of Link, whatever its link layer
+INFOROM_CORRUPT: Final = 14  # exit status of nvidia-smi
+WORN_PERCENT: Final = 100  # of its rated writes a drive has used up (NVMe base specification, Percentage Used)
+SPARE_PERCENT: Final = 10  # where the drive names no threshold of its own
+# Bits of NVMe's Critical Warning: spare 0x01, temperature 0x02; reliability, read-only, backup, memory region.
+_HOT, _BROKEN = 0x02, 0x3C
+# Boards that have ECC on when they are shipped; on others it is a matter of taste.
+_ECC_ON = re.compile(r"\b(A100|A800|A30|H100|H800|H200|H20|GH200|G?B[123]00)\b")
+
+# Cell of Gpu and GpuCells -> the signals that it tells of.
+GPU_SIGNALS: Final[Mapping[str, tuple[str, ...]]] = {
+    "ecc_uncorrectable": ("ecc",),
+    "remap_pending": ("row_remap_pending",),
+    "remap_failed": ("row_remap_failed",),
+    "ecc_enabled": ("ecc_disabled",),
+    "ecc_uncorrectable_ever": ("ecc_ever",),
+    "remapped_uncorrectable": ("rows_remapped",),
+    "recovery_action": ("gpu_recovery",),
+    "sram_threshold_exceeded": ("sram_threshold",),
+    "unrepairable_memory": ("unrepairable_memory",),
+    "channel_repair_pending": ("repair_pending",),
+    "tpc_repair_pending": ("repair_pending",),
+    "fabric_state": ("fabric",),
+    "fabric_status": ("fabric",),
+    "fabric_health": ("fabric",),
+    "thermal_slowdown": ("thermal_slowdown",),
+    "power_brake": ("power_brake",),
+    "pcie_width": ("pcie_width",),
+    "pcie_width_max": ("pcie_width",),
+    "pcie_gen": ("pcie_gen",),
+    "pcie_gen_max": ("pcie_gen",),
+    "pcie_replays": ("pcie_replays",),
+    "persistence": ("persistence_off",),
+}
+REPLAYS: Final = 1000  # since the driver loaded; a few belong to training the link
+
+
+def gpu_signals(gpu: Gpu) -> Iterator[Found]:
+    """Of a GPU that is not lost."""
+    if gpu.ecc_uncorrectable:
+        yield "ecc", f"{gpu.ecc_uncorrectable} uncorrectable ECC errors since the driver loaded"
+    if gpu.remap_failed:
+        yield "row_remap_failed", "row remapping failed"
+    if gpu.remap_pending:
+        yield "row_remap_pending", "a row remap waits for a reset"
+    if gpu.ecc_enabled is False and _ECC_ON.search(gpu.name or ""):
+        yield "ecc_disabled", "ECC is off"
+    if gpu.ecc_uncorrectable_ever:
+        yield "ecc_ever", f"{gpu.ecc_uncorrectable_ever} uncorrectable ECC errors in its life"
+    if gpu.remapped_uncorrectable:
+        yield "rows_remapped", f"{gpu.remapped_uncorrectable} rows are remapped for uncorrectable errors"
+    if gpu.pcie_replays is not None and gpu.pcie_replays >= REPLAYS:
+        yield "pcie_replays", f"{gpu.pcie_replays} PCIe replays since the driver loaded"
+    yield from _of_cells(gpu.cells)
+
+
+@lru_cache(maxsize=4096)
+def _of_cells(cells: GpuCells) -> tuple[Found, ...]:
+    return tuple(_said(cells))
+
+
+def _said(cells: GpuCells) -> Iterator[Found]:
+    if cells.recovery_action not in (None, "None"):
+        yield "gpu_recovery", f"the driver asks for: {cells.recovery_action}"
+    if cells.sram_threshold_exceeded:
+        yield "sram_threshold", "uncorrectable errors of its SRAM have exceeded the threshold"
+    if cells.unrepairable_memory:
+        yield "unrepairable_memory", "its memory can't be repaired"
+    for name, waits in (("channel", cells.channel_repair_pending), ("TPC", cells.tpc_repair_pending)):
+        if waits:
+            yield "repair_pending", f"a {name} repair waits for a reset"
+    yield from _of_fabric(cells)
+    if cells.loaded and cells.thermal_slowdown:
+        yield "thermal_slowdown", "the hardware slows its clocks under load, as it is too hot"
+    if cells.loaded and cells.power_brake:
+        yield "power_brake", "its power brake is on under load: see power supplies and PDU"
+    if cells.pcie_width and cells.pcie_width_max and cells.pcie_width < cells.pcie_width_max:
+        yield "pcie_width", f"PCIe runs at {cells.pcie_width} of {cells.pcie_width_max} lanes"
+    if cells.loaded and cells.pcie_gen and cells.pcie_gen_max and cells.pcie_gen < cells.pcie_gen_max:
+        yield "pcie_gen", f"PCIe runs at generation {cells.pcie_gen} of {cells.pcie_gen_max} under load"
+    if cells.persistence is False:
+        yield "persistence_off", "persistence mode is off"
+
+
+def _of_fabric(cells: GpuCells) -> Iterator[Found]:
+    """A fabric that is being set up ("In Progress") is no fault yet."""
+    if (cells.fabric_state or "").lower() == "not started":
+        yield "fabric", "it has not been registered with the NVLink fabric: see the fabric manager"
+    elif (cells.fabric_state or "").lower() == "completed" and (cells.fabric_status or "Success") != "Success":
+        yield "fabric", f"registration with the NVLink fabric ended with {cells.fabric_status}"
+    if cells.fabric_health:
+        yield "fabric", f"NVLink fabric: {cells.fabric_health}"
+
+
+def port_signals(inventory: DesiredInventory, links: Sequence[Link]) -> Iterator[Found]:
+    ports = [link for link in links if link.kind == RDMA]
+    wanted = inventory.rdma_ports
+    up = [link for link in ports if link.up]
+    known = len(up) + sum(link.up is None for link in ports)
+    if wanted is not None and known < wanted:
+        down = [link.name for link in ports if link.up is False]
+        which = f"; down: {', '.join(down)}" if down else ""
+        yield "port_missing", f"{len(up)} of {wanted} RDMA ports are up{which}"
+    expected = inventory.rdma_rate_gbps or _usual_rate(up)
+    for link in up:
+        if expected is not None and link.rate_gbps is not None and link.rate_gbps < expected:
+            yield "port_slow", f"RDMA port {link.name} runs at {link.rate_gbps:g} of {expected:g} Gb/s"
+
+
+def _usual_rate(up: Sequence[Link]) -> float | None:
+    """Where the spec names no rate: that of all ports but one. A node may have ports of two kinds."""
+    rates = Counter(link.rate_gbps for link in up if link.rate_gbps is not None)
+    if not rates:
+        return None
+    rate, count = rates.most_common(1)[0]
+    return rate if count >= 2 and count == len(up) - 1 else None
+
+
+def nvme_signals(drive: NvmeHealth) -> Iterator[Found]:
+    warning = drive.critical_warning or 0
+    if warning & _BROKEN:
+        yield "nvme_critical", f"critical warning {warning:#04x}: its reliability, memory backup or writing has failed"
+    if warning & _HOT:
+        yield "nvme_hot", f"critical warning {warning:#04x}: its temperature is out of bounds"
+    if drive.percentage_used is not None and drive.percentage_used >= WORN_PERCENT:
+        yield "nvme_worn", f"{drive.percentage_used} % of its rated writes are used up"
+    if spare_is_low(drive):
+        yield "nvme_spare", f"{drive.available_spare} % spare blocks are left"
+
+
+def spare_is_low(drive: NvmeHealth) -> bool:
+    threshold = SPARE_PERCENT if drive.spare_threshold is None else drive.spare_threshold
+    low = drive.available_spare is not None and drive.available_spare < threshold
+    return low or bool((drive.critical_warning or 0) & 0x01)

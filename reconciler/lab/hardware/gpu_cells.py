@@ -1,0 +1,42 @@
+"""Cells of nvidia-smi -q -x in which a fault can show: what a GPU prints there, and what each text says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+NOT_OFFERED: Final = "N/A"
+_YES_NO: Final[Mapping[str, object]] = {"Yes": True, "No": False}
+_ON_OFF: Final[Mapping[str, object]] = {"Enabled": True, "Disabled": False}
+_ACTIVE: Final[Mapping[str, object]] = {"Active": True, "Not Active": False}
+_LANES: Final[Mapping[str, object]] = {f"{lanes}x": lanes for lanes in (1, 2, 4, 8, 16)}
+_COUNTS: Final[Mapping[str, object]] = {str(count): count for count in range(1001)}
+
+# Cell -> text -> its meaning. Any other text is none ("ERR!"), nor is NOT_OFFERED.
+CELLS: Final[Mapping[str, Mapping[str, object]]] = {
+    "recovery_action": {text: text for text in ("None", "Reset", "Reboot", "Drain P2P", "Drain and Reset")},
+    "sram_threshold_exceeded": _YES_NO,
+    "unrepairable_memory": _YES_NO,
+    "channel_repair_pending": _YES_NO,
+    "tpc_repair_pending": _YES_NO,
+    "fabric_state": {text: text for text in ("Completed", "In Progress", "Not Started")},
+    "fabric_status": {text: text for text in ("Success", "Insufficient Resources", "Timeout")},
+    "fabric_health": {"Full": "", "Degraded": "bandwidth Degraded"},
+    "thermal_slowdown": _ACTIVE,
+    "power_brake": _ACTIVE,
+    "pcie_width": _LANES,
+    "pcie_gen": _COUNTS,
+    "persistence": _ON_OFF,
+    "ecc_enabled": _ON_OFF,
+    "remap_pending": _YES_NO,
+    "remap_failed": _YES_NO,
+    "ecc_uncorrectable_ever": _COUNTS,
+    "remapped_uncorrectable": _COUNTS,
+    "pcie_replays": _COUNTS,
+}
+NEWER: Final = ("channel_repair_pending", "tpc_repair_pending", "unrepairable_memory")
+
+
+def newer_cells(driver: str) -> tuple[str, ...]:
+    """Those that drivers print from 590 on."""
+    return NEWER if int(driver.split(".")[0]) >= 590 else ()

@@ -1,0 +1,68 @@
+"""The command of the kernel log, run by a real sh and awk on a journal that we write."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from reconciler.drivers.ssh.facts import host_facts
+from reconciler.drivers.ssh.facts.kernel_log import COMMAND
+from reconciler.model.gate import CommandResult
+from reconciler.model.observed import HostFacts
+
+
+def facts_of(log: str, tmp_path: Path) -> HostFacts:
+    (tmp_path / "log").write_text(log)
+    journal = tmp_path / "journalctl"
+    journal.write_text(f"#!/bin/sh\ncat {tmp_path}/log\n")
+    journal.chmod(0o755)
+    ran = subprocess.run(
+        ["/bin/sh", "-c", COMMAND],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return host_facts({"kernel_log": CommandResult(ran.returncode, ran.stdout, ran.stderr)})
+
+
+def test_awk_passes_on_what_the_parser_knows(tmp_path: Path) -> None:
+    log = (
+        "usb 1-1: new high-speed USB device\n"
+        "NVRM: GPU 0000:02:00.0: RmInitAdapter failed! (0x24:0x65:1185)\n"
+        "pcieport 0000:00:02.1: AER: Uncorrectable (Fatal) error message received from 0000:09:05.0\n"
+        "EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0 (channel:1 page:0x116c60)\n"
+        "mce: [Hardware Error]: CPU 18: Machine Check Exception: 5 Bank 7: be00000001010091\n"
+        "{2}[Hardware Error]: event severity: recoverable\n"
+        "{2}[Hardware Error]:   section_type: memory error\n"
+        "mlx5_core 0000:d2:00.0: poll_health:174: device's health compromised - reached miss count.\n"
+        "mlx5_core 0000:5c:00.0: Port module event[error]: module 0, Cable error, High Temperature\n"
+        "NVRM: The NVIDIA GPU 0000:0e:00.0 (PCI ID: 10de:1b06) installed in this system has fallen off the bus and\n"
+    )
+    facts = facts_of(log, tmp_path)
+    assert [(event.kind, event.device) for event in facts.kernel_events or ()] == [
+        ("gpu_init_failed", "00000000:02:00.0"),
+        ("pcie_fatal", "00000000:09:05.0"),
+        ("memory_ue", "MC0"),
+        ("machine_check", "CPU 18"),
+        ("memory_ue", ""),
+        ("nic_failed", "00000000:D2:00.0"),
+        ("nic_module", "00000000:5C:00.0"),
+    ]
+    assert [(xid.code, xid.device) for xid in facts.xids or ()] == [(79, "00000000:0E:00.0")]
+
+
+def test_a_log_without_a_message_is_known(tmp_path: Path) -> None:
+    facts = facts_of("usb 1-1: new high-speed USB device\n", tmp_path)
+    assert (facts.xids, facts.kernel_events) == ((), ())
+
+
+def test_bursts_push_nothing_out(tmp_path: Path) -> None:
+    """A probe that fails five times a second, and memory that fails at another address each time."""
+    fell = "NVRM: The NVIDIA GPU 0000:0e:00.0 installed in this system has fallen off the bus and is not responding\n"
+    bursts = "".join(f"{fell}EDAC MC0: 1 UE memory read error (page:{at:#x} offset:0x0)\n" for at in range(20_000))
+    facts = facts_of(bursts + "NVRM: Xid (PCI:0000:18:00): 48, pid=1, name=x, DBE\n", tmp_path)
+    assert {xid.code for xid in facts.xids or ()} == {79, 48}
+    (event,) = facts.kernel_events or ()
+    assert (event.kind, event.count) == ("memory_ue", 200)
