@@ -54,7 +54,7 @@ def evidence(profile: Profile, observed: Observed) -> Iterator[tuple[str, str]]:
     inventory = observed.inventory.value
     yield from _of_drives(inventory.drives or ())
     yield from _of_parts(inventory)
-    yield from _of_sensors(inventory.sensors or ())
+    yield from _of_sensors(inventory)
     yield from _of_events(inventory.events or ())
     if _tells_what_is_there(hot):
         yield from _missing(profile, inventory)
@@ -110,12 +110,26 @@ def _of_parts(inventory: RedfishInventory) -> Iterator[tuple[str, str]]:
             yield name, f"{len(ill)} of {len(listed)} {words}: {_listed(ill)}"
 
 
-def _of_sensors(sensors: Sequence[Sensor]) -> Iterator[tuple[str, str]]:
-    """Those that read something: BlueField's shows Critical for the temperature of a port that it has no reading of."""
+def _of_sensors(inventory: RedfishInventory) -> Iterator[tuple[str, str]]:
+    """Those that read something: BlueField's shows Critical for the temperature of a port that it has no reading of.
+
+    The speed of a fan bears the fan's name, and is told as the fan.
+    """
+    sensors = inventory.sensors or ()
+    parts = {_folded(part.id) for part in inventory.parts or ()}
     ill = [sensor for sensor in sensors if sensor.health is Health.CRITICAL and sensor.reading is not None]
+    ill = [sensor for sensor in ill if _folded(_place(sensor)) not in parts]
     if ill:
-        told = [f"{sensor.chassis}/{sensor.name} at {sensor.reading:g} {sensor.unit}".strip() for sensor in ill]
+        told = [f"{_place(sensor)} at {sensor.reading:g} {sensor.unit}".strip() for sensor in ill]
         yield "sensor_critical", f"{len(ill)} of {len(sensors)} sensors are critical: {_listed(told)}"
+
+
+def _place(sensor: Sensor) -> str:
+    return f"{sensor.chassis}/{sensor.name}" if sensor.chassis else sensor.name
+
+
+def _folded(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum() or letter == "/")
 
 
 def _of_events(events: Iterable[BmcEvent]) -> Iterator[tuple[str, str]]:

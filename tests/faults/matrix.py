@@ -106,6 +106,7 @@ ROWS: tuple[Row, ...] = (
     _row("oooo oo oooo oo oo oo oo", "ecc_errors", "XID 48", gpu=1, persistent=True),
     _row(".... .. .... .. .o .. ..", "nvlink_down", "XID 74", gpu=1, persistent=False),
     _row("oooo oo oooo oo oo oo oo", "nvlink_down", "XID 74", gpu=1),
+    _row(".... .. .... .. .. .. ..", "failed_part"),
     _row(".... PP .P.P .. PP .. ..", "slow_storage", "read_mbps .* < 5000"),
     _row(".... PP .P.P .. PP .. ..", "low_nccl", "busbw_peak .* < 440"),
     _row(".... .. .... .. .. .. ..", "mig_lost_on_boot"),

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from reconciler.lab.hardware import bios
+from reconciler.lab.hardware import bios, parts
 from reconciler.lab.hardware.bmc_side import BmcSide
 from reconciler.lab.hardware.faults import FaultValue, parse_fault
 from reconciler.lab.hardware.host_side import HostSide
@@ -55,6 +55,8 @@ class Machine(BmcSide, HostSide):
         complete = parse_fault(kind, parameters)
         if "gpu" in complete and not 0 <= int(complete["gpu"]) < len(self.state.gpus):
             raise ValueError(f"{self.name} has no GPU {complete['gpu']}")
+        if kind == parts.FAILED:
+            parts.check(self.state, str(complete["part"]), int(complete["index"]), str(complete["how"]))
         self.state.faults[kind] = complete
         self._strike(kind)
 
@@ -76,6 +78,9 @@ class Machine(BmcSide, HostSide):
                 gpu.ecc_uncorrectable, gpu.remap_pending = 0, False
             elif kind == "nvlink_down":
                 gpu.nvlinks_down = 0
+        if kind == parts.FAILED:
+            self.state.events.clear()  # whoever swaps a part clears the log
+            self._touch()
         if kind == "host_hung" and self.state.os is not None:
             self.state.os.hung = False
         if kind == "post_hang" and self.state.phase == "post" and self.next_due() is None:
