@@ -127,6 +127,7 @@ def inventory(**changes: Any) -> o.RedfishInventory:
         "firmware": {item.inventory_id: o.FirmwareItem("2.0") for item in FIRMWARE},
         "memory_bytes": 2**41, "dimms": 32, "processors": 2, "nics": (),
         "drives": (o.Drive("0", serial="D1", model="PM9A3"),), "sensors": (), "events": (), "manager": o.Manager(),
+        "parts": (),
     }  # fmt: skip
     return o.RedfishInventory(**(fields | changes))
 

@@ -115,6 +115,7 @@ class NodeRun:
             if (found := evidence(plan)) and self.run.stop_of_all() is None:
                 if not self._confirmed(found):
                     self._suspected = frozenset(found)
+                    self._inventory_due = True  # what the BMC said may be a day old: the second read is of now
                     await self._pause(CONFIRM_S)
                     continue
                 if signals := self._asks.isolate(plan, self._latest, self.record):

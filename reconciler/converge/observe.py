@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from reconciler.converge.deadline import within
 from reconciler.converge.events import NodeObserved, Progress, ignore
+from reconciler.health import bmc as bmc_health
 from reconciler.model.crash import Crash, of_its_own_async
 from reconciler.model.desired import Desired, Fleet, Settings
 from reconciler.model.errors import DriverError, Failure
@@ -29,12 +30,13 @@ from reconciler.model.observed import (
 )
 from reconciler.model.ports import Bmc, Clock, Cluster, Fabric, Host
 from reconciler.model.units import format_duration
-from reconciler.model.vocab import BootPhase, Power, UnknownReason
+from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
 
 T = TypeVar("T")
 
 OBSERVATION_FORMAT = "1.0"
 INVENTORY = 4  # deadlines: a BMC that can't expand collections is asked a hundred times and more
+IN_DOUBT_S = 900.0  # how old an inventory gets while the BMC says that something is wrong
 AT_LEISURE = 16  # nodes at once, when a pass shall leave time for others: who has begun, ends
 LEAST_REAL_S = 5.0  # a scaled clock shortens deadlines; loopback servers, kubectl and threads stay as slow as they are
 
@@ -146,7 +148,7 @@ async def _read_node(
     desired: Desired, fabric: Fabric, clock: Clock, settings: Settings, before: Observed | None
 ) -> _Own:
     async with asyncio.TaskGroup() as group:
-        redfish = group.create_task(_read_redfish(fabric.bmc(desired), clock, settings, before, desired.node))
+        redfish = group.create_task(_read_redfish(desired, fabric.bmc(desired), clock, settings, before))
         ssh = group.create_task(_read_host(fabric.host(desired), desired, clock, settings))
     (hot, inventory), host = redfish.result(), ssh.result()
     bmc = fabric.bmc(desired)
@@ -156,16 +158,16 @@ async def _read_node(
 
 
 async def _read_redfish(
-    bmc: Bmc | None, clock: Clock, settings: Settings, before: Observed | None, node: str
+    desired: Desired, bmc: Bmc | None, clock: Clock, settings: Settings, before: Observed | None
 ) -> tuple[Answered[RedfishHot] | Silent, Answered[RedfishInventory] | Silent]:
     if bmc is None:
         silent = Silent(clock.now(), UnknownReason.NOT_ASKED, "the spec names no BMC for this node")
         return silent, silent
-    hot = await answer(bmc.hot, settings.redfish_deadline_s, clock, node=node)
+    hot = await answer(bmc.hot, settings.redfish_deadline_s, clock, node=desired.node)
     if isinstance(hot, Silent):
         return hot, Silent(hot.at, hot.reason, hot.detail)
-    kept = _still_good(before, hot, clock, settings)
-    return hot, kept or await _read_inventory(bmc, clock, settings, node)
+    kept = _still_good(desired, before, hot, clock, settings)
+    return hot, kept or await _read_inventory(bmc, clock, settings, desired.node)
 
 
 async def _read_inventory(bmc: Bmc, clock: Clock, settings: Settings, node: str) -> Answered[RedfishInventory] | Silent:
@@ -180,15 +182,23 @@ def _rebooted(before: Observed, host: _Host) -> bool:
 
 
 def _still_good(
-    before: Observed | None, hot: Answered[RedfishHot], clock: Clock, settings: Settings
+    desired: Desired, before: Observed | None, hot: Answered[RedfishHot], clock: Clock, settings: Settings
 ) -> Answered[RedfishInventory] | None:
     """The inventory of an earlier pass, while nothing says that it changed. It keeps its own time."""
     if before is None or isinstance(before.inventory, Silent) or isinstance(before.hot, Silent):
         return None
-    age = (clock.now() - before.inventory.at).total_seconds()  # below 0: the clock was set back, so nobody can tell
-    if before.hot.value.etag != hot.value.etag or not 0 <= age <= settings.inventory_max_age_s:
+    if _moved(before.hot.value, hot.value):
         return None
-    return before.inventory
+    ill = hot.value.health not in (None, Health.OK) or any(bmc_health.evidence(desired.profile, before))
+    oldest = min(IN_DOUBT_S, settings.inventory_max_age_s) if ill else settings.inventory_max_age_s
+    age = (clock.now() - before.inventory.at).total_seconds()  # below 0: the clock was set back, so nobody can tell
+    return before.inventory if 0 <= age <= oldest else None
+
+
+def _moved(before: RedfishHot, now: RedfishHot) -> bool:
+    """That the BMC says of itself that things changed. Many parts can't be seen before the boot is over."""
+    up = now.boot_phase is BootPhase.OS_RUNNING and before.boot_phase in _EXPLAINING
+    return up or (before.etag, before.health, before.power) != (now.etag, now.health, now.power)
 
 
 async def _read_host(host: Host | None, desired: Desired, clock: Clock, settings: Settings) -> _Host:

@@ -1,7 +1,7 @@
 """Signals: what an observation says against a node's health. Each is a fact with its evidence, in words.
 
-Two witnesses: the host's own facts, and the conditions that detectors set on the node object of the cluster, as far as
-the policy names them. Silence of either is no signal.
+Three witnesses: the host's own facts, its BMC, and the conditions that detectors set on the node object of the cluster,
+as far as the policy names them. Silence of any is no signal.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from reconciler.health import bmc
 from reconciler.health.parts import GPU_SIGNALS, INFOROM_CORRUPT, RDMA, gpu_signals, nvme_signals, port_signals
 from reconciler.health.table import Effect, effect_of
 from reconciler.health.xids import is_hardware
@@ -49,8 +50,9 @@ class Signal:
 
 
 def signals(profile: Profile, observed: Observed) -> tuple[Signal, ...]:
-    """All that host and cluster say against the node."""
-    return (*host_signals(profile, observed), *_of_cluster(profile, observed.member))
+    """All that host, BMC and cluster say against the node."""
+    of_bmc = (Signal(name, detail, Source.REDFISH) for name, detail in bmc.evidence(profile, observed))
+    return (*host_signals(profile, observed), *of_bmc, *_of_cluster(profile, observed.member))
 
 
 def watched(profile: Profile) -> tuple[str, ...]:
@@ -61,7 +63,7 @@ def watched(profile: Profile) -> tuple[str, ...]:
 def unread(profile: Profile, observed: Observed) -> tuple[str, ...]:
     """Beginnings of the value paths of signals that this observation can't tell of: not seen is not gone."""
     facts = None if isinstance(observed.host, Silent) else observed.host.value
-    found: tuple[str, ...] = ()
+    found = tuple(f"health.{name}" for name in bmc.unread(observed))
     if facts is None or facts.gpus is None:
         found += ("health.gpu_missing", *(f"health.{name}" for names in GPU_SIGNALS.values() for name in names))
     else:

@@ -76,6 +76,36 @@ TABLE: Mapping[str, Row] = {
     "condition_": Row(
         Effect.ISOLATES, "the policy names this condition, which a detector has set on the node object", latched=True
     ),
+    # What the BMC says (health/bmc.py). Its inventory is up to a day old, and read again soon while something is wrong.
+    "dimm_ue": Row(
+        Effect.ISOLATES,
+        "the BMC has logged an uncorrectable error of memory, of which firmware may tell the host nothing; healed by a "
+        "new module and a cleared or repaired log entry",
+        latched=True,
+    ),
+    "dimm_failed": Row(Effect.ISOLATES, "the BMC judges a memory module that is in use as critical"),
+    "dimm_missing": Row(Effect.ISOLATES, "memory that the node is declared to have is gone: jobs are sized for it"),
+    "drive_missing": Row(Effect.ISOLATES, "a drive that the node is declared to have is gone, and what was on it"),
+    "nic_missing": Row(Effect.ISOLATES, "a port that the node is declared to have is gone: collectives fail or crawl"),
+    "processor_missing": Row(Effect.ISOLATES, "a processor that the node is declared to have is gone"),
+    "leak": Row(
+        Effect.ISOLATES,
+        "coolant destroys what it reaches, and nothing but a person stops it: no new work starts there meanwhile",
+    ),
+    "drive_failed": Row(
+        Effect.REPORTS,
+        "BMCs judge drives of other makes as critical that serve (iLO 5); a drive that fails in earnest goes missing, "
+        "and its own SMART log is read over SSH",
+    ),
+    "drive_failing": Row(Effect.REPORTS, "it predicts its failure: to be swapped at the next outage"),
+    "psu_failed": Row(Effect.REPORTS, "supplies are redundant; with none left the node would be off"),
+    "fan_failed": Row(Effect.REPORTS, "fans are redundant; what gets too hot throttles, which the host tells"),
+    "sensor_critical": Row(Effect.REPORTS, "a threshold of the vendor's: one sensor may be broken or badly set"),
+    "subsystem_health": Row(
+        Effect.REPORTS, "a roll-up of a board, chassis, GPU or switch: what is behind it has a signal of its own"
+    ),
+    "bmc_health": Row(Effect.REPORTS, "a roll-up of everything: a dead redundant supply makes it critical"),
+    "bmc_event_critical": Row(Effect.REPORTS, "vendors log an open lid as critical: for a person to read"),
 }
 
 

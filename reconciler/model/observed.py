@@ -89,6 +89,7 @@ class Drive:
     model: str | None = None
     capacity_bytes: int | None = None
     health: Health | None = None
+    failing: bool | None = None  # it predicts its own failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +102,23 @@ class Nic:
 
 @dataclass(frozen=True, slots=True)
 class Sensor:
+    """`name` is unique in its chassis."""
+
     name: str
-    kind: str  # temperature | fan | power | voltage
+    kind: str  # temperature | fan | power | voltage, Redfish's ReadingType in lower case, unknown
     reading: float | None
     unit: str = ""
     health: Health | None = None
+    chassis: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part that is there and that the BMC judges. `id` is unique among its kind: "Chassis_0/PSU1"."""
+
+    kind: str  # system | chassis | power_supply | fan | leak_detector | dimm | memory | processor | switch
+    id: str
+    health: Health | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +127,9 @@ class BmcEvent:
     at: str  # the BMC's own clock and format: evidence, not an instant (pitfall B6)
     severity: Health | None
     message: str
+    kind: str = ""  # memory_ue: an uncorrectable error of a memory module
+    age_s: float | None = None  # when it was read, by the BMC's own clock; None: that clock can't tell
+    settled: bool = False  # taken back, or marked as repaired
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +155,8 @@ class RedfishInventory:
     sensors: tuple[Sensor, ...] | None
     events: tuple[BmcEvent, ...] | None  # newest last, at most 200
     manager: Manager | None
+    # Of all systems and chassis. unknown["parts.KIND"]: of that kind, some could not be read.
+    parts: tuple[Part, ...] | None = None
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -24,6 +24,7 @@ from reconciler.model.observed import (
     HIDDEN,
     Answered,
     AttributeValue,
+    BmcEvent,
     Drive,
     FirmwareItem,
     Gpu,
@@ -38,6 +39,7 @@ from reconciler.model.observed import (
     NvmeHealth,
     Observation,
     Observed,
+    Part,
     Pod,
     RedfishHot,
     RedfishInventory,
@@ -114,8 +116,19 @@ class Screen:
             None if firmware is None else {at: FirmwareItem(firmware[at].version) for at in firmware},
             found.memory_bytes, found.dimms, found.processors,
             None if found.nics is None else tuple(Nic(str(at)) for at in range(len(found.nics))),
-            None if found.drives is None else tuple(Drive(str(at)) for at in range(len(found.drives))),
-            None, None, None, _unknown(found.unknown),
+            None if found.drives is None else tuple(
+                Drive(str(at), health=drive.health, failing=drive.failing) for at, drive in enumerate(found.drives)
+            ),
+            None,
+            None if found.events is None else tuple(
+                BmcEvent(str(at), "", event.severity, "", event.kind, event.age_s, event.settled)
+                for at, event in enumerate(found.events)
+            ),
+            None,
+            None if found.parts is None else tuple(
+                Part(part.kind, str(at), part.health) for at, part in enumerate(found.parts)
+            ),
+            _unknown(found.unknown),
         )  # fmt: skip
 
     def _host(self, facts: HostFacts) -> HostFacts:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from reconciler.converge.events import Event, NodeObserved
-from reconciler.converge.observe import observe, observe_node
+from reconciler.converge.observe import IN_DOUBT_S, observe, observe_node
 from reconciler.model.desired import Desired, Endpoints
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, Silent
-from reconciler.model.vocab import UnknownReason
+from reconciler.model.vocab import Health, UnknownReason
 from tests.converge.world import World, desired_node, fleet_of
 
 Worlds = Callable[..., World]
@@ -204,6 +204,48 @@ def test_the_inventory_is_read_when_it_is_due(world: Worlds, why: str) -> None:
     inventory = seen.nodes["n0"].inventory
     assert isinstance(inventory, Answered)
     assert inventory.at > first.finished_at
+
+
+@pytest.mark.parametrize("turned", ["ill", "well again"])
+def test_a_changed_roll_up_makes_the_inventory_due(world: Worlds, turned: str) -> None:
+    """Its details are told now, and not a day later, whatever the ETag says."""
+    here = world(nodes=1)
+    if turned == "well again":
+        here.machine("n0").inject("failed_part", part="dimm", index=3)
+    first = here.observe()
+    before = here.machine("n0").state.etag
+    if turned == "ill":
+        here.machine("n0").inject("failed_part", part="dimm", index=3)
+    else:
+        here.machine("n0").clear("failed_part")
+    here.machine("n0").state.etag = before
+    here.clock.elapsed += 60
+    inventory = here.observe(previous=first).nodes["n0"].inventory
+    assert isinstance(inventory, Answered)
+    assert inventory.at > first.finished_at
+    critical = [part.id for part in inventory.value.parts or () if part.health is Health.CRITICAL]
+    assert critical == (["4"] if turned == "ill" else [])
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [{"part": "psu"}, {"part": "drive", "index": 1, "how": "missing"}, {"part": "dimm", "how": "logged"}],
+    ids=str,
+)
+def test_an_inventory_that_says_that_something_is_wrong_is_read_again_soon(
+    world: Worlds, fault: dict[str, Any]
+) -> None:
+    """What isolates takes two reads, and what was repaired must be seen; but a BMC is not asked each pass (A12)."""
+    here = world(nodes=1)
+    here.machine("n0").inject("failed_part", **fault)
+    first = here.observe()
+    here.clock.elapsed += 60
+    soon = here.observe(previous=first)
+    assert soon.nodes["n0"].inventory is first.nodes["n0"].inventory
+    here.clock.elapsed += IN_DOUBT_S
+    later = here.observe(previous=soon).nodes["n0"].inventory
+    assert isinstance(later, Answered)
+    assert later.at > first.finished_at
 
 
 def test_concurrency_is_bounded(world: Worlds) -> None:

@@ -113,6 +113,7 @@ ROWS: tuple[Row, ...] = (
     _row(".... .. .... .. .. .. ..", "port"),  # this spec declares none
     _row("ssoo oo oooo so oo oo ss", "drive", "gives no SMART log", readable=False),
     _row(".... .. .... .. .P .. ..", "kernel_event", "fatal error of PCIe", event="pcie_fatal"),
+    _row(".... .. .... .. .. .. ..", "failed_part"),
     _row(".... PP .P.P .. PP .. ..", "slow_storage", "read_mbps .* < 5000"),
     _row(".... PP .P.P .. PP .. ..", "low_nccl", "busbw_peak .* < 440"),
     _row(".... .. .... .. .. .. ..", "mig_lost_on_boot"),

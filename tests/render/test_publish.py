@@ -201,6 +201,8 @@ PUBLIC = {
     "RedfishHot": {"manufacturer", "model", "unknown key"},  # keys are ours
     "RedfishInventory": {"boot_order", "firmware key", "unknown key"},
     "FirmwareItem": {"version"},
+    "BmcEvent": {"kind"},  # ours
+    "Part": {"kind"},  # ours
     "HostFacts": {"kernel", "driver", "services key", "sysctls key", "sysctls", "unknown key"},  # keys the spec named
     "ImageIdentity": {"image", "version", "sha256", "os_release_id", "os_release_version"},
     "Gpu": {"pci", "name", "vbios"},

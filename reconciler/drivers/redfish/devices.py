@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from reconciler.drivers.redfish.fields import (
@@ -23,23 +23,11 @@ from reconciler.drivers.redfish.fields import (
     text,
 )
 from reconciler.drivers.redfish.quirks import Quirks
-from reconciler.model.observed import BmcEvent, Drive, FirmwareItem, Manager, Nic, Sensor
-from reconciler.model.vocab import Health
+from reconciler.model.observed import Drive, FirmwareItem, Manager, Nic
 
-MOST_EVENTS = 200
-_ABSOLUTE_ZERO = -273.15
 _MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
 _OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})")
 _LINK_UP = {"LinkUp": True, "LinkDown": False, "NoLink": False}
-_SEVERITY = {"OK": Health.OK, "Warning": Health.WARNING, "Critical": Health.CRITICAL}
-_KINDS = {
-    "Temperature": ("temperature", "C"),
-    "Rotational": ("fan", "RPM"),
-    "Power": ("power", "W"),
-    "Voltage": ("voltage", "V"),
-}
-_FAN_UNITS = {"RPM": "RPM", "Percent": "%"}
-_UNREADABLE = -524288.0  # what NVIDIA's boards show of a sensor that they can't read
 _GONE = frozenset({"Absent", "Disabled", "UnavailableOffline"})
 
 
@@ -119,6 +107,7 @@ def drive(document: Document, id_field: str = "Id") -> Drive:
         stated(document, "Model"),
         size if size and size > 0 else None,
         health(document),
+        boolean(document, "FailurePredicted"),
     )
 
 
@@ -136,75 +125,7 @@ def _wwn(document: Document) -> str | None:
     return None
 
 
-# --- sensors -----------------------------------------------------------------------------------------------------
-
-
-def sensors_of_thermal(thermal: Document) -> Iterator[Sensor]:
-    for item in objects(thermal, "Temperatures"):
-        yield from _sensor(item, "temperature", "ReadingCelsius", "C")
-    for item in objects(thermal, "Fans"):
-        yield from _sensor(item, "fan", "Reading", _FAN_UNITS.get(text(item, "ReadingUnits") or "", ""))
-
-
-def sensors_of_power(power: Document) -> Iterator[Sensor]:
-    for item in objects(power, "PowerControl"):
-        yield from _sensor(item, "power", "PowerConsumedWatts", "W", stateless="Status" not in item)
-    for item in objects(power, "PowerSupplies"):
-        reading = "PowerOutputWatts" if "PowerOutputWatts" in item else "LastPowerOutputWatts"
-        yield from _sensor(item, "power", reading, "W")
-    for item in objects(power, "Voltages"):
-        yield from _sensor(item, "voltage", "ReadingVolts", "V")
-
-
-def sensor(document: Document) -> Iterator[Sensor]:
-    """Of a Sensor resource; nothing where it is of a kind that we don't judge."""
-    kind = _KINDS.get(text(document, "ReadingType") or "")
-    if text(document, "ReadingType") == "Percent" and text(document, "PhysicalContext") == "Fan":
-        kind = ("fan", "%")
-    if kind is not None:
-        yield from _sensor(document, kind[0], "Reading", kind[1])
-
-
-def _sensor(item: Document, kind: str, reading: str, unit: str, *, stateless: bool = False) -> Iterator[Sensor]:
-    """`stateless`: of a kind that often has no Status; of others a reading counts only while they are enabled."""
-    name = text(item, "Name") or text(item, "FanName") or text(item, "MemberId")
-    if name is None or absent(item):
-        return
-    value = number(item, reading) if state(item) == "Enabled" or stateless else None
-    yield Sensor(name, kind, None if value is None or _implausible(item, kind, value) else value, unit, health(item))
-
-
-def _implausible(item: Document, kind: str, value: float) -> bool:
-    """Out of the range that the sensor itself states, or of what there is."""
-    if value == _UNREADABLE:
-        return True
-    lows = [number(item, name) for name in ("ReadingRangeMin", "MinReadingRange", "MinReadingRangeTemp")]
-    highs = [number(item, name) for name in ("ReadingRangeMax", "MaxReadingRange", "MaxReadingRangeTemp")]
-    floor = _ABSOLUTE_ZERO if kind == "temperature" else (0.0 if kind == "fan" else float("-inf"))
-    low = max([floor, *(bound for bound in lows if bound is not None)])
-    high = min((bound for bound in highs if bound is not None), default=float("inf"))
-    return not low <= value <= high if low < high else value < floor
-
-
-# --- log and manager ---------------------------------------------------------------------------------------------
-
-
-def event(entry: Document) -> BmcEvent:
-    word = text(entry, "Severity") or text(entry, "MessageSeverity") or ""
-    return BmcEvent(
-        need(entry, "Id", text),
-        text(entry, "Created") or "",
-        _SEVERITY.get(word),
-        quote(text(entry, "Message") or text(entry, "MessageId") or ""),
-    )
-
-
-def newest(entries: Iterable[Document]) -> tuple[BmcEvent, ...]:
-    """Newest last, at most 200. By time where every entry has one, else by numbers that grow."""
-    rows = [(clock(found.at), int(found.id) if found.id.isdecimal() else 0, found) for found in map(event, entries)]
-    timed = all(at is not None for at, _, _ in rows)
-    rows.sort(key=lambda row: (row[0].timestamp() if timed and row[0] else 0.0, row[1]))
-    return tuple(found for _, _, found in rows[-MOST_EVENTS:])
+# --- manager ---------------------------------------------------------------------------------------------------------
 
 
 def manager(document: Document) -> Manager:

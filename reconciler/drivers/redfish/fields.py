@@ -26,9 +26,10 @@ _PLACEHOLDERS = frozenset(
     | {"not specified", "not available", "not applicable", "to be filled by o.e.m.", "system serial number"}
     | {"chassis serial number", "0123456789"}
 )
-_HEALTH = {"ok": Health.OK, "warning": Health.WARNING, "critical": Health.CRITICAL}
+HEALTH = {"ok": Health.OK, "warning": Health.WARNING, "critical": Health.CRITICAL}
 # Elsewhere Health is what is left of an absent or sleeping device: GB200 shows Absent sensors as Critical.
-_JUDGED = frozenset({"Enabled", "StandbyOffline"})
+# Degraded is what GB200's leak detector says while it reports a leak.
+_JUDGED = frozenset({"Enabled", "StandbyOffline", "Degraded"})
 
 
 class Unknown(Exception):
@@ -156,5 +157,5 @@ def health(document: Document) -> Health | None:
     if state(document) not in _JUDGED:
         return None
     words = (text(status, name) for name in ("Health", "HealthRollup"))
-    found = [_HEALTH[word.casefold()] for word in words if word is not None and word.casefold() in _HEALTH]
+    found = [HEALTH[word.casefold()] for word in words if word is not None and word.casefold() in HEALTH]
     return max(found, key=list(Health).index, default=None)

@@ -6,10 +6,13 @@ Each field stands alone: what a BMC does not have, or can't tell, leaves that fi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from itertools import chain
 
-from reconciler.drivers.redfish import bios, devices, hot, system
+from reconciler.drivers.redfish import bios, devices, events, hot, system
+from reconciler.drivers.redfish.chassis import read_parts
 from reconciler.drivers.redfish.fields import (
     Document,
     Unknown,
@@ -31,10 +34,8 @@ from reconciler.model.observed import (
     BmcEvent,
     Drive,
     FirmwareItem,
-    Manager,
     Nic,
     RedfishInventory,
-    Sensor,
 )
 
 _LOGS = ("sel", "iml", "eventlog", "event", "log1", "systemevent", "lclog")  # the first that is there
@@ -44,8 +45,11 @@ def read_inventory(tree: Tree) -> RedfishInventory:
     found = tree.system().body
     quirks = tree.quirks(found)
     survey = Survey()
-    modules = survey.read("dimms", lambda: devices.memory(_bodies(tree, need_link(found, "Memory"))))
-    return RedfishInventory(
+    dimms = survey.read("dimms", lambda: _bodies(tree, need_link(found, "Memory")))
+    modules = None if dimms is None else survey.read("dimms", lambda: devices.memory(dimms))
+    described = survey.read("manager", lambda: tree.manager(found).body)
+    manager = None if described is None else survey.read("manager", lambda: devices.manager(described))
+    inventory = RedfishInventory(
         bios=survey.read("bios", lambda: _bios(tree, found, quirks)),
         secure_boot=survey.read("secure_boot", lambda: secure_boot(tree.follow(found, "SecureBoot").body)),
         boot_order=survey.read("boot_order", lambda: system.boot_order(found, boot_aliases(tree, found))),
@@ -55,11 +59,13 @@ def read_inventory(tree: Tree) -> RedfishInventory:
         processors=survey.read("processors", lambda: _processors(tree, found)),
         nics=survey.read("nics", lambda: _nics(tree, found, quirks)),
         drives=survey.read("drives", lambda: _drives(tree, found)),
-        sensors=survey.read("sensors", lambda: _sensors(tree, found)),
-        events=survey.read("events", lambda: _events(tree, found)),
-        manager=survey.read("manager", lambda: _manager(tree, found)),
+        sensors=None,
+        events=survey.read("events", lambda: _events(tree, found, manager.clock if manager else None, described or {})),
+        manager=manager,
         unknown=survey.unknown,
     )
+    sensors, parts = read_parts(tree, found, dimms, survey)
+    return replace(inventory, sensors=sensors, parts=parts)
 
 
 def _bodies(tree: Tree, where: str, *, newest: int | None = None) -> list[Document]:
@@ -145,26 +151,10 @@ def _drives(tree: Tree, found: Document) -> tuple[Drive, ...]:
     return tuple(devices.drive(item, "Name") for item in simple if not absent(item))  # they have no Id
 
 
-def _sensors(tree: Tree, found: Document) -> tuple[Sensor, ...]:
-    """Thermal and Power, or else Sensors: a Supermicro that has both lists one battery in the latter."""
-    chassis = links(member(found, "Links"), "Chassis")
-    if not chassis:
-        raise Unknown("the system names no chassis")
-    rows: list[Sensor] = []
-    for body in [tree.get(where).body for where in chassis]:
-        thermal, power = link(body, "Thermal"), link(body, "Power")
-        if thermal is not None:
-            rows += devices.sensors_of_thermal(tree.get(thermal).body)
-        if power is not None:
-            rows += devices.sensors_of_power(tree.get(power).body)
-        if thermal is None and power is None and link(body, "Sensors") is not None:
-            rows += chain.from_iterable(map(devices.sensor, _bodies(tree, need_link(body, "Sensors"))))
-    return tuple(rows)
-
-
-def _events(tree: Tree, found: Document) -> tuple[BmcEvent, ...]:
+def _events(tree: Tree, found: Document, now: datetime | None, manager: Document) -> tuple[BmcEvent, ...]:
     log = tree.get(_log(tree, found)).body
-    return devices.newest(_bodies(tree, need_link(log, "Entries"), newest=devices.MOST_EVENTS))
+    entries = _bodies(tree, need_link(log, "Entries"), newest=events.MOST_EVENTS)
+    return events.newest(entries, now, text(manager, "DateTimeLocalOffset") or "")
 
 
 def _log(tree: Tree, found: Document) -> str:
@@ -186,7 +176,3 @@ def _log(tree: Tree, found: Document) -> str:
 def _rank(uri: str) -> int:
     name = last_segment(uri).casefold()
     return _LOGS.index(name) if name in _LOGS else len(_LOGS)
-
-
-def _manager(tree: Tree, found: Document) -> Manager:
-    return devices.manager(tree.manager(found).body)

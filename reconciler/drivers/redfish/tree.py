@@ -156,9 +156,9 @@ class Tree:
         enough, judged by ids that grow, and fewer where each costs a GET (A12).
         """
         listed = self.expanded(where, enough=newest)
-        if newest is not None and not all(_is_content(item) for _, item in listed):
+        if newest is not None and not all(is_content(item) for _, item in listed):
             listed = sorted(listed, key=lambda entry: numbers(entry[0]))[-_MOST_SINGLE:]
-        return tuple(Resource(uri, item) if _is_content(item) else self.get(uri) for uri, item in listed)
+        return tuple(Resource(uri, item) if is_content(item) else self.get(uri) for uri, item in listed)
 
     def listed(self, where: str) -> list[tuple[str, Document]]:
         """Members as the collection lists them, most often mere links."""
@@ -193,6 +193,7 @@ class Tree:
             listed = body.get("Members")
             if not isinstance(listed, list):
                 raise Unknown(f"{where} has no Members")
+            before = len(found)
             for item in listed:
                 uri = path(item.get("@odata.id")) if isinstance(item, dict) else None
                 if uri is None:
@@ -203,6 +204,8 @@ class Tree:
             following = path(body[_NEXT])
             if following is None:
                 raise Unknown(f"{where} goes on at {quote(repr(body[_NEXT]))}")
+            if len(found) == before:
+                raise Unknown(f"{where} goes on at {quote(following)}, but lists nothing new there")
             page = following
         raise Unknown(f"{where} has more than {_MOST_PAGES} pages")
 
@@ -231,7 +234,7 @@ def _host_like(system: Document) -> int:
     return sum(name in system for name in marks) + 2 * (action(system, "#ComputerSystem.Reset") is not None)
 
 
-def _is_content(item: Document) -> bool:
+def is_content(item: Document) -> bool:
     """That a member is more than a link: every resource must have an Id."""
     return text(item, "Id") is not None
 

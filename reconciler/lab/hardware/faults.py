@@ -101,6 +101,12 @@ FAULTS: Mapping[str, FaultKind] = {
         "hardware",
         {"event": "memory_ue", "persistent": False},
     ),
+    "failed_part": FaultKind(
+        "the BMC sees a part fail: `part` psu | fan | leak | drive | dimm, counted from 0; `how`: critical, missing "
+        "(drive, dimm), or logged (dimm: an uncorrectable error)",
+        "hardware",
+        {"part": "psu", "index": 0, "how": "critical"},
+    ),
     "slow_storage": FaultKind("drives read and write at this share of their speed", "hardware", {"factor": 0.3}),
     "low_nccl": FaultKind("collectives reach this bus bandwidth only, in GB/s", "hardware", {"busbw": 212.0}),
     "mig_lost_on_boot": FaultKind("MIG instances are gone after every boot", "hardware"),

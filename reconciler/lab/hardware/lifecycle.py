@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from reconciler.lab.hardware import kernel_log
+from reconciler.lab.hardware import kernel_log, parts
 from reconciler.lab.hardware.agenda import Agenda
 from reconciler.lab.hardware.faults import FaultValue
 from reconciler.lab.hardware.install_document import read_document
@@ -287,6 +287,10 @@ class Lifecycle:
         """A fault of the hardware shows in a running system."""
         state, system = self.state, self.state.os
         parameters = state.faults[kind]
+        if kind == parts.FAILED:
+            self._touch()
+            if parameters["how"] == "logged":
+                self._log("Critical", f"Uncorrectable ECC @ DIMM{int(parameters['index']) + 1}")
         if system is None:
             return
         if kind == "host_hung":

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from reconciler.lab.hardware import bios
+from reconciler.lab.hardware import bios, parts
 from reconciler.lab.hardware.bmc_side import BmcSide
 from reconciler.lab.hardware.faults import FaultValue, parse_fault
 from reconciler.lab.hardware.gpu_cells import CELLS
@@ -58,6 +58,8 @@ class Machine(BmcSide, HostSide):
         if "gpu" in complete and not 0 <= int(complete["gpu"]) < len(self.state.gpus):
             raise ValueError(f"{self.name} has no GPU {complete['gpu']}")
         self._check_parts(complete)
+        if kind == parts.FAILED:
+            parts.check(self.state, str(complete["part"]), int(complete["index"]), str(complete["how"]))
         self.state.faults[kind] = complete
         self._strike(kind)
 
@@ -102,6 +104,9 @@ class Machine(BmcSide, HostSide):
         if kind == "kernel_event" and self.state.os is not None:
             lines = {line for _, line in EVENTS.values()}
             self.state.os.kernel_log = [line for line in self.state.os.kernel_log if line not in lines]
+        if kind == parts.FAILED:
+            self.state.events.clear()  # whoever swaps a part clears the log
+            self._touch()
         if kind == "host_hung" and self.state.os is not None:
             self.state.os.hung = False
         if kind == "post_hang" and self.state.phase == "post" and self.next_due() is None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from reconciler.lab.hardware import parts
 from reconciler.lab.hardware.machine import HardwareRejected, Machine, Rejection
-from reconciler.lab.hardware.state import TaskState
+from reconciler.lab.hardware.state import DriveState, TaskState
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import (
     Answered,
@@ -20,6 +21,7 @@ from reconciler.model.observed import (
     FirmwareItem,
     Manager,
     Nic,
+    Part,
     RedfishHot,
     RedfishInventory,
     Sensor,
@@ -189,10 +191,7 @@ class MachineBmc:
         )
 
     def _health(self) -> Health:
-        """The BMC sees devices that are gone, not what the driver sees inside them."""
-        if any(gpu.lost for gpu in self._machine.state.gpus):
-            return Health.CRITICAL
-        return Health.WARNING if any(drive.media_errors for drive in self._machine.state.drives) else Health.OK
+        return _SEVERITIES[parts.rollup(self._machine.state)]
 
     def _task(self, task: TaskState) -> BmcTask:
         done = task.state != "Running"
@@ -216,8 +215,8 @@ class MachineBmc:
                 firmware[item.inventory_id] = FirmwareItem(item.version, True, item.component)
         bmc = next((item.version for item in state.firmware.values() if item.component == "bmc"), None)
         sensors = (
-            Sensor("Inlet_Temp", "temperature", 23.0, "Cel", Health.OK),
-            Sensor("PowerConsumption", "power", 45.0 if off else 900.0 + 130.0 * len(state.gpus), "W", Health.OK),
+            Sensor("Inlet_Temp", "temperature", 23.0, "Cel", Health.OK, "1"),
+            Sensor("PowerConsumption", "power", 45.0 if off else 900.0 + 130.0 * len(state.gpus), "W", Health.OK, "1"),
         )
         return RedfishInventory(
             bios=dict(state.bios),
@@ -225,19 +224,47 @@ class MachineBmc:
             boot_order=tuple(state.boot_order),
             firmware=firmware,
             memory_bytes=state.memory_bytes,
-            dimms=state.dimms,
+            dimms=sum(not parts.missing(state, "dimm", at) for at in range(state.dimms)),
             processors=state.processors,
             nics=tuple(Nic(nic.name, nic.mac, nic.up, int(nic.rate_gbps * 1000)) for nic in state.nics if nic.listed),
-            drives=tuple(
-                Drive(drive.id, drive.serial, drive.wwn, drive.model, drive.capacity_bytes, Health.OK)
-                for drive in state.drives
-            ),
+            drives=tuple(self._drive(at, drive) for at, drive in enumerate(state.drives) if self._there("drive", at)),
             sensors=sensors,
             events=tuple(self._event(event) for event in state.events[-200:]),
             manager=Manager("AST2600", bmc, self._clock.now()),
+            parts=tuple(self._parts()),
             unknown=unknown,
         )
 
+    def _there(self, part: str, at: int) -> bool:
+        return not parts.missing(self._machine.state, part, at)
+
+    def _drive(self, at: int, drive: DriveState) -> Drive:
+        failed = parts.critical(self._machine.state, "drive", at)
+        health = Health.CRITICAL if failed else Health.OK
+        return Drive(drive.id, drive.serial, drive.wwn, drive.model, drive.capacity_bytes, health, failed)
+
+    def _parts(self) -> Iterator[Part]:
+        """As the driver reads them from the wire."""
+        state = self._machine.state
+        named = [
+            ("dimm", "dimm", [str(at + 1) for at in range(state.dimms)]),
+            ("psu", "power_supply", [f"1/Power Supply Bay {at + 1}" for at in range(parts.SUPPLIES)]),
+            ("fan", "fan", [f"1/FAN{at + 1}" for at in range(parts.FANS)]),
+            ("leak", "leak_detector", [f"1/LeakDetector_{at}" for at in range(parts.DETECTORS)]),
+        ]
+        for part, kind, names in named:
+            for at, name in enumerate(names):
+                if self._there(part, at):
+                    yield Part(kind, name, Health.CRITICAL if parts.critical(state, part, at) else Health.OK)
+
     def _event(self, event: Mapping[str, object]) -> BmcEvent:
         at = self._epoch + timedelta(seconds=float(str(event["at"])))
-        return BmcEvent(str(event["id"]), at.isoformat(), _SEVERITIES[str(event["severity"])], str(event["message"]))
+        message = str(event["message"])
+        return BmcEvent(
+            str(event["id"]),
+            at.isoformat(),
+            _SEVERITIES[str(event["severity"])],
+            message,
+            "memory_ue" if message.startswith("Uncorrectable ECC") else "",
+            (self._clock.now() - at).total_seconds(),
+        )

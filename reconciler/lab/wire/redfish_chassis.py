@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reconciler.lab.hardware.parts import DETECTORS as DETECTED
+from reconciler.lab.hardware.parts import FANS, SUPPLIES, critical
 from reconciler.lab.hardware.state import MachineState
 from reconciler.lab.wire.redfish_protocol import (
     CHASSIS,
@@ -25,7 +27,9 @@ THERMAL = f"{CHASSIS}/Thermal"
 POWER = f"{CHASSIS}/Power"
 SENSORS = f"{CHASSIS}/Sensors"
 ADAPTERS = f"{CHASSIS}/NetworkAdapters"
-SUPPLIES = 6
+COOLING = f"{CHASSIS}/ThermalSubsystem"
+LEAKS = f"{COOLING}/LeakDetection"
+DETECTORS = f"{LEAKS}/LeakDetectors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ def readings(state: MachineState) -> list[Reading]:
     """What the sensors of this machine are for. Steady numbers: a lab's reports should not flicker."""
     cpus = [Reading(f"CPU{n + 1}_Temp", "Temperature", "Cel", 48, 99) for n in range(state.processors)]
     gpus = [Reading(f"GPU{gpu.index + 1}_Temp", "Temperature", "Cel", 41, 92) for gpu in state.gpus if not gpu.lost]
-    fans = [Reading(f"FAN{n + 1}", "Rotational", "RPM", 8400) for n in range(10)]
+    fans = [Reading(f"FAN{n + 1}", "Rotational", "RPM", 8400) for n in range(FANS)]
     volts = [Reading("12V", "Voltage", "V", 12.1), Reading("5VSB", "Voltage", "V", 5.1, standby=True)]
     inlet = Reading("Inlet_Temp", "Temperature", "Cel", 23, 42, standby=True)
     return [inlet, *cpus, *gpus, *fans, *volts, Reading("PowerConsumption", "Power", "W", _watts(state), standby=True)]
@@ -75,6 +79,7 @@ def _chassis(bmc: Bmc, _: str) -> Document:
         "PowerState": "Off" if bmc.state.power == "off" else "On",
         "Status": status() | {"HealthRollup": health(bmc.state)},
         "Thermal": link(THERMAL),
+        "ThermalSubsystem": link(COOLING),
         "Power": link(POWER),
         "Sensors": link(SENSORS),
         "NetworkAdapters": link(ADAPTERS),
@@ -100,6 +105,7 @@ def _thermal(bmc: Bmc, _: str) -> Document:
             "Status": _status(bmc, reading),
         }
         if group == "Fans":
+            entry["Status"] = _part(bmc, "fan", at, entry["Status"])
             entry |= {"Reading": _value(bmc, reading), "ReadingUnits": "RPM", "LowerThresholdCritical": 300}
         else:
             entry |= {"ReadingCelsius": _value(bmc, reading), "UpperThresholdCritical": reading.limit}
@@ -142,10 +148,44 @@ def _power(bmc: Bmc, _: str) -> Document:
                 "PowerCapacityWatts": 3000,
                 "Model": "PWS-3K06G-2R",
                 "SerialNumber": f"P3K6GCN25IB{at:04d}",
-                "Status": status(),
+                "Status": _part(bmc, "psu", at, status()),
             }
             for at in range(SUPPLIES)
         ],
+    }
+
+
+def _part(bmc: Bmc, kind: str, at: int, well: Document) -> Document:
+    return status("Critical") if critical(bmc.state, kind, at) else well
+
+
+def _cooling(_bmc: Bmc, _: str) -> Document:
+    """As a GB200 has it: no fans here, and leak detectors."""
+    return odata(COOLING, "ThermalSubsystem.v1_3_0", "Thermal Subsystem") | {
+        "LeakDetection": link(LEAKS),
+        "Status": status(),
+    }
+
+
+def _leaks(_bmc: Bmc, _: str) -> Document:
+    return odata(LEAKS, "LeakDetection.v1_0_0", "Leak Detection Systems") | {
+        "LeakDetectors": link(DETECTORS),
+        "Status": status(),
+    }
+
+
+def _detector_ids(_: Bmc) -> list[str]:
+    return [f"LeakDetector_{at}" for at in range(DETECTED)]
+
+
+def _detector(bmc: Bmc, id_: str) -> Document | None:
+    if id_ not in _detector_ids(bmc):
+        return None
+    leaks = critical(bmc.state, "leak", int(id_.rsplit("_", 1)[1]))
+    return odata(f"{DETECTORS}/{id_}", "LeakDetector.v1_1_0", id_.replace("_", " ")) | {
+        "LeakDetectorType": "Moisture",
+        "DetectorState": "Critical" if leaks else "OK",
+        "Status": status("Critical", "Degraded") if leaks else status(),
     }
 
 
@@ -187,6 +227,10 @@ ROUTES: Routes = {
     CHASSIS: Resource(get=_chassis),
     THERMAL: Resource(get=_thermal),
     POWER: Resource(get=_power),
+    COOLING: Resource(get=_cooling),
+    LEAKS: Resource(get=_leaks),
+    DETECTORS: Resource(get=collection(DETECTORS, "LeakDetector", "Leak Detector Collection", _detector_ids)),
+    f"{DETECTORS}/*": Resource(get=_detector),
     SENSORS: Resource(
         get=collection(SENSORS, "Sensor", "Sensor Collection", lambda bmc: [r.id for r in readings(bmc.state)])
     ),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from reconciler.lab.hardware.state import GpuState, NicState
+from reconciler.lab.hardware import parts
+from reconciler.lab.hardware.state import GpuState, MachineState, NicState
 from reconciler.lab.wire.redfish_protocol import (
     CHASSIS,
     SYSTEM,
@@ -93,8 +94,15 @@ def _dimm(bmc: Bmc, id_: str) -> Document | None:
         "PartNumber": "M321R8GA0BB0-CQKZJ",
         "SerialNumber": f"80CE{int(id_):014X}",
         "Location": {"PartLocation": {"ServiceLabel": locator, "LocationType": "Slot"}},
-        "Status": status(),
+        "Status": _dimm_status(state, int(id_) - 1),
     }
+
+
+def _dimm_status(state: MachineState, at: int) -> Document:
+    """An empty slot stays listed, and shows what its module was last (acceptance 7)."""
+    if parts.missing(state, "dimm", at):
+        return status("Critical", "Absent")
+    return status("Critical" if parts.critical(state, "dimm", at) else "OK")
 
 
 # --- network ---
@@ -127,7 +135,7 @@ def _ethernet(bmc: Bmc, id_: str) -> Document | None:
 def _storage(bmc: Bmc, id_: str) -> Document | None:
     if id_ != "1":
         return None
-    drives = [link(f"{DRIVES}/{drive.id}") for drive in bmc.state.drives]
+    drives = [link(f"{DRIVES}/{drive.id}") for drive in parts.drives(bmc.state)]
     return odata(f"{STORAGE}/1", "Storage.v1_10_1", "NVMe Storage") | {
         "Status": _state(bmc),
         "Drives@odata.count": len(drives),
@@ -146,10 +154,11 @@ def _storage(bmc: Bmc, id_: str) -> Document | None:
 
 
 def _drive(bmc: Bmc, id_: str) -> Document | None:
-    drive = next((drive for drive in bmc.state.drives if drive.id == id_), None)
+    drive = next((drive for drive in parts.drives(bmc.state) if drive.id == id_), None)
     if drive is None:
         return None
     sick = bmc.state.power != "off" and drive.media_errors
+    failed = parts.critical(bmc.state, "drive", bmc.state.drives.index(drive))
     durable = drive.wwn.removeprefix("eui.").removeprefix("0x")
     return odata(f"{DRIVES}/{id_}", "Drive.v1_11_1", id_) | {
         "Manufacturer": drive.model.split(" ")[0],
@@ -159,10 +168,10 @@ def _drive(bmc: Bmc, id_: str) -> Document | None:
         "MediaType": "SSD",
         "Protocol": "NVMe",
         "PredictedMediaLifeLeftPercent": 100 - drive.percentage_used,
-        "FailurePredicted": False,
+        "FailurePredicted": failed,
         "Identifiers": [{"DurableName": durable, "DurableNameFormat": "EUI" if "eui." in drive.wwn else "NAA"}],
         "Links": {"Chassis": link(CHASSIS)},
-        "Status": status("Warning") if sick else _state(bmc),
+        "Status": status("Critical") if failed else status("Warning") if sick else _state(bmc),
     }
 
 

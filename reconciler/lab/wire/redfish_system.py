@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
+from reconciler.lab.hardware import parts
 from reconciler.lab.hardware.machine import HardwareRejected, Rejection
 from reconciler.lab.hardware.state import MachineState
 from reconciler.lab.wire.redfish_messages import Refusal
@@ -59,10 +60,7 @@ _BOOT_ENTRIES = {  # alias -> reference and title; others get a number of their 
 
 
 def health(state: MachineState) -> str:
-    """What the BMC makes of its sensors: it sees devices that are gone, not what the driver sees inside them."""
-    if any(gpu.lost for gpu in state.gpus):
-        return "Critical"
-    return "Warning" if any(drive.media_errors for drive in state.drives) else "OK"
+    return parts.rollup(state)
 
 
 def _system(bmc: Bmc, _: str) -> Document:

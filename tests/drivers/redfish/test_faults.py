@@ -647,6 +647,7 @@ def test_a_bmc_that_offers_nothing() -> None:
         assert isinstance(inventory, Answered)
         assert set(inventory.value.unknown) == {
             "bios", "secure_boot", "boot_order", "firmware", "dimms", "nics", "drives", "sensors", "events", "manager",
+            "parts.chassis", "parts.power_supply", "parts.fan", "parts.leak_detector",
         }  # fmt: skip
         writes = (
             bmc.power(PowerAction.ON), bmc.stage_bios({"A": 1}), bmc.clear_bios(), bmc.set_secure_boot(True),

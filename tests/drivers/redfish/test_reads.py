@@ -15,6 +15,7 @@ from reconciler.model.observed import (
     FirmwareItem,
     Manager,
     Nic,
+    Part,
     RedfishHot,
     RedfishInventory,
     Sensor,
@@ -73,16 +74,22 @@ def test_inventory() -> None:
         nics=(Nic("eno1", "3c:ec:ef:00:00:01", True, 10000),),
         drives=(Drive("0", "S6C1NA0TA04209", "eui.0025389a21013360", "SAMSUNG MZQL2960", 960197124096, Health.OK),),
         sensors=(
-            Sensor("Inlet", "temperature", 21.0, "C", Health.OK),
-            Sensor("FAN1", "fan", 4200.0, "RPM", Health.WARNING),
-            Sensor("System", "power", 2161.0, "W", Health.OK),
-            Sensor("12V", "voltage", 12.1, "V", Health.OK),
+            Sensor("Inlet", "temperature", 21.0, "C", Health.OK, "1"),
+            Sensor("FAN1", "fan", 4200.0, "RPM", Health.WARNING, "1"),
+            Sensor("System", "power", 2161.0, "W", Health.OK, "1"),
+            Sensor("12V", "voltage", 12.1, "V", Health.OK, "1"),
         ),
         events=(
-            BmcEvent("1", "2026-11-01T00:00:00Z", Health.OK, "Log cleared"),
-            BmcEvent("2", "2026-11-02T00:00:00Z", Health.CRITICAL, "PSU lost"),
+            BmcEvent("1", "2026-11-01T00:00:00Z", Health.OK, "Log cleared", age_s=20.375 * 86400),
+            BmcEvent("2", "2026-11-02T00:00:00Z", Health.CRITICAL, "PSU lost", age_s=19.375 * 86400),
         ),
         manager=Manager("ASPEED", "01.05.03", datetime(2026, 11, 21, 9, tzinfo=UTC)),
+        parts=(
+            Part("dimm", "A1", Health.OK),
+            Part("dimm", "A2", Health.OK),
+            Part("chassis", "1", None),
+            Part("fan", "1/FAN1", Health.WARNING),
+        ),
         unknown={"firmware.NIC0": "Version is 'n/a'"},
     )
 

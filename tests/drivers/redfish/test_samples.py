@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from reconciler.drivers.redfish import RedfishBmc, bios, devices, failures, inventory, system, tasks
+from reconciler.drivers.redfish import (
+    RedfishBmc,
+    bios,
+    devices,
+    events,
+    failures,
+    inventory,
+    parts,
+    sensors,
+    system,
+    tasks,
+)
 from reconciler.drivers.redfish.fields import Document, Unknown
 from reconciler.drivers.redfish.hot import of_system
 from reconciler.drivers.redfish.quirks import Quirks, packaged, quirks_of
@@ -48,12 +59,14 @@ READERS: Mapping[str, Reader] = {
     "processors": lambda doc, _: devices.processors(doc),
     "nic": lambda doc, _: devices.nic(doc),
     "drive": lambda doc, _: devices.drive(doc),
-    "thermal": lambda doc, _: tuple(devices.sensors_of_thermal(doc)),
-    "power_sensors": lambda doc, _: tuple(devices.sensors_of_power(doc)),
-    "sensor": lambda doc, _: tuple(devices.sensor(doc)),
-    "event": lambda doc, _: devices.event(doc),
-    "events": lambda doc, _: devices.newest(doc["Members"] if isinstance(doc.get("Members"), list) else ()),
+    "thermal": lambda doc, _: tuple(sensors.of_thermal(doc)),
+    "power_sensors": lambda doc, _: tuple(sensors.of_power(doc)),
+    "sensor": lambda doc, _: tuple(sensors.of_resource(doc)),
+    "event": lambda doc, _: events.event(doc),
+    "events": lambda doc, _: events.newest(doc["Members"] if isinstance(doc.get("Members"), list) else ()),
     "manager": lambda doc, _: devices.manager(doc),
+    "parts": lambda doc, _: tuple(parts.parts("x", "", [doc])),
+    "leak": lambda doc, _: parts.leak(doc),
 }
 
 
@@ -162,7 +175,7 @@ def test_single_documents_of_real_bmcs(samples: Path) -> None:
     dell = quirks_of({"Manufacturer": "Dell Inc."}, {})
     supermicro = quirks_of({"Manufacturer": "Supermicro"}, {})
     absent = read("nvidia-gb200/Chassis__IO_Board_0__Sensors__IO_Board_0_CX7_0_Port_0_Temp.json")
-    assert list(devices.sensor(absent)) == []  # Absent, and Critical all the same
+    assert list(sensors.of_resource(absent)) == []  # Absent, and Critical all the same
     drive = devices.drive(read("hpe-ilo5/Systems__1__Storage__DA00001C__Drives__DA00001C.json"))
     assert (drive.serial, drive.wwn, drive.health) == ("S6C1NA0TA04209", "eui.0025389a21013360", Health.CRITICAL)
     assert devices.drive(read("sushy/drive.json")).wwn == "0x32adf365c6c1b7bd"
@@ -172,9 +185,11 @@ def test_single_documents_of_real_bmcs(samples: Path) -> None:
     assert keys.count(None) == 2  # Previous-...: images to roll back to
     smc = read("supermicro/UpdateService__FirmwareInventory__BIOS.json")
     assert devices.firmware_item(smc, supermicro).version == "1.4"
-    events = devices.newest(read("dell-idrac9/Managers__iDRAC.Embedded.1__LogServices__Sel__Entries.json")["Members"])
-    assert [event.id for event in events] == ["1020", "1021", "1022", "1023", "1024"]
-    assert len(devices.newest(read("supermicro/Systems__1__LogServices__Log1__Entries.json")["Members"])) == 82
+    listed_events = events.newest(
+        read("dell-idrac9/Managers__iDRAC.Embedded.1__LogServices__Sel__Entries.json")["Members"]
+    )
+    assert [event.id for event in listed_events] == ["1020", "1021", "1022", "1023", "1024"]
+    assert len(events.newest(read("supermicro/Systems__1__LogServices__Log1__Entries.json")["Members"])) == 82
     states = {
         name: tasks.task("/x", read(f"bmclib/tasks__tasks_1_{name}.json"), packaged().standard)
         for name in ("completed", "failed", "pending", "running", "scheduled", "starting", "unknown")
@@ -188,7 +203,7 @@ def test_single_documents_of_real_bmcs(samples: Path) -> None:
         "/redfish/v1/TaskService/Tasks/1234"
     )
     assert tasks.task_of_reply(read("bmclib/updateservice_unexpected_response.json"), None) is None
-    thermal = list(devices.sensors_of_thermal(read("supermicro/Chassis__1__Thermal.json")))
+    thermal = list(sensors.of_thermal(read("supermicro/Chassis__1__Thermal.json")))
     assert all(sensor.reading is not None for sensor in thermal)
     raw = (folder / "sushy-dell/error_running_job.json").read_bytes()
     assert failures.http_error("POST", "/x", 400, raw, {}).kind.value == "busy"

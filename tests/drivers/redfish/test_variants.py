@@ -112,7 +112,7 @@ def test_the_log_of_the_manager_where_the_system_has_none() -> None:
         ({"Members": None}, "has no Members"),
         ({"Members": [{"Id": "1"}]}, "without @odata.id"),
         ({"Members": [], "Members@odata.nextLink": "https://192.0.2.9/next"}, "goes on at"),
-        ({"Members": [], "Members@odata.nextLink": f"{SYSTEM}/Memory"}, "pages"),
+        ({"Members": [], "Members@odata.nextLink": f"{SYSTEM}/Memory"}, "nothing new"),
     ],
 )
 def test_lists_that_can_not_be_read_to_their_end(broken: dict[str, Any], why: str) -> None:
@@ -163,10 +163,11 @@ def test_sensors_as_resources_of_their_own() -> None:
             bench.documents[f"{sensors}/{row['Id']}"] = {"@odata.id": f"{sensors}/{row['Id']}", **row}
 
     assert read_inventory(change).sensors == (
-        Sensor("GPU", "temperature", 40.5, "C", Health.OK),
-        Sensor("lost", "temperature", None, "C", Health.OK),
-        Sensor("Fan", "fan", 35.0, "%", Health.OK),
-        Sensor("12V", "voltage", None, "V", Health.OK),
+        Sensor("GPU", "temperature", 40.5, "C", Health.OK, "1"),
+        Sensor("lost", "temperature", None, "C", Health.OK, "1"),
+        Sensor("Fan", "fan", 35.0, "%", Health.OK, "1"),
+        Sensor("Energy", "energykwh", 1.0, "", Health.OK, "1"),
+        Sensor("12V", "voltage", None, "V", Health.OK, "1"),
     )
 
 

@@ -1,0 +1,45 @@
+"""Pure: documents -> parts that the BMC judges. What is absent is no part, whatever health it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from reconciler.drivers.redfish.fields import HEALTH, Document, absent, health, text
+from reconciler.model.observed import Part
+from reconciler.model.vocab import Health
+
+
+def parts(
+    kind: str, where: str, documents: Iterable[Document], judge: Callable[[Document], Health | None] = health
+) -> list[Part]:
+    """`where`: the system or chassis that holds them; "" for those that hold others."""
+    found: list[Part] = []
+    used: dict[str, int] = {}
+    for document in documents:
+        if absent(document):
+            continue
+        # Entries of the old Power and Thermal have a MemberId that counts, and names that may all be the same (HPE).
+        name = text(document, "Id") or text(document, "Name") or text(document, "FanName") or text(document, "MemberId")
+        name = f"{where}/{name or '?'}" if where else name or "?"
+        used[name] = used.get(name, 0) + 1
+        found.append(Part(kind, name if used[name] == 1 else f"{name} #{used[name]}", judge(document)))
+    return found
+
+
+def leak(detector: Document) -> Health | None:
+    """What it detects. DetectorState is the reading; Status may speak of the detector itself."""
+    found = [HEALTH.get((text(detector, "DetectorState") or "").casefold()), health(detector)]
+    return max((item for item in found if item is not None), key=list(Health).index, default=None)
+
+
+def better(one: Sequence[Part], other: Sequence[Part]) -> Sequence[Part]:
+    """Of two lists of the same parts: the one that says more of them, and in doubt the graver one.
+
+    DGX lists its power supplies without any Status in PowerSubsystem; many list them in Power, too.
+    """
+
+    def says(listed: Sequence[Part]) -> tuple[int, int, int]:
+        judged = [part.health for part in listed if part.health is not None]
+        return judged.count(Health.CRITICAL), len(judged), len(listed)
+
+    return max(one, other, key=says)

@@ -1,0 +1,169 @@
+"""Signals of the BMC: what it judges as critical, what is gone, and what its log says.
+
+All but the roll-up are of the inventory, which keeps its own time: `Observed.inventory.at`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+
+from reconciler.model.desired import Profile
+from reconciler.model.observed import BmcEvent, Drive, Observed, RedfishHot, RedfishInventory, Sensor, Silent
+from reconciler.model.vocab import BootPhase, Health, Power
+
+# An event counts while it is younger. An inventory is at most a day old (observation.inventoryMaxAge), so that one read
+# at least sees each event; and a log that nobody ever cleared does not condemn a node for what was years ago.
+RECENT = timedelta(hours=48)
+_NAMED = 4  # of many, in one sentence
+
+_OF_KIND: Mapping[str, str] = {
+    "power_supply": "psu_failed",
+    "fan": "fan_failed",
+    "leak_detector": "leak",
+    "dimm": "dimm_failed",
+    "system": "subsystem_health",
+    "chassis": "subsystem_health",
+    "memory": "subsystem_health",
+    "processor": "subsystem_health",
+    "switch": "subsystem_health",
+}
+_IN_WORDS = {
+    "psu_failed": "power supplies are critical",
+    "fan_failed": "fans are critical",
+    "leak": "leak detectors report a leak",
+    "dimm_failed": "memory modules are critical",
+    "subsystem_health": "boards, chassis, processors and switches are critical",
+}
+_COUNTS: Mapping[str, tuple[str, str, Callable[[RedfishInventory], int | None]]] = {
+    "dimm_missing": ("dimms", "memory modules", lambda found: found.dimms),
+    "drive_missing": ("drives", "drives", lambda found: None if found.drives is None else len(found.drives)),
+    "nic_missing": ("nics", "network ports", lambda found: None if found.nics is None else len(found.nics)),
+    "processor_missing": ("processors", "processors", lambda found: found.processors),
+}
+_NOT_UP = (BootPhase.OFF, BootPhase.POST)
+
+
+def evidence(profile: Profile, observed: Observed) -> Iterator[tuple[str, str]]:
+    """Name and detail of each signal of the BMC, a name at most once. One that did not answer says nothing."""
+    hot = None if isinstance(observed.hot, Silent) else observed.hot.value
+    if hot is not None and hot.health is Health.CRITICAL:
+        yield "bmc_health", "the BMC rolls the health of the system up as critical"
+    if isinstance(observed.inventory, Silent):
+        return
+    inventory = observed.inventory.value
+    yield from _of_drives(inventory.drives or ())
+    yield from _of_parts(inventory)
+    yield from _of_sensors(inventory)
+    yield from _of_events(inventory.events or ())
+    if _tells_what_is_there(hot):
+        yield from _missing(profile, inventory)
+
+
+def unread(observed: Observed) -> tuple[str, ...]:
+    """Names of the signals that this observation can't tell of."""
+    hot = None if isinstance(observed.hot, Silent) else observed.hot.value
+    names = ["bmc_health"] if hot is None or hot.health is None else []
+    if isinstance(observed.inventory, Silent):
+        return (*names, *_OF_INVENTORY)
+    found = observed.inventory.value
+    if found.drives is None:
+        names += ["drive_failed", "drive_failing"]
+    if found.sensors is None or "sensors" in found.unknown:
+        names.append("sensor_critical")
+    if found.events is None:
+        names += ["dimm_ue", "bmc_event_critical"]
+    if found.dimms is None:
+        names.append("dimm_failed")
+    names += [name for kind, name in _OF_KIND.items() if found.parts is None or f"parts.{kind}" in found.unknown]
+    there = _tells_what_is_there(hot)
+    names += [name for name, (_, _, count) in _COUNTS.items() if not there or count(found) is None]
+    return tuple(dict.fromkeys(names))
+
+
+_OF_INVENTORY = (
+    *("drive_failed", "drive_failing", "sensor_critical", "dimm_ue", "bmc_event_critical"),
+    *dict.fromkeys(_OF_KIND.values()),
+    *_COUNTS,
+)
+
+
+def _tells_what_is_there(hot: RedfishHot | None) -> bool:
+    """Many parts can't be seen while the machine is off or in POST (pitfall A10)."""
+    return hot is not None and hot.power is Power.ON and hot.boot_phase not in _NOT_UP
+
+
+def _of_drives(drives: Sequence[Drive]) -> Iterator[tuple[str, str]]:
+    failed = [drive.id for drive in drives if drive.health is Health.CRITICAL]
+    failing = [drive.id for drive in drives if drive.failing and drive.health is not Health.CRITICAL]
+    if failed:
+        yield "drive_failed", f"{len(failed)} of {len(drives)} drives are critical: {_listed(failed)}"
+    if failing:
+        yield "drive_failing", f"{len(failing)} of {len(drives)} drives predict their failure: {_listed(failing)}"
+
+
+def _of_parts(inventory: RedfishInventory) -> Iterator[tuple[str, str]]:
+    for name, words in _IN_WORDS.items():
+        listed = [part for part in inventory.parts or () if _OF_KIND.get(part.kind) == name]
+        ill = [part.id for part in listed if part.health is Health.CRITICAL]
+        if ill:
+            yield name, f"{len(ill)} of {len(listed)} {words}: {_listed(ill)}"
+
+
+def _of_sensors(inventory: RedfishInventory) -> Iterator[tuple[str, str]]:
+    """Those that read something: BlueField's shows Critical for the temperature of a port that it has no reading of.
+
+    The speed of a fan bears the fan's name, and is told as the fan.
+    """
+    sensors = inventory.sensors or ()
+    parts = {_folded(part.id) for part in inventory.parts or ()}
+    ill = [sensor for sensor in sensors if sensor.health is Health.CRITICAL and sensor.reading is not None]
+    ill = [sensor for sensor in ill if _folded(_place(sensor)) not in parts]
+    if ill:
+        told = [f"{_place(sensor)} at {sensor.reading:g} {sensor.unit}".strip() for sensor in ill]
+        yield "sensor_critical", f"{len(ill)} of {len(sensors)} sensors are critical: {_listed(told)}"
+
+
+def _place(sensor: Sensor) -> str:
+    return f"{sensor.chassis}/{sensor.name}" if sensor.chassis else sensor.name
+
+
+def _folded(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum() or letter == "/")
+
+
+def _of_events(events: Iterable[BmcEvent]) -> Iterator[tuple[str, str]]:
+    """Of those that are recent by the BMC's own clock, which may be wrong, but is wrong for both (pitfall B6).
+
+    An uncorrectable error of an unknown time condemns nobody: it is told, for a person to judge.
+    """
+    open_ = [event for event in events if not event.settled]
+    recent = [event for event in open_ if event.age_s is not None and event.age_s <= RECENT.total_seconds()]
+    ue = [event for event in recent if event.kind == "memory_ue"]
+    told = [event for event in recent if event.severity is Health.CRITICAL and event not in ue]
+    told += [event for event in open_ if event.age_s is None and event.kind == "memory_ue"]
+    if ue:
+        yield "dimm_ue", f"the BMC's log has {_count(ue)} of memory: {_last(ue)}"
+    if told:
+        yield "bmc_event_critical", f"the BMC's log has {_count(told)} that is critical: {_last(told)}"
+
+
+def _count(events: Sequence[BmcEvent]) -> str:
+    return "an event" if len(events) == 1 else f"{len(events)} events, each"
+
+
+def _last(events: Sequence[BmcEvent]) -> str:
+    event = events[-1]
+    return f"{event.message or event.id} ({event.at or 'at an unknown time'})"
+
+
+def _missing(profile: Profile, inventory: RedfishInventory) -> Iterator[tuple[str, str]]:
+    for name, (field, words, count) in _COUNTS.items():
+        wanted, found = getattr(profile.inventory, field), count(inventory)
+        if wanted is not None and found is not None and found < wanted:
+            yield name, f"{found} of {wanted} {words} are there"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

@@ -1,0 +1,141 @@
+"""Signals of the BMC: each is raised, has its row, and counts only what was read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.health.bmc import RECENT, evidence
+from reconciler.health.signals import signals, unread
+from reconciler.health.table import Effect, effect_of, row_of
+from reconciler.model.desired import DesiredInventory
+from reconciler.model.observed import BmcEvent, Drive, Part, Sensor, Silent
+from reconciler.model.vocab import BootPhase, Health, Power, Source, UnknownReason
+from tests import builders as b
+
+WANTED = DesiredInventory(drives=1, dimms=32, nics=0, processors=2)
+ILL = Health.CRITICAL
+HOUR = 3600.0
+UE = BmcEvent("7", "2026-11-21T08:00:00Z", ILL, "Uncorrectable ECC @ DIMMA1", "memory_ue", age_s=HOUR)
+
+
+def told(*, hot: dict[str, Any] | None = None, **inventory: Any) -> dict[str, str]:
+    seen = b.observed(hot=b.hot(**(hot or {})), inventory=b.inventory(**inventory))
+    return dict(evidence(b.profile(inventory=WANTED), seen))
+
+
+CASES: list[tuple[str, dict[str, Any], Effect]] = [
+    ("bmc_health", {"hot": {"health": ILL}}, Effect.REPORTS),
+    ("drive_failed", {"drives": (Drive("0", health=ILL),)}, Effect.REPORTS),
+    ("drive_failing", {"drives": (Drive("0", health=Health.WARNING, failing=True),)}, Effect.REPORTS),
+    ("drive_missing", {"drives": ()}, Effect.ISOLATES),
+    ("dimm_missing", {"dimms": 31}, Effect.ISOLATES),
+    ("processor_missing", {"processors": 1}, Effect.ISOLATES),
+    ("psu_failed", {"parts": (Part("power_supply", "1/PSU0", ILL),)}, Effect.REPORTS),
+    ("fan_failed", {"parts": (Part("fan", "1/FAN0", ILL),)}, Effect.REPORTS),
+    ("leak", {"parts": (Part("leak_detector", "1/Manifold", ILL),)}, Effect.ISOLATES),
+    ("dimm_failed", {"parts": (Part("dimm", "A1", ILL),)}, Effect.ISOLATES),
+    ("dimm_ue", {"events": (UE,)}, Effect.ISOLATES),
+    ("sensor_critical", {"sensors": (Sensor("Inlet", "temperature", 61.0, "C", ILL, "1"),)}, Effect.REPORTS),
+    ("bmc_event_critical", {"events": (BmcEvent("1", "", ILL, "lid open", age_s=HOUR),)}, Effect.REPORTS),
+    *(
+        ("subsystem_health", {"parts": (Part(kind, "HGX_Baseboard_0", ILL),)}, Effect.REPORTS)
+        for kind in ("system", "chassis", "memory", "processor", "switch")
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "said", "effect"), CASES, ids=[f"{at}-{case[0]}" for at, case in enumerate(CASES)])
+def test_each_signal_is_told_and_leads_to_what_the_table_says(name: str, said: dict[str, Any], effect: Effect) -> None:
+    assert list(told(**said)) == [name]
+    assert effect_of(name) is effect
+
+
+def test_a_port_that_is_gone() -> None:
+    seen = b.observed(inventory=b.inventory(nics=()))
+    assert dict(evidence(b.profile(inventory=DesiredInventory(nics=2)), seen)) == {
+        "nic_missing": "0 of 2 network ports are there"
+    }
+    assert effect_of("nic_missing") is Effect.ISOLATES
+
+
+def test_a_healthy_node_gives_no_signal_and_nothing_is_unread() -> None:
+    assert told() == {}
+    assert unread(b.profile(), b.observed()) == ()
+
+
+def test_all_of_it_are_signals_of_the_node() -> None:
+    seen = b.observed(hot=b.hot(health=ILL), inventory=b.inventory(parts=(Part("power_supply", "1/PSU3", ILL),)))
+    found = {signal.name: signal for signal in signals(b.profile(), seen)}
+    assert found["psu_failed"].detail == "1 of 1 power supplies are critical: 1/PSU3"
+    assert {found[name].source for name in ("psu_failed", "bmc_health")} == {Source.REDFISH}
+
+
+@pytest.mark.parametrize("kind", ["power_supply", "fan", "leak_detector", "dimm", "chassis"])
+@pytest.mark.parametrize("health", [Health.OK, Health.WARNING, None])
+def test_what_is_not_critical_is_no_signal(kind: str, health: Health | None) -> None:
+    assert told(parts=(Part(kind, "x", health),), drives=(Drive("0", health=health),)) == {}
+
+
+def test_a_sensor_without_a_reading_is_not_hot() -> None:
+    """BlueField: the temperature of a port without a module is Critical, and reads nothing."""
+    assert told(sensors=(Sensor("p0 temp", "temperature", None, "C", ILL, "Card1"),)) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"age_s": RECENT.total_seconds()}, "dimm_ue"),
+        ({"age_s": RECENT.total_seconds() + 1}, None),  # years ago, in a log that nobody cleared
+        ({"settled": True}, None),
+        ({"age_s": None}, "bmc_event_critical"),  # the clock was wrong: a person judges (B6)
+        ({"severity": Health.OK}, "dimm_ue"),  # AMI logs everything as OK
+        ({"kind": ""}, "bmc_event_critical"),
+    ],
+)
+def test_an_event_counts_while_it_is_recent_and_open(changes: dict[str, Any], name: str | None) -> None:
+    event = {field: getattr(UE, field) for field in UE.__slots__} | changes
+    assert list(told(events=(BmcEvent(**event),))) == ([name] if name else [])
+
+
+def test_an_uncorrectable_error_is_one_event_and_latched() -> None:
+    assert row_of("dimm_ue").latched
+    assert told(events=(UE, UE))["dimm_ue"].startswith("the BMC's log has 2 events")
+
+
+@pytest.mark.parametrize(
+    "hot", [{"power": Power.OFF}, {"power": None}, {"boot_phase": BootPhase.POST}, {"boot_phase": BootPhase.OFF}]
+)
+def test_what_a_machine_that_is_not_up_does_not_list_is_not_missing(hot: dict[str, Any]) -> None:
+    """Pitfall A10."""
+    assert told(hot=hot, drives=(), dimms=0) == {}
+    hidden = unread(b.profile(), b.observed(hot=b.hot(**hot)))
+    assert {"health.drive_missing", "health.dimm_missing", "health.nic_missing"} <= set(hidden)
+
+
+SILENT = Silent(b.NOW, UnknownReason.TIMEOUT, "")
+
+
+@pytest.mark.parametrize(
+    ("seen", "hidden"),
+    [
+        (b.observed(hot=b.hot(health=None)), {"bmc_health"}),
+        (b.observed(inventory=b.inventory(drives=None)), {"drive_failed", "drive_failing", "drive_missing"}),
+        (b.observed(inventory=b.inventory(dimms=None)), {"dimm_failed", "dimm_missing"}),
+        (b.observed(inventory=b.inventory(events=None)), {"dimm_ue", "bmc_event_critical"}),
+        (b.observed(inventory=b.inventory(sensors=None)), {"sensor_critical"}),
+        (b.observed(inventory=b.inventory(unknown={"sensors": "read 40 of 236: ..."})), {"sensor_critical"}),
+        (b.observed(inventory=b.inventory(unknown={"parts.fan": "read 3 of 4: ..."})), {"fan_failed"}),
+        (b.observed(inventory=b.inventory(unknown={"parts.switch": "..."})), {"subsystem_health"}),
+    ],
+    ids=["health", "drives", "dimms", "events", "sensors", "some sensors", "some fans", "a switch"],
+)
+def test_what_was_not_read_is_not_seen_and_not_gone(seen: Any, hidden: set[str]) -> None:
+    assert set(unread(b.profile(), seen)) == {f"health.{name}" for name in hidden}
+
+
+def test_a_silent_bmc_hides_every_signal_of_its_own() -> None:
+    hidden = set(unread(b.profile(), b.observed(hot=SILENT, inventory=SILENT)))
+    assert hidden == {f"health.{name}" for name in ({case[0] for case in CASES} | {"nic_missing"})}
+    assert dict(evidence(b.profile(), b.observed(hot=SILENT, inventory=SILENT))) == {}
