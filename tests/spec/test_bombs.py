@@ -8,19 +8,23 @@ import resource
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from reconciler.cli.adopting import read_tree
+from reconciler.cli.scope import select
 from reconciler.drivers.git import GitError, read_revision
 from reconciler.drivers.spec_directory import SpecDirectory
-from reconciler.model.errors import SpecError
+from reconciler.model.errors import SpecError, UsageError
 from reconciler.model.source import Trouble
-from reconciler.spec import check_spec, load
+from reconciler.spec import check_spec, load, node_source
 from reconciler.spec.edit.files import SpecFiles
 from reconciler.spec.load import MAX_ENTRIES, MAX_FOLDERS, MAX_VALUES_IN_ALL
+from reconciler.spec.ranges import MAX_NODES
 from tests.spec.example import changed, told
+from tests.spec.example import load as load_example
 
 MIB = 1024 * 1024
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git program")
@@ -282,3 +286,84 @@ def test_adoption_reads_what_the_spec_names_alone(spec: Path) -> None:
     assert {*files.contents()} == {*changed(), "dump.bin"}
     with pytest.raises(KeyError):
         files.original["pipe"]
+
+
+# --- nodes ---------------------------------------------------------------------------------------------------------
+
+
+def pool_of(name: str, entries: str) -> bytes:
+    head = f"apiVersion: reconciler.dev/v1alpha1\nkind: NodePool\nmetadata: {{name: {name}}}\nspec:\n  nodes:\n"
+    return (head + entries).encode()
+
+
+def test_ranges_of_all_pools_count_together() -> None:
+    """1.5 KB: two million nodes, which would take a gigabyte."""
+    entry = "  - {{name: '{0}-[1-99999]', host: '{0}-[1-99999].example.com'}}\n"
+    files = changed()
+    for number in range(5):
+        name = f"p{number}"
+        files[f"{name}.yaml"] = pool_of(name, "".join(entry.format(f"{name}{letter}") for letter in "abcd"))
+    tracemalloc.start()
+    found = told(files)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found == [  # after two times 99,999
+        f"p0.yaml:8:12 spec.nodes[2].name: with these 99999 nodes the spec has more than {MAX_NODES} "
+        "(a fleet this large needs several specs)"
+    ]
+    assert most < 300 * MIB
+
+
+def test_rows_of_inventories_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_source, "MAX_NODES", 11)
+    files = changed()
+    files["more.yaml"] = pool_of("more", "  - {name: 'm[1-10]', host: 'm[1-10]'}\n  inventory: more.csv\n")
+    files["more.csv"] = b"name,host\n\nn1,n1\nn2,n2\n"
+    assert told(files) == [
+        "more.csv:4:1: with this node the spec has more than 11 (a fleet this large needs several specs)"
+    ]
+
+
+@pytest.mark.parametrize("column", ["bmc", "host", "serial", "hostname"])
+def test_no_range_is_expanded_that_does_not_fit_the_names(column: str) -> None:
+    """However many entries have one: these would be two hundred million texts."""
+    text = {"bmc": "https://b[1-200000]", "serial": "S[1-200000]"}.get(column, "h[1-200000]")
+    host = "" if column == "host" else "host: h, "
+    for name in ("n{}", "n{}[2-1]"):
+        entries = "".join(f"  - {{name: '{name.format(at)}', {host}{column}: '{text}'}}\n" for at in range(1000))
+        found = told(changed() | {"more.yaml": pool_of("more", entries)})
+        assert len(found) >= 1000
+        assert "200000 values for 1 name" in found[0] or "counts from 2 down to 1" in found[0]
+
+
+def test_long_names_in_ranges_take_no_memory() -> None:
+    """A megabyte, a hundred thousand times."""
+    entry = f"  - {{name: '{'x' * 10_000}[1-100000]', host: 'h[1-100000]'}}\n"
+    (found,) = told(changed() | {"more.yaml": pool_of("more", entry)})
+    assert found.startswith("more.yaml:6:12 spec.nodes[0].name: 'xxx")
+    assert found.endswith("has more than 300 characters around its range")
+
+
+@pytest.mark.parametrize("where", ["header", "row"])
+def test_a_line_of_an_inventory_is_bounded(where: str) -> None:
+    head = b"name,host" + b"," * (16 * MIB - 100) if where == "header" else b"name,host"
+    row = b"n1,n1" + b"," * (16 * MIB - 100) if where == "row" else b"n1,n1"
+    line = 1 if where == "header" else 2
+    assert told(changed() | {"nodes.csv": head + b"\n" + row}) == [
+        f"nodes.csv:{line}:1: a line of more than 8192 characters"
+    ]
+
+
+def test_empty_lines_of_an_inventory_take_no_memory() -> None:
+    files = changed()
+    files["nodes.csv"] += b"\n" * 15 * MIB
+    tracemalloc.start()
+    assert told(files) == []
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 100 * MIB
+
+
+def test_an_expression_of_the_command_line_is_bounded() -> None:
+    with pytest.raises(UsageError, match=f"stands for more than {MAX_NODES} nodes"):
+        select(load_example(), ("gpu-a[1-999999999]",), ())
