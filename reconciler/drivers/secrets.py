@@ -31,7 +31,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from reconciler.model.errors import UsageError
 from reconciler.spec.addresses import split_authority
 from reconciler.spec.faults import parse_model
-from reconciler.spec.kinds.base import Argv, Checked, Model, Name, Text
+from reconciler.spec.kinds.base import Argv, Checked, Lines, Model, Name, Text
 from reconciler.spec.load import Problem, parse_yaml
 
 MAX_BYTES: Final = 1024 * 1024
@@ -119,7 +119,7 @@ class SecretSource(Model):
 class KeySource(Model):
     """A minisign public key, literally or in a file."""
 
-    value: Text | None = Field(default=None, description="The key.")
+    value: Lines | None = Field(default=None, description="The key.")
     file: Text | None = Field(default=None, description="A .pub file.")
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from typing import Final
 from reconciler.model.desired import Endpoints, RootDisk
 from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.vocab import NodeState
+from reconciler.spec.characters import check_line
 from reconciler.spec.faults import did_you_mean
 from reconciler.spec.kinds.node_pool import NodePoolSpec
 from reconciler.spec.node_source import NORMAL, Interned, NodeSource, Room
@@ -104,10 +105,11 @@ class Inventory:
         for column, (text, start) in zip(self._columns, cells, strict=True):
             if not text:
                 continue
-            if column.startswith("domains."):
-                domains[column[8:]] = text
-                continue
             try:
+                check_line(text)
+                if column.startswith("domains."):
+                    domains[column[8:]] = text
+                    continue
                 values[column] = _CHECKS[column](text)
             except ValueError as error:
                 self._note(number, start, str(error))
@@ -168,7 +170,7 @@ def _state(text: str) -> str:
     return text
 
 
-_CHECKS: Final[Mapping[str, Callable[[str], str]]] = {**NORMAL, "rootDisk": str, "state": _state}
+_CHECKS: Final[Mapping[str, Callable[[str], str]]] = {**NORMAL, "state": _state}
 _PATHS: Final = {
     "serial": "identity.serial",
     "uuid": "identity.uuid",

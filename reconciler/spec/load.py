@@ -30,6 +30,7 @@ from ruamel.yaml.events import (
 from ruamel.yaml.reader import ReaderError
 
 from reconciler.model.errors import Diagnostic, Position
+from reconciler.spec.characters import check_text
 
 _MIB: Final = 1024 * 1024
 MAX_YAML_BYTES: Final = _MIB
@@ -46,6 +47,7 @@ MAX_DEPTH: Final = 40
 MAX_VALUES: Final = 200_000  # per file, aliases expanded
 MAX_VALUES_IN_ALL: Final = 1_000_000  # 100 MB of memory
 _LONGEST_NUMBER: Final = 20  # longer ones are digests and serial numbers that lack their quotes
+_LARGEST: Final = 2**63 - 1  # what databases, and Redfish's integers, hold
 
 Steps = tuple[str | int, ...]  # from the top of a document to a value: ("spec", "nodes", 2, "bmc")
 
@@ -381,6 +383,8 @@ class _Builder:
                 self._note(event, "merge keys are not part of YAML 1.2", "share values through profiles and defaults")
             elif not isinstance(key.value, str):
                 self._note(event, "a key that is not text", "put it in quotes")
+            elif "\n" in key.value or "\t" in key.value:
+                self._note(event, "a key of several lines, or with a tab")
             elif key.value in seen:
                 self._note(event, f"key {key.value!r} is set twice", f"first in line {seen[key.value].line}")
             else:
@@ -390,6 +394,11 @@ class _Builder:
 
     def _scalar(self, event: ScalarEvent) -> str | int | float | bool | None:
         text: str = event.value
+        try:
+            check_text(text)
+        except ValueError as error:
+            self._note(event, str(error))
+            return "".join(char for char in text[:64] if char.isprintable())  # which is told of once
         if event.style or event.tag is not None:  # quoted, a block, or of a kind that was refused
             return text
         if text in _WORDS:
@@ -399,12 +408,16 @@ class _Builder:
         if len(text) > _LONGEST_NUMBER:
             self._note(event, "a number that is too long", "put it in quotes if it is text")
             return text
-        if _INT.fullmatch(text):
-            return int(text)
-        if _BASED.fullmatch(text):
-            return int(text, 0)
+        if _INT.fullmatch(text) or _BASED.fullmatch(text):
+            whole = int(text, 0 if _BASED.fullmatch(text) else 10)
+            if abs(whole) > _LARGEST:
+                self._note(event, f"{text} is too large a number", "put it in quotes if it is text")
+            return whole if abs(whole) <= _LARGEST else 0
         number = float(text) if _FLOAT.fullmatch(text) else math.inf
         if math.isinf(number):
             self._note(event, f"{text} is not a finite number")
+            return 0
+        if abs(number) > _LARGEST:
+            self._note(event, f"{text} is too large a number")
             return 0
         return number

@@ -16,6 +16,7 @@ from reconciler.spec.load import TooMuch
 from reconciler.spec.ranges import MAX_NODES
 
 _NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
+_SERIAL = re.compile(r"[!-~]([ -~]{0,126}[!-~])?")
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 
 
@@ -76,12 +77,21 @@ def _uuid(text: str) -> str:
     return text
 
 
+def _serial(text: str) -> str:
+    if not _SERIAL.fullmatch(text):
+        raise ValueError(
+            f"{text[:128]!r} is not a serial number; it is one line of up to 128 printable ASCII characters"
+        )
+    return text
+
+
 NORMAL: Final[Mapping[str, Callable[[str], str]]] = {
     "name": _node_name,
     "bmc": normalise_bmc,
     "host": normalise_host,
     "hostname": _node_name,
-    "serial": str,
+    "serial": _serial,
+    "rootDisk": _serial,
     "uuid": _uuid,
 }
 
