@@ -16,7 +16,7 @@ from reconciler.diff.ignore import IgnoreRules
 from reconciler.diff.readings import Missing, host, hot
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.drift import DriftClass, DriftItem
-from reconciler.model.errors import ReconcilerError, Refused, UsageError
+from reconciler.model.errors import ReconcilerError, Refused, SpecError, UsageError
 from reconciler.model.observed import Observed
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Concern
@@ -26,7 +26,7 @@ from reconciler.spec import check_spec
 from reconciler.spec.edit.accept import At, Wanted, Written, accept
 from reconciler.spec.edit.files import SpecFiles
 from reconciler.spec.faults import did_you_mean
-from reconciler.spec.load import MAX_OTHER_BYTES
+from reconciler.spec.load import Problem, Tree
 
 _PATH: Final = re.compile(rf"(.+?)\.((?:{'|'.join(Concern)})(?:\..+)?)")
 _IMAGES: Final = ("image.name", "image.version")
@@ -211,16 +211,34 @@ def _notes(fleet: Fleet, items: Sequence[DriftItem]) -> Iterator[str]:
 # --- files ---------------------------------------------------------------------------------------------------------
 
 
-def read_tree(directory: Path) -> dict[str, bytes]:
-    """Plain files of the spec's directory, by path below it."""
-    found = {}
-    for folder, folders, names in os.walk(directory):
-        folders[:] = [name for name in folders if name != ".git"]
-        for name in names:
-            path = Path(folder, name)
-            if path.is_file() and not path.is_symlink() and path.stat().st_size <= MAX_OTHER_BYTES:
-                found[path.relative_to(directory).as_posix()] = path.read_bytes()
-    return found
+class _Files(Mapping[str, bytes]):
+    """Plain files of a directory by path below it. Each is read once, when it is asked for. Problem as the loader's."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._plain = {name for name, entry in tree.entries() if entry.is_file(follow_symlinks=False)}
+        self._read: dict[str, bytes] = {}
+
+    def __getitem__(self, name: str) -> bytes:
+        if name not in self._read:
+            if name not in self._plain:
+                raise KeyError(name)
+            self._read[name] = self._tree.read(name)
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._plain))
+
+    def __len__(self) -> int:
+        return len(self._plain)
+
+
+def read_tree(directory: Path) -> Mapping[str, bytes]:
+    """Plain files of the spec's directory, by path below it. SpecError when there are more than a spec can have."""
+    try:
+        return _Files(Tree(directory, str(directory)))
+    except Problem as problem:
+        raise SpecError((problem.diagnostic,)) from None
 
 
 def write_files(directory: Path, files: SpecFiles) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from reconciler.model.chronicle import Chronicle
 from reconciler.model.documents import load
 from reconciler.model.errors import UsageError
+from reconciler.model.json_text import parse_json
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
 from reconciler.model.report import ApplyOutcome, DriftReport
@@ -18,7 +18,7 @@ def is_published(text: bytes) -> bool:
     if b'"ledger":' not in text:
         return False
     try:
-        keys = json.loads(text)
+        keys = parse_json(text)
     except ValueError:
         return False
     return isinstance(keys, dict) and "ledger" in keys and "fingerprint" not in keys
@@ -34,7 +34,7 @@ def read_document(file: Path) -> Plan | DriftReport | ApplyOutcome | Chronicle |
     """UsageError when it is none of ours. Kinds are told apart by a key that only they have."""
     text = file.read_bytes()
     try:
-        keys = json.loads(text)
+        keys = parse_json(text)
     except ValueError as error:
         raise UsageError(f"{file}: not JSON: {error}") from None
     keys = keys if isinstance(keys, dict) else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Callable
@@ -34,6 +35,20 @@ class Duration(click.ParamType[float]):
             return parse_duration(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class TimeScale(click.FloatRange):
+    """How much faster than time the clock of a lab goes."""
+
+    name = "factor"
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True, max=1_000_000)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if math.isnan(factor := float(super().convert(value, param, ctx))):  # which no bound holds back
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return factor
 
 
 class OutFile(click.Path):

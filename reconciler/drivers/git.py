@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.model.desired import LineOrigin, SpecSource
 from reconciler.model.errors import Diagnostic, Position, SpecError, UsageError
+from reconciler.spec.load import MAX_OTHER_BYTES, Problem, Tree, Walk, most_bytes, too_large
 
 if TYPE_CHECKING:
-    from git import Blob, Repo, Tree
+    from git import Blob, Repo
+    from git import Tree as Folder
 
-MAX_BYTES: Final = 16 * 1024 * 1024  # of one file; a byte more is read, so that the loader sees that it is too large
 _LINK: Final = 0o120000
 _READ_BY_US: Final = (".yaml", ".yml", ".csv")
 
@@ -36,32 +37,65 @@ def describe(directory: Path) -> SpecSource:
 
 
 def read_revision(directory: Path, rev: str) -> tuple[Mapping[str, bytes], SpecSource]:
-    """Files below `directory` as they are at `rev`, by path relative to it. GitError, or SpecError for a link."""
+    """Files below `directory` as they are at `rev`, by path relative to it, each read when it is asked for.
+
+    GitError; SpecError for links, and for more files than a spec can have.
+    """
     with _repository(directory) as repo:
         if repo is None:
             reason = "not in a git repository" if shutil.which("git") else "there is no git program on the PATH"
             raise GitError(f"can't read {directory} at {rev}: {reason}")
-        from git import Tree
+        from git import Tree as Folder
 
         commit = repo.commit(_resolve(repo, rev))
         below = _inside(repo, directory)
         try:
-            tree = commit.tree / below if below else commit.tree
+            folder = commit.tree / below if below else commit.tree
         except KeyError:
             raise GitError(f"{rev} ({commit.hexsha[:12]}) has no {below}") from None
-        if not isinstance(tree, Tree):
+        if not isinstance(folder, Folder):
             raise GitError(f"{below} is not a directory at {rev} ({commit.hexsha[:12]})")
-        files: dict[str, bytes] = {}
-        links: list[Diagnostic] = []
-        for name, blob in _files_of(tree, below):
-            if blob.mode == _LINK:
-                at = Position(f"{directory}/{name}")
-                links.append(Diagnostic(at, "", "a symbolic link", "a spec holds plain files only"))
-            else:
-                files[name] = blob.data_stream.read(MAX_BYTES + 1)
+        tree = Tree({}, str(directory))
+        try:
+            blobs = dict(_blobs_of(folder, "", Walk(tree), 0, {}))
+        except Problem as problem:
+            raise SpecError((problem.diagnostic,)) from None
+        links = [
+            Diagnostic(tree.where(name), "", "a symbolic link", "a spec holds plain files only")
+            for name, blob in blobs.items()
+            if blob.mode == _LINK
+        ]
         if links:
             raise SpecError(tuple(links))
-        return files, SpecSource(str(directory), commit=commit.hexsha, rev=rev)
+        return _Files(blobs, tree), SpecSource(str(directory), commit=commit.hexsha, rev=rev)
+
+
+class _Files(Mapping[str, bytes]):
+    """Contents of blobs by path. A spec names few of the files around it, and those alone are read, equal ones once.
+
+    Problem for one that is larger than the loader takes, which is not read either.
+    """
+
+    def __init__(self, blobs: Mapping[str, Blob], tree: Tree) -> None:
+        self._blobs, self._tree = blobs, tree
+        self._read: dict[str, bytes] = {}
+
+    def __getitem__(self, name: str) -> bytes:
+        blob = self._blobs[name]
+        if blob.hexsha not in self._read:
+            try:
+                if blob.size > most_bytes(name):
+                    raise too_large(self._tree.where(name), most_bytes(name))
+                self._read[blob.hexsha] = blob.data_stream.read()
+            except (ValueError, OSError) as error:  # the repository lacks the object, or git ended
+                raise GitError(f"can't read {self._tree.where(name)} ({blob.hexsha[:12]}) from git: {error}") from None
+        return self._read[blob.hexsha]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._blobs)
+
+    def __len__(self) -> int:
+        return len(self._blobs)
 
 
 def origins(source: SpecSource, places: Iterable[Position]) -> Mapping[Position, LineOrigin]:
@@ -147,14 +181,30 @@ def commits_lacking(directory: Path, base: str, head: str) -> int:
         return int(repo.git.rev_list("--count", f"{theirs}..{ours}", "--", below))
 
 
-def _files_of(tree: Tree, below: str) -> Iterator[tuple[str, Blob]]:
+def _blobs_of(
+    folder: Folder, prefix: str, walk: Walk, depth: int, known: dict[bytes, Folder]
+) -> Iterator[tuple[str, Blob]]:
+    """Files by path; nothing that starts with a dot. `known`: folders by hash, since equal ones are read once."""
     from git import Blob
+    from git import Tree as Folder
 
-    for item in tree.traverse():
-        if isinstance(item, Blob):
-            name = str(item.path)[len(below) :].lstrip("/")
-            if not any(part.startswith(".") for part in name.split("/")):
-                yield name, item
+    where = walk.tree.where(prefix)
+    folder = known.setdefault(folder.binsha, folder)
+    if folder.size > MAX_OTHER_BYTES:
+        raise too_large(where, MAX_OTHER_BYTES)
+    try:
+        items = list(folder)
+    except (TypeError, ValueError) as error:  # an entry of a mode that git does not have, an object that is no tree
+        raise Problem(where, f"git can't list this folder: {error}") from None
+    for item in items:
+        name = prefix + str(item.name)
+        walk.visit(name, depth)
+        if item.name.startswith("."):
+            continue
+        if isinstance(item, Folder):
+            yield from _blobs_of(item, f"{name}/", walk, depth + 1, known)
+        elif isinstance(item, Blob):
+            yield name, item
 
 
 @contextmanager

@@ -22,7 +22,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn
 
@@ -31,7 +31,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from reconciler.model.errors import UsageError
 from reconciler.spec.addresses import split_authority
 from reconciler.spec.faults import parse_model
-from reconciler.spec.kinds.base import Argv, Checked, Model, Name, Text
+from reconciler.spec.kinds.base import Argv, Checked, Lines, Model, Name, Text
 from reconciler.spec.load import Problem, parse_yaml
 
 MAX_BYTES: Final = 1024 * 1024
@@ -76,16 +76,27 @@ def default_path() -> Path:
 
 # --- the file ------------------------------------------------------------------------------------------------------
 
-_HOST_PATTERN = re.compile(r"[A-Za-z0-9*?.-]+")
+_HOST_PATTERN = re.compile(r"[A-Za-z0-9*?.-]*[A-Za-z][A-Za-z0-9*?.-]*|[*?.]+")  # with digits alone it is an address
+_OCTETS = re.compile(r"((?:[0-9]{1,3}\.){1,3})\*(?:\.\*)*")
+
+
+def _network(pattern: str) -> IPv4Network | IPv6Network | None:
+    """Of 10.20.1.1, 10.20.0.0/16, fd00::/64, and 10.20.*; None: a pattern of names."""
+    octets = _OCTETS.fullmatch(pattern)
+    if octets is not None and pattern.count(".") <= 3:
+        known = octets[1].rstrip(".").split(".")
+        pattern = f"{'.'.join([*known, *['0'] * (4 - len(known))])}/{8 * len(known)}"
+    try:
+        return ip_network(pattern, strict=False)
+    except ValueError:
+        return None
 
 
 def _check_pattern(text: str) -> None:
-    try:
-        ip_network(text, strict=False)
-    except ValueError:
-        looks_numeric = text.replace(".", "").replace("/", "").isdigit()
-        if looks_numeric or not _HOST_PATTERN.fullmatch(text):
-            raise ValueError(f"{text!r} is not an address, a network or a pattern like *.bmc.example.com") from None
+    if _network(text) is None and (not _HOST_PATTERN.fullmatch(text) or text.endswith(".")):
+        raise ValueError(
+            f"{text!r} is not an address, a network like 10.20.0.0/16 or 10.20.*, or a pattern like *.bmc.example.com"
+        )
 
 
 class SecretSource(Model):
@@ -108,7 +119,7 @@ class SecretSource(Model):
 class KeySource(Model):
     """A minisign public key, literally or in a file."""
 
-    value: Text | None = Field(default=None, description="The key.")
+    value: Lines | None = Field(default=None, description="The key.")
     file: Text | None = Field(default=None, description="A .pub file.")
 
     @model_validator(mode="after")
@@ -298,24 +309,19 @@ class SecretStore:
 
 
 def _is_allowed(address: str, patterns: tuple[str, ...]) -> bool:
+    """Networks are for addresses alone, and patterns of names for names alone: 10.20.evil.org is no address."""
     authority = address.partition("://")[2].partition("/")[0] if "://" in address else address
     try:
         host, _ = split_authority(authority, 1)
     except ValueError:
         return False
+    networks = {pattern: _network(pattern) for pattern in patterns}
     try:
         ip = ip_address(host)
     except ValueError:
-        return any(fnmatchcase(host, pattern.lower()) for pattern in patterns)
-    return any(ip in ip_network(pattern, strict=False) for pattern in patterns if _is_network(pattern))
-
-
-def _is_network(pattern: str) -> bool:
-    try:
-        ip_network(pattern, strict=False)
-    except ValueError:
-        return False
-    return True
+        return any(fnmatchcase(host, name.lower()) for name, network in networks.items() if network is None)
+    ip = getattr(ip, "ipv4_mapped", None) or ip  # the same host
+    return any(network is not None and ip in network for network in networks.values())
 
 
 def _reason(error: Exception) -> str:

@@ -7,6 +7,7 @@ counts once two looks in a row find the same files.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from reconciler.model.desired import Fleet
 from reconciler.model.errors import Diagnostic
 from reconciler.model.source import Pulled, Trouble
 from reconciler.spec import check_spec
+from reconciler.spec.load import Problem, Tree
 
 _Files = frozenset[tuple[str, int, int]]  # path, size, time of the last change
 
@@ -64,11 +66,11 @@ class SpecDirectory:
 
     def _files(self) -> _Files:
         found = set()
-        for path in self._directory.rglob("*"):
-            try:
-                if path.is_file():
-                    stat = path.stat()
-                    found.add((str(path), stat.st_size, stat.st_mtime_ns))
-            except OSError:
-                continue  # gone between two looks: the next one settles it
+        try:
+            for name, entry in Tree(self._directory, str(self._directory)).entries():
+                with suppress(FileNotFoundError):  # gone between two looks: the next one settles it
+                    stat = entry.stat(follow_symlinks=False)
+                    found.add((name, stat.st_size, stat.st_mtime_ns))
+        except Problem as problem:  # said by `check_spec`, which can't list them either
+            return frozenset({(str(problem.diagnostic), 0, 0)})
         return frozenset(found)

@@ -7,12 +7,13 @@ lenient about growth: a minor version may add keys, which are ignored; another m
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import SchemaValidator, core_schema, from_json, to_json
 
 from reconciler.model.chronicle import Chronicle
 from reconciler.model.errors import UsageError
@@ -42,6 +43,28 @@ class DocumentError(UsageError):
 
 
 _adapters: dict[type[Any], TypeAdapter[Any]] = {}
+_readers: dict[type[Any], SchemaValidator] = {}
+
+
+def _finite(schema: Any) -> Any:
+    """The schema, with numbers that are finite, as all that `dump` writes: pydantic itself takes NaN and 1e999."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "any":
+            return core_schema.no_info_after_validator_function(_check_finite, core_schema.any_schema())
+        finite = {"allow_inf_nan": False} if schema.get("type") == "float" else {}
+        return {key: _finite(part) for key, part in schema.items()} | finite
+    if isinstance(schema, list | tuple):
+        return type(schema)(map(_finite, schema))
+    return schema
+
+
+def _check_finite(value: Any) -> Any:
+    """Of a field that holds any JSON."""
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_finite(part)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("should be a finite number")
+    return value
 
 
 def adapter(kind: type[Document | Observed | NodePlan | PublishedNode]) -> TypeAdapter[Any]:
@@ -99,7 +122,7 @@ def load(kind: type[D], text: str | bytes, *, name: str = "") -> D:
     where = f"{name}: " if name else ""
     what = where + NAMES[kind]
     try:
-        value: D = adapter(kind).validate_json(text, strict=True)
+        value: D = _reader(kind).validate_json(text, strict=True)
     except ValidationError as error:
         _check_version(_version_of(text, what), what)  # says more, if that is why
         first = error.errors(include_url=False, include_context=False)[0]
@@ -108,6 +131,12 @@ def load(kind: type[D], text: str | bytes, *, name: str = "") -> D:
         raise DocumentError(f"{where}this is no {NAMES[kind]}: {path}: {first['msg']}{more}") from None
     _check_version(value.format_version, what)
     return value
+
+
+def _reader(kind: type[Document]) -> SchemaValidator:
+    if kind not in _readers:
+        _readers[kind] = SchemaValidator(_finite(adapter(kind).core_schema))
+    return _readers[kind]
 
 
 def _version_of(text: str | bytes, what: str) -> object:

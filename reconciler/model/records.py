@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from reconciler.model.gate import Certificate
+from reconciler.model.json_text import parse_json
 
 MARK_TAINT = "reconciler.dev/maintenance"
 OWNER_ANNOTATION = "reconciler.dev/owner"  # JSON of Mark
@@ -165,7 +166,10 @@ def read_mark(annotation: str | None) -> Mark | None:
     if annotation is None:
         return None
     try:
-        found = json.loads(annotation)
-        return Mark(**{key: found[key] for key in ("ledger", "plan", "reason", "at", "cordoned")})
+        found = parse_json(annotation)
+        mark = Mark(**{key: found[key] for key in ("ledger", "plan", "reason", "at", "cordoned")})
     except (ValueError, KeyError, TypeError):
+        mark = None
+    if mark is None or not all(isinstance(text, str) for text in (mark.ledger, mark.plan, mark.reason, mark.at)):
         return Mark(ledger="?", plan="", reason=annotation[:200], at="", cordoned=False)
+    return replace(mark, cordoned=mark.cordoned is True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from reconciler.model.json_text import parse_json
 from reconciler.model.plan import Plan
 from reconciler.model.report import ApplyOutcome, DriftReport
 from reconciler.render import drift, outcome, plan_comment
@@ -168,7 +169,7 @@ def mark_of(text: str) -> Mapping[str, Any]:
     if found is None:
         return {}
     try:
-        said = json.loads(found[1])
+        said = parse_json(found[1])
     except ValueError:
         return {}
     return said if isinstance(said, dict) else {}

@@ -13,8 +13,10 @@ from ipaddress import IPv6Address
 SSH_PORT = 22
 HTTPS_PORT = 443
 
-_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+))(?::(\d{1,5}))?")
-_IPV4 = re.compile(r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?!$)|$)){4}")
+_AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+))(?::([0-9]{1,5}))?")
+_IPV4 = re.compile(r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])(?:\.(?!$)|$)){4}")
+# What resolvers take for an IPv4 address in another notation: 0x0a.20.1.1, 10.20.257, 167772161. No DNS name ends so.
+_NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 _DNS = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
 
 
@@ -29,7 +31,7 @@ def split_authority(text: str, default_port: int) -> tuple[str, int]:
     if match[1]:
         return str(_ipv6(match[1])), port
     host = match[2].lower()
-    if not (_IPV4 if host.replace(".", "").isdigit() else _DNS).fullmatch(host):
+    if not (_IPV4 if _NUMERIC.fullmatch(host) else _DNS).fullmatch(host):
         raise ValueError(f"{text!r} is not an address; {host!r} is neither an IP address nor a DNS name")
     return host, port
 

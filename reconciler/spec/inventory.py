@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from io import StringIO
 from typing import Final
 
 from reconciler.model.desired import Endpoints, RootDisk
 from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.vocab import NodeState
+from reconciler.spec.characters import check_line
 from reconciler.spec.faults import did_you_mean
 from reconciler.spec.kinds.node_pool import NodePoolSpec
-from reconciler.spec.node_source import NORMAL, Interned, NodeSource
+from reconciler.spec.node_source import NORMAL, Interned, NodeSource, Room
 from reconciler.spec.parse import Declared
-from reconciler.spec.ranges import MAX_NODES
 
 COLUMNS: Final = ("name", "bmc", "host", "serial", "uuid", "hostname", "rootDisk", "state")
 
+_MAX_LINE: Final = 8192  # characters; a row has a dozen cells, of addresses, names and serial numbers
 _CELL = re.compile(r'("(?:[^"]|"")*"|[^,"]*)(,|$)')
 _DOMAIN_COLUMN = re.compile(r"domains\.[a-z][a-z0-9-]*")
 
@@ -45,26 +47,27 @@ class Places(Mapping[str, Position]):
 class Inventory:
     """One CSV file of a pool. Rows have no settings of their own, so they don't pass through the models."""
 
-    def __init__(self, pool: Declared[NodePoolSpec], file: str, interned: Interned, problems: list[Diagnostic]) -> None:
+    def __init__(
+        self, pool: Declared[NodePoolSpec], file: str, interned: Interned, room: Room, problems: list[Diagnostic]
+    ) -> None:
         self._pool = pool
         self._file = file
         self._interned = interned
+        self._room = room
         self._problems = problems
         self._columns: list[str] = []
         self._places: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}  # most rows are as wide
 
     def read(self, text: str) -> list[NodeSource]:
-        lines = text.split("\n")
-        if not self._header(lines[0].rstrip("\r")):
-            return []
-        if len(lines) > MAX_NODES + 2:
-            self._note(1, 1, f"more than {MAX_NODES} rows")
+        """TooMuch at the row that is beyond what a spec may have."""
+        lines = StringIO(text, newline="\n")  # as a list, 16 MiB of empty lines are 128 MiB
+        if not self._header(next(lines, "").rstrip("\r\n")):
             return []
         nodes = []
-        for number, line in enumerate(lines[1:], 2):
-            line = line.rstrip("\r")
+        for number, line in enumerate(lines, 2):
             if line.strip():
-                node = self._row(number, line)
+                self._room.take(1, Position(self._file, number, 1))
+                node = self._row(number, line.rstrip("\r\n"))
                 if node is not None:
                     nodes.append(node)
         return nodes
@@ -74,6 +77,9 @@ class Inventory:
 
     def _header(self, line: str) -> bool:
         before = len(self._problems)
+        if len(line) > _MAX_LINE:
+            self._note(1, 1, f"a line of more than {_MAX_LINE} characters")
+            return False
         for name, start in _cells(line) or ():
             if name not in COLUMNS and not _DOMAIN_COLUMN.fullmatch(name):
                 self._note(1, start, f"unknown column {name!r}", did_you_mean(name, (*COLUMNS, "domains.<label>")))
@@ -85,12 +91,12 @@ class Inventory:
         return len(self._problems) == before
 
     def _row(self, number: int, line: str) -> NodeSource | None:
-        cells = _cells(line)
+        cells = _cells(line) if len(line) <= _MAX_LINE else []
         if cells is None or len(cells) != len(self._columns):
             found = (
                 "a quote is not closed" if cells is None else f"{len(cells)} cells, and {len(self._columns)} columns"
             )
-            self._note(number, 1, found)
+            self._note(number, 1, found if cells != [] else f"a line of more than {_MAX_LINE} characters")
             return None
         values: dict[str, str] = {}
         domains = dict(self._pool.spec.domains)
@@ -99,10 +105,11 @@ class Inventory:
         for column, (text, start) in zip(self._columns, cells, strict=True):
             if not text:
                 continue
-            if column.startswith("domains."):
-                domains[column[8:]] = text
-                continue
             try:
+                check_line(text)
+                if column.startswith("domains."):
+                    domains[column[8:]] = text
+                    continue
                 values[column] = _CHECKS[column](text)
             except ValueError as error:
                 self._note(number, start, str(error))
@@ -163,7 +170,7 @@ def _state(text: str) -> str:
     return text
 
 
-_CHECKS: Final[Mapping[str, Callable[[str], str]]] = {**NORMAL, "rootDisk": str, "state": _state}
+_CHECKS: Final[Mapping[str, Callable[[str], str]]] = {**NORMAL, "state": _state}
 _PATHS: Final = {
     "serial": "identity.serial",
     "uuid": "identity.uuid",

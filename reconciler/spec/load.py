@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,12 +30,24 @@ from ruamel.yaml.events import (
 from ruamel.yaml.reader import ReaderError
 
 from reconciler.model.errors import Diagnostic, Position
+from reconciler.spec.characters import check_text
 
-MAX_YAML_BYTES: Final = 1024 * 1024
-MAX_OTHER_BYTES: Final = 16 * 1024 * 1024
+_MIB: Final = 1024 * 1024
+MAX_YAML_BYTES: Final = _MIB
+MAX_OTHER_BYTES: Final = 16 * _MIB
+# Of all files that a spec is read from. The YAML of 60,000 nodes, one entry each, is 8 MiB, which takes minutes to
+# parse; the CSV files of 200,000 nodes are 30 MiB.
+MAX_YAML_BYTES_IN_ALL: Final = 8 * _MIB
+MAX_BYTES_IN_ALL: Final = 64 * _MIB
+MAX_ENTRIES: Final = (
+    100_000  # files and folders that are looked at; the sources of Linux, a large repository, are 90,000
+)
+MAX_FOLDERS: Final = 32  # one below the other
 MAX_DEPTH: Final = 40
 MAX_VALUES: Final = 200_000  # per file, aliases expanded
+MAX_VALUES_IN_ALL: Final = 1_000_000  # 100 MB of memory
 _LONGEST_NUMBER: Final = 20  # longer ones are digests and serial numbers that lack their quotes
+_LARGEST: Final = 2**63 - 1  # what databases, and Redfish's integers, hold
 
 Steps = tuple[str | int, ...]  # from the top of a document to a value: ("spec", "nodes", 2, "bmc")
 
@@ -55,6 +68,10 @@ class Problem(Exception):
     def __init__(self, at: Position, problem: str, hint: str = "", path: str = "") -> None:
         super().__init__(problem)
         self.diagnostic = Diagnostic(at, path, problem, hint)
+
+
+class TooMuch(Problem):
+    """The spec as a whole is larger than a spec can be: what is left of it is not looked at."""
 
 
 def show_path(steps: Steps) -> str:
@@ -92,6 +109,8 @@ class Tree:
     def __init__(self, source: Path | Mapping[str, bytes], directory: str) -> None:
         self._source = source
         self._prefix = "" if directory in {"", "."} else directory.rstrip("/") + "/"
+        self._counted: set[str] = set()  # names of the files read
+        self._yaml_bytes, self._all_bytes = 0, 0
 
     def where(self, name: str, line: int = 0, column: int = 0) -> Position:
         shown = (self._prefix + name).rstrip("/") or "."
@@ -100,21 +119,29 @@ class Tree:
     def yaml_names(self) -> list[str]:
         """YAML files, and links for `read` to refuse; nothing whose name, or folder's name, starts with a dot."""
         if isinstance(self._source, Path):
-            try:
-                return sorted(_walk(self._source, ""))
-            except OSError as error:
-                raise Problem(self.where(""), f"{error.filename}: {error.strerror}") from None
-        return sorted(name for name in self._source if _is_yaml(name) and not re.search(r"(^|/)\.", name))
+            entries = self.entries()
+            return sorted(name for name, entry in entries if is_yaml(name) or entry.is_symlink())
+        return sorted(name for name in self._source if is_yaml(name) and not re.search(r"(^|/)\.", name))
+
+    def entries(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """What the directory holds, but folders, by path below it; no dotfiles. Problem as of `Walk`."""
+        if not isinstance(self._source, Path):
+            return
+        try:
+            yield from _entries(self._source, "", Walk(self), 0)
+        except OSError as error:
+            raise Problem(self.where(""), f"{error.filename}: {error.strerror}") from None
 
     def read(self, name: str) -> bytes:
         """Problem when it is no plain file of the tree, or too large."""
-        limit = MAX_YAML_BYTES if _is_yaml(name) else MAX_OTHER_BYTES
+        limit = most_bytes(name)
         source = self._source
         data = self._read_file(source, name, limit) if isinstance(source, Path) else source.get(name)
         if data is None:
             raise Problem(self.where(name), "no such file in the spec directory")
         if len(data) > limit:
-            raise Problem(self.where(name), f"larger than {limit // 1024 // 1024} MiB")
+            raise too_large(self.where(name), limit)
+        self._count(name, len(data))
         return data
 
     def text(self, name: str) -> str:
@@ -126,53 +153,114 @@ class Tree:
             column = error.start - data.rfind(b"\n", 0, error.start)
             raise Problem(self.where(name, line, column), "not UTF-8 text") from None
 
+    def _count(self, name: str, size: int) -> None:
+        if name in self._counted:
+            return
+        self._counted.add(name)
+        self._all_bytes += size
+        self._yaml_bytes += size * is_yaml(name)
+        if self._yaml_bytes > MAX_YAML_BYTES_IN_ALL:
+            problem = f"with this file the spec has more than {MAX_YAML_BYTES_IN_ALL // _MIB} MiB of YAML"
+            raise TooMuch(self.where(name), problem, "list nodes in CSV files, and keep other YAML elsewhere")
+        if self._all_bytes > MAX_BYTES_IN_ALL:
+            problem = f"with this file the spec is larger than {MAX_BYTES_IN_ALL // _MIB} MiB"
+            raise TooMuch(self.where(name), problem, "a fleet this large needs several specs")
+
     def _read_file(self, root: Path, name: str, limit: int) -> bytes | None:
         path = root
         for part in name.split("/"):
             path = path / part
             if path.is_symlink():
                 raise Problem(self.where(name), "a symbolic link", "a spec holds plain files only")
-        if not path.is_file():
-            return None
         try:
-            with path.open("rb") as file:
-                return file.read(limit + 1)
+            # Opening a FIFO would wait for a writer; what a file is, is asked of what was opened.
+            opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
         except OSError as error:
             raise Problem(self.where(name), str(error.strerror)) from None
+        with os.fdopen(opened, "rb", closefd=True) as file:
+            if not stat.S_ISREG(os.fstat(opened).st_mode):
+                raise Problem(self.where(name), "not a plain file", "a spec holds plain files only")
+            try:
+                return file.read(limit + 1)
+            except OSError as error:
+                raise Problem(self.where(name), str(error.strerror)) from None
 
 
-def _is_yaml(name: str) -> bool:
+class Walk:
+    """Bounds a walk through the folders of a spec, wherever they stand: on a disk, or in a commit."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self._visited = 0
+
+    def visit(self, name: str, depth: int) -> None:
+        """One more file or folder, below `depth` folders. TooMuch when it goes beyond what a spec can be."""
+        self._visited += 1
+        hint = "keep the spec in a folder of its own, and give that"
+        if self._visited > MAX_ENTRIES:
+            raise TooMuch(self.tree.where(name), f"there are more than {MAX_ENTRIES} files and folders", hint)
+        if depth > MAX_FOLDERS:
+            raise TooMuch(self.tree.where(name), f"below more than {MAX_FOLDERS} folders", hint)
+
+
+def is_yaml(name: str) -> bool:
     return name.endswith((".yaml", ".yml"))
 
 
-def _walk(folder: Path, prefix: str) -> Iterator[str]:
+def most_bytes(name: str) -> int:
+    return MAX_YAML_BYTES if is_yaml(name) else MAX_OTHER_BYTES
+
+
+def too_large(at: Position, limit: int) -> Problem:
+    return Problem(at, f"larger than {limit // _MIB} MiB")
+
+
+def _entries(folder: Path, prefix: str, walk: Walk, depth: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
     with os.scandir(folder) as entries:
         for entry in entries:
+            walk.visit(prefix + entry.name, depth)
             if entry.name.startswith("."):
                 continue
             if entry.is_dir(follow_symlinks=False):
-                yield from _walk(folder / entry.name, f"{prefix}{entry.name}/")
-            elif _is_yaml(entry.name) or entry.is_symlink():
-                yield prefix + entry.name
+                yield from _entries(folder / entry.name, f"{prefix}{entry.name}/", walk, depth + 1)
+            else:
+                yield prefix + entry.name, entry
 
 
 def load_documents(tree: Tree) -> tuple[list[Document], list[Diagnostic]]:
     """Every document of every YAML file, and what makes files unreadable."""
     documents: list[Document] = []
     problems: list[Diagnostic] = []
+    left = MAX_VALUES_IN_ALL
     try:
-        names = tree.yaml_names()
-    except Problem as problem:
-        return [], [problem.diagnostic]
-    for name in names:
-        try:
-            parsed, found = parse_yaml(tree.text(name), str(tree.where(name)))
-        except Problem as problem:
-            problems.append(problem.diagnostic)
-        else:
+        for name in tree.yaml_names():
+            parsed, found = _read_documents(tree, name)
+            left = _take(left, parsed, tree.where(name))
             documents += parsed
             problems += found
+    except Problem as problem:
+        problems.append(problem.diagnostic)
     return documents, problems
+
+
+def _read_documents(tree: Tree, name: str) -> tuple[list[Document], list[Diagnostic]]:
+    try:
+        return parse_yaml(tree.text(name), str(tree.where(name)))
+    except TooMuch:
+        raise
+    except Problem as problem:
+        return [], [problem.diagnostic]
+
+
+def _take(left: int, documents: list[Document], at: Position) -> int:
+    """How many values there may still be. TooMuch when there are none."""
+    left -= sum(len(document.values) for document in documents)
+    if left < 0:
+        problem = f"with this file the spec has more than {MAX_VALUES_IN_ALL} values, aliases expanded"
+        raise TooMuch(at, problem, "list nodes in CSV files, and share values in profiles")
+    return left
 
 
 # --- YAML ----------------------------------------------------------------------------------------------------------
@@ -295,6 +383,8 @@ class _Builder:
                 self._note(event, "merge keys are not part of YAML 1.2", "share values through profiles and defaults")
             elif not isinstance(key.value, str):
                 self._note(event, "a key that is not text", "put it in quotes")
+            elif "\n" in key.value or "\t" in key.value:
+                self._note(event, "a key of several lines, or with a tab")
             elif key.value in seen:
                 self._note(event, f"key {key.value!r} is set twice", f"first in line {seen[key.value].line}")
             else:
@@ -304,6 +394,11 @@ class _Builder:
 
     def _scalar(self, event: ScalarEvent) -> str | int | float | bool | None:
         text: str = event.value
+        try:
+            check_text(text)
+        except ValueError as error:
+            self._note(event, str(error))
+            return "".join(char for char in text[:64] if char.isprintable())  # which is told of once
         if event.style or event.tag is not None:  # quoted, a block, or of a kind that was refused
             return text
         if text in _WORDS:
@@ -313,12 +408,16 @@ class _Builder:
         if len(text) > _LONGEST_NUMBER:
             self._note(event, "a number that is too long", "put it in quotes if it is text")
             return text
-        if _INT.fullmatch(text):
-            return int(text)
-        if _BASED.fullmatch(text):
-            return int(text, 0)
+        if _INT.fullmatch(text) or _BASED.fullmatch(text):
+            whole = int(text, 0 if _BASED.fullmatch(text) else 10)
+            if abs(whole) > _LARGEST:
+                self._note(event, f"{text} is too large a number", "put it in quotes if it is text")
+            return whole if abs(whole) <= _LARGEST else 0
         number = float(text) if _FLOAT.fullmatch(text) else math.inf
         if math.isinf(number):
             self._note(event, f"{text} is not a finite number")
+            return 0
+        if abs(number) > _LARGEST:
+            self._note(event, f"{text} is too large a number")
             return 0
         return number

@@ -12,8 +12,11 @@ from reconciler.model.desired import Endpoints, RootDisk, SpecHold
 from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.vocab import NodeState
 from reconciler.spec.addresses import normalise_bmc, normalise_host
+from reconciler.spec.load import TooMuch
+from reconciler.spec.ranges import MAX_NODES
 
 _NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
+_SERIAL = re.compile(r"[!-~]([ -~]{0,126}[!-~])?")
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 
 
@@ -46,6 +49,20 @@ class Interned:
         return self._known.setdefault(tuple(sorted(domains.items())), domains)
 
 
+class Room:
+    """How many nodes a spec may still declare, over all pools, entries and files of it."""
+
+    def __init__(self) -> None:
+        self._left = MAX_NODES
+
+    def take(self, count: int, at: Position, path: str = "") -> None:
+        """TooMuch, at what goes beyond."""
+        self._left -= count
+        if self._left < 0:
+            problem = f"with {'this node' if count == 1 else f'these {count} nodes'} the spec has more than {MAX_NODES}"
+            raise TooMuch(at, problem, "a fleet this large needs several specs", path)
+
+
 def _node_name(text: str) -> str:
     if not _NODE_NAME.fullmatch(text) or len(text) > 253:
         raise ValueError(
@@ -60,12 +77,21 @@ def _uuid(text: str) -> str:
     return text
 
 
+def _serial(text: str) -> str:
+    if not _SERIAL.fullmatch(text):
+        raise ValueError(
+            f"{text[:128]!r} is not a serial number; it is one line of up to 128 printable ASCII characters"
+        )
+    return text
+
+
 NORMAL: Final[Mapping[str, Callable[[str], str]]] = {
     "name": _node_name,
     "bmc": normalise_bmc,
     "host": normalise_host,
     "hostname": _node_name,
-    "serial": str,
+    "serial": _serial,
+    "rootDisk": _serial,
     "uuid": _uuid,
 }
 

@@ -12,62 +12,75 @@ from reconciler.spec.inventory import Inventory
 from reconciler.spec.kinds.limits import Hold
 from reconciler.spec.kinds.node_pool import NodeEntry, NodePoolSpec
 from reconciler.spec.kinds.settings import RootDiskRule
-from reconciler.spec.load import Problem, Tree
-from reconciler.spec.node_source import NORMAL, Interned, NodeSource
+from reconciler.spec.load import Problem, TooMuch, Tree, show_path
+from reconciler.spec.node_source import NORMAL, Interned, NodeSource, Room
 from reconciler.spec.parse import Declared
-from reconciler.spec.ranges import expand
+from reconciler.spec.ranges import count, expand
 
 _PER_NODE: Final = ("name", "bmc", "host", "hostname", "serial", "uuid")  # ranges here count along with the name
 
 
 def expand_pool(
-    pool: Declared[NodePoolSpec], tree: Tree, interned: Interned
+    pool: Declared[NodePoolSpec], tree: Tree, interned: Interned, room: Room
 ) -> tuple[list[NodeSource], list[Diagnostic]]:
-    """All nodes of a pool, in order of declaration, and what is wrong with their entries."""
+    """All nodes of a pool, in order of declaration, and what is wrong with their entries. TooMuch beyond `room`."""
     nodes: list[NodeSource] = []
     problems: list[Diagnostic] = []
     for index, entry in enumerate(pool.spec.nodes):
-        nodes += _expand_entry(pool, index, entry, interned, problems)
+        nodes += _expand_entry(pool, index, entry, interned, room, problems)
     if pool.spec.inventory is not None:
         try:
             text = tree.text(pool.spec.inventory)
+        except TooMuch:
+            raise
         except Problem as problem:
             problems.append(pool.problem(("inventory",), f"{pool.spec.inventory!r}: {problem.diagnostic.problem}"))
         else:
-            nodes += Inventory(pool, str(tree.where(pool.spec.inventory)), interned, problems).read(text)
+            nodes += Inventory(pool, str(tree.where(pool.spec.inventory)), interned, room, problems).read(text)
     return nodes, problems
 
 
 def _expand_entry(
-    pool: Declared[NodePoolSpec], index: int, entry: NodeEntry, interned: Interned, problems: list[Diagnostic]
+    pool: Declared[NodePoolSpec],
+    index: int,
+    entry: NodeEntry,
+    interned: Interned,
+    room: Room,
+    problems: list[Diagnostic],
 ) -> list[NodeSource]:
     before = len(problems)
     steps = ("nodes", index)
     columns: dict[str, list[str]] = {}
+    counts: dict[str, int] = {}
     for name in _PER_NODE:
         text = getattr(entry, name)
         if text is None:
             continue
         try:
-            columns[name] = [NORMAL[name](value) for value in expand(text)]
+            counts[name] = count(text)
         except ValueError as error:
             problems.append(pool.problem((*steps, name), str(error)))
+    size = counts.get("name", 0)
+    room.take(size, pool.at(*steps, "name"), show_path(("spec", *steps, "name")))
+    for name, number in counts.items():  # nothing is expanded that is not of so many nodes
+        try:
+            if number in {size, 1}:
+                columns[name] = [NORMAL[name](value) for value in expand(getattr(entry, name))]
+        except ValueError as error:
+            problems.append(pool.problem((*steps, name), str(error)))
+            size = 0 if name == "name" else size  # as many as what is no name says nothing
+            continue
+        if size and number != size:
+            share = f"all {size} nodes would share one {name}" if number == 1 else ""
+            many = f"{number} values for {size} {'name' if size == 1 else 'names'}"
+            hint = "write a range as long as that of the names, or entries of their own"
+            problems.append(pool.problem((*steps, name), share or many, hint))
     if entry.bmc is None and entry.host is None:
         problems.append(pool.problem(steps, "the node has no address", "give bmc, host or both"))
-    count = len(columns.get("name", ()))
-    for name, values in columns.items():
-        if count and len(values) != count:
-            share = f"all {count} nodes would share one {name}" if len(values) == 1 else ""
-            many = f"{len(values)} values for {count} {'name' if count == 1 else 'names'}"
-            problems.append(
-                pool.problem(
-                    (*steps, name), share or many, "write a range as long as that of the names, or entries of their own"
-                )
-            )
     problems += [
-        pool.problem((*steps, key), f"{count} nodes can't share it", "give these nodes entries of their own")
+        pool.problem((*steps, key), f"{size} nodes can't share it", "give these nodes entries of their own")
         for key, value in _single(entry)
-        if value is not None and count > 1
+        if value is not None and size > 1
     ]
     return _nodes_of(pool, index, entry, columns, interned) if len(problems) == before else []
 

@@ -8,49 +8,80 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Final
 
-MAX_NODES = 100_000
+# Of a whole spec, and so of one range, too. 100,000 nodes are the largest fleet that was measured; twice as many still
+# fit in the memory of a small runner. More than one spec is for more.
+MAX_NODES: Final = 200_000
+_LONGEST: Final = 300  # characters around the brackets: a DNS name has 253, a scheme and a port come to it
 
-_RANGE = re.compile(r"\[(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)\]")
+_RANGE = re.compile(r"\[([0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*)\]")
+_DIGITS: Final = 9  # of an end of a span
 
 
 def is_range(text: str) -> bool:
     return _RANGE.search(text) is not None
 
 
+def count(text: str) -> int:
+    """How many texts the range stands for; 1 when it has none. ValueError for a bad one. None of them is made."""
+    return _read(text)[1]
+
+
 def expand(text: str) -> list[str]:
     """What the range stands for, in order; [text] when it has none. ValueError for a bad one."""
-    match = _RANGE.search(text)
+    match, size = _read(text)
     if match is None:
         return [text]
     before, after = text[: match.start()], text[match.end() :]
-    if is_range(after):
-        raise ValueError(f"{text!r} has two ranges; one is allowed")
     numbers: list[str] = []
     for part in match[1].split(","):
-        numbers += _span(part, text)
-        if len(numbers) > MAX_NODES:
-            raise ValueError(f"{text!r} stands for more than {MAX_NODES} nodes")
-    if len(set(numbers)) != len(numbers):
-        raise ValueError(f"{text!r} names a number twice")
+        first, dash, last = part.partition("-")
+        if dash:
+            numbers += [f"{number:0{_width(first)}d}" for number in range(int(first), int(last) + 1)]
+        else:
+            numbers.append(first)
+    if len(set(numbers)) != size:
+        raise ValueError(f"{_shown(text)} names a number twice")
     return [f"{before}{number}{after}" for number in numbers]
 
 
-def _span(part: str, text: str) -> list[str]:
+def _read(text: str) -> tuple[re.Match[str] | None, int]:
+    match = _RANGE.search(text)
+    if match is None:
+        return None, 1
+    if is_range(text[match.end() :]):
+        raise ValueError(f"{_shown(text)} has two ranges; one is allowed")
+    if len(text) - len(match[0]) > _LONGEST:
+        raise ValueError(f"{_shown(text)} has more than {_LONGEST} characters around its range")
+    size = sum(_span(part, text) for part in match[1].split(","))
+    if size > MAX_NODES:
+        raise ValueError(f"{_shown(text)} stands for more than {MAX_NODES} nodes")
+    return match, size
+
+
+def _span(part: str, text: str) -> int:
+    """How many numbers it has."""
     first, dash, last = part.partition("-")
     if not dash:
-        return [first]
-    if max(len(first), len(last)) > 9:
-        raise ValueError(f"{text!r} stands for more than {MAX_NODES} nodes")
-    width = len(first) if first.startswith("0") and first != "0" else 0
-    if width and len(last) != width:
-        raise ValueError(f"{text!r} counts from {first} to {last}, which differ in width")
+        return 1
+    if max(len(first), len(last)) > _DIGITS:
+        raise ValueError(f"{_shown(text)} stands for more than {MAX_NODES} nodes")
+    if _width(first) and len(last) != len(first):
+        raise ValueError(f"{_shown(text)} counts from {first} to {last}, which differ in width")
     low, high = int(first), int(last)
     if high < low:
-        raise ValueError(f"{text!r} counts from {first} down to {last}")
-    if high - low >= MAX_NODES:
-        raise ValueError(f"{text!r} stands for more than {MAX_NODES} nodes")
-    return [f"{number:0{width}d}" if width else str(number) for number in range(low, high + 1)]
+        raise ValueError(f"{_shown(text)} counts from {first} down to {last}")
+    return high - low + 1
+
+
+def _width(first: str) -> int:
+    """Digits of every number of a span; 0: as many as it takes."""
+    return len(first) if first.startswith("0") and first != "0" else 0
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= _LONGEST else f"{text[:60]!r}..."
 
 
 def contract(values: Sequence[str]) -> str:
@@ -80,5 +111,4 @@ def _shared(values: Sequence[str]) -> str:
 
 
 def _follows(last: str, number: str) -> bool:
-    width = len(last) if last.startswith("0") and last != "0" else 0
-    return number == f"{int(last) + 1:0{width}d}" or (len(number) == len(last) and int(number) == int(last) + 1)
+    return number == f"{int(last) + 1:0{_width(last)}d}" or (len(number) == len(last) and int(number) == int(last) + 1)

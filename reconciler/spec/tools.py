@@ -17,7 +17,7 @@ from reconciler.spec.parse import Declared
 
 Argument = str | int | bool
 COLLECTIVES: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv")
-_MESSAGE_SIZE = re.compile(r"\d+[KMG]?")
+_MESSAGE_SIZE = re.compile(r"[0-9]{1,15}[KMG]?")
 _TEST_CASES = re.compile(r"\w+(\s*,\s*\w+)*")
 
 

@@ -17,8 +17,8 @@ from reconciler.spec.access import places_of, read_settings
 from reconciler.spec.combinations import check_combinations, check_installable
 from reconciler.spec.fleetwide import check_fleet
 from reconciler.spec.limits import ended_holds
-from reconciler.spec.load import Tree, load_documents
-from reconciler.spec.node_source import Interned, NodeSource, find_overlaps
+from reconciler.spec.load import TooMuch, Tree, load_documents
+from reconciler.spec.node_source import Interned, NodeSource, Room, find_overlaps
 from reconciler.spec.nodes import expand_pool
 from reconciler.spec.parse import Declarations, parse_resources
 from reconciler.spec.references import check_references
@@ -88,10 +88,14 @@ def _nodes(declared: Declarations, tree: Tree) -> tuple[list[NodeSource], list[D
     nodes: list[NodeSource] = []
     problems: list[Diagnostic] = []
     interned = Interned()
-    for pool in declared.pools.values():
-        expanded, found = expand_pool(pool, tree, interned)
-        nodes += expanded
-        problems += found
+    room = Room()
+    try:
+        for pool in declared.pools.values():
+            expanded, found = expand_pool(pool, tree, interned, room)
+            nodes += expanded
+            problems += found
+    except TooMuch as problem:
+        problems.append(problem.diagnostic)
     return nodes, problems
 
 

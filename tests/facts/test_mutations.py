@@ -220,6 +220,21 @@ def test_any_json_is_a_value_or_a_reason(prefix: str, document: object) -> None:
     read_all(CommandResult(0, prefix + json.dumps(document)))
 
 
+HOSTILE = ["9" * 309, "9" * 5000, "-1e999", "1e999", "NaN", "-Infinity", '"\\ud800"', "[" * 100_000, "1e308", "-0.0"]
+LOG = "== /dev/nvme0 S M\n"
+
+
+@given(key=st.sampled_from(KEYS), value=st.sampled_from(HOSTILE), more=st.sampled_from(HOSTILE))
+def test_a_number_that_nothing_holds_is_a_value_or_a_reason(key: str, value: str, more: str) -> None:
+    whole = f'{{"{key}": {value}, "serial": {more}}}'
+    for text in (whole, f"[{whole}]", LOG + whole, f'{{"blockdevices": [{whole}]}}'):
+        facts = read_all(CommandResult(0, text))
+        for name, fields in FIELDS.items():
+            for field in fields:
+                first = field.partition(".")[0]
+                assert field != first or getattr(facts, first) is not None or field in facts.unknown, (name, field)
+
+
 @pytest.mark.parametrize(
     "text",
     [

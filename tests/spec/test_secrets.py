@@ -167,6 +167,65 @@ def test_a_secret_goes_only_where_it_may(tmp_path: Path, address: str, allowed: 
             secrets.resolve("bmc", address)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "address", "allowed"),
+    [
+        ("10.20.*", "https://10.20.3.4:8443", True),
+        ("10.20.*", "10.20.255.255:22", True),
+        ("10.20.*.*", "10.20.1.1", True),
+        ("10.*", "10.1.2.3", True),
+        ("10.20.*", "https://[::ffff:10.20.3.4]", True),  # the same host
+        ("10.20.0.0/16", "https://[::ffff:a14:304]", True),
+        ("10.20.*", "10.200.3.4", False),
+        ("10.20.*", "https://10.20.evil.example", False),
+        ("10.20.*", "https://10.20.evil.example:443", False),
+        ("10.20.*", "https://10.20.3.4.evil.example", False),
+        ("10.20.*", "https://10.20.3.4@evil.example", False),
+        ("10.20.*", "https://[::10.20.3.4]", False),
+        ("10.20.*", "10.20.01.1", False),  # octal to some
+        ("10.20.*", "10.20.257", False),
+        ("10.20.*", "10.20.0x0a.1", False),
+        ("10.20.*", "0x0a.20.1.1", False),
+        ("10.20.*", "10.20.1.1.", False),
+        ("*", "https://bmc.example.com", True),
+        ("*", "0x0a.20.1.0x1", False),  # no name: a resolver makes an address of it
+        ("*", "0x0a140101", False),
+        ("*", "169090600", False),
+        ("*", "10.20.3.4", False),
+        ("*.example.com", "https://a.EXAMPLE.com", True),
+        ("*.EXAMPLE.com", "https://a.example.com:8443/x", True),
+        ("*.example.com", "https://a.example.com@evil.org", False),
+        ("*.example.com", "https://evil.org?.example.com", False),
+        ("*.example.com", "https://evil.org#.example.com", False),
+        ("*.example.com", "https://evil.org\\.example.com", False),
+        ("*.example.com", "https://evil.org\n.example.com", False),
+        ("*.example.com", "https://aexample.com", False),
+        ("fd00::/64", "https://[FD00:0::1]", True),
+        ("fd00::/64", "https://[fd00:0:0:1::1]", False),
+        ("fd00::/64", "https://[fd00::1%eth0]", False),
+    ],
+)
+def test_networks_are_for_addresses_and_patterns_for_names(
+    tmp_path: Path, pattern: str, address: str, allowed: bool
+) -> None:
+    """The pattern 10.20.* let a secret go to a name that anybody may register."""
+    private(tmp_path, "x", VALUE)
+    secrets = store(tmp_path, f"secrets:\n  bmc: {{file: x, allow: ['{pattern}']}}\n")
+    if allowed:
+        assert secrets.resolve("bmc", address).reveal() == VALUE
+    else:
+        with pytest.raises(SecretError, match="may not be sent to"):
+            secrets.resolve("bmc", address)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["10.2?.1.1", "*.1", "10.20.?*", "1*", "10.20", "300.*", "a.example.com.", "10-20*"]
+)
+def test_a_pattern_that_is_neither_is_refused(tmp_path: Path, pattern: str) -> None:
+    with pytest.raises(SecretError, match="is not an address, a network like"):
+        store(tmp_path, f"secrets:\n  bmc: {{file: x, allow: ['{pattern}']}}\n")
+
+
 def test_without_a_list_a_secret_goes_nowhere(tmp_path: Path) -> None:
     private(tmp_path, "x", VALUE)
     secrets = store(tmp_path, "secrets:\n  open: {file: x}\n  bound: {file: x, allow: [10.0.0.1]}\n")

@@ -67,7 +67,9 @@ def verify(place: Place, noted: str, output: str) -> int:
 @audit.command(name="list")
 @place_options
 @click.option("--node", metavar="NODE", help="Of this node alone.")
-@click.option("--last", type=click.IntRange(1), default=50, show_default=True, metavar="N", help="How many rows.")
+@click.option(
+    "--last", type=click.IntRange(1, 1_000_000), default=50, show_default=True, metavar="N", help="How many rows."
+)
 @output_option
 def listed(place: Place, node: str | None, last: int, output: str) -> None:
     """The newest rows of the journal, all nodes and runs together."""

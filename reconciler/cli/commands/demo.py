@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from reconciler.cli.exit_codes import ExitCode
+from reconciler.cli.options import TimeScale
 from reconciler.cli.terminal import show
 from reconciler.model.errors import UsageError
 from reconciler.model.plan import Goal, NodePlan, Plan
@@ -22,7 +23,7 @@ from reconciler.model.units import format_duration
 @click.option(
     "--scenario", default="demo", show_default=True, metavar="NAME|FILE", help="How nodes differ at the start."
 )
-@click.option("--time-scale", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, metavar="F")
+@click.option("--time-scale", type=TimeScale(), default=60.0, show_default=True, metavar="F")
 @click.option("--keep", is_flag=True, help="Leave the lab running at the end, to look around in it.")
 def demo(spec: Path, scenario: str, time_scale: float, keep: bool) -> int:
     """Play SPEC in a lab whose nodes differ from it; observe, plan, converge, and show that nothing is left to do.

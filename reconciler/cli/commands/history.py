@@ -28,14 +28,14 @@ class Since(click.ParamType[timedelta | datetime]):
             pass
         try:
             at = datetime.fromisoformat(value)
-        except ValueError:
+            return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).astimezone(UTC)
+        except (ValueError, OverflowError):  # overflow: of the first and the last day that there is
             self.fail(f"{value!r} is neither a duration (2h, 3d) nor a time (2026-11-21, 2026-11-21T03:00)", param, ctx)
-        return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 @click.command()
 @click.argument("node")
-@click.option("--last", "--limit", type=click.IntRange(1), default=100, show_default=True, metavar="N",
+@click.option("--last", "--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, metavar="N",
               help="How many entries, the newest.")  # fmt: skip
 @click.option("--since", type=Since(), metavar="TIME", help="2h, 3d, 2026-11-21 or 2026-11-21T03:00 (UTC).")
 @spec

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from reconciler.cli.exit_codes import ExitCode
+from reconciler.cli.options import TimeScale
 
 directory = click.option(
     "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), required=True, metavar="DIR",
@@ -24,7 +25,7 @@ def lab() -> None:
 
 @lab.command()
 @directory
-@click.option("--nodes", type=click.IntRange(1), metavar="N", help="Make up a fleet of N nodes and its spec.")
+@click.option("--nodes", type=click.IntRange(1, 100_000), metavar="N", help="Make up a fleet of N nodes and its spec.")
 @click.option(
     "--spec",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -35,7 +36,7 @@ def lab() -> None:
     "--scenario", default="drifted", show_default=True, metavar="NAME|FILE", help="How nodes differ at the start."
 )
 @click.option("--seed", type=int, metavar="S", help="Which nodes a scenario picks.")
-@click.option("--time-scale", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, metavar="F",
+@click.option("--time-scale", type=TimeScale(), default=60.0, show_default=True, metavar="F",
               help="Machines live F times as fast.")  # fmt: skip
 def up(
     directory: Path, nodes: int | None, spec: Path | None, scenario: str, seed: int | None, time_scale: float

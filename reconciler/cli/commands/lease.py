@@ -38,7 +38,9 @@ def listed(place: Place, output: str) -> None:
 
 @lease.command()
 @place_options
-@click.option("--id", "token", type=int, required=True, metavar="ID", help="As `lease list` prints it.")
+@click.option(
+    "--id", "token", type=click.IntRange(1, 2**63 - 1), required=True, metavar="ID", help="As `lease list` prints it."
+)
 def release(place: Place, token: int) -> None:
     """Take a lease away, of a run that is known to be gone or must not go on.
 

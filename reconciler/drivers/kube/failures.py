@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reconciler.model.errors import DriverError, Failure
+from reconciler.model.json_text import parse_json
 from reconciler.model.vocab import UnknownReason
 
 _LONGEST = 300
@@ -137,7 +138,7 @@ def from_response(code: int, body: bytes) -> KubeFailure:
     """Of what a `kubectl proxy` answered with another status than success: the server's Status, or kubectl's words."""
     text = body.decode(errors="replace")
     try:
-        found = json.loads(text)
+        found = parse_json(text)
     except ValueError:
         found = None
     if isinstance(found, dict) and found.get("kind") == "Status":
@@ -175,6 +176,6 @@ def _status(stderr: str) -> Mapping[str, Any]:
         return {}
     try:
         found, _ = json.JSONDecoder().raw_decode(stderr[start:])
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found[0] if isinstance(found, list) and found and isinstance(found[0], dict) else {}

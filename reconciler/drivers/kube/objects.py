@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from reconciler.drivers.kube.failures import malformed
+from reconciler.model.json_text import parse_json
 from reconciler.model.observed import Member, Pod, Taint
 from reconciler.model.vocab import OF_KUBELET
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 def document(text: bytes, kind: str | None = None) -> Json:
     """The JSON object, of that kind if one is named."""
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError as error:  # of JSON, or of UTF-8
         raise malformed(str(error)) from error
     if not isinstance(value, dict) or (kind is not None and value.get("kind") != kind):

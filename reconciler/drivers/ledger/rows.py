@@ -8,6 +8,7 @@ from typing import Any
 
 from reconciler.model.documents import DocumentError, load
 from reconciler.model.gate import Certificate
+from reconciler.model.json_text import parse_json
 from reconciler.model.records import Applied, Hold
 
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
@@ -38,7 +39,7 @@ def to_json(value: Any) -> str:
 
 def from_json(cell: Any, what: str) -> Any:
     try:
-        return json.loads(cell)
+        return parse_json(cell)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{what} is not JSON: {str(cell)[:60]!r}") from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -40,11 +41,13 @@ class SpecFiles:
         return self._parsed[name]
 
     def write(self, name: str, text: str) -> None:
+        self.original.get(name)  # read by now, if ever: it tells whether somebody else has changed the file since
         self.edited[name] = text
         self._parsed.pop(name, None)
 
-    def contents(self) -> dict[str, bytes]:
-        return {**self.original, **{name: text.encode() for name, text in self.edited.items()}}
+    def contents(self) -> Mapping[str, bytes]:
+        edited = {name: text.encode() for name, text in self.edited.items()}
+        return ChainMap(edited, self.original)  # type: ignore[arg-type]  # only the first map is ever written to
 
     def yaml_names(self) -> list[str]:
         return self._tree.yaml_names()

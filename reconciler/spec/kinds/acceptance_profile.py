@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from reconciler.spec.characters import check_line
 from reconciler.spec.kinds.base import Duration, Enforced, Model, Name, PositiveDuration, Resource, Text
 
 
@@ -23,6 +24,8 @@ class Tool(StrEnum):
 
 
 def _argument(value: Any) -> Any:
+    if isinstance(value, str):
+        check_line(value)
     if isinstance(value, str | int):
         return value
     raise ValueError("must be text, a whole number, true or false")

@@ -16,6 +16,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from reconciler.model.observed import AttributeValue
 from reconciler.model.units import parse_duration, parse_nodes, parse_size
+from reconciler.spec.characters import check_line, check_text
 
 API_VERSION = "reconciler.dev/v1alpha1"
 
@@ -48,10 +49,14 @@ NOT_ENFORCED = Enforced()
 
 
 class Checked:
-    """A string that `check` accepts by not raising ValueError. `schema` tells editors as much as JSON Schema can."""
+    """A string that `check` accepts by not raising ValueError. `schema` tells editors as much as JSON Schema can.
 
-    def __init__(self, check: Callable[[str], object], **schema: Any) -> None:
+    `lines`: it may have several; what has no need of them is one line, as it goes into files, commands and reports.
+    """
+
+    def __init__(self, check: Callable[[str], object], *, lines: bool = False, **schema: Any) -> None:
         self._accepts = check
+        self._characters = check_text if lines else check_line
         self._schema = schema
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -61,6 +66,7 @@ class Checked:
         return {**handler(schema), **self._schema}
 
     def _check(self, text: str) -> str:
+        self._characters(text)
         self._accepts(text)
         return text
 
@@ -68,18 +74,18 @@ class Checked:
 class Matching(Checked):
     """A string that `pattern` matches from end to end. `what` completes "... is not"."""
 
-    def __init__(self, pattern: str, what: str) -> None:
+    def __init__(self, pattern: str, what: str, *, lines: bool = False) -> None:
         compiled = re.compile(pattern)
 
         def check(text: str) -> None:
             if not compiled.fullmatch(text):
                 raise ValueError(f"{text!r} is not {what}")
 
-        super().__init__(check, pattern=f"^(?:{pattern})$")
+        super().__init__(check, lines=lines, pattern=f"^(?:{pattern})$")
 
 
 def _positive(text: str) -> None:
-    if parse_duration(text) == 0:
+    if parse_duration(text) < 0.001:
         raise ValueError(f"{text!r} is no time at all; it must be more than zero")
 
 
@@ -106,9 +112,11 @@ def _has_unit(value: Any) -> Any:
 
 
 def _attribute(value: Any) -> Any:
-    if value is None or isinstance(value, str | int):
-        return value
-    raise ValueError("must be text, a whole number, true or false")
+    if isinstance(value, str):
+        check_line(value)
+    elif value is not None and not isinstance(value, int):
+        raise ValueError("must be text, a whole number, true or false")
+    return value
 
 
 def _inside_tree(text: str) -> None:
@@ -120,6 +128,7 @@ def _inside_tree(text: str) -> None:
 _DURATION = r"(?=.)(\d+d)?(\d+h)?(\d+m)?(\d+(\.\d+)?s)?(\d+ms)?"
 _SHARE = {"type": ["integer", "string"], "minimum": 0, "pattern": r"^\d+%?$"}
 _SOME = {"type": ["integer", "string"], "minimum": 1, "pattern": r"^0*[1-9]\d*%?$"}
+_DOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 
 Name = Annotated[
@@ -129,7 +138,8 @@ Name = Annotated[
         "a name; use lower-case letters, digits, '-' and '.', with a letter or digit at both ends",
     ),
 ]
-Text = Annotated[str, Matching(r"\S([\s\S]*\S)?", "text; it is empty or has blanks around it")]
+Text = Annotated[str, Matching(r"\S([^\r\n]*\S)?", "text; it is empty or has blanks around it")]
+Lines = Annotated[str, Matching(r"\S([\s\S]*\S)?", "text; it is empty or has blanks around it", lines=True)]
 Duration = Annotated[
     str,
     BeforeValidator(_has_unit),
@@ -148,13 +158,13 @@ SomeNodes = Annotated[str, BeforeValidator(_count_as_text), Checked(_some_nodes,
 Sha256 = Annotated[str, Matching(r"[0-9a-f]{64}", "a SHA-256 digest; it has 64 lower-case hex digits")]
 WebUrl = Annotated[str, Matching(r"https?://[^\s/@?#]+(/[^\s]*)?", "a URL like https://host/path")]
 TreePath = Annotated[str, Checked(_inside_tree)]
-Argv = Annotated[tuple[Text, ...], Field(min_length=1)]
+Argv = Annotated[tuple[Lines, ...], Field(min_length=1)]  # the script of `sh -c` has lines
 Attribute = Annotated[AttributeValue | None, BeforeValidator(_attribute)]
 LabelKey = Annotated[
-    str, Matching(rf"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?{_LABEL}", "a Kubernetes label key like example.com/tier")
+    str, Matching(rf"((?=[^/]{{1,253}}/){_DOMAIN}/)?{_LABEL}", "a Kubernetes label key like example.com/tier")
 ]
 LabelValue = Annotated[str, Matching(rf"({_LABEL})?", "a Kubernetes label value")]
-DomainLabel = Annotated[str, Matching(r"[a-z][a-z0-9-]*", "a failure-domain label like rack or nvlink-domain")]
+DomainLabel = Annotated[str, Matching(r"[a-z][a-z0-9-]{0,62}", "a failure-domain label like rack or nvlink-domain")]
 
 
 class Metadata(Model):

@@ -32,7 +32,10 @@ Iso = Annotated[
         "a URL that BMCs accept as boot medium; it ends in .iso and has no '?', '=' or '#'",  # pitfall E3
     ),
 ]
-Listen = Annotated[str, Matching(r"([A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}", "an address like 0.0.0.0:8089")]
+_PORT = r"(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5]?[0-9]{1,4})"
+Listen = Annotated[
+    str, Matching(rf"([A-Za-z0-9.-]{{1,253}}|\[[0-9a-fA-F:.]{{2,45}}\]):{_PORT}", "an address like 0.0.0.0:8089")
+]
 
 
 def _day(text: str) -> None:

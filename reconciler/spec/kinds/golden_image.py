@@ -9,7 +9,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from reconciler.spec.kinds.base import NOT_ENFORCED, Checked, Matching, Model, Name, Resource, Sha256, Text, WebUrl
+from reconciler.spec.kinds.base import (
+    NOT_ENFORCED,
+    Checked,
+    Lines,
+    Matching,
+    Model,
+    Name,
+    Resource,
+    Sha256,
+    Text,
+    WebUrl,
+)
 from reconciler.spec.kinds.settings import RootDiskRule
 
 
@@ -32,13 +43,13 @@ AbsolutePath = Annotated[str, Matching(r"/\S*", "an absolute path")]
 class Signature(Model):
     """Who vouches for an image: a signature over the line `<name> <version> <sha256>`."""
 
-    minisign: Annotated[str, Checked(check_minisig)] | None = Field(
+    minisign: Annotated[str, Checked(check_minisig, lines=True)] | None = Field(
         default=None, description="The four lines of the .minisig file."
     )
     key: Name | None = Field(
         default=None, description="Name of the minisign public key, which stands outside the spec."
     )
-    cosign: Annotated[Text | None, NOT_ENFORCED] = Field(default=None, description="A cosign bundle.")
+    cosign: Annotated[Lines | None, NOT_ENFORCED] = Field(default=None, description="A cosign bundle.")
 
     @model_validator(mode="after")
     def _complete(self) -> Signature:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
 from zoneinfo import ZoneInfo, available_timezones
@@ -25,8 +25,10 @@ def _timezone(text: str) -> None:
 
 def _instant(text: str) -> None:
     try:
-        aware = datetime.fromisoformat(text).tzinfo is not None
-    except ValueError:
+        at = datetime.fromisoformat(text)
+        aware = at.tzinfo is not None
+        at.astimezone(UTC)
+    except (ValueError, OverflowError):  # overflow: of the last hours of the year 9999, west of Greenwich
         aware = False
     if not aware:
         raise ValueError(f"{text!r} is not a moment with an offset; write it like 2027-06-30T18:00:00Z")
@@ -103,7 +105,7 @@ class Hold(Model):
 class Budget(Model):
     """How many nodes of each `scope` may be out of service at once. The smallest limit that applies rules."""
 
-    scope: Annotated[str, Matching(r"[a-z][a-z0-9-]*", "fleet, pool or a failure-domain label")] = Field(
+    scope: Annotated[str, Matching(r"[a-z][a-z0-9-]{0,62}", "fleet, pool or a failure-domain label")] = Field(
         description="fleet, pool, or a failure-domain label such as rack."
     )
     nodes: SomeNodes = Field(

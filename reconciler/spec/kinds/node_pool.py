@@ -25,6 +25,7 @@ from reconciler.spec.kinds.settings import (
     ServiceState,
     SharedSettings,
     SysctlName,
+    SysctlValue,
 )
 
 
@@ -39,7 +40,9 @@ class NodeEntry(NodeSettings):
     hostname: Text | None = Field(
         default=None, description="Host name to have; may be a range. Absent: as settings say."
     )
-    sysctls: Mapping[SysctlName, Text | None] = Field(default={}, description="Laid over host.sysctls of the pool.")
+    sysctls: Mapping[SysctlName, SysctlValue | None] = Field(
+        default={}, description="Laid over host.sysctls of the pool."
+    )
     services: Mapping[ServiceName, ServiceState | None] = Field(
         default={}, description="Laid over host.services of the pool."
     )
@@ -71,7 +74,9 @@ class Rollout(Model):
         description="How many nodes have it after each wave; what is left goes last.",
     )
     bake: Duration = Field(default="10m", description="How long a wave stays healthy before the next.")
-    max_failures: int = Field(default=0, ge=0, description="Nodes that may fail; one more halts the rollout.")
+    max_failures: int = Field(
+        default=0, ge=0, le=1_000_000, description="Nodes that may fail; one more halts the rollout."
+    )
 
 
 class NodePoolSpec(SharedSettings):

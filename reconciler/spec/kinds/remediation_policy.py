@@ -13,7 +13,7 @@ from reconciler.spec.kinds.base import Matching, Model, PositiveDuration, Resour
 ConditionType = Annotated[
     str,
     Matching(
-        r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?",
+        r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?",
         "a type of condition like GpuUnhealthy or example.com/GpuUnhealthy",
     ),
 ]

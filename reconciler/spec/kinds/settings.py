@@ -35,9 +35,19 @@ class FirmwarePolicy(StrEnum):
     MIN = "min"
 
 
-SysctlName = Annotated[str, Matching(r"[a-z0-9_]+([./][A-Za-z0-9_*-]+)+", "a sysctl name like vm.swappiness")]
-ServiceName = Annotated[str, Matching(r"[A-Za-z0-9@_.:\\-]+", "a name of a systemd unit")]
-AttributeName = Annotated[str, Matching(r"[^\s]+", "a name of a BIOS attribute")]
+SysctlName = Annotated[
+    str, Matching(r"(?=.{1,255}$)[a-z0-9_]+([./][A-Za-z0-9_*-]+)+", "a sysctl name like vm.swappiness")
+]
+# The kernel reads a page at most, and sysctl.d one line. `sysctl -a` prints tabs between numbers.
+SysctlValue = Annotated[
+    str,
+    Matching(
+        r"[!-~]([ \t!-~]{0,4093}[!-~])?", "a value of a sysctl: one line of up to 4095 ASCII characters", lines=True
+    ),
+]
+# systemctl would take what begins with '-' for an option.
+ServiceName = Annotated[str, Matching(r"[A-Za-z0-9@_.:\\][A-Za-z0-9@_.:\\-]{0,254}", "a name of a systemd unit")]
+AttributeName = Annotated[str, Matching(r"[^\s]{1,256}", "a name of a BIOS attribute")]
 
 
 class ImageRef(Model):
@@ -61,7 +71,7 @@ class HostSettings(Model):
     hostname: Literal["fromName"] | None = Field(
         default=None, description="fromName: the node's name in the spec. Absent: unmanaged."
     )
-    sysctls: Mapping[SysctlName, Text | None] = Field(
+    sysctls: Mapping[SysctlName, SysctlValue | None] = Field(
         default={}, description="Kernel parameters by name, values as text; null leaves one unmanaged."
     )
     services: Mapping[ServiceName, ServiceState | None] = Field(
