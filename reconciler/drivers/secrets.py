@@ -6,7 +6,8 @@
       release: RWQ...                                                  # a minisign public key, or {file: ...}
 
 A secret is resolved when it is needed and for an address that its `allow` list covers. Values are `Secret`, whose
-text shows in no output; messages name the file and the key, and never the value.
+text shows in no output; messages name the file and the key, and never the value. A relative path, of a program too, is
+beside the secrets file, whatever the current directory; a program without a slash is looked for on the PATH.
 """
 
 from __future__ import annotations
@@ -282,9 +283,10 @@ class SecretStore:
 
     def _output(self, name: str, argv: tuple[str, ...]) -> bytes:
         """What a program prints, less one newline. What it says on stderr may hold the secret and is not shown."""
+        program = str(self._beside(argv[0]).absolute()) if "/" in argv[0] else argv[0]
         try:
             done = subprocess.run(
-                argv, capture_output=True, timeout=EXEC_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False
+                (program, *argv[1:]), capture_output=True, timeout=EXEC_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False
             )
         except subprocess.TimeoutExpired:
             problem = f"gave no answer within {EXEC_TIMEOUT_S:g} s"
@@ -294,7 +296,7 @@ class SecretStore:
             if done.returncode == 0:
                 return done.stdout.removesuffix(b"\n")
             problem = f"ended with status {done.returncode}"
-        raise SecretError(f"{self._where(name)}: {argv[0]} {problem}")
+        raise SecretError(f"{self._where(name)}: {program} {problem}")
 
 
 def _is_allowed(address: str, patterns: tuple[str, ...]) -> bool:
