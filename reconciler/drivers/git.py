@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from reconciler.drivers.git_compare import LINK, differences
+from reconciler.drivers.git_compare import differences
 from reconciler.model.desired import LineOrigin, SpecSource
 from reconciler.model.errors import Diagnostic, Position, SpecError, UsageError
 
@@ -36,6 +36,8 @@ OF_A_REPOSITORY: Final = (  # git sets them for its hooks, and they would lead t
     "GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX",
     "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE",
 )  # fmt: skip
+_LINK: Final = 0o120000
+_BLAMED: Final = 16 * 1024 * 1024  # bytes of a file whose lines are looked for
 _HASH: Final = re.compile(r"[0-9a-f]{40}")
 _READ_BY_US: Final = (".yaml", ".yml", ".csv")
 
@@ -73,7 +75,7 @@ def read_revision(directory: Path, rev: str) -> tuple[Mapping[str, bytes], SpecS
         files: dict[str, bytes] = {}
         links: list[Diagnostic] = []
         for name, blob in _files_of(tree, below):
-            if blob.mode == LINK:
+            if blob.mode == _LINK:
                 at = Position(f"{directory}/{name}")
                 links.append(Diagnostic(at, "", "a symbolic link", "a spec holds plain files only"))
             else:
@@ -119,7 +121,7 @@ def _blame(repo: Repo, source: SpecSource, path: str, lines: set[int], shallow: 
     if not source.rev:  # what was read is the work tree
         try:
             with (Path(str(repo.working_tree_dir)) / path).open("rb") as file:
-                at = _committed(blob.data_stream.read(MAX_BYTES), file.read(MAX_BYTES), lines)
+                at = _committed(blob.data_stream.read(_BLAMED), file.read(_BLAMED), lines)
         except (OSError, ValueError):  # it is gone, or a partial clone lacks what was committed
             return {}
     new = {line: LineOrigin("") for line in lines if line not in at}

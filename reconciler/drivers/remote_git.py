@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from reconciler.drivers.children import reap
 from reconciler.drivers.git import LOCAL, OF_A_REPOSITORY, SETTINGS, GitError
 from reconciler.drivers.secrets import Credentials, Secret
+from reconciler.model.shown import shown_url, visible, without_secrets
 
 _LONGEST = 300
 _TIDY_UP_S = 2.0  # git removes its locks and half a pack when it is asked to end
@@ -65,7 +66,7 @@ class Remote:
 
     def __str__(self) -> str:
         """As messages call it: a query may be a token."""
-        return urlunsplit(urlsplit(self.url)._replace(query="", fragment="")) if "://" in self.url else self.url
+        return shown_url(self.url)
 
     def settings(self) -> list[str]:
         """Our credentials, for this host alone, and nobody else's."""
@@ -87,7 +88,7 @@ class Remote:
             password = self.credentials.password.reveal()
             for secret in (password, quote(password, safe="")) if password else (self.credentials.username,):
                 text = text.replace(secret, "***") if secret else text
-        return _USERINFO.sub("://***@", text.replace(self.url, str(self)))
+        return without_secrets(_USERINFO.sub("://***@", text.replace(self.url, str(self))))
 
 
 class Git:
@@ -152,4 +153,4 @@ class Git:
         lines = [line.strip() for line in stderr.splitlines() if line.strip()]
         telling = [line for line in lines if line.startswith(_TELLING)]
         line = telling[0] if telling else "; ".join(lines)
-        return self._remote.redact("".join(char for char in line if char.isprintable()))[:_LONGEST]
+        return visible(self._remote.redact(line))[:_LONGEST]

@@ -30,6 +30,7 @@ from typing import Annotated, Any, Final, NoReturn
 from pydantic import BeforeValidator, Field, model_validator
 
 from reconciler.model.errors import UsageError
+from reconciler.model.shown import shown_url, visible
 from reconciler.spec.addresses import split_authority
 from reconciler.spec.faults import parse_model
 from reconciler.spec.kinds.base import Argv, Checked, Model, Name, Text
@@ -42,6 +43,9 @@ REREAD_S: Final = 60.0
 
 class SecretError(UsageError):
     """A secret can't be had, or may not be sent there. Never holds a value, not even as its cause."""
+
+    def lines(self) -> tuple[str, ...]:
+        return tuple(map(visible, str(self).split("\n")))
 
 
 class Secret:
@@ -172,7 +176,7 @@ class SecretStore:
         source = self._source(name)
         if address is not None and not _is_allowed(address, source.allow):
             allowed = ", ".join(source.allow) or "none"
-            raise SecretError(f"{self._where(name)}: may not be sent to {address}; allow lists {allowed}")
+            raise SecretError(f"{self._where(name)}: may not be sent to {shown_url(address)}; allow lists {allowed}")
         if address is None and source.allow:
             raise SecretError(f"{self._where(name)}: is for {', '.join(source.allow)} alone")
         now = time.monotonic()
