@@ -36,6 +36,7 @@ from reconciler.converge.events import (
 )
 from reconciler.converge.run import Ended
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Permanent, Transient, outcome_word
+from reconciler.model.shown import json_lines, without_secrets
 from reconciler.model.units import format_duration
 from reconciler.render.text import fold
 
@@ -82,7 +83,7 @@ class JsonLog:
             {key: _plain(value) for key, value in (record | self._fields | fields).items()}, allow_nan=False
         )
         try:
-            self._stream.write(line + "\n")
+            self._stream.write(json_lines(line) + "\n")
             self._stream.flush()
         except OSError:
             leave(self._stream)
@@ -177,6 +178,7 @@ def _plain(value: Value) -> Any:
         case None | bool() | int() | float():
             return value
         case str():
+            value = without_secrets(value)
             return value if len(value) <= _LONGEST else value[: _LONGEST - 1] + "…"
         case datetime():
             return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -21,6 +21,7 @@ from reconciler.converge.events import (
     Waiting,
 )
 from reconciler.model.outcome import Done
+from reconciler.model.shown import visible
 from reconciler.model.units import format_duration
 from reconciler.render.text import plain
 
@@ -61,13 +62,13 @@ class LiveProgress:
                 self._running.pop(node, None)
                 good = isinstance(outcome, Done)
                 mark = Text("✓ " if good else "✗ ", style="green" if good else "red")
-                self._console.print(mark + Text(describe(event)))
+                self._console.print(mark + Text(visible(describe(event))))
             case NodeSettled(_, state, _):
                 style = {"done": "bold green", "converged": "green", "failed": "bold red", "crashed": "bold red"}.get(
                     state, "yellow"
                 )
                 if state != "converged":
-                    self._console.print(Text(describe(event), style=style))
+                    self._console.print(Text(visible(describe(event)), style=style))
             case Waiting(nodes, seconds):
                 self._status = f"waiting up to {format_duration(seconds)} for {', '.join(nodes[:5])}"
             case _:
@@ -78,9 +79,11 @@ class LiveProgress:
         now = time.monotonic()
         for node, (action, step, since) in list(self._running.items())[:_ROWS]:
             spent = format_duration((now - since) * self._time_scale)
-            table.add_row(Text(node, style="bold"), action, Text(plain(step, 60), style="dim"), spent)
+            table.add_row(
+                Text(visible(node), style="bold"), Text(visible(action)), Text(plain(step, 60), style="dim"), spent
+            )
         if len(self._running) > _ROWS:
             table.add_row(f"and {len(self._running) - _ROWS} more", "", "", "")
         if self._status:
-            table.add_row(Text(self._status, style="dim"), "", "", "")
+            table.add_row(Text(visible(self._status), style="dim"), "", "", "")
         return table

@@ -15,7 +15,7 @@ import click
 from reconciler import __version__
 from reconciler.cli.crashes import told_crashes
 from reconciler.cli.exit_codes import ExitCode, of_error, strongest
-from reconciler.cli.terminal import leave
+from reconciler.cli.terminal import leave, say
 from reconciler.model.errors import ReconcilerError
 from reconciler.render.text import plain
 
@@ -124,19 +124,19 @@ def _run(arguments: list[str] | None) -> int:
         code: Any = cli.main(args=arguments, prog_name="reconciler", standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        say(*error.format_message().split("\n"), err=True)
         return ExitCode.USAGE
     except click.exceptions.Exit as error:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("reconciler: interrupted", err=True)
+        say("reconciler: interrupted", err=True)
         return ExitCode.INTERRUPTED
     except click.ClickException as error:
-        click.echo(f"reconciler: {error.format_message()}", err=True)
+        say(f"reconciler: {error.format_message()}", err=True)
         return ExitCode.USAGE
     except ReconcilerError as error:
-        lines = [plain(line, 4000) for line in f"reconciler: {error}".split("\n")]  # machines have a say in it
-        click.echo("\n".join(lines), err=True)
+        first, *more = error.lines()
+        say(*(plain(line, 4000) for line in (f"reconciler: {first}", *more)), err=True)  # machines have a say in it
         return of_error(error)
     except (BrokenPipeError, SystemExit):  # SystemExit: click's way to say the same
         leave(sys.stdout)
@@ -144,7 +144,7 @@ def _run(arguments: list[str] | None) -> int:
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        click.echo(f"reconciler: the document can't be written: {error.strerror}", err=True)
+        say(f"reconciler: the document can't be written: {error.strerror}", err=True)
         leave(sys.stdout)
         return ExitCode.INTERNAL_ERROR
     return int(code) if isinstance(code, int) else ExitCode.DONE

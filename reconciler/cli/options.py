@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from reconciler.model.errors import ReconcilerError
+from reconciler.model.shown import shown_url
 from reconciler.model.units import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -136,10 +137,13 @@ def fleet_options(*, rev: bool = False) -> Callable[[F], F]:
 
 
 def same_place() -> str:
-    """Which lab and which ledger this call was told on its command line: the next call must be told too."""
+    """Which lab and which ledger this call was told on its command line: the next call must be told too.
+
+    A password is left for a person to fill in.
+    """
     context = click.get_current_context()
     given = [name for name in ("endpoints", "ledger") if context.get_parameter_source(name) is _COMMANDLINE]
-    return "".join(f" --{name} {shlex.quote(str(context.params[name]))}" for name in given)
+    return "".join(f" --{name} {shlex.quote(shown_url(str(context.params[name])))}" for name in given)
 
 
 def output_option(function: F) -> F:

@@ -8,8 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import click
-
+from reconciler.cli.terminal import say
 from reconciler.converge.events import (
     ActionFinished,
     ActionStarted,
@@ -57,7 +56,7 @@ class LineProgress:
     def __call__(self, event: Event) -> None:
         line = self._line(event)
         if line:
-            click.echo(line, err=True)
+            say(line, err=True)
 
     def _line(self, event: Event) -> str:
         match event:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from reconciler.cli.options import OutFile, write_file
+from reconciler.cli.terminal import say
 
 if TYPE_CHECKING:
     from reconciler.cli.session import Session
@@ -29,7 +30,7 @@ def write_published(session: Session, observation: Observation, path: Path) -> N
     from reconciler.render.publish import publish
 
     if blind := blindness(session.watched, observation):
-        click.echo(f"not published: {blind}", err=True)
+        say(f"not published: {blind}", err=True)
         return
     images = (node.profile.image for node in session.fleet.nodes.values())
     names = {image.key for image in images if image is not None and image.key is not None}

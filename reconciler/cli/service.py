@@ -30,6 +30,7 @@ from reconciler.model.desired import Fleet
 from reconciler.model.errors import ReconcilerError, SpecError
 from reconciler.model.ports import SpecFeed
 from reconciler.model.recording import Recorder
+from reconciler.model.shown import shown_url
 from reconciler.render.redact import names_of
 
 OFF = "off"
@@ -202,5 +203,6 @@ def _file_name(repo: str, branch: str) -> str:
     """Readable, and one for each repository and branch."""
     import hashlib
 
-    readable = "".join(c if c.isalnum() else "-" for c in repo.rpartition("/")[2].removesuffix(".git"))[:40]
+    name = shown_url(repo).partition("?")[0].rpartition("/")[2].removesuffix(".git")
+    readable = "".join(c if c.isalnum() else "-" for c in name)[:40]
     return f"{readable}-{hashlib.sha256(f'{repo} {branch}'.encode()).hexdigest()[:12]}"

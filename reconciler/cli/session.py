@@ -16,13 +16,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import click
-
 from reconciler import __version__
 from reconciler.cli.clocks import RealClock, ScaledClock
 from reconciler.cli.garbage import put_off
 from reconciler.cli.options import Common
 from reconciler.cli.scope import select
+from reconciler.cli.terminal import say
 from reconciler.model.desired import DesiredImage, Fleet
 from reconciler.model.documents import load
 from reconciler.model.drift import TOLD
@@ -104,7 +103,7 @@ class Session:
         if fleet is None:
             raise SpecError(diagnostics)
         for diagnostic in diagnostics:
-            click.echo(f"warning: {diagnostic}", err=True)
+            say(f"warning: {diagnostic}", err=True)
         return fleet
 
     @cached_property

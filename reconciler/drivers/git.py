@@ -1,15 +1,26 @@
-"""The spec in git: which commit a directory is at, and its files at any revision, without a checkout."""
+"""The spec in git: which commit a directory is at, and its files at any revision, without a checkout.
+
+A repository may be anybody's, a pull request's above all, and its configuration names programs: monitors, hooks,
+filters, and what fetches what is missing. Reading it runs none of them. `SETTINGS` and `LOCAL` switch off those that
+reading commands would run. Filters can't be switched off, for they have any name, and submodules have a configuration
+of their own: no command that uses either (status, diff, blame of a work tree) is run. What lies in the work tree is
+compared here, byte by byte, with what the commit holds. So nothing that hides a change from git hides it from us.
+"""
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from reconciler.drivers.git_compare import differences
 from reconciler.model.desired import LineOrigin, SpecSource
 from reconciler.model.errors import Diagnostic, Position, SpecError, UsageError
 from reconciler.spec.load import MAX_OTHER_BYTES, Problem, Tree, Walk, most_bytes, too_large
@@ -18,7 +29,17 @@ if TYPE_CHECKING:
     from git import Blob, Repo
     from git import Tree as Folder
 
+SETTINGS: Final = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "protocol.ext.allow=never")
+LOCAL: Final = {  # for what has no business with a remote: a partial clone would be fetched from, by any program
+    "GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0",
+}  # fmt: skip
+OF_A_REPOSITORY: Final = (  # git sets them for its hooks, and they would lead to another repository than was asked for
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE",
+)  # fmt: skip
 _LINK: Final = 0o120000
+_BLAMED: Final = 16 * 1024 * 1024  # bytes of a file whose lines are looked for
+_HASH: Final = re.compile(r"[0-9a-f]{40}")
 _READ_BY_US: Final = (".yaml", ".yml", ".csv")
 
 
@@ -121,18 +142,42 @@ def origins(source: SpecSource, places: Iterable[Position]) -> Mapping[Position,
 
 
 def _blame(repo: Repo, source: SpecSource, path: str, lines: set[int], shallow: bool) -> Mapping[int, LineOrigin]:
-    from git import GitCommandError
+    """Of the file at the commit. A work tree's lines are found in it first: what is not there, no commit has set."""
+    from git import Blob, GitCommandError
 
-    tracked = repo.git.ls_tree("--name-only", source.commit, "--", path)
-    if not tracked:
-        return dict.fromkeys(lines, LineOrigin(""))
-    spans = [word for line in sorted(lines) for word in ("-L", f"{line},{line}")]
-    at = [source.commit] if source.rev else []  # what was read is the work tree, or a revision
     try:
-        told = repo.git.blame("--porcelain", "--no-textconv", *spans, *at, "--", path)
+        blob = repo.commit(source.commit).tree / path
+    except KeyError:
+        return dict.fromkeys(lines, LineOrigin(""))
+    if not isinstance(blob, Blob):
+        return {}
+    at: Mapping[int, int] = {line: line for line in lines}
+    if not source.rev:  # what was read is the work tree
+        try:
+            with (Path(str(repo.working_tree_dir)) / path).open("rb") as file:
+                at = _committed(blob.data_stream.read(_BLAMED), file.read(_BLAMED), lines)
+        except (OSError, ValueError):  # it is gone, or a partial clone lacks what was committed
+            return {}
+    new = {line: LineOrigin("") for line in lines if line not in at}
+    if not at:
+        return new
+    spans = [word for line in sorted(at.values()) for word in ("-L", f"{line},{line}")]
+    try:
+        told = repo.git.blame("--porcelain", "--no-textconv", *spans, source.commit, "--", path)
     except GitCommandError:  # the file has changed since it was read
         return {}
-    return _origins(str(told), shallow)
+    found = _origins(str(told), shallow)
+    return new | {line: found[there] for line, there in at.items() if there in found}
+
+
+def _committed(before: bytes, now: bytes, lines: set[int]) -> Mapping[int, int]:
+    """Lines of `now` that stand in `before`, and where."""
+    old, new = before.splitlines(), now.splitlines()
+    if old == new:
+        return {line: line for line in lines}
+    matcher = difflib.SequenceMatcher(None, old, new)
+    moved = {b + at + 1: a + at + 1 for a, b, size in matcher.get_matching_blocks() for at in range(size)}
+    return {line: moved[line] for line in lines if line in moved}
 
 
 def _origins(porcelain: str, shallow: bool) -> Mapping[int, LineOrigin]:
@@ -214,24 +259,36 @@ def _repository(directory: Path) -> Iterator[Repo | None]:
         yield None
         return
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
-    from git import GitCommandError, InvalidGitRepositoryError, Repo  # 100 ms, which most commands need not spend
+    for name in OF_A_REPOSITORY:  # GitPython hands all of the environment on
+        os.environ.pop(name, None)
+    # 100 ms, which most commands need not spend
+    from git import BadObject, GitCommandError, InvalidGitRepositoryError, Repo
 
     existing = directory.absolute()
     while not existing.exists():
         existing = existing.parent
     try:
-        repo = Repo(existing, search_parent_directories=True)
+        repo = Repo(existing, search_parent_directories=True, expand_vars=False)
     except InvalidGitRepositoryError:
         yield None
         return
     with repo:
         if repo.working_tree_dir is None:
             raise GitError(f"{existing} lies in a bare git repository")
+        repo.git.set_persistent_git_options(c=list(SETTINGS))
+        repo.git.update_environment(**LOCAL)
         try:
             yield repo
         except GitCommandError as error:
             words = str(error.stderr).removeprefix("\n  stderr: ").strip(" '\n")
             raise GitError(f"git: {words.splitlines()[0] if words else error.status}") from None
+        except (BadObject, ValueError) as error:
+            if (found := _HASH.search(str(error))) is None:
+                raise
+            raise GitError(
+                f"{repo.working_tree_dir} lacks object {found[0][:12]}, as a partial clone does, and nothing is "
+                "fetched while a spec is read: clone it without --filter, or run git fetch --refetch in it"
+            ) from None
 
 
 def _resolve(repo: Repo, rev: str) -> str:
@@ -253,8 +310,26 @@ def _inside(repo: Repo, directory: Path) -> str:
 
 
 def _is_dirty(repo: Repo, directory: Path) -> bool:
-    """Whether anything that a spec is read from differs from the commit: changed, new, or ignored by git."""
-    below = _inside(repo, directory) or "."
-    status = str(repo.git.status("--porcelain", "-z", "--untracked-files=all", "--ignored", "--", f":(top){below}"))
-    entries = [entry for entry in status.split("\0") if entry]
-    return any(not entry.startswith("!!") or entry.endswith(_READ_BY_US) for entry in entries)
+    """Whether anything that a spec may be read from differs from the commit: changed, gone, new, or ignored by git."""
+    from git import Tree
+
+    below = _inside(repo, directory)
+    try:
+        tree = repo.head.commit.tree / below if below else repo.head.commit.tree
+    except KeyError:
+        return True
+    if not isinstance(tree, Tree):
+        return True
+    new: list[str] = []
+    for name, committed in differences(tree, directory, ""):
+        if committed or name.endswith(_READ_BY_US):
+            return True
+        new.append(name)
+    if not new:
+        return False
+    where = f":(top,literal){below}" if below else ":(top)"  # an index may say of any file that it is known
+    with tempfile.TemporaryDirectory(prefix="reconciler-git-") as nowhere:
+        none = {"GIT_INDEX_FILE": f"{nowhere}/none"}
+        said = repo.git.ls_files("--others", "--exclude-standard", "-z", "--", where, env=none)
+    counted = set(str(said).split("\0"))
+    return any(f"{below}/{name}".lstrip("/") in counted for name in new)

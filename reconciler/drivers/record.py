@@ -80,7 +80,7 @@ class BranchRecorder:
                     f"branch {self._branch} is checked out in {tree}, which would look changed: record to another one"
                 )
         parent, _ = await self._tip()
-        if parent is not None and await self._ask("cat-file", "-e", f"{parent}:{KEPT}") is None:
+        if parent is not None and not await self._ask("ls-tree", "--full-tree", parent, "--", KEPT):
             raise RecordError(
                 f"branch {self._branch} holds something else, for it has no {KEPT}: record to a branch of its own"
             )
@@ -131,7 +131,12 @@ class BranchRecorder:
         return ""
 
     async def _tidy(self) -> None:
-        """As git does of itself after a fetch or a merge, which may never come. What fails can wait for the next."""
+        """As git does of itself after a fetch or a merge, which may never come. What fails can wait for the next.
+
+        A program that gc would ask what to keep (gc.recentObjectsHook) can't be switched off, and is not run.
+        """
+        if await self._ask("config", "--get-all", "gc.recentObjectsHook"):
+            return
         with suppress(GitFailed):
             await self._tidying.run("gc", "--auto", "--quiet")
 

@@ -15,21 +15,17 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from reconciler.drivers.children import reap
-from reconciler.drivers.git import GitError
+from reconciler.drivers.git import LOCAL, OF_A_REPOSITORY, SETTINGS, GitError
 from reconciler.drivers.secrets import Credentials, Secret
+from reconciler.model.shown import shown_url, visible, without_secrets
 
 _LONGEST = 300
 _TIDY_UP_S = 2.0  # git removes its locks and half a pack when it is asked to end
 _USERINFO = re.compile(r"://[^/@\s]+@")
 _TELLING = ("fatal: ", "error: ", "ERROR: ")
-_OF_A_REPOSITORY = (
-    "GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "SSH_ASKPASS",
-)  # fmt: skip
 _ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "never", "LC_ALL": "C"}
 _SETTINGS = (
-    "core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.ext.allow=never",
-    "gc.autoDetach=false", "maintenance.autoDetach=false",  # what tidies up ends with its command
+    *SETTINGS, "gc.autoDetach=false", "maintenance.autoDetach=false",  # what tidies up ends with its command
 )  # fmt: skip
 _HELPER = (
     "!f() { test \"$1\" = get && printf 'username=%s\\npassword=%s\\n' "
@@ -70,7 +66,7 @@ class Remote:
 
     def __str__(self) -> str:
         """As messages call it: a query may be a token."""
-        return urlunsplit(urlsplit(self.url)._replace(query="", fragment="")) if "://" in self.url else self.url
+        return shown_url(self.url)
 
     def settings(self) -> list[str]:
         """Our credentials, for this host alone, and nobody else's."""
@@ -92,7 +88,7 @@ class Remote:
             password = self.credentials.password.reveal()
             for secret in (password, quote(password, safe="")) if password else (self.credentials.username,):
                 text = text.replace(secret, "***") if secret else text
-        return _USERINFO.sub("://***@", text.replace(self.url, str(self)))
+        return without_secrets(_USERINFO.sub("://***@", text.replace(self.url, str(self))))
 
 
 class Git:
@@ -106,8 +102,8 @@ class Git:
     async def run(
         self, *arguments: str, settings: Sequence[str] = (), home: Path | None = None, stdin: bytes = b""
     ) -> str:
-        """Its stdout. GitFailed for a status other than 0. `home`: where gpg keeps its keys."""
-        environment = {} if home is None else {"GNUPGHOME": str(home)}
+        """Its stdout. GitFailed for a status other than 0. Contacts nobody. `home`: where gpg keeps its keys."""
+        environment = LOCAL if home is None else LOCAL | {"GNUPGHOME": str(home)}
         said = await self._run(arguments, settings, environment, self._timeout_s, stdin)
         return said.decode(errors="replace").strip()
 
@@ -136,7 +132,7 @@ class Git:
     async def _start(
         self, arguments: Sequence[str], settings: Sequence[str], environment: Mapping[str, str]
     ) -> asyncio.subprocess.Process:
-        inherited = {key: text for key, text in os.environ.items() if key not in _OF_A_REPOSITORY}
+        inherited = {key: text for key, text in os.environ.items() if key not in (*OF_A_REPOSITORY, "SSH_ASKPASS")}
         options = [word for setting in settings for word in ("-c", setting)]
         try:
             return await asyncio.create_subprocess_exec(
@@ -157,4 +153,4 @@ class Git:
         lines = [line.strip() for line in stderr.splitlines() if line.strip()]
         telling = [line for line in lines if line.startswith(_TELLING)]
         line = telling[0] if telling else "; ".join(lines)
-        return self._remote.redact("".join(char for char in line if char.isprintable()))[:_LONGEST]
+        return visible(self._remote.redact(line))[:_LONGEST]

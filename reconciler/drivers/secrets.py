@@ -6,7 +6,8 @@
       release: RWQ...                                                  # a minisign public key, or {file: ...}
 
 A secret is resolved when it is needed and for an address that its `allow` list covers. Values are `Secret`, whose
-text shows in no output; messages name the file and the key, and never the value.
+text shows in no output; messages name the file and the key, and never the value. A relative path, of a program too, is
+beside the secrets file, whatever the current directory; a program without a slash is looked for on the PATH.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import Annotated, Any, Final, NoReturn
 from pydantic import BeforeValidator, Field, model_validator
 
 from reconciler.model.errors import UsageError
+from reconciler.model.shown import shown_url, visible
 from reconciler.spec.addresses import split_authority
 from reconciler.spec.faults import parse_model
 from reconciler.spec.kinds.base import Argv, Checked, Lines, Model, Name, Text
@@ -41,6 +43,9 @@ REREAD_S: Final = 60.0
 
 class SecretError(UsageError):
     """A secret can't be had, or may not be sent there. Never holds a value, not even as its cause."""
+
+    def lines(self) -> tuple[str, ...]:
+        return tuple(map(visible, str(self).split("\n")))
 
 
 class Secret:
@@ -182,7 +187,7 @@ class SecretStore:
         source = self._source(name)
         if address is not None and not _is_allowed(address, source.allow):
             allowed = ", ".join(source.allow) or "none"
-            raise SecretError(f"{self._where(name)}: may not be sent to {address}; allow lists {allowed}")
+            raise SecretError(f"{self._where(name)}: may not be sent to {shown_url(address)}; allow lists {allowed}")
         if address is None and source.allow:
             raise SecretError(f"{self._where(name)}: is for {', '.join(source.allow)} alone")
         now = time.monotonic()
@@ -293,9 +298,10 @@ class SecretStore:
 
     def _output(self, name: str, argv: tuple[str, ...]) -> bytes:
         """What a program prints, less one newline. What it says on stderr may hold the secret and is not shown."""
+        program = str(self._beside(argv[0]).absolute()) if "/" in argv[0] else argv[0]
         try:
             done = subprocess.run(
-                argv, capture_output=True, timeout=EXEC_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False
+                (program, *argv[1:]), capture_output=True, timeout=EXEC_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False
             )
         except subprocess.TimeoutExpired:
             problem = f"gave no answer within {EXEC_TIMEOUT_S:g} s"
@@ -305,7 +311,7 @@ class SecretStore:
             if done.returncode == 0:
                 return done.stdout.removesuffix(b"\n")
             problem = f"ended with status {done.returncode}"
-        raise SecretError(f"{self._where(name)}: {argv[0]} {problem}")
+        raise SecretError(f"{self._where(name)}: {program} {problem}")
 
 
 def _is_allowed(address: str, patterns: tuple[str, ...]) -> bool:

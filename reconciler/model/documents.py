@@ -22,6 +22,7 @@ from reconciler.model.observed import Observation, Observed
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.published import Published, PublishedNode
 from reconciler.model.report import ApplyOutcome, DriftReport
+from reconciler.model.shown import json_lines
 
 Document = Observation | Plan | DriftReport | ApplyOutcome | Certificate | Published | Chronicle
 D = TypeVar("D", Observation, Plan, DriftReport, ApplyOutcome, Certificate, Published, Chronicle)
@@ -101,7 +102,7 @@ def _text(values: Any) -> str:
     ordered = json.dumps(values, sort_keys=True, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     # "replace": a BMC may send a lone surrogate, which no UTF-8 file can hold. pydantic_core indents, since
     # json.dumps falls back to Python code when it does: minutes for ten thousand nodes.
-    return to_json(from_json(ordered.encode(errors="replace")), indent=1).decode()
+    return json_lines(to_json(from_json(ordered.encode(errors="replace")), indent=1).decode())
 
 
 def document_schema(kind: type[Document]) -> dict[str, Any]:

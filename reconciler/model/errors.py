@@ -20,6 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from reconciler.model.shown import visible
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
@@ -53,17 +55,24 @@ class Diagnostic:
 
     def __str__(self) -> str:
         where = f"{self.at} {self.path}: " if self.path else f"{self.at}: "
-        return where + self.problem + (f" ({self.hint})" if self.hint else "")
+        return visible(where + self.problem + (f" ({self.hint})" if self.hint else ""))
 
 
 class ReconcilerError(Exception):
     """Root of the errors that the command line turns into a message and an exit code."""
+
+    def lines(self) -> tuple[str, ...]:
+        """What it says: a line for each problem, whatever is in the names that it holds."""
+        return (visible(str(self)),)
 
 
 class SpecError(ReconcilerError):
     def __init__(self, diagnostics: tuple[Diagnostic, ...]) -> None:
         super().__init__("\n".join(map(str, diagnostics)))
         self.diagnostics = diagnostics
+
+    def lines(self) -> tuple[str, ...]:
+        return tuple(map(str, self.diagnostics))
 
 
 class UsageError(ReconcilerError):

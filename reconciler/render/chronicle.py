@@ -19,7 +19,7 @@ from reconciler.render.headline import Headline, Verdict
 from reconciler.render.pen import Cell, Pen
 from reconciler.render.pen import write as write_pen
 from reconciler.render.tables import table
-from reconciler.render.text import Names, count, plain, warnings
+from reconciler.render.text import Names, count, page, plain, warnings
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ def human(told: Chronicle) -> str:
         lines += table(section.head, cells) if cells else []
         if len(section.rows) > _ROWS:
             lines.append(f"  and {len(section.rows) - _ROWS:,} more rows: --output json has all of them")
-    return "\n".join([*lines, ""])
+    return page(lines)
 
 
 def as_markdown(told: Chronicle) -> str:

@@ -11,7 +11,7 @@ from reconciler.model.vocab import Concern
 from reconciler.render.headline import Headline, Verdict
 from reconciler.render.pen import Cell, Pen
 from reconciler.render.tables import table
-from reconciler.render.text import Names, clock, count, source, stop, value, warnings
+from reconciler.render.text import Names, clock, count, page, source, stop, value, warnings
 
 ORDER = (
     DriftClass.CONFLICT,
@@ -94,7 +94,7 @@ def human(report: DriftReport) -> str:
             "", "Next: `reconciler plan` shows what would be done, `reconciler explain NODE` why;",
             "`reconciler adopt NODE` makes the spec ask for what was found.",
         ]  # fmt: skip
-    return "\n".join(lines) + "\n"
+    return page(lines)
 
 
 def _counted(rows: Mapping[DriftClass, list[Row]]) -> str:

@@ -12,7 +12,7 @@ from reconciler.render.explain_values import human_values, value_documents, valu
 from reconciler.render.explain_waiting import headline, human_waiting, limit_words, waiting_document
 from reconciler.render.explanation import Explanation
 from reconciler.render.tables import markdown_table
-from reconciler.render.text import clock, markdown, position, source, warnings
+from reconciler.render.text import clock, markdown, page, position, source, warnings
 from reconciler.render.waiting import may_go, since
 
 
@@ -31,7 +31,7 @@ def human(made: Explanation) -> str:
     actions = human_actions(made)
     if actions:
         lines += ["", *actions]
-    return "\n".join(lines).rstrip("\n") + "\n"
+    return page(lines).rstrip("\n") + "\n"
 
 
 def _facts(desired: Desired) -> list[str]:
@@ -59,7 +59,7 @@ def as_markdown(made: Explanation) -> str:
     rows = action_rows(made)
     if rows:
         lines += ["", *_table(ACTIONS, rows)]
-    return "\n".join(lines) + "\n"
+    return page(lines)
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 from reconciler.model.records import JournalEntry, NodeRecord, RunRecord
 from reconciler.model.units import format_duration
 from reconciler.render.tables import markdown_table, table
-from reconciler.render.text import brief, clock, count, markdown, plain, value, warnings
+from reconciler.render.text import brief, clock, count, markdown, page, plain, value, warnings
 
 _DETAIL = 200  # characters of a line's last column
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -65,7 +65,7 @@ def human(story: Story) -> str:
     said += ["", *table(("when", "what", "how it went", "detail"), told)]
     if story.limited:
         said.append(f"  There is more before {clock(story.entries[0].at)}: --last, --since")
-    return "\n".join([*said, ""])
+    return page(said)
 
 
 def as_markdown(story: Story) -> str:

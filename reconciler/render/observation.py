@@ -8,7 +8,7 @@ from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import Scope
 from reconciler.model.vocab import UnknownReason
 from reconciler.render.tables import markdown_table, table
-from reconciler.render.text import clock, count, markdown, plain, warnings
+from reconciler.render.text import clock, count, markdown, page, plain, warnings
 
 _FINE = (UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED)
 _HEAD = ("node", "power", "boot", "image", "GPUs", "kubernetes", "not answered")
@@ -80,7 +80,7 @@ def human(observation: Observation, scope: Scope | None = None) -> str:
         "",
         *table(_HEAD, rows),
     ]
-    return "\n".join(lines) + "\n"
+    return page(lines)
 
 
 def as_markdown(observation: Observation, scope: Scope | None = None) -> str:
@@ -89,4 +89,4 @@ def as_markdown(observation: Observation, scope: Scope | None = None) -> str:
     lines = [f"## Observation of fleet {markdown(observation.fleet)}", "", f"{count(len(rows), 'node')}{of}", ""]
     for line in warnings(observation.insecure, observation.time_scale):
         lines += [f"> {markdown(line, 400)}", ""]
-    return "\n".join([*lines, *markdown_table(_HEAD, rows)]) + "\n"
+    return page([*lines, *markdown_table(_HEAD, rows)])

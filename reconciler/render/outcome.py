@@ -9,7 +9,7 @@ from reconciler.model.units import format_duration
 from reconciler.render.headline import Headline, Verdict
 from reconciler.render.pen import Cell, Pen
 from reconciler.render.tables import table
-from reconciler.render.text import Names, clock, count, fold, plain, source, stop, warnings
+from reconciler.render.text import Names, clock, count, fold, page, plain, source, stop, warnings
 
 # What needs a person first.
 _STATES = {
@@ -62,7 +62,7 @@ def human(outcome: ApplyOutcome) -> str:
     lines += [f"  abandoned: {plain(mark, 300)}" for mark in outcome.abandoned]
     advice = [f"Next: {sentence}" for sentence in _advice(outcome)]
     lines += ["", *advice] if advice else []
-    return "\n".join(lines) + "\n"
+    return page(lines)
 
 
 def _halted(outcome: ApplyOutcome) -> list[str]:

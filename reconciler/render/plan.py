@@ -12,18 +12,7 @@ from reconciler.model.vocab import Certainty, Disruption
 from reconciler.planner.schedule import takes_out, waits
 from reconciler.render import change, offline, rollouts, timeline
 from reconciler.render.tables import table
-from reconciler.render.text import (
-    clock,
-    count,
-    disruption,
-    estimate,
-    fold,
-    plain,
-    source,
-    stop,
-    value,
-    warnings,
-)
+from reconciler.render.text import clock, count, disruption, estimate, fold, page, plain, source, stop, value, warnings
 
 
 def verdict(plan: Plan) -> str:
@@ -150,7 +139,7 @@ def human(plan: Plan) -> str:
     if waiting:
         lines += ["", "Held back, and why:"]
         lines += table(HELD, [(fold(names), *others) for names, *others in blocked(waiting, plan)])
-    return "\n".join(lines) + "\n"
+    return page(lines)
 
 
 _HEAD = ("", "action", "disruption", "certainty", "because")

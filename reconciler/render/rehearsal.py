@@ -8,7 +8,7 @@ from statistics import median
 from reconciler.model.rehearsal import PeakOut, Rehearsal, RehearsedRun
 from reconciler.model.units import format_duration
 from reconciler.render.tables import markdown_table, table
-from reconciler.render.text import clock, count, markdown, plain, source, warnings
+from reconciler.render.text import clock, count, markdown, page, plain, source, warnings
 
 SHOWN = 12  # limits, in order of how close they came to being used up
 Row = tuple[str, ...]
@@ -46,7 +46,7 @@ def human(found: Rehearsal) -> str:
     for head, rows in _tables(found, lambda text: plain(text, 400)):
         lines += [*table(head, rows), ""]
     lines += [f"Supposed: {plain(line, 400)}" for line in found.supposed]
-    return "\n".join(lines) + "\n"
+    return page(lines)
 
 
 def as_markdown(found: Rehearsal) -> str:
@@ -60,7 +60,7 @@ def as_markdown(found: Rehearsal) -> str:
     for head, rows in _tables(found, lambda text: markdown(text, 400)):
         lines += [*markdown_table(head, rows), ""]
     lines += [f"<sub>{markdown(line, 400)}</sub>\\" for line in (*found.supposed, _seen(found))]
-    return "\n".join(lines) + "\n"
+    return page(lines)
 
 
 def _seen(found: Rehearsal) -> str:

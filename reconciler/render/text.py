@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import textwrap
-import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,25 +18,34 @@ from reconciler.model.desired import SpecSource
 from reconciler.model.errors import Position
 from reconciler.model.plan import PlannedAction
 from reconciler.model.published import SEALED
+from reconciler.model.shown import visible
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Disruption
 
 MAX_VALUE = 120  # characters of one value in a table; JSON always has all of it
+_OURS = "\t\u200b"  # the last parts links and mentions in Markdown
+_BLANKS = str.maketrans("\t\r\n", "   ")
 _DIGEST = re.compile(r"[0-9a-f]{40,128}")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~&])")  # & begins an entity, which is an @ or # once it is read
 
 
 def plain(text: str, limit: int = MAX_VALUE) -> str:
-    """For a terminal: no control or bidirectional characters, one line, at most `limit` characters."""
+    """For a terminal: one line of at most `limit` characters; what is none to be read is shown as an escape."""
     if text.isprintable() and len(text) <= limit:
         return text
     read = text[: 16 * limit]  # of a megabyte of noise
-    clean = "".join(" " if char in "\t\r\n" else char for char in read if char in "\t\r\n" or _printable(char))
+    clean = visible(read.translate(_BLANKS))
     return clean if len(clean) <= limit and len(read) == len(text) else clean[: limit - 1] + "…"
 
 
-def _printable(char: str) -> bool:
-    return unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn")
+def page(lines: Iterable[str]) -> str:
+    """A document of these lines, and of no others that a name in one of them could begin."""
+    return "".join(visible(line, keep=_OURS) + "\n" for line in lines)
+
+
+def code(text: str) -> str:
+    """A code span of Markdown, which a backtick would end."""
+    return "`" + visible(text).replace("`", "\\x60") + "`"
 
 
 def markdown(text: str, limit: int = MAX_VALUE) -> str:

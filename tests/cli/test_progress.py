@@ -66,7 +66,7 @@ def test_lines_say_what_happens_as_it_happens(capsys: pytest.CaptureFixture[str]
         "observing: 2 of 2 nodes",
         "n1 drain ...",
         "n2 drain ...",
-        "n1 drain: 2 pods [31mto go",
+        "n1 drain: 2 pods \\x1b[31mto go",
         *TOLD,
         "waiting up to 30m for n3",
     ]

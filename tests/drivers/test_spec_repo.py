@@ -376,7 +376,7 @@ def test_credentials_reach_their_host_in_a_header_and_nobody_is_asked_for_them(
     ("url", "shown"),
     [
         ("https://bob:pw@git.example.com/x.git", "https://git.example.com/x.git"),
-        ("https://ghp_token@git.example.com:8443/x.git?a=b#c", "https://git.example.com:8443/x.git"),
+        ("https://ghp_token@git.example.com:8443/x.git?a=b#c", "https://git.example.com:8443/x.git?a=***#***"),
         ("ssh://git:pw@git.example.com/x.git", "ssh://git@git.example.com/x.git"),
         ("git@git.example.com:x.git", "git@git.example.com:x.git"),
     ],

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import asyncssh
 import pytest
@@ -326,6 +327,10 @@ def test_no_secret_in_a_repr_or_a_traceback(world: World, secrets: Secrets) -> N
         lambda: store.resolve("bmc", "https://192.0.2.1"),
         lambda: SqlLedger(f"mysql://u:{core(secrets.password)}@h/d"),
         lambda: SqlLedger(f"postgresql://u:{core(secrets.password)}@127.0.0.1:1/d"),
+        lambda: SqlLedger(f"postgresql://u@127.0.0.1:1/d?password={quote(secrets.password)}"),
+        lambda: SqlLedger(f"postgresql://u:{quote(secrets.password, safe='')}@127.0.0.1:1/d?sslpassword={secrets.key}"),
+        lambda: SqlLedger(f"postgresql://u:{secrets.password}@127.0.0.1:1/d"),  # as nobody should write it
+        lambda: store.credentials("bmc", f"https://u:{quote(secrets.password)}@192.0.2.1/x?token={secrets.token}"),
     ):
         with pytest.raises(ReconcilerError) as caught:
             misuse()

@@ -66,7 +66,7 @@ def test_the_message_says_what_counts() -> None:
     assert made.subject == "drift: 2 nodes differ (2 firmware, 1 host); 1 not read in full"
     lines = made.body.splitlines()
     assert "- firmware.bmc drifted: 1 instead of 2 on a[1-2] (2)" in lines
-    assert "- host.sysctls.x pending: 60[31m From: me instead of 1 on a2" in lines
+    assert "- host.sysctls.x pending: 60\\x1b[31m From: me instead of 1 on a2" in lines
     assert lines[-2:] == ["Fleet: lab", "Spec: fleet-spec at c0ffeec0ffee"]
     assert of_drift(replace(report(), incomplete=()), POOLS).subject == "drift: no node differs"
 

@@ -51,6 +51,43 @@ def test_an_environment_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert str(caught.value) == f"{tmp_path}/secrets.yaml secrets.gone: environment variable NOT_SET is not set"
 
 
+@pytest.mark.parametrize("program", ["./tell", "sub/../tell"])
+@pytest.mark.parametrize("named", ["{ours}/secrets.yaml", "../ours/secrets.yaml"])
+def test_a_relative_path_is_beside_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, named: str
+) -> None:
+    """Not in the current directory, which may be a checkout of anybody's."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder, says in ((ours, VALUE), (theirs, "another")):
+        (folder / "sub").mkdir(parents=True)
+        private(folder, "tell", f"#!/bin/sh\nprintf {says}\n", 0o700)
+        private(folder, "told", says)
+    store(ours, f"secrets:\n  run: {{exec: [{program}]}}\n  read: {{file: told}}\n")
+    monkeypatch.chdir(theirs)
+    secrets = SecretStore.load(Path(named.format(ours=ours)))
+    assert secrets.resolve("run").reveal() == secrets.resolve("read").reveal() == VALUE
+
+
+def test_a_store_in_the_current_directory_runs_what_is_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`./tell` beside `secrets.yaml` is no name to look for on the PATH."""
+    private(tmp_path, "tell", f"#!/bin/sh\nprintf {VALUE}\n", 0o700)
+    store(tmp_path, "secrets:\n  run: {exec: [./tell]}\n")
+    monkeypatch.chdir(tmp_path)
+    assert SecretStore.load(Path("secrets.yaml")).resolve("run").reveal() == VALUE
+
+
+def test_a_program_without_a_slash_is_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    private(tmp_path, "tell", "#!/bin/sh\nprintf another\n", 0o700)
+    found = tmp_path / "bin"
+    found.mkdir()
+    private(found, "tell", f"#!/bin/sh\nprintf {VALUE}\n", 0o700)
+    monkeypatch.setenv("PATH", str(found))
+    monkeypatch.chdir(tmp_path)
+    assert store(tmp_path, "secrets:\n  bmc: {exec: [tell]}\n").resolve("bmc").reveal() == VALUE
+
+
 def test_a_program_is_run_once_without_a_shell(tmp_path: Path) -> None:
     script = private(tmp_path, "tell", f"#!/bin/sh\necho run >> {tmp_path}/runs\nprintf '%s\\n' \"$1\"\n", 0o700)
     secrets = store(tmp_path, f"secrets:\n  bmc: {{exec: [{script}, '$HOME `id`']}}\n")

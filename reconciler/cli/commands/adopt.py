@@ -10,7 +10,7 @@ import click
 
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import Common, fleet_options, same_place
-from reconciler.cli.terminal import show
+from reconciler.cli.terminal import say, show
 
 if TYPE_CHECKING:
     from reconciler.cli.adopting import Adoption
@@ -57,7 +57,7 @@ def adopt(common: Common, what: str, observation: Path | None, at: str, dry_run:
         raise click.UsageError(f"{nodes} and --limit or --exclude have no node in common")
     seen = session.observe() if observation is None else session.observation_from(observation)
     if observation is not None:
-        click.echo(f"values of {clock(seen.finished_at)}, from {observation}", err=True)
+        say(f"values of {clock(seen.finished_at)}, from {observation}", err=True)
     names = session.selection[0]
     with session.ledger() as book:
         records, acting = book.nodes(names), {node for _, node, *_ in book.unfinished()}
@@ -96,17 +96,17 @@ def _tell(made: Adoption, common: Common, *, dry_run: bool) -> None:
     for one in made.written:
         values = {value(i.observed) for i in made.items if i.node in one.nodes and _about(i.path, one.path)}
         told = ", ".join(sorted(values))
-        click.echo(f"{one.path} of {fold(list(one.nodes))}: {told} ({one.where}: {one.why})", err=True)
+        say(f"{one.path} of {fold(list(one.nodes))}: {told} ({one.where}: {one.why})", err=True)
     for sentence in made.left:
-        click.echo(f"not adopted: {sentence}", err=True)
+        say(f"not adopted: {sentence}", err=True)
     for sentence in made.notes:
-        click.echo(f"note: {sentence}", err=True)
+        say(f"note: {sentence}", err=True)
     if not made.written and not made.left:
-        click.echo("nothing to adopt: what is known of it is as specified", err=True)
+        say("nothing to adopt: what is known of it is as specified", err=True)
     elif made.written and dry_run:
-        click.echo("nothing is written (--dry-run)", err=True)
+        say("nothing is written (--dry-run)", err=True)
     elif made.written:
-        click.echo(f"written; see: git diff, reconciler drift {common.spec}{same_place()}", err=True)
+        say(f"written; see: git diff, reconciler drift {common.spec}{same_place()}", err=True)
 
 
 def _about(path: str, adopted: str) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from reconciler.cli.terminal import show
+from reconciler.cli.terminal import say, show
 from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ async def _post(
 
     forge = _forge(target.repository)
     try:
-        desk = Desk(forge, place, lambda line: click.echo(line, err=True), target.afresh)
+        desk = Desk(forge, place, lambda line: say(line, err=True), target.afresh)
         await _comments(desk, target, document, made, offline=offline)
         if target.issue or target.pulls:
             await _drift(desk, target, document, made)

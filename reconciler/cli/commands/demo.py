@@ -12,7 +12,7 @@ import click
 
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import TimeScale
-from reconciler.cli.terminal import show
+from reconciler.cli.terminal import say, show
 from reconciler.model.errors import UsageError
 from reconciler.model.plan import Goal, NodePlan, Plan
 from reconciler.model.units import format_duration
@@ -43,7 +43,7 @@ def demo(spec: Path, scenario: str, time_scale: float, keep: bool) -> int:
         os.environ["RECONCILER_ENDPOINTS"] = str(directory / "endpoints.json")
         code = play(directory, spec, scenario)
         if keep:
-            say("\nThe lab runs until Ctrl-C. In another terminal:")
+            say("", "The lab runs until Ctrl-C. In another terminal:")
             say(f"  export RECONCILER_ENDPOINTS={directory}/endpoints.json")
             lab.wait()
     if code is ExitCode.DONE:
@@ -54,7 +54,7 @@ def demo(spec: Path, scenario: str, time_scale: float, keep: bool) -> int:
 def play(directory: Path, spec: Path, scenario: str) -> ExitCode:
     plan_file, last = directory / "plan.json", directory / "last.json"
     step("What is: how the nodes differ from the spec, as read over Redfish, SSH and kubectl")
-    click.secho(f"$ export RECONCILER_ENDPOINTS={directory}/endpoints.json", bold=True)
+    say(f"$ export RECONCILER_ENDPOINTS={directory}/endpoints.json", bold=True)
     run("drift", str(spec), allow=(0, 4))
     step("What would be done, and why")
     run("plan", str(spec), "--out", str(plan_file), allow=(0, 4))
@@ -62,7 +62,7 @@ def play(directory: Path, spec: Path, scenario: str) -> ExitCode:
     run("apply", str(spec), "--plan", str(plan_file), "--yes", "--wait", "30m", allow=(0, 4, 7))
     step("The same again: what is left is left for a reason")
     run("drift", str(spec), allow=(0, 4))
-    click.echo()
+    say()
     run("plan", str(spec), "--out", str(last), allow=(0, 4))
     return judge(last, spec, scenario)
 
@@ -71,7 +71,7 @@ def run(*words: str, allow: tuple[int, ...]) -> None:
     """One command, shown as a person would type it. Its exit status must be among `allow`."""
     from reconciler.cli import main
 
-    click.secho(f"$ reconciler {' '.join(words)}", bold=True)
+    say(f"$ reconciler {' '.join(words)}", bold=True)
     sys.stdout.flush()
     code = main.run(list(words))
     if code not in allow:
@@ -97,7 +97,7 @@ def judge(last: Path, spec: Path, scenario: str) -> ExitCode:
     step("How every node ended" if good else f"Some node of {spec} did not end as scenario {scenario} declares")
     show("\n".join([*table(("", "node", "end", "why"), rows), ""]))
     if good:
-        say("\nThat is what the scenario declares. To look around in such a lab: `reconciler demo --keep`.")
+        say("", "That is what the scenario declares. To look around in such a lab: `reconciler demo --keep`.")
     return ExitCode.DONE if good else ExitCode.PARTLY_FAILED
 
 
@@ -115,12 +115,7 @@ def end_of(node: NodePlan) -> str:
 
 
 def step(title: str) -> None:
-    click.echo()
-    click.secho(f"=== {title}", bold=True, fg="cyan")
-    click.echo()
-    sys.stdout.flush()
-
-
-def say(text: str) -> None:
-    click.echo(text)
+    say()
+    say(f"=== {title}", bold=True, colour="cyan")
+    say()
     sys.stdout.flush()

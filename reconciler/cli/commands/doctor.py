@@ -12,6 +12,7 @@ import click
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import Common, fleet_options
 from reconciler.cli.session import Session
+from reconciler.cli.terminal import say, show
 from reconciler.model.errors import ReconcilerError, SpecError, UsageError
 
 OLDEST_KUBECTL = (1, 20)
@@ -38,15 +39,15 @@ def doctor(common: Common, offline: bool) -> int:
     for finding in examine(Session(common), offline=offline):
         findings.append(finding)
         if common.output == "human":
-            click.echo(f"{'ok  ' if finding.ok else 'FAIL'} {finding.check}: {plain(finding.detail, 2000)}")
+            say(f"{'ok  ' if finding.ok else 'FAIL'} {finding.check}: {plain(finding.detail, 2000)}")
             if finding.remedy:
-                click.echo(f"     -> {finding.remedy}")
+                say(f"     -> {finding.remedy}")
     if common.output == "json":
-        click.echo(json.dumps([asdict(finding) for finding in findings], indent=1))
+        show(json.dumps([asdict(finding) for finding in findings], indent=1) + "\n", common.output)
     elif common.output == "markdown":
         for f in findings:
             remedy = f" - {markdown(f.remedy, 400)}" if f.remedy else ""
-            click.echo(f"- {'✅' if f.ok else '🔴'} **{f.check}**: {markdown(f.detail, 400)}{remedy}")
+            say(f"- {'✅' if f.ok else '🔴'} **{f.check}**: {markdown(f.detail, 400)}{remedy}")
     bad = [finding for finding in findings if not finding.ok]
     if not bad:
         return ExitCode.DONE

@@ -12,7 +12,7 @@ from reconciler.cli.options import Common, detailed_exitcode, fleet_options
 from reconciler.cli.publishing import publish_option, write_published
 from reconciler.cli.record import Place, keep, pools_of, ready_recorder, record_option
 from reconciler.cli.redacting import redact_option, redacted
-from reconciler.cli.terminal import show
+from reconciler.cli.terminal import say, show
 
 
 @click.command()
@@ -63,7 +63,7 @@ def drift(
     if publish is not None:
         write_published(session, seen, publish)
     if recorder is not None and blind:
-        click.echo(f"not recorded: {blind}", err=True)
+        say(f"not recorded: {blind}", err=True)
     elif recorder is not None:
         keep(recorder, of_drift(report, pools_of(session.fleet, plan.nodes)))
     return code

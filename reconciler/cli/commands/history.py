@@ -12,7 +12,7 @@ import click
 
 from reconciler.cli.commands.hold import check_subject, endpoints, ledger, session_for, spec
 from reconciler.cli.options import output_option
-from reconciler.cli.terminal import show
+from reconciler.cli.terminal import say, show
 from reconciler.model.units import parse_duration
 
 
@@ -65,7 +65,7 @@ def history(
         )  # fmt: skip
     if not entries:
         check_subject(session.fleet, node)
-        click.echo(f"{node}: nothing is recorded {'since then' if begin else 'yet'}", err=True)
+        say(f"{node}: nothing is recorded {'since then' if begin else 'yet'}", err=True)
     if output == "json":
         show(
             json.dumps([asdict(entry) for entry in entries], default=lambda at: at.isoformat(), indent=1) + "\n", output

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reconciler.cli.options import Common, Duration, endpoints_option, ledger_option
-from reconciler.cli.terminal import show
+from reconciler.cli.terminal import say, show
 from reconciler.model.errors import UsageError
 from reconciler.model.records import Hold
 
@@ -71,7 +71,7 @@ def hold(
     until = None if duration is None else now + timedelta(seconds=duration)
     with session.ledger() as book:
         book.hold(subject, reason, whoami(), until, now)
-    click.echo(f"{subject} is held{f' until {until:%Y-%m-%d %H:%M UTC}' if until else ''}: {reason}")
+    say(f"{subject} is held{f' until {until:%Y-%m-%d %H:%M UTC}' if until else ''}: {reason}")
 
 
 def listed(declared: Sequence[SpecHold], kept: Sequence[Hold], now: datetime) -> str:
@@ -117,12 +117,12 @@ def release(subject: str, spec: Path, ledger: str | None, endpoints: Path | None
         places = " and ".join(lines)
         if not lifted:
             raise UsageError(f"{subject} is held by the spec alone: take the hold out of {places}")
-        click.echo(f"{subject} is released, but {places} holds it again from now on: take the hold out of the spec")
+        say(f"{subject} is released, but {places} holds it again from now on: take the hold out of the spec")
     elif not lifted:
         held = f"; held are {', '.join(sorted(set(others)))}" if others else "; nothing is held"
         raise UsageError(f"{subject} is not held{held}")
     else:
-        click.echo(f"{subject} is released")
+        say(f"{subject} is released")
 
 
 def check_subject(fleet: Any, subject: str) -> None:

@@ -14,6 +14,7 @@ import click
 
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import Common, endpoints_option, gather, ledger_option
+from reconciler.cli.terminal import say
 from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ def _authority(file: Path | None, insecure: bool, flag: str, what: str, shown: _
     if insecure:
         return None
     if file is None and shown is not None:
-        click.echo(f"{shown.said}; compare that before you trust it", err=True)
+        say(f"{shown.said}; compare that before you trust it", err=True)
         if shown.authority and click.confirm("Trust that CA?", err=True):
             return shown.authority
     if file is None:
@@ -331,7 +332,7 @@ def _write_private(path: Path, text: str) -> None:
             file.write(text)
     except FileExistsError:
         raise UsageError(f"{path} is there already, and init overwrites nothing") from None
-    click.echo(f"written: {path} (mode 600)", err=True)
+    say(f"written: {path} (mode 600)", err=True)
 
 
 def _tell(made: Started, directory: Path, paths: list[Path], vouched: int) -> None:
@@ -339,11 +340,11 @@ def _tell(made: Started, directory: Path, paths: list[Path], vouched: int) -> No
     from reconciler.render.text import count, plain
 
     for path in paths:
-        click.echo(path)
+        say(path)
     for line in summary(made.draft):
-        click.echo(plain(line, 400), err=True)
+        say(plain(line, 400), err=True)
     if vouched:
-        click.echo(f"{count(vouched, 'node')} in service vouched for in the ledger: adopted certificates", err=True)
+        say(f"{count(vouched, 'node')} in service vouched for in the ledger: adopted certificates", err=True)
     for sentence in made.fleet.settings.insecure:
-        click.echo(f"INSECURE: {sentence}", err=True)
-    click.echo(f"It plans nothing. Next: read it, then git add {directory} and reconciler plan {directory}", err=True)
+        say(f"INSECURE: {sentence}", err=True)
+    say(f"It plans nothing. Next: read it, then git add {directory} and reconciler plan {directory}", err=True)

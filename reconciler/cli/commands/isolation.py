@@ -13,6 +13,7 @@ from reconciler.cli.commands.hold import ledger as at_ledger
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.listing import print_listing
 from reconciler.cli.options import Duration, output_option
+from reconciler.cli.terminal import say
 from reconciler.model.errors import LeaseHeld, UsageError
 from reconciler.model.records import RETRACTED
 
@@ -86,7 +87,7 @@ def retract(
         try:
             rows = _lift(session, book)
         except LeaseHeld as held:
-            click.echo(
+            say(
                 f"{_PATH}{name} is retracted; the cordons are lifted by who holds the lease, next: {held}", err=True
             )
             return ExitCode.DONE
@@ -108,7 +109,7 @@ def restore(signal: str, spec: Path, ledger: str | None, endpoints: Path | None)
     with session.ledger() as book:
         if not book.release(RETRACTED + name, whoami(), session.clock.now()):
             raise UsageError(f"{_PATH}{name} is not retracted; `reconciler isolation list` names those that are")
-    click.echo(f"{_PATH}{name} isolates again, from the next look on")
+    say(f"{_PATH}{name} isolates again, from the next look on")
 
 
 def _lift(session: Session, book: SqlLedger) -> list[tuple[str, str]]:

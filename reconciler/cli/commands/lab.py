@@ -11,6 +11,7 @@ import click
 
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import TimeScale
+from reconciler.cli.terminal import say, show
 
 directory = click.option(
     "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), required=True, metavar="DIR",
@@ -48,14 +49,14 @@ def up(
 
     def announce(running: Running) -> None:
         nodes_up = count(len(running.lab.machines), "node")
-        click.echo(f"{nodes_up} up, scenario {scenario}; their time runs {time_scale:g} times as fast as yours.")
-        click.echo("In another terminal:\n")
-        click.echo(f"  export RECONCILER_ENDPOINTS={running.directory / 'endpoints.json'}")
-        click.echo(f"  reconciler drift {running.spec}")
-        click.echo(f"  reconciler plan {running.spec} --out plan.json")
-        click.echo(f"  reconciler apply {running.spec} --plan plan.json --yes")
-        click.echo(f"  reconciler lab fault --dir {directory} NODE       # how a node can be broken\n")
-        click.echo("Ctrl-C ends the lab.", err=True)
+        say(f"{nodes_up} up, scenario {scenario}; their time runs {time_scale:g} times as fast as yours.")
+        say("In another terminal:", "")
+        say(f"  export RECONCILER_ENDPOINTS={running.directory / 'endpoints.json'}")
+        say(f"  reconciler drift {running.spec}")
+        say(f"  reconciler plan {running.spec} --out plan.json")
+        say(f"  reconciler apply {running.spec} --plan plan.json --yes")
+        say(f"  reconciler lab fault --dir {directory} NODE       # how a node can be broken", "")
+        say("Ctrl-C ends the lab.", err=True)
 
     options = Options(directory, load_scenario(scenario), spec, nodes, seed, time_scale)
     asyncio.run(up(options, announce))
@@ -77,10 +78,10 @@ def fault(directory: Path, node: str, kind: str | None, parameters: tuple[str, .
             (name, " ".join(f"{key}={value}" for key, value in found.parameters.items()), found.description)
             for name, found in FAULTS.items()
         ]
-        click.echo("\n".join(table(("kind", "parameters", "what happens"), rows)))
+        say(*table(("kind", "parameters", "what happens"), rows))
         return
     inject_fault(directory, node, kind, dict(_parameter(text) for text in parameters))
-    click.echo(f"{node}: {kind}")
+    say(f"{node}: {kind}")
 
 
 def _parameter(text: str) -> tuple[str, Any]:
@@ -102,7 +103,7 @@ def clear(directory: Path, node: str, kind: str | None) -> None:
     from reconciler.lab.control import clear_fault
 
     clear_fault(directory, node, kind)
-    click.echo(f"{node}: {kind or 'every fault'} lifted")
+    say(f"{node}: {kind or 'every fault'} lifted")
 
 
 @lab.command()
@@ -115,15 +116,15 @@ def state(directory: Path, output: str) -> None:
 
     found = read_state(directory)
     if output == "json":
-        click.echo(json.dumps(found, indent=1, sort_keys=True))
+        show(json.dumps(found, indent=1, sort_keys=True) + "\n", output)
         return
     rows = [_state_row(name, machine) for name, machine in sorted(found["nodes"].items())]
-    click.echo("\n".join(table(("node", "power", "phase", "image", "boots", "installs", "flashes", "faults"), rows)))
+    say(*table(("node", "power", "phase", "image", "boots", "installs", "flashes", "faults"), rows))
     if found["cluster"] is not None:
         groups = found["cluster"]["out_of_service"].items()
-        click.echo("\nOut of service, of those that were in it:")
+        say("", "Out of service, of those that were in it:")
         counts = [(group, str(len(one["now"])), str(one["most"]), " ".join(one["nodes"])) for group, one in groups]
-        click.echo("\n".join(table(("of", "now", "most at once", "who then"), counts)))
+        say(*table(("of", "now", "most at once", "who then"), counts))
 
 
 def _state_row(name: str, machine: dict[str, Any]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import click
 from reconciler.cli.listing import print_listing
 from reconciler.cli.options import output_option
 from reconciler.cli.place import Place, place_options
+from reconciler.cli.terminal import say
 from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def release(place: Place, token: int) -> None:
             held = f"held is {', '.join(others)}" if others else "nobody holds one"
             raise UsageError(f"no lease has the id {token} now; {held}")
     since = f"since {clock(taken.since)}, " if taken.since is not None else ""
-    click.echo(f"lease {token} on {taken.scope} is released; it was held by {taken.holder} ({since}good until "
+    say(f"lease {token} on {taken.scope} is released; it was held by {taken.holder} ({since}good until "
                f"{clock(taken.expires_at)})")  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import click
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, OutFile, detailed_exitcode, fleet_options, same_place, write_file
 from reconciler.cli.redacting import redact_option, redacted
-from reconciler.cli.terminal import show
+from reconciler.cli.terminal import say, show
 
 
 @click.command()
@@ -59,7 +59,7 @@ def plan(
             if made.changes and not made.refused and made.offline is None:
                 when = "next" if made.change is None else "once it is merged"
                 following = f"; {when}: reconciler apply {common.spec} --plan {out} --yes{same_place()}"
-            click.echo(f"\nwritten to {out}{following}", err=True)
+            say("", f"written to {out}{following}", err=True)
     waits = any(node.blocked is not None and node.blocked.code.passes for node in made.nodes.values())
     refused = made.refused or made.stopped or made.braked or any(rollout.halted for rollout in made.rollouts)
     differs = made.change is not None and not made.change.empty

@@ -11,7 +11,7 @@ import click
 
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, fleet_options
-from reconciler.cli.terminal import show
+from reconciler.cli.terminal import say, show
 
 if TYPE_CHECKING:
     from reconciler.cli.rehearsal import Script
@@ -84,7 +84,7 @@ def rehearse(
 
     def told(at: int) -> None:
         if at == 1 or on_terminal():
-            click.echo(f"rehearsing {changes} nodes, run {at} of {number}", err=True)
+            say(f"rehearsing {changes} nodes, run {at} of {number}", err=True)
 
     found = play(script, range(seed, seed + number), told)
     _print(found, common.output)

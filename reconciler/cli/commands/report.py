@@ -10,7 +10,7 @@ import click
 from reconciler.cli.commands.history import Since
 from reconciler.cli.commands.hold import endpoints, ledger, session_for
 from reconciler.cli.options import output_option
-from reconciler.cli.terminal import show
+from reconciler.cli.terminal import say, show
 from reconciler.model.errors import UsageError
 
 
@@ -53,7 +53,7 @@ def report(
             nodes=fleet.nodes, since=begin, until=now, time_scale=session.time_scale,
         )  # fmt: skip
         if html is not None and found is not None:
-            click.echo(f"written to {write_page(session, book, found, told, html)}", err=True)
+            say(f"written to {write_page(session, book, found, told, html)}", err=True)
     show(dump(told) if output == "json" else (human if output == "human" else as_markdown)(told), output)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from reconciler.cli.terminal import say, show
 from reconciler.model.errors import UsageError
 
 
@@ -25,12 +26,12 @@ def schema(name: str | None, directory: Path | None) -> None:
 
     if directory is not None:
         for path in write_schemas(directory):
-            click.echo(path)
+            say(path)
         return
     schemas = {file.removesuffix(".json"): document for file, document in all_schemas().items()}
     if name is None:
-        click.echo("\n".join(schemas))
+        say(*schemas)
         return
     if name not in schemas:
         raise UsageError(f"no schema {name!r}; {did_you_mean(name, schemas) or 'there are ' + ', '.join(schemas)}")
-    click.echo(render_schema(schemas[name]), nl=False)
+    show(render_schema(schemas[name]), "json")

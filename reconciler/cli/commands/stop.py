@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from reconciler.cli.place import Place, place_options
+from reconciler.cli.terminal import say
 from reconciler.model.errors import UsageError
 from reconciler.model.records import FLEET, STORM
 
@@ -33,16 +34,16 @@ def stop(place: Place, reason: str) -> None:
     with place.open(session, create=True) as book:
         before = standing(book)
         book.hold(FLEET, reason, whoami(), None, now)
-        click.echo(f"stopped: nothing begins any more. Ledger {book.name}")
+        say(f"stopped: nothing begins any more. Ledger {book.name}")
         for hold in before:
             if hold.subject == STORM:
-                click.echo(f"the storm brake is set too, since {clock(hold.since)}: {hold.reason}")
+                say(f"the storm brake is set too, since {clock(hold.since)}: {hold.reason}")
                 continue
-            click.echo(f"it was stopped before, by {hold.owner} at {clock(hold.since)}: {hold.reason}")
+            say(f"it was stopped before, by {hold.owner} at {clock(hold.since)}: {hold.reason}")
         lease_now = book.lease_time(now)
         for lease in book.leases():
             if lease.expires_at > lease_now:
-                click.echo(f"running: {lease.holder}; what it is at ends, then it leaves")
+                say(f"running: {lease.holder}; what it is at ends, then it leaves")
 
 
 @click.command()
@@ -63,7 +64,7 @@ def resume(place: Place) -> None:
             book.release(subject, whoami(), session.clock.now())
     for hold in before:
         what = "stopped" if hold.subject == FLEET else "braked"
-        click.echo(f"resumed; it was {what} by {hold.owner} at {clock(hold.since)}: {hold.reason}")
+        say(f"resumed; it was {what} by {hold.owner} at {clock(hold.since)}: {hold.reason}")
 
 
 def standing(book: Ledger) -> list[Hold]:

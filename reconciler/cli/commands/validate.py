@@ -10,6 +10,7 @@ import click
 
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import output_option
+from reconciler.cli.terminal import say, show
 
 
 @click.command()
@@ -21,7 +22,8 @@ def validate(spec: Path, rev: str | None, output: str) -> int:
     from reconciler.cli.clocks import RealClock
     from reconciler.cli.session import check_directory
     from reconciler.drivers.git import describe, read_revision
-    from reconciler.render.text import count, markdown, source
+    from reconciler.model.shown import visible
+    from reconciler.render.text import code, count, markdown, source
     from reconciler.spec import check_spec
 
     now = RealClock().now()
@@ -33,20 +35,22 @@ def validate(spec: Path, rev: str | None, output: str) -> int:
         fleet, found = check_spec(files, directory=str(spec), origin=origin, now=now)
     if output == "json":
         document = {"valid": fleet is not None, "diagnostics": [asdict(diagnostic) for diagnostic in found]}
-        click.echo(json.dumps(document, indent=1, sort_keys=True))
+        show(json.dumps(document, indent=1, sort_keys=True) + "\n", output)
     elif output == "markdown":
-        lines = [f"- `{d.at}` {markdown(str(d).removeprefix(str(d.at)).lstrip(': '), 400)}" for d in found]
-        click.echo("\n".join([f"## {'✅ The spec is valid' if fleet else '🔴 The spec is invalid'}", "", *lines]))
+        lines = [
+            f"- {code(str(d.at))} {markdown(str(d).removeprefix(visible(str(d.at))).lstrip(': '), 400)}" for d in found
+        ]
+        say(f"## {'✅ The spec is valid' if fleet else '🔴 The spec is invalid'}", "", *lines)
     else:
         for diagnostic in found:
-            click.echo(f"{diagnostic.severity}: {diagnostic}")
+            say(f"{diagnostic.severity}: {diagnostic}")
         if fleet is not None:
             pools = len({node.pool for node in fleet.nodes.values()})
-            click.echo(
+            say(
                 f"{source(fleet.source)} is valid: fleet {fleet.settings.fleet}, "
                 f"{count(pools, 'pool')}, {count(len(fleet.nodes), 'node')}"
             )
         else:
             errors = sum(d.severity == "error" for d in found)
-            click.echo(f"{spec}: {count(errors, 'problem')}; nothing was contacted", err=True)
+            say(f"{spec}: {count(errors, 'problem')}; nothing was contacted", err=True)
     return ExitCode.DONE if fleet is not None else ExitCode.SPEC_INVALID

@@ -20,6 +20,7 @@ import httpx
 
 from reconciler.model.errors import DriverError, Failure, UsageError
 from reconciler.model.ports import Clock
+from reconciler.model.shown import shown_url, without_secrets
 
 TRIES: Final = 5
 PATIENCE_S: Final = 900.0  # for limits, over all requests of one client
@@ -36,7 +37,7 @@ class Rest:
     def __init__(self, url: str, token: str, clock: Clock, *, jitter: Callable[[], float] = random.random) -> None:
         parts = urlsplit(url)
         if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
-            raise UsageError(f"the forge's API is to be an https:// address: {url}")
+            raise UsageError(f"the forge's API is to be an https:// address: {shown_url(url)}")
         if not token.isascii() or not token.isprintable() or not token.strip():
             raise UsageError("the forge's token is empty, or has characters that no token has")
         self._base = url.rstrip("/")
@@ -71,7 +72,7 @@ class Rest:
         if errors or not isinstance(answer, Mapping):
             first = errors[0] if isinstance(errors, list) and errors and isinstance(errors[0], Mapping) else {}
             kind = Failure.AUTH if first.get("type") == "FORBIDDEN" else Failure.REJECTED
-            raise DriverError(kind, f"POST {url}: {str(first.get('message', 'no answer'))[:500]}")
+            raise DriverError(kind, f"POST {shown_url(url)}: {str(first.get('message', 'no answer'))[:500]}")
 
     async def pages(self, path: str) -> AsyncIterator[Any]:
         """Entries of a list, over all its pages."""
@@ -96,11 +97,11 @@ class Rest:
             try:
                 answer = await self._client.request(method, url, json=body)
             except httpx.ConnectError as error:  # nothing was sent
-                failure = DriverError(Failure.UNREACHABLE, f"{method} {url}: {error or type(error).__name__}")
+                failure = DriverError(Failure.UNREACHABLE, _unanswered(method, url, error))
                 again = True
             except httpx.HTTPError as error:
                 kind = Failure.UNREACHABLE if repeatable else Failure.AMBIGUOUS
-                failure, again = DriverError(kind, f"{method} {url}: {error or type(error).__name__}"), repeatable
+                failure, again = DriverError(kind, _unanswered(method, url, error)), repeatable
             else:
                 if answer.is_success:
                     return answer
@@ -136,7 +137,9 @@ class Rest:
         if status >= 500:
             return DriverError(Failure.UNREACHABLE if repeatable else Failure.AMBIGUOUS, told)
         if answer.is_redirect:
-            return DriverError(Failure.REJECTED, f"{told}; it has moved to {answer.headers.get('Location', '?')[:200]}")
+            return DriverError(
+                Failure.REJECTED, f"{told}; it has moved to {shown_url(answer.headers.get('Location', '?'))[:200]}"
+            )
         return DriverError(Failure.REJECTED, told)
 
 
@@ -163,8 +166,12 @@ def _after(text: str, now: datetime) -> float:
         return _SECONDARY_S
 
 
+def _unanswered(method: str, url: str, error: httpx.HTTPError) -> str:
+    return f"{method} {shown_url(url)}: {without_secrets(str(error)) or type(error).__name__}"
+
+
 def _where(request: httpx.Request) -> str:
-    return f"{request.method} {request.url.copy_with(query=None)}"
+    return f"{request.method} {shown_url(str(request.url.copy_with(query=None)))}"
 
 
 def _json(answer: httpx.Response) -> Any:

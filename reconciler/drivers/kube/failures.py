@@ -14,6 +14,7 @@ from typing import Any
 
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.json_text import parse_json
+from reconciler.model.shown import without_secrets
 from reconciler.model.vocab import UnknownReason
 
 _LONGEST = 300
@@ -154,7 +155,7 @@ def from_response(code: int, body: bytes) -> KubeFailure:
 
 def _one_line(text: str) -> str:
     line = text.splitlines()[0]
-    return _QUOTED_URL.sub(r'"\1"', line)[:_LONGEST]
+    return without_secrets(_QUOTED_URL.sub(r'"\1"', line))[:_LONGEST]
 
 
 def _said(stderr: str) -> str:
@@ -167,7 +168,7 @@ def _said(stderr: str) -> str:
     # A server may redirect to whatever it likes, to what it was told in confidence too.
     if "Location header" in line:
         return "the server redirects to what is no address"
-    return _QUOTED_URL.sub(r'"\1"', line)[:_LONGEST]
+    return without_secrets(_QUOTED_URL.sub(r'"\1"', line))[:_LONGEST]
 
 
 def _status(stderr: str) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ repeat a destructive action. A write transaction begins with BEGIN IMMEDIATE, so
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
 import time
@@ -21,9 +22,11 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from reconciler.drivers.ledger import migrations
 from reconciler.drivers.ledger.memory import Commits, Memory, Snapshot, Stamp
 from reconciler.model.errors import LedgerError
+from reconciler.model.shown import HIDDEN, shown_url, without_secrets
 
 T = TypeVar("T")
 
+_NO_FILE = re.compile(r"postgres(ql)?(\+\w+)?:|.*\bpassword=")  # how others write it: no file is to be called that
 _READING = "ledger_reading"
 _MEMORY = "ledger_memory"  # in the info of a connection, which lives as long as that does
 _STAMPS: dict[str, tuple[str, Callable[[Any], Stamp]]] = {
@@ -66,6 +69,15 @@ class Database:
 
     def close(self) -> None:
         self._engine.dispose()
+
+    def _hide(self, text: str) -> str:
+        """A driver quotes values that it does not like: `invalid sslmode value: "..."`."""
+        url = self._engine.url
+        values = [value for several in url.normalized_query.values() for value in several]
+        hidden = {str(value) for value in (url.password, *values) if value and str(value) not in self.name}
+        for secret in sorted(hidden, key=len, reverse=True):
+            text = text.replace(secret, HIDDEN)
+        return without_secrets(text)
 
     @property
     def writing(self) -> bool:
@@ -174,7 +186,7 @@ class Database:
         except (sa.exc.IntegrityError, sa.exc.DataError):
             raise  # ours: the statements of this package are wrong
         except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
-            raise LedgerError(f"the ledger {self.name} {_advice(error)}") from error
+            raise LedgerError(f"the ledger {self.name} {self._hide(_advice(error))}") from None
 
 
 def _snapshot(connection: sa.Connection) -> dict[str, str]:
@@ -194,11 +206,13 @@ def _advice(error: sa.exc.DBAPIError | sa.exc.TimeoutError) -> str:
 def _engine(where: str | Path, lock_timeout_s: float) -> tuple[str, sa.Engine]:
     text = str(where)
     if "://" not in text:
+        if _NO_FILE.match(text):
+            raise LedgerError("the ledger's URL can't be read; write postgresql://user@host/database or a file")
         return _sqlite(Path(text), lock_timeout_s)
     try:
         url = sa.make_url(text)
-    except sa.exc.ArgumentError as error:
-        raise LedgerError("the ledger's URL can't be read; write postgresql://user@host/database or a file") from error
+    except (sa.exc.ArgumentError, ValueError):  # it quotes a part of the URL, which may be a password
+        raise LedgerError("the ledger's URL can't be read; write postgresql://user@host/database or a file") from None
     if url.get_backend_name() == "sqlite" and url.database:
         return _sqlite(Path(url.database), lock_timeout_s)
     if url.get_backend_name() not in ("postgresql", "postgres"):
@@ -245,7 +259,7 @@ def _to_wal(connection: Any, within_s: float) -> None:
 
 
 def _postgresql(url: sa.URL, lock_timeout_s: float) -> tuple[str, sa.Engine]:
-    name = url.render_as_string(hide_password=True)
+    name = shown_url(url.render_as_string(hide_password=False))
     milliseconds = int(lock_timeout_s * 1000)
     # One who is stopped in the middle of a transaction must not keep its locks from others for ever.
     limits = {"lock_timeout": milliseconds, "statement_timeout": 120_000, "idle_in_transaction_session_timeout": 60_000}

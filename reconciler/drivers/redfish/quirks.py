@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field
 from reconciler.diff.normalise import version_key
 from reconciler.drivers.redfish.fields import Document, member, text
 from reconciler.model.errors import ReconcilerError
+from reconciler.model.shown import visible
 from reconciler.model.units import parse_duration
 from reconciler.model.vocab import BootPhase
 from reconciler.spec.faults import parse_model
@@ -67,6 +68,9 @@ class Quirks:
 
 class QuirksError(ReconcilerError):
     """The table of quirks can't be used."""
+
+    def lines(self) -> tuple[str, ...]:
+        return tuple(map(visible, str(self).split("\n")))
 
 
 def _seconds(value: Any) -> Any:
