@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
 from reconciler.drivers.secrets import KeySource, SecretsFile, SecretSource, SecretStore
 from reconciler.model.errors import UsageError
-from reconciler.spec.addresses import SSH_PORT, split_authority
+from reconciler.spec.addresses import HTTPS_PORT, SSH_PORT, split_authority
 from reconciler.spec.load import Problem, parse_yaml
 
 T = TypeVar("T")
@@ -37,13 +37,26 @@ class _Part(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
 
+def _bmc_target(text: str) -> str:
+    scheme, _, rest = text.partition("://")
+    if scheme not in ("http", "https"):
+        raise ValueError(f"{text!r} is not the URL of a BMC; it starts with https://")
+    split_authority(rest.partition("/")[0], HTTPS_PORT)
+    return text
+
+
+def _ssh_target(text: str) -> str:
+    split_authority(text, SSH_PORT)
+    return text
+
+
 class _Bmc(_Part):
-    target: str
+    target: Annotated[str, AfterValidator(_bmc_target)]
     ca: str
 
 
 class _Ssh(_Part):
-    target: str
+    target: Annotated[str, AfterValidator(_ssh_target)]
     authority: str
 
 

@@ -12,11 +12,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
 from reconciler.drivers.children import reap
 from reconciler.drivers.git import LOCAL, OF_A_REPOSITORY, SETTINGS, GitError
 from reconciler.drivers.secrets import Credentials, Secret
+from reconciler.model.errors import UsageError
 from reconciler.model.shown import shown_url, visible, without_secrets
 
 _LONGEST = 300
@@ -41,6 +42,20 @@ class GitFailed(Exception):
         self.status = status
 
 
+def _parts(text: str) -> SplitResult:
+    """UsageError that does not quote it: there may be a password in it."""
+    try:
+        parts = urlsplit(text)
+        readable = parts.port != 0 and bool(parts.hostname or parts.scheme == "file")
+    except ValueError:
+        readable = False
+    if not readable:
+        raise UsageError(
+            "the repository's URL can't be read: its host or port is none; write https://host/path or host:path"
+        )
+    return parts
+
+
 @dataclass(frozen=True, slots=True)
 class Remote:
     """Where a repository is. `url` holds no credentials: git would show them to everybody in the list of processes."""
@@ -54,7 +69,7 @@ class Remote:
         if "://" not in text:
             here = Path(text)
             return cls(str(here.resolve()) if here.exists() else text, credentials)
-        parts = urlsplit(text)
+        parts = _parts(text)
         userinfo, at, host = parts.netloc.rpartition("@")
         if not at:
             return cls(text, credentials)

@@ -101,6 +101,10 @@ class LedgerError(ReconcilerError):
     pass
 
 
+class BadLedgerUrl(LedgerError, UsageError):
+    """What was given as the ledger's place is none."""
+
+
 class Failure(StrEnum):
     """Kinds of DriverError. AMBIGUOUS: a write may or may not have happened (pitfall A3)."""
 

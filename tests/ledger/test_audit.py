@@ -113,7 +113,7 @@ def test_a_certificate_that_nothing_was_written_about_is_found(ledger: SqlLedger
             ["INSERT INTO nodes (node, serial, fleet) VALUES ('z', 'EVIL', '')"],
             None, "identity", "no row of the journal knows the serial number of z: it was inserted",
         ),
-        (["UPDATE meta SET value = '0' WHERE key = 'fencing_token'"], 1, "fence", "is 0, and the row was written under"),
+        (["UPDATE meta SET value = '0' WHERE key = 'fencing_token'"], 1, "fence", "is 0, and the row was written"),
         (["UPDATE meta SET value = 'x' WHERE key = 'fencing_token'"], None, "fence", "is 'x': nobody can take a lease"),
         (["DELETE FROM meta WHERE key = 'fencing_token'"], None, "fence", "is lost: nobody can take a lease"),
         (["UPDATE leases SET token = 9"], None, "fence", "is 1, and the lease on demo has 9"),

@@ -35,7 +35,12 @@ class Rest:
     """A client of one API. The token goes to its host alone, and into no message."""
 
     def __init__(self, url: str, token: str, clock: Clock, *, jitter: Callable[[], float] = random.random) -> None:
-        parts = urlsplit(url)
+        try:
+            parts, port = urlsplit(url), urlsplit(url).port
+        except ValueError:
+            port = 0
+        if port == 0 or not parts.hostname:
+            raise UsageError(f"the forge's API has an address that can't be read: {url}; write https://host/path")
         if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
             raise UsageError(f"the forge's API is to be an https:// address: {shown_url(url)}")
         if not token.isascii() or not token.isprintable() or not token.strip():

@@ -21,7 +21,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from reconciler.drivers.ledger import migrations
 from reconciler.drivers.ledger.memory import Commits, Memory, Snapshot, Stamp
-from reconciler.model.errors import LedgerError
+from reconciler.model.errors import BadLedgerUrl, LedgerError
 from reconciler.model.shown import HIDDEN, shown_url, without_secrets
 
 T = TypeVar("T")
@@ -211,12 +211,19 @@ def _engine(where: str | Path, lock_timeout_s: float) -> tuple[str, sa.Engine]:
         return _sqlite(Path(text), lock_timeout_s)
     try:
         url = sa.make_url(text)
-    except (sa.exc.ArgumentError, ValueError):  # it quotes a part of the URL, which may be a password
-        raise LedgerError("the ledger's URL can't be read; write postgresql://user@host/database or a file") from None
-    if url.get_backend_name() == "sqlite" and url.database:
+        readable = url.port is None or 0 < url.port < 65536
+    except (sa.exc.ArgumentError, ValueError):  # which may quote what is a password
+        readable = False
+    if not readable:
+        raise BadLedgerUrl(
+            "the ledger's URL can't be read: its host or port is none; write postgresql://user@host/database or a file"
+        )
+    if url.get_backend_name() == "sqlite":
+        if not url.database:
+            raise BadLedgerUrl("the ledger's URL names no file; write sqlite:///path/of/the/file, or the path alone")
         return _sqlite(Path(url.database), lock_timeout_s)
     if url.get_backend_name() not in ("postgresql", "postgres"):
-        raise LedgerError(f"a ledger can't be kept in {url.get_backend_name()!r}; use a file or a postgresql:// URL")
+        raise BadLedgerUrl(f"a ledger can't be kept in {url.get_backend_name()!r}; use a file or a postgresql:// URL")
     return _postgresql(url, lock_timeout_s)
 
 

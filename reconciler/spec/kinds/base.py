@@ -10,12 +10,21 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+)
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from reconciler.model.observed import AttributeValue
 from reconciler.model.units import parse_duration, parse_nodes, parse_size
+from reconciler.spec.addresses import split_authority
 from reconciler.spec.characters import check_line, check_text
 
 API_VERSION = "reconciler.dev/v1alpha1"
@@ -82,6 +91,12 @@ class Matching(Checked):
                 raise ValueError(f"{text!r} is not {what}")
 
         super().__init__(check, lines=lines, pattern=f"^(?:{pattern})$")
+
+
+def _reachable(url: str) -> str:
+    """A URL of the web, whose host and port are such."""
+    split_authority(url.partition("://")[2].partition("/")[0], 443)
+    return url
 
 
 def _positive(text: str) -> None:
@@ -156,7 +171,9 @@ Size = Annotated[
 NodeShare = Annotated[str, BeforeValidator(_count_as_text), Checked(_share, **_SHARE)]
 SomeNodes = Annotated[str, BeforeValidator(_count_as_text), Checked(_some_nodes, **_SOME)]
 Sha256 = Annotated[str, Matching(r"[0-9a-f]{64}", "a SHA-256 digest; it has 64 lower-case hex digits")]
-WebUrl = Annotated[str, Matching(r"https?://[^\s/@?#]+(/[^\s]*)?", "a URL like https://host/path")]
+WebUrl = Annotated[
+    str, Matching(r"https?://[^\s/@?#]+(/[^\s]*)?", "a URL like https://host/path"), AfterValidator(_reachable)
+]
 TreePath = Annotated[str, Checked(_inside_tree)]
 Argv = Annotated[tuple[Lines, ...], Field(min_length=1)]  # the script of `sh -c` has lines
 Attribute = Annotated[AttributeValue | None, BeforeValidator(_attribute)]
