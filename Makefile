@@ -72,7 +72,7 @@ soak: venv ## Play a small fleet for as long as asked (SOAK=8h), then 200 passes
 	$(BIN)/python -m tests.soak $(SOAK) $(ARGS)
 
 .PHONY: chaos
-chaos: venv tools ## Kill the reconciler at every point of every action; ARGS='reimage --point "during 5"' is one of them
+chaos: venv tools ## Kill the reconciler, or take away what it stands on, at every point of every action; ARGS='reimage --point "during 5"' is one of them
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 .PHONY: clean

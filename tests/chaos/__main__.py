@@ -14,15 +14,19 @@ from pathlib import Path
 
 from tests.chaos.cases import CASES, Case
 from tests.chaos.cell import Cell, Result, as_json, cells_of, play, reference
+from tests.chaos.misfortune import BMC_AWAY, COLUMNS, KILLED
 from tests.chaos.world import Bench, World, node_of, running
 
 MOST_CELLS = 24  # of one case
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="Kill the reconciler at every point.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos", description="Kill the reconciler, or take away what it stands on, at every point."
+    )
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(case.name for case in CASES)}; all if left out")
     parser.add_argument("--point", action="append", help='such as "after intent" or "during 2"; all if left out')
+    parser.add_argument("--column", action="append", choices=COLUMNS, help="what befalls it; all if left out")
     parser.add_argument("--time-scale", type=float, help="of the lab; as the case says if left out")
     parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="cells at once; most of it waits")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave ledgers and what the runs said there")
@@ -36,7 +40,11 @@ def main() -> int:
         began = time.monotonic()
         print(_row("action", "point", "", "result", "boots cycles installs flashes", "runs", "s"), flush=True)
         results = [
-            result for case in cases for result in play_case(case, directory, given.point, given.time_scale, given.jobs)
+            result
+            for column in given.column or COLUMNS
+            for case in cases
+            if column != BMC_AWAY or case.action == "update_firmware"
+            for result in play_case(case, directory / column, given.point, given.time_scale, given.jobs, column)
         ]
         (directory / "results.jsonl").write_text("".join(as_json(result) + "\n" for result in results))
     broken = [result for result in results if result.broke]
@@ -48,7 +56,7 @@ def main() -> int:
 
 
 def play_case(
-    case: Case, directory: Path, points: list[str] | None, time_scale: float | None, jobs: int
+    case: Case, directory: Path, points: list[str] | None, time_scale: float | None, jobs: int, column: str = KILLED
 ) -> list[Result]:
     """Every cell has a node to itself, and a ledger; they share a lab."""
     where = directory / case.name.replace(" ", "-").replace(",", "").replace(":", "-")
@@ -59,7 +67,7 @@ def play_case(
             found.append(Result(Cell(case, "never"), tuple(wrong), {}, 0, 0.0))
             print(_told(found[0]), flush=True)
             return found
-        cells = [cell for cell in cells_of(case, writes) if points is None or cell.where in points]
+        cells = [cell for cell in cells_of(case, writes, column) if points is None or cell.where in points]
         for result in side_by_side(world, cells, jobs, first=1):
             print(_told(result), flush=True)
             found.append(result)
@@ -81,12 +89,13 @@ def _told(result: Result) -> str:
     count = result.counters
     counters = " ".join(str(count.get(name, "-")) for name in ("boots", "power_cycles", "installs", "flashes"))
     where = cell.where + (f" x{cell.times}" if cell.times > 1 else "")
+    where += "" if cell.column == KILLED else f", {cell.column}"
     verdict = "ok" if not result.broke else "BROKE: " + "; ".join(result.broke)
     return _row(cell.case.name, where, cell.write, verdict, counters, str(result.runs), f"{result.seconds:.0f}")
 
 
 def _row(case: str, point: str, write: str, verdict: str, counters: str, runs: str, seconds: str) -> str:
-    return f"{case:22} {point:18} {write[:34]:34} {counters:30} {runs:>4} {seconds:>4}  {verdict}"
+    return f"{case:22} {point:32} {write[:34]:34} {counters:30} {runs:>4} {seconds:>4}  {verdict}"
 
 
 if __name__ == "__main__":

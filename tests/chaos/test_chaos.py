@@ -14,6 +14,7 @@ from reconciler.converge.crew import PARK_S
 from reconciler.planner.catalogue import ACTIONS
 from tests.chaos.cases import CASES, Case
 from tests.chaos.cell import Cell, play, wrong_with
+from tests.chaos.misfortune import API_AWAY, BMC_AWAY, DATABASE_AWAY
 from tests.chaos.victim import AFTER, BEFORE_OUTCOME, DURING, Aim
 from tests.chaos.world import Bench, World, node_of, running
 from tests.cli.shell import reconciler, until
@@ -30,6 +31,9 @@ SAMPLE = (
     Cell(_CASES["power_cycle"], AFTER, 1, "power graceful_off"),
     Cell(_CASES["mark"], DURING, 1, "mark"),
     Cell(_CASES["admit"], BEFORE_OUTCOME),
+    Cell(_CASES["mark"], DURING, 1, "mark", column=API_AWAY),
+    Cell(_CASES["power_cycle"], AFTER, 1, "power graceful_off", column=DATABASE_AWAY),
+    Cell(_CASES["update_firmware:nic0"], AFTER, 1, "update_firmware", column=BMC_AWAY),
 )
 PARKED = {
     signal.SIGINT: (INSTALL, "installing"),
@@ -52,7 +56,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.mark.parametrize("cell", SAMPLE, ids=lambda cell: cell.name)
-def test_killed_at_the_worst_moment_it_converges_and_repeats_nothing(world: World, cell: Cell) -> None:
+def test_struck_at_the_worst_moment_it_converges_and_repeats_nothing(world: World, cell: Cell) -> None:
     result = play(cell, Bench(world, node_of(SAMPLE.index(cell))))
     assert not result.broke, "\n".join(result.told)
 

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos.victim AIM COMMAND...`: the reconciler's command line, which kills itself where AIM says.
+"""`python -m tests.chaos.victim AIM COMMAND...`: the reconciler's command line, which something befalls where AIM says.
 
 The command runs as it always does, with its own drivers on the wire and its own ledger on disk; it is wired to
 subclasses that stand between it and the world, and count. SIGKILL leaves nothing tidied up, as a power cut would.
@@ -26,6 +26,7 @@ from reconciler.drivers import ledger as ledgers
 from reconciler.drivers.ssh.session import Capture
 from reconciler.model.desired import Desired
 from reconciler.model.ports import Bmc, Cluster, Host
+from tests.chaos.misfortune import API_AWAY, BMC_AWAY, DATABASE_AWAY, KILLED, api_away, bmc_away, database_away
 
 BEFORE_INTENT, AFTER_INTENT, DURING, AFTER, BEFORE_OUTCOME = POINTS = (
     "before intent", "after intent", "during", "after", "before outcome",
@@ -49,6 +50,7 @@ class Aim:
     target: str = ""
     call: int = 0
     log: str = ""
+    column: str = KILLED
 
     @property
     def text(self) -> str:
@@ -62,15 +64,25 @@ def die() -> None:
 class Assassin:
     """Knows which action is under way, and which of its writes."""
 
-    def __init__(self, aim: Aim) -> None:
+    def __init__(self, aim: Aim, misfortune: Callable[[], None] = die) -> None:
         self.aim = aim
+        self._misfortune = misfortune
+        self._struck = False
         self.armed = False  # the next bytes that are sent are the last
         self._attempt: int | None = None
         self._calls = 0
 
     def strike(self, point: str, call: int = 0) -> None:
         if (self.aim.point, self.aim.call) == (point, call):
-            die()
+            self.strike_now()
+
+    def strike_now(self) -> None:
+        """Once: a run that goes on may come to the same point again."""
+        self.armed = False
+        if not self._struck:
+            self._struck = True
+            self._note("struck")
+            self._misfortune()
 
     def is_meant(self, action: str, target: str) -> bool:
         return (self.aim.action, self.aim.target) == (action, target)
@@ -184,7 +196,7 @@ def _listen_to_redfish(assassin: Assassin) -> None:
     def and_die(self: Any, request: requests.PreparedRequest, *args: Any, **keys: Any) -> requests.Response:
         answer = send(self, request, *args, **keys)
         if assassin.armed and request.method != "GET" and "/SessionService" not in str(request.url):
-            die()
+            assassin.strike_now()
         return answer
 
     requests.adapters.HTTPAdapter.send = and_die  # type: ignore[method-assign]
@@ -197,7 +209,7 @@ def _listen_to_ssh(assassin: Assassin) -> None:
     def and_die(self: Capture, stdin: bytes) -> None:
         feed(self, stdin)
         if assassin.armed:
-            asyncio.get_running_loop().call_later(HEARD_S, die)
+            asyncio.get_running_loop().call_later(HEARD_S, assassin.strike_now)
 
     Capture.feed = and_die  # type: ignore[method-assign]
 
@@ -208,7 +220,7 @@ def _listen_to_the_cluster(assassin: Assassin) -> None:
 
     async def and_die(self: aiohttp.ClientResponse) -> bytes:
         if assassin.armed and self.method != "GET":
-            die()
+            assassin.strike_now()
         return await read(self)
 
     aiohttp.ClientResponse.read = and_die  # type: ignore[method-assign]
@@ -221,12 +233,28 @@ def _listen_to_kubectl(assassin: Assassin) -> None:
     async def and_die(*words: Any, **keys: Any) -> asyncio.subprocess.Process:
         child = await start(*words, **keys)
         if assassin.armed and {"patch", "create", "delete"} & set(words):
-            asyncio.get_running_loop().call_later(HEARD_S, die)
+            asyncio.get_running_loop().call_later(HEARD_S, assassin.strike_now)
         return child
 
     asyncio.create_subprocess_exec = and_die
 
 
+def misfortune(aim: Aim, words: list[str]) -> tuple[list[str], Callable[[], None]]:
+    """The words of the command as they are to be, and what befalls it."""
+    endpoints = words.index("--endpoints") + 1
+    where = Path(words[endpoints])
+    if aim.column == API_AWAY:
+        changed, strike = api_away(where)
+        return [*words[:endpoints], str(changed), *words[endpoints + 1 :]], strike
+    if aim.column == DATABASE_AWAY:
+        return words, database_away(Path(words[words.index("--ledger") + 1]))
+    if aim.column == BMC_AWAY:
+        return words, bmc_away(where.parent, words[words.index("--limit") + 1])
+    return words, die
+
+
 if __name__ == "__main__":
-    set_up(Assassin(Aim(**json.loads(sys.argv[1]))))
-    main(sys.argv[2:])
+    given = Aim(**json.loads(sys.argv[1]))
+    command, befalls = misfortune(given, sys.argv[2:])
+    set_up(Assassin(given, befalls))
+    main(command)

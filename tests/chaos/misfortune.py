@@ -1,0 +1,128 @@
+"""What may befall a run besides being killed: something that it stands on goes away at a point, and comes back.
+
+Each is real as far as this machine can have it: connections to the API server are cut and refused, the ledger's file is
+locked by somebody else, the node's BMC answers nobody. The run itself goes on, and ends as it can.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import select
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from reconciler.lab import control
+
+KILLED, API_AWAY, DATABASE_AWAY, BMC_AWAY = COLUMNS = ("killed", "API server away", "database away", "BMC away")
+# Wall clock: longer than a deadline of kubectl in a scaled lab, and than SQLite waits for a lock.
+AWAY_S = {API_AWAY: 8.0, DATABASE_AWAY: 13.0, BMC_AWAY: 8.0}
+_PIECE = 1 << 16
+
+
+class Forwarder:
+    """A port of loopback before another one, which can go away: what is connected is cut, what comes is refused."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._away = False
+        self._listener = self._listen(0)
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def go_away(self, seconds: float) -> None:
+        self._away = True
+        threading.Timer(seconds, self._come_back).start()
+
+    def _come_back(self) -> None:
+        self._away = False
+
+    def _listen(self, port: int) -> socket.socket:
+        found = socket.socket()
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(("127.0.0.1", port))
+        found.listen(64)
+        return found
+
+    def _serve(self) -> None:
+        while True:
+            near, _ = self._listener.accept()
+            if self._away:
+                _reset(near)
+            else:
+                threading.Thread(target=self._carry, args=(near,), daemon=True).start()
+
+    def _carry(self, near: socket.socket) -> None:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self._target)) as far:
+            while not self._away:
+                for ready in select.select([near, far], [], [], 0.02)[0]:
+                    piece = ready.recv(_PIECE)
+                    if not piece:
+                        near.close()
+                        return
+                    (far if ready is near else near).sendall(piece)
+        _reset(near)
+
+
+def _reset(connection: socket.socket) -> None:
+    """Not closed in peace: RST, as from a port that nobody listens on."""
+    with suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+    connection.close()
+
+
+def api_away(endpoints: Path) -> tuple[Path, Callable[[], None]]:
+    """Endpoints that lead to the same clusters by way of a forwarder, and what makes that go away."""
+    document = json.loads(endpoints.read_text())
+    forwarders = []
+    for name, cluster in document["clusters"].items():
+        given = endpoints.parent / cluster["kubeconfig"]
+        text = given.read_text()
+        [port] = {int(found) for found in re.findall(r"https://127\.0\.0\.1:(\d+)", text)}
+        forwarders.append(Forwarder(port))
+        mine = given.with_name(f"kubeconfig-{endpoints.stem}-{name}")
+        mine.touch(mode=0o600)
+        mine.write_text(text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{forwarders[-1].port}"))
+        cluster["kubeconfig"] = mine.name
+    changed = endpoints.with_name(f"{endpoints.stem}-api.json")
+    changed.write_text(json.dumps(document))
+
+    def strike() -> None:
+        for forwarder in forwarders:
+            forwarder.go_away(AWAY_S[API_AWAY])
+
+    return changed, strike
+
+
+def database_away(ledger: Path) -> Callable[[], None]:
+    """Somebody else holds the lock of the file, for longer than anybody waits for it."""
+
+    def hold(locked: threading.Event) -> None:
+        connection = sqlite3.connect(ledger, isolation_level=None, timeout=30.0)
+        connection.execute("BEGIN IMMEDIATE")
+        locked.set()
+        time.sleep(AWAY_S[DATABASE_AWAY])
+        connection.execute("ROLLBACK")
+        connection.close()
+
+    def strike() -> None:
+        locked = threading.Event()
+        threading.Thread(target=hold, args=(locked,), daemon=False).start()
+        locked.wait(timeout=30.0)
+
+    return strike
+
+
+def bmc_away(lab: Path, node: str) -> Callable[[], None]:
+    """It answers nobody, and whatever it does goes on."""
+
+    def strike() -> None:
+        control.inject_fault(lab, node, "bmc_unreachable", {})
+        threading.Timer(AWAY_S[BMC_AWAY], lambda: control.clear_fault(lab, node, "bmc_unreachable")).start()
+
+    return strike
