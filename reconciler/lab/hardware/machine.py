@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from reconciler.lab.hardware import bios
+from reconciler.lab.hardware import bios, parts
 from reconciler.lab.hardware.bmc_side import BmcSide
 from reconciler.lab.hardware.faults import FaultValue, parse_fault
 from reconciler.lab.hardware.gpu_cells import CELLS
@@ -66,7 +66,7 @@ class Machine(BmcSide, HostSide):
         known: tuple[tuple[str, Collection[object]], ...] = (
             ("cell", CELLS),
             ("event", EVENTS),
-            ("port", range(len(self.rdma_ports))),
+            ("port", range(len(parts.rdma_ports(self.state)))),
             ("drive", range(len(self.state.drives))),
         )
         for name, values in known:
@@ -96,9 +96,9 @@ class Machine(BmcSide, HostSide):
             elif kind == "gpu_cell":
                 gpu.cells.clear()
         if kind == "port":
-            self._mend_ports()
+            parts.mend_ports(self.state)
         if kind == "drive":
-            self._mend_drives()
+            parts.mend_drives(self.state)
         if kind == "kernel_event" and self.state.os is not None:
             lines = {line for _, line in EVENTS.values()}
             self.state.os.kernel_log = [line for line in self.state.os.kernel_log if line not in lines]
