@@ -87,9 +87,7 @@ def retract(
         try:
             rows = _lift(session, book)
         except LeaseHeld as held:
-            say(
-                f"{_PATH}{name} is retracted; the cordons are lifted by who holds the lease, next: {held}", err=True
-            )
+            say(f"{_PATH}{name} is retracted; the cordons are lifted by who holds the lease, next: {held}", err=True)
             return ExitCode.DONE
     print_listing(("node", "outcome"), rows, output, empty=f"{_PATH}{name} is retracted; no cordon is to be lifted")
     return ExitCode.PARTLY_FAILED if any(end.startswith("not lifted") for _, end in rows) else ExitCode.DONE

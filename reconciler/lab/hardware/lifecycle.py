@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from reconciler.lab.hardware import kernel_log, parts
+from reconciler.lab.hardware import kernel_log, ports_and_drives
 from reconciler.lab.hardware.agenda import Agenda
 from reconciler.lab.hardware.faults import FaultValue
 from reconciler.lab.hardware.install_document import read_document
-from reconciler.lab.hardware.state import DiskImage, GpuState, InstallerRun, MachineState, NicState, OsState
+from reconciler.lab.hardware.state import DiskImage, GpuState, InstallerRun, MachineState, OsState
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 
 Fetch = Callable[[str], Mapping[str, Any] | None]
@@ -277,7 +277,7 @@ class Lifecycle:
                 gpu.lost, gpu.nvlinks_down, gpu.nvlinks_slow = False, 0, 0
                 gpu.cells.clear()
         if cold:
-            self._mend_ports()
+            ports_and_drives.mend_ports(self.state)
         cured = ("ecc_errors", "host_hung", "node_condition", "kernel_event")
         for kind in (*cured, *(("xid_79", "nvlink_down", "gpu_cell", "port") if cold else ())):
             if kind in faults and not faults[kind]["persistent"]:
@@ -297,14 +297,8 @@ class Lifecycle:
             system.hung = True
         if kind == "kernel_event":
             system.kernel_log.append(kernel_log.EVENTS[str(parameters["event"])][1])
-        elif kind == "port":
-            nic, gbps = self.rdma_ports[int(parameters["port"])], float(parameters["gbps"])
-            nic.up, nic.slow_gbps, nic.struck = gbps > 0, gbps, True
-        elif kind == "drive":
-            drive = state.drives[int(parameters["drive"])]
-            drive.critical_warning = int(parameters["critical_warning"])
-            drive.percentage_used, drive.available_spare = int(parameters["percentage_used"]), int(parameters["spare"])
-            drive.smart, drive.struck = bool(parameters["readable"]), True
+        elif kind in ("port", "drive"):
+            ports_and_drives.strike(kind, state, parameters)
         elif kind in ("xid_79", "ecc_errors", "nvlink_down", "nvlink_slow", "gpu_cell"):
             self._strike_gpu(kind, state.gpus[int(parameters["gpu"])], parameters, system)
 
@@ -323,21 +317,6 @@ class Lifecycle:
         else:
             gpu.nvlinks_down = int(parameters["links"])
             system.kernel_log += kernel_log.nvlink_error(gpu, gpu.nvlinks - 1)
-
-    @property
-    def rdma_ports(self) -> list[NicState]:
-        return [nic for nic in self.state.nics if nic.rdma]
-
-    def _mend_ports(self) -> None:
-        for nic in self.rdma_ports:
-            if nic.struck:
-                nic.up, nic.slow_gbps, nic.struck = True, 0.0, False
-
-    def _mend_drives(self) -> None:
-        for drive in self.state.drives:
-            if drive.struck:
-                drive.critical_warning, drive.available_spare, drive.percentage_used = 0, 100, 3
-                drive.smart, drive.struck = True, False
 
     # --- firmware that waits ---
 

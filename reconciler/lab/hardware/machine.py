@@ -17,14 +17,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from reconciler.lab.hardware import bios, parts
+from reconciler.lab.hardware import bios, parts, ports_and_drives
 from reconciler.lab.hardware.bmc_side import BmcSide
 from reconciler.lab.hardware.faults import FaultValue, parse_fault
 from reconciler.lab.hardware.gpu_cells import CELLS
 from reconciler.lab.hardware.host_side import HostSide
 from reconciler.lab.hardware.kernel_log import EVENTS
 from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS, Fetch, HardwareRejected, Rejection
-from reconciler.lab.hardware.state import MachineState
+from reconciler.lab.hardware.state import GpuState, MachineState
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 
 __all__ = ["HardwareRejected", "Machine", "Rejection", "Timings"]
@@ -68,7 +68,7 @@ class Machine(BmcSide, HostSide):
         known: tuple[tuple[str, Collection[object]], ...] = (
             ("cell", CELLS),
             ("event", EVENTS),
-            ("port", range(len(self.rdma_ports))),
+            ("port", range(len(ports_and_drives.rdma_ports(self.state)))),
             ("drive", range(len(self.state.drives))),
         )
         for name, values in known:
@@ -87,20 +87,11 @@ class Machine(BmcSide, HostSide):
 
     def _repair(self, kind: str) -> None:
         for gpu in self.state.gpus:
-            if kind == "xid_79":
-                gpu.lost = False
-            elif kind == "ecc_errors":
-                gpu.ecc_uncorrectable, gpu.remap_pending = 0, False
-            elif kind == "nvlink_down":
-                gpu.nvlinks_down = 0
-            elif kind == "nvlink_slow":
-                gpu.nvlinks_slow = 0
-            elif kind == "gpu_cell":
-                gpu.cells.clear()
+            _repair_gpu(gpu, kind)
         if kind == "port":
-            self._mend_ports()
+            ports_and_drives.mend_ports(self.state)
         if kind == "drive":
-            self._mend_drives()
+            ports_and_drives.mend_drives(self.state)
         if kind == "kernel_event" and self.state.os is not None:
             lines = {line for _, line in EVENTS.values()}
             self.state.os.kernel_log = [line for line in self.state.os.kernel_log if line not in lines]
@@ -121,3 +112,16 @@ class Machine(BmcSide, HostSide):
             "kubelet_ready": self.kubelet_ready,
             "powered_off_at": None if self.state.powered_off_at == float("-inf") else self.state.powered_off_at,
         }
+
+
+def _repair_gpu(gpu: GpuState, kind: str) -> None:
+    if kind == "xid_79":
+        gpu.lost = False
+    elif kind == "ecc_errors":
+        gpu.ecc_uncorrectable, gpu.remap_pending = 0, False
+    elif kind == "nvlink_down":
+        gpu.nvlinks_down = 0
+    elif kind == "nvlink_slow":
+        gpu.nvlinks_slow = 0
+    elif kind == "gpu_cell":
+        gpu.cells.clear()
