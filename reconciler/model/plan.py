@@ -13,7 +13,7 @@ from reconciler.model.desired import SpecSource
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.vocab import Certainty, Concern, Disruption, Reason
 
-PLAN_FORMAT = "1.0"
+PLAN_FORMAT = "1.1"
 _NONE = Disruption.NONE
 
 
@@ -102,6 +102,8 @@ class NodePlan:
     postponed: tuple[str, ...] = ()  # paths whose wave has not begun, which the actions leave out
     start: datetime | None = None  # when its actions are expected to begin; None: nothing to do, or nobody can say
     end: datetime | None = None
+    shared: str = ""  # key of the inputs that it shares with equal nodes; "" = it has no actions
+    inputs: Mapping[str, str] = field(default_factory=dict)  # its own, by path, as model.inputs says
 
     @property
     def disruption(self) -> Disruption:
@@ -224,6 +226,8 @@ class Plan:
     braked: str = ""  # by the storm brake, why and since when: nothing that disrupts begins until it is lifted
     change: Change | None = None  # of a pull request: what it does, apart from what had drifted before
     offline: Offline | None = None  # made from what was published: it informs, and is never applied
+    recipe: str = ""  # of the fingerprints; "" = made by a version that bound less
+    shared: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # inputs that nodes share, by their digest
 
     @property
     def changes(self) -> bool:
