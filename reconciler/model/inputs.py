@@ -19,6 +19,7 @@ LONGEST = 72  # characters of a value that is told as it is
 MACHINE = ("machine.serial", "machine.uuid", "machine.root_disk")  # what was read of the machine; absent = not known
 _DIGEST = "sha256:"  # no JSON text begins so
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_NULL = "null"
 _UNUSED = (DriftClass.UNKNOWN, DriftClass.IGNORED)
 
 
@@ -28,6 +29,8 @@ def digest_of(value: object) -> str:
 
 
 def text_of(value: object) -> str:
+    if value is None:
+        return _NULL
     text = _CANONICAL.encode(value)
     return text if len(text) <= LONGEST else _DIGEST + hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -44,16 +47,18 @@ def sealed(inputs: Mapping[str, str]) -> Mapping[str, str]:
     """
     if is_sealed(inputs):
         return inputs
-    groups = ([path for path in inputs if path not in MACHINE], [path for path in inputs if path in MACHINE])
-    return {",".join(paths): _mixed(inputs, paths) for paths in map(sorted, groups) if paths}
+    paths = sorted(inputs)
+    groups = ([path for path in paths if path not in MACHINE], [path for path in paths if path in MACHINE])
+    return {",".join(group): _mixed(inputs, group) for group in groups if group}
 
 
 def is_sealed(inputs: Mapping[str, str]) -> bool:
-    return any("," in path for path in inputs)
+    return len(inputs) <= 2 and any("," in path for path in inputs)  # two groups; no path of one value has a comma
 
 
 def _mixed(inputs: Mapping[str, str], paths: Iterable[str]) -> str:
-    return _DIGEST + digest_of([[path, inputs.get(path)] for path in paths])[:32]
+    text = "\n".join([f"{path}: {inputs.get(path)}" for path in paths])  # JSON text is of one line
+    return _DIGEST + hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
 
 
 def changed_inputs(approved: Mapping[str, str], fresh: Mapping[str, str]) -> list[tuple[str, str | None, str | None]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any, Final
 
 from reconciler.diff import normalise
@@ -75,13 +75,16 @@ _OF_NODES: Final = ("node", "pool", "state", "endpoints", "identity", "root_disk
 
 def shared_inputs(profile: Profile, settings: Settings, endpoints: str) -> dict[str, str]:
     """What equal nodes share. `endpoints`: digest of the file given with --endpoints."""
-    return {**dict(_walk(profile, "")), **dict(_walk(settings, "")), "--endpoints": text_of(endpoints or None)}
+    return _walk(settings, "", _walk(profile, "", {"--endpoints": text_of(endpoints or None)}))
 
 
 def own_inputs(desired: Desired, observed: Observed, record: NodeRecord) -> dict[str, str]:
     """What is the node's own, with the machine that it is about as far as that is known."""
-    machine = zip(MACHINE, _machine(desired, observed, record), strict=True)
-    return {**dict(_walk(desired, "")), **{path: text_of(value) for path, value in machine if value}}
+    found = _walk(desired, "", {})
+    for path, value in zip(MACHINE, _machine(desired, observed, record), strict=True):
+        if value:
+            found[path] = text_of(value)
+    return found
 
 
 def _machine(desired: Desired, observed: Observed, record: NodeRecord) -> tuple[str, str, str]:
@@ -118,22 +121,32 @@ def _nearest(path: str, places: Mapping[str, Position]) -> Position | None:
 # --- the walk -------------------------------------------------------------------------------------------------------
 
 
-def _walk(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """The leaves of a value. TypeError for one that JSON does not know: it needs a rule here."""
-    if is_dataclass(value):
-        for name, called in _bound(type(value)):
-            yield from _walk(getattr(value, name), f"{path}.{called}" if path else called)
+def _walk(value: Any, path: str, found: dict[str, str]) -> dict[str, str]:
+    """`found` with the leaves of a value. TypeError for one that JSON does not know: it needs a rule here."""
+    if value is None or isinstance(value, str):
+        _keep(path, value, found)
+    elif is_dataclass(value):
+        kind: Any = type(value)
+        for name, called in _bound(kind):
+            _walk(getattr(value, name), f"{path}.{called}" if path else called, found)
     elif isinstance(value, Mapping) and value:
         for key in sorted(value):
-            yield from _walk(value[key], f"{path}.{key}")
+            _walk(value[key], f"{path}.{key}", found)
     elif isinstance(value, tuple | list) and any(map(is_dataclass, value)):
         for key, item in _keyed(value):
-            yield from _walk(item, f"{path}.{key}")
+            _walk(item, f"{path}.{key}", found)
     else:
-        yield path, text_of(value)
+        _keep(path, value, found)
+    return found
 
 
-@cache
+def _keep(path: str, value: Any, found: dict[str, str]) -> None:
+    if path in found:
+        raise ValueError(f"two inputs are called {path}: one would hide the other")
+    found[path] = text_of(value)
+
+
+@lru_cache
 def _bound(kind: Any) -> tuple[tuple[str, str], ...]:
     """(field, what it is called) of all fields that are not exempt."""
     exempt = EXEMPT.get(kind, {})

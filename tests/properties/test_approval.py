@@ -25,7 +25,7 @@ from reconciler.model.observed import Drive, Taint
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.vocab import Activation, DrainProvider
 from reconciler.planner.estimates import Estimate, Estimates
-from reconciler.planner.fingerprint import EXEMPT, _walk, own_inputs, place_of, shared_inputs
+from reconciler.planner.fingerprint import EXEMPT, own_inputs, place_of, shared_inputs
 from reconciler.planner.fleet import plan_fleet
 from tests import builders as b
 from tests.render.test_publish import observation as observation_of
@@ -233,12 +233,11 @@ def test_the_exemptions_are_those_that_were_reviewed() -> None:
         assert all(found.values()), "with its reason"
 
 
-def test_no_two_values_stand_under_one_path() -> None:
-    """A value that hides another one would not be bound."""
-    leaves = [path for value in (PROFILE, SETTINGS) for path, _ in _walk(value, "")]
-    assert len(leaves) == len(set(leaves)) == len(shared_inputs(PROFILE, SETTINGS, "")) - 1
-    own = [path for path, _ in _walk(NODE, "")]
-    assert len(own) == len(set(own))
+def test_a_value_that_would_hide_another_one_is_refused() -> None:
+    profile = replace(PROFILE, bios={"a.b": "1"}, boot_order=None)
+    assert shared_inputs(profile, SETTINGS, "")["bios.a.b"] == '"1"'
+    with pytest.raises(ValueError, match=r"two inputs are called bios\.a\.b"):
+        shared_inputs(replace(profile, bios={"a": {"b": "1"}, "a.b": "2"}), SETTINGS, "")  # type: ignore[dict-item] # nested
 
 
 # --- the machine, the way to it, and the actions -------------------------------------------------------------------
