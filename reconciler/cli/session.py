@@ -133,6 +133,11 @@ class Session:
 
         return load_endpoints(self.common.endpoints)
 
+    @property
+    def endpoints_digest(self) -> str:
+        """Of the file given with --endpoints; "" = none is."""
+        return "" if self.overlay is None else self.overlay.digest
+
     @cached_property
     def clock(self) -> RealClock | ScaledClock:
         if self.overlay is None or self.overlay.time_scale == 1.0:
@@ -255,7 +260,7 @@ class Session:
                 fleet, observation, ledger.nodes(records_needed(fleet, names)), now=now, ledger=ledger.id,
                 plan_id=plan_id, signatures=self.verified(fleet), holds=tuple(ledger.holds()), scope=scope,
                 selected=names, known=known, estimates=self.estimates(ledger),
-                kept=ledger.rollouts() if waves else {},
+                kept=ledger.rollouts() if waves else {}, endpoints=self.endpoints_digest,
             )  # fmt: skip
 
     def estimates(self, ledger: Recollection) -> Estimates:

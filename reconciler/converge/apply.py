@@ -28,6 +28,7 @@ from reconciler.converge.ports import GateRunner
 from reconciler.converge.run import Ended, Executed, NodeResult, Run
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import LedgerError, Refused, StalePlan
+from reconciler.model.inputs import RECIPE
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope, is_crashed
 from reconciler.model.ports import Clock, Fabric, Ledger
@@ -52,6 +53,7 @@ class ApplyRequest:
     wait_s: float = 1800.0
     estimates: Estimates | None = None
     time_scale: float = 1.0
+    endpoints: str = ""  # as in planner.conditions.Context
     alone: bool = False  # nobody else acts on the fleet, as in a rehearsal: what only others could end won't end
 
 
@@ -110,6 +112,11 @@ async def apply(
 def check_usable(plan: Plan, fleet: Fleet, ledger: Ledger, now: datetime) -> None:
     if plan.fleet != fleet.settings.fleet:
         raise StalePlan(f"plan {plan.id} is for fleet {plan.fleet}, this is {fleet.settings.fleet}")
+    if plan.recipe != RECIPE:
+        raise StalePlan(
+            f"plan {plan.id} was made by another version of the reconciler, and binds other inputs (recipe "
+            f"{plan.recipe or '1'}, this version reads {RECIPE}); make a new one"
+        )
     if now > plan.expires_at:
         raise StalePlan(f"plan {plan.id} expired at {plan.expires_at:%Y-%m-%d %H:%M:%SZ}; make a new one")
     if ledger.plan_used(plan.id):
@@ -185,7 +192,7 @@ class _Apply:
             self.ledger.forget([name for name in self.ledger.known() if name not in request.fleet.nodes], now())
         planner = node_planner(
             request.fleet, observation, now=now(), ledger=self.ledger.id, signatures=request.signatures,
-            holds=tuple(self.ledger.holds()), estimates=request.estimates,
+            holds=tuple(self.ledger.holds()), estimates=request.estimates, endpoints=request.endpoints,
         )  # fmt: skip
         self.run = Run(
             id=request.run, plan_id=request.plan_id, fleet=request.fleet, fabric=self.fabric, ledger=self.ledger,
@@ -207,6 +214,7 @@ class _Apply:
             now=self.clock.now(), ledger=self.ledger.id, plan_id=request.plan_id, signatures=request.signatures,
             holds=tuple(self.ledger.holds()), scope=request.scope, selected=self.names, estimates=request.estimates,
             known=self.ledger.known() if request.selected is None else (), kept=self.ledger.rollouts(),
+            endpoints=request.endpoints,
         )  # fmt: skip
 
     def report(self, *, interrupted: bool = False) -> ApplyReport:

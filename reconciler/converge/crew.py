@@ -13,7 +13,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import timedelta
 
-from reconciler.converge.approval import stale_because
 from reconciler.converge.brake import look_for_storm
 from reconciler.converge.events import NodeSettled, Waiting
 from reconciler.converge.execute import Asks, NodeRun, is_stopped
@@ -244,11 +243,9 @@ class Crew:
 
     def _settle_stale(self) -> None:
         """Nodes that need more than was approved, before anything is started on them."""
-        approved = self.run.approved
-        for name in [name for name in self._line if name in self._unapproved] if approved is not None else ():
-            assert approved is not None
+        for name in [name for name in self._line if name in self._unapproved] if self.run.approved is not None else ():
             begun = name in self.run.begun or name in self._postponed
-            if why := stale_because(approved.nodes.get(name), self.plans[name], begun=begun):
+            if why := self.run.stale_because(self.plans[name], begun=begun):
                 self._settle(NodeResult(name, Ended.STALE, why))
             self._unapproved.discard(name)
 

@@ -17,7 +17,6 @@ from typing import Any, assert_never
 from reconciler.converge.actions import ACTIONS
 from reconciler.converge.actions.cluster import lift_mark
 from reconciler.converge.actions.context import ActionContext, Stop, carried_out
-from reconciler.converge.approval import stale_because
 from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep
 from reconciler.converge.guard import GuardedBmc, TimedCluster, TimedHost
 from reconciler.converge.lease import bmc_scope
@@ -94,6 +93,7 @@ class NodeRun:
         self._last = ""  # why the last attempt failed
         self._worked = False
         self._begun = False  # with what is planned; to isolate a node is no part of that
+        self._parked = False  # begun under an approved plan, whose inputs are no longer those of the spec
         self._let_go = False
         self._seen_since = False  # whether the node was looked at after the latest attempt
         self._boot_deadline: float | None = None  # by the monotonic clock
@@ -226,10 +226,10 @@ class NodeRun:
             return self._result(Ended.POSTPONED, stop.detail)
         if why := self._waits_for(plan):
             return self._result(Ended.POSTPONED, why)
-        if self.run.approved is not None:
-            approved = self.run.approved.nodes.get(self.node)
-            if why := stale_because(approved, plan, begun=self._begun or self.node in self.run.begun):
-                return self._result(Ended.STALE, why)
+        begun = self._begun or self.node in self.run.begun
+        if why := self.run.stale_because(plan, begun=begun):
+            self._parked = begun and bool(self.run.other_inputs(plan))
+            return self._result(Ended.STALE, why)
         if self._failures[action.id] >= TRIES:
             return self._result(Ended.FAILED, f"{action.id} failed {TRIES} times: {self._last}")
         if self._done[action.id, drift_of(plan)] >= HOLDS_AFTER:
@@ -387,7 +387,7 @@ class NodeRun:
             await self._look()
         if result.state is Ended.CRASHED:
             return result  # nobody knows whether it may serve
-        if not await self._lift_idle_mark():
+        if self._parked or not await self._lift_idle_mark():
             return result
         await self._look()
         return replace(result, detail=result.detail + "; it serves as before")

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
+from reconciler.converge.approval import Shared, other_inputs, stale_because
 from reconciler.converge.events import Progress
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.ports import GateRunner
@@ -19,6 +21,7 @@ from reconciler.model.plan import BlockCode, Blocked, NodePlan, Plan
 from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import BootPhase, UnknownReason
+from reconciler.planner.fingerprint import place_of
 from reconciler.planner.holds import braked, by_subject, stopped
 from reconciler.planner.node import NodePlanner
 from reconciler.planner.rollout import Rollouts
@@ -129,6 +132,23 @@ class Run:
     def brake(self) -> Blocked | None:
         """Too many nodes went bad at once: nothing that disrupts begins. Whoever noticed, it is in the ledger."""
         return braked(by_subject((), self.ledger.holds()), self.clock.now())
+
+    def stale_because(self, plan: NodePlan, *, begun: bool) -> str:
+        """Why this plan of now goes beyond the approved one; "" when it does not, or when none had to be approved."""
+        if self.approved is None:
+            return ""
+        return stale_because(self.approved.nodes.get(plan.node), plan, begun=begun, shared=self._shared(plan.node))
+
+    def other_inputs(self, plan: NodePlan) -> str:
+        """Which inputs of this plan of now were approved otherwise."""
+        approved = None if self.approved is None else self.approved.nodes.get(plan.node)
+        return "" if approved is None else other_inputs(approved, plan, self._shared(plan.node))
+
+    def _shared(self, node: str) -> Shared:
+        desired = self.fleet.nodes[node]
+        self.planner.key(desired.profile)  # the node may have been planned by another planner
+        approved = {} if self.approved is None else self.approved.shared
+        return Shared(approved, self.planner.shared, partial(place_of, desired=desired, fleet=self.fleet))
 
     def plan_node(self, desired: Desired, observed: Observed, record: NodeRecord, *, let_go: bool) -> NodePlan:
         """`let_go`: its wave was open when work on it began, so it is finished whatever becomes of the rollout."""

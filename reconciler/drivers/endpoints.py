@@ -6,6 +6,7 @@ anywhere, and a lab's credentials never leave the machine. Paths in the file are
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -100,10 +101,14 @@ class InstallerTarget:
 
 
 class Overlay:
-    """The targets of a lab. Addresses are asked for as `Desired.endpoints` has them; EndpointsError for others."""
+    """The targets of a lab. Addresses are asked for as `Desired.endpoints` has them; EndpointsError for others.
 
-    def __init__(self, contents: _File, path: Path) -> None:
+    `digest`: of the file's text, which an approval is bound to.
+    """
+
+    def __init__(self, contents: _File, path: Path, digest: str) -> None:
         self._contents = contents
+        self.digest = digest
         self._path = path
         self.time_scale = contents.time_scale
         self.epoch = contents.epoch
@@ -180,7 +185,7 @@ def load_endpoints(path: Path) -> Overlay:
         faults = error.errors(include_url=False, include_context=False)
         words = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults[:3])
         raise EndpointsError(f"{path}: {words}") from None
-    overlay = Overlay(contents, path)
+    overlay = Overlay(contents, path, hashlib.sha256(text.encode()).hexdigest())
     overlay.check_targets()
     return overlay
 

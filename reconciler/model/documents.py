@@ -18,6 +18,7 @@ from pydantic_core import SchemaValidator, core_schema, from_json, to_json
 from reconciler.model.chronicle import Chronicle
 from reconciler.model.errors import UsageError
 from reconciler.model.gate import Certificate
+from reconciler.model.inputs import RECIPE, tampered
 from reconciler.model.observed import Observation, Observed
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.published import Published, PublishedNode
@@ -119,7 +120,11 @@ def document_schema(kind: type[Document]) -> dict[str, Any]:
 
 
 def load(kind: type[D], text: str | bytes, *, name: str = "") -> D:
-    """Read a document of `kind`. DocumentError says what is wrong with the file `name`."""
+    """Read a document of `kind`. DocumentError says what is wrong with the file `name`.
+
+    The fingerprints of a plan are made again, and it is refused where they differ; those of another recipe can't be,
+    and whoever applies a plan has to see that it has none of these.
+    """
     where = f"{name}: " if name else ""
     what = where + NAMES[kind]
     try:
@@ -131,6 +136,8 @@ def load(kind: type[D], text: str | bytes, *, name: str = "") -> D:
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise DocumentError(f"{where}this is no {NAMES[kind]}: {path}: {first['msg']}{more}") from None
     _check_version(value.format_version, what)
+    if isinstance(value, Plan) and value.recipe == RECIPE and (why := tampered(value)):
+        raise DocumentError(f"{what}: it was changed after it was made: {why}; make a new one")
     return value
 
 

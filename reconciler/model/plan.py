@@ -13,7 +13,7 @@ from reconciler.model.desired import SpecSource
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.vocab import Certainty, Concern, Disruption, Reason
 
-PLAN_FORMAT = "1.0"
+PLAN_FORMAT = "1.1"
 _NONE = Disruption.NONE
 _NO_ILLNESS = (DriftClass.IGNORED, DriftClass.REPORTED)
 
@@ -111,6 +111,8 @@ class NodePlan:
     isolated: tuple[str, ...] = ()  # signals on which our mark stands, while it has not been drained: that needs budget
     start: datetime | None = None  # when its actions are expected to begin; None: nothing to do, or nobody can say
     end: datetime | None = None
+    shared: str = ""  # key of the inputs that it shares with equal nodes; "" = it has no actions
+    inputs: Mapping[str, str] = field(default_factory=dict)  # its own, by path, as model.inputs says
 
     @property
     def disruption(self) -> Disruption:
@@ -258,6 +260,8 @@ class Plan:
     change: Change | None = None  # of a pull request: what it does, apart from what had drifted before
     incidents: tuple[Incident, ...] = ()
     offline: Offline | None = None  # made from what was published: it informs, and is never applied
+    recipe: str = ""  # of the fingerprints; "" = made by a version that bound less
+    shared: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # inputs that nodes share, by their digest
 
     @property
     def changes(self) -> bool:

@@ -14,11 +14,11 @@ from datetime import datetime, timedelta
 from reconciler.model.change import BarFailure, Change, VoidCertificate
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
+from reconciler.model.inputs import fingerprint
 from reconciler.model.observed import Observation
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, Plan
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Concern, Disruption, NodeState
-from reconciler.planner.fingerprint import fingerprint
 from reconciler.planner.proofs import Bars, flaws
 from reconciler.planner.revisions import endpoint_changes, forgotten, joining, settings_edited
 from reconciler.planner.schedule import takes_out
@@ -48,7 +48,7 @@ def _left_alone(desired: Desired, plan: Plan) -> NodePlan:
         actions=(),
         blocked=Blocked(BlockCode.JOINING, _LEFT_ALONE),
         wave=None,
-        fingerprint=fingerprint(desired, (), ()),
+        fingerprint=fingerprint("", {}, (), ()),
     )
 
 

@@ -63,7 +63,8 @@ class OfProfile:
 class Context:
     """What a node's conditions depend on besides the node.
 
-    `signatures`: (image, version) -> whether its signature verifies; None where the key is not known.
+    `signatures`: (image, version) -> whether its signature verifies; None where the key is not known. `endpoints`:
+    digest of the file that says where else than at their addresses the nodes are reached; "" = there is none.
     """
 
     settings: Settings
@@ -71,6 +72,7 @@ class Context:
     now: datetime
     signatures: Mapping[tuple[str, str], bool | None]
     neighbours_answer: frozenset[str] = frozenset()  # "label=value" domains in which some other node answers over SSH
+    endpoints: str = ""
     _of_profiles: dict[str, OfProfile] = field(default_factory=dict, compare=False)
 
     def of(self, profile: Profile) -> OfProfile:

@@ -11,8 +11,8 @@ from reconciler import __version__
 from reconciler.diff.compare import Comparer
 from reconciler.diff.facts import Managed, managed
 from reconciler.diff.ignore import IgnoreRules
-from reconciler.gate.certificate import digest_of
 from reconciler.model.desired import Desired, Fleet
+from reconciler.model.inputs import RECIPE, fingerprint_of
 from reconciler.model.observed import Answered, Observation, Observed, Silent, was_asked
 from reconciler.model.plan import PLAN_FORMAT, NodePlan, Plan, Scope, Totals
 from reconciler.model.records import CHANGES, MARK_TAINT, Hold, NodeRecord, Rollout
@@ -51,18 +51,20 @@ def plan_fleet(
     estimates: Estimates | None = None,
     known: Sequence[str] = (),
     kept: Mapping[str, Rollout] | None = None,
+    endpoints: str = "",
 ) -> Plan:
     """Plan the `selected` nodes (None: all of the fleet). Those not selected still count against the budget.
 
     `observation` holds an entry for each selected node, and at least the membership of the others; `records` are those
     of `records_needed`. `known`: nodes that the ledger has applied values of; those that the spec does not name any
-    more are being forgotten. `kept`: the ledger's rollouts.
+    more are being forgotten. `kept`: the ledger's rollouts. `endpoints`: as in `Context`.
     """
     wanted = fleet.nodes.keys() if selected is None else set(selected)
     names = [name for name in fleet.nodes if name in wanted]
     planner = node_planner(
-        fleet, observation, now=now, ledger=ledger, signatures=signatures, holds=holds, estimates=estimates
-    )
+        fleet, observation, now=now, ledger=ledger, signatures=signatures, holds=holds, estimates=estimates,
+        endpoints=endpoints,
+    )  # fmt: skip
     plans, whole, waves = _node_plans(fleet, observation, records, names, kept or {}, planner)
     at_once, incidents = isolate(Isolation(fleet, observation, records, now), plans, observation.nodes, records)
     plans |= at_once
@@ -88,7 +90,7 @@ def plan_fleet(
         nodes=times.nodes,
         budget=lines,
         totals=_totals(fleet, times, observation),
-        fingerprint=digest_of({name: plan.fingerprint for name, plan in plans.items() if plan.actions}),
+        fingerprint=fingerprint_of(plans),
         insecure=fleet.settings.insecure,
         time_scale=observation.time_scale,
         notes=(*([dark] if (dark := blindness(fleet, observation)) else ()), *_notes(fleet, rules, now)),
@@ -97,6 +99,8 @@ def plan_fleet(
         stopped="" if stop is None else stop.detail,
         braked="" if leave.brake is None else leave.brake.detail,
         incidents=incidents,
+        recipe=RECIPE,
+        shared={key: planner.shared[key] for key in sorted({plan.shared for plan in plans.values() if plan.shared})},
     )
 
 
@@ -145,9 +149,10 @@ def node_planner(
     signatures: Mapping[tuple[str, str], bool | None],
     holds: tuple[Hold, ...] = (),
     estimates: Estimates | None = None,
+    endpoints: str = "",
 ) -> NodePlanner:
     """What `plan_fleet` plans nodes with; apply uses it to plan one node again from fresh facts."""
-    context = Context(fleet.settings, ledger, now, signatures, answering_domains(fleet, observation))
+    context = Context(fleet.settings, ledger, now, signatures, answering_domains(fleet, observation), endpoints)
     rules = IgnoreRules(fleet.settings.ignore, now)
     return NodePlanner(context, Comparer(rules), by_subject(fleet.holds, holds), estimates or Estimates())
 

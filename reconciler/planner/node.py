@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.diff.compare import Comparer
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect
 from reconciler.model.crash import Crash, of_its_own
-from reconciler.model.desired import Desired, Rung
+from reconciler.model.desired import Desired, Profile, Rung
 from reconciler.model.drift import DriftClass, DriftItem
+from reconciler.model.inputs import fingerprint, key_of
 from reconciler.model.observed import Observed, Silent, crash_in
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
 from reconciler.model.records import FLEET, NodeRecord
@@ -23,7 +24,7 @@ from reconciler.planner.conditions import Conditions, Context
 from reconciler.planner.estimates import Estimates
 from reconciler.planner.evaluate import evaluate, with_drift
 from reconciler.planner.findings import find
-from reconciler.planner.fingerprint import fingerprint
+from reconciler.planner.fingerprint import own_inputs, shared_inputs
 from reconciler.planner.goals import Situation, as_rung, changes, goal_conditions, isolate, situation, usable_rows
 from reconciler.planner.holds import Holds, retracted
 from reconciler.planner.past import isolated, uneventful
@@ -40,20 +41,24 @@ class _Decision:
     found: Situation
     rows: tuple[Row, ...]
     actions: tuple[PlannedAction, ...]
-    steps: tuple[tuple[str, str], ...]  # of the fingerprint
 
 
 @dataclass(slots=True)
 class NodePlanner:
-    """Plans nodes, one after another. Equal nodes share one catalogue, and those in the same state one decision."""
+    """Plans nodes, one after another. Equal nodes share one catalogue, and those in the same state one decision.
+
+    `shared`: the inputs that equal nodes share, by the key under which their plans name them.
+    """
 
     context: Context
     comparer: Comparer
     holds: Holds = field(default_factory=dict)
     estimates: Estimates = field(default_factory=Estimates)
+    shared: dict[str, Mapping[str, str]] = field(default_factory=dict)
     _catalogues: dict[Hashable, Catalogue] = field(default_factory=dict)
     _decisions: dict[Hashable, _Decision] = field(default_factory=dict)
     _searches: dict[Hashable, tuple[Row, ...] | None] = field(default_factory=dict)
+    _keys: dict[str, str] = field(default_factory=dict)
 
     def plan(self, desired: Desired, observed: Observed, record: NodeRecord) -> NodePlan:
         return self.plan_apart(desired, observed, record)[0]
@@ -99,6 +104,8 @@ class NodePlanner:
         found, actions = decided.found, decided.actions
         if desired.state is NodeState.ACTIVE:
             items = (*items, *self._signal_items(desired, state), *_gate_item(desired, state))
+        shared = self.key(desired.profile) if actions else ""
+        inputs = own_inputs(desired, observed, record) if actions else {}
         return NodePlan(
             node=desired.node,
             pool=desired.pool,
@@ -111,12 +118,22 @@ class NodePlanner:
             actions=actions,
             blocked=self._backing_off(record, decided.rows, actions, items) or found.blocked,
             wave=0 if actions else None,
-            fingerprint=fingerprint(desired, items, decided.steps),
+            fingerprint=fingerprint(shared, inputs, items, actions),
+            shared=shared,
+            inputs=inputs,
             isolated=() if state.mark is None else isolated(record, state.mark),
         )
 
     def _retracted(self) -> frozenset[str]:
         return retracted(self.holds, self.context.now) if self.holds else frozenset()
+
+    def key(self, profile: Profile) -> str:
+        """Of the inputs that nodes of this profile share, which are in `shared` from then on."""
+        if profile.digest not in self._keys:
+            table = shared_inputs(profile, self.context.settings, self.context.endpoints)
+            self._keys[profile.digest] = key = key_of(table)
+            self.shared[key] = table
+        return self._keys[profile.digest]
 
     def _signal_items(self, desired: Desired, state: Conditions) -> list[DriftItem]:
         rules = self.comparer.rules
@@ -178,7 +195,7 @@ class NodePlanner:
         found = situation(desired, record, self.holds, state, self.context.now)
         rows, found = self._choose(desired, observed, record, state, found)
         actions = self._explain(desired, observed, state, found, rows)
-        return _Decision(found, rows, actions, tuple((action.id, action.disruption.label) for action in actions))
+        return _Decision(found, rows, actions)
 
     def _catalogue(self, desired: Desired, observed: Observed, state: Conditions) -> Catalogue:
         clustered = self.context.settings.cluster is not None and desired.profile.membership is not None

@@ -1,7 +1,8 @@
 """Documents for whoever may read an artifact: without names and addresses of machines, in whatever sentence they are.
 
 By type, not by pattern (DESIGN 10): what must not be shown is taken from where it was read, of each node its own, and
-looked for in the words about that node. What the spec itself wants stays, for an approval is compared by it.
+looked for in the words about that node. What the spec itself wants stays, for an approval is compared by it; what is a
+node's own of its inputs stays as a digest.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 from reconciler.model.change import Change
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.drift import DriftItem
+from reconciler.model.inputs import sealed
 from reconciler.model.observed import (
     HIDDEN,
     Answered,
@@ -123,6 +125,7 @@ def _node(node: NodePlan, hidden: tuple[str, ...]) -> NodePlan:
             for action in node.actions
         ),
         blocked=None if blocked is None else replace(blocked, detail=redact_text(blocked.detail, hidden)),
+        inputs=sealed(node.inputs),
     )
 
 

@@ -55,6 +55,7 @@ from reconciler.spec.load import Steps
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.nodes import root_disk, spec_hold
 from reconciler.spec.parse import Declarations, Declared
+from reconciler.spec.places import places_of_policies
 
 # Value paths that follow from a choice: explain shows where the choice was made.
 _DERIVED: Final[Mapping[str, str]] = {
@@ -165,7 +166,8 @@ class _Resolver:
         from_name = merged.pop("host.hostname", None)
         image, image_places = self._image(chosen)
         membership, member_places = self._membership(merged)
-        provenance = {path: setting.at for path, setting in (chosen | merged).items()} | image_places | member_places
+        provenance = places_of_policies(declared, chosen, merged, settings_of(declared, pool, entry))
+        provenance |= {path: setting.at for path, setting in (chosen | merged).items()} | image_places | member_places
         for path, origin in _DERIVED.items():
             if origin in provenance:
                 provenance[path] = provenance[origin]
@@ -204,7 +206,8 @@ class _Resolver:
         index, version = found
         at = ("versions", index)
         provenance = {f"image.{part}": image.at(*at, "contents", part) for part in version.contents}
-        provenance |= {"image.sha256": image.at(*at, "sha256"), "trust.image": image.at(*at, "signature")}
+        provenance |= {f"image.{part}": image.at(*at, part) for part in ("url", "sha256", "signature", "preserve")}
+        provenance |= {"image.key": image.at(*at, "signature", "key"), "trust.image": image.at(*at, "signature")}
         if version.root_disk is not None:
             provenance["image.root_disk"] = image.at(*at, "rootDisk")
         signature = version.signature
@@ -231,7 +234,8 @@ class _Resolver:
         join = cluster.spec.join.command if cluster.spec.join else ()
         taints = tuple(sorted(below(merged, "cluster.taints.").values()))
         return DesiredMembership(below(merged, "cluster.labels."), taints, join), {
-            "cluster.member": fleet.at("cluster")
+            "cluster.member": fleet.at("cluster"),
+            "cluster.join": cluster.at("join", "command"),
         }
 
     def _acceptance(self, merged: Layer) -> Acceptance | None:

@@ -129,8 +129,72 @@ def test_a_plan_whose_every_node_has_changed_since_is_stale(fleet: LabDirectory)
     done = fleet.apply(plan)
     assert done.code == 5
     assert "3 stale; 0 actions" in done.out, "the document, for whoever has to tell why"
-    assert "the spec now wants host.sysctls.vm.swappiness" in done.err
+    assert re.search(r'host\.sysctls\.vm\.swappiness: "\d+" -> "\d+" \(\S+/personas\.yaml:\d+:\d+\)', done.err)
     assert (swappiness(fleet), fleet.counters()) == before
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "field"),
+    [
+        ("images.yaml", r"model: SAMSUNG \S+", "model: DATA-1", r'image\.root_disk\.model: "SAMSUNG \S+" -> "DATA-1"'),
+        ("hardware.yaml", "https://[^/]*/", "https://else/", r'firmware\.\w+\.url: "https://\S+ -> "https://else\S+"'),
+        ("personas.yaml", r"provider: kubernetes\n", r"provider: command\n    command: [sh, -c, wipe]\n",
+         r'drain\.provider: "kubernetes" -> "command"'),
+    ],
+    ids=["root disk", "firmware", "drain"],
+)  # fmt: skip
+def test_what_was_not_approved_is_not_carried_out(
+    fleet: LabDirectory, file: str, old: str, new: str, field: str
+) -> None:
+    """None of it is drift, and the actions are the same: which disk, which file, and what is run on the host."""
+    before = fleet.counters(), swappiness(fleet)
+    change_bios(fleet)
+    plan = fleet.plan()
+    assert json.loads(plan.read_text())["changes"]
+    path = fleet.spec / file
+    text = path.read_text()
+    try:
+        path.write_text(re.sub(old, new, text))
+        assert path.read_text() != text
+        done = fleet.apply(plan)
+    finally:
+        path.write_text(text)
+        change_bios(fleet)
+    assert done.code == 5, done.out + done.err
+    assert re.search(field + rf" \(\S+{re.escape(file)}:\d+:\d+\)", done.err), done.err
+    assert "3 stale; 0 actions" in done.out
+    assert (fleet.counters(), swappiness(fleet)) == before
+    assert marks(fleet) == []
+
+
+def test_an_edited_plan_is_refused_and_marks_nobody(fleet: LabDirectory) -> None:
+    before = fleet.counters()
+    change_bios(fleet)
+    plan = fleet.plan()
+    document = json.loads(plan.read_text())
+    for node in document["nodes"].values():
+        node["actions"] = []
+    done = fleet.apply(edited(plan, nodes=document["nodes"]))
+    assert (done.code, done.out) == (64, "")
+    assert "it was changed after it was made" in done.err
+    assert "make a new one" in done.err
+    assert (fleet.counters(), marks(fleet)) == (before, [])
+    change_bios(fleet)
+
+
+def test_other_endpoints_are_not_approved(fleet: LabDirectory) -> None:
+    change_bios(fleet)
+    plan = fleet.plan()
+    text = fleet.endpoints.read_text()
+    try:
+        fleet.endpoints.write_text(text + "\n")
+        done = fleet.apply(plan)
+    finally:
+        fleet.endpoints.write_text(text)
+        change_bios(fleet)
+    assert done.code == 5
+    assert '--endpoints: "' in done.err
+    assert marks(fleet) == []
 
 
 def test_a_plan_of_one_node_is_done_to_that_node(fleet: LabDirectory) -> None:

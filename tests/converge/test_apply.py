@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -14,13 +15,13 @@ import pytest
 from reconciler.converge.apply import ApplyReport
 from reconciler.converge.events import ActionFinished, ActionStarted, NodeObserved, RunEnded
 from reconciler.converge.run import Ended
-from reconciler.model.desired import BudgetLimit
+from reconciler.model.desired import BudgetLimit, Fleet
 from reconciler.model.drift import DriftClass
 from reconciler.model.errors import LeaseHeld, LedgerError, StalePlan
 from reconciler.model.gate import Verdict
 from reconciler.model.observed import Answered
 from reconciler.model.records import OWNER_ANNOTATION, Mark, read_mark, write_mark
-from reconciler.model.vocab import NodeState
+from reconciler.model.vocab import DrainProvider, NodeState
 from tests.converge.world import IMAGE, PROFILE, QuickGate, World
 
 Worlds = Callable[..., World]
@@ -406,9 +407,7 @@ def test_when_every_node_is_stale_nothing_is_done(adopted: Worlds) -> None:
         profile=replace(PROFILE, digest="other", bios={"SriovGlobalEnable": "Enabled", "NumaNodesPerSocket": "NPS2"}),
     )
     fleet = replace(here.fleet, nodes={**here.fleet.nodes, "n0": desired})
-    with pytest.raises(
-        StalePlan, match=r"the spec now wants bios\.NumaNodesPerSocket to be 'NPS2', approved was 'NPS1'"
-    ):
+    with pytest.raises(StalePlan, match=r'bios\.NumaNodesPerSocket: "NPS1" -> "NPS2"'):
         here.apply(approved=plan, plan_id=plan.id, fleet=fleet)
     assert here.serves("n0")
     assert not here.ledger.plan_used(plan.id)
@@ -427,6 +426,69 @@ def test_a_plan_of_a_foreign_mark_that_was_lifted_is_stale(adopted: Worlds) -> N
         here.apply(approved=plan, plan_id=plan.id)
     assert here.serves("n0")
     assert not here.ledger.plan_used(plan.id)
+
+
+def drained_by_a_command(fleet: Fleet) -> Fleet:
+    """Another drain provider: no drift, and nothing that the actions of a plan would show."""
+    nodes = {}
+    for name, node in fleet.nodes.items():
+        drain = replace(node.profile.drain, provider=DrainProvider.COMMAND, command=("sh", "-c", "wipe"))
+        nodes[name] = replace(node, profile=replace(node.profile, digest="drain", drain=drain))
+    return replace(fleet, nodes=nodes)
+
+
+def test_work_that_has_begun_is_parked_when_the_spec_wants_it_otherwise(adopted: Worlds) -> None:
+    here = adopted(nodes=1, drift={"n*": ["bios_off"]})
+    plan = here.plan()
+
+    async def interrupted(action: str) -> None:
+        work = asyncio.create_task(here.applying(approved=plan, plan_id=plan.id))
+        await here.started(action)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+
+    here.run(interrupted("soft_restart"))
+    before = replace(here.machine("n0").state.counters)
+    here.clock.elapsed += 600
+    with pytest.raises(StalePlan, match=r'drain\.provider: "kubernetes" -> "command".* left parked') as caught:
+        here.apply(approved=plan, plan_id=plan.id, fleet=drained_by_a_command(here.fleet))
+    assert "drain.command" in str(caught.value)
+    assert here.tainted("n0"), "it stays drained and marked"
+    assert not here.serves("n0")
+    assert here.machine("n0").state.counters == before
+    assert not here.ledger.plan_used(plan.id)
+    assert ends(here.apply(approved=plan, plan_id=plan.id)) == {"n0": Ended.DONE}, "with what was approved it goes on"
+    assert here.machine("n0").state.counters.boots == 1
+
+
+def test_a_machine_that_is_exchanged_under_our_hands_is_parked(adopted: Worlds) -> None:
+    """Its disk is another one when the node has been drained: nothing further is done, and the mark stays."""
+    here = adopted(nodes=1, drift={"n0": ["old_image"]})
+    plan = here.plan()
+    assert "machine.root_disk" in plan.nodes["n0"].inputs
+
+    async def exchanged() -> None:
+        work = asyncio.create_task(here.applying(approved=plan, plan_id=plan.id))
+        await here.started("drain")
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+
+    here.run(exchanged())
+    bound = json.loads(plan.nodes["n0"].inputs["machine.root_disk"])
+    [disk] = [drive for drive in here.machine("n0").state.drives if drive.serial.casefold() == bound]
+    disk.serial = "EXCHANGED"
+    here.machine("n0")._touch()
+    with pytest.raises(StalePlan, match=r"machine\.root_disk: .* left parked"):
+        here.apply(approved=plan, plan_id=plan.id)
+    assert here.tainted("n0")
+
+
+def test_a_plan_of_another_recipe_is_refused(adopted: Worlds) -> None:
+    here = adopted(nodes=1, drift=BIOS)
+    with pytest.raises(StalePlan, match=r"binds other inputs \(recipe 1, this version reads 2\); make a new one"):
+        here.apply(approved=replace(here.plan(), recipe=""))
 
 
 def test_drift_that_has_gone_meanwhile_does_not_make_a_plan_stale(adopted: Worlds) -> None:

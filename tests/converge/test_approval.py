@@ -99,6 +99,16 @@ def test_another_value_is_not_covered(begun: bool) -> None:
     assert "the spec now wants bios.SriovGlobalEnable" in stale_because(APPROVED, other, begun=begun)
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_another_input_is_not_covered_whatever_the_fingerprint_says(begun: bool) -> None:
+    other = plan(inputs={**APPROVED.inputs, "endpoints.bmc": '"https://10.0.0.66"'}, fingerprint=APPROVED.fingerprint)
+    why = stale_because(APPROVED, other, begun=begun)
+    assert 'endpoints.bmc: "https://bmc" -> "https://10.0.0.66"' in why
+    assert ("left parked" in why) is begun
+    shared = stale_because(APPROVED, plan(shared="other"), begun=begun)
+    assert "the values that it shares with other nodes" in shared
+
+
 def test_new_drift_is_covered_only_once_the_plan_s_own_actions_may_have_caused_it() -> None:
     further = plan(drift=(*APPROVED.drift, item("bios.NumaNodesPerSocket", "NPS1")), fingerprint="other")
     assert "bios.NumaNodesPerSocket differs now" in stale_because(APPROVED, further, begun=False)

@@ -159,6 +159,8 @@ D = TypeVar("D", Observation, Plan, DriftReport, Certificate)
 @pytest.mark.parametrize("kind", [Observation, Plan, DriftReport, Certificate])
 def test_a_document_reads_back_as_it_was(kind: type[Any], data: st.DataObject) -> None:
     document = replace(data.draw(values_of(kind)), format_version="1.0")
+    if isinstance(document, Plan):
+        document = replace(document, recipe="")  # or its fingerprints would have to be true
     text = dump(document)
     assert load(kind, text) == document
     assert dump(load(kind, text)) == text

@@ -126,6 +126,7 @@ def carry_out(
         fleet=session.fleet, run=run, plan_id=plan_id, holder=f"{whoami()}, {run}", signatures=session.signatures,
         selected=None if len(names) == len(session.fleet.nodes) else names, scope=scope, approved=approved,
         wait_s=wait, time_scale=session.time_scale, estimates=session.estimates(ledger),
+        endpoints=session.endpoints_digest,
     )  # fmt: skip
     ended: list[ApplyReport] = []
 

@@ -23,6 +23,7 @@ from reconciler.model.observed import Answered, Drive, ImageIdentity
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import BootPhase, Power
+from reconciler.planner.disks import matching
 from reconciler.planner.witnesses import INSTALL_S
 
 TRIES = 2
@@ -65,10 +66,10 @@ def root_disk_rule(ctx: ActionContext) -> RootDisk | None:
 
 
 def the_drive(rule: RootDisk, drives: tuple[Drive, ...] | None) -> Drive:
-    """The one drive that the rule means. Kernel names play no part: they change between boots (L4)."""
+    """The one drive that the rule means."""
     if drives is None:
         raise Stop(Transient("the BMC does not list the drives"))
-    found = [drive for drive in drives if _matches(rule, drive)]
+    found = matching(rule, drives)
     if len(found) != 1:
         listed = ", ".join(f"{drive.id} ({drive.model}, {drive.serial})" for drive in found or drives)
         problem = f"{len(found)} drives match" if found else "no drive matches"
@@ -76,17 +77,6 @@ def the_drive(rule: RootDisk, drives: tuple[Drive, ...] | None) -> Drive:
     if found[0].serial is None:
         raise Stop(Declined("root_disk", f"drive {found[0].id} matches, but the BMC does not give its serial number"))
     return found[0]
-
-
-def _matches(rule: RootDisk, drive: Drive) -> bool:
-    texts = ((rule.serial, drive.serial), (rule.wwn, drive.wwn), (rule.model, drive.model))
-    for wanted, value in texts:
-        if wanted is not None and (value is None or normalise.text(wanted) != normalise.text(value)):
-            return False
-    size = drive.capacity_bytes
-    if rule.min_bytes is not None and (size is None or size < rule.min_bytes):
-        return False
-    return rule.max_bytes is None or (size is not None and size <= rule.max_bytes)
 
 
 def document(ctx: ActionContext, image: DesiredImage, drive: Drive, nonce: str) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from reconciler.lab.hardware import kernel_log, ports_and_drives
+from reconciler.lab.hardware import kernel_log, parts, ports_and_drives
 from reconciler.lab.hardware.agenda import Agenda
 from reconciler.lab.hardware.faults import FaultValue
 from reconciler.lab.hardware.install_document import read_document

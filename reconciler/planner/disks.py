@@ -1,0 +1,25 @@
+"""Which drives a root disk rule means. Kernel names play no part: they change between boots (pitfall L4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reconciler.diff import normalise
+from reconciler.model.desired import RootDisk
+from reconciler.model.observed import Drive
+
+
+def matching(rule: RootDisk, drives: Iterable[Drive]) -> list[Drive]:
+    """An image may be written only where this is exactly one."""
+    return [drive for drive in drives if _matches(rule, drive)]
+
+
+def _matches(rule: RootDisk, drive: Drive) -> bool:
+    texts = ((rule.serial, drive.serial), (rule.wwn, drive.wwn), (rule.model, drive.model))
+    for wanted, value in texts:
+        if wanted is not None and (value is None or normalise.text(wanted) != normalise.text(value)):
+            return False
+    size = drive.capacity_bytes
+    if rule.min_bytes is not None and (size is None or size < rule.min_bytes):
+        return False
+    return rule.max_bytes is None or (size is not None and size <= rule.max_bytes)
