@@ -6,9 +6,8 @@ One silent source is no fact. `neighbours`: the "label=value" failure domains in
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from uuid import UUID
 
-from reconciler.diff.normalise import same
+from reconciler.diff.normalise import same, text
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, HostFacts, Observed, RedfishHot, Silent
 from reconciler.model.records import NodeRecord
@@ -18,6 +17,7 @@ BOOT_S = 1800.0  # POST of an 8-GPU server takes up to a quarter of an hour
 _NO_SYSTEM = frozenset({BootPhase.INSTALLER, BootPhase.OS_BOOTING})
 _BOOTING = frozenset({BootPhase.POST, *_NO_SYSTEM})
 _OFF = Power.OFF
+UUID_DIGITS = 32
 INSTALL_S = 5400.0  # a large image on a slow network
 
 
@@ -101,11 +101,13 @@ def not_its_own(desired: Desired, observed: Observed, record: NodeRecord) -> str
 
 def _same_uuid(one: str, other: str) -> bool:
     """DMI stores the first three fields in little endian, and not every BMC turns them round (SMBIOS 2.6, 7.2.1)."""
-    try:
-        first, second = UUID(one.strip()), UUID(other.strip())
-    except ValueError:
-        return same(one, other)
-    return second.bytes in (first.bytes, first.bytes_le)
+    first, second = _digits(one), _digits(other)
+    turned = "".join(first[at : at + 2] for at in (6, 4, 2, 0, 10, 8, 14, 12)) + first[16:]
+    return second == first or (len(first) == UUID_DIGITS and second == turned)
+
+
+def _digits(uuid: str) -> str:
+    return text(uuid).replace("-", "")
 
 
 def identity(

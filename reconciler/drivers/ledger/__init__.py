@@ -15,6 +15,7 @@ attempts    what was begun and has not ended
 rollouts    changes as they began, and how long actions took
 leases      exclusive leases with fencing tokens
 lease_time  the clock that they go by
+leasing     the part of SqlLedger that deals in them
 store       SqlLedger, the implementation of model.ports.Ledger
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,6 @@ from reconciler.drivers.ledger import (
     chronicle,
     episodes,
     inventory,
-    leases,
     rollouts,
     schema,
     spells,
@@ -25,8 +24,8 @@ from reconciler.drivers.ledger import (
 )
 from reconciler.drivers.ledger.engine import Database
 from reconciler.drivers.ledger.inventory import Info
-from reconciler.drivers.ledger.lease_time import LeaseTime, SharedClock
-from reconciler.drivers.ledger.leases import Time
+from reconciler.drivers.ledger.lease_time import SharedClock
+from reconciler.drivers.ledger.leasing import Leasing
 from reconciler.drivers.ledger.memory import Memory
 from reconciler.drivers.ledger.reader import read_records
 from reconciler.drivers.ledger.rows import clean, instant, to_hold, to_json
@@ -35,13 +34,13 @@ from reconciler.model.chronicle import Past, Stand
 from reconciler.model.documents import dump
 from reconciler.model.errors import LedgerError
 from reconciler.model.gate import Certificate
-from reconciler.model.records import FLEET, Hold, JournalEntry, Lease, NodeRecord, Rollout, RunRecord
+from reconciler.model.records import FLEET, Hold, JournalEntry, NodeRecord, Rollout, RunRecord
 
 T = TypeVar("T")
 IDENTIFIED = "its BMC and its host agree on its serial number"
 
 
-class SqlLedger:
+class SqlLedger(Leasing):
     def __init__(
         self,
         where: str | Path,
@@ -58,9 +57,8 @@ class SqlLedger:
         `clock`: real or scaled; leases then go by what all runners share, see lease_time. None: by the `now` of each
         call, as in virtual time.
         """
-        self._lease_time = LeaseTime(clock)
         self._fleet = fleet
-        self._database = Database(where, lock_timeout_s=lock_timeout_s)
+        super().__init__(Database(where, lock_timeout_s=lock_timeout_s), clock)
         with self._database.read() as connection:
             query = sa.select(schema.meta.c.value).where(schema.meta.c.key == schema.LEDGER_ID)
             ledger_id = connection.execute(query).scalar_one_or_none()
@@ -214,13 +212,13 @@ class SqlLedger:
         now: datetime,
     ) -> int:  # fmt: skip
         with self._database.write([schema.journal], [node]) as connection:
-            leases.check_token(connection, token, self._time(now))
+            self._check_token(connection, token, now)
             values = {"action": action, "target": target, "token": token, "data": to_json(intent)}
             return write_journal(connection, instant(now), run, node, "intent", detail=cause, **values)
 
     def resume(self, attempt: int, run: str, token: int, now: datetime) -> None:
         with self._database.write([]) as connection:
-            leases.check_token(connection, token, self._time(now))
+            self._check_token(connection, token, now)
             self._follow(attempt, "resume", "null", f"continued by {run}", now)
 
     def amend(self, attempt: int, intent: Mapping[str, Any], now: datetime) -> None:
@@ -341,71 +339,7 @@ class SqlLedger:
         with self._database.read() as connection:
             return rollouts.durations(connection, limit)
 
-    def _list(self, table: sa.Table, read: Callable[[sa.Connection], T]) -> T:
-        """What this table says, as a whole."""
-
-        def known(memory: Memory) -> T | None:
-            return memory.lists.get(table.name)
-
-        def anew(connection: sa.Connection, memory: Memory) -> T:
-            memory.lists[table.name] = found = read(connection)
-            return found
-
-        return self._database.recall(known, anew)
-
-    # --- leases, plans, runs -------------------------------------------------------------------------------------
-
-    def acquire(self, scope: str, holder: str, ttl_s: float, now: datetime) -> Lease:
-        with self._database.write([schema.leases]) as connection:
-            self._lease_time.start(connection, now)
-            return leases.acquire(connection, scope, holder, ttl_s, self._time(now), now)
-
-    def renew(self, lease: Lease, ttl_s: float, now: datetime) -> Lease:
-        with self._database.write([schema.leases]) as connection:
-            return leases.renew(connection, lease, ttl_s, self._time(now))
-
-    def drop(self, lease: Lease) -> None:
-        with self._database.write([schema.leases]) as connection:
-            leases.drop(connection, lease)
-
-    def leases(self) -> Sequence[Lease]:
-        """All that were not dropped, those that ran out too."""
-        return list(self._list(schema.leases, leases.held))
-
-    def holder(self, scope: str, now: datetime) -> Lease | None:
-        held = next((lease for lease in self.leases() if lease.scope == scope), None)
-        return held if held is not None and held.expires_at > self.lease_time(now) else None
-
-    def prove(self, lease: Lease, now: datetime) -> None:
-        held = leases.still(self.leases(), lease)
-        if held is None:
-            with self._database.read() as connection:
-                raise leases.lost(connection, lease.token, lease.scope)
-        if held.expires_at <= self.lease_time(now):
-            raise leases.ran_out(held)
-
-    def lease_time(self, now: datetime) -> datetime:
-        """Now, by the clock that leases go by. `now`: of the caller, where they go by that."""
-        with self._database.read() as connection:
-            return self._lease_time.now(connection, now)
-
-    def _time(self, now: datetime) -> Time:
-        return lambda connection: self._lease_time.now(connection, now)
-
-    def fence(self, lease: Lease | None) -> None:
-        """One that ran out and that nobody took is proof enough for what is only written here."""
-
-        def proved(connection: sa.Connection) -> None:
-            assert lease is not None
-            if leases.still(leases.held(connection), lease) is None:
-                raise leases.lost(connection, lease.token, lease.scope)
-
-        self._database.fence = None if lease is None else proved
-
-    def take_away(self, token: int, by: str, now: datetime) -> Lease | None:
-        """Free the lease that has this token, whoever holds it; None when none has."""
-        with self._database.write([schema.leases]) as connection:
-            return leases.take_away(connection, token, by, now)
+    # --- plans, runs -------------------------------------------------------------------------------------
 
     def plan_used(self, plan_id: str) -> bool:
         query = sa.select(schema.plans.c.plan).where(schema.plans.c.plan == plan_id)
