@@ -55,7 +55,7 @@ REPLAYS: Final = 1000  # since the driver loaded; a few belong to training the l
 
 
 def gpu_signals(gpu: Gpu) -> Iterator[Found]:
-    """Of a GPU that is not lost."""
+    """Of a GPU that is not lost, without those of its cells."""
     if gpu.ecc_uncorrectable:
         yield "ecc", f"{gpu.ecc_uncorrectable} uncorrectable ECC errors since the driver loaded"
     if gpu.remap_failed:
@@ -70,11 +70,23 @@ def gpu_signals(gpu: Gpu) -> Iterator[Found]:
         yield "rows_remapped", f"{gpu.remapped_uncorrectable} rows are remapped for uncorrectable errors"
     if gpu.pcie_replays is not None and gpu.pcie_replays >= REPLAYS:
         yield "pcie_replays", f"{gpu.pcie_replays} PCIe replays since the driver loaded"
-    yield from _of_cells(gpu.cells)
+
+
+def has_own_signals(gpu: Gpu) -> bool:
+    """Whether gpu_signals has anything to say; GPUs that are well are nearly all, and are passed over by this."""
+    return bool(
+        gpu.ecc_uncorrectable
+        or gpu.remap_failed
+        or gpu.remap_pending
+        or gpu.ecc_enabled is False
+        or gpu.ecc_uncorrectable_ever
+        or gpu.remapped_uncorrectable
+        or (gpu.pcie_replays or 0) >= REPLAYS
+    )
 
 
 @lru_cache(maxsize=4096)
-def _of_cells(cells: GpuCells) -> tuple[Found, ...]:
+def cell_signals(cells: GpuCells) -> tuple[Found, ...]:
     return tuple(_said(cells))
 
 

@@ -10,11 +10,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from reconciler.health import bmc
-from reconciler.health.parts import GPU_SIGNALS, INFOROM_CORRUPT, RDMA, gpu_signals, nvme_signals, port_signals
+from reconciler.health.parts import (
+    GPU_SIGNALS,
+    INFOROM_CORRUPT,
+    RDMA,
+    Found,
+    cell_signals,
+    gpu_signals,
+    has_own_signals,
+    nvme_signals,
+    port_signals,
+)
 from reconciler.health.table import Effect, effect_of
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import NodeCondition, Profile
-from reconciler.model.observed import Answered, Gpu, HostFacts, Member, Observed, Silent
+from reconciler.model.observed import Answered, Gpu, GpuCells, HostFacts, Member, Observed, Silent
 from reconciler.model.vocab import KernelEventKind as Kind
 from reconciler.model.vocab import Source
 
@@ -146,9 +156,14 @@ def _of_gpus(profile: Profile, facts: HostFacts) -> Iterator[Signal]:
         wanted = profile.inventory.gpus
         if wanted is not None and len(present) < wanted:
             yield Signal("gpu_missing", f"{len(present)} of {wanted} GPUs answer")
+        last: GpuCells | None = None
+        shared: tuple[Found, ...] = ()
         for gpu in present:
-            for name, detail in gpu_signals(gpu):
-                yield Signal(name, f"GPU {gpu.index}: {detail}")
+            if gpu.cells is not last:  # equal cells are mostly one object, and their hash is dear
+                last, shared = gpu.cells, cell_signals(gpu.cells)
+            if shared or has_own_signals(gpu):
+                for name, detail in (*gpu_signals(gpu), *shared):
+                    yield Signal(name, f"GPU {gpu.index}: {detail}")
     if facts.smi is not None and facts.smi.exit_status == INFOROM_CORRUPT:
         yield Signal("inforom_corrupt", f"nvidia-smi ended with {INFOROM_CORRUPT}: an infoROM is corrupted")
 

@@ -162,7 +162,7 @@ class Screen:
 
     def _nvme(self, drive: NvmeHealth) -> NvmeHealth:
         return NvmeHealth(
-            drive.device, self.own(drive.serial), None, drive.critical_warning, drive.media_errors,
+            "", self.own(drive.serial), None, drive.critical_warning, drive.media_errors,
             drive.percentage_used, drive.available_spare, drive.spare_threshold,
         )  # fmt: skip
 
@@ -242,8 +242,11 @@ def _words(text: str) -> str:
 
 
 def _cells(cells: GpuCells) -> GpuCells:
-    """All but the words of an error."""
-    return cells if cells.fabric_status in (None, "Success") else replace(cells, fabric_status=HIDDEN)
+    """All but the words of errors: that there is one is told."""
+    status = cells.fabric_status if cells.fabric_status in (None, "Success") else HIDDEN
+    if status == cells.fabric_status and not cells.fabric_health:
+        return cells
+    return replace(cells, fabric_status=status, fabric_health=HIDDEN if cells.fabric_health else cells.fabric_health)
 
 
 def _unknown(reasons: Mapping[str, str]) -> dict[str, str]:

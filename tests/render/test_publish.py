@@ -207,7 +207,9 @@ PUBLIC = {
     "ImageIdentity": {"image", "version", "sha256", "os_release_id", "os_release_version"},
     "Gpu": {"pci", "name", "vbios"},
     "MigDevice": {"profile"},
+    "GpuCells": {"recovery_action", "fabric_state", "unread"},  # words of the driver's own lists, and names of ours
     "Xid": {"device"},
+    "KernelEvent": {"device"},
     "Link": {"kind"},
     "Member": {"conditions key", "conditions", "kubelet_version"},
     "Pod": {"phase", "owner_kind"},
