@@ -225,7 +225,7 @@ def test_a_ledger_tells_what_it_is(place: Path) -> None:
     found = reconciler("ledger", "info", "--ledger", place, "-o", "json").json
     with opened(place) as ledger:
         assert found["id"] == ledger.id
-    assert (found["database"], found["version"]) == ("sqlite", 3)
+    assert (found["database"], found["version"]) == ("sqlite", 4)
     assert found["rows"]["journal"] > 0
     assert found["id"] in reconciler("ledger", "info", "--ledger", place).out
 
