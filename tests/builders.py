@@ -11,6 +11,7 @@ from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.certificate import binding_of, tests_digest
 from reconciler.gate.evidence import GPU_COUNT, carried
 from reconciler.model import desired as d
+from reconciler.model import gpus as g
 from reconciler.model import observed as o
 from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, write_mark
@@ -94,7 +95,7 @@ def profile(**changes: Any) -> d.Profile:
     return replace(PROFILE, digest=f"p-{sorted(changes)}-{hash(repr(changes))}", **changes)
 
 
-CELLS = o.GpuCells(
+CELLS = g.GpuCells(
     recovery_action="None", sram_threshold_exceeded=False, unrepairable_memory=False, channel_repair_pending=False,
     tpc_repair_pending=False, fabric_state="Completed", fabric_status="Success", fabric_health="",
     thermal_slowdown=False, power_brake=False, pcie_width=16, pcie_width_max=16, pcie_gen=5, pcie_gen_max=5,
@@ -102,14 +103,14 @@ CELLS = o.GpuCells(
 )  # fmt: skip
 
 
-def gpu(index: int, **changes: Any) -> o.Gpu:
+def gpu(index: int, **changes: Any) -> g.Gpu:
     fields: dict[str, Any] = {
         "index": index, "pci": f"00000000:{index:02X}:00.0", "uuid": f"GPU-{index}", "name": "NVIDIA H100 80GB HBM3",
         "serial": f"G{index}", "vbios": "96.00", "ecc_enabled": True, "ecc_uncorrectable": 0, "remap_pending": False,
         "remap_failed": False, "mig_current": False, "mig_pending": False, "cells": CELLS,
         "ecc_uncorrectable_ever": 0, "remapped_uncorrectable": 0, "pcie_replays": 0,
     }  # fmt: skip
-    return o.Gpu(**(fields | changes))
+    return g.Gpu(**(fields | changes))
 
 
 def hot(name: str = "gpu-a001", **changes: Any) -> o.RedfishHot:
@@ -142,7 +143,7 @@ def facts(name: str = "gpu-a001", **changes: Any) -> o.HostFacts:
         "nvlinks_slow": {}, "kernel_events": (),
     }  # fmt: skip
     gpus = len((fields | changes)["gpus"] or ())
-    return o.HostFacts(**({"smi": o.SmiAnswer(0, gpus, gpus)} | fields | changes))
+    return o.HostFacts(**({"smi": g.SmiAnswer(0, gpus, gpus)} | fields | changes))
 
 
 def pod(name: str = "job", **changes: Any) -> o.Pod:

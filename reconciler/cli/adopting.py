@@ -26,7 +26,7 @@ from reconciler.spec import check_spec
 from reconciler.spec.edit.accept import At, Wanted, Written, accept
 from reconciler.spec.edit.files import SpecFiles
 from reconciler.spec.faults import did_you_mean
-from reconciler.spec.load import Problem, Tree
+from reconciler.spec.tree import Problem, Tree
 
 _PATH: Final = re.compile(rf"(.+?)\.((?:{'|'.join(Concern)})(?:\..+)?)")
 _IMAGES: Final = ("image.name", "image.version")

@@ -21,7 +21,7 @@ from reconciler.model.plan import Offline, Plan
 from reconciler.model.ports import Recollection
 from reconciler.model.published import Published
 from reconciler.model.records import Hold, NodeRecord, Rollout
-from reconciler.render.publish import Restored
+from reconciler.render.restore import Restored
 
 if TYPE_CHECKING:
     from reconciler.converge.gate import AcceptanceGate
@@ -71,7 +71,7 @@ class OfflineSession(Session):
         ours = self.revisions[0].settings.fleet
         if self.published.fleet != ours:
             raise UsageError(f"what was published is of fleet {self.published.fleet}, the spec is of {ours}")
-        from reconciler.render.publish import restore
+        from reconciler.render.restore import restore
 
         return restore(self.published, self._then(), self.revisions)
 

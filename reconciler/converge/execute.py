@@ -8,34 +8,33 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, assert_never
+from typing import assert_never
 
 from reconciler.converge.actions import ACTIONS
 from reconciler.converge.actions.cluster import lift_mark
-from reconciler.converge.actions.context import ActionContext, Stop, carried_out
-from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep
-from reconciler.converge.guard import GuardedBmc, TimedCluster, TimedHost
+from reconciler.converge.actions.context import Stop, carried_out
+from reconciler.converge.attempt import Subject, begin, context_of
+from reconciler.converge.events import ActionFinished, ActionStarted
+from reconciler.converge.guard import TimedCluster
 from reconciler.converge.lease import bmc_scope
 from reconciler.converge.memory import remember_facts, remember_stands
 from reconciler.converge.observe import observe_node
 from reconciler.converge.retraction import take_back
 from reconciler.converge.run import Ended, Executed, NodeResult, Run
-from reconciler.health.ladder import REMEDIATION
 from reconciler.health.table import row_of
 from reconciler.model.crash import Crash, of_its_own_async
 from reconciler.model.desired import Desired
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import DriverError
-from reconciler.model.observed import Answered, Observed, Silent
+from reconciler.model.observed import Observed, Silent
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Permanent, Transient, outcome_word
 from reconciler.model.plan import BlockCode, Goal, NodePlan, PlannedAction, is_crashed
 from reconciler.model.records import ISOLATED, OWNER_ANNOTATION, NodeRecord, isolated_for, read_mark
 from reconciler.model.vocab import Disruption
-from reconciler.planner import conditions as c
 from reconciler.planner.holds import retracted
 from reconciler.planner.isolation import evidence, taken_back
 from reconciler.planner.rollout import pending
@@ -284,9 +283,11 @@ class NodeRun:
 
     async def _attempt(self, action: PlannedAction) -> Outcome:
         run, began, zero = self.run, self.run.clock.now(), self.run.clock.monotonic()
-        attempt, intent, resumed = self._begin(action, began)
+        assert self.plan is not None
+        subject = Subject(self.desired, self._latest, self.record, self.plan)
+        attempt, intent, resumed = begin(run, subject, action, began)
         run.progress(ActionStarted(self.node, action))
-        ctx = self._context(action, attempt, intent, resumed)
+        ctx = context_of(run, subject, action, attempt, intent, resumed)
         self._seen_since = False
         outcome = await of_its_own_async(
             self.node, action.id, lambda: carried_out(ACTIONS[action.name], ctx), self._crashed
@@ -314,54 +315,6 @@ class NodeRun:
         for step in [step for step in self.run.resumed if step[0] == self.node and step[1] in PROVED_BY_BOOT]:
             left = self.run.resumed.pop(step)
             self.run.ledger.finish(left.attempt, "ambiguous", "the node was restarted for something else since", now)
-
-    def _begin(self, action: PlannedAction, now: datetime) -> tuple[int, Mapping[str, Any], Mapping[str, Any]]:
-        """(attempt, intent, what a dead run intended): counted before it is tried, or gone on with."""
-        run = self.run
-        left = run.resumed.pop((self.node, action.name, action.target), None)
-        if left is not None:
-            run.ledger.resume(left.attempt, run.id, run.lease.token(), now)
-            return left.attempt, left.intent, left.intent
-        intent = {"at": now.isoformat(), "boot_id": self._boot_id(), "plan": run.plan_id}
-        cause = REMEDIATION if c.TREATED in action.achieves else ", ".join(action.because)
-        attempt = run.ledger.begin(run.id, self.node, action.name, action.target, cause, intent, run.lease.token(), now)
-        return attempt, intent, {}
-
-    def _context(
-        self, action: PlannedAction, attempt: int, intent: Mapping[str, Any], resumed: Mapping[str, Any]
-    ) -> ActionContext:
-        run, settings, observed = self.run, self.run.fleet.settings, self.observed
-        assert observed is not None
-        assert self.plan is not None
-        bmc, host, cluster = run.fabric.bmc(self.desired), run.fabric.host(self.desired), run.fabric.cluster()
-        facts = observed.host.value if isinstance(observed.host, Answered) else None
-        record, clock, lease = self.record, run.clock, run.lease
-        guarded = None if bmc is None else GuardedBmc(bmc, self.desired, facts, record, clock, settings, lease)
-        return ActionContext(
-            action=action,
-            desired=self.desired,
-            observed=observed,
-            record=self.record,
-            drift=self.plan.drift,
-            comparer=run.planner.comparer,
-            settings=settings,
-            bmc_port=guarded,
-            host_port=None if host is None else TimedHost(host, clock, settings, lease),
-            cluster_port=None if cluster is None else TimedCluster(cluster, clock, settings, lease),
-            installer_port=run.fabric.installer(),
-            gate=run.gate,
-            ledger=run.ledger,
-            clock=run.clock,
-            attempt=attempt,
-            intent=intent,
-            resumed=resumed,
-            plan=run.plan_id,
-            step=lambda text: run.progress(ActionStep(self.node, action.id, text)),
-        )
-
-    def _boot_id(self) -> str | None:
-        host = self.observed.host if self.observed is not None else None
-        return host.value.boot_id if isinstance(host, Answered) else None
 
     def _nothing_left(self, plan: NodePlan) -> NodeResult:
         assert self.observed is not None

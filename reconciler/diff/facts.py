@@ -16,7 +16,8 @@ from reconciler.diff import normalise
 from reconciler.diff.gpus import Survey, doubt, layout, survey
 from reconciler.diff.readings import ABSENT, Fact, Missing, host, member
 from reconciler.model.desired import DesiredFirmware, Profile
-from reconciler.model.observed import HIDDEN, FirmwareItem, Link, NvmeHealth, Observed, SmiAnswer, Taint
+from reconciler.model.gpus import SmiAnswer
+from reconciler.model.observed import HIDDEN, FirmwareItem, Link, NvmeHealth, Observed, Taint
 from reconciler.model.vocab import Concern, Source, UnknownReason
 
 CONSISTENT: Final = "consistent"  # what nvidia-smi says of the GPUs, in its document and by its exit status

@@ -10,7 +10,7 @@ from typing import Final
 
 from reconciler.diff import normalise
 from reconciler.diff.readings import Missing
-from reconciler.model.observed import Gpu, GpuCells, SmiAnswer
+from reconciler.model.gpus import Gpu, GpuCells, SmiAnswer
 from reconciler.model.vocab import UnknownReason
 
 # Boards for data centres from Ampere on: they have ECC and remap rows ("GPU Memory Error Management", NVIDIA), so that

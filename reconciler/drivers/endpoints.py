@@ -20,7 +20,8 @@ from pydantic_core import from_json
 from reconciler.drivers.secrets import KeySource, SecretsFile, SecretSource, SecretStore
 from reconciler.model.errors import UsageError
 from reconciler.spec.addresses import HTTPS_PORT, SSH_PORT, split_authority
-from reconciler.spec.load import Problem, parse_yaml
+from reconciler.spec.load import parse_yaml
+from reconciler.spec.tree import Problem
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.drivers.git_compare import differences
 from reconciler.model.desired import LineOrigin, SpecSource
 from reconciler.model.errors import Diagnostic, Position, SpecError, UsageError
-from reconciler.spec.load import MAX_OTHER_BYTES, Problem, Tree, Walk, most_bytes, too_large
+from reconciler.spec.tree import MAX_OTHER_BYTES, Problem, Tree, Walk, most_bytes, too_large
 
 if TYPE_CHECKING:
     from git import Blob, Repo

@@ -34,7 +34,8 @@ from reconciler.model.shown import shown_url, visible
 from reconciler.spec.addresses import split_authority
 from reconciler.spec.faults import parse_model
 from reconciler.spec.kinds.base import Argv, Checked, Lines, Model, Name, Text
-from reconciler.spec.load import Problem, parse_yaml
+from reconciler.spec.load import parse_yaml
+from reconciler.spec.tree import Problem
 
 MAX_BYTES: Final = 1024 * 1024
 EXEC_TIMEOUT_S: Final = 30.0

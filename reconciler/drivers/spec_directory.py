@@ -16,7 +16,7 @@ from reconciler.model.desired import Fleet
 from reconciler.model.errors import Diagnostic
 from reconciler.model.source import Pulled, Trouble
 from reconciler.spec import check_spec
-from reconciler.spec.load import Problem, Tree
+from reconciler.spec.tree import Problem, Tree
 
 _Files = frozenset[tuple[str, int, int]]  # path, size, time of the last change
 

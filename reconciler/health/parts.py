@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import Final
 
 from reconciler.model.desired import DesiredInventory
-from reconciler.model.observed import Gpu, GpuCells, Link, NvmeHealth
+from reconciler.model.gpus import Gpu, GpuCells
+from reconciler.model.observed import Link, NvmeHealth
 
 Found = tuple[str, str]
 

@@ -24,7 +24,8 @@ from reconciler.health.parts import (
 from reconciler.health.table import Effect, effect_of
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import NodeCondition, Profile
-from reconciler.model.observed import Answered, Gpu, GpuCells, HostFacts, Member, Observed, Silent
+from reconciler.model.gpus import Gpu, GpuCells
+from reconciler.model.observed import Answered, HostFacts, Member, Observed, Silent
 from reconciler.model.vocab import KernelEventKind as Kind
 from reconciler.model.vocab import Source
 

@@ -21,9 +21,9 @@ from reconciler.lab.hardware.state import DiskImage, DriveState, FirmwareState, 
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 from reconciler.lab.scenario import Scenario
 from reconciler.model.desired import Desired, Fleet, RootDisk
+from reconciler.model.gpus import Gpu
 from reconciler.model.observed import (
     Answered,
-    Gpu,
     HostFacts,
     Link,
     Member,

@@ -19,15 +19,15 @@ from reconciler.model.vocab import Certainty, Concern, NodeState, Source, Unknow
 from reconciler.planner import conditions as c
 from reconciler.planner.backoff import backing_off
 from reconciler.planner.catalogue import Catalogue, Row, catalogue
-from reconciler.planner.causes import sentence
 from reconciler.planner.conditions import Conditions, Context
 from reconciler.planner.estimates import Estimates
 from reconciler.planner.evaluate import evaluate, with_drift
 from reconciler.planner.findings import find
 from reconciler.planner.fingerprint import own_inputs, shared_inputs
-from reconciler.planner.goals import Situation, as_rung, changes, goal_conditions, isolate, situation, usable_rows
+from reconciler.planner.goals import Situation, as_rung, isolate, situation, usable_rows
 from reconciler.planner.holds import Holds, retracted
 from reconciler.planner.past import isolated, uneventful
+from reconciler.planner.reasons import left_alone, reasons, starting_conditions, unmet
 from reconciler.planner.search import apply, search
 from reconciler.planner.why import Question
 
@@ -171,7 +171,7 @@ class NodePlanner:
         found, rows = decided.found, decided.rows
         if not rows:
             return None
-        full, start, wanted = self._catalogue(desired, observed, state), _start(state), found.wanted
+        full, start, wanted = self._catalogue(desired, observed, state), starting_conditions(state), found.wanted
         usable = usable_rows(full, state, found, record, self.context.now)
         if found.harmless_only or self._search(desired, usable, start, found) != rows:
             # Not all of the goal can be had now: they were to bring about what no workload notices.
@@ -217,7 +217,7 @@ class NodePlanner:
         if found.wanted <= state.true:
             return (), found
         full = self._catalogue(desired, observed, state)
-        start = _start(state)
+        start = starting_conditions(state)
         if found.harmless_only:
             return _harmless(full, state, start, found.wanted), found
         rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
@@ -225,10 +225,10 @@ class NodePlanner:
             return rows, found
         if found.rung is not None or state.tampered:
             evidence = state.tampered or found.sentence
-            found = isolate(f"{evidence}; no way back into service: {_unmet(state, found.wanted)}", BlockCode.NO_PATH)
+            found = isolate(f"{evidence}; no way back into service: {unmet(state, found.wanted)}", BlockCode.NO_PATH)
             rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
             return rows or (), found
-        return _harmless(full, state, start, found.wanted), _left_alone(
+        return _harmless(full, state, start, found.wanted), left_alone(
             desired, state, found, full, record, self.context
         )
 
@@ -247,10 +247,10 @@ class NodePlanner:
         if not rows:
             return ()
         full = self._catalogue(desired, observed, state)
-        reasons = _reasons(full, state, found, rows)
+        because_of = reasons(full, state, found, rows)
         actions: list[PlannedAction] = []
         predicted = False
-        for row, because in zip(rows, reasons, strict=True):
+        for row, because in zip(rows, because_of, strict=True):
             uncertain = predicted or bool(set(row.achieves) & set(state.explained))
             actions.append(self._action(desired, row, because, uncertain))
             # What lies behind a boot, a flash or a treatment is seen only when it has happened.
@@ -327,11 +327,6 @@ def _busy(observed: Observed) -> bool:
     return member is not None and any(pod.evictable for pod in member.pods)
 
 
-def _start(state: Conditions) -> frozenset[str]:
-    """What the search starts from. Behind a known cause, health is hoped for, and everything else is to be redone."""
-    return state.true | ({c.HEALTHY, c.HARDWARE} & set(state.explained))
-
-
 def _harmless(full: Catalogue, state: Conditions, start: frozenset[str], wanted: frozenset[str]) -> tuple[Row, ...]:
     """What can be done without any workload noticing, in catalogue order, until nothing more helps."""
     chosen: list[Row] = []
@@ -345,76 +340,6 @@ def _harmless(full: Catalogue, state: Conditions, start: frozenset[str], wanted:
             return tuple(chosen)
         chosen.append(row)
         reached = apply(full, row, reached)
-
-
-def _unmet(state: Conditions, wanted: frozenset[str]) -> str:
-    parts = []
-    for name in sorted(wanted - state.true):
-        why = state.unknown.get(name) or "; ".join(state.because.get(name, ())) or state.explained.get(name, "")
-        parts.append(f"{_words(name)} ({why})" if why else _words(name))
-    return ", ".join(parts)
-
-
-def _words(condition: str) -> str:
-    """firmware_ok:nic0 is "firmware nic0" to people, who know concerns and no conditions."""
-    return "MIG mode" if condition == c.GPU_PLAIN else condition.replace("_ok", "").replace(":", " ").replace("_", " ")
-
-
-def _left_alone(
-    desired: Desired, state: Conditions, found: Situation, full: Catalogue, record: NodeRecord, context: Context
-) -> Situation:
-    """No path: say which conditions stand in the way, and whether it is for want of knowledge, attempts or a remedy."""
-    missing = goal_conditions(desired, state) - state.true
-    unknown = {name: why for name, why in state.unknown.items() if name in missing}
-    usable = {row.id for row in usable_rows(full, state, found, record, context.now).rows}
-    tired = sorted({row.id for row in full.rows if row.id not in usable and not set(row.achieves) & set(state.unknown)})
-    if unknown:
-        detail = sentence({_words(name): why for name, why in sorted(unknown.items())}, desired)
-        code = BlockCode.UNKNOWN
-    elif state.gate_failed and not changes(state):
-        name = desired.node
-        detail = (
-            f"it failed its gate ({state.gate_failed}), which is not run again before a repair is on record: "
-            f"`reconciler hold {name} --reason ...` while you see to it, then `reconciler release {name}`"
-        )
-        code = BlockCode.GATE
-    elif tired:
-        detail = f"{', '.join(tired)} failed too often; unmet: {_unmet(state, missing)}"
-        code = BlockCode.ATTEMPTS
-    else:
-        detail = (
-            f"no sequence of actions brings about: {_unmet(state, missing - {c.IN_SERVICE}) or _words(c.IN_SERVICE)}"
-        )
-        code = BlockCode.NO_PATH
-    return Situation(found.goal, "left alone: " + detail, found.wanted, Blocked(code, detail), found.harmless_only)
-
-
-def _reasons(full: Catalogue, state: Conditions, found: Situation, rows: tuple[Row, ...]) -> list[tuple[str, ...]]:
-    """Why each action is there: the drift it removes, what undid its effect, or the later action that requires it."""
-    staged = {s.condition: s.achieves for s in full.staged}
-    reached, undone_by, reasons = _start(state), dict[str, str](), []
-    for at, row in enumerate(rows):
-        after = apply(full, row, reached) | set(row.achieves)
-        because: list[str] = []
-        unseen: dict[str, list[str]] = {}
-        for name in sorted(after - reached):
-            final = staged.get(name, name)
-            if final == c.IN_SERVICE:
-                because.append("back into service")
-            elif final in state.explained:
-                unseen.setdefault(state.explained[final], []).append(_words(final))
-            elif final in found.wanted and final in state.because:
-                because += state.because[final]
-            elif final in undone_by:
-                because.append(f"{_words(final)} undone by {undone_by[final]}")
-            else:
-                because += [f"required by {later.id}" for later in rows[at + 1 :] if name in later.requires][:1]
-        for name in reached - after:
-            undone_by[name] = row.id
-        because += [f"{' and '.join(names)} can't be seen: {cause}" for cause, names in unseen.items()]
-        reasons.append(tuple(dict.fromkeys(because)) or (found.sentence,))
-        reached = frozenset(after) - (reached - after)
-    return reasons
 
 
 def _gate_item(desired: Desired, state: Conditions) -> list[DriftItem]:

@@ -18,7 +18,7 @@ from reconciler.model.drift import ACTIONABLE, DriftClass
 from reconciler.model.gate import Certificate, Verdict
 from reconciler.model.plan import BlockCode, Goal, NodePlan
 from reconciler.model.records import Attempt, NodeRecord
-from reconciler.planner.budget import person_needed
+from reconciler.planner.budget_group import person_needed
 from reconciler.planner.goals import FAILURES
 
 

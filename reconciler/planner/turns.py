@@ -16,7 +16,8 @@ from heapq import heappop, heappush
 from reconciler.model.desired import Hours
 from reconciler.model.vocab import Reason
 from reconciler.planner import hours
-from reconciler.planner.budget import ANY, Budget, Group
+from reconciler.planner.budget import Budget
+from reconciler.planner.budget_group import ANY, Group
 from reconciler.planner.windows import AHEAD_DAYS, Windows
 
 

@@ -25,8 +25,9 @@ from reconciler.model.limits import Brake, Guards
 from reconciler.model.units import parse_duration
 from reconciler.spec import limits
 from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Tls
-from reconciler.spec.load import Problem, Steps, Tree
+from reconciler.spec.load import Steps
 from reconciler.spec.parse import Declarations, Declared
+from reconciler.spec.tree import Problem, Tree
 
 _KEY_TYPES = ("ssh-ed25519", "ssh-rsa", "ecdsa-sha2-", "sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-")
 

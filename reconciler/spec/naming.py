@@ -7,7 +7,8 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from reconciler.spec.kinds.base import Name
-from reconciler.spec.load import Tree, load_documents
+from reconciler.spec.load import load_documents
+from reconciler.spec.tree import Tree
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 

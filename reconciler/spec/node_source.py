@@ -12,8 +12,8 @@ from reconciler.model.desired import Endpoints, RootDisk, SpecHold
 from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.vocab import NodeState
 from reconciler.spec.addresses import normalise_bmc, normalise_host
-from reconciler.spec.load import TooMuch
 from reconciler.spec.ranges import MAX_NODES
+from reconciler.spec.tree import TooMuch
 
 _NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
 _SERIAL = re.compile(r"[!-~]([ -~]{0,126}[!-~])?")

@@ -12,10 +12,11 @@ from reconciler.spec.inventory import Inventory
 from reconciler.spec.kinds.limits import Hold
 from reconciler.spec.kinds.node_pool import NodeEntry, NodePoolSpec
 from reconciler.spec.kinds.settings import RootDiskRule
-from reconciler.spec.load import Problem, TooMuch, Tree, show_path
+from reconciler.spec.load import show_path
 from reconciler.spec.node_source import NORMAL, Interned, NodeSource, Room
 from reconciler.spec.parse import Declared
 from reconciler.spec.ranges import count, expand
+from reconciler.spec.tree import Problem, TooMuch, Tree
 
 _PER_NODE: Final = ("name", "bmc", "host", "hostname", "serial", "uuid")  # ranges here count along with the name
 

@@ -17,12 +17,13 @@ from reconciler.spec.access import places_of, read_settings
 from reconciler.spec.combinations import check_combinations, check_installable
 from reconciler.spec.fleetwide import check_fleet
 from reconciler.spec.limits import ended_holds
-from reconciler.spec.load import TooMuch, Tree, load_documents
+from reconciler.spec.load import load_documents
 from reconciler.spec.node_source import Interned, NodeSource, Room, find_overlaps
 from reconciler.spec.nodes import expand_pool
 from reconciler.spec.parse import Declarations, parse_resources
 from reconciler.spec.references import check_references
 from reconciler.spec.resolve import resolve
+from reconciler.spec.tree import TooMuch, Tree
 
 
 def load_spec(source: Path | Mapping[str, bytes], *, directory: str, origin: SpecSource | None = None) -> Fleet:

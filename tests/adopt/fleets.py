@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from reconciler.model import gpus
 from reconciler.model import observed as o
 from reconciler.model.desired import Fleet
 from reconciler.spec import check_spec
@@ -152,7 +153,9 @@ def nodes_as(draw: st.DrawFn, name: str) -> o.Observed:
         image=image,
         sysctls={"vm.swappiness": maybe("1", "60")},
         services={"containerd": o.Service(maybe(True, False), True)},
-        gpus=tuple(b.gpu(at, mig_current=mig, mig_devices=(o.MigDevice(at, "3g.40gb", "u"),) * mig) for at in (0, 1)),
+        gpus=tuple(
+            b.gpu(at, mig_current=mig, mig_devices=(gpus.MigDevice(at, "3g.40gb", "u"),) * mig) for at in (0, 1)
+        ),
     )
     labels = {"workload": maybe("training", "other"), "tier": maybe(f"r{int(name[-3:])}", "x")}
     member = b.member(name, labels=maybe(labels, {"tier": labels["tier"]}))

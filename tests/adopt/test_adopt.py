@@ -11,6 +11,7 @@ import pytest
 
 from reconciler.cli.adopting import adopt, doubts, read_tree, target, write_files
 from reconciler.diff.ignore import IgnoreRules
+from reconciler.model import gpus
 from reconciler.model import observed as o
 from reconciler.model.desired import IgnoreRule
 from reconciler.model.errors import ReconcilerError, Refused, UsageError
@@ -90,7 +91,7 @@ def test_the_line_that_says_it_is_changed_where_it_is_for_just_these_nodes() -> 
     )
     mig = {
         "gpus": tuple(
-            b.gpu(at, mig_current=True, mig_pending=True, mig_devices=(o.MigDevice(at, "3g.40gb", "u"),) * 2)
+            b.gpu(at, mig_current=True, mig_pending=True, mig_devices=(gpus.MigDevice(at, "3g.40gb", "u"),) * 2)
             for at in (0, 1)
         )
     }

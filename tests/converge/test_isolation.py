@@ -11,8 +11,9 @@ import pytest
 
 from reconciler.converge.run import Ended
 from reconciler.model.desired import BudgetLimit, Hours, NodeCondition, Rung, Window
+from reconciler.model.gpus import Gpu
 from reconciler.model.limits import Brake
-from reconciler.model.observed import Answered, Gpu
+from reconciler.model.observed import Answered
 from reconciler.model.records import FLEET, ISOLATED, OWNER_ANNOTATION, RETRACTED, STORM, read_mark
 from reconciler.model.vocab import DriftMode, WindowKind
 from tests import builders as b

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from reconciler.diff import normalise
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
+from reconciler.model import gpus
 from reconciler.model import observed as o
 from reconciler.model.desired import DesiredGpu, IgnoreRule, Profile
 from reconciler.model.drift import DriftClass
@@ -120,8 +121,8 @@ def test_an_image_without_our_nonce_is_not_the_one_we_installed() -> None:
 
 
 def test_mig_layouts() -> None:
-    def mig(index: int, count: int, **changes: Any) -> o.Gpu:
-        devices = tuple(o.MigDevice(index, "3g.40gb", f"u{index}{n}") for n in range(count))
+    def mig(index: int, count: int, **changes: Any) -> gpus.Gpu:
+        devices = tuple(gpus.MigDevice(index, "3g.40gb", f"u{index}{n}") for n in range(count))
         return b.gpu(index, mig_current=True, mig_pending=True, mig_devices=devices, **changes)
 
     wanted = b.profile(gpu=DesiredGpu({"3g.40gb": 2}))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
+from reconciler.model import gpus
 from reconciler.model import observed as o
 from reconciler.model.desired import Fleet
 from reconciler.model.records import NodeRecord
@@ -165,7 +166,7 @@ def test_nodes_that_only_lack_what_most_have_are_known(odd: dict[str, Any], why:
 def test_nodes_in_mig_mode_are_the_same_machines() -> None:
     """They give no NVLink status, as they use none."""
     mig = tuple(
-        b.gpu(at, mig_current=True, mig_pending=True, mig_devices=(o.MigDevice(at, "3g.40gb", "u"),) * 2)
+        b.gpu(at, mig_current=True, mig_pending=True, mig_devices=(gpus.MigDevice(at, "3g.40gb", "u"),) * 2)
         for at in (0, 1)
     )
     nodes = eight(n7={"host": {"gpus": mig, "nvlinks_active": {}}}, n8={"host": {"gpus": mig, "nvlinks_active": {}}})

@@ -12,7 +12,8 @@ import pytest
 
 from reconciler.drivers.ssh.facts import FACTS, host_facts, requests
 from reconciler.model.gate import CommandResult
-from reconciler.model.observed import Gpu, GpuCells, HostFacts, SmiAnswer, Xid
+from reconciler.model.gpus import Gpu, GpuCells, SmiAnswer
+from reconciler.model.observed import HostFacts, Xid
 
 # Which fact a folder's files are outputs of.
 FOLDERS = {

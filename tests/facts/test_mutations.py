@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from reconciler.drivers.ssh.facts import FACTS, host_facts, requests
 from reconciler.model.gate import CommandResult
-from reconciler.model.observed import Gpu, HostFacts
+from reconciler.model.gpus import Gpu
+from reconciler.model.observed import HostFacts
 
 NO_VALUES = (
     "", "N/A", "[N/A]", "[Not Supported]", "[GPU is lost]", "GPU is lost", "[GPU requires reset]", "ERR!",

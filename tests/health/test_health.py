@@ -15,7 +15,8 @@ from reconciler.health.signals import KERNEL_EVENTS, signals, unread
 from reconciler.health.table import TABLE, Effect, effect_of
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import Remediation, Rung
-from reconciler.model.observed import GpuCells, KernelEvent, Link, NvmeHealth, SmiAnswer, Xid
+from reconciler.model.gpus import GpuCells, SmiAnswer
+from reconciler.model.observed import KernelEvent, Link, NvmeHealth, Xid
 from reconciler.model.records import Attempt
 from reconciler.model.vocab import KernelEventKind
 from tests import builders as b

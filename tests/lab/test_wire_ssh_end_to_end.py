@@ -15,19 +15,8 @@ from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.inprocess.facts import host_facts
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.gate import CommandResult
-from reconciler.model.observed import (
-    Answered,
-    Gpu,
-    GpuCells,
-    HostFacts,
-    ImageIdentity,
-    Link,
-    MigDevice,
-    NvmeHealth,
-    Service,
-    Silent,
-    SmiAnswer,
-)
+from reconciler.model.gpus import Gpu, GpuCells, MigDevice, SmiAnswer
+from reconciler.model.observed import Answered, HostFacts, ImageIdentity, Link, NvmeHealth, Service, Silent
 from reconciler.model.vocab import UnknownReason
 from tests.lab.ssh_bench import NODE, Bench, play
 

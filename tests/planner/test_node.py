@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.model import gpus
 from reconciler.model import observed as o
 from reconciler.model.plan import BlockCode
 from reconciler.model.records import FLEET, Attempt, Hold
@@ -60,7 +61,7 @@ def test_a_stop_counts_for_a_planner_that_has_decided_before() -> None:
     [
         {"gpus": (b.gpu(0), b.gpu(1, remap_pending=None))},
         {"nvlinks_active": {0: 18}},
-        {"smi": o.SmiAnswer(15, 2, 2)},
+        {"smi": gpus.SmiAnswer(15, 2, 2)},
         {"nvme": None},
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reconciler.model.desired import IgnoreRule
 from reconciler.model.drift import DriftClass
-from reconciler.model.observed import Gpu
+from reconciler.model.gpus import Gpu
 from reconciler.model.plan import Goal
 from reconciler.model.records import Hold, NodeRecord
 from reconciler.model.vocab import Activation, Concern, Disruption
@@ -18,7 +18,7 @@ from reconciler.planner import conditions as c
 from reconciler.planner.catalogue import Catalogue, Row, Staged, admission_requires, catalogue
 from reconciler.planner.estimates import Estimate, Estimates
 from reconciler.planner.evaluate import evaluate
-from reconciler.planner.node import _start
+from reconciler.planner.reasons import starting_conditions
 from reconciler.planner.search import apply, search
 from tests import builders as b
 from tests import strategies as s
@@ -38,7 +38,7 @@ def test_converged_plans_nothing(wanted: Any) -> None:
     mig = wanted.profile.gpu.mig if wanted.profile.gpu else None
     gpus: tuple[Gpu, ...] = (b.gpu(0), b.gpu(1))
     if mig:
-        from reconciler.model.observed import MigDevice
+        from reconciler.model.gpus import MigDevice
 
         gpus = tuple(
             b.gpu(
@@ -63,7 +63,7 @@ def test_plan_converges(case: Any) -> None:
     wanted, seen, record = case
     plan = b.planner().plan(wanted, seen, record)
     state = state_of(wanted, seen, record)
-    reached = _start(state)
+    reached = starting_conditions(state)
     for action in plan.actions:
         assert set(action.requires) <= reached, (action.id, set(action.requires) - reached)
         reached = _after(wanted, seen, state, action, reached)
@@ -191,7 +191,7 @@ def test_never_disrupt_unquiesced(case: Any) -> None:
     wanted, seen, record = case
     plan = b.planner().plan(wanted, seen, record)
     state = state_of(wanted, seen, record)
-    reached = _start(state)
+    reached = starting_conditions(state)
     for action in plan.actions:
         if action.disruption >= Disruption.REBOOT or action.name in (
             "set_gpu_mode",
@@ -209,7 +209,7 @@ def test_never_admit_without_gate_and_trust(case: Any) -> None:
     wanted, seen, record = case
     plan = b.planner().plan(wanted, seen, record)
     state = state_of(wanted, seen, record)
-    reached = _start(state)
+    reached = starting_conditions(state)
     for action in plan.actions:
         if action.name == "admit":
             assert set(admission_requires(wanted)) <= reached

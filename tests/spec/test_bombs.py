@@ -21,8 +21,9 @@ from reconciler.model.errors import SpecError, UsageError
 from reconciler.model.source import Trouble
 from reconciler.spec import check_spec, load, node_source
 from reconciler.spec.edit.files import SpecFiles
-from reconciler.spec.load import MAX_ENTRIES, MAX_FOLDERS, MAX_VALUES_IN_ALL
+from reconciler.spec.load import MAX_VALUES_IN_ALL
 from reconciler.spec.ranges import MAX_NODES
+from reconciler.spec.tree import MAX_ENTRIES, MAX_FOLDERS
 from tests.spec.example import changed, told
 from tests.spec.example import load as load_example
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.spec.load import MAX_DEPTH, MAX_VALUES, Document, Problem, parse_yaml
+from reconciler.spec.load import MAX_DEPTH, MAX_VALUES, Document, parse_yaml
+from reconciler.spec.tree import Problem
 from tests.spec.example import changed, told
 
 

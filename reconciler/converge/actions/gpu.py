@@ -6,7 +6,7 @@ from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop
 from reconciler.converge.actions.host import still_wrong
 from reconciler.converge.actions.power import restart, wait_for_host
-from reconciler.model.observed import Gpu
+from reconciler.model.gpus import Gpu
 from reconciler.model.outcome import Done, Outcome, Transient
 from reconciler.model.vocab import Concern
 

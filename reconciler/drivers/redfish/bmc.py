@@ -29,14 +29,7 @@ from reconciler.drivers.redfish.tree import Tree
 from reconciler.drivers.redfish.wire import Wire
 from reconciler.drivers.secrets import Credentials
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.observed import (
-    Answered,
-    AttributeValue,
-    BmcTask,
-    RedfishHot,
-    RedfishInventory,
-    Silent,
-)
+from reconciler.model.observed import Answered, AttributeValue, BmcTask, RedfishHot, RedfishInventory, Silent
 from reconciler.model.ports import Bmc, PowerAction
 from reconciler.model.sharing import share
 

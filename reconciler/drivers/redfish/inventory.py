@@ -29,14 +29,7 @@ from reconciler.drivers.redfish.fields import (
 )
 from reconciler.drivers.redfish.quirks import Quirks
 from reconciler.drivers.redfish.tree import Survey, Tree
-from reconciler.model.observed import (
-    AttributeValue,
-    BmcEvent,
-    Drive,
-    FirmwareItem,
-    Nic,
-    RedfishInventory,
-)
+from reconciler.model.observed import AttributeValue, BmcEvent, Drive, FirmwareItem, Nic, RedfishInventory
 
 _LOGS = ("sel", "iml", "eventlog", "event", "log1", "systemevent", "lclog")  # the first that is there
 

@@ -20,7 +20,8 @@ from reconciler.model.units import parse_duration
 from reconciler.model.vocab import BootPhase
 from reconciler.spec.faults import parse_model
 from reconciler.spec.kinds.base import Matching, Model, Text
-from reconciler.spec.load import Problem, parse_yaml
+from reconciler.spec.load import parse_yaml
+from reconciler.spec.tree import Problem
 
 T = TypeVar("T")
 

@@ -15,7 +15,8 @@ from reconciler.gate.tools.common import Sheet, Tool
 from reconciler.health.signals import host_signals
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
-from reconciler.model.observed import Gpu, Observed, Silent
+from reconciler.model.gpus import Gpu
+from reconciler.model.observed import Observed, Silent
 from reconciler.model.vocab import Concern, Source
 
 # Signals that count over the life of a board, errors that were dealt with: metrics, for thresholds to judge.

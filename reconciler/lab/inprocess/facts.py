@@ -12,18 +12,8 @@ from reconciler.lab.hardware.kernel_log import EVENTS
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.state import SPARE_THRESHOLD, DriveState, GpuState, MachineState
 from reconciler.lab.inprocess.gpu_cells import as_read, with_own_cells
-from reconciler.model.observed import (
-    Gpu,
-    HostFacts,
-    ImageIdentity,
-    KernelEvent,
-    Link,
-    MigDevice,
-    NvmeHealth,
-    Service,
-    SmiAnswer,
-    Xid,
-)
+from reconciler.model.gpus import Gpu, MigDevice, SmiAnswer
+from reconciler.model.observed import HostFacts, ImageIdentity, KernelEvent, Link, NvmeHealth, Service, Xid
 from reconciler.model.vocab import KernelEventKind
 
 _XID = re.compile(r"NVRM: Xid \(PCI:(?P<pci>[0-9a-f:]+)\): (?P<code>\d+), pid=[^,]*, name=[^,]*, (?P<rest>.*)")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from reconciler.lab.hardware.gpu_cells import CELLS, NOT_OFFERED, newer_cells
 from reconciler.lab.wire.facts.skus import sku
-from reconciler.model.observed import Gpu, GpuCells
+from reconciler.model.gpus import Gpu, GpuCells
 
 _SHARED: Final = frozenset(field.name for field in fields(GpuCells))
 _ROWS: Final = frozenset({"remap_pending", "remap_failed", "remapped_uncorrectable"})  # not told in MIG mode

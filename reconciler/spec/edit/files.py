@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from reconciler.model.errors import Position
 from reconciler.spec.edit.yaml_text import YamlText
-from reconciler.spec.load import Steps, Tree, parse_yaml
+from reconciler.spec.load import Steps, parse_yaml
+from reconciler.spec.tree import Tree
 
 
 @dataclass(frozen=True, slots=True)

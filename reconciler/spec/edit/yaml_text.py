@@ -25,7 +25,8 @@ from ruamel.yaml.events import (
 )
 
 from reconciler.model.errors import Refused
-from reconciler.spec.load import Problem, Steps, parse_yaml
+from reconciler.spec.load import Steps, parse_yaml
+from reconciler.spec.tree import Problem
 
 _Splice = tuple[int, int, str]
 

@@ -17,7 +17,8 @@ from reconciler.drivers.ssh.facts import gpu, kernel_log, network, nvlink, stora
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed
 from reconciler.model.frames import FactRequest
 from reconciler.model.gate import CommandResult
-from reconciler.model.observed import Gpu, HostFacts, ImageIdentity, Link, Service, SmiAnswer
+from reconciler.model.gpus import Gpu, SmiAnswer
+from reconciler.model.observed import HostFacts, ImageIdentity, Link, Service
 
 __all__ = ["FACTS", "host_facts", "requests"]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed, Unreadable, excerpt, whole_number
 from reconciler.drivers.ssh.facts.gpu_cells import health_cells
 from reconciler.model.gate import CommandResult
-from reconciler.model.observed import Gpu, GpuCells, MigDevice, SmiAnswer
+from reconciler.model.gpus import Gpu, GpuCells, MigDevice, SmiAnswer
 
 _PCI = re.compile(r"(?:PCI:)?([0-9A-F]{4,8}):([0-9A-F]{2}):([0-9A-F]{2})(?:\.([0-7]))?", re.IGNORECASE)
 _NOT_A_VALUE = re.compile(

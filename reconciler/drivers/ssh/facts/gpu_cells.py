@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from reconciler.drivers.ssh.facts.fact import excerpt, whole_number
-from reconciler.model.observed import BUSY_PERCENT, GpuCells
+from reconciler.model.gpus import GpuCells
+from reconciler.model.observed import BUSY_PERCENT
 
 T = TypeVar("T")
 

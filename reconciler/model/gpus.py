@@ -1,0 +1,72 @@
+"""What nvidia-smi says of GPUs, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class MigDevice:
+    gpu: int
+    profile: str  # "1g.10gb"
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCells:
+    """What the driver says of a GPU's state: cells of nvidia-smi -q -x that equal GPUs have in common.
+
+    None: this driver has no such cell, or the cell is N/A. `unread`: cells that are there and held neither a value nor
+    N/A ("ERR!", "Unknown Error", nothing), by the names of these fields and of those of `Gpu`.
+    """
+
+    recovery_action: str | None = None  # "None"; from 570 on "Reset", "Reboot", "Drain P2P", "Drain and Reset"
+    sram_threshold_exceeded: bool | None = None
+    unrepairable_memory: bool | None = None  # from 590 on, as the two below
+    channel_repair_pending: bool | None = None
+    tpc_repair_pending: bool | None = None
+    fabric_state: str | None = None  # "Completed", "In Progress", "Not Started"
+    fabric_status: str | None = None  # "Success", or the error
+    fabric_health: str | None = None  # "" or what is wrong: "bandwidth Degraded, route_unhealthy True"
+    thermal_slowdown: bool | None = None  # by the hardware, now
+    power_brake: bool | None = None
+    pcie_width: int | None = None  # lanes now
+    pcie_width_max: int | None = None  # of this board in this slot
+    pcie_gen: int | None = None  # idle GPUs lower it
+    pcie_gen_max: int | None = None
+    persistence: bool | None = None
+    loaded: bool | None = None  # whether it works now: utilisation of BUSY_PERCENT and more
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SmiAnswer:
+    """How nvidia-smi -q -x ended, and how many GPUs it counts and describes: a whole document can contradict them."""
+
+    exit_status: int
+    attached: int | None
+    described: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One <gpu> of nvidia-smi -q -x. None: the cell was not a value ('N/A', '[GPU is lost]', ...)."""
+
+    index: int
+    pci: str  # normalised: 8-digit domain, upper case
+    uuid: str | None
+    name: str | None
+    serial: str | None
+    vbios: str | None
+    ecc_enabled: bool | None
+    ecc_uncorrectable: int | None  # volatile: since the driver loaded
+    remap_pending: bool | None
+    remap_failed: bool | None
+    mig_current: bool | None
+    mig_pending: bool | None
+    mig_devices: tuple[MigDevice, ...] = ()
+    lost: bool = False
+    cells: GpuCells = GpuCells()
+    ecc_uncorrectable_ever: int | None = None  # aggregate: over the life of the board
+    remapped_uncorrectable: int | None = None  # rows remapped for uncorrectable errors, over the life of the board
+    pcie_replays: int | None = None  # since the driver loaded

@@ -1,0 +1,99 @@
+"""A published observation as far back as the spec itself has the names that were taken out (render/publish.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from reconciler.model.desired import Fleet
+from reconciler.model.observed import HIDDEN, Answered, Observation, Observed, Silent, Taint
+from reconciler.model.published import OWN_NAMES, PUBLISHED_FORMAT, SEALED, Published
+from reconciler.model.records import Hold, NodeRecord, Rollout
+from reconciler.model.vocab import UnknownReason
+from reconciler.render.publish import Screen, mentioned, own_names
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a published document says to who holds the spec. `unjudged`: path -> nodes at which nobody can tell."""
+
+    observation: Observation
+    records: Mapping[str, NodeRecord]
+    holds: tuple[Hold, ...]
+    rollouts: Mapping[str, Rollout]
+    unjudged: Mapping[str, tuple[str, ...]]
+
+
+def restore(published: Published, then: Fleet | None, revisions: Iterable[Fleet]) -> Restored:
+    """`then`: the spec of the commit at which it was published, None where it can't be had; `revisions`: those that it
+    is to be judged by, of whose nodes each has an entry, and if it is that nobody had looked at it.
+
+    A digest that the spec of then has no words for is another name than the spec's of then. Whether it is that which a
+    later revision says, nobody can tell from here: it is taken out, and so becomes unknown, not drift.
+    """
+    fleets = list(revisions)
+    words = {} if then is None else {
+        digest: own_names(then.nodes[name])[path]
+        for name, node in published.nodes.items() if name in then.nodes
+        for path, digest in node.wanted.items() if path in own_names(then.nodes[name])
+    }  # fmt: skip
+    names_now = tuple(set().union(*parts) for parts in zip(*map(mentioned, fleets), strict=True))
+    given = (published.bios, published.labels, published.taints)
+    new = [frozenset(now - set(before)) for now, before in zip(names_now, given, strict=True)]
+    screen = Screen(lambda name: words.get(name, name), *map(frozenset, given))
+    nodes: dict[str, Observed] = {}
+    unjudged: dict[str, list[str]] = {}
+    for name in dict.fromkeys(name for fleet in fleets for name in fleet.nodes):
+        if name not in published.nodes:
+            silent = Silent(published.finished_at, UnknownReason.UNREACHABLE, "not among what was published")
+            nodes[name] = Observed(name, silent, silent, silent, silent)
+            continue
+        seen = _with_hidden(screen.observed(published.nodes[name].observed), *new)
+        before = None if then is None or name not in then.nodes else own_names(then.nodes[name])
+        later = [own_names(fleet.nodes[name]) for fleet in fleets if name in fleet.nodes]
+        for path in OWN_NAMES:
+            if any(path in said and (before is None or said[path] != before.get(path)) for said in later):
+                seen, sealed = _without(seen, path)
+                if sealed:
+                    unjudged.setdefault(path, []).append(name)
+        nodes[name] = seen
+    observation = Observation(
+        PUBLISHED_FORMAT, published.fleet, published.spec_commit, published.started_at, published.finished_at, nodes,
+        insecure=published.insecure, time_scale=published.time_scale, control_plane=published.control_plane,
+    )  # fmt: skip
+    records = {
+        name: replace(screen.record(node.record), paths=None if node.paths is None else frozenset(node.paths))
+        for name, node in published.nodes.items()
+    }
+    return Restored(
+        observation, records, published.holds, {at: screen.rollout(one) for at, one in published.rollouts.items()},
+        {path: tuple(names) for path, names in unjudged.items()},
+    )  # fmt: skip
+
+
+def _without(seen: Observed, path: str) -> tuple[Observed, bool]:
+    """Without the name at this path, if it is a digest; whether it was."""
+    reading = "host" if path == "host.hostname" else "hot"
+    field = path.rpartition(".")[2]
+    answer: Answered[Any] | Silent = getattr(seen, reading)
+    value = None if isinstance(answer, Silent) else getattr(answer.value, field)
+    if isinstance(answer, Silent) or value is None or not value.startswith(SEALED):
+        return seen, False
+    unknown = {**answer.value.unknown, field: HIDDEN}
+    changes: dict[str, Any] = {reading: replace(answer, value=replace(answer.value, **{field: None}, unknown=unknown))}
+    return replace(seen, **changes), True
+
+
+def _with_hidden(seen: Observed, bios: Collection[str], labels: Collection[str], taints: Collection[str]) -> Observed:
+    """With a mark at all that is asked for by now, and was not published: that it is not there does not follow."""
+    inventory, member = seen.inventory, seen.member
+    if bios and isinstance(inventory, Answered) and inventory.value.bios is not None:
+        value = replace(inventory.value, bios={**inventory.value.bios, **dict.fromkeys(bios, HIDDEN)})
+        inventory = replace(inventory, value=value)
+    if (labels or taints) and isinstance(member, Answered) and member.value is not None:
+        own = member.value
+        marks = tuple(Taint(key, HIDDEN, "") for key in sorted(taints))
+        own = replace(own, labels={**own.labels, **dict.fromkeys(labels, HIDDEN)}, taints=(*own.taints, *marks))
+        member = replace(member, value=own)
+    return replace(seen, inventory=inventory, member=member)

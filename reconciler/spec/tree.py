@@ -1,0 +1,162 @@
+"""The files that a spec is read from, and the bounds of what is read: a pull request may name anything."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from reconciler.model.errors import Diagnostic, Position
+
+_MIB: Final = 1024 * 1024
+MAX_YAML_BYTES: Final = _MIB
+MAX_OTHER_BYTES: Final = 16 * _MIB
+# Of all files that a spec is read from. The YAML of 60,000 nodes, one entry each, is 8 MiB, which takes minutes to
+# parse; the CSV files of 200,000 nodes are 30 MiB.
+MAX_YAML_BYTES_IN_ALL: Final = 8 * _MIB
+MAX_BYTES_IN_ALL: Final = 64 * _MIB
+MAX_ENTRIES: Final = (
+    100_000  # files and folders that are looked at; the sources of Linux, a large repository, are 90,000
+)
+MAX_FOLDERS: Final = 32  # one below the other
+
+
+class Problem(Exception):
+    """One thing that makes a file unreadable; becomes a Diagnostic."""
+
+    def __init__(self, at: Position, problem: str, hint: str = "", path: str = "") -> None:
+        super().__init__(problem)
+        self.diagnostic = Diagnostic(at, path, problem, hint)
+
+
+class TooMuch(Problem):
+    """The spec as a whole is larger than a spec can be: what is left of it is not looked at."""
+
+
+class Tree:
+    """The files of a spec: a directory, or their contents by relative path, as a git revision gives them."""
+
+    def __init__(self, source: Path | Mapping[str, bytes], directory: str) -> None:
+        self._source = source
+        self._prefix = "" if directory in {"", "."} else directory.rstrip("/") + "/"
+        self._counted: set[str] = set()  # names of the files read
+        self._yaml_bytes, self._all_bytes = 0, 0
+
+    def where(self, name: str, line: int = 0, column: int = 0) -> Position:
+        shown = (self._prefix + name).rstrip("/") or "."
+        return Position(shown.encode(errors="replace").decode(), line, column)  # names of files need not be UTF-8
+
+    def yaml_names(self) -> list[str]:
+        """YAML files, and links for `read` to refuse; nothing whose name, or folder's name, starts with a dot."""
+        if isinstance(self._source, Path):
+            entries = self.entries()
+            return sorted(name for name, entry in entries if is_yaml(name) or entry.is_symlink())
+        return sorted(name for name in self._source if is_yaml(name) and not re.search(r"(^|/)\.", name))
+
+    def entries(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """What the directory holds, but folders, by path below it; no dotfiles. Problem as of `Walk`."""
+        if not isinstance(self._source, Path):
+            return
+        try:
+            yield from _entries(self._source, "", Walk(self), 0)
+        except OSError as error:
+            raise Problem(self.where(""), f"{error.filename}: {error.strerror}") from None
+
+    def read(self, name: str) -> bytes:
+        """Problem when it is no plain file of the tree, or too large."""
+        limit = most_bytes(name)
+        source = self._source
+        data = self._read_file(source, name, limit) if isinstance(source, Path) else source.get(name)
+        if data is None:
+            raise Problem(self.where(name), "no such file in the spec directory")
+        if len(data) > limit:
+            raise too_large(self.where(name), limit)
+        self._count(name, len(data))
+        return data
+
+    def text(self, name: str) -> str:
+        data = self.read(name)
+        try:
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            column = error.start - data.rfind(b"\n", 0, error.start)
+            raise Problem(self.where(name, line, column), "not UTF-8 text") from None
+
+    def _count(self, name: str, size: int) -> None:
+        if name in self._counted:
+            return
+        self._counted.add(name)
+        self._all_bytes += size
+        self._yaml_bytes += size * is_yaml(name)
+        if self._yaml_bytes > MAX_YAML_BYTES_IN_ALL:
+            problem = f"with this file the spec has more than {MAX_YAML_BYTES_IN_ALL // _MIB} MiB of YAML"
+            raise TooMuch(self.where(name), problem, "list nodes in CSV files, and keep other YAML elsewhere")
+        if self._all_bytes > MAX_BYTES_IN_ALL:
+            problem = f"with this file the spec is larger than {MAX_BYTES_IN_ALL // _MIB} MiB"
+            raise TooMuch(self.where(name), problem, "a fleet this large needs several specs")
+
+    def _read_file(self, root: Path, name: str, limit: int) -> bytes | None:
+        path = root
+        for part in name.split("/"):
+            path = path / part
+            if path.is_symlink():
+                raise Problem(self.where(name), "a symbolic link", "a spec holds plain files only")
+        try:
+            # Opening a FIFO would wait for a writer; what a file is, is asked of what was opened.
+            opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Problem(self.where(name), str(error.strerror)) from None
+        with os.fdopen(opened, "rb", closefd=True) as file:
+            if not stat.S_ISREG(os.fstat(opened).st_mode):
+                raise Problem(self.where(name), "not a plain file", "a spec holds plain files only")
+            try:
+                return file.read(limit + 1)
+            except OSError as error:
+                raise Problem(self.where(name), str(error.strerror)) from None
+
+
+class Walk:
+    """Bounds a walk through the folders of a spec, wherever they stand: on a disk, or in a commit."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self._visited = 0
+
+    def visit(self, name: str, depth: int) -> None:
+        """One more file or folder, below `depth` folders. TooMuch when it goes beyond what a spec can be."""
+        self._visited += 1
+        hint = "keep the spec in a folder of its own, and give that"
+        if self._visited > MAX_ENTRIES:
+            raise TooMuch(self.tree.where(name), f"there are more than {MAX_ENTRIES} files and folders", hint)
+        if depth > MAX_FOLDERS:
+            raise TooMuch(self.tree.where(name), f"below more than {MAX_FOLDERS} folders", hint)
+
+
+def is_yaml(name: str) -> bool:
+    return name.endswith((".yaml", ".yml"))
+
+
+def most_bytes(name: str) -> int:
+    return MAX_YAML_BYTES if is_yaml(name) else MAX_OTHER_BYTES
+
+
+def too_large(at: Position, limit: int) -> Problem:
+    return Problem(at, f"larger than {limit // _MIB} MiB")
+
+
+def _entries(folder: Path, prefix: str, walk: Walk, depth: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            walk.visit(prefix + entry.name, depth)
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from _entries(folder / entry.name, f"{prefix}{entry.name}/", walk, depth + 1)
+            else:
+                yield prefix + entry.name, entry
