@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from reconciler.diff.compare import Comparer
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect
-from reconciler.model.crash import Crash, of_its_own
+from reconciler.model.crash import of_its_own
 from reconciler.model.desired import Desired, Profile, Rung
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.inputs import fingerprint, key_of
@@ -20,6 +20,7 @@ from reconciler.planner import conditions as c
 from reconciler.planner.backoff import backing_off
 from reconciler.planner.catalogue import Catalogue, Row, catalogue
 from reconciler.planner.conditions import Conditions, Context
+from reconciler.planner.crashed import stopped_by, unplanned
 from reconciler.planner.estimates import Estimates
 from reconciler.planner.evaluate import evaluate, with_drift
 from reconciler.planner.findings import find
@@ -72,10 +73,10 @@ class NodePlanner:
             desired.node,
             "planning it",
             lambda: self._plan_apart(desired, observed, record),
-            lambda crash: (_unplanned(desired, observed, crash), None),
+            lambda crash: (unplanned(desired, observed, crash), None),
         )
         crash = crash_in(observed)
-        return (_stopped_by(crash, whole), None) if crash and desired.state is NodeState.ACTIVE else (whole, rest)
+        return (stopped_by(crash, whole), None) if crash and desired.state is NodeState.ACTIVE else (whole, rest)
 
     def _plan_apart(self, desired: Desired, observed: Observed, record: NodeRecord) -> tuple[NodePlan, NodePlan | None]:
         items = self.comparer.compare(desired, observed, record)
@@ -283,34 +284,6 @@ class NodePlanner:
             breaks=row.breaks,
             p90_s=None if measured is None else measured.p90_s,
         )
-
-
-def _unplanned(desired: Desired, observed: Observed, crash: Crash) -> NodePlan:
-    """Nothing is known of what it needs, so nothing is done to it."""
-    kind = DriftClass.UNKNOWN
-    unknown = DriftItem(desired.node, Concern.IDENTITY, "identity", kind, None, None, detail=crash.sentence)
-    return NodePlan(
-        node=desired.node,
-        pool=desired.pool,
-        goal=Goal.NOTHING,
-        situation=crash.sentence,
-        in_service=None,
-        observed_at=observed.hot.at,
-        incomplete=(crash.sentence,),
-        drift=(unknown,),
-        actions=(),
-        blocked=Blocked(BlockCode.CRASHED, crash.sentence),
-        wave=None,
-        fingerprint="",
-    )
-
-
-def _stopped_by(crash: str, plan: NodePlan) -> NodePlan:
-    """What else was read of it is told, and is no ground to act on."""
-    blocked = Blocked(BlockCode.CRASHED, crash)
-    return replace(
-        plan, goal=Goal.NOTHING, situation=crash, actions=(), blocked=blocked, wave=None, postponed=(), fingerprint=""
-    )
 
 
 def _due(items: tuple[DriftItem, ...], postponed: Collection[str]) -> tuple[DriftItem, ...]:

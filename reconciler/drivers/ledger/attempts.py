@@ -11,6 +11,11 @@ from reconciler.drivers.ledger.rows import to_object
 from reconciler.drivers.ledger.schema import journal, runs
 
 
+def intent(connection: sa.Connection, attempt: int) -> sa.Row[Any]:
+    """The row that an attempt began with."""
+    return connection.execute(sa.select(journal).where(journal.c.id == attempt, journal.c.event == "intent")).one()
+
+
 def unfinished(
     connection: sa.Connection, ours: sa.ColumnElement[bool] | None
 ) -> Sequence[tuple[int, str, str, str, Mapping[str, Any]]]:

@@ -228,13 +228,11 @@ class SqlLedger(Leasing):
         self._follow(attempt, "outcome", to_json(outcome), detail, now)
 
     def _follow(self, attempt: int, event: str, data: str, detail: str, now: datetime) -> None:
-        table = schema.journal
-        query = sa.select(table).where(table.c.id == attempt, table.c.event == "intent")
         with self._database.write([]) as connection:
-            intent = connection.execute(query).one()
-            values = {"action": intent.action, "target": intent.target, "attempt": attempt, "data": data}
-            with self._database.write([table], [intent.node]):
-                write_journal(connection, instant(now), intent.run, intent.node, event, detail=detail, **values)
+            intent = attempts.intent(connection, attempt)
+            of = {"action": intent.action, "target": intent.target, "attempt": attempt, "data": data, "detail": detail}
+            with self._database.write([schema.journal], [intent.node]):
+                write_journal(connection, instant(now), intent.run, intent.node, event, **of)
 
     def before(self, attempt: int) -> Mapping[str, Any]:
         with self._database.read() as connection:

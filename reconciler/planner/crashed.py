@@ -1,0 +1,40 @@
+"""The plan of a node on which a bug of ours shows: nothing is done to it, and it says why (invariant 22)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reconciler.model.crash import Crash
+from reconciler.model.desired import Desired
+from reconciler.model.drift import DriftClass, DriftItem
+from reconciler.model.observed import Observed
+from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan
+from reconciler.model.vocab import Concern
+
+
+def unplanned(desired: Desired, observed: Observed, crash: Crash) -> NodePlan:
+    """Nothing is known of what it needs, so nothing is done to it."""
+    kind = DriftClass.UNKNOWN
+    unknown = DriftItem(desired.node, Concern.IDENTITY, "identity", kind, None, None, detail=crash.sentence)
+    return NodePlan(
+        node=desired.node,
+        pool=desired.pool,
+        goal=Goal.NOTHING,
+        situation=crash.sentence,
+        in_service=None,
+        observed_at=observed.hot.at,
+        incomplete=(crash.sentence,),
+        drift=(unknown,),
+        actions=(),
+        blocked=Blocked(BlockCode.CRASHED, crash.sentence),
+        wave=None,
+        fingerprint="",
+    )
+
+
+def stopped_by(crash: str, plan: NodePlan) -> NodePlan:
+    """What else was read of it is told, and is no ground to act on."""
+    blocked = Blocked(BlockCode.CRASHED, crash)
+    return replace(
+        plan, goal=Goal.NOTHING, situation=crash, actions=(), blocked=blocked, wave=None, postponed=(), fingerprint=""
+    )
