@@ -18,6 +18,7 @@ import pytest
 from reconciler.cli.exit_codes import MEANING
 from reconciler.cli.main import COMMANDS
 from reconciler.drivers.secrets import SecretStore
+from reconciler.health.table import TABLE, Effect
 from reconciler.spec import check_spec
 from tests.conftest import ROOT
 
@@ -202,6 +203,21 @@ def test_exit_codes() -> None:
 
 def test_commands() -> None:
     assert table("command") == [(name, summary) for name, (_, summary) in COMMANDS.items()]
+
+
+def test_signals_that_isolate() -> None:
+    """All of them and no other, with the number of reads that each takes."""
+    told = {name: reads for names, _, reads in table("signal") for name in re.findall(r"`(\w+)`", names)}
+    assert {name.replace("TYPE", ""): reads for name, reads in told.items()} == {
+        name: "one" if row.latched else "two" for name, row in TABLE.items() if row.effect is Effect.ISOLATES
+    }
+
+
+def test_metrics_exist() -> None:
+    declared = (ROOT / "reconciler" / "drivers" / "status" / "metrics.py").read_text()
+    named = re.findall(r"`(reconciler_\w+)`", README)
+    assert named
+    assert [name for name in named if f'"{name.removesuffix("_total")}"' not in declared] == []
 
 
 def test_kinds() -> None:

@@ -103,7 +103,7 @@ def _divide(gpu: GpuState, layout: Mapping[str, int], rng: random.Random) -> Non
 def _nics(inventory: DesiredInventory, rng: random.Random) -> list[NicState]:
     rdma = _count(inventory.rdma_ports, 8)
     others = max(_count(inventory.nics, rdma + 2) - rdma, 0)
-    rate = 400.0 if "A100" not in (inventory.gpu_model or "") else 200.0
+    rate = float(inventory.rdma_rate_gbps or (200 if "A100" in (inventory.gpu_model or "") else 400))
 
     def mac() -> str:
         return ":".join(f"{octet:02X}" for octet in (0xA0, 0x88, 0xC2, *rng.randbytes(3)))

@@ -154,6 +154,7 @@ def _hardware() -> Document:
             "gpuModel": "NVIDIA H100 80GB HBM3",
             "nvlinksPerGpu": 18,
             "rdmaPorts": 8,
+            "rdmaRateGbps": 400,
             "nics": 10,
             "drives": 5,
             "dimms": 32,

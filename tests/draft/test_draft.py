@@ -141,6 +141,7 @@ def test_machines_that_lack_a_part_are_told_from_the_others() -> None:
 
 
 ONE_GPU, THREE_GPUS = ({"host": {"gpus": tuple(b.gpu(at) for at in range(few))}} for few in (1, 3))
+PORT = o.Link("mlx5_0/1", up=True, rate_gbps=400.0, kind="infiniband")
 LESS = {"inventory": {"dimms": 31, "memory_bytes": 2**41 - 2**36}}
 
 
@@ -176,8 +177,43 @@ def test_nodes_in_mig_mode_are_the_same_machines() -> None:
     assert fleet.nodes["gpu-007"].profile.gpu.mig == {"3g.40gb": 2}
 
 
+@pytest.mark.parametrize(
+    ("part", "host"),
+    [
+        ("nvlinksPerGpu", {"nvlinks_active": {0: 18}}),
+        ("nvlinksPerGpu", {"nvlinks_active": {0: 17}}),
+        ("nvlinksPerGpu", {"nvlinks_active": {}}),
+        ("rdmaPorts", {"links": (PORT, replace(PORT, name="mlx5_1/1", up=None))}),
+    ],
+)
+def test_a_part_that_was_not_read_is_not_counted(part: str, host: dict[str, Any]) -> None:
+    """The spec would ask for less than the node has, or for what nobody has seen."""
+    seen = eight(n1={"host": host})["gpu-001"]
+    assert part not in found(seen, Asked()).has
+
+
+def test_a_lost_gpu_has_no_links_to_count() -> None:
+    lost = {"gpus": (b.gpu(0), b.gpu(1, lost=True)), "nvlinks_active": {0: 18}}
+    assert found(eight(n1={"host": lost})["gpu-001"], Asked()).has["nvlinksPerGpu"] == 18
+
+
+@pytest.mark.parametrize("bad", ["x: {y\u202e", "x\n# z", "\x1b[2J"])
+def test_what_no_spec_may_hold_is_left_out(bad: str) -> None:
+    """With one such value the whole draft would be refused by `validate`."""
+    nodes = {
+        "gpu-001": b.observed(
+            "gpu-001", hot=b.hot("gpu-001", model=bad, serial=bad), member=b.member("gpu-001", labels={}),
+            host=b.facts("gpu-001", hostname=bad, serial=bad, sysctls={"vm.swappiness": bad}),
+            inventory=b.inventory(bios={"SriovGlobalEnable": bad, "NumaNodesPerSocket": "NPS1"}, boot_order=(bad,)),
+        )
+    }  # fmt: skip
+    node = fleet_of(files(written(nodes, rows("gpu-001")), ACCESS)).nodes["gpu-001"]
+    assert node.profile.bios == {"NumaNodesPerSocket": "NPS1"}
+    assert (node.serial, node.profile.inventory.model, node.profile.boot_order) == (None, None, None)
+
+
 def test_hostile_strings_of_machines_stay_strings() -> None:
-    bad = 'x: {y\u202e"\n# z'
+    bad = 'x: {y" # z'
     nodes = {
         "gpu-001": b.observed(
             "gpu-001", hot=b.hot("gpu-001", model=bad, manufacturer="- a"), host=b.facts("gpu-001", hostname="gpu-001"),

@@ -11,10 +11,12 @@ from reconciler.diff import normalise
 from reconciler.diff.gpus import layout, survey
 from reconciler.diff.readings import Missing
 from reconciler.model.desired import Desired
+from reconciler.model.gpus import Gpu
 from reconciler.model.observed import HostFacts, Member, Observed, RedfishHot, RedfishInventory, Silent, Taint
 from reconciler.model.records import MARK_TAINT
 from reconciler.model.units import format_size
 from reconciler.model.vocab import UnknownReason
+from reconciler.spec.characters import check_line
 
 # Asked of hosts, and managed where they run on all nodes of a kind.
 SERVICES: Final = (
@@ -106,9 +108,9 @@ def found(seen: Observed, asked: Asked) -> Found:
         others=others,
         bios=_bios(inventory, asked),
         secure_boot=_secure_boot(inventory, host),
-        boot_order=inventory.boot_order or None if inventory else None,
+        boot_order=inventory.boot_order or None if inventory and all(map(_fits, inventory.boot_order or ())) else None,
         serial=_serial(hot, host),
-        hostname=host.hostname if host else None,
+        hostname=host.hostname if host and _fits(host.hostname) else None,
         sysctls=_sysctls(host),
         services=_services(host),
         mig=_mig(host),
@@ -119,7 +121,24 @@ def found(seen: Observed, asked: Asked) -> Found:
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None and value != ""}
+    return {name: value for name, value in values.items() if value is not None and value != "" and _fits(value)}
+
+
+def _fits(value: object) -> bool:
+    """Whether a spec may hold it. What a machine calls something need not be text that anybody can read."""
+    try:
+        check_line(value if isinstance(value, str) else "")
+    except ValueError:
+        return False
+    return True
+
+
+def _nvlinks(gpus: Sequence[Gpu], active: Mapping[int, int] | None) -> int | None:
+    """Of the GPU with the fewest; None unless each that answers tells of its own. In MIG mode none does."""
+    asked = [gpu for gpu in gpus if not gpu.lost]
+    if active is None or any(gpu.mig_current or gpu.index not in active for gpu in asked):
+        return None
+    return min((active[gpu.index] for gpu in asked), default=None)
 
 
 def _has(inventory: RedfishInventory | None, host: HostFacts | None) -> dict[str, Any]:
@@ -130,10 +149,10 @@ def _has(inventory: RedfishInventory | None, host: HostFacts | None) -> dict[str
         names = {gpu.name for gpu in host.gpus if gpu.name}
         counted["gpus"] = gpus.answering
         counted["gpuModel"] = next(iter(names)) if len(names) == 1 else None
-        if gpus.answering and host.nvlinks_active is not None and not any(gpu.mig_current for gpu in host.gpus):
-            counted["nvlinksPerGpu"] = min(host.nvlinks_active.values(), default=0)
+        counted["nvlinksPerGpu"] = _nvlinks(host.gpus, host.nvlinks_active)
     if host is not None and host.links is not None:
-        counted["rdmaPorts"] = len([link for link in host.links if link.kind == "infiniband" and link.up is True])
+        ports = [link.up for link in host.links if link.kind == "infiniband"]
+        counted["rdmaPorts"] = None if None in ports else ports.count(True)
     if inventory is not None:
         counted |= {
             "nics": None if inventory.nics is None else len(inventory.nics),
@@ -153,17 +172,19 @@ def _firmware(inventory: RedfishInventory | None) -> tuple[dict[str, Firmware], 
         kind = next((row for row in _COMPONENTS if row[1].search(f"{name} {item.name}".replace("_", " "))), None)
         spare = re.search(r"backup|golden|previous|available|inactive", f"{name} {item.name}", re.IGNORECASE)
         slug = re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-.")
-        if kind is None or spare or not item.version.strip() or not slug or item.updateable is False:
+        version = item.version.strip()
+        named = slug and version and _fits(name) and _fits(version)
+        if kind is None or spare or not named or item.updateable is False:
             others.append(name)
         else:
-            chosen[slug] = Firmware(name, item.version.strip(), kind[0], kind[2], kind[3])
+            chosen[slug] = Firmware(name, version, kind[0], kind[2], kind[3])
     return chosen, tuple(sorted(others))
 
 
 def _bios(inventory: RedfishInventory | None, asked: Asked) -> dict[str, Any]:
     known = (inventory.bios or {}) if inventory else {}
     wanted = [name for name in known if name in asked.bios or (not asked.bios and _BIOS.fullmatch(name))]
-    return {name: known[name] for name in sorted(wanted) if known[name] != ""}
+    return _known({name: known[name] for name in sorted(wanted)})
 
 
 def _secure_boot(inventory: RedfishInventory | None, host: HostFacts | None) -> bool | None:
@@ -176,11 +197,12 @@ def _secure_boot(inventory: RedfishInventory | None, host: HostFacts | None) -> 
 def _serial(hot: RedfishHot | None, host: HostFacts | None) -> str | None:
     """What BMC and host both say, or the BMC of a node whose host does not tell."""
     said, witness = hot.serial if hot else None, host.serial if host else None
-    return said if said is None or witness is None or normalise.same(said, witness) else None
+    return said if _fits(said) and (said is None or witness is None or normalise.same(said, witness)) else None
 
 
 def _sysctls(host: HostFacts | None) -> dict[str, str]:
-    return {name: normalise.sysctl(value) for name, value in ((host.sysctls or {}) if host else {}).items()}
+    known = (host.sysctls or {}) if host else {}
+    return _known({name: normalise.sysctl(value) for name, value in known.items()})
 
 
 def _services(host: HostFacts | None) -> dict[str, str]:
