@@ -16,6 +16,7 @@ from reconciler.model.vocab import UnknownReason
 # Boards for data centres from Ampere on: they have ECC and remap rows ("GPU Memory Error Management", NVIDIA), so that
 # N/A there, out of MIG mode, is a cell that could not be read.
 _REMAPS_ROWS = re.compile(r"\b(A100|A800|A30|A10G?|A16|A2|A40|H100|H800|H200|H20|GH200|G?B[123]00|L4|L20|L40S?)\b")
+_HAS_ECC = re.compile(rf"{_REMAPS_ROWS.pattern}|\b(Tesla|V100S?|P100|T4)\b")
 _VIRTUAL = re.compile(r"-\d+[ABCQ]$")  # NVIDIA A40-48Q: a vGPU has no memory of its own to remap
 # Counters and flags that nobody keeps while ECC is off.
 _OF_ECC = frozenset({"ecc_uncorrectable", "ecc_uncorrectable_ever", "sram_threshold_exceeded"})
@@ -137,6 +138,15 @@ def _survey(
 def unread_cells(gpus: Iterable[Gpu]) -> str:
     """Which GPU gives which cell not, in words; "" when all is read."""
     return survey(gpus).unread
+
+
+def owes_counters(gpu: Gpu) -> bool:
+    """Whether ECC counters are missing that this board keeps: a GeForce has none, and nobody counts while ECC is off."""
+    if gpu.ecc_uncorrectable is not None or gpu.ecc_enabled is False:
+        return False
+    if gpu.ecc_enabled or gpu.name is None or "ecc_enabled" in gpu.cells.unread:
+        return True
+    return bool(_HAS_ECC.search(gpu.name)) and not _VIRTUAL.search(gpu.name)
 
 
 def _unread(gpus: Sequence[_Like]) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reconciler.diff.gpus import unread_cells
 from reconciler.drivers.ssh.facts import host_facts
+from reconciler.gate.tools import TOOLS
 from reconciler.health.signals import signals
 from reconciler.health.table import Effect
-from reconciler.model.desired import DesiredInventory
-from reconciler.model.gate import CommandResult
+from reconciler.model.desired import DesiredInventory, GateTest
+from reconciler.model.gate import CommandResult, TestResult, Verdict
 from reconciler.model.gpus import Gpu
+from reconciler.model.observed import Link
 from tests import builders as b
 
 # Recorded on machines that were well: AWS g5 (A10G) and g4dn (T4) give a GPU 8 of its 16 lanes.
@@ -45,11 +48,41 @@ def acted_upon(gpus: tuple[Gpu, ...]) -> set[str]:
     return {signal.name for signal in found if signal.effect is not Effect.REPORTS}
 
 
+def accepted(tool: str, gpus: tuple[Gpu, ...], **facts: Any) -> TestResult:
+    node = b.node(profile=b.profile(inventory=DesiredInventory(gpus=len(gpus))))
+    seen = b.observed(host=b.facts(gpus=gpus, nvlinks_active={}, **facts))
+    return TOOLS[tool].judge(GateTest(tool, tool, {}, (), 60.0), node, seen, ())
+
+
 @pytest.mark.parametrize("name", WELL)
 def test_a_well_machine_is_not_drained_and_can_pass(samples: Path, name: str) -> None:
+    """Also where persistence mode is off, which is a setting, and on boards that have no ECC."""
     gpus = gpus_of(samples, name)
     assert acted_upon(gpus) == set()
     assert unread_cells(gpus) == ""
+    for tool in ("inventory", "xid"):
+        assert (tool, accepted(tool, gpus).verdict) == (tool, Verdict.PASS), accepted(tool, gpus).reasons
+
+
+def test_a_port_of_another_rate_is_no_reason_to_refuse_a_node() -> None:
+    ports = tuple(Link(f"mlx5_{at}/1", True, 400.0 if at < 8 else 200.0, "infiniband") for at in range(9))
+    assert accepted("xid", (b.gpu(0), b.gpu(1)), links=ports).verdict is Verdict.PASS
+
+
+def test_a_fabric_that_mends_itself_is_judged_when_it_has_done_so() -> None:
+    moving = b.gpu(0, cells=replace(b.CELLS, fabric_health="route_recovery_in_progress True"))
+    assert accepted("xid", (moving, b.gpu(1))).verdict is Verdict.UNJUDGED
+
+
+@pytest.mark.parametrize("name", ["Tesla V100-SXM2-32GB", "Tesla T4", "NVIDIA T4", "NVIDIA H100 PCIe", "NVIDIA L4"])
+def test_a_board_that_has_ecc_and_gives_no_counters_does_not_pass(name: str) -> None:
+    blank = tuple(b.gpu(at, name=name, ecc_enabled=None, ecc_uncorrectable=None) for at in (0, 1))
+    assert accepted("xid", blank).verdict is Verdict.UNJUDGED
+
+
+def test_a_board_that_is_sold_with_ecc_on_does_not_pass_without() -> None:
+    off = tuple(b.gpu(at, ecc_enabled=False, ecc_uncorrectable=None) for at in (0, 1))
+    assert accepted("xid", off).verdict is Verdict.FAIL
 
 
 def test_error_counters_are_not_missed_where_ecc_is_off() -> None:
@@ -70,4 +103,5 @@ def test_a_virtual_gpu_has_no_memory_of_its_own_to_repair(name: str) -> None:
     blank = b.gpu(0, name=name, ecc_enabled=None, ecc_uncorrectable=None, remap_pending=None, remap_failed=None,
                   ecc_uncorrectable_ever=None, remapped_uncorrectable=None)  # fmt: skip
     assert unread_cells([blank]) == ""
+    assert accepted("xid", (blank,)).verdict is Verdict.PASS
     assert unread_cells([replace(blank, name="NVIDIA A100-SXM4-40GB")]), "a board has"
