@@ -141,7 +141,7 @@ def unread_cells(gpus: Iterable[Gpu]) -> str:
 
 
 def owes_counters(gpu: Gpu) -> bool:
-    """Whether ECC counters are missing that this board keeps: a GeForce has none, and nobody counts while ECC is off."""
+    """Whether ECC counters are missing that the board keeps: a GeForce has none, and nobody counts while ECC is off."""
     if gpu.ecc_uncorrectable is not None or gpu.ecc_enabled is False:
         return False
     if gpu.ecc_enabled or gpu.name is None or "ecc_enabled" in gpu.cells.unread:

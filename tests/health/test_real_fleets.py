@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from reconciler.diff.facts import managed
 from reconciler.diff.gpus import unread_cells
+from reconciler.diff.readings import Missing
 from reconciler.drivers.ssh.facts import host_facts
 from reconciler.gate.tools import TOOLS
 from reconciler.health.signals import signals
@@ -105,3 +107,23 @@ def test_a_virtual_gpu_has_no_memory_of_its_own_to_repair(name: str) -> None:
     assert unread_cells([blank]) == ""
     assert accepted("xid", (blank,)).verdict is Verdict.PASS
     assert unread_cells([replace(blank, name="NVIDIA A100-SXM4-40GB")]), "a board has"
+
+
+def test_a_board_without_nvlink_is_declared_to_have_none_and_passes() -> None:
+    """H100 PCIe and L40S: nvidia-smi nvlink -s prints nothing, or that all links are inactive; its exit status is 0."""
+    node = b.node(profile=b.profile(inventory=DesiredInventory(gpus=2, nvlinks_per_gpu=0)))
+    pcie = (b.gpu(0, name="NVIDIA H100 PCIe"), b.gpu(1, name="NVIDIA H100 PCIe"))
+    read = next(row.read for row in managed(node.profile) if row.path == "hardware.nvlinks_per_gpu")
+    inactive = "GPU 0: NVIDIA H100 PCIe (UUID: GPU-0)\n{0}GPU 1: NVIDIA H100 PCIe (UUID: GPU-1)\n{0}".format(
+        "NVML: Unable to retrieve NVLink information as all links are inActive\n"
+    )
+    for said in ("", inactive):
+        facts = host_facts({"nvlink": CommandResult(0, said)})
+        seen = b.facts(gpus=pcie, nvlinks_active=facts.nvlinks_active, unknown=facts.unknown)
+        assert read(b.observed(host=seen)) == 0, said
+    torn = host_facts({"nvlink": CommandResult(0, inactive.replace("NVML: ", "???", 1).replace("all links", "", 1))})
+    half = b.facts(gpus=pcie, nvlinks_active=torn.nvlinks_active, unknown=torn.unknown)
+    assert isinstance(read(b.observed(host=half)), Missing)
+    silent = host_facts({"nvlink": CommandResult(127, "")})
+    none = b.facts(gpus=pcie, nvlinks_active=silent.nvlinks_active, unknown=silent.unknown)
+    assert isinstance(read(b.observed(host=none)), Missing)
