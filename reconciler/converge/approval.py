@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from reconciler.model.drift import ACTIONABLE
+from reconciler.model.drift import ACTIONABLE, DriftClass
 from reconciler.model.errors import Position
 from reconciler.model.inputs import changed_inputs
 from reconciler.model.plan import NodePlan
@@ -89,12 +89,15 @@ def _value(text: str | None) -> str:
 
 def _other_drift(approved: NodePlan, fresh: NodePlan, *, begun: bool) -> str:
     wanted = {item.path: item.desired for item in approved.drift}
+    ignored = {item.path for item in approved.drift if item.kind is DriftClass.IGNORED}
     for item in fresh.drift:
         if item.kind not in ACTIONABLE:
             continue
         if item.path not in wanted:
             if not begun:
                 return f"{item.path} differs now, and did not when the plan was made"
+        elif item.path in ignored:
+            return f"{item.path} was ignored by a rule when the plan was made, and is not now"
         elif item.desired != wanted[item.path]:
             return f"the spec now wants {item.path} to be {item.desired!r}, approved was {wanted[item.path]!r}"
     return ""

@@ -145,6 +145,8 @@ def _nvlinks(wanted: int | None, gpus: int | None) -> Callable[[Observed], Hasha
         silent = [index for index in asked if index not in links]
         if slow:
             links = {index: active - slow.get(index, 0) for index, active in links.items()}
+        if wanted == 0 and not links and not any(name.startswith("nvlinks_active") for name in facts.unknown):
+            return 0  # the tool answered and had nothing to say, as it does on boards without NVLink
         fewest = min(links.values(), default=0)
         if silent and (fewest == wanted or not links):
             return Missing(UnknownReason.UNSUPPORTED, f"{_named('GPU', silent)} no NVLink status")

@@ -16,6 +16,10 @@ from reconciler.model.vocab import UnknownReason
 # Boards for data centres from Ampere on: they have ECC and remap rows ("GPU Memory Error Management", NVIDIA), so that
 # N/A there, out of MIG mode, is a cell that could not be read.
 _REMAPS_ROWS = re.compile(r"\b(A100|A800|A30|A10G?|A16|A2|A40|H100|H800|H200|H20|GH200|G?B[123]00|L4|L20|L40S?)\b")
+_HAS_ECC = re.compile(rf"{_REMAPS_ROWS.pattern}|\b(Tesla|V100S?|P100|T4)\b")
+_VIRTUAL = re.compile(r"-\d+[ABCQ]$")  # NVIDIA A40-48Q: a vGPU has no memory of its own to remap
+# Counters and flags that nobody keeps while ECC is off.
+_OF_ECC = frozenset({"ecc_uncorrectable", "ecc_uncorrectable_ever", "sram_threshold_exceeded"})
 # What nvidia-smi says by its exit status after a whole document (its manual, "Return value").
 _EXITS: Final[Mapping[int, str]] = {
     4: "no permission",
@@ -53,6 +57,7 @@ class _Like:
     profiles: tuple[str, ...]
     blank: tuple[str, ...]
     unread: tuple[str, ...]
+    ecc_off: bool
 
 
 def survey(gpus: Iterable[Gpu]) -> Survey:
@@ -75,6 +80,7 @@ def survey(gpus: Iterable[Gpu]) -> Survey:
                 tuple([device.profile for device in gpu.mig_devices]) if gpu.mig_devices else (),
                 blank + own if (own := _own_blank(gpu)) else blank,
                 last.unread if last is not None else (),
+                gpu.ecc_enabled is False,
             )
         )
     return _survey(tuple(found), len(addresses) < len(found))
@@ -115,7 +121,7 @@ def _own_blank(gpu: Gpu) -> tuple[str, ...]:
 @lru_cache(maxsize=4096)
 def _survey(
     found: tuple[
-        tuple[int, bool, str | None, bool | None, bool | None, tuple[str, ...], tuple[str, ...], tuple[str, ...]],
+        tuple[int, bool, str | None, bool | None, bool | None, tuple[str, ...], tuple[str, ...], tuple[str, ...], bool],
         ...,
     ],
     same_address: bool,
@@ -134,6 +140,15 @@ def unread_cells(gpus: Iterable[Gpu]) -> str:
     return survey(gpus).unread
 
 
+def owes_counters(gpu: Gpu) -> bool:
+    """Whether ECC counters are missing that the board keeps: a GeForce has none, and nobody counts while ECC is off."""
+    if gpu.ecc_uncorrectable is not None or gpu.ecc_enabled is False:
+        return False
+    if gpu.ecc_enabled or gpu.name is None or "ecc_enabled" in gpu.cells.unread:
+        return True
+    return bool(_HAS_ECC.search(gpu.name)) and not _VIRTUAL.search(gpu.name)
+
+
 def _unread(gpus: Sequence[_Like]) -> str:
     """A cell that is no value, one that other GPUs of the same model give, and one that this model is known to have."""
     said = []
@@ -148,9 +163,10 @@ def _unread(gpus: Sequence[_Like]) -> str:
         if gpu.mig_current is None:
             missing["MIG mode"] = None
         elif not gpu.mig_current:
-            missing |= dict.fromkeys(name for name in gpu.blank if name in given[gpu.name])
-            if gpu.name is not None and _REMAPS_ROWS.search(gpu.name):
-                missing |= dict.fromkeys(name for name in _OWN[:4] if name in gpu.blank)
+            blank = [name for name in gpu.blank if not (gpu.ecc_off and name in _OF_ECC)]
+            missing |= dict.fromkeys(name for name in blank if name in given[gpu.name])
+            if gpu.name is not None and _REMAPS_ROWS.search(gpu.name) and not _VIRTUAL.search(gpu.name):
+                missing |= dict.fromkeys(name for name in _OWN[:4] if name in blank)
         if missing:
             said.append(f"GPU {gpu.index} gives no {', no '.join(missing)}")
     return "; ".join(said)

@@ -27,6 +27,11 @@ _HOT, _BROKEN = 0x02, 0x3C
 # Boards that have ECC on when they are shipped; on others it is a matter of taste.
 _ECC_ON = re.compile(r"\b(A100|A800|A30|H100|H800|H200|H20|GH200|G?B[123]00)\b")
 
+NARROW: Final = "pcie_narrow"
+# What a fabric says that is mending itself, and what may be said beside it.
+_RECOVERS: Final = frozenset({"route_recovery_in_progress True"})
+_MOVING: Final = _RECOVERS | {"summary Limited Capacity"}
+
 # Cell of Gpu and GpuCells -> the signals that it tells of.
 GPU_SIGNALS: Final[Mapping[str, tuple[str, ...]]] = {
     "ecc_uncorrectable": ("ecc",),
@@ -42,11 +47,11 @@ GPU_SIGNALS: Final[Mapping[str, tuple[str, ...]]] = {
     "tpc_repair_pending": ("repair_pending",),
     "fabric_state": ("fabric",),
     "fabric_status": ("fabric",),
-    "fabric_health": ("fabric",),
+    "fabric_health": ("fabric", "fabric_recovers"),
     "thermal_slowdown": ("thermal_slowdown",),
     "power_brake": ("power_brake",),
-    "pcie_width": ("pcie_width",),
-    "pcie_width_max": ("pcie_width",),
+    "pcie_width": ("pcie_width", "pcie_narrow"),
+    "pcie_width_max": ("pcie_width", "pcie_narrow"),
     "pcie_gen": ("pcie_gen",),
     "pcie_gen_max": ("pcie_gen",),
     "pcie_replays": ("pcie_replays",),
@@ -106,8 +111,8 @@ def _said(cells: GpuCells) -> Iterator[Found]:
         yield "thermal_slowdown", "the hardware slows its clocks under load, as it is too hot"
     if cells.loaded and cells.power_brake:
         yield "power_brake", "its power brake is on under load: see power supplies and PDU"
-    if cells.pcie_width and cells.pcie_width_max and cells.pcie_width < cells.pcie_width_max:
-        yield "pcie_width", f"PCIe runs at {cells.pcie_width} of {cells.pcie_width_max} lanes"
+    if is_narrow(cells):
+        yield NARROW, f"PCIe runs at {cells.pcie_width} of {cells.pcie_width_max} lanes"
     if cells.loaded and cells.pcie_gen and cells.pcie_gen_max and cells.pcie_gen < cells.pcie_gen_max:
         yield "pcie_gen", f"PCIe runs at generation {cells.pcie_gen} of {cells.pcie_gen_max} under load"
     if cells.persistence is False:
@@ -121,7 +126,26 @@ def _of_fabric(cells: GpuCells) -> Iterator[Found]:
     elif (cells.fabric_state or "").lower() == "completed" and (cells.fabric_status or "Success") != "Success":
         yield "fabric", f"registration with the NVLink fabric ended with {cells.fabric_status}"
     if cells.fabric_health:
-        yield "fabric", f"NVLink fabric: {cells.fabric_health}"
+        said = set(cells.fabric_health.split(", "))
+        name = "fabric_recovers" if said & _RECOVERS and said <= _MOVING else "fabric"
+        yield name, f"NVLink fabric: {cells.fabric_health}"
+
+
+def is_narrow(cells: GpuCells) -> bool:
+    return bool(cells.pcie_width and cells.pcie_width_max and cells.pcie_width < cells.pcie_width_max)
+
+
+def narrower(gpus: Sequence[Gpu]) -> frozenset[int]:
+    """Indices of GPUs with fewer lanes than another one of their model on the node.
+
+    The greatest width that nvidia-smi names is the board's: of the lanes that a slot has it does not always know.
+    """
+    widest: dict[str | None, int] = {}
+    for gpu in gpus:
+        widest[gpu.name] = max(widest.get(gpu.name, 0), gpu.cells.pcie_width or 0)
+    return frozenset(
+        gpu.index for gpu in gpus if is_narrow(gpu.cells) and (gpu.cells.pcie_width or 0) < widest[gpu.name]
+    )
 
 
 def port_signals(inventory: DesiredInventory, links: Sequence[Link]) -> Iterator[Found]:
@@ -133,14 +157,20 @@ def port_signals(inventory: DesiredInventory, links: Sequence[Link]) -> Iterator
         down = [link.name for link in ports if link.up is False]
         which = f"; down: {', '.join(down)}" if down else ""
         yield "port_missing", f"{len(up)} of {wanted} RDMA ports are up{which}"
-    expected = inventory.rdma_rate_gbps or _usual_rate(up)
+    declared = inventory.rdma_rate_gbps
+    usual = None if declared else _usual_rate(up)
     for link in up:
-        if expected is not None and link.rate_gbps is not None and link.rate_gbps < expected:
-            yield "port_slow", f"RDMA port {link.name} runs at {link.rate_gbps:g} of {expected:g} Gb/s"
+        if link.rate_gbps is None:
+            continue
+        if declared and link.rate_gbps < declared:
+            yield "port_slow", f"RDMA port {link.name} runs at {link.rate_gbps:g} of {declared:g} Gb/s"
+        elif usual is not None and link.rate_gbps < usual:
+            seen = f"RDMA port {link.name} runs at {link.rate_gbps:g} Gb/s, all others at {usual:g}"
+            yield "port_uneven", f"{seen}: hardware.rdmaRateGbps is not set"
 
 
 def _usual_rate(up: Sequence[Link]) -> float | None:
-    """Where the spec names no rate: that of all ports but one. A node may have ports of two kinds."""
+    """Of all ports but one. A node may have ports of two kinds."""
     rates = Counter(link.rate_gbps for link in up if link.rate_gbps is not None)
     if not rates:
         return None

@@ -13,11 +13,13 @@ from reconciler.health import bmc
 from reconciler.health.parts import (
     GPU_SIGNALS,
     INFOROM_CORRUPT,
+    NARROW,
     RDMA,
     Found,
     cell_signals,
     gpu_signals,
     has_own_signals,
+    narrower,
     nvme_signals,
     port_signals,
 )
@@ -159,11 +161,15 @@ def _of_gpus(profile: Profile, facts: HostFacts) -> Iterator[Signal]:
             yield Signal("gpu_missing", f"{len(present)} of {wanted} GPUs answer")
         last: GpuCells | None = None
         shared: tuple[Found, ...] = ()
+        narrow: frozenset[int] | None = None
         for gpu in present:
             if gpu.cells is not last:  # equal cells are mostly one object, and their hash is dear
                 last, shared = gpu.cells, cell_signals(gpu.cells)
             if shared or has_own_signals(gpu):
                 for name, detail in (*gpu_signals(gpu), *shared):
+                    if name == NARROW:
+                        narrow = narrower(present) if narrow is None else narrow
+                        name = "pcie_width" if gpu.index in narrow else name
                     yield Signal(name, f"GPU {gpu.index}: {detail}")
     if facts.smi is not None and facts.smi.exit_status == INFOROM_CORRUPT:
         yield Signal("inforom_corrupt", f"nvidia-smi ended with {INFOROM_CORRUPT}: an infoROM is corrupted")

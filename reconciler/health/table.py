@@ -50,9 +50,15 @@ TABLE: Mapping[str, Row] = {
     "unrepairable_memory": Row(Effect.ISOLATES, "memory that can't be repaired any more", latched=True),
     "repair_pending": Row(Effect.REPAIRS, "a reset brings the repair of a channel or a TPC in"),
     "fabric": Row(Effect.REPAIRS, "NVLink between GPUs does not work; a restart registers them anew"),
+    "fabric_recovers": Row(Effect.REPORTS, "the fabric moves routes by itself: what it can't mend, it calls unhealthy"),
     "thermal_slowdown": Row(Effect.REPORTS, "it slows the node and hurts no result; mostly the room or a fan"),
     "power_brake": Row(Effect.REPORTS, "all GPUs at once: a power supply or a PDU, which no repair of the node mends"),
-    "pcie_width": Row(Effect.REPAIRS, "slow; a boot trains the link anew, else the board wants reseating"),
+    "pcie_width": Row(
+        Effect.REPAIRS, "slower than its siblings; a boot trains the link anew, else the board wants reseating"
+    ),
+    "pcie_narrow": Row(
+        Effect.REPORTS, "all GPUs of its model alike: slots are wired so (AWS g4dn and g5 give 8 lanes of 16)"
+    ),
     "pcie_gen": Row(Effect.REPORTS, "one look under load: slow at most, and telemetry may err"),
     "pcie_replays": Row(Effect.REPORTS, "a counter without a rate: wear of a riser or a cable, errors were repaired"),
     "persistence_off": Row(Effect.REPORTS, "a setting: the driver unloads between jobs"),
@@ -60,6 +66,7 @@ TABLE: Mapping[str, Row] = {
     "nvlink_slow": Row(Effect.REPAIRS, "collectives are as slow as the link; a reset may train it anew"),
     "port_missing": Row(Effect.ISOLATES, "jobs that use all ports of the node fail on it"),
     "port_slow": Row(Effect.REPAIRS, "collectives are as slow as the port; a boot may train it anew, else the cable"),
+    "port_uneven": Row(Effect.REPORTS, "no rate is declared, and nodes have storage ports and DPUs of other rates"),
     "nvme_critical": Row(Effect.REPAIRS, "the drive says that it fails: read-only, unreliable or without backup"),
     "nvme_hot": Row(Effect.REPORTS, "passes; mostly the room or a fan"),
     "nvme_worn": Row(Effect.REPORTS, "the warranty's writes are used up; the drive works until it says otherwise"),

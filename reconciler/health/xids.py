@@ -60,7 +60,12 @@ def is_hardware(xid: Xid, ignored: tuple[int, ...] = ()) -> bool:
     if xid.code in ignored:
         return False
     if not xid.switch:
-        return xid.code not in APPLICATION
+        return xid.code not in APPLICATION and not _taken_back(xid)
     if xid.code in NOT_HARMLESS or xid.fatal:
         return True
     return xid.code not in CORRECTED and not (xid.fatal is False and 19000 <= xid.code < 20000)
+
+
+def _taken_back(xid: Xid) -> bool:
+    """XID 154 says which recovery action a GPU needs; the last of them counts, and it may be "(None)"."""
+    return xid.code == 154 and xid.text.rstrip().endswith("(None)")

@@ -118,3 +118,14 @@ def test_new_drift_is_covered_only_once_the_plan_s_own_actions_may_have_caused_i
 def test_what_could_not_be_read_is_no_new_drift() -> None:
     unread = plan(drift=(*APPROVED.drift, item("bios.Other", "1", DriftClass.UNKNOWN)), fingerprint="other")
     assert stale_because(APPROVED, unread, begun=False) == ""
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_a_rule_kept_the_plan_from_is_not_covered_once_the_rule_is_gone(begun: bool) -> None:
+    """The same action would write a second setting, which whoever approved it saw as ignored."""
+    quiet = replace(APPROVED, drift=(*APPROVED.drift, item("bios.NumaNodesPerSocket", "NPS1", DriftClass.IGNORED)))
+    now = replace(APPROVED, drift=(*APPROVED.drift, item("bios.NumaNodesPerSocket", "NPS1")))
+    why = "bios.NumaNodesPerSocket was ignored by a rule when the plan was made, and is not now"
+    assert stale_because(quiet, now, begun=begun) == why
+    assert stale_because(quiet, quiet, begun=begun) == ""
+    assert stale_because(now, quiet, begun=begun) == "", "what is ignored by now is left out"

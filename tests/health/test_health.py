@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.health import bmc
 from reconciler.health.ladder import REMEDIATION, next_rung
 from reconciler.health.signals import KERNEL_EVENTS, signals, unread
 from reconciler.health.table import TABLE, Effect, effect_of
@@ -140,6 +141,8 @@ def drive(**changes: Any) -> dict[str, Any]:
 
 
 RDMA = b.profile(inventory=replace(b.PROFILE.inventory, rdma_ports=4, rdma_rate_gbps=400))
+NARROW = replace(b.CELLS, pcie_width=8)
+RECOVERS = "route_recovery_in_progress True"
 WELL = {**ports(400, 400, 400, 400), **drive()}
 # Signal, its evidence, and what it leads to.
 SIGNALS: list[tuple[str, dict[str, Any], Effect]] = [
@@ -159,9 +162,13 @@ SIGNALS: list[tuple[str, dict[str, Any], Effect]] = [
     ("fabric", ill_gpu(fabric_state="Not Started"), Effect.REPAIRS),
     ("fabric", ill_gpu(fabric_status="Insufficient Resources"), Effect.REPAIRS),
     ("fabric", ill_gpu(fabric_health="bandwidth Degraded"), Effect.REPAIRS),
+    ("fabric", ill_gpu(fabric_health=f"{RECOVERS}, route_unhealthy True"), Effect.REPAIRS),
+    ("fabric_recovers", ill_gpu(fabric_health=RECOVERS), Effect.REPORTS),
+    ("fabric_recovers", ill_gpu(fabric_health=f"summary Limited Capacity, {RECOVERS}"), Effect.REPORTS),
     ("thermal_slowdown", ill_gpu(thermal_slowdown=True, loaded=True), Effect.REPORTS),
     ("power_brake", ill_gpu(power_brake=True, loaded=True), Effect.REPORTS),
     ("pcie_width", ill_gpu(pcie_width=8), Effect.REPAIRS),
+    ("pcie_narrow", {"gpus": (b.gpu(0), b.gpu(1, name="NVIDIA L4", cells=NARROW))}, Effect.REPORTS),
     ("pcie_gen", ill_gpu(pcie_gen=1, loaded=True), Effect.REPORTS),
     ("pcie_replays", ill_gpu(pcie_replays=20_000), Effect.REPORTS),
     ("persistence_off", ill_gpu(persistence=False), Effect.REPORTS),
@@ -194,7 +201,8 @@ def test_each_evidence_is_one_signal_with_its_effect(name: str, evidence: dict[s
 
 
 def test_the_table_has_no_row_that_nothing_raises() -> None:
-    raised = {name for name, _, _ in SIGNALS}
+    raised = {name for name, _, _ in SIGNALS} | {"port_uneven"}  # which no node shows that declares its rate
+    raised |= set(bmc.unread(b.observed(hot=b.silent(), inventory=b.silent())))  # test_bmc.py raises them
     assert {name for name in TABLE if not name.endswith("_")} == {name for name in raised if name in TABLE}
     assert {event.kind for _, evidence, _ in SIGNALS for event in evidence.get("kernel_events", ())} == {*KERNEL_EVENTS}
     with pytest.raises(KeyError, match="no row"):
@@ -226,7 +234,31 @@ def test_what_is_no_evidence_is_no_signal(evidence: dict[str, Any]) -> None:
     assert signals(undeclared, b.observed(host=b.facts(**(WELL | evidence)))) == ()
 
 
-def test_without_a_declared_rate_the_siblings_say_how_fast_a_port_is() -> None:
+def test_without_a_declared_rate_a_port_that_is_slower_than_its_siblings_is_told_and_no_more() -> None:
+    """Eight ports of 400 Gb/s and a DPU's or a storage port of 200 are how many nodes are built."""
     undeclared = b.profile(inventory=replace(RDMA.inventory, rdma_rate_gbps=None))
     found = signals(undeclared, b.observed(host=b.facts(**(WELL | ports(400, 100, 400, 400)))))
-    assert [signal.detail for signal in found] == ["RDMA port mlx5_1/1 runs at 100 of 400 Gb/s"]
+    assert [(signal.name, signal.effect) for signal in found] == [("port_uneven", Effect.REPORTS)]
+    assert found[0].detail == "RDMA port mlx5_1/1 runs at 100 Gb/s, all others at 400: hardware.rdmaRateGbps is not set"
+
+
+def test_a_gpu_of_another_model_says_nothing_of_how_many_lanes_a_gpu_has() -> None:
+    both = {"gpus": (b.gpu(0, cells=NARROW), b.gpu(1, cells=NARROW))}
+    assert [signal.name for signal in signals(RDMA, b.observed(host=b.facts(**(WELL | both))))] == ["pcie_narrow"] * 2
+    mixed = {"gpus": (b.gpu(0), b.gpu(1, cells=NARROW), b.gpu(2, name="NVIDIA L4", cells=NARROW))}
+    three = b.profile(inventory=replace(RDMA.inventory, gpus=3))
+    found = signals(three, b.observed(host=b.facts(**(WELL | mixed))))
+    assert [(signal.name, signal.detail[:5]) for signal in found] == [("pcie_width", "GPU 1"), ("pcie_narrow", "GPU 2")]
+
+
+@pytest.mark.parametrize(
+    ("text", "ill"),
+    [
+        ("GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", False),
+        ("GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", True),
+        ("", True),
+    ],
+)
+def test_a_recovery_action_that_was_taken_back_is_no_illness(text: str, ill: bool) -> None:
+    """XID 154 speaks of other XIDs: the last line of a GPU that was reset says None (NVIDIA's catalogue)."""
+    assert is_hardware(Xid(154, "x", 2, text=text)) is ill

@@ -45,7 +45,10 @@ REVIEWED: Mapping[type, set[str]] = {
 PROFILE = replace(
     b.PROFILE,
     image=replace(b.IMAGE, root_disk=d.RootDisk("D1", "w1", "PM9A3", 1, 2), preserve=("/data",)),
-    inventory=d.DesiredInventory("Supermicro", "X", 2, "NVIDIA H100 80GB HBM3", 18, 0, 0, 1, 32, 2**41, 2),
+    inventory=d.DesiredInventory(
+        manufacturer="Supermicro", model="X", gpus=2, gpu_model="NVIDIA H100 80GB HBM3", nvlinks_per_gpu=18,
+        rdma_ports=0, rdma_rate_gbps=0, nics=0, drives=1, dimms=32, memory_bytes=2**41, processors=2,
+    ),
     gpu=d.DesiredGpu({"3g.40gb": 2}),
     membership=d.DesiredMembership({"workload": "x"}, (Taint("gpu", "here", "NoSchedule"),), ("kubeadm", "join")),
     drain=d.DrainPolicy(DrainProvider.COMMAND, 600.0, 30.0, False, ("drain-it",)),

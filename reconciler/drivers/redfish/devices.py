@@ -69,7 +69,9 @@ def memory(modules: Iterable[Document]) -> tuple[int, int | None]:
         count += 1
         total += size or 0
         complete = complete and bool(size)
-    return count, total * 2**20 if complete and count else None
+    if not count:
+        raise Unknown("it lists no memory module, and no machine runs without")
+    return count, total * 2**20 if complete else None
 
 
 def summary_bytes(system: Document) -> int:

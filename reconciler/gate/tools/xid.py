@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reconciler.diff.facts import managed
-from reconciler.diff.gpus import survey
+from reconciler.diff.gpus import owes_counters, survey
 from reconciler.diff.readings import Missing
 from reconciler.gate.tools.common import Sheet, Tool
 from reconciler.health.signals import host_signals
@@ -21,6 +21,9 @@ from reconciler.model.vocab import Concern, Source
 
 # Signals that count over the life of a board, errors that were dealt with: metrics, for thresholds to judge.
 LIFETIME: Mapping[str, str] = {"ecc_ever": "ecc_uncorrectable_ever", "rows_remapped": "remapped_uncorrectable"}
+# Signals of how a node is set and built. No repair changes that, so that a failure would keep it out for ever.
+BUILT_SO = frozenset({"persistence_off", "pcie_narrow", "port_uneven"})
+PASSING = frozenset({"fabric_recovers"})  # soon over: looked at again, and held against nobody
 
 
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
@@ -48,7 +51,9 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
     for xid in bad:
         sheet.fail(f"{'SXid' if xid.switch else 'XID'} {xid.code} on {xid.device}, {xid.count} times since boot")
     for signal in host_signals(desired.profile, observed):
-        if not signal.name.startswith("xid_") and signal.name not in LIFETIME:
+        if signal.name in PASSING:
+            sheet.unjudged(signal.detail)
+        elif not signal.name.startswith("xid_") and signal.name not in LIFETIME and signal.name not in BUILT_SO:
             sheet.fail(signal.detail)
     for gpu in facts.gpus or ():
         for name in LIFETIME.values():
@@ -62,7 +67,7 @@ def _demand_cells(sheet: Sheet, gpus: tuple[Gpu, ...]) -> None:
     if found.unread:
         sheet.unjudged(found.unread)
     for gpu in gpus:
-        if not gpu.lost and gpu.ecc_uncorrectable is None:
+        if not gpu.lost and owes_counters(gpu):
             sheet.unjudged(f"GPU {gpu.index} gives no ECC counters")
         if gpu.mig_current:
             sheet.unjudged(f"GPU {gpu.index} is in MIG mode, where rows and NVLinks can't be read")

@@ -138,7 +138,18 @@ def _recovery(cells: _Cells) -> str | None:
     said = cells.read("recovery_action", "gpu_recovery_action", partial(_like, _RECOVERY))
     if any(_REQUIRES_RESET.fullmatch(text.strip()) for text in cells.element.itertext()):
         return "Reset" if said in (None, "None") else said
-    return said
+    return said or _before_570(cells)
+
+
+def _before_570(cells: _Cells) -> str | None:
+    """Of drivers from 530 to 565, in the words of those that came after."""
+    reset, drain = (
+        cells.read("recovery_action", f"gpu_reset_status/{name}", _word)
+        for name in ("reset_required", "drain_and_reset_recommended")
+    )
+    if reset is None and drain is None:
+        return None
+    return "Reset" if reset else "Drain and Reset" if drain else "None"
 
 
 def _fabric_health(cells: _Cells) -> str | None:
