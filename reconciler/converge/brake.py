@@ -60,10 +60,6 @@ def _note(
     begun = [name for name, how in gone.items() if how and bad_since(records[name]) is None]
     noted = (name for name in observation.nodes if name in records and BAD in records[name].silent_since)
     over = [name for name in noted if name in fleet.nodes and (name in begun or name not in gone)]
-    if not begun and not over:
-        return
-    with ledger.batch():
-        for name in over:
-            ledger.note_silence(name, BAD, silent=False, now=now)
-        for name in begun:
-            ledger.note_silence(name, BAD, silent=True, now=now)
+    news = [*((name, BAD, False) for name in over), *((name, BAD, True) for name in begun)]
+    if news:
+        ledger.note_silences(news, now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -30,42 +30,44 @@ def remember_facts(
     ledger: Ledger, observed: Iterable[Observed], records: Mapping[str, NodeRecord], now: datetime
 ) -> bool:
     """Identity that BMC and host agree on, and since when sources have been silent. Whether anything was news."""
-    news = [
-        write
-        for seen in observed
-        for write in of_its_own(
-            seen.node, "noting who it is", partial(_news, ledger, seen, records.get(seen.node), now), _none
-        )
-    ]
-    if news:
+    identities: dict[str, tuple[str | None, str | None]] = {}
+    silent: list[tuple[str, str, bool]] = []
+    for seen in observed:
+        record = records.get(seen.node) or NodeRecord(seen.node)
+        if record.fleet:
+            continue
+        identity, changed = of_its_own(seen.node, "noting who it is", partial(_news, seen, record), _none)
+        if identity is not None:
+            identities[seen.node] = identity
+        silent += changed
+    if identities or silent:
         with ledger.batch():
-            for write in news:
-                write()
-    return bool(news)
+            ledger.remember_identities(identities, now)
+            ledger.note_silences(silent, now)
+    return bool(identities or silent)
 
 
-def _none(_crash: Crash) -> list[Callable[[], None]]:
-    return []
+_News = tuple[tuple[str | None, str | None] | None, list[tuple[str, str, bool]]]  # identity, silences
+
+
+def _none(_crash: Crash) -> _News:
+    return None, []
 
 
 def _unknown(_crash: Crash) -> None:
     return None
 
 
-def _news(ledger: Ledger, seen: Observed, known: NodeRecord | None, now: datetime) -> list[Callable[[], None]]:
+def _news(seen: Observed, record: NodeRecord) -> _News:
     """What to write, all of it or nothing."""
-    return [*_each_news(ledger, seen, known or NodeRecord(seen.node), now)]
-
-
-def _each_news(ledger: Ledger, seen: Observed, record: NodeRecord, now: datetime) -> Iterator[Callable[[], None]]:
-    if record.fleet:
-        return
     serial, uuid = agreed_identity(seen)
-    if serial is not None and (serial, uuid or record.uuid) != (record.serial, record.uuid):
-        yield partial(ledger.remember_identity, seen.node, serial, uuid, now)
-    for source, silent in silences(seen).items():
-        if silent is not (source in record.silent_since):
-            yield partial(ledger.note_silence, seen.node, source, silent, now)
+    is_new = serial is not None and (serial, uuid or record.uuid) != (record.serial, record.uuid)
+    changed = [
+        (seen.node, source, silent)
+        for source, silent in silences(seen).items()
+        if silent is not (source in record.silent_since)
+    ]
+    return (serial, uuid) if is_new else None, changed
 
 
 def remember_evidence(
@@ -82,11 +84,8 @@ def remember_evidence(
     over = evidence.gone(fleet, observation, known, current)
     news = [(name, key, True) for key in sorted(current - known.keys())] + [(name, key, False) for key in sorted(over)]
     news += evidence.sights(fleet, observation, records, kept, now)
-    if not news:
-        return
-    with ledger.batch():
-        for subject, key, shown in news:
-            ledger.note_silence(subject, key, silent=shown, now=now)
+    if news:
+        ledger.note_silences(news, now)
 
 
 def agreed_identity(seen: Observed) -> tuple[str | None, str | None]:

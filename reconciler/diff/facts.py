@@ -192,8 +192,7 @@ def _smart_logs(drives: tuple[NvmeHealth, ...]) -> Hashable:
 
 def _smart_is_read(drive: NvmeHealth) -> bool:
     """The cells by which a drive is judged; no version of nvme-cli leaves one of them out."""
-    cells = (drive.critical_warning, drive.media_errors, drive.percentage_used, drive.available_spare)
-    return all(cell is not None for cell in cells)
+    return None not in (drive.critical_warning, drive.media_errors, drive.percentage_used, drive.available_spare)
 
 
 def _firmware(item: DesiredFirmware) -> Managed:

@@ -151,19 +151,21 @@ def judge_test(test: GateTest, result: TestResult | None) -> tuple[Verdict, tupl
 
 def _lacking(test: GateTest, result: TestResult, gpus: int) -> tuple[str, ...]:
     """What every pass of this tool carries, and this one does not: a part that nobody measured has not passed."""
-    found = {name: finite(result.metrics.get(name)) for name in carried(test)}
-    return tuple(
-        f"{test.name}: {name} is not in the certificate"
-        if value is None
-        else f"{test.name}: {name} is {value:g}, the node has {gpus} GPUs"
-        for name, value in found.items()
-        if value is None or (name.endswith(GPU_COUNT) and value != gpus)
-    )
+    lacking = []
+    for name in carried(test):
+        value = finite(result.metrics.get(name))
+        if value is None:
+            lacking.append(f"{test.name}: {name} is not in the certificate")
+        elif value != gpus and name.endswith(GPU_COUNT):
+            lacking.append(f"{test.name}: {name} is {value:g}, the node has {gpus} GPUs")
+    return tuple(lacking)
 
 
 def finite(value: object) -> float | None:
     """A finite number as a float, or None: of text, of NaN and infinity, of an integer that no float can hold."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, bool) or not isinstance(value, int):
         return None
     try:
         number = float(value)

@@ -103,11 +103,14 @@ def _of_drives(drives: Sequence[Drive]) -> Iterator[tuple[str, str]]:
 
 
 def _of_parts(inventory: RedfishInventory) -> Iterator[tuple[str, str]]:
+    critical = [part for part in inventory.parts or () if part.health is Health.CRITICAL]
+    if not critical:  # as nearly always: a fleet has millions of parts
+        return
     for name, words in _IN_WORDS.items():
-        listed = [part for part in inventory.parts or () if _OF_KIND.get(part.kind) == name]
-        ill = [part.id for part in listed if part.health is Health.CRITICAL]
+        ill = [part.id for part in critical if _OF_KIND.get(part.kind) == name]
         if ill:
-            yield name, f"{len(ill)} of {len(listed)} {words}: {_listed(ill)}"
+            listed = sum(_OF_KIND.get(part.kind) == name for part in inventory.parts or ())
+            yield name, f"{len(ill)} of {listed} {words}: {_listed(ill)}"
 
 
 def _of_sensors(inventory: RedfishInventory) -> Iterator[tuple[str, str]]:
@@ -116,8 +119,10 @@ def _of_sensors(inventory: RedfishInventory) -> Iterator[tuple[str, str]]:
     The speed of a fan bears the fan's name, and is told as the fan.
     """
     sensors = inventory.sensors or ()
-    parts = {_folded(part.id) for part in inventory.parts or ()}
     ill = [sensor for sensor in sensors if sensor.health is Health.CRITICAL and sensor.reading is not None]
+    if not ill:
+        return
+    parts = {_folded(part.id) for part in inventory.parts or ()}
     ill = [sensor for sensor in ill if _folded(_place(sensor)) not in parts]
     if ill:
         told = [f"{_place(sensor)} at {sensor.reading:g} {sensor.unit}".strip() for sensor in ill]

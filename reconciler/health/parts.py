@@ -171,10 +171,10 @@ def port_signals(inventory: DesiredInventory, links: Sequence[Link]) -> Iterator
 
 def _usual_rate(up: Sequence[Link]) -> float | None:
     """Of all ports but one. A node may have ports of two kinds."""
-    rates = Counter(link.rate_gbps for link in up if link.rate_gbps is not None)
-    if not rates:
+    rates = [link.rate_gbps for link in up if link.rate_gbps is not None]
+    if len(set(rates)) < 2:  # none is slower than another
         return None
-    rate, count = rates.most_common(1)[0]
+    rate, count = Counter(rates).most_common(1)[0]
     return rate if count >= 2 and count == len(up) - 1 else None
 
 

@@ -279,7 +279,13 @@ class Ledger(Recollection, Protocol):
 
     def remember_identity(self, node: str, serial: str | None, uuid: str | None, now: datetime) -> None: ...
 
+    def remember_identities(self, found: Mapping[str, tuple[str | None, str | None]], now: datetime) -> None:
+        """(serial, UUID) by node, all at once. None: it stays as it is known."""
+
     def note_silence(self, node: str, source: str, silent: bool, now: datetime) -> None: ...
+
+    def note_silences(self, news: Sequence[tuple[str, str, bool]], now: datetime) -> None:
+        """(node, source, whether it is silent), all at once: first those that have ended, then those that begin."""
 
     def forget(self, nodes: Sequence[str], now: datetime) -> None:
         """Drop the applied values of nodes that left the spec. Their holds, attempts and history stay."""

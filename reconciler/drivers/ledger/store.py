@@ -19,6 +19,7 @@ from reconciler.drivers.ledger import (
     inventory,
     rollouts,
     schema,
+    sightings,
     spells,
     story,
 )
@@ -37,7 +38,6 @@ from reconciler.model.gate import Certificate
 from reconciler.model.records import FLEET, Hold, JournalEntry, NodeRecord, Rollout, RunRecord
 
 T = TypeVar("T")
-IDENTIFIED = "its BMC and its host agree on its serial number"
 
 
 class SqlLedger(Leasing):
@@ -97,23 +97,22 @@ class SqlLedger(Leasing):
         )
 
     def remember_identity(self, node: str, serial: str | None, uuid: str | None, now: datetime) -> None:
-        given = {name: value for name, value in (("serial", serial), ("uuid", uuid)) if value is not None}
-        row = {"node": node, **given, "identity_at": instant(now), "fleet": self._fleet}
-        table = schema.nodes
-        with self._database.write([table], [node]) as connection:
-            upsert(connection, table, [row])
-            known = connection.execute(sa.select(table.c.serial, table.c.uuid).where(table.c.node == node)).one()
-            data = to_json(chain.identity_of(known.serial, known.uuid))
-            write_journal(connection, instant(now), "", node, chain.IDENTITY, detail=IDENTIFIED, data=data)
+        self.remember_identities({node: (serial, uuid)}, now)
+
+    def remember_identities(self, found: Mapping[str, tuple[str | None, str | None]], now: datetime) -> None:
+        if not found:
+            return
+        with self._database.write([schema.nodes], list(found)) as connection:
+            sightings.identify(connection, found, self._fleet, instant(now))
 
     def note_silence(self, node: str, source: str, silent: bool, now: datetime) -> None:
-        table = schema.silences
-        this = (table.c.node == node) & (table.c.source == source)
-        with self._database.write([table], [node]) as connection:
-            if not silent:
-                connection.execute(table.delete().where(this))
-            elif connection.execute(sa.select(table).where(this)).one_or_none() is None:  # the first one counts
-                connection.execute(table.insert().values(node=node, source=source, since=instant(now)))
+        self.note_silences([(node, source, silent)], now)
+
+    def note_silences(self, news: Sequence[tuple[str, str, bool]], now: datetime) -> None:
+        if not news:
+            return
+        with self._database.write([schema.silences], [node for node, _, _ in news]) as connection:
+            sightings.note(connection, news, instant(now))
 
     def known(self) -> Sequence[str]:
         node, nodes = schema.applied.c.node, schema.nodes

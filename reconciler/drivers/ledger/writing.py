@@ -16,8 +16,7 @@ def upsert(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[st
     """Insert, or overwrite where the primary key is there already. A row of nothing but its key stays as it is."""
     if not rows:
         return
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    insert = dialect.insert(table)
+    insert = _insert(connection, table)
     columns = list(table.primary_key.columns)
     others = [name for name in rows[0] if name not in table.primary_key.columns]
     if others:
@@ -26,7 +25,18 @@ def upsert(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[st
             new["fleet"] = sa.case((table.c.fleet == "", insert.excluded.fleet), else_=table.c.fleet)
         connection.execute(insert.on_conflict_do_update(index_elements=columns, set_=new), list(rows))
     else:
-        connection.execute(insert.on_conflict_do_nothing(index_elements=columns), list(rows))
+        insert_new(connection, table, rows)
+
+
+def insert_new(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert; what has the primary key of a row that is there already stays as it is."""
+    insert = _insert(connection, table)
+    key = list(table.primary_key.columns)
+    connection.execute(insert.on_conflict_do_nothing(index_elements=key), list(rows))
+
+
+def _insert(connection: sa.Connection, table: sa.Table) -> Any:
+    return (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
 
 
 def write_journal(

@@ -108,6 +108,10 @@ class MemoryLedger:
         known = self._of(node).record
         self._change(node, serial=serial or known.serial, uuid=uuid or known.uuid)
 
+    def remember_identities(self, found: Mapping[str, tuple[str | None, str | None]], now: datetime) -> None:
+        for node, (serial, uuid) in found.items():
+            self.remember_identity(node, serial, uuid, now)
+
     def note_silence(self, node: str, source: str, silent: bool, now: datetime) -> None:
         since = dict(self._of(node).record.silent_since)
         if silent:
@@ -115,6 +119,10 @@ class MemoryLedger:
         else:
             since.pop(source, None)
         self._change(node, silent_since=since)
+
+    def note_silences(self, news: Sequence[tuple[str, str, bool]], now: datetime) -> None:
+        for node, source, silent in sorted(news, key=lambda one: one[2]):
+            self.note_silence(node, source, silent, now)
 
     def known(self) -> Sequence[str]:
         return sorted(name for name, node in self._nodes.items() if node.record.applied)
