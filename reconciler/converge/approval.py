@@ -28,7 +28,7 @@ _COVERS = {
 }
 
 
-_PARKED = "; work on it has begun with what was approved, so it is left parked until a new plan goes on with it"
+_PARKED = "; work on it has begun, so it is left parked, drained and marked: make a new plan to go on with it"
 _SAID = 3  # changed inputs that are told one by one
 _EMPTY = ("null", "{}", "[]")
 
@@ -71,7 +71,7 @@ def other_inputs(approved: NodePlan, fresh: NodePlan, shared: Shared) -> str:
     if approved.shared != fresh.shared:
         before, now = shared.approved.get(approved.shared), shared.fresh.get(fresh.shared)
         if before is None or now is None:
-            return "the values that it shares with other nodes are others than those that were approved"
+            return "the plan does not hold the values that it shares with other nodes; make a new plan"
         changes = [*changed_inputs(before, now), *changes]
     telling = [one for one in changes if not (None in one[1:] and (one[1] in _EMPTY or one[2] in _EMPTY))] or changes
     told = [_told(*one, shared.place(one[0])) for one in telling[:_SAID]]

@@ -14,7 +14,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from reconciler.converge.brake import check_sight, look_for_storm
+from reconciler.converge.brake import OWNER, check_sight, look_for_storm
 from reconciler.converge.crew import POLL_S, Crew
 from reconciler.converge.events import LoopTold, Progress, ignore
 from reconciler.converge.lease import HeldLease
@@ -246,7 +246,8 @@ class Shift:
         message = "the storm brake is lifted"
         if plan.braked:
             shown = ", ".join(held[:NAMED]) + (f" and {len(held) - NAMED} more" if len(held) > NAMED else "")
-            message = f"the storm brake is set: {plan.braked}. It holds back {shown or 'nothing yet'}"
+            why = plan.braked.removeprefix(f"{OWNER}: ")
+            message = f"the storm brake is set: {why}. It holds back {shown or 'nothing yet'}"
         self.ground.progress(LoopTold("brake", message, problem=bool(plan.braked), fields={"held_back": len(held)}))
 
     def _tell_incidents(self, plan: Plan) -> None:
@@ -254,7 +255,8 @@ class Shift:
         current = {(one.signal, one.scope): one for one in plan.incidents}
         for key, one in current.items():
             if key not in self._incidents:
-                told = f"{one.signal} on {len(one.nodes)} nodes of {one.scope}: {one.detail}"
+                many = "1 node" if len(one.nodes) == 1 else f"{len(one.nodes)} nodes"
+                told = f"{one.signal} on {many} of {one.scope}: {one.detail}"
                 fields: dict[str, str | int | float] = {"signal": one.signal, "nodes": len(one.nodes)}
                 self.ground.progress(LoopTold("incident", told, problem=True, fields=fields))
         for signal, scope in sorted(self._incidents - current.keys()):

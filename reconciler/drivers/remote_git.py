@@ -51,7 +51,7 @@ def _parts(text: str) -> SplitResult:
         readable = False
     if not readable:
         raise UsageError(
-            "the repository's URL can't be read: its host or port is none; write https://host/path or host:path"
+            "the repository's URL can't be read: its host or port is bad; write https://host/path or host:path"
         )
     return parts
 

@@ -90,7 +90,7 @@ def judge(certificate: Certificate | None, acceptance: Acceptance, binding: Bind
         reasons.append(
             f"issued for {certificate.node} {format_duration(-age.total_seconds())} from now, at "
             f"{certificate.issued_at:%Y-%m-%d %H:%M:%SZ}: its runner's clock was ahead, or this one's is "
-            "behind; set them, and the gate runs again"
+            "behind; set the clock, and the gate runs again"
         )
     if acceptance.validity_s is not None and age > timedelta(seconds=acceptance.validity_s):
         reasons.append(f"expired: issued {format_duration(age.total_seconds())} ago")

@@ -148,18 +148,15 @@ def _of_events(events: Iterable[BmcEvent]) -> Iterator[tuple[str, str]]:
     told = [event for event in recent if event.severity is Health.CRITICAL and event not in ue]
     told += [event for event in open_ if event.age_s is None and event.kind == "memory_ue"]
     if ue:
-        yield "dimm_ue", f"the BMC's log has {_count(ue)} of memory: {_last(ue)}"
+        yield "dimm_ue", f"the BMC's log has {_told(ue, 'uncorrectable memory error')}"
     if told:
-        yield "bmc_event_critical", f"the BMC's log has {_count(told)} that is critical: {_last(told)}"
+        yield "bmc_event_critical", f"the BMC's log has {_told(told, 'critical event')}"
 
 
-def _count(events: Sequence[BmcEvent]) -> str:
-    return "an event" if len(events) == 1 else f"{len(events)} events, each"
-
-
-def _last(events: Sequence[BmcEvent]) -> str:
-    event = events[-1]
-    return f"{event.message or event.id} ({event.at or 'at an unknown time'})"
+def _told(events: Sequence[BmcEvent], what: str) -> str:
+    last = events[-1]
+    many = f"1 {what}" if len(events) == 1 else f"{len(events)} {what}s, the last"
+    return f"{many}: {last.message or last.id} ({last.at or 'at an unknown time'})"
 
 
 def _missing(profile: Profile, inventory: RedfishInventory) -> Iterator[tuple[str, str]]:

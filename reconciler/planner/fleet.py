@@ -14,7 +14,7 @@ from reconciler.diff.ignore import IgnoreRules
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.inputs import RECIPE, fingerprint_of
 from reconciler.model.observed import Answered, Observation, Observed, Silent, was_asked
-from reconciler.model.plan import PLAN_FORMAT, NodePlan, Plan, Scope, Totals
+from reconciler.model.plan import PLAN_FORMAT, Blocked, Incident, NodePlan, Plan, Scope, Totals
 from reconciler.model.records import CHANGES, MARK_TAINT, Hold, NodeRecord, Rollout
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState
@@ -59,23 +59,17 @@ def plan_fleet(
     of `records_needed`. `known`: nodes that the ledger has applied values of; those that the spec does not name any
     more are being forgotten. `kept`: the ledger's rollouts. `endpoints`: as in `Context`.
     """
-    wanted = fleet.nodes.keys() if selected is None else set(selected)
-    names = [name for name in fleet.nodes if name in wanted]
+    names = list(fleet.nodes if selected is None else filter(set(selected).__contains__, fleet.nodes))
     planner = node_planner(
         fleet, observation, now=now, ledger=ledger, signatures=signatures, holds=holds, estimates=estimates,
         endpoints=endpoints,
     )  # fmt: skip
     plans, whole, waves = _node_plans(fleet, observation, records, names, kept or {}, planner)
-    at_once, incidents = isolate(Isolation(fleet, observation, records, now), plans, observation.nodes, records)
-    plans |= at_once
-    taken = taken_out(records, fleet.settings)
-    leave = fleet_leave(fleet, observation, now=now, taken=taken, rollouts=waves, plans=plans.values())
-    leave = replace(leave, brake=braked(planner.holds, now))
+    plans, incidents = _isolate(fleet, observation, records, plans, now)
+    leave = _leave(fleet, observation, records, waves, plans.values(), braked(planner.holds, now), now)
     lines = leave.budget.lines()  # before the plans are charged to it
     times = timetable(schedule(plans, leave), leave, waves.plans, waves.missing)
     incomplete = tuple(name for name, plan in plans.items() if plan.incomplete)
-    rules = planner.comparer.rules
-    stop = stopped(planner.holds, now)
     return Plan(
         format_version=PLAN_FORMAT,
         tool_version=__version__,
@@ -93,11 +87,11 @@ def plan_fleet(
         fingerprint=fingerprint_of(plans),
         insecure=fleet.settings.insecure,
         time_scale=observation.time_scale,
-        notes=(*([dark] if (dark := blindness(fleet, observation)) else ()), *_notes(fleet, rules, now)),
+        notes=_notes(fleet, observation, planner.comparer.rules, now),
         refused=refusals(fleet, plans, whole, records, known),
         rollouts=times.rollouts,
-        stopped="" if stop is None else stop.detail,
-        braked="" if leave.brake is None else leave.brake.detail,
+        stopped=_detail(stopped(planner.holds, now)),
+        braked=_detail(leave.brake),
         incidents=incidents,
         recipe=RECIPE,
         shared={key: planner.shared[key] for key in sorted({plan.shared for plan in plans.values() if plan.shared})},
@@ -128,8 +122,39 @@ def _node_plans(
     return plans, whole, waves
 
 
-def _notes(fleet: Fleet, rules: IgnoreRules, now: datetime) -> tuple[str, ...]:
-    notes = [f"ignore rule for {rule.path} expired on {rule.expires}: {rule.reason}" for rule in rules.expired]
+def _isolate(
+    fleet: Fleet,
+    observation: Observation,
+    records: Mapping[str, NodeRecord],
+    plans: Mapping[str, NodePlan],
+    now: datetime,
+) -> tuple[dict[str, NodePlan], tuple[Incident, ...]]:
+    """All plans, with those of the nodes that are isolated now; and what a person has to decide."""
+    at_once, incidents = isolate(Isolation(fleet, observation, records, now), plans, observation.nodes, records)
+    return {**plans, **at_once}, incidents
+
+
+def _leave(
+    fleet: Fleet,
+    observation: Observation,
+    records: Mapping[str, NodeRecord],
+    waves: Rollouts,
+    plans: Collection[NodePlan],
+    brake: Blocked | None,
+    now: datetime,
+) -> Leave:
+    taken = taken_out(records, fleet.settings)
+    leave = fleet_leave(fleet, observation, now=now, taken=taken, rollouts=waves, plans=plans)
+    return replace(leave, brake=brake)
+
+
+def _detail(blocked: Blocked | None) -> str:
+    return "" if blocked is None else blocked.detail
+
+
+def _notes(fleet: Fleet, observation: Observation, rules: IgnoreRules, now: datetime) -> tuple[str, ...]:
+    notes = [dark] if (dark := blindness(fleet, observation)) else []
+    notes += [f"ignore rule for {rule.path} expired on {rule.expires}: {rule.reason}" for rule in rules.expired]
     glass = fleet.settings.break_glass
     if glass is not None and glass_broken(glass, now):
         notes.append(f"BREAK GLASS: windows are lifted until {glass.until} by {glass.by}: {glass.reason}")

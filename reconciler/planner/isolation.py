@@ -95,8 +95,8 @@ class Isolation:
                 incidents.append(Incident(signal, refusal[0], (plan.node,), refusal[1]))
         if allowed and len(self._marked - {plan.node}) >= self._most:
             detail = (
-                f"{len(self._marked)} of {self._total} nodes are isolated already, {OF_FLEET} of the fleet = "
-                f"{self._most} may be"
+                f"{len(self._marked)} of {self._total} nodes isolated already, where {self._most} may be "
+                f"({OF_FLEET} of the fleet)"
             )
             incidents += [Incident(signal, "the fleet", (plan.node,), detail) for signal in allowed]
             allowed = []
@@ -119,7 +119,7 @@ class Isolation:
         if plan.node not in recent and len(recent) >= most:
             return (
                 f"pool {plan.pool}",
-                f"{len(recent)} of {total} nodes were isolated for it within the hour, {most} may be",
+                f"{len(recent)} of {total} nodes isolated for it within an hour, where {most} may be",
             )
         return None
 
@@ -162,7 +162,7 @@ def together(incidents: Iterable[Incident]) -> Iterator[Incident]:
 def _ways_out(signal: str, names: list[str]) -> str:
     shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
     return (
-        f"Not isolated: {shown}; they are drained and repaired as budget and brake allow. If the signal is wrong, "
+        f"Not isolated: {shown}; to be drained and repaired as budget and brake allow. If the signal is wrong, "
         f"`reconciler isolation retract {signal.removeprefix('health.')} --reason ...`; if the nodes are ill, repair "
         "them or set `state: quarantined` for them in the spec"
     )

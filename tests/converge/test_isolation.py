@@ -214,7 +214,7 @@ def test_no_more_of_a_pool_than_its_cap_is_isolated_for_one_signal_within_an_hou
     [incident] = report.plan.incidents
     assert (incident.signal, incident.scope) == ("health.condition_GpuUnhealthy", "pool train")
     assert incident.nodes == ("n3", "n4")
-    assert "3 of 20 nodes were isolated for it within the hour, 3 may be" in incident.detail
+    assert "3 of 20 nodes isolated for it within an hour, where 3 may be" in incident.detail
     assert "reconciler isolation retract condition_GpuUnhealthy" in incident.detail
     here.clock.elapsed += HOUR + MINUTE
     here.apply(wait_s=0.0)
@@ -320,7 +320,7 @@ def test_the_loop_tells_when_the_brake_is_set_by_what_and_what_it_holds_back(loo
 
     here.go(40 * MINUTE, storms)
     told = here.said("brake")
-    assert told[0].startswith("the storm brake is set: storm brake: 4 of 10 nodes of the fleet went bad within")
+    assert told[0].startswith("the storm brake is set: 4 of 10 nodes of the fleet went bad within")
     assert "It holds back" in told[0]
     assert "the storm brake is lifted" in told
     assert here.seen.fleet is not None

@@ -31,7 +31,7 @@ def test_a_certificate_from_the_future_is_not_valid(adopted: bool, ahead: timede
     assert not found.valid
     (why,) = found.reasons
     assert why.startswith("issued for gpu-a001 ")
-    assert "its runner's clock was ahead, or this one's is behind; set them, and the gate runs again" in why
+    assert "its runner's clock was ahead, or this one's is behind; set the clock, and the gate runs again" in why
 
 
 @pytest.mark.parametrize("ahead", [timedelta(), SKEW, -DAY], ids=str)

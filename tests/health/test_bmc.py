@@ -101,7 +101,7 @@ def test_an_event_counts_while_it_is_recent_and_open(changes: dict[str, Any], na
 
 def test_an_uncorrectable_error_is_one_event_and_latched() -> None:
     assert row_of("dimm_ue").latched
-    assert told(events=(UE, UE))["dimm_ue"].startswith("the BMC's log has 2 events")
+    assert told(events=(UE, UE))["dimm_ue"].startswith("the BMC's log has 2 uncorrectable memory errors, the last")
 
 
 @pytest.mark.parametrize(

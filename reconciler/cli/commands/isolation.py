@@ -58,7 +58,7 @@ def list_(spec: Path, ledger: str | None, endpoints: Path | None, output: str) -
 @isolation.command()
 @click.argument("signal", metavar="SIGNAL")
 @click.option("--reason", required=True, help="Why it is no evidence; every report of it will say so.")
-@click.option("--for", "duration", type=Duration(), metavar="DURATION", help="Until then; without it, until restored.")
+@click.option("--for", "duration", type=Duration(), metavar="DURATION", help="How long; without it, until `restore`.")
 @spec
 @at_ledger
 @endpoints
@@ -87,7 +87,7 @@ def retract(
         try:
             rows = _lift(session, book)
         except LeaseHeld as held:
-            say(f"{_PATH}{name} is retracted; the cordons are lifted by who holds the lease, next: {held}", err=True)
+            say(f"{_PATH}{name} is retracted. The run that has the lease lifts the cordons: {held}", err=True)
             return ExitCode.DONE
     print_listing(("node", "outcome"), rows, output, empty=f"{_PATH}{name} is retracted; no cordon is to be lifted")
     return ExitCode.PARTLY_FAILED if any(end.startswith("not lifted") for _, end in rows) else ExitCode.DONE
@@ -140,7 +140,7 @@ def _lift(session: Session, book: SqlLedger) -> list[tuple[str, str]]:
                         continue
                     hold = held(session.fleet.nodes[one.node], records[one.node], holds, clock.now())
                     if one.drained or hold is not None:
-                        why = "it was drained or treated: its gate brings it back" if hold is None else hold.detail
+                        why = "it was drained or treated, so its gate brings it back" if hold is None else hold.detail
                         ends.append((one.node, f"left as it is: {why}"))
                         continue
                     trouble = await take_back(cluster, book, one.node, one.signals, clock)
@@ -184,7 +184,8 @@ def _known_signal(said: str) -> str:
     name = said.removeprefix(_PATH)
     if not isolating((_PATH + name,)):
         names = [known for known in TABLE if isolating((_PATH + known,))]
-        raise UsageError(f"{said!r} is no signal that isolates nodes; {did_you_mean(name, names)}".rstrip("; "))
+        guess = did_you_mean(name, names) or f"those that do: {', '.join(names)}"
+        raise UsageError(f"{said!r} is no signal that isolates nodes; {guess}")
     return name
 
 

@@ -233,7 +233,7 @@ def _fence(connection: sa.Connection, cell: Any, highest: tuple[int, int]) -> _F
         return None, "fence", f"the fencing token is {'lost' if cell is None else repr(cell)}: nobody can take a lease"
     fence, (row, token) = int(cell), highest
     if fence < token:
-        return row, "fence", f"the fencing token is {fence}, and the row was written under {token}: one may come twice"
+        return row, "fence", f"the fencing token is {fence}, and the row was written under {token}: tokens may repeat"
     for lease in connection.execute(sa.select(leases.c.scope, leases.c.token)):
         if not isinstance(lease.token, int) or lease.token > fence:
             return None, "fence", f"the fencing token is {fence}, and the lease on {lease.scope} has {lease.token}"

@@ -216,7 +216,7 @@ def _engine(where: str | Path, lock_timeout_s: float) -> tuple[str, sa.Engine]:
         readable = False
     if not readable:
         raise BadLedgerUrl(
-            "the ledger's URL can't be read: its host or port is none; write postgresql://user@host/database or a file"
+            "the ledger's URL can't be read: its host or port is bad; write postgresql://user@host/database or a file"
         )
     if url.get_backend_name() == "sqlite":
         if not url.database:

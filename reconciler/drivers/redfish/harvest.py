@@ -74,7 +74,7 @@ class Harvest:
         for name, why in self._why.items():
             read, missed, lists = self._read[name], self._missed[name], self._lists[name]
             total = f"at least {read + missed + lists}" if lists else str(read + missed)
-            unread = f"; {lists} lists of them could not be read" if lists else ""
+            unread = f"; {lists} {'list' if lists == 1 else 'lists'} could not be read" if lists else ""
             self._survey.unknown[name] = f"read {read} of {total}{unread}: {why}"
 
     def _body(self, where: str) -> Document:
@@ -89,7 +89,7 @@ class Harvest:
 
     def _within_budget(self, where: str, read: Callable[[], T]) -> T:
         if self._tree.session.gets - self._first >= _MOST_GETS:
-            raise Unknown(f"{where} was not asked for: {_MOST_GETS} requests are enough for one inventory")
+            raise Unknown(f"{where} was not read: an inventory ends after {_MOST_GETS} requests")
         if time.monotonic() > self._until:
-            raise Unknown(f"{where} was not asked for: {_LONGEST_S:g} s are enough for one inventory")
+            raise Unknown(f"{where} was not read: an inventory ends after {_LONGEST_S:g} s")
         return read()
