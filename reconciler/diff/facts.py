@@ -187,7 +187,9 @@ def _rdma_rate(links: tuple[Link, ...]) -> Hashable:
 def _smart_logs(drives: tuple[NvmeHealth, ...]) -> Hashable:
     """The BMC counts the drives; the host must have read the log of each NVMe drive that it has."""
     unread = [drive.serial or drive.device for drive in drives if not _smart_is_read(drive)]
-    return Missing(UnknownReason.MALFORMED, f"{_named('drive', unread)} no SMART log") if unread else READ
+    if not unread:
+        return READ
+    return Missing(UnknownReason.MALFORMED, f"{_named('drive', unread)} no SMART log (is nvme-cli on the host?)")
 
 
 def _smart_is_read(drive: NvmeHealth) -> bool:

@@ -110,7 +110,9 @@ class SecretSource(Model):
 
     file: Text | None = Field(default=None, description="File, readable by its owner alone.")
     env: Text | None = Field(default=None, description="Environment variable.")
-    exec: Argv | None = Field(default=None, description="Program and arguments that print it.")
+    exec: Argv | None = Field(
+        default=None, description="Program and arguments that print it, run in the directory of this file."
+    )
     allow: tuple[Annotated[str, Checked(_check_pattern)], ...] = Field(
         default=(), description="Addresses, networks and names of hosts that it may be sent to."
     )
@@ -302,8 +304,10 @@ class SecretStore:
         program = str(self._beside(argv[0]).absolute()) if "/" in argv[0] else argv[0]
         try:
             done = subprocess.run(
-                (program, *argv[1:]), capture_output=True, timeout=EXEC_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False
-            )
+                (program, *argv[1:]), capture_output=True, timeout=EXEC_TIMEOUT_S, check=False,
+                stdin=subprocess.DEVNULL,
+                cwd=self._path.parent,  # what it is given by a relative path is beside the store, too
+            )  # fmt: skip
         except subprocess.TimeoutExpired:
             problem = f"gave no answer within {EXEC_TIMEOUT_S:g} s"
         except OSError as error:

@@ -127,3 +127,25 @@ def test_a_board_without_nvlink_is_declared_to_have_none_and_passes() -> None:
     silent = host_facts({"nvlink": CommandResult(127, "")})
     none = b.facts(gpus=pcie, nvlinks_active=silent.nvlinks_active, unknown=silent.unknown)
     assert isinstance(read(b.observed(host=none)), Missing)
+
+
+def test_storage_ports_of_another_rate_are_declared_by_the_rate_of_the_slowest() -> None:
+    """Eight ports of 400 Gb/s for collectives and two of 200 for storage; one of those at 100 is seen."""
+    inventory = DesiredInventory(gpus=2, rdma_ports=10, rdma_rate_gbps=200)
+    node = b.node(profile=b.profile(inventory=inventory))
+    for last, wanted in ((200.0, Verdict.PASS), (100.0, Verdict.FAIL)):
+        rates = (*[400.0] * 8, 200.0, last)
+        links = tuple(Link(f"mlx5_{at}/1", True, rate, "infiniband") for at, rate in enumerate(rates))
+        seen = b.observed(host=b.facts(links=links))
+        for tool in ("inventory", "xid"):
+            assert TOOLS[tool].judge(GateTest(tool, tool, {}, (), 60.0), node, seen, ()).verdict is wanted
+
+
+def test_a_node_without_nvme_cli_is_told_what_it_lacks() -> None:
+    answer = CommandResult(0, "== /dev/nvme0 S1 PM9A3\n\n", "sh: 4: nvme: not found")
+    facts = host_facts({"nvme": answer})
+    node = b.node(profile=b.profile(inventory=DesiredInventory(gpus=2, drives=1)))
+    read = next(row.read for row in managed(node.profile) if row.path == "hardware.smart_logs")
+    found = read(b.observed(host=b.facts(nvme=facts.nvme, unknown=facts.unknown)))
+    assert isinstance(found, Missing)
+    assert found.detail == "drive S1 gives no SMART log (is nvme-cli on the host?)"

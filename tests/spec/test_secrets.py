@@ -78,6 +78,19 @@ def test_a_store_in_the_current_directory_runs_what_is_beside_it(
     assert SecretStore.load(Path("secrets.yaml")).resolve("run").reveal() == VALUE
 
 
+@pytest.mark.parametrize("argv", ["sh, ./tell", "sh, tell", "sh, -c, '. ./tell'"])
+def test_what_a_program_is_given_is_beside_the_store_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: str
+) -> None:
+    """An interpreter's script: in a CI job the current directory is the checkout of a pull request."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder, text in ((ours, VALUE), (theirs, "stolen")):
+        folder.mkdir()
+        (folder / "tell").write_text(f"printf '%s' '{text}'\n")
+    monkeypatch.chdir(theirs)
+    assert store(ours, f"secrets:\n  run: {{exec: [{argv}]}}\n").resolve("run").reveal() == VALUE
+
+
 def test_a_program_without_a_slash_is_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     private(tmp_path, "tell", "#!/bin/sh\nprintf another\n", 0o700)
     found = tmp_path / "bin"

@@ -27,7 +27,10 @@ class Inventory(Model):
     gpu_model: Text | None = Field(default=None, description="Product name of each GPU, as nvidia-smi prints it.")
     nvlinks_per_gpu: Count | None = Field(default=None, description="Active NVLinks of each GPU.")
     rdma_ports: Count | None = Field(default=None, description="RDMA ports that are up.")
-    rdma_rate_gbps: Count | None = Field(default=None, description="Rate of each RDMA port, in Gb/s.")
+    rdma_rate_gbps: Count | None = Field(
+        default=None,
+        description="Rate of each RDMA port, in Gb/s; of the slowest, where a node has ports of two rates.",
+    )
     nics: Count | None = Field(default=None, description="Network interfaces that the BMC lists.")
     drives: Count | None = Field(default=None, description="Drives.")
     dimms: Count | None = Field(default=None, description="Memory modules.")
