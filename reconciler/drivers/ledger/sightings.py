@@ -42,7 +42,7 @@ def _known(connection: sa.Connection, wanted: Mapping[str, Identity]) -> dict[st
 
 
 def note(connection: sa.Connection, news: Sequence[tuple[str, str, bool]], at: str) -> None:
-    """(node, source, whether it is silent): first those that have ended. A silence that is known keeps its beginning."""
+    """(node, source, whether it is silent): first those that have ended. What is silent already keeps its beginning."""
     over = [{"whose": node, "what": source} for node, source, silent in news if not silent]
     if over:
         this = (silences.c.node == sa.bindparam("whose")) & (silences.c.source == sa.bindparam("what"))
