@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from reconciler.health.ladder import next_rung
+from reconciler.health.table import isolating
 from reconciler.model.desired import Desired, Rung
 from reconciler.model.plan import BlockCode, Blocked, Goal
 from reconciler.model.records import NodeRecord
@@ -105,12 +106,15 @@ def usable_rows(
 ) -> Catalogue:
     """The rows that may be planned: none that would act on an unknown, none whose attempts are used up."""
     host_down = c.HOST_UP not in state.true and c.POWER_ON in state.true
+    ill = bool(isolating(signal.path for signal in state.signals))
     rows = []
     for row in catalogue.rows:
         rung = found.rung is not None and row.name == found.rung.action
         brings = set(row.achieves) | {s.achieves for s in catalogue.staged if s.condition in row.achieves}
-        if brings & set(state.unknown) or exhausted(row, record, now):
+        if brings & set(state.unknown):
             continue
+        if exhausted(row, record, now) and not (row.name == "mark" and ill):
+            continue  # that an API server refused it for a while is no reason to leave an ill node in service
         if row.name == "run_gate" and state.gate_failed and not changes(state):
             if found.rung is None:
                 continue
