@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from reconciler.health.ladder import next_rung
-from reconciler.health.table import isolating
+from reconciler.health.table import Remedy, for_a_person, isolating, remedy_of
 from reconciler.model.desired import Desired, Rung
 from reconciler.model.plan import BlockCode, Blocked, Goal
 from reconciler.model.records import NodeRecord
@@ -22,7 +22,10 @@ FAILURES = 3  # of one action in a row within a day; then a person must look (pi
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """`wanted`: the conditions of the goal. `harmless_only`: nothing that a workload could notice may run."""
+    """`wanted`: the conditions of the goal. `harmless_only`: nothing that a workload could notice may run.
+
+    `evidence`: value paths that actions are for which serve no later one.
+    """
 
     goal: Goal
     sentence: str
@@ -30,6 +33,7 @@ class Situation:
     blocked: Blocked | None = None
     harmless_only: bool = False
     rung: Rung | None = None
+    evidence: tuple[str, ...] = ()
 
 
 def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditions, now: datetime) -> Situation:
@@ -88,11 +92,23 @@ def _unhealthy(
     desired: Desired, record: NodeRecord, state: Conditions, wanted: frozenset[str], now: datetime
 ) -> Situation:
     evidence = "; ".join(signal.detail for signal in state.signals) or "the host is down"
-    rung = next_rung(desired.profile.remediation, record.attempts, now, answers=c.HOST_UP in state.true)
+    remedy = remedy_of(signal.name for signal in state.signals)
+    if remedy is Remedy.PERSON:
+        paths = tuple(dict.fromkeys(for_a_person(signal.path for signal in state.signals)))
+        which = ", ".join(path.removeprefix("health.") for path in paths)
+        found = isolate(
+            f"unhealthy ({evidence}); no action heals {which}: repair the node, or set `state: quarantined` for it in "
+            "the spec",
+            BlockCode.NO_PATH,
+        )
+        return replace(found, wanted=found.wanted | {c.QUIESCED}, evidence=paths)
+    rung = next_rung(desired.profile.remediation, record.attempts, now, answers=c.HOST_UP in state.true, remedy=remedy)
     if rung is not None:
         sentence = f"unhealthy ({evidence}); next rung of the ladder: {rung.action}"
         return Situation(Goal.IN_SERVICE, sentence, wanted, rung=rung)
     why = "the ladder's attempts are used up" if desired.profile.remediation else "no remediation policy"
+    if remedy is Remedy.POWER and desired.profile.remediation:
+        why += ", but for those that can't help"
     return isolate(f"unhealthy ({evidence}); {why}", BlockCode.ATTEMPTS)
 
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from reconciler.gate.certificate import same_machine
 from reconciler.health.ladder import REMEDIATION
+from reconciler.health.table import for_a_person
 from reconciler.model.gate import Binding
 from reconciler.model.records import Mark, NodeRecord, isolated_for
 
@@ -70,19 +71,17 @@ def detectors_until(record: NodeRecord, now: datetime) -> datetime | None:
 def treated_after(record: NodeRecord) -> tuple[str, ...]:
     """What was done to the machine itself since its certificate, which proves nothing of what came after it.
 
-    The certificate's binding shows other hardware and firmware, not that a sick node was treated or wiped.
+    The certificate's binding shows other hardware and firmware, not that a sick node was treated or wiped, nor what a
+    person has replaced for whom it was drained.
     """
     if record.certificate is None:
         return ()
     issued = record.certificate.issued_at
-    treated = (
-        attempt.action
-        for attempt in record.attempts
-        if attempt.at >= issued
-        and attempt.outcome != "refused"
-        and (attempt.cause == REMEDIATION or attempt.action in _VOIDS)
-    )
-    return tuple(f"{action} after the certificate was issued" for action in dict.fromkeys(treated))
+    done = [attempt for attempt in record.attempts if attempt.at >= issued and attempt.outcome != "refused"]
+    treated = (attempt.action for attempt in done if attempt.cause == REMEDIATION or attempt.action in _VOIDS)
+    told = [f"{action} after the certificate was issued" for action in dict.fromkeys(treated)]
+    left = (path for attempt in done if attempt.action == "drain" for path in for_a_person(attempt.cause.split(", ")))
+    return (*told, *(f"left to a person for {path} after the certificate was issued" for path in dict.fromkeys(left)))
 
 
 def uneventful(record: NodeRecord) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.converge import crew
-from reconciler.model.desired import NodeCondition
+from reconciler.model.desired import NodeCondition, Rung
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.records import ISOLATED, RETRACTED
 from reconciler.model.vocab import NodeState
@@ -18,6 +18,7 @@ from tests.converge.test_isolation import (
     WATCHED,
     Worlds,
     adopted,
+    attempts,
     fall_ill,
     lose_gpu,
     reason,
@@ -176,3 +177,43 @@ def test_a_signal_that_flaps_is_no_news(adopted: Worlds) -> None:
         here.apply(wait_s=0.0)
         assert not any(reason(here, name) for name in here.fleet.nodes)
         here.clock.elapsed += 70 * MINUTE
+
+
+# --- what no repair of ours heals -------------------------------------------------------------------------------------
+
+LADDER = replace(POLICY, ladder=(Rung("power_cycle", 1), Rung("reimage", 1)))
+COUNTED = replace(WATCHED, digest="counted", remediation=LADDER, inventory=replace(WATCHED.inventory, gpus=4, dimms=32))
+
+
+def test_what_only_a_person_heals_is_drained_and_left_to_them(adopted: Worlds) -> None:
+    """A reimage for coolant, or for memory that is gone, wipes a disk and heals nothing."""
+    here = adopted(profile=COUNTED)
+    here.machine("n1").inject("failed_part", part="leak", index=1)
+    report = here.apply()
+    assert reason(here, "n1") == ISOLATED + "health.leak"
+    assert attempts(here, "n1") == ["mark", "drain"]
+    blocked = report.plan.nodes["n1"].blocked
+    assert blocked is not None
+    assert "no action heals leak: repair the node, or set `state: quarantined` for it in the spec" in blocked.detail
+    assert report.plan.nodes["n1"].waits_for_person
+    here.machine("n1").clear("failed_part")
+    here.apply()
+    assert here.gate.runs == ["n1"], "what a person has repaired is tested before it serves"
+    assert here.serves("n1")
+
+
+def test_a_node_that_cannot_be_drained_is_cordoned_all_the_same(adopted: Worlds) -> None:
+    here = adopted(profile=COUNTED, settings={"budgets": NONE_OUT})
+    here.machine("n1").inject("failed_part", part="leak", index=1)
+    here.apply(wait_s=0.0)
+    assert reason(here, "n1") == ISOLATED + "health.leak"
+    assert attempts(here, "n1") == ["mark"], "the drain waits for its budget"
+
+
+def test_no_disk_is_wiped_for_a_part_that_is_gone(adopted: Worlds) -> None:
+    here = adopted(profile=COUNTED)
+    here.machine("n1").inject("failed_part", part="drive", index=2, how="missing")
+    report = here.apply()
+    assert reason(here, "n1") == ISOLATED + "health.drive_missing"
+    assert attempts(here, "n1") == ["mark", "drain", "power_cycle"]
+    assert report.plan.nodes["n1"].waits_for_person
