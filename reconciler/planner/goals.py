@@ -45,12 +45,20 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
         detail = "somebody else cordoned this node; their cordon is kept"
         blocked = Blocked(BlockCode.FOREIGN_CORDON, detail)
         return Situation(Goal.CONVERGED_CORDONED, detail, wanted - {c.IN_SERVICE}, blocked, harmless_only=True)
+    if state.waiting and c.IN_SERVICE in state.true and (ill := _isolates(state)):
+        # A BMC that shows a boot which never ends would keep it schedulable.
+        return isolate(f"unhealthy ({ill}); {state.waiting}", BlockCode.UNKNOWN)
     if state.waiting:
         blocked = Blocked(BlockCode.UNKNOWN, state.waiting, state.waits_until)
         return Situation(Goal.IN_SERVICE, state.waiting, wanted, blocked, harmless_only=True)
     if c.HEALTHY in state.because and c.HEALTHY not in state.unknown and c.HEALTHY not in state.explained:
         return _unhealthy(desired, record, state, wanted, now)
     return Situation(Goal.IN_SERVICE, "in service as specified", wanted)
+
+
+def _isolates(state: Conditions) -> str:
+    """The evidence on which it is taken out of service at once; "" = there is none."""
+    return "; ".join(signal.detail for signal in state.signals if isolating((signal.path,)))
 
 
 def _hands_off(desired: Desired, record: NodeRecord, holds: Holds, state: Conditions, now: datetime) -> Blocked | None:
@@ -122,7 +130,7 @@ def usable_rows(
 ) -> Catalogue:
     """The rows that may be planned: none that would act on an unknown, none whose attempts are used up."""
     host_down = c.HOST_UP not in state.true and c.POWER_ON in state.true
-    ill = bool(isolating(signal.path for signal in state.signals))
+    ill = bool(_isolates(state))
     rows = []
     for row in catalogue.rows:
         rung = found.rung is not None and row.name == found.rung.action

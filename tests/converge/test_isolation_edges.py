@@ -10,8 +10,11 @@ import pytest
 from reconciler.converge import crew
 from reconciler.model.desired import NodeCondition, Rung
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.records import ISOLATED, RETRACTED
-from reconciler.model.vocab import NodeState
+from reconciler.model.observed import Silent
+from reconciler.model.records import ISOLATED, RETRACTED, NodeRecord
+from reconciler.model.vocab import BootPhase, DrainProvider, NodeState, Power, UnknownReason
+from reconciler.planner.isolation import evidence
+from tests import builders as b
 from tests.converge.test_isolation import (
     NONE_OUT,
     POLICY,
@@ -217,3 +220,39 @@ def test_no_disk_is_wiped_for_a_part_that_is_gone(adopted: Worlds) -> None:
     assert reason(here, "n1") == ISOLATED + "health.drive_missing"
     assert attempts(here, "n1") == ["mark", "drain", "power_cycle"]
     assert report.plan.nodes["n1"].waits_for_person
+
+
+# --- what is unknown beside it ----------------------------------------------------------------------------------------
+
+ILL = {"Ready": "True", "GpuUnhealthy": "True"}
+DARK = Silent(b.NOW, UnknownReason.UNREACHABLE, "no route")
+BESIDE: dict[str, dict[str, Any]] = {
+    "BMC silent": {"hot": DARK, "inventory": DARK},
+    "host silent": {"host": DARK},
+    "all but the cluster silent": {"hot": DARK, "inventory": DARK, "host": DARK},
+    "BMC says that it boots": {
+        "hot": b.hot("n1", boot_phase=BootPhase.POST), "host": Silent(b.NOW, UnknownReason.EXPLAINED, "in POST"),
+    },
+    "BMC says that it is off": {
+        "hot": b.hot("n1", power=Power.OFF), "host": Silent(b.NOW, UnknownReason.EXPLAINED, "powered off"),
+    },
+    "GPUs unread": {"host": b.facts("n1", gpus=None, xids=None)},
+}  # fmt: skip
+WITHOUT: dict[str, dict[str, Any]] = {
+    "": {},
+    "no acceptance": {"acceptance": None},
+    "no image": {"image": None},
+    "no rungs": {"remediation": replace(POLICY, ladder=())},
+    "drain by command": {"drain": replace(b.PROFILE.drain, provider=DrainProvider.COMMAND)},
+    "no drain": {"drain": replace(b.PROFILE.drain, provider=DrainProvider.NONE)},
+}
+
+
+@pytest.mark.parametrize("lacks", WITHOUT)
+@pytest.mark.parametrize("beside", BESIDE)
+def test_a_node_that_serves_can_be_marked_whatever_else_is_unknown(beside: str, lacks: str) -> None:
+    profile = b.profile(**({"remediation": POLICY} | WITHOUT[lacks]))
+    desired = b.node("n1", profile=profile)
+    seen = b.observed("n1", **({"member": replace(b.member("n1"), conditions=ILL)} | BESIDE[beside]))
+    plan = b.planner().plan(desired, seen, NodeRecord("n1", serial=desired.serial))
+    assert evidence(plan) == ("health.condition_GpuUnhealthy",), plan.situation
