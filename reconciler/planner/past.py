@@ -33,6 +33,8 @@ def isolated(record: NodeRecord, mark: Mark) -> tuple[str, ...]:
     for attempt in reversed(record.attempts) if signals else ():
         if attempt.outcome == "refused" or attempt.action in _UNNOTICED:
             continue
+        if attempt.action == "admit" and attempt.outcome != "done":
+            continue  # the mark still stands, and its jobs run on
         return signals if attempt.action == "mark" else ()
     return signals
 
