@@ -165,12 +165,14 @@ class Crew:
             self._line.ask(leave, lambda: len(self._running) < NODES_AT_ONCE, lambda name: self._ask(name, leave))
 
     def _isolate(self) -> None:
-        """Evidence of illness waits for no turn: not for budget, wave, window, brake or approval."""
+        """Evidence of illness waits for no turn: not for budget, wave, window, brake or approval.
+
+        Nor for those at work to be fewer: the caps of isolation bound how many these are.
+        """
         if not self._at_once or self.run.stop_of_all() is not None:
             return
-        for name in sorted(self._at_once):
-            if len(self._running) < NODES_AT_ONCE and name not in self._running:
-                self._begin(name, suspected=self.plans[name].isolation)
+        for name in sorted(self._at_once - self._running.keys()):
+            self._begin(name, suspected=self.plans[name].isolation)
         self._at_once.clear()
 
     def _goes_at_once(self, name: str) -> bool:
@@ -179,10 +181,12 @@ class Crew:
             return False
         return bool(plan.isolation) or taken_back(plan, retracted(self.run.planner.holds, self.run.clock.now()))
 
-    def isolate(self, plan: NodePlan, observed: Observed, record: NodeRecord) -> tuple[str, ...]:
-        """The signals for which this node may be isolated now, within the caps; it is then counted as such."""
+    def isolate(
+        self, plan: NodePlan, observed: Observed, record: NodeRecord, confirmed: AbstractSet[str]
+    ) -> tuple[str, ...]:
+        """Of confirmed signals, those for which it may be isolated now, within the caps; it is then counted."""
         self._isolation.suspect(plan, observed, record)
-        allowed, _ = self._isolation.verdict(plan)
+        allowed = tuple(signal for signal in self._isolation.verdict(plan)[0] if signal in confirmed)
         if allowed:
             self._isolation.charge(plan.node, allowed)
         return allowed

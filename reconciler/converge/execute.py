@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -35,8 +36,10 @@ from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Permane
 from reconciler.model.plan import BlockCode, Goal, NodePlan, PlannedAction, is_crashed
 from reconciler.model.records import ISOLATED, OWNER_ANNOTATION, NodeRecord, isolated_for, read_mark
 from reconciler.model.vocab import Disruption
+from reconciler.planner.backoff import failures
 from reconciler.planner.holds import retracted
 from reconciler.planner.isolation import evidence, taken_back
+from reconciler.planner.past import untouched
 from reconciler.planner.rollout import pending
 from reconciler.planner.schedule import OF_ROLLOUTS
 from reconciler.planner.witnesses import BOOT_S
@@ -58,12 +61,12 @@ class Asks:
     """What a node asks of those who see the whole fleet.
 
     `reserve`: may the first action of this plan begin now? "" when windows and budget say yes; the node is then charged
-    to it. `isolate`: the signals for which the node may be isolated now; it is then counted.
+    to it. `isolate`: of the confirmed signals, those for which the node may be isolated now; it is then counted.
     """
 
     reserve: Callable[[NodePlan], Awaitable[str]]
     begin_rollout: Callable[[NodePlan], None]
-    isolate: Callable[[NodePlan, Observed, NodeRecord], tuple[str, ...]]
+    isolate: Callable[[NodePlan, Observed, NodeRecord, AbstractSet[str]], tuple[str, ...]]
 
 
 class NodeRun:
@@ -112,12 +115,12 @@ class NodeRun:
             if taken_back(plan, retracted(self.run.planner.holds, self.run.clock.now())):
                 return await self._leave(await self._take_back(plan))
             if (found := evidence(plan)) and self.run.stop_of_all() is None:
-                if not self._confirmed(found):
-                    self._suspected = frozenset(found)
+                confirmed, self._suspected = self._confirmed(found), frozenset(found)
+                if not confirmed:
                     self._inventory_due = True  # what the BMC said may be a day old: the second read is of now
-                    await self._pause(CONFIRM_S)
+                    await self.run.clock.sleep(CONFIRM_S)  # whatever the cluster tells meanwhile
                     continue
-                if signals := self._asks.isolate(plan, self._latest, self.record):
+                if signals := self._asks.isolate(plan, self._latest, self.record, confirmed):
                     if (result := await self._isolate(plan, signals)) is not None:
                         return await self._leave(result)
                     continue
@@ -139,15 +142,18 @@ class NodeRun:
         assert self.observed is not None
         return self.observed
 
-    def _confirmed(self, found: tuple[str, ...]) -> bool:
-        """One read is evidence of what is latched; anything else takes two."""
-        return any(path in self._suspected or row_of(path.removeprefix("health.")).latched for path in found)
+    def _confirmed(self, found: tuple[str, ...]) -> frozenset[str]:
+        """One read is evidence of what is latched; anything else takes two, whatever else is shown beside it."""
+        latched = {path for path in found if row_of(path.removeprefix("health.")).latched}
+        return frozenset(latched | (self._suspected & set(found)))
 
     async def _isolate(self, plan: NodePlan, signals: tuple[str, ...]) -> NodeResult | None:
         """Cordon and mark, whatever budget, wave, window, brake or approval say. None: look again."""
         action = next(action for action in plan.actions if action.name == "mark")
-        if self._failures[action.id] >= TRIES:
-            return self._result(Ended.FAILED, f"{action.id} failed {TRIES} times: {self._last}")
+        failed = self._failures[action.id]
+        before = len(failures(self.record.attempts, action.name, action.target)) - failed
+        if failed >= (TRIES if before < TRIES else 1):  # once a pass from then on, as long as the evidence stands
+            return self._result(Ended.FAILED, f"{action.id} failed {before + failed} times: {self._last}")
         return await self._act(plan, replace(action, because=(ISOLATED + ", ".join(signals),)), begin=False)
 
     async def _take_back(self, plan: NodePlan) -> NodeResult:
@@ -385,16 +391,3 @@ def _only_waits(plan: NodePlan) -> bool:
 
 def _isolated(plan: NodePlan) -> bool:
     return plan.goal is Goal.ISOLATED or bool(plan.illness)
-
-
-def untouched(record: NodeRecord) -> bool:
-    """Whether the node is as it was when it was marked: nothing came after that but drains, by any run.
-
-    A mark that came with something else, such as joining, says that the node was never accepted.
-    """
-    for attempt in reversed(record.attempts):
-        if attempt.action == "mark" and attempt.outcome != "refused":
-            return True
-        if attempt.action != "drain" and attempt.outcome != "refused":
-            return False
-    return False

@@ -5,15 +5,21 @@ A node of which anything was drained or treated since is left to its plan, whose
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from datetime import datetime
 
 from reconciler.converge.actions.cluster import lift_mark
 from reconciler.converge.actions.context import Stop
 from reconciler.converge.guard import TimedCluster
+from reconciler.model.desired import Desired
 from reconciler.model.errors import DriverError
 from reconciler.model.observed import ClusterState
 from reconciler.model.ports import Clock, Ledger
 from reconciler.model.records import OWNER_ANNOTATION, Mark, NodeRecord, isolated_for, read_mark
+from reconciler.model.vocab import NodeState
+from reconciler.planner.evidence import first_seen
+from reconciler.planner.holds import Holds, held
 from reconciler.planner.past import isolated
 
 
@@ -36,6 +42,25 @@ def isolated_nodes(state: ClusterState, records: dict[str, NodeRecord], ledger: 
         if mark is not None and mark.ledger == ledger and (signals := isolated_for(mark.reason)):
             found.append(IsolatedNode(name, signals, mark, drained=not isolated(record, mark)))
     return found
+
+
+def why_it_stays(
+    one: IsolatedNode, desired: Desired, record: NodeRecord, holds: Holds, retracted: AbstractSet[str], now: datetime
+) -> str:
+    """Why a node keeps its mark though all signals of it are retracted, from what the ledger knows; "" = it does not.
+
+    `retracted`: value paths.
+    """
+    if desired.state is not NodeState.ACTIVE:
+        return f"the spec says `state: {desired.state.value}`"
+    if record.malformed or record.fleet:
+        return f"its ledger record can't be read: {record.malformed}" if record.malformed else "another fleet's"
+    if (hold := held(desired, record, holds, now)) is not None:
+        return hold.detail
+    if one.drained:
+        return "it was drained or treated: its gate brings it back"
+    others = sorted({signal for key in record.silent_since if (signal := first_seen(key)[0])} - retracted)
+    return f"the ledger has evidence of {', '.join(others)} as well" if others else ""
 
 
 async def take_back(cluster: TimedCluster, ledger: Ledger, node: str, signals: tuple[str, ...], clock: Clock) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from reconciler.health.table import Remedy
 from reconciler.model.desired import Remediation, Rung
 from reconciler.model.records import Attempt
 
@@ -11,10 +12,20 @@ REMEDIATION = "remediation"  # the cause under which rungs are journaled
 _UNUSED = frozenset({"started", "refused"})  # under way or parked, to be gone on with; never tried
 
 
+def helps(action: str, remedy: Remedy) -> bool:
+    """Whether a rung may heal what asks for this remedy."""
+    return remedy is Remedy.LADDER or (remedy is Remedy.POWER and action != "reimage")
+
+
 def next_rung(
-    policy: Remediation | None, attempts: tuple[Attempt, ...], now: datetime, *, answers: bool = True
+    policy: Remediation | None,
+    attempts: tuple[Attempt, ...],
+    now: datetime,
+    *,
+    answers: bool = True,
+    remedy: Remedy = Remedy.LADDER,
 ) -> Rung | None:
-    """The first rung with attempts left inside the policy's window; None when none is left.
+    """The first rung that may help, with attempts left inside the policy's window; None when none is left.
 
     `answers`: the host does. One that does not can't be asked to restart, so that rung is passed over (pitfall C3).
     """
@@ -22,7 +33,7 @@ def next_rung(
         return None
     since = now - timedelta(seconds=policy.window_s)
     for rung in policy.ladder:
-        if rung.action == "soft_restart" and not answers:
+        if (rung.action == "soft_restart" and not answers) or not helps(rung.action, remedy):
             continue
         used = sum(_counts(attempt) and attempt.action == rung.action and attempt.at > since for attempt in attempts)
         if used < rung.attempts:

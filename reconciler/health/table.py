@@ -23,13 +23,25 @@ class Effect(StrEnum):
     REPORTS = "reports"  # told as drift; nothing is done, and the node may serve
 
 
+class Remedy(StrEnum):
+    """What may heal it; from the most that we can do to nothing."""
+
+    LADDER = "ladder"  # every rung
+    POWER = "power"  # a restart or a power cycle; to wipe a disk brings no part back
+    PERSON = "person"  # no rung: a part is to be replaced, and each try would only wear the node or its data
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`latched`: one read is evidence: an event, or a state that only a repair or a reset clears. Otherwise two are."""
+    """`latched`: one read is evidence: an event, or a state that only a repair or a reset clears. Otherwise two are.
+
+    `remedy`: of what isolates or repairs; what is only reported has none.
+    """
 
     effect: Effect
     why: str
     latched: bool = False
+    remedy: Remedy = Remedy.LADDER
 
 
 # By the signal's name; a name that ends in "_" stands for all that begin so and have no row of their own.
@@ -44,17 +56,25 @@ TABLE: Mapping[str, Row] = {
     "ecc_disabled": Row(Effect.REPORTS, "a setting: errors pass unseen, and no repair turns it on"),
     "ecc_ever": Row(Effect.REPORTS, "a count over the life of the board, of errors that were dealt with"),
     "rows_remapped": Row(Effect.REPORTS, "rows that were repaired; the board has spare ones for them"),
-    "row_remap_failed": Row(Effect.ISOLATES, "memory that can't be repaired any more (XID 64)", latched=True),
+    "row_remap_failed": Row(
+        Effect.ISOLATES, "memory that can't be repaired any more (XID 64)", latched=True, remedy=Remedy.PERSON
+    ),
     "row_remap_pending": Row(Effect.REPAIRS, "a reset brings the spare row in"),
-    "sram_threshold": Row(Effect.ISOLATES, "NVIDIA's own bar for SRAM: the board is to be replaced", latched=True),
-    "unrepairable_memory": Row(Effect.ISOLATES, "memory that can't be repaired any more", latched=True),
+    "sram_threshold": Row(
+        Effect.ISOLATES, "NVIDIA's own bar for SRAM: the board is to be replaced", latched=True, remedy=Remedy.PERSON
+    ),
+    "unrepairable_memory": Row(
+        Effect.ISOLATES, "memory that can't be repaired any more", latched=True, remedy=Remedy.PERSON
+    ),
     "repair_pending": Row(Effect.REPAIRS, "a reset brings the repair of a channel or a TPC in"),
     "fabric": Row(Effect.REPAIRS, "NVLink between GPUs does not work; a restart registers them anew"),
     "fabric_recovers": Row(Effect.REPORTS, "the fabric moves routes by itself: what it can't mend, it calls unhealthy"),
     "thermal_slowdown": Row(Effect.REPORTS, "it slows the node and hurts no result; mostly the room or a fan"),
     "power_brake": Row(Effect.REPORTS, "all GPUs at once: a power supply or a PDU, which no repair of the node mends"),
     "pcie_width": Row(
-        Effect.REPAIRS, "slower than its siblings; a boot trains the link anew, else the board wants reseating"
+        Effect.REPAIRS,
+        "slower than its siblings; a boot trains the link anew, else the board wants reseating",
+        remedy=Remedy.POWER,
     ),
     "pcie_narrow": Row(
         Effect.REPORTS, "all GPUs of its model alike: slots are wired so (AWS g4dn and g5 give 8 lanes of 16)"
@@ -64,17 +84,29 @@ TABLE: Mapping[str, Row] = {
     "persistence_off": Row(Effect.REPORTS, "a setting: the driver unloads between jobs"),
     "nvlink_down": Row(Effect.REPAIRS, "collectives are slow or fail; a reset may train the link anew"),
     "nvlink_slow": Row(Effect.REPAIRS, "collectives are as slow as the link; a reset may train it anew"),
-    "port_missing": Row(Effect.ISOLATES, "jobs that use all ports of the node fail on it"),
-    "port_slow": Row(Effect.REPAIRS, "collectives are as slow as the port; a boot may train it anew, else the cable"),
+    "port_missing": Row(Effect.ISOLATES, "jobs that use all ports of the node fail on it", remedy=Remedy.POWER),
+    "port_slow": Row(
+        Effect.REPAIRS,
+        "collectives are as slow as the port; a boot may train it anew, else the cable",
+        remedy=Remedy.POWER,
+    ),
     "port_uneven": Row(Effect.REPORTS, "no rate is declared, and nodes have storage ports and DPUs of other rates"),
-    "nvme_critical": Row(Effect.REPAIRS, "the drive says that it fails: read-only, unreliable or without backup"),
+    "nvme_critical": Row(
+        Effect.REPAIRS, "the drive says that it fails: read-only, unreliable or without backup", remedy=Remedy.PERSON
+    ),
     "nvme_hot": Row(Effect.REPORTS, "passes; mostly the room or a fan"),
     "nvme_worn": Row(Effect.REPORTS, "the warranty's writes are used up; the drive works until it says otherwise"),
     "nvme_spare": Row(Effect.REPORTS, "to be replaced soon; the drive works until it says otherwise"),
-    "pcie_fatal": Row(Effect.REPAIRS, "a device was cut off from the bus; a boot brings it back", latched=True),
-    "memory_ue": Row(Effect.ISOLATES, "a DIMM has lost data, and will again", latched=True),
-    "machine_check": Row(Effect.REPAIRS, "a processor has met an error that it could not correct", latched=True),
-    "nic_failed": Row(Effect.REPAIRS, "firmware of an adapter hangs, though its port may read up", latched=True),
+    "pcie_fatal": Row(
+        Effect.REPAIRS, "a device was cut off from the bus; a boot brings it back", latched=True, remedy=Remedy.POWER
+    ),
+    "memory_ue": Row(Effect.ISOLATES, "a DIMM has lost data, and will again", latched=True, remedy=Remedy.POWER),
+    "machine_check": Row(
+        Effect.REPAIRS, "a processor has met an error that it could not correct", latched=True, remedy=Remedy.POWER
+    ),
+    "nic_failed": Row(
+        Effect.REPAIRS, "firmware of an adapter hangs, though its port may read up", latched=True, remedy=Remedy.POWER
+    ),
     "nic_module": Row(Effect.REPORTS, "a cable or a module at fault; where the port goes down, port_missing says so"),
     "xid_64": Row(Effect.ISOLATES, "row remapping failed: memory that can't be repaired any more", latched=True),
     "xid_79": Row(Effect.ISOLATES, "the GPU has fallen off the bus", latched=True),
@@ -89,15 +121,29 @@ TABLE: Mapping[str, Row] = {
         "the BMC has logged an uncorrectable error of memory, of which firmware may tell the host nothing; healed by a "
         "new module and a cleared or repaired log entry",
         latched=True,
+        remedy=Remedy.PERSON,
     ),
-    "dimm_failed": Row(Effect.ISOLATES, "the BMC judges a memory module that is in use as critical"),
-    "dimm_missing": Row(Effect.ISOLATES, "memory that the node is declared to have is gone: jobs are sized for it"),
-    "drive_missing": Row(Effect.ISOLATES, "a drive that the node is declared to have is gone, and what was on it"),
-    "nic_missing": Row(Effect.ISOLATES, "a port that the node is declared to have is gone: collectives fail or crawl"),
-    "processor_missing": Row(Effect.ISOLATES, "a processor that the node is declared to have is gone"),
+    "dimm_failed": Row(
+        Effect.ISOLATES, "the BMC judges a memory module that is in use as critical", remedy=Remedy.PERSON
+    ),
+    "dimm_missing": Row(
+        Effect.ISOLATES, "memory that the node is declared to have is gone: jobs are sized for it", remedy=Remedy.PERSON
+    ),
+    "drive_missing": Row(
+        Effect.ISOLATES, "a drive that the node is declared to have is gone, and what was on it", remedy=Remedy.POWER
+    ),
+    "nic_missing": Row(
+        Effect.ISOLATES,
+        "a port that the node is declared to have is gone: collectives fail or crawl",
+        remedy=Remedy.POWER,
+    ),
+    "processor_missing": Row(
+        Effect.ISOLATES, "a processor that the node is declared to have is gone", remedy=Remedy.PERSON
+    ),
     "leak": Row(
         Effect.ISOLATES,
         "coolant destroys what it reaches, and nothing but a person stops it: no new work starts there meanwhile",
+        remedy=Remedy.PERSON,
     ),
     "drive_failed": Row(
         Effect.REPORTS,
@@ -127,19 +173,30 @@ def row_of(name: str) -> Row:
     return found
 
 
+def remedy_of(names: Iterable[str]) -> Remedy:
+    """Of all these signals together: what heals but some of them brings the node not back."""
+    found = {row_of(name).remedy for name in names}
+    return next((one for one in (Remedy.PERSON, Remedy.POWER) if one in found), Remedy.LADDER)
+
+
 def effect_of(name: str) -> Effect:
     return row_of(name).effect
 
 
+def for_a_person(paths: Iterable[str]) -> tuple[str, ...]:
+    """Of value paths, those of signals that no rung heals."""
+    return tuple(path for path in paths if (row := _row_at(path)) is not None and row.remedy is Remedy.PERSON)
+
+
 def isolating(paths: Iterable[str]) -> tuple[str, ...]:
     """Of value paths (health.NAME), those of signals that isolate. `host_down` and the like are no signals."""
-    return tuple(path for path in paths if _isolates(path))
+    return tuple(path for path in paths if (row := _row_at(path)) is not None and row.effect is Effect.ISOLATES)
 
 
 @cache
-def _isolates(path: str) -> bool:
+def _row_at(path: str) -> Row | None:
     name = path.removeprefix("health.")
     try:
-        return name != path and effect_of(name) is Effect.ISOLATES
+        return None if name == path else row_of(name)
     except KeyError:
-        return False
+        return None

@@ -187,6 +187,7 @@ class Budget:
         used = dict.fromkeys(sorted(away), self._now)
         self._elected = Group("control plane", total - keep, total, rule, words, used=used)
         self._elected.stuck = self._stuck
+        self._elected.isolated = self._isolated & used.keys()
         self._add(self._elected, ours)
 
     # --- questions -----------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Since when a node has shown evidence of illness, and what had changed before: what the ledger keeps of both.
 
 A first sight is kept beside the node's silences, under the signal's value path; when a change of reconciler, spec or
-driver came less than an hour before, under "PATH after CHANGE". The changes of a fleet have a record of their own.
+driver came less than an hour before, under "PATH after CHANGE", which is kept for a day whatever is shown meanwhile.
+The changes of a fleet have a record of their own.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import NodeState
 
 NEWS = timedelta(hours=1)
+FLAPS = timedelta(days=1)  # what first showed after a change, and shows again within it, is no news
 _AFTER = " after "
 _INSTALLS = ("reimage", "update_firmware")
 
@@ -103,7 +105,9 @@ def sights(
             yield name, signal + (_AFTER + change if change else ""), True
         dark = unread(desired.profile, seen)
         for signal, key in kept.items():
-            if signal not in shown and not (dark and signal.startswith(dark)):
+            if signal in shown or (dark and signal.startswith(dark)):
+                continue
+            if not first_seen(key)[1] or record.silent_since[key] <= now - FLAPS:
                 yield name, key, False
 
 

@@ -295,7 +295,11 @@ def _totals(fleet: Fleet, times: Timetable, observation: Observation) -> Totals:
         gpu_hours_out=round(gpu_s / 3600, 2),
         finish_s=times.finish_s,
         nodes_out_peak=times.peak,
-        nodes_isolated=sum(bool(plan.isolation or marked_for(observation.nodes[plan.node])) for plan in plans),
+        nodes_isolated=sum(
+            bool(plan.isolation or marked_for(observation.nodes[plan.node]))
+            for plan in plans
+            if fleet.nodes[plan.node].state is NodeState.ACTIVE
+        ),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from reconciler.health.ladder import next_rung
+from reconciler.health.table import Remedy, for_a_person, isolating, remedy_of
 from reconciler.model.desired import Desired, Rung
 from reconciler.model.plan import BlockCode, Blocked, Goal
 from reconciler.model.records import NodeRecord
@@ -21,7 +22,10 @@ FAILURES = 3  # of one action in a row within a day; then a person must look (pi
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """`wanted`: the conditions of the goal. `harmless_only`: nothing that a workload could notice may run."""
+    """`wanted`: the conditions of the goal. `harmless_only`: nothing that a workload could notice may run.
+
+    `evidence`: value paths that actions are for which serve no later one.
+    """
 
     goal: Goal
     sentence: str
@@ -29,6 +33,7 @@ class Situation:
     blocked: Blocked | None = None
     harmless_only: bool = False
     rung: Rung | None = None
+    evidence: tuple[str, ...] = ()
 
 
 def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditions, now: datetime) -> Situation:
@@ -40,12 +45,20 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
         detail = "somebody else cordoned this node; their cordon is kept"
         blocked = Blocked(BlockCode.FOREIGN_CORDON, detail)
         return Situation(Goal.CONVERGED_CORDONED, detail, wanted - {c.IN_SERVICE}, blocked, harmless_only=True)
+    if state.waiting and c.IN_SERVICE in state.true and (ill := _isolates(state)):
+        # A BMC that shows a boot which never ends would keep it schedulable.
+        return isolate(f"unhealthy ({ill}); {state.waiting}", BlockCode.UNKNOWN)
     if state.waiting:
         blocked = Blocked(BlockCode.UNKNOWN, state.waiting, state.waits_until)
         return Situation(Goal.IN_SERVICE, state.waiting, wanted, blocked, harmless_only=True)
     if c.HEALTHY in state.because and c.HEALTHY not in state.unknown and c.HEALTHY not in state.explained:
         return _unhealthy(desired, record, state, wanted, now)
     return Situation(Goal.IN_SERVICE, "in service as specified", wanted)
+
+
+def _isolates(state: Conditions) -> str:
+    """The evidence on which it is taken out of service at once; "" = there is none."""
+    return "; ".join(signal.detail for signal in state.signals if isolating((signal.path,)))
 
 
 def _hands_off(desired: Desired, record: NodeRecord, holds: Holds, state: Conditions, now: datetime) -> Blocked | None:
@@ -87,11 +100,23 @@ def _unhealthy(
     desired: Desired, record: NodeRecord, state: Conditions, wanted: frozenset[str], now: datetime
 ) -> Situation:
     evidence = "; ".join(signal.detail for signal in state.signals) or "the host is down"
-    rung = next_rung(desired.profile.remediation, record.attempts, now, answers=c.HOST_UP in state.true)
+    remedy = remedy_of(signal.name for signal in state.signals)
+    if remedy is Remedy.PERSON:
+        paths = tuple(dict.fromkeys(for_a_person(signal.path for signal in state.signals)))
+        which = ", ".join(path.removeprefix("health.") for path in paths)
+        found = isolate(
+            f"unhealthy ({evidence}); no action heals {which}: repair the node, or set `state: quarantined` for it in "
+            "the spec",
+            BlockCode.NO_PATH,
+        )
+        return replace(found, wanted=found.wanted | {c.QUIESCED}, evidence=paths)
+    rung = next_rung(desired.profile.remediation, record.attempts, now, answers=c.HOST_UP in state.true, remedy=remedy)
     if rung is not None:
         sentence = f"unhealthy ({evidence}); next rung of the ladder: {rung.action}"
         return Situation(Goal.IN_SERVICE, sentence, wanted, rung=rung)
     why = "the ladder's attempts are used up" if desired.profile.remediation else "no remediation policy"
+    if remedy is Remedy.POWER and desired.profile.remediation:
+        why += ", but for those that can't help"
     return isolate(f"unhealthy ({evidence}); {why}", BlockCode.ATTEMPTS)
 
 
@@ -105,12 +130,15 @@ def usable_rows(
 ) -> Catalogue:
     """The rows that may be planned: none that would act on an unknown, none whose attempts are used up."""
     host_down = c.HOST_UP not in state.true and c.POWER_ON in state.true
+    ill = bool(_isolates(state))
     rows = []
     for row in catalogue.rows:
         rung = found.rung is not None and row.name == found.rung.action
         brings = set(row.achieves) | {s.achieves for s in catalogue.staged if s.condition in row.achieves}
-        if brings & set(state.unknown) or exhausted(row, record, now):
+        if brings & set(state.unknown):
             continue
+        if exhausted(row, record, now) and not (row.name == "mark" and ill):
+            continue  # that an API server refused it for a while is no reason to leave an ill node in service
         if row.name == "run_gate" and state.gate_failed and not changes(state):
             if found.rung is None:
                 continue

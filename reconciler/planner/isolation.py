@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from reconciler.health.table import isolating
-from reconciler.model.desired import Fleet
+from reconciler.model.desired import Desired, Fleet
 from reconciler.model.drift import DriftClass
 from reconciler.model.observed import Answered, Observation, Observed
-from reconciler.model.plan import Incident, NodePlan
-from reconciler.model.records import CHANGES, OWNER_ANNOTATION, NodeRecord, isolated_for, read_mark
+from reconciler.model.plan import Goal, Incident, NodePlan
+from reconciler.model.records import CHANGES, OWNER_ANNOTATION, Mark, NodeRecord, isolated_for, read_mark
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import NodeState
 from reconciler.planner.evidence import after_change, first_seen
@@ -29,7 +29,9 @@ HOUR = timedelta(hours=1)
 OF_POOL, LEAST_OF_POOL = "5%", 3
 OF_FLEET = "20%"
 MANY = 3  # two nodes that fall ill after a change are a coincidence; a third is none
+TOGETHER = timedelta(days=1)  # between first sights: what fell ill in another week has another cause
 NAMED = 5
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 def evidence(plan: NodePlan) -> tuple[str, ...]:
@@ -53,13 +55,23 @@ class Isolation:
             self._pools[node.pool] = self._pools.get(node.pool, 0) + 1
         self._most = parse_nodes(OF_FLEET, len(active))
         self._total = len(active)
-        self._marked = {name for name, seen in observation.nodes.items() if marked_for(seen)}
+        self._marked: set[str] = set()
         self._recent: dict[tuple[str, str], set[str]] = {}
-        self._after: dict[str, dict[str, str]] = {}  # signal -> node that first showed it after a change -> the change
+        # Signal -> node that first showed it after a change -> when, and after which.
+        self._after: dict[str, dict[str, tuple[datetime, str]]] = {}
         self._changes = records.get(CHANGES + fleet.settings.fleet)
-        for name, record in records.items():
-            if name in fleet.nodes:
-                self._recall(name, record)
+        for node in active:
+            if (seen := observation.nodes.get(node.node)) is not None and (mark := isolating_mark(seen)) is not None:
+                self._count(node, mark)
+            if (record := records.get(node.node)) is not None:
+                self._recall(node.node, record)
+
+    def _count(self, node: Desired, mark: Mark) -> None:
+        """By whomever it was set: a ledger that is lost, or another one, knows nothing of it."""
+        self._marked.add(node.node)
+        if instant_of(mark) > self._now - HOUR:
+            for signal in isolated_for(mark.reason):
+                self._recent.setdefault((node.pool, signal), set()).add(node.node)
 
     def _recall(self, name: str, record: NodeRecord) -> None:
         pool = self._fleet.nodes[name].pool
@@ -69,20 +81,21 @@ class Isolation:
             for signal in isolated_for(attempt.cause) if attempt.action == "mark" else ():
                 if attempt.outcome != "refused":
                     self._recent.setdefault((pool, signal), set()).add(name)
-        for key in record.silent_since:
+        for key, since in record.silent_since.items():
             signal, change = first_seen(key)
             if change:
-                self._after.setdefault(signal, {})[name] = change
+                self._after.setdefault(signal, {})[name] = since, change
 
     def suspect(self, plan: NodePlan, observed: Observed, record: NodeRecord) -> None:
         """Take in what a node shows now. All suspects come before the first question."""
         for signal in evidence(plan):
             known = next((key for key in record.silent_since if first_seen(key)[0] == signal), None)
+            since = self._now if known is None else record.silent_since[known]
             change = first_seen(known)[1] if known else after_change(
                 self._fleet, observed, record, self._changes, self._now
             )  # fmt: skip
             if change:
-                self._after.setdefault(signal, {})[plan.node] = change
+                self._after.setdefault(signal, {}).setdefault(plan.node, (since, change))
 
     def verdict(self, plan: NodePlan) -> tuple[tuple[str, ...], tuple[Incident, ...]]:
         """(signals for which it may be isolated now, incidents of those for which it may not)."""
@@ -111,8 +124,11 @@ class Isolation:
     def _refusal(self, plan: NodePlan, signal: str) -> tuple[str, str] | None:
         """(scope, why)."""
         after = self._after.get(signal, {})
-        if plan.node in after and len(after) >= MANY:
-            return "the fleet", f"{len(after)} nodes showed it first within an hour of a change: {after[plan.node]}"
+        if plan.node in after:
+            first, change = after[plan.node]
+            many = sum(abs(since - first) <= TOGETHER for since, _ in after.values())
+            if many >= MANY:
+                return "the fleet", f"{many} nodes showed it first within an hour of a change: {change}"
         recent = self._recent.get((plan.pool, signal), set())
         total = self._pools.get(plan.pool, 0)
         most = max(LEAST_OF_POOL, parse_nodes(OF_POOL, total))
@@ -170,11 +186,32 @@ def _ways_out(signal: str, names: list[str]) -> str:
 
 def marked_for(seen: Observed) -> tuple[str, ...]:
     """The signals on which a node was isolated, by any reconciler; () when it was not."""
-    member = seen.member.value if isinstance(seen.member, Answered) else None
-    mark = read_mark(member.annotations.get(OWNER_ANNOTATION)) if member is not None else None
+    mark = isolating_mark(seen)
     return () if mark is None else isolated_for(mark.reason)
 
 
+def isolating_mark(seen: Observed) -> Mark | None:
+    """The mark of a node that was isolated, by any reconciler."""
+    member = seen.member.value if isinstance(seen.member, Answered) else None
+    if member is None or OWNER_ANNOTATION not in member.annotations:
+        return None
+    mark = read_mark(member.annotations[OWNER_ANNOTATION])
+    return mark if mark is not None and isolated_for(mark.reason) else None
+
+
+def instant_of(mark: Mark) -> datetime:
+    """When it was set; long ago where it does not say."""
+    try:
+        at = datetime.fromisoformat(mark.at)
+    except ValueError:
+        return LONG_AGO
+    return at if at.tzinfo is not None else LONG_AGO
+
+
 def taken_back(plan: NodePlan, retracted: AbstractSet[str]) -> bool:
-    """Whether nothing but retracted signals keeps this node, which was not drained, out of service."""
-    return bool(plan.isolated) and retracted >= set(plan.isolated) and not plan.illness
+    """Whether nothing but retracted signals keeps this node, which was not drained, out of service.
+
+    A hold, quarantine, or whatever else makes it a node that is not acted upon, keeps its mark too.
+    """
+    free = plan.goal is not Goal.NOTHING and not plan.illness
+    return free and bool(plan.isolated) and retracted >= set(plan.isolated)

@@ -6,8 +6,9 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.diff.compare import Comparer
+from reconciler.health.ladder import helps
 from reconciler.health.signals import Signal
-from reconciler.health.table import Effect
+from reconciler.health.table import Effect, Remedy, remedy_of
 from reconciler.model.crash import of_its_own
 from reconciler.model.desired import Desired, Profile, Rung
 from reconciler.model.drift import DriftClass, DriftItem
@@ -222,6 +223,9 @@ class NodePlanner:
         if found.harmless_only:
             return _harmless(full, state, start, found.wanted), found
         rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
+        if rows is None and found.goal is Goal.ISOLATED:  # it can't be drained: no new work starts there at least
+            found = replace(found, wanted=frozenset({c.MARKED}))
+            rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
         if rows is not None:
             return rows, found
         if found.rung is not None or state.tampered:
@@ -257,14 +261,18 @@ class NodePlanner:
             # What lies behind a boot, a flash or a treatment is seen only when it has happened.
             predicted = predicted or bool(row.reboots) or row.name == "update_firmware"
             if found.rung is not None and row.name == found.rung.action:
-                actions += self._later_rungs(desired, full, found.rung)
+                actions += self._later_rungs(desired, full, found.rung, remedy_of(s.name for s in state.signals))
         return tuple(actions)
 
-    def _later_rungs(self, desired: Desired, full: Catalogue, first: Rung) -> list[PlannedAction]:
+    def _later_rungs(self, desired: Desired, full: Catalogue, first: Rung, remedy: Remedy) -> list[PlannedAction]:
         """The rest of the ladder: who approves a treatment approves what follows when it does not help."""
         policy = desired.profile.remediation
         assert policy is not None, "a rung comes from a policy"
-        later = [rung for rung in policy.ladder[policy.ladder.index(first) + 1 :] if rung.action != first.action]
+        later = [
+            rung
+            for rung in policy.ladder[policy.ladder.index(first) + 1 :]
+            if rung.action != first.action and helps(rung.action, remedy)
+        ]
         rows = {row.name: row for row in full.rows}
         why = (f"if {first.action} does not help",)
         return [self._action(desired, as_rung(rows[rung.action]), why, True) for rung in later if rung.action in rows]

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from reconciler.gate.certificate import same_machine
 from reconciler.health.ladder import REMEDIATION
+from reconciler.health.table import for_a_person
 from reconciler.model.gate import Binding
 from reconciler.model.records import Mark, NodeRecord, isolated_for
 
@@ -32,6 +33,8 @@ def isolated(record: NodeRecord, mark: Mark) -> tuple[str, ...]:
     for attempt in reversed(record.attempts) if signals else ():
         if attempt.outcome == "refused" or attempt.action in _UNNOTICED:
             continue
+        if attempt.action == "admit" and attempt.outcome != "done":
+            continue  # the mark still stands, and its jobs run on
         return signals if attempt.action == "mark" else ()
     return signals
 
@@ -70,21 +73,32 @@ def detectors_until(record: NodeRecord, now: datetime) -> datetime | None:
 def treated_after(record: NodeRecord) -> tuple[str, ...]:
     """What was done to the machine itself since its certificate, which proves nothing of what came after it.
 
-    The certificate's binding shows other hardware and firmware, not that a sick node was treated or wiped.
+    The certificate's binding shows other hardware and firmware, not that a sick node was treated or wiped, nor what a
+    person has replaced for whom it was drained.
     """
     if record.certificate is None:
         return ()
     issued = record.certificate.issued_at
-    treated = (
-        attempt.action
-        for attempt in record.attempts
-        if attempt.at >= issued
-        and attempt.outcome != "refused"
-        and (attempt.cause == REMEDIATION or attempt.action in _VOIDS)
-    )
-    return tuple(f"{action} after the certificate was issued" for action in dict.fromkeys(treated))
+    done = [attempt for attempt in record.attempts if attempt.at >= issued and attempt.outcome != "refused"]
+    treated = (attempt.action for attempt in done if attempt.cause == REMEDIATION or attempt.action in _VOIDS)
+    told = [f"{action} after the certificate was issued" for action in dict.fromkeys(treated)]
+    left = (path for attempt in done if attempt.action == "drain" for path in for_a_person(attempt.cause.split(", ")))
+    return (*told, *(f"left to a person for {path} after the certificate was issued" for path in dict.fromkeys(left)))
 
 
 def uneventful(record: NodeRecord) -> bool:
     """Nothing has failed and nothing was treated: what was tried before decides nothing of what is to be done now."""
     return all(attempt.outcome in _UNEVENTFUL and attempt.cause != REMEDIATION for attempt in record.attempts)
+
+
+def untouched(record: NodeRecord) -> bool:
+    """Whether the node is as it was when it was marked: nothing came after that but drains, by any run.
+
+    A mark that came with something else, such as joining, says that the node was never accepted.
+    """
+    for attempt in reversed(record.attempts):
+        if attempt.action == "mark" and attempt.outcome != "refused":
+            return True
+        if attempt.action != "drain" and attempt.outcome != "refused":
+            return False
+    return False

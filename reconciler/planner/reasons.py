@@ -83,6 +83,6 @@ def reasons(full: Catalogue, state: Conditions, found: Situation, rows: tuple[Ro
         for name in reached - after:
             undone_by[name] = row.id
         because += [f"{' and '.join(names)} can't be seen: {cause}" for cause, names in unseen.items()]
-        found_reasons.append(tuple(dict.fromkeys(because)) or (found.sentence,))
+        found_reasons.append(tuple(dict.fromkeys(because)) or found.evidence or (found.sentence,))
         reached = frozenset(after) - (reached - after)
     return found_reasons

@@ -23,7 +23,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabDirectory]:
         found.respec("fleet.yaml", "50%", "100%")
         done = found.apply(found.plan(), "--detailed-exitcode")
         assert done.code == 0, done.out + done.err
-        closed = "  windows: [{kind: deny, days: [mon, tue, wed, thu, fri, sat, sun], from: '00:00', to: '24:00', timezone: UTC}]\n"
+        days = "[mon, tue, wed, thu, fri, sat, sun]"
+        closed = f"  windows: [{{kind: deny, days: {days}, from: '00:00', to: '24:00', timezone: UTC}}]\n"
         found.respec("fleet.yaml", "  drift:", closed + "  drift:")
         yield found
 

@@ -21,6 +21,7 @@ from reconciler.model.observed import KernelEvent, Link, NvmeHealth, Xid
 from reconciler.model.records import Attempt
 from reconciler.model.vocab import KernelEventKind
 from tests import builders as b
+from tests.health.test_bmc import CASES
 
 
 @pytest.mark.parametrize("code", [13, 31, 43, 45, 63, 94])
@@ -201,7 +202,8 @@ def test_each_evidence_is_one_signal_with_its_effect(name: str, evidence: dict[s
 
 
 def test_the_table_has_no_row_that_nothing_raises() -> None:
-    raised = {name for name, _, _ in SIGNALS} | {"port_uneven"}  # which no node shows that declares its rate
+    raised = {name for name, _, _ in (*SIGNALS, *CASES)}
+    raised |= {"nic_missing", "port_uneven"}  # no node here has fewer ports on its BMC, or declares no rate
     raised |= set(bmc.unread(b.observed(hot=b.silent(), inventory=b.silent())))  # test_bmc.py raises them
     assert {name for name in TABLE if not name.endswith("_")} == {name for name in raised if name in TABLE}
     assert {event.kind for _, evidence, _ in SIGNALS for event in evidence.get("kernel_events", ())} == {*KERNEL_EVENTS}

@@ -115,8 +115,8 @@ def _lift(session: Session, book: SqlLedger) -> list[tuple[str, str]]:
     from reconciler.cli.session import new_id, run_async, whoami
     from reconciler.converge.guard import TimedCluster, known
     from reconciler.converge.lease import held_lease
-    from reconciler.converge.retraction import isolated_nodes, take_back
-    from reconciler.planner.holds import by_subject, held, retracted, stopped
+    from reconciler.converge.retraction import isolated_nodes, take_back, why_it_stays
+    from reconciler.planner.holds import by_subject, retracted, stopped
 
     settings, clock = session.fleet.settings, session.clock
     holds = by_subject(session.fleet.holds, book.holds())
@@ -138,9 +138,8 @@ def _lift(session: Session, book: SqlLedger) -> list[tuple[str, str]]:
                 for one in isolated_nodes(known(await cluster.state()), records, book.id):
                     if not wrong >= set(one.signals):
                         continue
-                    hold = held(session.fleet.nodes[one.node], records[one.node], holds, clock.now())
-                    if one.drained or hold is not None:
-                        why = "it was drained or treated, so its gate brings it back" if hold is None else hold.detail
+                    desired, record = session.fleet.nodes[one.node], records[one.node]
+                    if why := why_it_stays(one, desired, record, holds, wrong, clock.now()):
                         ends.append((one.node, f"left as it is: {why}"))
                         continue
                     trouble = await take_back(cluster, book, one.node, one.signals, clock)

@@ -16,7 +16,7 @@ from reconciler.model.drift import DriftItem
 from reconciler.model.errors import Failure
 from reconciler.model.observed import Member, Taint
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
-from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, read_mark
+from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, isolated_for, read_mark
 from reconciler.model.vocab import Concern
 
 TRIES = 5  # of a read-modify-write against others who write the same object
@@ -45,7 +45,8 @@ async def mark(ctx: ActionContext) -> Outcome:
         ours = mark_of(member, ctx.ledger.id)
         cordoned = not member.unschedulable or (ours is not None and ours.cordoned)
         at = ctx.clock.now().isoformat(timespec="seconds")
-        reason = ", ".join(ctx.action.because)[:200]
+        told = ", ".join(ctx.action.because)
+        reason = told if isolated_for(told) else told[:200]  # signals are read again, and compared
         return ctx.cluster.mark(member, Mark(ctx.ledger.id, ctx.plan, reason, at, cordoned))
 
     changed = await _modify(ctx, wanted, write)

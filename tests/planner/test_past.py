@@ -1,0 +1,57 @@
+"""What the attempts say of a node under our mark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from reconciler.model.records import Attempt, NodeRecord
+from reconciler.planner.past import isolated, treated_after
+from tests import builders as b
+
+LOST = "health.gpu_missing"
+MARK = replace(b.our_mark(), reason="isolated: " + LOST)
+
+
+def record(*tried: tuple[str, str], cause: str = "isolated: " + LOST) -> NodeRecord:
+    return NodeRecord(
+        "n1",
+        attempts=tuple(
+            Attempt(action, "", cause if action == "mark" else "x", b.NOW + timedelta(minutes=at), outcome)
+            for at, (action, outcome) in enumerate(tried)
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("tried", "undrained"),
+    [
+        ([], True),
+        ([("mark", "done")], True),
+        ([("mark", "started")], True),
+        ([("mark", "ambiguous"), ("mark", "transient")], True),
+        ([("mark", "done"), ("drain", "refused")], True),
+        ([("mark", "done"), ("drain", "started")], False),
+        ([("mark", "done"), ("drain", "transient")], False),
+        ([("mark", "done"), ("configure_host", "done"), ("set_labels", "done")], True),
+        ([("mark", "done"), ("admit", "transient")], True),  # jobs run on under a mark that could not be lifted
+        ([("mark", "done"), ("admit", "ambiguous"), ("check_trust", "done")], True),
+        ([("mark", "done"), ("drain", "done"), ("admit", "transient")], False),
+        ([("mark", "done"), ("drain", "done"), ("admit", "done"), ("mark", "done")], True),
+        ([("mark", "done"), ("power_cycle", "done")], False),
+        ([("mark", "done"), ("run_gate", "permanent")], False),
+    ],
+)
+def test_who_was_isolated_and_is_not_drained_yet(tried: list[tuple[str, str]], undrained: bool) -> None:
+    assert isolated(record(*tried), MARK) == ((LOST,) if undrained else ())
+    assert isolated(record(*tried), b.our_mark()) == (), "a mark of something else"
+
+
+@pytest.mark.parametrize(("cause", "void"), [("health.leak", True), ("health.gpu_missing", False), ("image", False)])
+def test_what_a_person_has_repaired_is_tested_anew(cause: str, void: bool) -> None:
+    desired = b.node("gpu-a001")
+    known = b.record(desired)
+    drain = Attempt("drain", "", cause, b.NOW + timedelta(minutes=1), "done")
+    assert bool(treated_after(replace(known, attempts=(drain,)))) is void
