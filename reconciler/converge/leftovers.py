@@ -8,7 +8,7 @@ from typing import Any
 
 from reconciler.converge.actions.cluster import lift_mark
 from reconciler.converge.actions.context import Stop
-from reconciler.converge.execute import RESUME_WITHIN, untouched
+from reconciler.converge.execute import RESUME_WITHIN
 from reconciler.converge.guard import TimedCluster
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.observe import answer
