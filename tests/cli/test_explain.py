@@ -132,14 +132,14 @@ def test_each_value_names_the_commit_that_set_its_line(place: Place) -> None:
     head = place.git("rev-parse", "HEAD")
     values = {value["path"]: value for value in place.json("gpu-a002")["values"]}
     changed, other = values["bios.NumaNodesPerSocket"], values["bios.SriovGlobalEnable"]
-    assert changed["set_by"] == f"{place.spec}/hardware.yaml:48:27"
+    assert changed["set_by"] == f"{place.spec}/hardware.yaml:49:27"
     assert changed["commit"]["commit"] == head
     assert (changed["commit"]["author"], changed["commit"]["summary"]) == ("Bo Example", "More domains")
     assert datetime.fromisoformat(changed["commit"]["at"]) <= datetime.now(UTC)
     assert (other["commit"]["commit"], other["commit"]["author"]) == (place.git("rev-parse", "HEAD~1"), "Ann Example")
     assert {value["commit"]["author"] for value in values.values()} == {"Ann Example", "Bo Example"}, "all are told"
     text = place.text("gpu-a002")
-    assert f"hardware.yaml:48:27  {head[:12]}" in text
+    assert f"hardware.yaml:49:27  {head[:12]}" in text
     assert text.count("Bo Example") == 1, "who and when is told once a commit"
     assert f"{head[:12]} Bo Example" in place.text("gpu-a002.bios.NumaNodesPerSocket")
 
