@@ -15,7 +15,7 @@ from reconciler.cli.exit_codes import ExitCode
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, JournalEntry
 from tests.chaos.cases import DESTRUCTIVE, Case
 from tests.chaos.misfortune import BMC_AWAY, KILLED
-from tests.chaos.victim import AFTER, DURING, POINTS, Aim
+from tests.chaos.victim import AFTER, BEFORE_INTENT, BEFORE_OUTCOME, DURING, POINTS, Aim
 from tests.chaos.world import PATIENCE, Bench
 from tests.cli.shell import reconciler
 
@@ -239,12 +239,18 @@ def reference(case: Case, bench: Bench) -> tuple[list[str], list[str]]:
     return writes, wrong_with(case, bench)
 
 
+def befalls(column: str, case: Case) -> bool:
+    """The BMC's read-back is lost in flashes only."""
+    return column != BMC_AWAY or case.action == "update_firmware"
+
+
 def cells_of(case: Case, writes: list[str], column: str = KILLED) -> list[Cell]:
-    """All points; of many writes that are alike the first and the last. The BMC's read-back is lost in flashes only."""
-    if column == BMC_AWAY and case.action != "update_firmware":
-        return []
+    """All points at which a kill leaves another state behind; those at which a run that goes on finds something away.
+
+    Of many writes that are alike the first and the last.
+    """
     if column != KILLED:
-        return [replace(cell, column=column) for cell in cells_of(case, writes) if cell.times == 1]
+        return [replace(cell, column=column) for cell in _outages(case, writes)] if befalls(column, case) else []
     before, after_intent, _, _, before_outcome = POINTS
     found = [Cell(case, before), Cell(case, after_intent)]
     for at, write in enumerate(writes, start=1):
@@ -255,6 +261,20 @@ def cells_of(case: Case, writes: list[str], column: str = KILLED) -> list[Cell]:
     if case.action in _CHANGES:
         found.append(Cell(case, before_outcome, times=2))
     return found
+
+
+def _outages(case: Case, writes: list[str]) -> Iterator[Cell]:
+    """The run lives, so that an outage is met by whatever comes next, and lasts past the writes in between.
+
+    It is met by each kind of step once: the intent, the first write and its answer, the last one and its answer, what
+    is read back, the outcome.
+    """
+    yield Cell(case, BEFORE_INTENT)
+    for at in sorted({1, len(writes)} if writes else ()):
+        yield Cell(case, DURING, at, writes[at - 1])
+    if writes:
+        yield Cell(case, AFTER, len(writes), writes[-1])
+    yield Cell(case, BEFORE_OUTCOME)
 
 
 def _kind(write: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from reconciler.converge.crew import PARK_S
 from reconciler.planner.catalogue import ACTIONS
 from tests.chaos.cases import CASES, Case
-from tests.chaos.cell import Cell, play, wrong_with
+from tests.chaos.cell import Cell, cells_of, play, wrong_with
 from tests.chaos.misfortune import API_AWAY, BMC_AWAY, DATABASE_AWAY
 from tests.chaos.victim import AFTER, BEFORE_OUTCOME, DURING, Aim
 from tests.chaos.world import Bench, World, node_of, running
@@ -112,6 +112,17 @@ def _held(bench: Bench) -> list[str]:
     time.sleep(1.0)
     listed = reconciler("lease", "list", *bench.where, "--output", "json")
     return [one["scope"] for one in json.loads(listed.out) if one["state"] == "held"]
+
+
+def test_an_outage_befalls_each_kind_of_step_once() -> None:
+    writes = ["power graceful_off", "insert_media", "boot_once cd", "power on"]
+    for column in (API_AWAY, DATABASE_AWAY):
+        found = [cell.where for cell in cells_of(_CASES["reimage"], writes, column)]
+        assert found == ["before intent", "during 1", "during 4", "after 4", "before outcome"]
+        assert {cell.column for cell in cells_of(_CASES["mark"], ["mark"], column)} == {column}
+    assert cells_of(_CASES["reimage"], writes, BMC_AWAY) == []
+    flash = [cell.where for cell in cells_of(_CASES["update_firmware:nic0"], ["update_firmware"], BMC_AWAY)]
+    assert flash == ["before intent", "during 1", "after 1", "before outcome"]
 
 
 def test_every_action_has_its_case() -> None:

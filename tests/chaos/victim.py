@@ -23,14 +23,25 @@ import requests.adapters
 from reconciler.cli import fabric as wiring
 from reconciler.cli.main import main
 from reconciler.drivers import ledger as ledgers
+from reconciler.drivers.endpoints import Overlay
 from reconciler.drivers.ssh.session import Capture
 from reconciler.model.desired import Desired
 from reconciler.model.ports import Bmc, Cluster, Host
-from tests.chaos.misfortune import API_AWAY, BMC_AWAY, DATABASE_AWAY, KILLED, api_away, bmc_away, database_away
+from tests.chaos.misfortune import (
+    API_AWAY,
+    BMC_AWAY,
+    DATABASE_AWAY,
+    KILLED,
+    LOCK_S,
+    api_away,
+    bmc_away,
+    database_away,
+)
 
 BEFORE_INTENT, AFTER_INTENT, DURING, AFTER, BEFORE_OUTCOME = POINTS = (
     "before intent", "after intent", "during", "after", "before outcome",
 )  # fmt: skip
+ACTOR = "the victim"
 HEARD_S = 0.03  # after bytes were handed to the system: so long until the lab has them
 
 _BMC = frozenset({
@@ -147,6 +158,10 @@ def set_up(assassin: Assassin) -> None:
     """The names under which the command line finds its parts now mean ours."""
 
     class Ledger(ledgers.SqlLedger):
+        def __init__(self, where: str | Path, **keys: Any) -> None:
+            patience: dict[str, Any] = {"lock_timeout_s": LOCK_S} if assassin.aim.column == DATABASE_AWAY else {}
+            super().__init__(where, **patience, **keys)
+
         def begin(
             self, run: str, node: str, action: str, target: str, cause: str, intent: Mapping[str, Any], token: int,
             now: datetime,
@@ -239,22 +254,33 @@ def _listen_to_kubectl(assassin: Assassin) -> None:
     asyncio.create_subprocess_exec = and_die
 
 
-def misfortune(aim: Aim, words: list[str]) -> tuple[list[str], Callable[[], None]]:
-    """The words of the command as they are to be, and what befalls it."""
-    endpoints = words.index("--endpoints") + 1
-    where = Path(words[endpoints])
+def misfortune(aim: Aim, words: list[str]) -> Callable[[], None]:
+    """What befalls the command."""
+    endpoints = Path(words[words.index("--endpoints") + 1])
     if aim.column == API_AWAY:
-        changed, strike = api_away(where)
-        return [*words[:endpoints], str(changed), *words[endpoints + 1 :]], strike
+        kubeconfigs, strike = api_away(endpoints)
+        Overlay.kubeconfig = lambda self, cluster: kubeconfigs[cluster]  # type: ignore[method-assign]  # noqa: ARG005
+        return strike
     if aim.column == DATABASE_AWAY:
-        return words, database_away(Path(words[words.index("--ledger") + 1]))
+        return database_away(Path(words[words.index("--ledger") + 1]))
     if aim.column == BMC_AWAY:
-        return words, bmc_away(where.parent, words[words.index("--limit") + 1])
-    return words, die
+        return bmc_away(endpoints.parent, words[words.index("--limit") + 1])
+    return die
+
+
+def be(aim: Aim, words: list[str], out: str, err: str) -> None:
+    """The victim, in a process that was forked for it: its output goes to these files."""
+    for number, path in ((1, out), (2, err)):
+        with Path(path).open("wb") as file:
+            os.dup2(file.fileno(), number)
+    os.environ["RECONCILER_ACTOR"] = ACTOR
+    live(aim, words)
+
+
+def live(aim: Aim, words: list[str]) -> None:
+    set_up(Assassin(aim, misfortune(aim, words)))
+    main(words)
 
 
 if __name__ == "__main__":
-    given = Aim(**json.loads(sys.argv[1]))
-    command, befalls = misfortune(given, sys.argv[2:])
-    set_up(Assassin(given, befalls))
-    main(command)
+    live(Aim(**json.loads(sys.argv[1])), sys.argv[2:])
