@@ -12,7 +12,8 @@ from reconciler.cli import session as sessions
 from reconciler.cli.commands.isolation import _isolated, _lift
 from reconciler.model.records import RETRACTED
 from reconciler.model.vocab import NodeState
-from tests.converge.test_isolation import HOUR, NONE_OUT, WATCHED, fall_ill
+from tests.converge.test_isolation import NONE_OUT, WATCHED, fall_ill
+from tests.converge.test_loop import HOUR
 from tests.converge.world import World
 
 
@@ -49,7 +50,7 @@ def test_a_retraction_lifts_the_cordons_that_nobody_else_has_a_reason_for(here: 
     here.apply(wait_s=0.0)
     session: Any = Here(here)
     book: Any = here.ledger
-    assert [(one.node, one.drained) for one in _isolated(session, book)] == [("n1", False), ("n2", False), ("n3", False)]
+    assert {one.node: one.drained for one in _isolated(session, book)} == dict.fromkeys(("n1", "n2", "n3"), False)
     here.ledger.hold(RETRACTED + "condition_GpuUnhealthy", "wrong", "ops", None, here.clock.now())
     away = replace(here.fleet.nodes["n2"], state=NodeState.QUARANTINED)
     here.fleet = replace(here.fleet, nodes={**here.fleet.nodes, "n2": away})
