@@ -18,6 +18,7 @@ from reconciler.model.errors import DriverError
 from reconciler.model.observed import Silent
 from reconciler.model.ports import Clock, Cluster, Installer, Ledger
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
+from reconciler.planner.past import untouched
 
 DIED = "its run ended before it did"
 
