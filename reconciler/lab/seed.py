@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from reconciler.lab.build import build_state
@@ -62,7 +63,7 @@ def seed_lab(
     }
     machines = bring_to_life(fleet, drafts, clock, seed=seed, fetch=documents.get, timings=timings)
     for name, machine in machines.items():
-        _resume(machine, observation.nodes[name])
+        _resume(machine, observation.nodes[name], observation.finished_at)
     cluster = None
     if fleet.settings.cluster is not None:
         cluster = _cluster(fleet, observation, machines, clock, seed)
@@ -296,7 +297,7 @@ def _never_installed(desired: Desired, seen: Observed) -> bool:
     return absent and desired.profile.membership is not None and desired.profile.image is not None
 
 
-def _resume(machine: Machine, seen: Observed) -> None:
+def _resume(machine: Machine, seen: Observed, now: datetime) -> None:
     """What is true of a running system, and who does not answer for which reason."""
     system = machine.state.os
     if isinstance(seen.host, Answered) and system is not None:
@@ -308,6 +309,8 @@ def _resume(machine: Machine, seen: Observed) -> None:
             where = short_pci(xid.device) if xid.device.upper() in by_pci else xid.device.lower().removesuffix(".0")
             line = f"NVRM: Xid (PCI:{where}): {xid.code}, pid='<unknown>', name=<unknown>, {xid.text}"
             system.kernel_log += [line] * xid.count
+    if isinstance(seen.inventory, Answered):
+        machine.recall_events(seen.inventory.value.events or (), (now - seen.inventory.at).total_seconds())
     for fault in _faults(machine, seen):
         machine.inject(fault)
     hot = seen.hot.value if isinstance(seen.hot, Answered) else None

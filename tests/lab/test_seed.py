@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -28,7 +29,8 @@ FLEET = example_fleet()
 
 
 def observed(lab: Lab, clock: VirtualClock) -> Observation:
-    return run_virtual(observe(lab.fleet, list(lab.fleet.nodes), LabFabric(lab, clock), clock), clock)
+    epoch = clock.now() - timedelta(seconds=clock.seconds())
+    return run_virtual(observe(lab.fleet, list(lab.fleet.nodes), LabFabric(lab, clock, epoch=epoch), clock), clock)
 
 
 def planned(fleet: Fleet, seen: Observation, records: Mapping[str, NodeRecord]) -> Plan:

@@ -13,7 +13,7 @@ Fronts read `machine.state` after any call, or after `catch_up()`. The rules sta
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -26,6 +26,8 @@ from reconciler.lab.hardware.kernel_log import EVENTS
 from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS, Fetch, HardwareRejected, Rejection
 from reconciler.lab.hardware.state import GpuState, MachineState
 from reconciler.lab.hardware.timings import TYPICAL, Timings
+from reconciler.model.observed import BmcEvent
+from reconciler.model.vocab import Health
 
 __all__ = ["HardwareRejected", "Machine", "Rejection", "Timings"]
 
@@ -102,6 +104,17 @@ class Machine(BmcSide, HostSide):
             self.state.os.hung = False
         if kind == "post_hang" and self.state.phase == "post" and self.next_due() is None:
             self._agenda.at(self.now + self.timings.post_s, "phase", self._end_post)
+
+    def recall_events(self, events: Iterable[BmcEvent], read_s: float) -> None:
+        """Its BMC's log as it was read elsewhere, `read_s` seconds ago. What is settled is left out."""
+        words = {Health.WARNING: "Warning", Health.CRITICAL: "Critical"}
+        self.state.events = [
+            {
+                "id": event.id, "at": self.now - read_s - (event.age_s or 0.0), "message": event.message,
+                "severity": words.get(event.severity or Health.OK, "OK"),
+            }
+            for event in events if not event.settled
+        ]  # fmt: skip
 
     def dump(self) -> dict[str, Any]:
         """The whole truth as JSON values, for `lab state`."""
