@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import click
-
 from reconciler.cli.exit_codes import ExitCode
+from reconciler.cli.terminal import say
 from reconciler.model.crash import Crash, told_to
 from reconciler.render.text import plain
 
@@ -20,7 +19,7 @@ _LONGEST = 1000  # characters of a line
 
 def to_stderr(node: str, sentence: str, trace: str) -> None:
     lines = [f"{node}: {sentence}", *(f"  {line}" for line in trace.splitlines())]
-    click.echo("\n".join(plain(line, _LONGEST) for line in lines), err=True)
+    say(*(plain(line, _LONGEST) for line in lines), err=True)
 
 
 class Crashes:

@@ -19,8 +19,8 @@ def drift(observation: Path, ledger: Path | str) -> Done:
     return reconciler("drift", SPEC, "--observation", observation, "--ledger", str(ledger))
 
 
-def check(done: Done, *said: str) -> None:
-    assert (done.code, done.out) == (1, "")
+def check(done: Done, *said: str, code: int = 1) -> None:
+    assert (done.code, done.out) == (code, "")
     assert done.err.count("\n") == 1, done.err
     for words in said:
         assert words in done.err
@@ -77,7 +77,7 @@ def test_a_ledger_of_a_newer_version(demo: Path, tmp_path: Path) -> None:
 
 
 def test_a_url_that_is_none(demo: Path) -> None:
-    check(drift(demo, "mysql://user:hunter2@host/db"), "can't be kept in 'mysql'")
+    check(drift(demo, "mysql://user:hunter2@host/db"), "can't be kept in 'mysql'", code=64)
     check(drift(demo, "postgresql://user:hunter2@127.0.0.1:1/db"), "127.0.0.1")
     assert "hunter2" not in drift(demo, "postgresql://user:hunter2@127.0.0.1:1/db").err
 

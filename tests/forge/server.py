@@ -20,6 +20,7 @@ from aiohttp import web
 REPOSITORY = "acme/fleet"
 TOKEN = "ghs_fake0123456789secret"
 BOT = "github-actions[bot]"
+LOGIN = web.RequestKey("login", str)
 
 
 @dataclass
@@ -106,7 +107,7 @@ class FakeGitHub:
             login = self.tokens.get(request.headers.get("Authorization", "").removeprefix("Bearer "))
             if login is None:
                 return web.json_response({"message": "Bad credentials"}, status=401)
-            request["login"] = login
+            request[LOGIN] = login
             answer: web.StreamResponse = await handler(request)
             return answer
 
@@ -148,9 +149,9 @@ class FakeGitHub:
         return web.json_response({"message": "Resource not accessible by integration"}, status=403, headers=headers)
 
     async def _user(self, request: web.Request) -> web.Response:
-        if request["login"].endswith("[bot]"):  # an installation is no user
+        if request[LOGIN].endswith("[bot]"):  # an installation is no user
             return web.json_response({"message": "Resource not accessible by integration"}, status=403)
-        return web.json_response({"login": request["login"]})
+        return web.json_response({"login": request[LOGIN]})
 
     async def _pulls(self, request: web.Request) -> web.Response:
         return self._paged(request, [pull for pull in self.pulls.values() if pull["state"] == "open"])
@@ -189,7 +190,7 @@ class FakeGitHub:
             errors = [{"resource": "IssueComment", "code": "unprocessable", "field": "data",
                        "message": "Body is too long (maximum is 65536 characters)"}]  # fmt: skip
             return web.json_response({"message": "Validation Failed", "errors": errors}, status=422)
-        return web.json_response(self._comment(number, text, request["login"]), status=201)
+        return web.json_response(self._comment(number, text, request[LOGIN]), status=201)
 
     async def _edit_comment(self, request: web.Request) -> web.Response:
         id_ = int(request.match_info["id"])
@@ -214,7 +215,7 @@ class FakeGitHub:
             return refused
         number = next(self._ids)
         self.issues[number] = {
-            "number": number, "state": "open", "user": {"login": request["login"]},
+            "number": number, "state": "open", "user": {"login": request[LOGIN]},
             "html_url": f"https://github.com/{REPOSITORY}/issues/{number}", **await request.json(),
         }  # fmt: skip
         return web.json_response(self.issues[number], status=201)
