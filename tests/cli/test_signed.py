@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from reconciler.model.documents import dump
+from reconciler.model.inputs import RECIPE, fingerprint_of
 from tests import builders as b
 from tests.cli.shell import SPEC, Done, reconciler
 from tests.drivers.test_spec_repo import by_ssh, ssh_key
 from tests.forge.runner import git
-from tests.render.test_plan import node, plan
+from tests.render.test_plan import plan
 
 pytestmark = [
     pytest.mark.tool,
@@ -46,7 +47,8 @@ class Fleet:
     def apply(self, **env: str) -> Done:
         """Of a plan that is good for nothing: were the spec accepted, that is what would be told."""
         path = self.directory / "plan.json"
-        path.write_text(dump(replace(plan(node("gpu-a001")), fleet="demo", expires_at=b.NOW)))
+        old = replace(plan(), fleet="demo", expires_at=b.NOW, recipe=RECIPE, fingerprint=fingerprint_of({}))
+        path.write_text(dump(old))
         words = ("apply", self.repo / "fleet-spec", "--plan", path, "--yes", "--ledger", self.directory / "l.sqlite")
         return reconciler(*words, env={"RECONCILER_ALLOWED_SIGNERS": str(self.signers), **env})
 
