@@ -57,7 +57,8 @@ def grouped(items: Iterable[DriftItem]) -> Mapping[DriftClass, list[Row]]:
 def verdict(report: DriftReport) -> str:
     """One sentence: what a person reads first."""
     nodes = {item.node for item in report.items if item.kind in ACTIONABLE}
-    clean = report.scope.selected - len(nodes | set(report.incomplete))
+    unsure = {item.node for item in report.items if item.kind is DriftClass.UNKNOWN} - nodes - set(report.incomplete)
+    clean = report.scope.selected - len(nodes | unsure | set(report.incomplete))
     differ = "differs" if len(nodes) == 1 else "differ"
     parts = [f"{count(len(nodes), 'node')} {differ} from the spec" if nodes else "no node differs from the spec"]
     troubled = {item.node for item in report.items if item.kind is DriftClass.REPORTED}
@@ -65,6 +66,8 @@ def verdict(report: DriftReport) -> str:
         parts.append(f"{count(len(troubled), 'node')} with trouble that is reported only")
     if report.incomplete:
         parts.append(f"{count(len(report.incomplete), 'node')} could not be read in full")
+    if unsure:
+        parts.append(f"{count(len(unsure), 'node')} with values that are not known")
     parts.append(f"{clean:,} of {report.scope.selected:,} as specified")
     return "; ".join(parts)
 
@@ -89,6 +92,8 @@ def human(report: DriftReport) -> str:
         lines += ["", f"not shown: {counted} (--output json has them)"]
     if report.incomplete:
         lines += ["", "Next: `reconciler doctor` says what to do about what does not answer."]
+    elif DriftClass.UNKNOWN in rows:
+        lines += ["", "Next: `reconciler explain NODE` says what of it is not known, and why."]
     if report.changes:
         lines += [
             "", "Next: `reconciler plan` shows what would be done, `reconciler explain NODE` why;",

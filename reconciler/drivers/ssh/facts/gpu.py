@@ -201,7 +201,7 @@ SMI = Fact(
     "nvidia_smi",
     "nvidia-smi -q -x",
     parse_smi,
-    ("driver", "gpus"),
+    ("driver", "gpus", "smi"),
     timeout_s=15,
     statuses=frozenset(range(16)) | {255},
 )

@@ -117,4 +117,4 @@ def _device(pci: str) -> str:
     return pci_address(pci) or pci.upper()
 
 
-KERNEL_LOG = Fact("kernel_log", COMMAND, parse_kernel_log, ("xids",), timeout_s=10)
+KERNEL_LOG = Fact("kernel_log", COMMAND, parse_kernel_log, ("xids", "kernel_events"), timeout_s=10)

@@ -65,4 +65,4 @@ def parse_nvlink(answer: CommandResult) -> Parsed[NvLinks]:
     )
 
 
-NVLINK = Fact("nvlink", "nvidia-smi nvlink -s", parse_nvlink, ("nvlinks_active",), timeout_s=15)
+NVLINK = Fact("nvlink", "nvidia-smi nvlink -s", parse_nvlink, ("nvlinks_active", "nvlinks_slow"), timeout_s=15)
