@@ -12,6 +12,7 @@ from reconciler.converge.events import ActionStarted, Event
 from reconciler.lab.hardware.machine import Machine
 from reconciler.model.desired import Desired
 from reconciler.model.ports import PowerAction
+from reconciler.model.records import isolated_for
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption
 from tests.converge.world import World
@@ -35,6 +36,7 @@ class Witness:
         self.held: set[str] = set()
         self.writes: list[tuple[str, str]] = []
         self.admitted: list[str] = []
+        self.isolated: set[str] = set()  # marked on evidence, and not drained since
         self._fabric = world.fabric
         world.fabric = self  # type: ignore[assignment]  # a Fabric by structure
 
@@ -76,6 +78,7 @@ class Witness:
             self.before_disruption(node, f"{name} {args}")
 
     def before_disruption(self, node: str, what: str) -> None:
+        self.before_drain(node)
         cluster = self.world.lab.cluster
         work = [pod.name for pod in cluster.pods(node) if pod.evictable] if cluster is not None else []
         if work:
@@ -83,12 +86,29 @@ class Witness:
         if cluster is not None and any(found.name == node for found in cluster.nodes()) and self.world.serves(node):
             self.broken("never_disrupt_unquiesced", f"{what} on {node}, which is in service")
 
-    def before_mark(self, node: str) -> None:
+    def before_mark(self, node: str, evidence: Sequence[str]) -> None:
+        """`evidence`: signals on which the node is isolated, whatever the budget says."""
         self.writes.append((node, "mark"))
         if not self.world.serves(node):
             return
+        if evidence:
+            self.isolated.add(node)
+            most = parse_nodes("20%", len(self.world.fleet.nodes))
+            if len(self.isolated) > most:
+                self.broken("evidence_isolates_at_once", f"{sorted(self.isolated)} are isolated, {most} may be")
+            return
+        self._within_budget(node, {name for name in self.world.fleet.nodes if not self._serves(name)} | {node})
+
+    def before_drain(self, node: str) -> None:
+        """What still runs on an isolated node ends: that takes room of the budget, which drained ones leave."""
+        if node not in self.isolated:
+            return
+        self.isolated.discard(node)
+        out = {name for name in self.world.fleet.nodes if not self._serves(name)}
+        self._within_budget(node, (out - self.isolated) | {node})
+
+    def _within_budget(self, node: str, out: set[str]) -> None:
         fleet = self.world.fleet
-        out = {name for name in fleet.nodes if not self._serves(name)} | {node}
         for limit in fleet.settings.budgets:
             mine = fleet.nodes[node]
             group = [
@@ -103,7 +123,13 @@ class Witness:
         cluster = self.world.lab.cluster
         return cluster is not None and any(found.name == node for found in cluster.nodes()) and self.world.serves(node)
 
+    def node_of(self, pod: Any) -> str:
+        cluster = self.world.lab.cluster
+        found = (one.node for one in cluster.pods() if one.uid == pod.uid) if cluster is not None else ()
+        return next(iter(found), None) or ""
+
     def before_unmark(self, node: str) -> None:
+        self.isolated.discard(node)
         self.writes.append((node, "unmark"))
         self.admitted.append(node)
         if node not in self.world.fleet.nodes:
@@ -170,8 +196,16 @@ class _Cluster:
         return getattr(self._port, name)
 
     async def mark(self, member: Any, mark: Any) -> None:
-        self._witness.before_mark(member.name)
+        self._witness.before_mark(member.name, isolated_for(mark.reason))
         await self._port.mark(member, mark)
+
+    async def evict(self, pod: Any, **options: Any) -> None:
+        self._witness.before_drain(self._witness.node_of(pod))
+        await self._port.evict(pod, **options)
+
+    async def delete(self, pod: Any, **options: Any) -> None:
+        self._witness.before_drain(self._witness.node_of(pod))
+        await self._port.delete(pod, **options)
 
     async def unmark(self, member: Any, *, uncordon: bool) -> None:
         self._witness.before_unmark(member.name)

@@ -17,7 +17,7 @@ from reconciler.lab.hardware.state import GpuState, MachineState
 from reconciler.model.desired import BudgetLimit, Desired, RolloutPolicy, Window
 from reconciler.model.gate import Verdict
 from reconciler.model.ports import Fabric, Ledger, PowerAction
-from reconciler.model.records import FLEET, Rollout
+from reconciler.model.records import FLEET, Rollout, isolated_for
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState, WindowKind
 from tests.properties.test_leave import within
@@ -78,6 +78,7 @@ class Referee:
     _admitted: dict[str, float] = field(default_factory=dict)  # node -> when our mark was last lifted from it
     _flashed: dict[tuple[str, str], float] = field(default_factory=dict)  # node and item -> when last
     _touched: set[str] = field(default_factory=set)  # marked nodes that something was done to since
+    _isolated: set[str] = field(default_factory=set)  # marked on evidence, and not drained since
 
     def broken(self, invariant: str, what: str) -> None:
         self.found.append(f"{invariant}: {what} at {self.world.clock.now():%d %H:%M:%S}")
@@ -126,11 +127,14 @@ class Referee:
         elif kind == "cluster" and call in _CLUSTER:
             name = args[0].name if call not in ("evict", "delete") else self._node_of(args[0].uid)
             if call == "unmark":
+                self._isolated.discard(name)
                 self._before_unmark(name, uncordon=keys["uncordon"])
             else:
                 self._set_aside(name, call)
             if call == "mark":
-                self._before_mark(name)
+                self._before_mark(name, isolated_for(args[1].reason))
+            elif call in ("evict", "delete"):
+                self._before_drain(name)
 
     def _node_of(self, uid: str) -> str:
         return next((pod.node for pod in self.world.kube.pods() if pod.uid == uid and pod.node), "")
@@ -227,6 +231,7 @@ class Referee:
 
     def _before_disruption(self, node: str, what: str) -> None:
         self._touched.add(node)
+        self._before_drain(node)
         if self.quiet_s(node) < SEEN_S:
             return  # its node object may just have been deleted, and our mark with it
         work = [pod.name for pod in self.world.kube.pods(node) if pod.evictable]
@@ -246,7 +251,8 @@ class Referee:
         if silent and machine.kubelet_ready:
             self.broken("unknown_never_disrupts", f"{what} on {node} while {silent[0]}")
 
-    def _before_mark(self, node: str) -> None:
+    def _before_mark(self, node: str, evidence: Sequence[str]) -> None:
+        """`evidence`: signals on which the node is isolated, whatever budget and windows say."""
         found = self.world.member(node)
         if found is None or not self.world.is_serving(node):
             return
@@ -254,15 +260,29 @@ class Referee:
             return  # it has just joined, and was never accepted
         if not self.world.is_ours(node):
             self._touched.discard(node)
+        if evidence:
+            self._isolated.add(node)
+            return
         active = self.world.active()
-        out = {name for name in active if self._is_known_out(name)} | {node}
-        wanted = self.world.fleet.nodes[node]
+        self._within_budget(node, {name for name in active if self._is_known_out(name)} | {node})
+        self._in_window(node, "mark")
+
+    def _before_drain(self, node: str) -> None:
+        """What still runs on an isolated node ends: that takes room of the budget, which drained ones leave."""
+        if node not in self._isolated:
+            return
+        self._isolated.discard(node)
+        out = {name for name in self.world.active() if self._is_known_out(name)}
+        self._within_budget(node, (out - self._isolated) | {node})
+        self._in_window(node, "drain")
+
+    def _within_budget(self, node: str, out: set[str]) -> None:
+        active, wanted = self.world.active(), self.world.fleet.nodes[node]
         for limit in self.world.fleet.settings.budgets or (BudgetLimit("fleet", "1"),):
             group = {name for name in active if _key(limit, self.world.fleet.nodes[name]) == _key(limit, wanted)}
             if len(out & group) > parse_nodes(limit.nodes, len(group)):
                 told = f"{node} is taken out with {sorted(out & group)} of {len(group)} out"
                 self.broken("budget_never_exceeded", f"{told}, {limit.nodes} per {limit.scope}")
-        self._in_window(node, "mark")
 
     def _is_known_out(self, name: str) -> bool:
         """Out through us, or through others for long enough to be known."""
