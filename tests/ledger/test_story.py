@@ -88,7 +88,7 @@ def lines(out: str) -> list[str]:
 def test_it_begins_with_how_the_node_stands(where: str) -> None:
     said = lines(history(where).out)[:8]
     assert said[0] == f"{NODE}, as the ledger knows it at T"
-    assert "held by kim since T (4h00m ago): ticket 4711 [31m" in said
+    assert "held by kim since T (4h00m ago): ticket 4711 \\x1b[31m" in said
     assert "in flight soft_restart, begun T (3h19m ago), for bios.Numa" in said
     assert "drift 1 path, the first since T (4h59m ago): bios.Numa drifted: NPS0 instead of NPS1" in said
     assert "certificate dcgm pass, T (4h27m ago)" in said
@@ -113,7 +113,7 @@ def test_an_action_stands_with_its_end_and_a_run_with_its_commit_and_plan(where:
         f"T release of pool/{POOL} noc",
         "T hold of the fleet noc: power is going",
         "T release of the fleet noc",
-        "T hold kim: ticket 4711 [31m",
+        "T hold kim: ticket 4711 \\x1b[31m",
         "T apply not ended run-2 of a spec that is not in git",
         "T soft_restart not ended for bios.Numa",
     ]

@@ -19,7 +19,7 @@ from reconciler.drivers.git import GitError, read_revision
 from reconciler.drivers.spec_directory import SpecDirectory
 from reconciler.model.errors import SpecError, UsageError
 from reconciler.model.source import Trouble
-from reconciler.spec import check_spec, load, node_source
+from reconciler.spec import check_spec, load, node_source, tree
 from reconciler.spec.edit.files import SpecFiles
 from reconciler.spec.load import MAX_VALUES_IN_ALL
 from reconciler.spec.ranges import MAX_NODES
@@ -222,7 +222,7 @@ def test_a_folder_that_leads_back_to_itself_is_a_link(spec: Path) -> None:
 
 
 def test_too_many_files(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "MAX_ENTRIES", 50)
+    monkeypatch.setattr(tree, "MAX_ENTRIES", 50)
     for number in range(60):
         (spec / f"{number}.txt").touch()
     (found,) = told(spec)
@@ -262,7 +262,7 @@ def test_a_directory_that_is_followed_is_bounded_too(spec: Path, monkeypatch: py
     followed = SpecDirectory(spec)
     assert asyncio.run(followed.pull()).trouble is None
     fleet = followed.fleet
-    monkeypatch.setattr(load, "MAX_ENTRIES", 50)
+    monkeypatch.setattr(tree, "MAX_ENTRIES", 50)
     hidden = spec / ".cache"
     hidden.mkdir()
     for number in range(60):

@@ -211,12 +211,14 @@ def _engine(where: str | Path, lock_timeout_s: float) -> tuple[str, sa.Engine]:
         return _sqlite(Path(text), lock_timeout_s)
     try:
         url = sa.make_url(text)
-        readable = url.port is None or 0 < url.port < 65536
+        # A second @ is of a password that nobody escaped, whose end would be taken for the host, and be shown.
+        readable = (url.port is None or 0 < url.port < 65536) and text.count("@") < 2
     except (sa.exc.ArgumentError, ValueError):  # which may quote what is a password
         readable = False
     if not readable:
         raise BadLedgerUrl(
-            "the ledger's URL can't be read: its host or port is bad; write postgresql://user@host/database or a file"
+            "the ledger's URL can't be read: its host or port is bad; write postgresql://user@host/database or a file, "
+            "and %40 for an @ in a password"
         )
     if url.get_backend_name() == "sqlite":
         if not url.database:
