@@ -129,8 +129,9 @@ def _status(text: str) -> str | None:
 
 
 def _lanes_or_generation(text: str) -> int | None:
+    """None for 0: no board works on a link without lanes."""
     match = _WIDTH.fullmatch(text)
-    return int(match[1]) if match else whole_number(text)
+    return (int(match[1]) if match else whole_number(text)) or None
 
 
 def _recovery(cells: _Cells) -> str | None:
