@@ -173,6 +173,8 @@ class Crew:
             return
         for name in sorted(self._at_once - self._running.keys()):
             self._begin(name, suspected=self.plans[name].isolation)
+            if self.plans[name].isolation:
+                self._leave.isolate(name)
         self._at_once.clear()
 
     def _goes_at_once(self, name: str) -> bool:
@@ -189,6 +191,7 @@ class Crew:
         allowed = tuple(signal for signal in self._isolation.verdict(plan)[0] if signal in confirmed)
         if allowed:
             self._isolation.charge(plan.node, allowed)
+            self._leave.isolate(plan.node)
         return allowed
 
     def _ask(self, name: str, leave: Leave) -> Blocked | None:

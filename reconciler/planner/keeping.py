@@ -75,6 +75,11 @@ class KeptLeave:
         self._reserved.add(node)
         self._budget.charge(node)
 
+    def isolate(self, node: str) -> None:
+        """It is about to be isolated: it counts as out for all others from now on."""
+        self._budget.see(node, False)
+        self._budget.isolate(node)
+
     def release(self, observed: Observed, plan: NodePlan | None = None) -> None:
         self._reserved.discard(observed.node)
         self.see(observed, plan)

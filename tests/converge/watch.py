@@ -23,6 +23,7 @@ _BMC_WRITES = frozenset(
         "eject_media", "update_firmware", "reset",
     }
 )  # fmt: skip
+DECIDED_S = 60.0  # an action that was decided upon before something happened may still begin
 _HARMLESS = frozenset({PowerAction.ON})
 _RESTARTS = (("systemctl", "reboot"), ("nvidia-smi", "-mig"))
 
@@ -36,7 +37,7 @@ class Witness:
         self.held: set[str] = set()
         self.writes: list[tuple[str, str]] = []
         self.admitted: list[str] = []
-        self.isolated: set[str] = set()  # marked on evidence, and not drained since
+        self.isolated: dict[str, float] = {}  # marked on evidence, and not drained since -> when
         self._fabric = world.fabric
         world.fabric = self  # type: ignore[assignment]  # a Fabric by structure
 
@@ -92,20 +93,23 @@ class Witness:
         if not self.world.serves(node):
             return
         if evidence:
-            self.isolated.add(node)
+            self.isolated[node] = self.world.clock.elapsed
             most = parse_nodes("20%", len(self.world.fleet.nodes))
             if len(self.isolated) > most:
                 self.broken("evidence_isolates_at_once", f"{sorted(self.isolated)} are isolated, {most} may be")
             return
-        self._within_budget(node, {name for name in self.world.fleet.nodes if not self._serves(name)} | {node})
+        # Whoever was let go before an isolation goes all the same.
+        new = {name for name, at in self.isolated.items() if self.world.clock.elapsed - at < DECIDED_S}
+        out = {name for name in self.world.fleet.nodes if not self._serves(name)}
+        self._within_budget(node, (out - new) | {node})
 
     def before_drain(self, node: str) -> None:
         """What still runs on an isolated node ends: that takes room of the budget, which drained ones leave."""
         if node not in self.isolated:
             return
-        self.isolated.discard(node)
+        del self.isolated[node]
         out = {name for name in self.world.fleet.nodes if not self._serves(name)}
-        self._within_budget(node, (out - self.isolated) | {node})
+        self._within_budget(node, (out - self.isolated.keys()) | {node})
 
     def _within_budget(self, node: str, out: set[str]) -> None:
         fleet = self.world.fleet
@@ -129,7 +133,7 @@ class Witness:
         return next(iter(found), None) or ""
 
     def before_unmark(self, node: str) -> None:
-        self.isolated.discard(node)
+        self.isolated.pop(node, None)
         self.writes.append((node, "unmark"))
         self.admitted.append(node)
         if node not in self.world.fleet.nodes:

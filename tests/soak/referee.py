@@ -78,7 +78,7 @@ class Referee:
     _admitted: dict[str, float] = field(default_factory=dict)  # node -> when our mark was last lifted from it
     _flashed: dict[tuple[str, str], float] = field(default_factory=dict)  # node and item -> when last
     _touched: set[str] = field(default_factory=set)  # marked nodes that something was done to since
-    _isolated: set[str] = field(default_factory=set)  # marked on evidence, and not drained since
+    _isolated: dict[str, float] = field(default_factory=dict)  # marked on evidence, not drained since -> when
 
     def broken(self, invariant: str, what: str) -> None:
         self.found.append(f"{invariant}: {what} at {self.world.clock.now():%d %H:%M:%S}")
@@ -127,7 +127,7 @@ class Referee:
         elif kind == "cluster" and call in _CLUSTER:
             name = args[0].name if call not in ("evict", "delete") else self._node_of(args[0].uid)
             if call == "unmark":
-                self._isolated.discard(name)
+                self._isolated.pop(name, None)
                 self._before_unmark(name, uncordon=keys["uncordon"])
             else:
                 self._set_aside(name, call)
@@ -261,19 +261,21 @@ class Referee:
         if not self.world.is_ours(node):
             self._touched.discard(node)
         if evidence:
-            self._isolated.add(node)
+            self._isolated[node] = self.world.seconds()
             return
-        active = self.world.active()
-        self._within_budget(node, {name for name in active if self._is_known_out(name)} | {node})
+        # Whoever was let go before an isolation goes all the same.
+        new = {name for name, at in self._isolated.items() if self.world.seconds() - at < DECIDED_S}
+        out = {name for name in self.world.active() if self._is_known_out(name)}
+        self._within_budget(node, (out - new) | {node})
         self._in_window(node, "mark")
 
     def _before_drain(self, node: str) -> None:
         """What still runs on an isolated node ends: that takes room of the budget, which drained ones leave."""
         if node not in self._isolated:
             return
-        self._isolated.discard(node)
+        del self._isolated[node]
         out = {name for name in self.world.active() if self._is_known_out(name)}
-        self._within_budget(node, (out - self._isolated) | {node})
+        self._within_budget(node, (out - self._isolated.keys()) | {node})
         self._in_window(node, "drain")
 
     def _within_budget(self, node: str, out: set[str]) -> None:

@@ -152,7 +152,7 @@ def _nvlinks(machine: Machine, unknown: dict[str, str]) -> dict[int, int] | None
         else:
             active[gpu.index] = 0 if gpu.lost else gpu.nvlinks - gpu.nvlinks_down
     if not active and machine.state.gpus:
-        unknown["nvlinks_active"] = "unsupported: not in MIG mode"
+        unknown["nvlinks_active"] = unknown["nvlinks_slow"] = "unsupported: not in MIG mode"
         return None
     return active
 
