@@ -54,7 +54,7 @@ CRASHES: Final = Crashes()  # of the command that runs
 
 @contextmanager
 def told_crashes() -> Iterator[Crashes]:
-    """Of one command."""
+    """Collect and print the crashes of one command, which starts with a count of zero."""
     CRASHES.forget()
     with told_to(CRASHES):
         yield CRASHES

@@ -137,7 +137,7 @@ def fleet_options(*, rev: bool = False) -> Callable[[F], F]:
 
 
 def same_place() -> str:
-    """Which lab and which ledger this call was told on its command line: the next call must be told too.
+    """Repeat the --endpoints and --ledger that the user gave, for the next command that a message suggests.
 
     A password is left for a person to fill in.
     """

@@ -135,7 +135,7 @@ class Session:
 
     @property
     def endpoints_digest(self) -> str:
-        """Of the file given with --endpoints; "" = none is."""
+        """SHA-256 digest of the file given with --endpoints; "" when none is given."""
         return "" if self.overlay is None else self.overlay.digest
 
     @cached_property

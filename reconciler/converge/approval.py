@@ -35,7 +35,7 @@ _EMPTY = ("null", "{}", "[]")
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What nodes share of their inputs, then and now, by key; and where the spec sets an input now."""
+    """Inputs that nodes share, by key: of the approved plan and of now; and where the spec sets an input."""
 
     approved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     fresh: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -66,7 +66,7 @@ def stale_because(approved: NodePlan | None, fresh: NodePlan, *, begun: bool, sh
 
 
 def other_inputs(approved: NodePlan, fresh: NodePlan, shared: Shared) -> str:
-    """Which inputs are others than those that were approved, as `path: old -> new (file:line:column)`; "" = none."""
+    """The inputs that differ from the approved ones, as `path: old -> new (file:line:column)`; "" when none does."""
     changes = changed_inputs(approved.inputs, fresh.inputs)
     if approved.shared != fresh.shared:
         before, now = shared.approved.get(approved.shared), shared.fresh.get(fresh.shared)

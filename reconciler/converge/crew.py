@@ -186,7 +186,7 @@ class Crew:
     def isolate(
         self, plan: NodePlan, observed: Observed, record: NodeRecord, confirmed: AbstractSet[str]
     ) -> tuple[str, ...]:
-        """Of confirmed signals, those for which it may be isolated now, within the caps; it is then counted."""
+        """Return the confirmed signals for which the caps let this node be isolated now, and count it as isolated."""
         self._isolation.suspect(plan, observed, record)
         allowed = tuple(signal for signal in self._isolation.verdict(plan)[0] if signal in confirmed)
         if allowed:

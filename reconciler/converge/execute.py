@@ -58,7 +58,7 @@ RESUME_WITHIN = timedelta(hours=2)  # an older intent says nothing about what is
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """What a node asks of those who see the whole fleet.
+    """Questions that the work on one node asks of whoever sees the whole fleet.
 
     `reserve`: may the first action of this plan begin now? "" when windows and budget say yes; the node is then charged
     to it. `isolate`: of the confirmed signals, those for which the node may be isolated now; it is then counted.

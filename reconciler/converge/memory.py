@@ -59,7 +59,7 @@ def _unknown(_crash: Crash) -> None:
 
 
 def _news(seen: Observed, record: NodeRecord) -> _News:
-    """What to write, all of it or nothing."""
+    """The identity that the ledger does not know yet (None: it does), and the silences that have begun or ended."""
     serial, uuid = agreed_identity(seen)
     is_new = serial is not None and (serial, uuid or record.uuid) != (record.serial, record.uuid)
     changed = [

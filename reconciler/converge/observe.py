@@ -133,7 +133,7 @@ _Own = tuple[Answered[RedfishHot] | Silent, Answered[RedfishInventory] | Silent,
 async def _own_readings(
     desired: Desired, fabric: Fabric, clock: Clock, settings: Settings, before: Observed | None
 ) -> _Own:
-    """Of BMC and host. A bug on the way costs this node's readings (invariant 22)."""
+    """Read the BMC and the host. A bug while reading costs this node its readings and no other node (invariant 22)."""
 
     def nothing(crash: Crash) -> _Own:
         silent = _crashed(clock, crash)

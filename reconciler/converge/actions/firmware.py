@@ -38,7 +38,7 @@ _LEARNT = ("task", "tasks", "version", "asked", "ended")
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Of a flash that was asked for. `uri` "": nobody knows it; `asked` None: nobody wrote down when."""
+    """The BMC task of a requested flash. `uri` is "" when it is unknown, `asked` is None when no time was journaled."""
 
     uri: str
     asked: datetime | None
@@ -90,7 +90,7 @@ async def _read_back(ctx: ActionContext, item: DesiredFirmware, before: str | No
 
 
 def _unread(item: DesiredFirmware, ended: str, failure: str, unread: Stop | DriverError) -> Outcome:
-    """What the task said stands, though nobody can read now what came of it.
+    """The outcome when the version can't be read back: the end that the BMC's task reported decides.
 
     What takes effect at once is read again before anything else is done. What waits for a restart is staged: that
     restart shows whether it is.
@@ -108,7 +108,7 @@ def _unread(item: DesiredFirmware, ended: str, failure: str, unread: Stop | Driv
 
 
 def _learnt_before(ctx: ActionContext, item: DesiredFirmware) -> Mapping[str, Any]:
-    """What is journaled of a flash to this version that nothing has judged yet; {} when there is none.
+    """The journal of an earlier flash to this version whose result no read has shown yet; {} when there is none.
 
     It becomes part of this attempt too: the next one asks this one.
     """
