@@ -196,7 +196,7 @@ def _still_good(
 
 
 def _moved(before: RedfishHot, now: RedfishHot) -> bool:
-    """That the BMC says of itself that things changed. Many parts can't be seen before the boot is over."""
+    """Whether the BMC reports a change of the machine. Many parts can't be seen before the boot is over."""
     up = now.boot_phase is BootPhase.OS_RUNNING and before.boot_phase in _EXPLAINING
     return up or (before.etag, before.health, before.power) != (now.etag, now.health, now.power)
 
@@ -245,7 +245,7 @@ def _member_of(name: str, state: Answered[ClusterState] | Silent) -> Answered[Me
 def _memberships(
     fleet: Fleet, read: Container[str], state: Answered[ClusterState] | Silent, at: datetime
 ) -> dict[str, Observed]:
-    """Of the nodes that are not read: an entry for each, whether the cluster tells of it or not."""
+    """Return an entry for each node that is not read, whether the cluster knows the node or not."""
     skipped = Silent(at, UnknownReason.NOT_ASKED, "not selected")
     return {
         name: Observed(name, skipped, skipped, skipped, _member_of(name, state))

@@ -34,7 +34,7 @@ class IsolatedNode:
 
 
 def isolated_nodes(state: ClusterState, records: dict[str, NodeRecord], ledger: str) -> list[IsolatedNode]:
-    """Of the nodes in `records`, those that carry our mark on evidence of illness."""
+    """Return those nodes of `records` that carry our mark because of evidence of illness."""
     found = []
     for name, record in sorted(records.items()):
         member = state.members.get(name)

@@ -140,7 +140,7 @@ class Run:
         return stale_because(self.approved.nodes.get(plan.node), plan, begun=begun, shared=self._shared(plan.node))
 
     def other_inputs(self, plan: NodePlan) -> str:
-        """Which inputs of this plan of now were approved otherwise."""
+        """Name the inputs of this fresh plan that differ from the approved ones; "" when none does."""
         approved = None if self.approved is None else self.approved.nodes.get(plan.node)
         return "" if approved is None else other_inputs(approved, plan, self._shared(plan.node))
 

@@ -175,7 +175,7 @@ def _rdma_ports(wanted: int | None) -> Callable[[tuple[Link, ...]], Hashable]:
 
 
 def _rdma_rate(links: tuple[Link, ...]) -> Hashable:
-    """Of the slowest port that is up. Those that are down are missed by their number."""
+    """The rate of the slowest port that is up, in Gb/s. The count of ports covers those that are down."""
     ports = [link for link in links if link.kind == "infiniband" and link.up is not False]
     silent = [link.name for link in ports if link.rate_gbps is None or link.up is None]
     if silent:

@@ -136,7 +136,7 @@ def _survey(
 
 
 def unread_cells(gpus: Iterable[Gpu]) -> str:
-    """Which GPU gives which cell not, in words; "" when all is read."""
+    """Name each GPU with the cells that could not be read; "" when all were read."""
     return survey(gpus).unread
 
 

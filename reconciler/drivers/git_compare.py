@@ -61,5 +61,5 @@ def _is_same(blob: Blob, entry: os.DirEntry[str]) -> bool:
 
 
 def _name_of(data: bytes) -> str:
-    """What git calls a content."""
+    """The blob id that git gives to this content."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

@@ -61,7 +61,7 @@ REPLAYS: Final = 1000  # since the driver loaded; a few belong to training the l
 
 
 def gpu_signals(gpu: Gpu) -> Iterator[Found]:
-    """Of a GPU that is not lost, without those of its cells."""
+    """Signals of a GPU that is not lost, without those of its cells."""
     if gpu.ecc_uncorrectable:
         yield "ecc", f"{gpu.ecc_uncorrectable} uncorrectable ECC errors since the driver loaded"
     if gpu.remap_failed:
@@ -170,7 +170,7 @@ def port_signals(inventory: DesiredInventory, links: Sequence[Link]) -> Iterator
 
 
 def _usual_rate(up: Sequence[Link]) -> float | None:
-    """Of all ports but one. A node may have ports of two kinds."""
+    """The rate that all ports but one have, in Gb/s; None when there is none. A node may have ports of two kinds."""
     rates = [link.rate_gbps for link in up if link.rate_gbps is not None]
     if len(set(rates)) < 2:  # none is slower than another
         return None

@@ -24,7 +24,7 @@ class Effect(StrEnum):
 
 
 class Remedy(StrEnum):
-    """What may heal it; from the most that we can do to nothing."""
+    """What may heal the cause of a signal, from the whole ladder to a person alone."""
 
     LADDER = "ladder"  # every rung
     POWER = "power"  # a restart or a power cycle; to wipe a disk brings no part back
@@ -174,7 +174,7 @@ def row_of(name: str) -> Row:
 
 
 def remedy_of(names: Iterable[str]) -> Remedy:
-    """Of all these signals together: what heals but some of them brings the node not back."""
+    """The strictest remedy of these signals: a node comes back only when all of them are healed."""
     found = {row_of(name).remedy for name in names}
     return next((one for one in (Remedy.PERSON, Remedy.POWER) if one in found), Remedy.LADDER)
 
@@ -184,12 +184,12 @@ def effect_of(name: str) -> Effect:
 
 
 def for_a_person(paths: Iterable[str]) -> tuple[str, ...]:
-    """Of value paths, those of signals that no rung heals."""
+    """Return those value paths whose signals no rung of the ladder heals."""
     return tuple(path for path in paths if (row := _row_at(path)) is not None and row.remedy is Remedy.PERSON)
 
 
 def isolating(paths: Iterable[str]) -> tuple[str, ...]:
-    """Of value paths (health.NAME), those of signals that isolate. `host_down` and the like are no signals."""
+    """Return those value paths (health.NAME) whose signals isolate. `host_down` and the like are no signals."""
     return tuple(path for path in paths if (row := _row_at(path)) is not None and row.effect is Effect.ISOLATES)
 
 

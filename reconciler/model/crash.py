@@ -55,7 +55,7 @@ def told_to(listener: Callable[[Crash], None]) -> Iterator[None]:
 
 
 def of_its_own(node: str, doing: str, work: Callable[[], T], instead: Callable[[Crash], T]) -> T:
-    """What `work` gives; what stands for it when it crashes."""
+    """Return the result of `work`, or of `instead` when `work` crashes."""
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - the boundary: see above

@@ -61,7 +61,7 @@ def _finite(schema: Any) -> Any:
 
 
 def _check_finite(value: Any) -> Any:
-    """Of a field that holds any JSON."""
+    """Raise ValueError for a number within a JSON value that is not finite."""
     for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         _check_finite(part)
     if isinstance(value, float) and not math.isfinite(value):

@@ -62,7 +62,7 @@ class ReconcilerError(Exception):
     """Root of the errors that the command line turns into a message and an exit code."""
 
     def lines(self) -> tuple[str, ...]:
-        """What it says: a line for each problem, whatever is in the names that it holds."""
+        """The message, one line for each problem, with control characters escaped."""
         return (visible(str(self)),)
 
 
@@ -102,7 +102,7 @@ class LedgerError(ReconcilerError):
 
 
 class BadLedgerUrl(LedgerError, UsageError):
-    """What was given as the ledger's place is none."""
+    """The URL of a ledger can't be read, or names a database that no ledger can be kept in."""
 
 
 class Failure(StrEnum):

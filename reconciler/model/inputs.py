@@ -36,7 +36,7 @@ def text_of(value: object) -> str:
 
 
 def key_of(table: Mapping[str, str]) -> str:
-    """What a table of shared inputs stands under."""
+    """The key under which a table of shared inputs is kept: a digest of it."""
     return digest_of(dict(table))[:32]
 
 
@@ -102,12 +102,12 @@ _NOTHING = digest_of([RECIPE])
 
 
 def fingerprint_of(nodes: Mapping[str, NodePlan]) -> str:
-    """Of a plan."""
+    """The fingerprint of a plan: a digest of the fingerprints of its nodes."""
     return digest_of({name: node.fingerprint for name, node in nodes.items() if node.actions})
 
 
 def tampered(plan: Plan) -> str:
-    """What of the document is not as it was when its fingerprints were made; "" = all is."""
+    """Name what was edited since the fingerprints of the document were made; "" when nothing was."""
     for key, table in plan.shared.items():
         if key_of(table) != key:
             return f"the shared inputs {key} are not those that it was made with"

@@ -67,7 +67,7 @@ class Source(StrEnum):
 
 
 class KernelEventKind(StrEnum):
-    """What a kernel line about hardware says that is no Xid."""
+    """The kind of hardware error in a kernel line that is no Xid."""
 
     GPU_INIT_FAILED = "gpu_init_failed"
     PCIE_FATAL = "pcie_fatal"

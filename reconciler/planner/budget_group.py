@@ -62,7 +62,7 @@ class Group:
         self.full = None
 
     def forget(self, since: datetime) -> None:
-        """Of a rate: what was taken out up to then."""
+        """Drop the takings of a rate up to `since`."""
         if any(at <= since for at, _ in self.taken):
             self.taken = [(at, node) for at, node in self.taken if at > since]
             self.full = None

@@ -33,7 +33,7 @@ def unplanned(desired: Desired, observed: Observed, crash: Crash) -> NodePlan:
 
 
 def stopped_by(crash: str, plan: NodePlan) -> NodePlan:
-    """What else was read of it is told, and is no ground to act on."""
+    """Report what else was read of the node; no action may rest on it."""
     blocked = Blocked(BlockCode.CRASHED, crash)
     return replace(
         plan, goal=Goal.NOTHING, situation=crash, actions=(), blocked=blocked, wave=None, postponed=(), fingerprint=""

@@ -49,7 +49,7 @@ def states(fleet: Fleet, observation: Observation) -> frozenset[str]:
 
 
 def gone(fleet: Fleet, observation: Observation, known: Mapping[str, datetime], now: frozenset[str]) -> frozenset[str]:
-    """Of the keys that the record has, those that are no more. A pool that was not read in full keeps its drivers."""
+    """Return the recorded keys that no longer hold. A pool that was not read in full keeps its drivers."""
     dark = {
         node.pool
         for name, node in fleet.nodes.items()

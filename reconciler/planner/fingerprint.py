@@ -79,7 +79,7 @@ def shared_inputs(profile: Profile, settings: Settings, endpoints: str) -> dict[
 
 
 def own_inputs(desired: Desired, observed: Observed, record: NodeRecord) -> dict[str, str]:
-    """What is the node's own, with the machine that it is about as far as that is known."""
+    """The inputs of this node alone, and the identity of its machine as far as it is known."""
     found = _walk(desired, "", {})
     for path, value in zip(MACHINE, _machine(desired, observed, record), strict=True):
         if value:

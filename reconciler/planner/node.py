@@ -130,7 +130,7 @@ class NodePlanner:
         return retracted(self.holds, self.context.now) if self.holds else frozenset()
 
     def key(self, profile: Profile) -> str:
-        """Of the inputs that nodes of this profile share, which are in `shared` from then on."""
+        """Return the key of the inputs that nodes of this profile share, and keep these inputs in `shared`."""
         if profile.digest not in self._keys:
             table = shared_inputs(profile, self.context.settings, self.context.endpoints)
             self._keys[profile.digest] = key = key_of(table)

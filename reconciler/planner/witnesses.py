@@ -74,7 +74,7 @@ def host_down(
 
 
 def not_its_own(desired: Desired, observed: Observed, record: NodeRecord) -> str:
-    """Which witness of a silent host is not shown to be this node's, and what to do about it; "" = all are."""
+    """Name the witness of a silent host that is not proved to be this node's, and the remedy; "" when all are."""
     if isinstance(observed.hot, Silent) or isinstance(observed.member, Silent):
         return ""  # it says nothing
     system, member = observed.hot.value, observed.member.value

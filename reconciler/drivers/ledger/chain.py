@@ -83,7 +83,7 @@ def seal_of(number: int, document: str) -> dict[str, Any]:
 
 
 def identity_of(serial: str | None, uuid: str | None) -> dict[str, Any]:
-    """What the journal row of a node's identity says."""
+    """The data of the journal row that records a node's identity."""
     return {"serial": serial, "uuid": uuid}
 
 

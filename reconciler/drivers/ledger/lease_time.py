@@ -21,7 +21,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:
-    """Of this boot of this machine; "" where the system tells none."""
+    """The id of this boot of this machine; "" where the system has none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

@@ -79,7 +79,7 @@ class Leasing:
         leases.check_token(connection, token, self._time(now))
 
     def _list(self, table: sa.Table, read: Callable[[sa.Connection], T]) -> T:
-        """What this table says, as a whole."""
+        """Return the decoded contents of a whole table, which are kept in memory until it changes."""
 
         def known(memory: Memory) -> T | None:
             return memory.lists.get(table.name)

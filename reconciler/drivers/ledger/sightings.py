@@ -1,4 +1,4 @@
-"""What looks at many nodes teach, written at once: who they are, and since when they have been silent."""
+"""Write identities and silences of many nodes in one statement each."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def parts(
 
 
 def leak(detector: Document) -> Health | None:
-    """What it detects. DetectorState is the reading; Status may speak of the detector itself."""
+    """The state of a leak detector. DetectorState is its reading; Status may describe the detector itself."""
     found = [HEALTH.get((text(detector, "DetectorState") or "").casefold()), health(detector)]
     return max((item for item in found if item is not None), key=list(Health).index, default=None)
 

@@ -58,7 +58,7 @@ class Sheet:
             self.unjudged(f"version {self.version[:40]} is not among those that are known: {', '.join(allowed)}")
 
     def result(self, test: GateTest, outputs: Sequence[CommandResult], *, evidence: str | None = None) -> TestResult:
-        """What is kept: finite metrics, and text that a database and a file can hold."""
+        """Keep finite metrics, and text that a database and a file can hold."""
         for name in [name for name, value in self.metrics.items() if finite(value) is None]:
             del self.metrics[name]
             self.unjudged(f"{name} is not a finite number")

@@ -140,7 +140,7 @@ def _one(sheet: Sheet, pattern: re.Pattern[str], text: str, what: str) -> re.Mat
 
 
 def _judge_settings(sheet: Sheet, text: str, gpus: int, asked: tuple[int, int]) -> None:
-    """That it ran what was asked for. With little GPU memory it runs smaller sizes, and says so elsewhere."""
+    """Check that the tool ran what was asked for. With little GPU memory it runs smaller sizes, and reports that."""
     settings = _one(sheet, _SETTINGS, text, "nThread, nGpus, minBytes and maxBytes")
     if settings is None:
         return

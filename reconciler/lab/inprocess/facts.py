@@ -165,7 +165,7 @@ def _nvlinks_slow(state: MachineState) -> dict[int, int]:
 
 
 def _events(lines: Sequence[str]) -> tuple[KernelEvent, ...]:
-    """Of the lines that the lab itself writes."""
+    """Events in kernel lines that the lab itself writes."""
     kinds = {line: (kind, device) for kind, (device, line) in EVENTS.items()}
     found: dict[str, KernelEvent] = {}
     for line in lines:

@@ -143,7 +143,7 @@ def _recovery(cells: _Cells) -> str | None:
 
 
 def _before_570(cells: _Cells) -> str | None:
-    """Of drivers from 530 to 565, in the words of those that came after."""
+    """The recovery action as drivers 530 to 565 report it, in the words of later drivers."""
     reset, drain = (
         cells.read("recovery_action", f"gpu_reset_status/{name}", _word)
         for name in ("reset_required", "drain_and_reset_recommended")
@@ -171,6 +171,6 @@ def _fabric_health(cells: _Cells) -> str | None:
 
 
 def _loaded(element: ET.Element) -> bool | None:
-    """Of a GPU in MIG mode nobody can tell."""
+    """Whether the GPU is under load; None when that can't be read, as of a GPU in MIG mode."""
     match = _PERCENT.fullmatch((element.findtext("utilization/gpu_util") or "").strip())
     return int(match[1]) >= BUSY_PERCENT if match else None
