@@ -22,7 +22,7 @@ def shown_apart(document: D, render: Callable[[D], str]) -> str:
     """
     try:
         return render(document)
-    except Exception:  # whose it is, is found out; nobody's is raised again
+    except Exception:  # the loop below finds the node that causes it; an error of no single node is raised again
         crashes = [crash for name in _names(document) if (crash := _alone(document, name, render)) is not None]
         if not crashes:
             raise
