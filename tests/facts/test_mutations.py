@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.drivers.ssh.facts import FACTS, host_facts, requests
+from reconciler.drivers.ssh.facts.fact import whole_number
 from reconciler.model.gate import CommandResult
 from reconciler.model.gpus import Gpu
 from reconciler.model.observed import HostFacts
@@ -143,6 +144,13 @@ def test_no_cell_is_made_up(documents: Callable[[str], str], name: str, data: st
     match = data.draw(st.sampled_from(leaves))
     mutated = text[: match.start(2)] + value + text[match.end(2) :]
     assert_nothing_made_up(mutated, text)
+
+
+@given(st.integers(0, 1 << 200))
+def test_a_count_is_read_whole_or_not_at_all(count: int) -> None:
+    """Hypothesis found 5,000 digits read as their first 32."""
+    assert whole_number(str(count)) == whole_number(hex(count)) == (count if count < 1 << 128 else None)
+    assert whole_number("9" * 5000) is None
 
 
 @given(name=st.sampled_from(XML), data=st.data())

@@ -22,6 +22,7 @@ T = TypeVar("T")
 _DENIED = re.compile(r"permission denied|operation not permitted|insufficient permissions", re.IGNORECASE)
 _LACKING = re.compile(r"not supported|no such file or directory|can't cd|has not been booted with", re.IGNORECASE)
 _JSON_STARTS = 20  # brackets of banners that are tried before the document
+_MOST_DIGITS = 39  # of 2**128, the largest counter of NVMe
 
 
 class Unreadable(ValueError):
@@ -99,7 +100,9 @@ def whole_number(value: object) -> int | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
-        digits = value.strip().replace(",", "")[:32]
+        digits = value.strip().replace(",", "")
+        if len(digits) > _MOST_DIGITS:  # cut short it would be another number, which nobody printed
+            return None
         try:
             value = int(digits, 16 if digits[:2].lower() == "0x" else 10)
         except ValueError:
