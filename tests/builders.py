@@ -16,9 +16,9 @@ from reconciler.model import observed as o
 from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, write_mark
 from reconciler.model.vocab import Activation, BootPhase, DrainProvider, DriftMode, Health, NodeState, Power
-from reconciler.planner.conditions import Context
-from reconciler.planner.holds import by_subject
-from reconciler.planner.node import NodePlanner
+from reconciler.planner.node.conditions import Context
+from reconciler.planner.node.holds import by_subject
+from reconciler.planner.node.planner import NodePlanner
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 LEDGER = "ledger-1"

@@ -1,1 +1,1 @@
-"""The command line: commands, exit codes and wiring. The only place that joins drivers to converge."""
+"""The command line: commands, what they print, and exit codes."""

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from enum import Enum, IntEnum
 from typing import Any, TextIO, assert_never
 
-from reconciler.cli.crashes import CRASHES
+from reconciler.app.crashes import CRASHES
 from reconciler.cli.progress import outcome_text
 from reconciler.cli.terminal import leave
 from reconciler.converge.apply import ApplyReport
@@ -36,7 +36,7 @@ from reconciler.converge.events import (
 )
 from reconciler.converge.run import Ended
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Permanent, Transient, outcome_word
-from reconciler.model.shown import json_lines, without_secrets
+from reconciler.model.printable import json_lines, without_secrets
 from reconciler.model.units import format_duration
 from reconciler.render.text import fold
 

@@ -21,7 +21,7 @@ from reconciler.converge.events import (
     Waiting,
 )
 from reconciler.model.outcome import Done
-from reconciler.model.shown import visible
+from reconciler.model.printable import visible
 from reconciler.model.units import format_duration
 from reconciler.render.text import plain
 

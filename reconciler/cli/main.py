@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from reconciler import __version__
-from reconciler.cli.crashes import told_crashes
+from reconciler.app.crashes import told_crashes
 from reconciler.cli.exit_codes import ExitCode, of_error, strongest
 from reconciler.cli.terminal import leave, say
 from reconciler.model.errors import ReconcilerError
@@ -73,7 +73,7 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from reconciler.spec.faults import did_you_mean
+            from reconciler.spec.model_errors import did_you_mean
 
             hint = did_you_mean(args[0], COMMANDS)
             raise click.UsageError(f"{error.message.rstrip('.')}; {hint}" if hint else error.message, ctx) from None

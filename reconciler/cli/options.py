@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from reconciler.model.errors import ReconcilerError
-from reconciler.model.shown import shown_url
+from reconciler.model.printable import shown_url
 from reconciler.model.units import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -14,7 +14,7 @@ from reconciler.cli.options import Common, endpoints_option, gather, ledger_opti
 from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from reconciler.cli.session import Session
+    from reconciler.app.session import Session
     from reconciler.drivers.ledger import SqlLedger
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,7 +28,7 @@ class Place:
     endpoints: Path | None
 
     def session(self) -> Session:
-        from reconciler.cli.session import Session
+        from reconciler.app.session import Session
 
         return Session(Common(self.spec, None, "human", (), (), self.ledger, self.endpoints))
 
@@ -57,7 +57,7 @@ class Place:
         """Of the fleet, where the ledger is found by it."""
         if self.fleet is not None or self.ledger is not None or self.endpoints is not None:
             return self.fleet or ""
-        from reconciler.cli.session import check_directory
+        from reconciler.app.session import check_directory
         from reconciler.spec.naming import fleet_name
 
         check_directory(self.spec)

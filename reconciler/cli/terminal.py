@@ -13,7 +13,7 @@ from typing import TextIO
 
 import click
 
-from reconciler.model.shown import json_lines, lines, visible, without_secrets
+from reconciler.model.printable import json_lines, lines, visible, without_secrets
 from reconciler.render.text import fit
 
 

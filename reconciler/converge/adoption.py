@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reconciler.converge.actions.context import tolerate
-from reconciler.converge.guard import TimedCluster
+from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Member
 from reconciler.model.ports import Clock, Ledger

@@ -11,20 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from reconciler.converge.brake import check_sight, look_for_storm
-from reconciler.converge.crew import Crew
+from reconciler.converge.brake import check_observer, look_for_storm
+from reconciler.converge.dispatcher import Dispatcher
 from reconciler.converge.events import Progress, RunEnded, ignore
 from reconciler.converge.lease import HeldLease, held_lease
 from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
-from reconciler.converge.memory import (
+from reconciler.converge.observe import observe
+from reconciler.converge.ports import GateRunner
+from reconciler.converge.remember import (
     remember_evidence,
     remember_facts,
     remember_holds,
     remember_plans,
-    remember_stands,
+    remember_service_status,
 )
-from reconciler.converge.observe import observe
-from reconciler.converge.ports import GateRunner
 from reconciler.converge.run import Ended, Executed, NodeResult, Run
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import LedgerError, Refused, StalePlan
@@ -33,9 +33,9 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope, is_crashed
 from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import NodeRecord, isolated_for
-from reconciler.planner.estimates import Estimates
-from reconciler.planner.fleet import node_planner, plan_fleet, records_needed
-from reconciler.planner.holds import by_subject, stopped
+from reconciler.planner.fleet.planner import node_planner, plan_fleet, records_needed
+from reconciler.planner.node.estimates import Estimates
+from reconciler.planner.node.holds import by_subject, stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ async def apply(
         work = _Apply(request, fabric, ledger, clock, gate, progress, lease)
         try:
             await work.start()
-            await work.crew.work(request.wait_s, alone=request.alone)
+            await work.dispatcher.work(request.wait_s, alone=request.alone)
         except asyncio.CancelledError:
             if work.started:
                 progress(RunEnded(work.report(interrupted=True)))
@@ -175,7 +175,7 @@ class _Apply:
             request.fleet, self.names, self.fabric, self.clock,
             fresh_inventory=True, progress=self.progress, time_scale=request.time_scale,
         )  # fmt: skip
-        check_sight(request.fleet, observation)
+        check_observer(request.fleet, observation)
         records = self.ledger.nodes(records_needed(request.fleet, self.names))
         remember_facts(self.ledger, (observation.nodes[name] for name in self.names), records, now())
         remember_holds(self.ledger, request.fleet, now())
@@ -202,9 +202,9 @@ class _Apply:
             reading=asyncio.Semaphore(request.fleet.settings.concurrency),
         )  # fmt: skip
         remember_plans(self.ledger, request.fleet, plan.nodes, observation.nodes, records, request.run, now())
-        remember_stands(self.ledger, request.fleet, plan.nodes, now())
+        remember_service_status(self.ledger, request.fleet, plan.nodes, now())
         records = self.ledger.nodes(records_needed(request.fleet, self.names))
-        self.crew = Crew(self.run, observation, plan.nodes, records)
+        self.dispatcher = Dispatcher(self.run, observation, plan.nodes, records)
         self.started = True
 
     def plan(self, observation: Observation) -> Plan:
@@ -218,14 +218,14 @@ class _Apply:
         )  # fmt: skip
 
     def report(self, *, interrupted: bool = False) -> ApplyReport:
-        observation = replace(self.crew.observation, finished_at=self.clock.now())
+        observation = replace(self.dispatcher.observation, finished_at=self.clock.now())
         plan = self.plan(observation)
         crashed = {name: node.situation for name, node in plan.nodes.items() if is_crashed(node)}
         return ApplyReport(
             run=self.request.run,
             plan_id=self.request.plan_id,
             results={
-                **self.crew.results(),
+                **self.dispatcher.results(),
                 **{name: NodeResult(name, Ended.CRASHED, why) for name, why in crashed.items()},
             },
             executed=tuple(self.run.executed),
@@ -247,7 +247,7 @@ class _Apply:
             self.ledger, self.request.fleet, report.plan.nodes, report.observation.nodes, records, self.request.run,
             self.clock.now(),
         )  # fmt: skip
-        remember_stands(self.ledger, self.request.fleet, report.plan.nodes, self.clock.now())
+        remember_service_status(self.ledger, self.request.fleet, report.plan.nodes, self.clock.now())
         approved = self.request.approved
         if approved is None:
             return report

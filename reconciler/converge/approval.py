@@ -1,10 +1,10 @@
 """Whether a node may still be changed under an approved plan (DESIGN 8).
 
-Approval holds per node: the same inputs, a subset of the actions, no higher disruption. Inputs are every value that an
-action may use (planner/fingerprint.py), and no work that has begun excuses another one: such a node is parked. What
-lies behind a boot is predicted in the plan, so once work on a node has begun, drift that the plan's own actions caused
-is no news; what a machine that is silent half way may need besides is judged when it has been read; and where an
-approved reimage turns out not to be needed, the restart that it would have brought is covered by it.
+Approval holds per node: the same inputs, a subset of the actions, no higher disruption. Inputs are every value that
+an action may use (planner/node/fingerprint.py), and no work that has begun excuses another one: such a node is
+parked. What lies behind a boot is predicted in the plan, so once work on a node has begun, drift that the plan's own
+actions caused is no news; what a machine that is silent half way may need besides is judged when it has been read;
+and where an approved reimage turns out not to be needed, the restart that it would have brought is covered by it.
 """
 
 from __future__ import annotations

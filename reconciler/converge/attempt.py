@@ -9,14 +9,14 @@ from typing import Any
 
 from reconciler.converge.actions.context import ActionContext
 from reconciler.converge.events import ActionStep
-from reconciler.converge.guard import GuardedBmc, TimedCluster, TimedHost
+from reconciler.converge.guarded_ports import GuardedBmc, TimedCluster, TimedHost
 from reconciler.converge.run import Run
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, Observed
 from reconciler.model.plan import NodePlan, PlannedAction
 from reconciler.model.records import NodeRecord
-from reconciler.planner import conditions as c
+from reconciler.planner.node import conditions as c
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,14 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import Blocked
 from reconciler.model.ports import Ledger
 from reconciler.model.records import STORM, NodeRecord
-from reconciler.planner.holds import braked, by_subject
-from reconciler.planner.sight import blindness
-from reconciler.planner.storm import BAD, bad_since, gone_bad, storm
+from reconciler.planner.fleet.observer_outage import blindness
+from reconciler.planner.fleet.storm import BAD, bad_since, gone_bad, storm
+from reconciler.planner.node.holds import braked, by_subject
 
 OWNER = "storm brake"
 
 
-def check_sight(fleet: Fleet, observation: Observation) -> None:
+def check_observer(fleet: Fleet, observation: Observation) -> None:
     """Blind when the pass proves nothing. Asked before anything of it is noted."""
     if dark := blindness(fleet, observation):
         raise Blind(dark)

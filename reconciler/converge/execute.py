@@ -16,14 +16,14 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from reconciler.converge.actions import ACTIONS
-from reconciler.converge.actions.cluster import lift_mark
 from reconciler.converge.actions.context import Stop, carried_out
+from reconciler.converge.actions.membership import lift_mark
 from reconciler.converge.attempt import Subject, begin, context_of
 from reconciler.converge.events import ActionFinished, ActionStarted
-from reconciler.converge.guard import TimedCluster
+from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.converge.lease import bmc_scope
-from reconciler.converge.memory import remember_facts, remember_stands
 from reconciler.converge.observe import observe_node
+from reconciler.converge.remember import remember_facts, remember_service_status
 from reconciler.converge.retraction import take_back
 from reconciler.converge.run import Ended, Executed, NodeResult, Run
 from reconciler.health.table import row_of
@@ -36,14 +36,14 @@ from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Permane
 from reconciler.model.plan import BlockCode, Goal, NodePlan, PlannedAction, is_crashed
 from reconciler.model.records import ISOLATED, OWNER_ANNOTATION, NodeRecord, isolated_for, read_mark
 from reconciler.model.vocab import Disruption
-from reconciler.planner.backoff import failures
-from reconciler.planner.holds import retracted
-from reconciler.planner.isolation import evidence, taken_back
-from reconciler.planner.past import untouched
-from reconciler.planner.rollout import pending
-from reconciler.planner.schedule import OF_ROLLOUTS
-from reconciler.planner.witnesses import BOOT_S
-from reconciler.planner.work import disrupts, shakes
+from reconciler.planner.fleet.isolation import evidence, taken_back
+from reconciler.planner.fleet.rollouts import pending
+from reconciler.planner.fleet.schedule import OF_ROLLOUTS
+from reconciler.planner.node.backoff import failures
+from reconciler.planner.node.corroboration import BOOT_S
+from reconciler.planner.node.holds import retracted
+from reconciler.planner.node.record import untouched
+from reconciler.planner.node.workload import disrupts, shakes
 
 TRIES = 3  # of one action in a row
 HOLDS_AFTER = 2  # what was done so often for the same drift and is needed again does not hold
@@ -218,7 +218,7 @@ class NodeRun:
         self.plan = run.plan_node(self.desired, self.observed, self.record, let_go=self._let_go)
         self._seen_since = True
         if self._worked:
-            remember_stands(
+            remember_service_status(
                 run.ledger, run.fleet, {self.node: self.plan}, run.clock.now(),
                 acting=[self.node] if self.plan.changes else (),
             )  # fmt: skip

@@ -6,10 +6,10 @@ from collections.abc import Container, Mapping
 from datetime import datetime
 from typing import Any
 
-from reconciler.converge.actions.cluster import lift_mark
 from reconciler.converge.actions.context import Stop
+from reconciler.converge.actions.membership import lift_mark
 from reconciler.converge.execute import RESUME_WITHIN
-from reconciler.converge.guard import TimedCluster
+from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.observe import answer
 from reconciler.converge.run import Step, Unended
@@ -18,7 +18,7 @@ from reconciler.model.errors import DriverError
 from reconciler.model.observed import Silent
 from reconciler.model.ports import Clock, Cluster, Installer, Ledger
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
-from reconciler.planner.past import untouched
+from reconciler.planner.node.record import untouched
 
 DIED = "its run ended before it did"
 

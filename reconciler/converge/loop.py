@@ -14,13 +14,13 @@ from dataclasses import replace
 from typing import Any
 
 from reconciler.converge.events import LoopTold
+from reconciler.converge.leader_term import LeaderTerm, LoopDeps
 from reconciler.converge.lease import held_lease
-from reconciler.converge.shift import Ground, Shift
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import LeaseHeld, LedgerError, UsageError, first_of_ours
 from reconciler.model.plan import Plan
 from reconciler.model.ports import Fabric, SpecFeed
-from reconciler.model.source import Pulled
+from reconciler.model.spec_feed import Pulled
 from reconciler.model.status import LoopStatus, Role
 
 ASK_AGAIN_S = 5.0  # wall clock: a standby asks for the lease, or a leader for its ledger
@@ -31,18 +31,18 @@ class Loop:
     """`holder`: whom the lease names to others. `pull_s`: between looks for a new spec."""
 
     def __init__(
-        self, ground: Ground, feed: SpecFeed, reach: Callable[[Fleet], Fabric], *, holder: str, pull_s: float
+        self, deps: LoopDeps, feed: SpecFeed, reach: Callable[[Fleet], Fabric], *, holder: str, pull_s: float
     ) -> None:
-        self._ground = ground
+        self._deps = deps
         self._feed = feed
         self._reach = reach
         self._holder = holder
         self._pull_s = pull_s
-        self._shift: Shift | None = None
+        self._shift: LeaderTerm | None = None
         self._name = ""  # of the fleet
         self._passes = 0
         self._trouble = ""  # why this process does not lead, as last told
-        self._status = LoopStatus(pass_due_s=PASSES_LATE * ground.interval_s, time_scale=ground.time_scale)
+        self._status = LoopStatus(pass_due_s=PASSES_LATE * deps.interval_s, time_scale=deps.time_scale)
 
     async def run(self) -> None:
         """Until it is cancelled. UsageError and the like where no later try could fare better."""
@@ -63,7 +63,7 @@ class Loop:
             self._hear(await self._feed.pull())
             if self._feed.fleet is not None:
                 first.set()
-            await self._ground.clock.sleep(self._pull_s)
+            await self._deps.clock.sleep(self._pull_s)
 
     def _hear(self, pulled: Pulled) -> None:
         self._stand(
@@ -96,17 +96,17 @@ class Loop:
 
     async def _term(self) -> None:
         """From taking the lease to losing it, or one vain try."""
-        fleet, ground = self._feed.fleet, self._ground
+        fleet, deps = self._feed.fleet, self._deps
         assert fleet is not None
         self._name = fleet.settings.fleet
         try:
-            async with held_lease(ground.ledger, fleet.settings.fleet, self._holder, ground.clock) as lease:
+            async with held_lease(deps.ledger, fleet.settings.fleet, self._holder, deps.clock) as lease:
                 self._tell("leading", f"holds the lease on {fleet.settings.fleet}: looking at everything first")
                 self._trouble = ""
                 self._stand(role=Role.LEADER, last_pass=None)
                 fabric = self._reach(fleet)
                 try:
-                    self._shift = Shift(ground, fleet, fabric, lease, self._passed)
+                    self._shift = LeaderTerm(deps, fleet, fabric, lease, self._passed)
                     await self._shift.work()
                 finally:
                     self._shift = None
@@ -128,16 +128,16 @@ class Loop:
 
     def _passed(self, plan: Plan) -> None:
         self._passes += 1
-        self._stand(last_pass=self._ground.clock.now(), stopped=plan.stopped or plan.braked)
+        self._stand(last_pass=self._deps.clock.now(), stopped=plan.stopped or plan.braked)
 
     # --- telling ---
 
     def _stand(self, **changes: Any) -> None:
         self._status = replace(self._status, **changes)
-        self._ground.metrics.stand(self._status)
+        self._deps.metrics.stand(self._status)
 
     def _tell(self, event: str, message: str, *, problem: bool = False, **fields: str | int | float) -> None:
-        self._ground.progress(LoopTold(event, message, problem, fields))
+        self._deps.progress(LoopTold(event, message, problem, fields))
 
     async def _pause(self, real_s: float) -> None:
         with suppress(TimeoutError):

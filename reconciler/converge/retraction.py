@@ -9,18 +9,18 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 
-from reconciler.converge.actions.cluster import lift_mark
 from reconciler.converge.actions.context import Stop
-from reconciler.converge.guard import TimedCluster
+from reconciler.converge.actions.membership import lift_mark
+from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.model.desired import Desired
 from reconciler.model.errors import DriverError
 from reconciler.model.observed import ClusterState
 from reconciler.model.ports import Clock, Ledger
 from reconciler.model.records import OWNER_ANNOTATION, Mark, NodeRecord, isolated_for, read_mark
 from reconciler.model.vocab import NodeState
-from reconciler.planner.evidence import first_seen
-from reconciler.planner.holds import Holds, held
-from reconciler.planner.past import isolated
+from reconciler.planner.fleet.signal_history import first_seen
+from reconciler.planner.node.holds import Holds, held
+from reconciler.planner.node.record import isolated
 
 
 @dataclass(frozen=True, slots=True)

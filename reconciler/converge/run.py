@@ -21,11 +21,11 @@ from reconciler.model.plan import BlockCode, Blocked, NodePlan, Plan
 from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import BootPhase, UnknownReason
-from reconciler.planner.fingerprint import place_of
-from reconciler.planner.holds import braked, by_subject, stopped
-from reconciler.planner.node import NodePlanner
-from reconciler.planner.rollout import Rollouts
-from reconciler.planner.witnesses import boot_is_stuck
+from reconciler.planner.fleet.rollouts import Rollouts
+from reconciler.planner.node.corroboration import boot_is_stuck
+from reconciler.planner.node.fingerprint import place_of
+from reconciler.planner.node.holds import braked, by_subject, stopped
+from reconciler.planner.node.planner import NodePlanner
 
 _BOOTING = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
 

@@ -8,16 +8,16 @@ from datetime import datetime
 from typing import Any
 
 from reconciler.converge.events import ActionFinished, Event, Progress
-from reconciler.model.chronicle import Stand
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.outcome import outcome_word
+from reconciler.model.period_report import ServiceStatus
 from reconciler.model.plan import BlockCode, Goal, NodePlan, Plan
 from reconciler.model.ports import Metrics
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
 from reconciler.model.status import FleetStatus, NodeReport, NodeStatus
 from reconciler.model.vocab import Source, UnknownReason
-from reconciler.planner.isolation import marked_for
+from reconciler.planner.fleet.isolation import marked_for
 
 _ASIDE = (BlockCode.QUARANTINED, BlockCode.RETIRED)
 _TELLING = (NodeStatus.BLOCKED, NodeStatus.HELD, NodeStatus.SET_ASIDE)
@@ -98,7 +98,7 @@ def node_status(plan: NodePlan, *, acting: bool) -> NodeStatus:
     return NodeStatus.UNKNOWN if plan.incomplete else NodeStatus.CONVERGED
 
 
-def standing(plans: Mapping[str, NodePlan], *, acting: Collection[str] = ()) -> Mapping[str, Stand]:
+def standing(plans: Mapping[str, NodePlan], *, acting: Collection[str] = ()) -> Mapping[str, ServiceStatus]:
     """For the ledger. Why a node waits changes by the minute, and is no other way to stand."""
     found = {}
     for name, plan in plans.items():
@@ -106,7 +106,7 @@ def standing(plans: Mapping[str, NodePlan], *, acting: Collection[str] = ()) -> 
         told = blocked if status in _TELLING else None
         out = None if plan.in_service is None else not plan.in_service
         code, why = ("", "") if told is None else (told.code.value, told.detail)
-        found[name] = Stand(plan.pool, status, out, code, why)
+        found[name] = ServiceStatus(plan.pool, status, out, code, why)
     return found
 
 

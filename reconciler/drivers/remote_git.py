@@ -18,7 +18,7 @@ from reconciler.drivers.children import reap
 from reconciler.drivers.git import LOCAL, OF_A_REPOSITORY, SETTINGS, GitError
 from reconciler.drivers.secrets import Credentials, Secret
 from reconciler.model.errors import UsageError
-from reconciler.model.shown import shown_url, visible, without_secrets
+from reconciler.model.printable import shown_url, visible, without_secrets
 
 _LONGEST = 300
 _TIDY_UP_S = 2.0  # git removes its locks and half a pack when it is asked to end

@@ -30,11 +30,11 @@ from typing import Annotated, Any, Final, NoReturn
 from pydantic import BeforeValidator, Field, model_validator
 
 from reconciler.model.errors import UsageError
-from reconciler.model.shown import shown_url, visible
+from reconciler.model.printable import shown_url, visible
 from reconciler.spec.addresses import split_authority
-from reconciler.spec.faults import parse_model
 from reconciler.spec.kinds.base import Argv, Checked, Lines, Model, Name, Text
 from reconciler.spec.load import parse_yaml
+from reconciler.spec.model_errors import parse_model
 from reconciler.spec.tree import Problem
 
 MAX_BYTES: Final = 1024 * 1024

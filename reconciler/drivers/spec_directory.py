@@ -14,7 +14,7 @@ from pathlib import Path
 from reconciler.drivers.git import describe
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import Diagnostic
-from reconciler.model.source import Pulled, Trouble
+from reconciler.model.spec_feed import Pulled, Trouble
 from reconciler.spec import check_spec
 from reconciler.spec.tree import Problem, Tree
 

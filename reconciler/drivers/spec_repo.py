@@ -27,7 +27,7 @@ from reconciler.drivers.secrets import Credentials
 from reconciler.drivers.signers import Signers, changing
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import Diagnostic, SpecError, UsageError
-from reconciler.model.source import Pulled, Trouble
+from reconciler.model.spec_feed import Pulled, Trouble
 from reconciler.spec import check_spec
 
 TIMEOUT_S: Final = 60.0

@@ -10,7 +10,7 @@ from typing import Any
 from reconciler.lab.build import build_state, known_sysctls
 from reconciler.lab.drifts import DRIFTS, Draft
 from reconciler.lab.hardware import bios
-from reconciler.lab.hardware.cluster import ClusterTruth
+from reconciler.lab.hardware.control_plane import ClusterTruth
 from reconciler.lab.hardware.lifecycle import Fetch
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.timings import TYPICAL, Timings

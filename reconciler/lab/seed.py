@@ -15,7 +15,7 @@ from reconciler.lab.build import build_state
 from reconciler.lab.drifts import Draft
 from reconciler.lab.fleet import Lab, bring_to_life, cabled
 from reconciler.lab.hardware import bios
-from reconciler.lab.hardware.cluster import AUTOMATIC, ClusterTruth, Condition
+from reconciler.lab.hardware.control_plane import AUTOMATIC, ClusterTruth, Condition
 from reconciler.lab.hardware.kernel_log import short_pci
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.state import DiskImage, DriveState, FirmwareState, GpuState, MachineState, NicState

@@ -15,18 +15,18 @@ from typing import Any, Final, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator, core_schema, from_json, to_json
 
-from reconciler.model.chronicle import Chronicle
 from reconciler.model.errors import UsageError
 from reconciler.model.gate import Certificate
 from reconciler.model.inputs import RECIPE, tampered
 from reconciler.model.observed import Observation, Observed
+from reconciler.model.period_report import PeriodReport
 from reconciler.model.plan import NodePlan, Plan
+from reconciler.model.printable import json_lines
 from reconciler.model.published import Published, PublishedNode
 from reconciler.model.report import ApplyOutcome, DriftReport
-from reconciler.model.shown import json_lines
 
-Document = Observation | Plan | DriftReport | ApplyOutcome | Certificate | Published | Chronicle
-D = TypeVar("D", Observation, Plan, DriftReport, ApplyOutcome, Certificate, Published, Chronicle)
+Document = Observation | Plan | DriftReport | ApplyOutcome | Certificate | Published | PeriodReport
+D = TypeVar("D", Observation, Plan, DriftReport, ApplyOutcome, Certificate, Published, PeriodReport)
 
 MAJOR: Final = 1
 NAMES: Final[Mapping[type[Document], str]] = {
@@ -35,7 +35,7 @@ NAMES: Final[Mapping[type[Document], str]] = {
     DriftReport: "drift report",
     ApplyOutcome: "outcome",
     Certificate: "certificate",
-    Chronicle: "report",
+    PeriodReport: "report",
     Published: "published observation",
 }
 

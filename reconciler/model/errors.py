@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from reconciler.model.shown import visible
+from reconciler.model.printable import visible
 
 
 @dataclass(frozen=True, slots=True, order=True)

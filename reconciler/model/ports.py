@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 
-from reconciler.model.chronicle import Stand
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.forge import Check, Pull, Remark
 from reconciler.model.gate import Certificate, CommandResult
@@ -31,8 +30,9 @@ from reconciler.model.observed import (
     Silent,
     Taint,
 )
+from reconciler.model.period_report import ServiceStatus
 from reconciler.model.records import Hold, JournalEntry, Lease, Mark, NodeRecord, Rollout
-from reconciler.model.source import Pulled
+from reconciler.model.spec_feed import Pulled
 from reconciler.model.status import FleetStatus, LoopStatus
 
 
@@ -340,7 +340,9 @@ class Ledger(Recollection, Protocol):
         Returns first and last seen by (node, path).
         """
 
-    def record_stands(self, stands: Mapping[str, Stand], now: datetime, *, within: timedelta, whole: bool) -> None:
+    def record_service_status(
+        self, stands: Mapping[str, ServiceStatus], now: datetime, *, within: timedelta, whole: bool
+    ) -> None:
         """How nodes stand now; they stood as before since the last look, if that was `within` so long ago.
 
         `whole`: these are all nodes of the fleet.

@@ -1,7 +1,7 @@
 """Reports as comments on a pull request, or as one Markdown document. A pure function of the document and its place.
 
 One comment per kind, fleet and environment: its hidden first line says which it is, so that it is found again. Order as
-reviewers read (conventions R4): verdict, what is dangerous, what is held back, then details. Written by `pen`, which
+reviewers read (conventions R4): verdict, what is dangerous, what is held back, then details. Written by `writer`, which
 sees to its size; plan_comment, drift and outcome say what stands in it.
 """
 
@@ -19,7 +19,7 @@ from reconciler.model.plan import Plan
 from reconciler.model.report import ApplyOutcome, DriftReport
 from reconciler.render import drift, outcome, plan_comment
 from reconciler.render.headline import Headline, Verdict
-from reconciler.render.pen import CHARACTERS, Pen, Written, is_link, write
+from reconciler.render.markdown import CHARACTERS, MarkdownWriter, Written, is_link, write
 from reconciler.render.text import markdown, plain
 
 Document = Plan | DriftReport | ApplyOutcome
@@ -73,17 +73,17 @@ def comment(document: Document, place: Place, most: int = CHARACTERS) -> Comment
         case ApplyOutcome():
             kind, said, about, file = Kind.APPLY, outcome.headline(document), "Applied to", "outcome.json"
 
-    def body(pen: Pen) -> None:
+    def body(writer: MarkdownWriter) -> None:
         where = f", {place.environment}" if place.environment else ""
-        pen.heading(f"{said.sign} {about} fleet {document.fleet}{where}: {said.text}", 2)
+        writer.heading(f"{said.sign} {about} fleet {document.fleet}{where}: {said.text}", 2)
         match document:
             case Plan():
-                plan_comment.write(pen, document)
+                plan_comment.write(writer, document)
             case DriftReport():
-                drift.write(pen, document)
+                drift.write(writer, document)
             case ApplyOutcome():
-                outcome.write(pen, document)
-        pen.links(place.run_url, file)
+                outcome.write(writer, document)
+        writer.links(place.run_url, file)
 
     fingerprint = document.fingerprint if isinstance(document, Plan) else ""
     title = f"{about} fleet {plain(document.fleet, _NAME)}: {said.text}"
@@ -132,12 +132,12 @@ def failure(what: Missing, fleet: str, log: str, place: Place) -> Comment:
     """When there is nothing to report: that, what the log says last, and what was therefore not checked."""
     said, unchecked = _MISSING[what]
 
-    def body(pen: Pen) -> None:
+    def body(writer: MarkdownWriter) -> None:
         where = f", {place.environment}" if place.environment else ""
-        pen.heading(f"{said.sign} Fleet {fleet}{where}: {said.text}", 2)
-        pen.own(unchecked)
-        pen.log(log[-_LOG:])
-        pen.links(place.run_url)
+        writer.heading(f"{said.sign} Fleet {fleet}{where}: {said.text}", 2)
+        writer.own(unchecked)
+        writer.log(log[-_LOG:])
+        writer.links(place.run_url)
 
     written = write(body, "the log of the run has all of it", most=CHARACTERS - _KEEP)
     title = f"Fleet {plain(fleet, _NAME)}: {said.text}"

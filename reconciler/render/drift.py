@@ -9,7 +9,7 @@ from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.report import DriftReport
 from reconciler.model.vocab import Concern
 from reconciler.render.headline import Headline, Verdict
-from reconciler.render.pen import Cell, Pen
+from reconciler.render.markdown import Cell, MarkdownWriter
 from reconciler.render.tables import table
 from reconciler.render.text import Names, clock, count, page, source, stop, value, warnings
 
@@ -173,20 +173,20 @@ def headline(report: DriftReport) -> Headline:
     return Headline(sign, text, Verdict.GOOD if report.tolerated else Verdict.BAD)
 
 
-def write(pen: Pen, report: DriftReport) -> None:
+def write(writer: MarkdownWriter, report: DriftReport) -> None:
     """The same for a comment."""
     rows = grouped(report.items)
-    pen.say(verdict(report)[:1].upper() + verdict(report)[1:] + ".", bold=True)
-    pen.quote([*stop(report.stopped, report.braked), *warnings(report.insecure, report.time_scale)])
+    writer.say(verdict(report)[:1].upper() + verdict(report)[1:] + ".", bold=True)
+    writer.quote([*stop(report.stopped, report.braked), *warnings(report.insecure, report.time_scale)])
     for section in sections(rows):
-        pen.heading(section.title)
-        pen.table(section.head, section.rows)
+        writer.heading(section.title)
+        writer.table(section.head, section.rows)
     if counted := _counted(rows):
-        pen.say(f"Not shown: {counted}.")
+        writer.say(f"Not shown: {counted}.")
     if report.changes or report.incomplete:
-        with pen.details("What to do next"):
-            pen.own("\n".join([*(_UNDO if report.changes else ()), *(_LOOK if report.incomplete else ())]))
-    pen.small(
+        with writer.details("What to do next"):
+            writer.own("\n".join([*(_UNDO if report.changes else ()), *(_LOOK if report.incomplete else ())]))
+    writer.small(
         (
             f"spec {source(report.source)}",
             f"observed {clock(report.started_at)} to {report.finished_at:%H:%M:%S}",

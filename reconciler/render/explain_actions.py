@@ -8,8 +8,8 @@ from typing import Any
 from reconciler.model.plan import NodePlan, PlannedAction
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty
-from reconciler.planner import conditions as c
-from reconciler.planner.why import Alternative, Cost
+from reconciler.planner.node import conditions as c
+from reconciler.planner.node.why import Alternative, Cost
 from reconciler.render.explanation import Explanation, within
 from reconciler.render.text import count, disruption, estimate, plain
 from reconciler.render.waiting import goes_anyway

@@ -18,8 +18,8 @@ from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.records import Hold, NodeRecord
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Source
-from reconciler.planner.estimates import Estimates
-from reconciler.planner.why import Alternative
+from reconciler.planner.node.estimates import Estimates
+from reconciler.planner.node.why import Alternative
 from reconciler.render.text import plain
 
 _UNMANAGED = ("gate.", "health.", "trust.", "image.nonce")  # drift of what no line of a profile sets

@@ -32,7 +32,7 @@ class OpenDrift:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class NodeHistory:
     """`limited`: there is more than `entries`, older."""
 
     node: str
@@ -58,7 +58,7 @@ class Line:
         return self.what, self.ended, brief(self.detail)
 
 
-def human(story: Story) -> str:
+def human(story: NodeHistory) -> str:
     said = [*warnings((), story.time_scale), f"{story.node}, as the ledger knows it at {clock(story.now)}", ""]
     said += table(("", ""), list(_standing(story)))[1:]
     told = [(clock(line.at), line.what, line.ended, plain(brief(line.detail), _DETAIL)) for line in lines(story)]
@@ -68,7 +68,7 @@ def human(story: Story) -> str:
     return page(said)
 
 
-def as_markdown(story: Story) -> str:
+def as_markdown(story: NodeHistory) -> str:
     said = [f"## History of {markdown(story.node)}", ""]
     said += [f"- **{markdown(name)}**: {markdown(text, _DETAIL)}" for name, text in _standing(story)]
     rows = [
@@ -83,7 +83,7 @@ def as_markdown(story: Story) -> str:
 # --- how it stands ---------------------------------------------------------------------------------------------------
 
 
-def _standing(story: Story) -> Iterator[tuple[str, str]]:
+def _standing(story: NodeHistory) -> Iterator[tuple[str, str]]:
     record, now = story.record, story.now
     if record.malformed:
         yield "damaged", f"{record.malformed}; nothing is done to it until its row is restored"
@@ -105,7 +105,7 @@ def _standing(story: Story) -> Iterator[tuple[str, str]]:
         yield "certificate", f"{'adopted' if found.adopted else verdicts}, {_ago(found.issued_at, now)}"
 
 
-def _drift(story: Story) -> str:
+def _drift(story: NodeHistory) -> str:
     if not story.drift:
         return "none is open"
     first = min(story.drift, key=lambda item: item.since)
@@ -125,7 +125,7 @@ def _instead(observed: Any, desired: Any) -> str:
 # --- what happened ---------------------------------------------------------------------------------------------------
 
 
-def lines(story: Story) -> Iterator[Line]:
+def lines(story: NodeHistory) -> Iterator[Line]:
     """An outcome is told with its intent, unless that lies before the story's beginning."""
     ends = {entry.attempt: entry for entry in story.entries if entry.event == "outcome"}
     begun = {entry.attempt for entry in story.entries if entry.event == "intent"}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from reconciler.model.report import ActionEnd, ApplyOutcome
 from reconciler.model.units import format_duration
 from reconciler.render.headline import Headline, Verdict
-from reconciler.render.pen import Cell, Pen
+from reconciler.render.markdown import Cell, MarkdownWriter
 from reconciler.render.tables import table
 from reconciler.render.text import Names, clock, count, fold, page, plain, source, stop, warnings
 
@@ -111,26 +111,26 @@ def headline(outcome: ApplyOutcome) -> Headline:
     return Headline(sign, interrupted + idle + ends(outcome), Verdict.BAD if bad else Verdict.GOOD)
 
 
-def write(pen: Pen, outcome: ApplyOutcome) -> None:
+def write(writer: MarkdownWriter, outcome: ApplyOutcome) -> None:
     """The same for a comment."""
     said = verdict(outcome)
-    pen.say(said[:1].upper() + said[1:] + ".", bold=True)
-    pen.quote([*stop(outcome.stopped, outcome.braked), *warnings(outcome.insecure, outcome.time_scale)])
-    pen.quote(_halted(outcome), "CAUTION")
+    writer.say(said[:1].upper() + said[1:] + ".", bold=True)
+    writer.quote([*stop(outcome.stopped, outcome.braked), *warnings(outcome.insecure, outcome.time_scale)])
+    writer.quote(_halted(outcome), "CAUTION")
     rows = [
         (_STATES[state], Names(tuple(nodes)), detail)
         for state, details in _groups(outcome).items()
         for detail, nodes in details.items()
     ]
-    pen.table(("state", "nodes", "why"), rows)
+    writer.table(("state", "nodes", "why"), rows)
     if outcome.abandoned:
-        pen.heading("Marks of ours that may not be lifted")
-        pen.bullets(outcome.abandoned)
-    if outcome.actions and pen.level.all:
-        with pen.details(f"What was done: {count(len(outcome.actions), 'action')}"):
-            pen.table(("action", "outcome", "nodes", "took"), _done(outcome))
-    pen.quote(_advice(outcome))
-    pen.small(
+        writer.heading("Marks of ours that may not be lifted")
+        writer.bullets(outcome.abandoned)
+    if outcome.actions and writer.level.all:
+        with writer.details(f"What was done: {count(len(outcome.actions), 'action')}"):
+            writer.table(("action", "outcome", "nodes", "took"), _done(outcome))
+    writer.quote(_advice(outcome))
+    writer.small(
         (
             f"run {outcome.run}",
             f"plan {outcome.plan}",

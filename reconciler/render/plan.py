@@ -9,8 +9,8 @@ from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.plan import BlockCode, BudgetLine, Goal, NodePlan, Plan, PlannedAction
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
-from reconciler.planner.schedule import takes_out, waits
-from reconciler.render import change, offline, rollouts, timeline
+from reconciler.planner.fleet.schedule import takes_out, waits
+from reconciler.render import offline, rollouts, spec_change, timeline
 from reconciler.render.tables import table
 from reconciler.render.text import clock, count, disruption, estimate, fold, page, plain, source, stop, value, warnings
 
@@ -119,7 +119,7 @@ def shown(node: NodePlan) -> list[DriftItem]:
 
 def human(plan: Plan) -> str:
     lines = _heading(plan)
-    lines += change.human(plan.change) if plan.change is not None else ()
+    lines += spec_change.human(plan.change) if plan.change is not None else ()
     red = dangerous(plan)
     if red:
         lines += ["", "Reboots, flashes and reimages:"]

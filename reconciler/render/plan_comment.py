@@ -10,10 +10,10 @@ from reconciler.model.drift import DriftItem
 from reconciler.model.plan import BlockCode, NodePlan, Plan
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
-from reconciler.render import change, offline, plan, rollouts, timeline
+from reconciler.render import offline, plan, rollouts, spec_change, timeline
 from reconciler.render.drift import OWN
 from reconciler.render.headline import Headline, Verdict
-from reconciler.render.pen import Cell, Pen
+from reconciler.render.markdown import Cell, MarkdownWriter
 from reconciler.render.text import Names, clock, count, disruption, estimate, fold, source, stop, value, warnings
 
 SHOWN = 24  # rows of the timetable
@@ -38,7 +38,7 @@ def _hurts(made: Plan) -> bool:
         return any(node.disruption >= Disruption.REBOOT for node in made.nodes.values())
     moved = made.change.endpoints  # whom we would send secrets to
     return bool(moved or made.change.forgotten) or any(
-        level >= Disruption.REBOOT for level, _ in change.levels(made.change)
+        level >= Disruption.REBOOT for level, _ in spec_change.levels(made.change)
     )
 
 
@@ -47,7 +47,7 @@ def _acts(made: Plan) -> bool:
 
 
 def _counts(made: Plan) -> str:
-    touched = dict(change.levels(made.change)) if made.change is not None else _classes(made.nodes.values())
+    touched = dict(spec_change.levels(made.change)) if made.change is not None else _classes(made.nodes.values())
     nodes = len({name for names in touched.values() for name in names})
     if made.change is not None and made.change.empty:
         text = "this change makes no difference"
@@ -101,26 +101,26 @@ def _classes(nodes: Iterable[NodePlan]) -> dict[Disruption, tuple[str, ...]]:
     return {level: tuple(found[level]) for level in sorted(found, reverse=True)}
 
 
-def write(pen: Pen, made: Plan) -> None:
+def write(writer: MarkdownWriter, made: Plan) -> None:
     if made.change is not None:
-        pen.say(f"This change: {change.verdict(made.change)}.", bold=True)
-        pen.say(f"With all that had drifted before: {plan.verdict(made)}.")
+        writer.say(f"This change: {spec_change.verdict(made.change)}.", bold=True)
+        writer.say(f"With all that had drifted before: {plan.verdict(made)}.")
     else:
-        pen.say(_sentence(plan.verdict(made)), bold=True)
-    pen.quote(offline.sentences(made), alert="IMPORTANT")
+        writer.say(_sentence(plan.verdict(made)), bold=True)
+    writer.quote(offline.sentences(made), alert="IMPORTANT")
     above = [*stop(made.stopped, made.braked), *plan.isolation(made)]
     above += [*(f"REFUSED: {sentence}" for sentence in made.refused), *made.notes]
-    pen.quote([*above, *warnings(made.insecure, made.time_scale)])
-    _red(pen, made)
-    _held(pen, made)
-    _pools(pen, made)
-    if pen.level.all:
-        _when(pen, made)
+    writer.quote([*above, *warnings(made.insecure, made.time_scale)])
+    _red(writer, made)
+    _held(writer, made)
+    _pools(writer, made)
+    if writer.level.all:
+        _when(writer, made)
         if made.change is not None:
-            _change(pen, made.change)
-        _details(pen, made)
-        _set_by(pen, made)
-    _footer(pen, made)
+            _change(writer, made.change)
+        _details(writer, made)
+        _set_by(writer, made)
+    _footer(writer, made)
 
 
 def _sentence(text: str) -> str:
@@ -130,40 +130,40 @@ def _sentence(text: str) -> str:
 # --- what nobody may overlook ---------------------------------------------------------------------------------------
 
 
-def _red(pen: Pen, made: Plan) -> None:
+def _red(writer: MarkdownWriter, made: Plan) -> None:
     """Everybody whose work is disturbed, by how much; of a change, apart from whom it would hit anyway."""
     whole = {level: names for level, names in _classes(made.nodes.values()).items() if level >= Disruption.DRAIN}
     if made.change is None:
-        pen.alert("CAUTION", "Who is disturbed:", [(disruption(at), Names(who)) for at, who in whole.items()])
+        writer.alert("CAUTION", "Who is disturbed:", [(disruption(at), Names(who)) for at, who in whole.items()])
         return
-    own = [(level, names) for level, names in change.levels(made.change) if level >= Disruption.DRAIN]
+    own = [(level, names) for level, names in spec_change.levels(made.change) if level >= Disruption.DRAIN]
     rows = [(disruption(level), Names(names)) for level, names in own]
     if made.change.forgotten:
         rows.append(("forget", Names(made.change.forgotten)))
-    pen.alert("CAUTION", "Who is disturbed by this change:", rows)
+    writer.alert("CAUTION", "Who is disturbed by this change:", rows)
     moved = dict.fromkeys(end.subject for end in made.change.endpoints)
     told = "Whom it would reach elsewhere, or with other secrets, once it is merged:"
-    pen.alert("CAUTION", told, [("address or credential", Names(tuple(moved)))] if moved else [])
+    writer.alert("CAUTION", told, [("address or credential", Names(tuple(moved)))] if moved else [])
     hit = {name for _, names in own for name in names}
     rest = {level: tuple(n for n in names if n not in hit) for level, names in whole.items()}
     rows = [(disruption(level), Names(names)) for level, names in rest.items() if names]
-    pen.alert("WARNING", "Who is disturbed whether it is merged or not:", rows)
+    writer.alert("WARNING", "Who is disturbed whether it is merged or not:", rows)
 
 
-def _held(pen: Pen, made: Plan) -> None:
+def _held(writer: MarkdownWriter, made: Plan) -> None:
     waiting = [node for node in made.nodes.values() if node.blocked is not None]
     blocked = plan.blocked(waiting, made)
     rows = _few([(Names(tuple(names)), code, begins, why) for names, code, begins, why in blocked])
     if rows:
-        pen.heading("Held back, and why")
-        pen.table(("nodes", "code", "begins (UTC)", "why"), rows)
+        writer.heading("Held back, and why")
+        writer.table(("nodes", "code", "begins (UTC)", "why"), rows)
     unread: dict[tuple[str, ...], list[str]] = {}
     for node in made.nodes.values():
         if node.incomplete:
             unread.setdefault(node.incomplete, []).append(node.node)
     if unread:
-        pen.heading("Could not be read in full")
-        pen.table(("nodes", "what"), [(Names(tuple(names)), "; ".join(what)) for what, names in unread.items()])
+        writer.heading("Could not be read in full")
+        writer.table(("nodes", "what"), [(Names(tuple(names)), "; ".join(what)) for what, names in unread.items()])
 
 
 def _few(rows: Sequence[tuple[Names, str, str, str]]) -> list[tuple[Cell, ...]]:
@@ -185,7 +185,7 @@ def _few(rows: Sequence[tuple[Names, str, str, str]]) -> list[tuple[Cell, ...]]:
     return found
 
 
-def _pools(pen: Pen, made: Plan) -> None:
+def _pools(writer: MarkdownWriter, made: Plan) -> None:
     """Pool by pool: how many nodes each action is for."""
     pools: dict[str, list[NodePlan]] = {}
     for node in made.nodes.values():
@@ -198,18 +198,18 @@ def _pools(pen: Pen, made: Plan) -> None:
         what = ", ".join(f"{action} {number}" for action, number in actions.items())
         rows.append((name, str(len(nodes)), disruption(worst) if worst else "none", what))
     if rows:
-        pen.heading("What is done, pool by pool")
-        pen.table(("pool", "nodes", "at worst", "nodes for each action"), rows)
+        writer.heading("What is done, pool by pool")
+        writer.table(("pool", "nodes", "at worst", "nodes for each action"), rows)
 
 
 # --- when -----------------------------------------------------------------------------------------------------------
 
 
-def _when(pen: Pen, made: Plan) -> None:
+def _when(writer: MarkdownWriter, made: Plan) -> None:
     """Rollouts wave by wave, and whose turn is expected when."""
     if made.rollouts:
-        pen.heading("Rollouts, wave by wave")
-        rollouts.write(pen, made)
+        writer.heading("Rollouts, wave by wave")
+        rollouts.write(writer, made)
     if not made.changes:
         return
     rows: list[tuple[Cell, ...]] = []
@@ -217,9 +217,9 @@ def _when(pen: Pen, made: Plan) -> None:
         ends = [node.end for node in nodes if node.end is not None]
         hours = timeline.span(nodes[0].start, max(ends, default=None), made.created_at)
         rows.append((hours, Names(tuple(node.node for node in nodes))))
-    with pen.details(f"Timeline: {timeline.finish(made)}"):
-        pen.table(("expected (UTC)", "nodes"), rows)
-        pen.bullets(plan.budget(made))
+    with writer.details(f"Timeline: {timeline.finish(made)}"):
+        writer.table(("expected (UTC)", "nodes"), rows)
+        writer.bullets(plan.budget(made))
 
 
 def _together(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:
@@ -238,14 +238,14 @@ def _together(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:
 # --- the change -----------------------------------------------------------------------------------------------------
 
 
-def _change(pen: Pen, made: Change) -> None:
-    for block in change.blocks(made):
-        pen.heading(block.title, 4)
-        pen.table(block.head, block.rows)
-        pen.say(block.note)
+def _change(writer: MarkdownWriter, made: Change) -> None:
+    for block in spec_change.blocks(made):
+        writer.heading(block.title, 4)
+        writer.table(block.head, block.rows)
+        writer.say(block.note)
 
 
-def _set_by(pen: Pen, made: Plan) -> None:
+def _set_by(writer: MarkdownWriter, made: Plan) -> None:
     """Which commit set the lines that cause something, and who wrote it."""
     if made.change is None or not made.change.origins:
         return
@@ -258,36 +258,36 @@ def _set_by(pen: Pen, made: Plan) -> None:
         commit = (origin.commit[:12] or "not committed") + (" or earlier" if origin.or_earlier else "")
         day = f"{origin.at:%Y-%m-%d}" if origin.at is not None else ""
         rows.append((place, ", ".join(paths.get(place, ())), commit, origin.author, day, origin.summary))
-    with pen.details(f"Who set what: {count(len(rows), 'line')} of the spec"):
-        pen.table(("line", "sets", "commit", "author", "on", "saying"), rows)
+    with writer.details(f"Who set what: {count(len(rows), 'line')} of the spec"):
+        writer.table(("line", "sets", "commit", "author", "on", "saying"), rows)
 
 
 # --- details --------------------------------------------------------------------------------------------------------
 
 
-def _details(pen: Pen, made: Plan) -> None:
+def _details(writer: MarkdownWriter, made: Plan) -> None:
     """Pool by pool: as a diff, what becomes of each value and what is done for it; if that is too long, the latter."""
-    if not pen.level.nodes:
+    if not writer.level.nodes:
         return
     pools: dict[str, list[list[NodePlan]]] = {}
     for group in plan.alike(node for node in made.nodes.values() if node.actions):
         pools.setdefault(group[0].pool, []).append(group)
-    shown = list(pools.items())[: pen.level.rows]
+    shown = list(pools.items())[: writer.level.rows]
     for name, groups in shown:
         nodes = sum(map(len, groups))
-        with pen.details(f"Pool {name}: {count(nodes, 'node')}, {count(len(groups), 'kind')} of work"):
-            if pen.level.diffs:
-                lines = [line for group in groups[: pen.level.rows] for line in ("", *_diff(pen, group, made))]
-                pen.fenced("diff", lines[1:])
-                pen.left_out(len(groups) - pen.level.rows, "kind", "kinds of work")
+        with writer.details(f"Pool {name}: {count(nodes, 'node')}, {count(len(groups), 'kind')} of work"):
+            if writer.level.diffs:
+                lines = [line for group in groups[: writer.level.rows] for line in ("", *_diff(writer, group, made))]
+                writer.fenced("diff", lines[1:])
+                writer.left_out(len(groups) - writer.level.rows, "kind", "kinds of work")
             else:
-                pen.table(("nodes", "at worst", "takes", "actions"), [_row(group) for group in groups])
-    pen.left_out(len(pools) - len(shown), "pool")
+                writer.table(("nodes", "at worst", "takes", "actions"), [_row(group) for group in groups])
+    writer.left_out(len(pools) - len(shown), "pool")
 
 
-def _diff(pen: Pen, group: Sequence[NodePlan], made: Plan) -> list[str]:
+def _diff(writer: MarkdownWriter, group: Sequence[NodePlan], made: Plan) -> list[str]:
     first = group[0]
-    who = pen.names(Names(tuple(node.node for node in group)))
+    who = writer.names(Names(tuple(node.node for node in group)))
     each = " each" if len(group) > 1 else ""
     when = timeline.expected(group, made.created_at)
     lines = [f"@@ {who}: {plan.worst(first)}, {estimate(first.actions)}{each}; {when} @@"]
@@ -320,22 +320,22 @@ _ONLINE = (
 )
 
 
-def _footer(pen: Pen, made: Plan) -> None:
+def _footer(writer: MarkdownWriter, made: Plan) -> None:
     seen = sorted(node.observed_at for node in made.nodes.values())
     ages = [format_duration(max(0.0, (made.created_at - at).total_seconds())) for at in (seen or [made.created_at])]
     span = ages[0] if ages[0] == ages[-1] else f"{ages[-1]} to {ages[0]}"
     nodes = [node.node for node in made.nodes.values() if node.actions]
-    with pen.details("What to do next"):
+    with writer.details("What to do next"):
         commands = ["reconciler show plan.json"]
         if made.offline is not None:
-            pen.bullets(_ONLINE)
+            writer.bullets(_ONLINE)
         elif nodes:
             held = next((n.node for n in made.nodes.values() if n.blocked and n.blocked.code is BlockCode.UNKNOWN), "")
             commands.append(f"reconciler explain {held or fold(nodes[:1])}")
         if made.change is None and made.changes and not made.refused and made.source.directory and made.offline is None:
             commands.append(f"reconciler apply {made.source.directory} --plan plan.json --yes")
-        pen.fenced("sh", commands)
-    pen.small(
+        writer.fenced("sh", commands)
+    writer.small(
         (
             f"plan {made.id}",
             f"fingerprint {made.fingerprint[:12]}",

@@ -8,7 +8,7 @@ from datetime import datetime
 from reconciler.model.plan import Plan, RolloutPlan, Wave, WaveState
 from reconciler.model.units import format_duration
 from reconciler.render.drift import OWN
-from reconciler.render.pen import Pen
+from reconciler.render.markdown import MarkdownWriter
 from reconciler.render.tables import table
 from reconciler.render.text import Names, clock, count, fold, plain, value
 from reconciler.render.timeline import UNSAID, span
@@ -41,15 +41,15 @@ def human(plan: Plan) -> list[str]:
     return lines
 
 
-def write(pen: Pen, plan: Plan) -> None:
+def write(writer: MarkdownWriter, plan: Plan) -> None:
     """The same for a comment."""
-    for rollout in plan.rollouts[: pen.level.rows]:
-        pen.say(title(rollout), bold=True)
-        pen.bullets(changes(rollout))
-        pen.table(_HEAD, [(at, Names(nodes), state, when, why) for at, nodes, state, when, why in
+    for rollout in plan.rollouts[: writer.level.rows]:
+        writer.say(title(rollout), bold=True)
+        writer.bullets(changes(rollout))
+        writer.table(_HEAD, [(at, Names(nodes), state, when, why) for at, nodes, state, when, why in
                           rows(rollout, plan.created_at)])  # fmt: skip
-        pen.quote(line.removeprefix("- ") for line in notes(rollout))
-    pen.left_out(len(plan.rollouts) - pen.level.rows, "rollout")
+        writer.quote(line.removeprefix("- ") for line in notes(rollout))
+    writer.left_out(len(plan.rollouts) - writer.level.rows, "rollout")
 
 
 def title(rollout: RolloutPlan) -> str:

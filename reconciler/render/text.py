@@ -17,8 +17,8 @@ from typing import Any
 from reconciler.model.desired import SpecSource
 from reconciler.model.errors import Position
 from reconciler.model.plan import PlannedAction
+from reconciler.model.printable import visible
 from reconciler.model.published import SEALED
-from reconciler.model.shown import visible
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Disruption
 

@@ -13,10 +13,10 @@ from reconciler.model.observed import Answered, Silent
 from reconciler.model.plan import BlockCode, BudgetLine, Goal, NodePlan, RolloutPlan
 from reconciler.model.records import FLEET, OWNER_ANNOTATION, STORM, Hold, Mark, read_mark
 from reconciler.model.units import format_duration
-from reconciler.planner.backoff import failures
-from reconciler.planner.goals import FAILURES
-from reconciler.planner.holds import stands
-from reconciler.planner.schedule import takes_out
+from reconciler.planner.fleet.schedule import takes_out
+from reconciler.planner.node.backoff import failures
+from reconciler.planner.node.goals import FAILURES
+from reconciler.planner.node.holds import stands
 from reconciler.render.explanation import Explanation
 from reconciler.render.text import clock, position
 

@@ -11,8 +11,8 @@ from reconciler.model.desired import Endpoints, RootDisk
 from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.vocab import NodeState
 from reconciler.spec.characters import check_line
-from reconciler.spec.faults import did_you_mean
 from reconciler.spec.kinds.node_pool import NodePoolSpec
+from reconciler.spec.model_errors import did_you_mean
 from reconciler.spec.node_source import NORMAL, Interned, NodeSource, Room
 from reconciler.spec.parse import Declared
 

@@ -9,7 +9,6 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel
 
 from reconciler.model.errors import Diagnostic, Position
-from reconciler.spec.faults import describe, did_you_mean, parse_model
 from reconciler.spec.kinds import KINDS
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec
 from reconciler.spec.kinds.cluster import ClusterSpec
@@ -20,6 +19,7 @@ from reconciler.spec.kinds.node_pool import NodePoolSpec
 from reconciler.spec.kinds.persona import PersonaSpec
 from reconciler.spec.kinds.remediation_policy import RemediationPolicySpec
 from reconciler.spec.load import Document, Steps, show_path
+from reconciler.spec.model_errors import describe, did_you_mean, parse_model
 
 S = TypeVar("S", bound=BaseModel)
 

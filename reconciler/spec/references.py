@@ -7,12 +7,12 @@ from typing import Any
 
 from reconciler.model.errors import Diagnostic
 from reconciler.model.vocab import Concern
-from reconciler.spec.faults import did_you_mean
 from reconciler.spec.kinds.fleet import FleetSpec
 from reconciler.spec.kinds.persona import PersonaSpec
 from reconciler.spec.kinds.settings import NodeSettings
 from reconciler.spec.layers import CHOICES
 from reconciler.spec.load import Steps
+from reconciler.spec.model_errors import did_you_mean
 from reconciler.spec.parse import Declarations, Declared
 from reconciler.spec.tools import check_tests
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from reconciler.model.errors import Diagnostic
-from reconciler.spec.faults import did_you_mean
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec, Test, Tool
 from reconciler.spec.load import Steps
+from reconciler.spec.model_errors import did_you_mean
 from reconciler.spec.parse import Declared
 
 Argument = str | int | bool

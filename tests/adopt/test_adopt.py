@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.adopting import adopt, doubts, read_tree, target, write_files
+from reconciler.app.adopt import adopt, doubts, read_tree, target, write_files
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.model import gpus
 from reconciler.model import observed as o

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.cli.adopting import adopt
+from reconciler.app.adopt import adopt
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.model.desired import Fleet

@@ -20,8 +20,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from reconciler.cli.clocks import RealClock
-from reconciler.cli.fabric import WireFabric
+from reconciler.app.clocks import RealClock
+from reconciler.app.wire_fabric import WireFabric
 from reconciler.converge.observe import observe
 from reconciler.drivers.endpoints import load_endpoints
 from reconciler.drivers.ledger import SqlLedger
@@ -43,7 +43,7 @@ APART_S = 1.0  # from a mark to the next fault
 PATIENCE_S = 60.0
 _LOOK_S = 0.1
 
-Story = dict[str, Any]
+NodeHistory = dict[str, Any]
 
 
 def section(nodes: int, events: int, burst: int, *, chain_scale: float = 1.0) -> list[Table]:
@@ -100,12 +100,12 @@ def _latency(directory: Path, names: Sequence[str]) -> list[float]:
     return [1000 * (_at(story, _marked) - _at(story, _ill)) for story in _stories(directory, names, _marked)]
 
 
-def _stories(directory: Path, names: Sequence[str], told: Callable[[Story], bool]) -> list[Story]:
+def _stories(directory: Path, names: Sequence[str], told: Callable[[NodeHistory], bool]) -> list[NodeHistory]:
     """Of each of these, once it tells of that."""
     return [_until_told(directory, name, told, PATIENCE_S) for name in names]
 
 
-def _until_told(directory: Path, name: str, told: Callable[[Story], bool], patience_s: float) -> Story:
+def _until_told(directory: Path, name: str, told: Callable[[NodeHistory], bool], patience_s: float) -> NodeHistory:
     ends = time.monotonic() + patience_s
     while True:
         story = read_story(directory, name)
@@ -116,43 +116,43 @@ def _until_told(directory: Path, name: str, told: Callable[[Story], bool], patie
         time.sleep(_LOOK_S)
 
 
-def _since_ill(story: Story) -> list[Story]:
-    found: list[Story] = story["cluster"]
+def _since_ill(story: NodeHistory) -> list[NodeHistory]:
+    found: list[NodeHistory] = story["cluster"]
     first = next((at for at, event in enumerate(found) if _ill(event)), len(found))
     return found[first:]
 
 
-def _at(story: Story, told: Callable[[Story], bool], *, last: bool = False) -> float:
+def _at(story: NodeHistory, told: Callable[[NodeHistory], bool], *, last: bool = False) -> float:
     times = [float(event["at"]) for event in _since_ill(story) if told(event)]
     return times[-1 if last else 0]
 
 
-def _of_node(event: Story) -> bool:
+def _of_node(event: NodeHistory) -> bool:
     return bool(event["kind"] == "Node")
 
 
-def _ill(event: Story) -> bool:
+def _ill(event: NodeHistory) -> bool:
     condition = event["object"]["conditions"].get(CONDITION) if _of_node(event) else None
     return condition is not None and bool(condition["status"] == "True")
 
 
-def _well(event: Story) -> bool:
+def _well(event: NodeHistory) -> bool:
     return _of_node(event) and not _ill(event)
 
 
-def _ready(event: Story) -> bool:
+def _ready(event: NodeHistory) -> bool:
     return _of_node(event) and bool(event["object"]["ready"] == "True")
 
 
-def _marked(event: Story) -> bool:
+def _marked(event: NodeHistory) -> bool:
     return _of_node(event) and any(taint["key"] == MARK_TAINT for taint in event["object"]["taints"])
 
 
-def _evicted(event: Story) -> bool:
+def _evicted(event: NodeHistory) -> bool:
     return not _of_node(event) and event["object"]["deletion_started"] is not None
 
 
-def _gone(event: Story) -> bool:
+def _gone(event: NodeHistory) -> bool:
     return not _of_node(event) and bool(event["type"] == "DELETED")
 
 
@@ -165,7 +165,7 @@ def _chain(scale: float) -> list[Table]:
         inject_fault(directory, name, FAULT, {})
         _until_told(directory, name, _marked, PATIENCE_S)
 
-        def admitted(event: Story) -> bool:
+        def admitted(event: NodeHistory) -> bool:
             return _well(event) and not _marked(event) and _ready(event)
 
         story = _until_told(directory, name, admitted, max(PATIENCE_S, 7200 / scale))
@@ -209,12 +209,12 @@ def _plain(directory: Path) -> str:
     return next(node.node for node in nodes if node.profile.gpu is not None and node.profile.gpu.mig is None)
 
 
-def _power(story: Story, word: str) -> float:
+def _power(story: NodeHistory, word: str) -> float:
     """When it last went off, or on."""
     return next(float(e["at"]) for e in reversed(story["bmc"]) if e["message"] == f"System power {word}")
 
 
-def _ready_again(story: Story, since: float) -> float:
+def _ready_again(story: NodeHistory, since: float) -> float:
     return next(float(e["at"]) for e in story["cluster"] if _ready(e) and e["at"] >= since)
 
 

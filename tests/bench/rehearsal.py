@@ -19,7 +19,7 @@ from tests.bench import measure
 from tests.bench.report import Table
 
 if TYPE_CHECKING:
-    from reconciler.cli.rehearsal import Script
+    from reconciler.app.rehearsal import Script
 
 TARGET_S = 60.0
 _PAUSE_S = 60.0
@@ -53,7 +53,7 @@ def section(sizes: Sequence[int]) -> list[Table]:
 
 def script(spec: Path, nodes: int) -> Script:
     """All were converged to an older image, and certified."""
-    from reconciler.cli.rehearsal import Script
+    from reconciler.app.rehearsal import Script
     from reconciler.converge.gate import AcceptanceGate
     from reconciler.converge.observe import observe
     from reconciler.gate.certificate import binding_of, tests_digest
@@ -65,8 +65,8 @@ def script(spec: Path, nodes: int) -> Script:
     from reconciler.model.observed import Answered
     from reconciler.model.plan import Scope
     from reconciler.model.records import Applied, NodeRecord
-    from reconciler.planner.estimates import Estimates
-    from reconciler.planner.fleet import plan_fleet
+    from reconciler.planner.fleet.planner import plan_fleet
+    from reconciler.planner.node.estimates import Estimates
     from reconciler.spec import load_spec
     from tests.bench.fleets import write_spec
 
@@ -103,8 +103,8 @@ def script(spec: Path, nodes: int) -> Script:
 
 
 def measured(nodes: int) -> dict[str, Any]:
+    from reconciler.app.rehearsal import rehearse
     from reconciler.cli.main import COLLECT
-    from reconciler.cli.rehearsal import rehearse
 
     gc.set_threshold(*COLLECT)
     with tempfile.TemporaryDirectory(prefix="bench-") as name:

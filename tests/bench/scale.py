@@ -122,8 +122,8 @@ def stored_fleet(nodes: int) -> Iterator[tuple[Path, Path]]:
 
 
 def planner(fleet: Fleet, stored: Stored) -> Planner:
-    from reconciler.cli.garbage import put_off
-    from reconciler.planner.fleet import plan_fleet
+    from reconciler.app.gc_pause import put_off
+    from reconciler.planner.fleet.planner import plan_fleet
 
     images = [node.profile.image for node in fleet.nodes.values() if node.profile.image]
     signatures = dict.fromkeys(((image.name, image.version) for image in images), True)
@@ -142,10 +142,10 @@ def measured(spec: Path, store: Path) -> dict[str, Any]:
     """Memory first, for it hardly shrinks. Imports stand where a run has them: they are part of what is measured."""
     mib = {"bare Python": measure.rss_mib()}
     with measure.spending() as spent:
-        from reconciler.cli.garbage import put_off
+        from reconciler.app.gc_pause import put_off
         from reconciler.cli.main import COLLECT
         from reconciler.model import documents  # noqa: F401
-        from reconciler.planner.fleet import plan_fleet  # noqa: F401
+        from reconciler.planner.fleet.planner import plan_fleet  # noqa: F401
         from reconciler.spec import load_spec
     gc.set_threshold(*COLLECT)
     seconds = {IMPORT: spent.cpu}

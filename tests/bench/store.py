@@ -16,9 +16,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from reconciler.model.interning import Interning
 from reconciler.model.observed import Answered, Observation, Observed
 from reconciler.model.records import Applied, NodeRecord
-from reconciler.model.sharing import Sharing
 
 DIGITS = 5  # of a node's number, as it stands in its name
 AT_ONCE = 50  # nodes that were converged in one pass
@@ -153,7 +153,7 @@ def restore(path: Path) -> Stored:
     """Equal parts are shared, as commands share them when they read nodes and ledger."""
     truth: Truth = pickle.loads(path.read_bytes())
     stored = Stored(truth.head, {}, {}, {})
-    nodes, records = Sharing(), Sharing()
+    nodes, records = Interning(), Interning()
     passes: dict[tuple[str, int], Mapping[str, Applied]] = {}
     for at, persona in enumerate(truth.personas):
         moulds = truth.moulds[persona]

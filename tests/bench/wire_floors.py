@@ -17,7 +17,7 @@ from reconciler.drivers.endpoints import Overlay
 from reconciler.drivers.redfish.session import Resource, Session
 from reconciler.drivers.ssh.facts import requests as fact_requests
 from reconciler.model.desired import Desired, Fleet
-from reconciler.model.frames import build_program
+from reconciler.model.fact_framing import build_program
 
 _SESSIONS = "/redfish/v1/SessionService/Sessions"
 _NONCE = "0" * 32

@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from reconciler.cli.clocks import RealClock
-from reconciler.cli.fabric import WireFabric
+from reconciler.app.clocks import RealClock
+from reconciler.app.wire_fabric import WireFabric
 from reconciler.converge.observe import observe
 from reconciler.drivers.endpoints import load_endpoints
 from reconciler.drivers.secrets import SecretStore

@@ -6,9 +6,9 @@ import itertools
 import time
 
 from reconciler.model.desired import DesiredGpu
-from reconciler.planner import conditions as c
-from reconciler.planner.catalogue import Catalogue, admission_requires, catalogue
-from reconciler.planner.search import search
+from reconciler.planner.node import conditions as c
+from reconciler.planner.node.catalogue import Catalogue, admission_requires, catalogue
+from reconciler.planner.node.search import search
 from tests import builders
 from tests.bench.report import Table
 

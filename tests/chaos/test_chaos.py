@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from reconciler.converge.crew import PARK_S
-from reconciler.planner.catalogue import ACTIONS
+from reconciler.converge.dispatcher import PARK_S
+from reconciler.planner.node.catalogue import ACTIONS
 from tests.chaos.cases import CASES, Case
 from tests.chaos.cell import Cell, cells_of, play, wrong_with
 from tests.chaos.misfortune import API_AWAY, BMC_AWAY, DATABASE_AWAY

@@ -20,7 +20,7 @@ from typing import Any
 import aiohttp
 import requests.adapters
 
-from reconciler.cli import fabric as wiring
+from reconciler.app import wire_fabric as wiring
 from reconciler.cli.main import main
 from reconciler.drivers import ledger as ledgers
 from reconciler.drivers.endpoints import Overlay

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.converge.crew import PARK_S
+from reconciler.converge.dispatcher import PARK_S
 from tests.cli.shell import Done, LabDirectory, command, ended, reconciler, running_lab, started, until
 
 pytestmark = pytest.mark.wire

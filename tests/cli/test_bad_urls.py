@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from reconciler.cli.clocks import RealClock
+from reconciler.app.clocks import RealClock
 from reconciler.cli.exit_codes import ExitCode, of_error
 from reconciler.drivers.endpoints import EndpointsError, load_endpoints
 from reconciler.drivers.forge.http import Rest

@@ -138,7 +138,7 @@ def test_a_traceback_shows_no_password(url: str) -> None:
     [f"https://u:{SECRET}@127.0.0.1:1", f"https://127.0.0.1:1/x.git?token={SECRET}", f"https://{SECRET}@127.0.0.1:1/x"],
 )
 def test_the_name_of_a_clone_and_of_a_secrets_address_hold_no_password(url: str, tmp_path: Path) -> None:
-    from reconciler.cli.service import _file_name
+    from reconciler.app.service import _file_name
     from reconciler.drivers.remote_git import Remote
 
     assert SECRET not in _file_name(url, "main") + str(Remote.parse(url))

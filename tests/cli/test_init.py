@@ -96,8 +96,8 @@ def test_another_ledger_needs_a_word_for_nodes_that_serve(home: Path, lab: LabDi
     there = ("--ledger", home / "other.sqlite")
     assert reconciler("plan", "--detailed-exitcode", *there).code == 2
     assert reconciler("ledger", "vouch", "gpu-*", "--reason", "moved", *there).code == 64, "nobody was asked"
-    vouched = reconciler("ledger", "vouch", "gpu-*", "--reason", "moved", "--yes", *there)
-    assert vouched.code == 0, vouched.out
+    waived = reconciler("ledger", "vouch", "gpu-*", "--reason", "moved", "--yes", *there)
+    assert waived.code == 0, waived.out
     assert reconciler("plan", "--detailed-exitcode", *there).code == 0
     twice = reconciler("ledger", "vouch", "gpu-*", "--reason", "moved", "--yes", *there)
     assert (twice.code, "it has a certificate" in twice.out) == (7, True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.record import Keeper
+from reconciler.app.recorder import Keeper
 from reconciler.converge.events import ActionFinished, Event, LoopTold, NodeSettled
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import LedgerError
@@ -20,7 +20,7 @@ from reconciler.model.outcome import Done
 from reconciler.model.plan import Plan, PlannedAction
 from reconciler.model.recording import RecordError, Recording
 from reconciler.model.vocab import Certainty, Concern, Disruption
-from reconciler.planner.fleet import plan_fleet
+from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.render.redact import Names
 from reconciler.spec import load_spec
 from tests.cli.shell import SPEC, reconciler

@@ -12,10 +12,10 @@ import pytest
 
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.converge.actions import ACTIONS
-from reconciler.converge.memory import remember_plans
+from reconciler.converge.remember import remember_plans
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.gate import certificate as gate
-from reconciler.lab.misfortune import EVERY, FAULTS, Misfortune
+from reconciler.lab.failure_rates import EVERY, FAULTS, Misfortune
 from reconciler.model.documents import load
 from reconciler.model.gate import Binding, Certificate
 from reconciler.model.observed import Observation
@@ -187,8 +187,8 @@ def test_a_rate_is_about_a_share_of_the_nodes() -> None:
 
 def test_a_broken_invariant_is_told_with_evidence(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were the budget not asked, the lab's own count would show it."""
-    monkeypatch.setattr("reconciler.planner.schedule.Leave.refusal", lambda *_: None)
-    monkeypatch.setattr("reconciler.planner.schedule.Leave.refusal_of_next", lambda *_: None)
+    monkeypatch.setattr("reconciler.planner.fleet.schedule.Leave.refusal", lambda *_: None)
+    monkeypatch.setattr("reconciler.planner.fleet.schedule.Leave.refusal_of_next", lambda *_: None)
     done = rehearse(SPEC, demo)
     assert done.code == ExitCode.PARTLY_FAILED
     assert {one["invariant"] for one in done.json["broken"]} == {"budget_never_exceeded"}

@@ -9,12 +9,12 @@ import jsonschema
 import pytest
 
 from reconciler.drivers.ledger import SqlLedger
-from reconciler.model.chronicle import Stand
+from reconciler.model.period_report import ServiceStatus
 from reconciler.model.status import NodeStatus
 from tests.cli.shell import ROOT, SPEC, reconciler
 
-WELL = Stand("train-a", NodeStatus.CONVERGED, out=False)
-OUT = Stand("train-a", NodeStatus.ACTING, out=True)
+WELL = ServiceStatus("train-a", NodeStatus.CONVERGED, out=False)
+OUT = ServiceStatus("train-a", NodeStatus.ACTING, out=True)
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def ledger(tmp_path: Path) -> Path:
     book, now = SqlLedger(path, fleet="demo"), datetime.now(UTC)
     for minutes, stand in ((120, WELL), (60, OUT), (30, WELL), (0, WELL)):
         at = now - timedelta(minutes=minutes)
-        book.record_stands({"gpu-a001": stand, "gpu-a002": WELL}, at, within=timedelta(hours=2), whole=True)
+        book.record_service_status({"gpu-a001": stand, "gpu-a002": WELL}, at, within=timedelta(hours=2), whole=True)
     book.close()
     return path
 

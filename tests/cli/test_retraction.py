@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli import session as sessions
+from reconciler.app import session as sessions
 from reconciler.cli.commands.isolation import _isolated, _lift
 from reconciler.model.records import RETRACTED
 from reconciler.model.vocab import NodeState

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.app.session import Session, new_id
 from reconciler.cli.options import Common
-from reconciler.cli.session import Session, new_id
 from reconciler.model.documents import load
 from reconciler.model.observed import Observation, Observed
 from tests import builders as b
@@ -26,7 +26,7 @@ def stood(session: Session, seen: Observation, *, now: bool = True) -> set[str]:
         ledger.start_run(run, "report", "", "", b.NOW)
         plan = session.make_plan(seen, ledger, run)
         session.remember(plan, ledger, run, seen, now=now)
-        return {spell.node for spell in ledger.past(b.NOW.replace(year=2000), session.clock.now()).spells}
+        return {spell.node for spell in ledger.past(b.NOW.replace(year=2000), session.clock.now()).status_intervals}
 
 
 def drift(session: Session) -> list[object]:

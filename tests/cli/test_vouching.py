@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.app.init import first_look, start
+from reconciler.app.session import Session
+from reconciler.app.waive import save, waive
 from reconciler.cli.options import Common
-from reconciler.cli.session import Session
-from reconciler.cli.starting import first_look, start
-from reconciler.cli.vouching import save, vouched_for
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.documents import load
 from reconciler.model.gate import Certificate
@@ -40,7 +40,7 @@ def book(session: Session) -> Iterator[SqlLedger]:
 @pytest.fixture
 def certificates(session: Session, book: SqlLedger, clean: Path) -> tuple[Certificate, ...]:
     seen = load(Observation, clean.read_bytes())
-    made = vouched_for(session.fleet, seen, book.nodes(list(session.fleet.nodes)), session.clock.now())
+    made = waive(session.fleet, seen, book.nodes(list(session.fleet.nodes)), session.clock.now())
     return tuple(one for one in made.certificates if one.node in NODES)
 
 
@@ -71,7 +71,7 @@ def test_who_gets_no_certificate_is_told_why(session: Session, book: SqlLedger, 
         "gpu-a001": replace(nodes["gpu-a001"], state=NodeState.QUARANTINED),
         "gpu-a002": replace(nodes["gpu-a002"], profile=bare),
     }
-    made = vouched_for(replace(fleet, nodes=nodes), seen, book.nodes(list(nodes)), session.clock.now())
+    made = waive(replace(fleet, nodes=nodes), seen, book.nodes(list(nodes)), session.clock.now())
     assert made.left == {
         "gpu-a001": "its state is quarantined, and nobody lets it serve",
         "gpu-a002": "its persona names no acceptance profile",

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from reconciler.converge.adoption import Adopted, adopt, foreign_mark
-from reconciler.converge.guard import TimedCluster
+from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.converge.run import Ended
-from reconciler.lab.hardware.cluster import NodeObject
+from reconciler.lab.hardware.control_plane import NodeObject
 from reconciler.model.observed import Member
 from reconciler.model.plan import BlockCode
 from reconciler.model.records import OWNER_ANNOTATION, Mark, read_mark, write_mark

@@ -15,7 +15,7 @@ from reconciler.model.errors import Blind
 from reconciler.model.limits import Brake
 from reconciler.model.plan import BlockCode
 from reconciler.model.records import STORM, Hold
-from reconciler.planner.storm import BAD
+from reconciler.planner.fleet.storm import BAD
 from tests.converge.world import World
 
 TEN: dict[str, Any] = {"nodes": 10, "racks": 5, "settings": {"budgets": (BudgetLimit("fleet", "100%"),)}}

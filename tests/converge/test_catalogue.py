@@ -6,8 +6,8 @@ from reconciler.converge.actions import ACTIONS
 from reconciler.converge.actions.context import outcome_of
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.outcome import Ambiguous, Permanent, Transient
-from reconciler.planner import catalogue
-from reconciler.planner.staged import ACTIVATES
+from reconciler.planner.node import catalogue
+from reconciler.planner.node.staged import ACTIVATES
 from tests import builders as b
 
 

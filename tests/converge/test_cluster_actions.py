@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.lab.hardware.cluster import ClusterTruth, DisruptionBudget
+from reconciler.lab.hardware.control_plane import ClusterTruth, DisruptionBudget
 from reconciler.model.desired import DrainPolicy
 from reconciler.model.observed import Taint
 from reconciler.model.outcome import Declined, Done, Transient

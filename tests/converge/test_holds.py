@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reconciler.converge.apply import ApplyReport
-from reconciler.converge.memory import remember_holds
+from reconciler.converge.remember import remember_holds
 from reconciler.converge.run import Ended
 from reconciler.model.desired import SpecHold
 from reconciler.model.plan import BlockCode

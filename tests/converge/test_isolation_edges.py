@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from reconciler.converge import crew
+from reconciler.converge import dispatcher
 from reconciler.model.desired import NodeCondition, Rung
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Silent
 from reconciler.model.records import ISOLATED, RETRACTED, NodeRecord
 from reconciler.model.vocab import BootPhase, DrainProvider, NodeState, Power, UnknownReason
-from reconciler.planner.isolation import evidence
+from reconciler.planner.fleet.isolation import evidence
 from tests import builders as b
 from tests.converge.test_isolation import (
     NONE_OUT,
@@ -99,7 +99,7 @@ def test_a_node_is_isolated_though_as_many_as_may_be_are_at_work(
     adopted: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = adopted(nodes=10)
-    monkeypatch.setattr(crew, "NODES_AT_ONCE", 1)
+    monkeypatch.setattr(dispatcher, "NODES_AT_ONCE", 1)
     fall_ill(here, "n1", "n2", persistent=True)
     here.fleet = replace(here.fleet, settings=replace(here.fleet.settings, budgets=NONE_OUT))
     here.apply(wait_s=0.0)

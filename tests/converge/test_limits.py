@@ -17,8 +17,8 @@ from reconciler.model.errors import Refused
 from reconciler.model.limits import Guards
 from reconciler.model.plan import BlockCode
 from reconciler.model.vocab import Reason, WindowKind
-from reconciler.planner.hours import DAYS
-from reconciler.planner.work import work
+from reconciler.planner.fleet.hours import DAYS
+from reconciler.planner.node.workload import work
 from tests.converge.world import ALL, PROFILE, World
 
 BIOS = {"n*": ["bios_off"]}

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from reconciler.converge.events import ActionStarted, LoopTold, NodeSettled
+from reconciler.converge.leader_term import LoopDeps
 from reconciler.converge.loop import Loop
-from reconciler.converge.shift import Ground
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.lab.hardware.machine import Machine
 from reconciler.model.desired import BudgetLimit, DrainPolicy, Fleet, Rung
 from reconciler.model.errors import LedgerError
 from reconciler.model.limits import Guards
 from reconciler.model.records import FLEET, STORM
-from reconciler.model.source import Pulled
+from reconciler.model.spec_feed import Pulled
 from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus, Role
 from reconciler.model.vocab import DrainProvider, DriftMode, NodeState
 from tests.converge.world import IMAGE, PROFILE, SIGNATURES, World
@@ -71,12 +71,12 @@ class Looped(World):
         self.feed, self.seen = Feed(self.fleet), Seen()
 
     def loop(self, holder: str = "a", ledger: SqlLedger | None = None, seen: Seen | None = None) -> Loop:
-        ground = Ground(
+        deps = LoopDeps(
             begin=lambda _: holder, ledger=ledger or self.ledger, clock=self.clock, gate=self.gate,
             metrics=seen or self.seen, progress=self.events.append, signatures=lambda _: self.signatures,
             interval_s=2 * MINUTE,
         )  # fmt: skip
-        return Loop(ground, self.feed, lambda _: self.fabric, holder=holder, pull_s=30.0)
+        return Loop(deps, self.feed, lambda _: self.fabric, holder=holder, pull_s=30.0)
 
     def go(self, seconds: float, meanwhile: Callable[[], Awaitable[None]] | None = None, **loop: Any) -> None:
         """Let it run, and end as by SIGTERM."""

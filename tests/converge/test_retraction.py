@@ -10,7 +10,7 @@ import pytest
 from reconciler.converge.retraction import IsolatedNode, why_it_stays
 from reconciler.model.records import Attempt, Hold, NodeRecord
 from reconciler.model.vocab import NodeState
-from reconciler.planner.holds import by_subject
+from reconciler.planner.node.holds import by_subject
 from tests import builders as b
 
 LOST = "health.gpu_missing"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.model.chronicle import Hours
+from reconciler.model.period_report import Hours
 from reconciler.model.status import NodeStatus
 from reconciler.model.vocab import NodeState
-from reconciler.planner.chronicle import hours, quarantines, recoveries
+from reconciler.planner.fleet.period_report import hours, quarantines, recoveries
 from tests.converge.test_loop import HOUR, MINUTE, Looped, disable, looped
 from tests.converge.world import World
 
@@ -57,7 +57,7 @@ def test_apply_notes_each_minute_that_it_kept_a_node_out(tmp_path: Path) -> None
     assert found.unobserved < 0.1
     past = here.ledger.past(since, here.clock.now())
     nodes = here.fleet.nodes
-    assert {one.node for one in recoveries(past.spells, since, nodes) if one.until is not None} == set(nodes)
+    assert {one.node for one in recoveries(past.status_intervals, since, nodes) if one.until is not None} == set(nodes)
     here.ledger.close()
 
 
@@ -116,7 +116,7 @@ def test_what_the_spec_sets_aside_is_said_with_its_reason(looped: Callable[..., 
     since = here.clock.now()
     here.go(20 * MINUTE)
     past = here.ledger.past(since, here.clock.now())
-    assert {spell.status for spell in past.spells} == {NodeStatus.SET_ASIDE}
-    assert [(one.node, one.why, one.until) for one in quarantines(past.spells, here.fleet.nodes)] == [
+    assert {spell.status for spell in past.status_intervals} == {NodeStatus.SET_ASIDE}
+    assert [(one.node, one.why, one.until) for one in quarantines(past.status_intervals, here.fleet.nodes)] == [
         (name, "quarantined in the spec: not acted upon", None) for name in ("n0", "n1")
     ]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.model.desired import BudgetLimit
-from reconciler.planner.estimates import estimates
+from reconciler.planner.node.estimates import estimates
 from tests.converge.test_rollouts import BOTH, NEW, POLICY, Rolled, done
 
 NEXT = replace(NEW, version="2026.11.3", sha256="f" * 64)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.converge.actions.context import until
-from reconciler.converge.guard import PROVED_S, GuardedBmc, WrongMachine
+from reconciler.converge.guarded_ports import PROVED_S, GuardedBmc, WrongMachine
 from reconciler.converge.lease import TTL_REAL_S, held_lease
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.lab.inprocess import VirtualClock, run_virtual

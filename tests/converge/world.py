@@ -12,7 +12,7 @@ from reconciler.converge.actions import ACTIONS
 from reconciler.converge.actions.context import ActionContext, carried_out
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
 from reconciler.converge.events import ActionFinished, ActionStarted, Event
-from reconciler.converge.guard import GuardedBmc, TimedCluster, TimedHost
+from reconciler.converge.guarded_ports import GuardedBmc, TimedCluster, TimedHost
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.observe import observe, observe_node
 from reconciler.diff.compare import Comparer
@@ -32,7 +32,7 @@ from reconciler.model.plan import Plan, PlannedAction
 from reconciler.model.ports import Clock, Host
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION
 from reconciler.model.vocab import Activation, Certainty, Concern, Disruption, DrainProvider
-from reconciler.planner.fleet import plan_fleet
+from reconciler.planner.fleet.planner import plan_fleet
 from tests import builders as b
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from reconciler.drivers.remote_git import Remote
 from reconciler.drivers.signers import Signers
 from reconciler.drivers.spec_repo import SpecRepo
 from reconciler.model.errors import Position, UsageError
-from reconciler.model.source import Pulled, Trouble
+from reconciler.model.spec_feed import Pulled, Trouble
 from tests.spec.example import changed
 
 pytestmark = [

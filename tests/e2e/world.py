@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reconciler.app.session import drift_report
 from reconciler.cli.commands.apply import as_document, exit_code
 from reconciler.cli.exit_codes import ExitCode
-from reconciler.cli.session import drift_report
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
 from reconciler.converge.events import Event
 from reconciler.converge.gate import AcceptanceGate
-from reconciler.converge.memory import remember_facts
 from reconciler.converge.observe import observe
+from reconciler.converge.remember import remember_facts
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.gate.certificate import binding_of, tests_digest
 from reconciler.lab.fleet import build_lab
@@ -29,7 +29,7 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION
 from reconciler.model.report import ApplyOutcome
-from reconciler.planner.fleet import plan_fleet
+from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.render import drift as render_drift
 from reconciler.render import outcome as render_outcome
 from reconciler.render import plan as render_plan

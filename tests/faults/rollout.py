@@ -12,27 +12,27 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from reconciler.cli.rehearsal_checks import Checks
+from reconciler.app.rehearsal_checks import Checks
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
 from reconciler.converge.events import ActionFinished, ActionStarted, Event, Progress
+from reconciler.converge.leader_term import LoopDeps
 from reconciler.converge.loop import Loop
 from reconciler.converge.observe import observe
 from reconciler.converge.run import Ended
-from reconciler.converge.shift import Ground
 from reconciler.gate.certificate import binding_of, tests_digest
+from reconciler.lab.failure_rates import EVERY, Misfortune
 from reconciler.lab.fleet import build_lab
 from reconciler.lab.hardware.outages import Peak
 from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
 from reconciler.lab.inprocess.ledger import MemoryLedger
-from reconciler.lab.misfortune import EVERY, Misfortune
 from reconciler.lab.scenario import Scenario
 from reconciler.model import desired as d
 from reconciler.model.gate import Binding, Certificate, Verdict
-from reconciler.model.source import Pulled
+from reconciler.model.spec_feed import Pulled
 from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import DriftMode, Reason
-from reconciler.planner.fleet import plan_fleet
+from reconciler.planner.fleet.planner import plan_fleet
 from tests.converge.world import QuickGate, desired_node, fleet_of
 from tests.soak.spec import FIRMWARE_IMAGES, SIGNATURES, PoolSpec, sha
 
@@ -157,11 +157,11 @@ class _Rollout:
     def by_loop(self, checks: Checks) -> dict[str, str]:
         """The same, from one process that keeps the fleet until nobody gets any further."""
         feed, watch = _Feed(self.fleet("1")), _Watch()
-        ground = Ground(
+        deps = LoopDeps(
             begin=lambda _: "loop", ledger=self.ledger, clock=self.clock, gate=self.gate, metrics=watch,
             progress=self._progress(checks), signatures=lambda _: SIGNATURES, interval_s=INTERVAL_S,
         )  # fmt: skip
-        loop = Loop(ground, feed, lambda _: self.fabric, holder="runner", pull_s=PULL_S)
+        loop = Loop(deps, feed, lambda _: self.fabric, holder="runner", pull_s=PULL_S)
 
         async def follow() -> None:
             running = asyncio.create_task(loop.run())

@@ -60,9 +60,9 @@ from reconciler.model.records import (
     write_mark,
 )
 from reconciler.model.units import parse_duration
-from reconciler.planner.fleet import plan_fleet
-from reconciler.planner.holds import by_subject
-from reconciler.planner.storm import BAD, gone_bad, storm
+from reconciler.planner.fleet.planner import plan_fleet
+from reconciler.planner.fleet.storm import BAD, gone_bad, storm
+from reconciler.planner.node.holds import by_subject
 from reconciler.render.plan import human
 from reconciler.spec import load_spec
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.model.chronicle import Day
+from reconciler.model.period_report import Day
 from reconciler.render.html import charts, page
 from reconciler.render.html.charts import Rect
 from tests.html import world

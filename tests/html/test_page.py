@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.model.chronicle import Quarantine, Recovery
 from reconciler.model.observed import Answered, Silent
+from reconciler.model.period_report import Quarantine, Recovery
 from reconciler.render.html import page
 from tests.builders import NOW
 from tests.html import hostile, world
@@ -136,10 +136,14 @@ def test_equal_nodes_share_what_they_say(material: Any) -> None:
 
 
 def test_every_verdict_is_the_one_of_the_other_renders(material: Any) -> None:
-    from reconciler.render import chronicle, drift, plan
+    from reconciler.render import drift, period_report, plan
 
     text = page(material)
-    for sentence in (drift.verdict(material.drift), plan.verdict(material.plan), chronicle.verdict(material.chronicle)):
+    for sentence in (
+        drift.verdict(material.drift),
+        plan.verdict(material.plan),
+        period_report.verdict(material.chronicle),
+    ):
         assert sentence[1:] in text
 
 

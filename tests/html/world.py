@@ -10,20 +10,20 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from reconciler import __version__
-from reconciler.cli.session import drift_report
+from reconciler.app.session import drift_report
 from reconciler.converge.status import node_status
-from reconciler.model.chronicle import REPORT_FORMAT, Chronicle, Episode, Past, Spell
 from reconciler.model.desired import BudgetLimit, Fleet
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.gate import Verdict
 from reconciler.model.observed import Observation, Observed, Silent
+from reconciler.model.period_report import REPORT_FORMAT, Episode, Past, PeriodReport, StatusInterval
 from reconciler.model.plan import Plan, Scope
 from reconciler.model.records import Attempt, Hold, JournalEntry, NodeRecord, RunRecord
 from reconciler.model.status import NodeStatus
 from reconciler.model.vocab import NodeState, UnknownReason
-from reconciler.planner.chronicle import chronicle
-from reconciler.planner.fleet import plan_fleet
-from reconciler.render.history import Story
+from reconciler.planner.fleet.period_report import chronicle
+from reconciler.planner.fleet.planner import plan_fleet
+from reconciler.render.history import NodeHistory
 from reconciler.render.html import Material
 from reconciler.spec import load_spec
 from tests.bench import fleets, store
@@ -129,12 +129,12 @@ def _with_ages(plan: Plan, dice: random.Random) -> Plan:
     return replace(plan, nodes=nodes)
 
 
-def stories(plan: Plan, records: Mapping[str, NodeRecord], now: datetime) -> Mapping[str, Story]:
+def stories(plan: Plan, records: Mapping[str, NodeRecord], now: datetime) -> Mapping[str, NodeHistory]:
     found = {}
     for at, (name, node) in enumerate(plan.nodes.items()):
         run = f"run-{at // 200}"
         runs = {run: RunRecord(run, "apply", "c0ffee" * 6, "plan-1", now - timedelta(days=2), now, 0, "")}
-        found[name] = Story(name, records[name], (), list(_entries(name, run, node.drift != (), now)), runs, now)
+        found[name] = NodeHistory(name, records[name], (), list(_entries(name, run, node.drift != (), now)), runs, now)
     return found
 
 
@@ -150,7 +150,7 @@ def _entries(name: str, run: str, drifted: bool, now: datetime) -> Iterator[Jour
         yield JournalEntry(now - timedelta(hours=5), run, name, "drift", "", "", evidence=said)
 
 
-def _chronicle(plan: Plan, statuses: Mapping[str, NodeStatus], now: datetime, dice: random.Random) -> Chronicle:
+def _chronicle(plan: Plan, statuses: Mapping[str, NodeStatus], now: datetime, dice: random.Random) -> PeriodReport:
     """A week in which drift came in the mornings and went as budgets allowed."""
     since, names = now - timedelta(days=7), list(plan.nodes)
     episodes = [
@@ -159,24 +159,26 @@ def _chronicle(plan: Plan, statuses: Mapping[str, NodeStatus], now: datetime, di
         for item in node.drift
         if item.kind in ACTIONABLE
     ]
-    spells = list[Spell]()
+    status_intervals = list[StatusInterval]()
     for name in dice.sample(names, len(names) // 3):
         begin = since + timedelta(minutes=dice.randrange(7 * 24 * 60 - 900))
         gone = begin + timedelta(minutes=20 + round(dice.expovariate(1 / 180)))
         episodes.append(
             Episode(name, dice.choice(("bios.NumaNodesPerSocket", "image.version")), "drifted", begin, gone)
         )
-        spells += _spells(name, plan.nodes[name].pool, [(since, False), (begin, True), (gone, False)], now)
-    quiet = set(names) - {spell.node for spell in spells}
-    spells += [spell for name in quiet for spell in _spells(name, plan.nodes[name].pool, [(since, False)], now)]
-    past = Past(tuple(spells), tuple(episodes), first=dict.fromkeys(names, since - timedelta(days=30)))
+        status_intervals += _spells(name, plan.nodes[name].pool, [(since, False), (begin, True), (gone, False)], now)
+    quiet = set(names) - {spell.node for spell in status_intervals}
+    status_intervals += [
+        spell for name in quiet for spell in _spells(name, plan.nodes[name].pool, [(since, False)], now)
+    ]
+    past = Past(tuple(status_intervals), tuple(episodes), first=dict.fromkeys(names, since - timedelta(days=30)))
     return chronicle(
         past, format_version=REPORT_FORMAT, tool_version=__version__, fleet=plan.fleet, nodes=names, since=since,
         until=now,
     )  # fmt: skip
 
 
-def _spells(name: str, pool: str, turns: Sequence[tuple[datetime, bool]], now: datetime) -> Iterator[Spell]:
+def _spells(name: str, pool: str, turns: Sequence[tuple[datetime, bool]], now: datetime) -> Iterator[StatusInterval]:
     for (since, out), until in zip(turns, [*[at for at, _ in turns[1:]], None], strict=True):
         status = NodeStatus.ACTING if out else NodeStatus.CONVERGED
-        yield Spell(name, pool, status, out, since, min(until or now, now), until)
+        yield StatusInterval(name, pool, status, out, since, min(until or now, now), until)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.lab.hardware.cluster import (
+from reconciler.lab.hardware.control_plane import (
     ClusterTruth,
     Conflict,
     DisruptionBudget,

@@ -28,7 +28,7 @@ DAYS = 2 * 86400.0
 
 
 @dataclass
-class Story:
+class NodeHistory:
     """A fleet, a scenario and a ledger, under virtual time."""
 
     lab: Lab
@@ -68,16 +68,16 @@ class Story:
         return found
 
 
-def story(tmp_path: Path, fleet: Fleet, scenario: str, seed: int, keys: dict[str, str]) -> Story:
+def story(tmp_path: Path, fleet: Fleet, scenario: str, seed: int, keys: dict[str, str]) -> NodeHistory:
     clock = VirtualClock()
     lab = build_lab(fleet, load_scenario(scenario), clock.seconds, seed=seed, public_keys=keys)
     clock.elapsed = 3600.0
-    told = Story(lab, clock, SqlLedger(tmp_path / "ledger.sqlite"))
+    told = NodeHistory(lab, clock, SqlLedger(tmp_path / "ledger.sqlite"))
     weakref.finalize(told, told.ledger.close)
     return told
 
 
-def check(told: Story) -> None:
+def check(told: NodeHistory) -> None:
     first = told.apply()
     declared = {name: told.lab.scenario.expect(name) for name in told.lab.machines}
     in_service = {name: End.CONVERGED if end is End.LEFT_ALONE else end for name, end in declared.items()}

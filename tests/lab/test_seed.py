@@ -22,7 +22,7 @@ from reconciler.model.gate import Binding, Certificate
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
 from reconciler.model.records import Applied, NodeRecord
-from reconciler.planner.fleet import plan_fleet
+from reconciler.planner.fleet.planner import plan_fleet
 from tests.lab.machines import HOUR, example_fleet
 
 FLEET = example_fleet()

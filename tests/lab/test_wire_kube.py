@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.lab.hardware.cluster import DisruptionBudget
+from reconciler.lab.hardware.control_plane import DisruptionBudget
 from reconciler.lab.hardware.usual_pods import usual_pods
 from tests.drivers.kube.bench import Bench, Pki, make_pki, running
 

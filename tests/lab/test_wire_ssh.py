@@ -10,7 +10,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from reconciler.model.frames import FactRequest, build_program, parse_answer
+from reconciler.model.fact_framing import FactRequest, build_program, parse_answer
 from tests.lab.ssh_bench import NODE, Bench, play, write_client_files
 
 pytestmark = pytest.mark.wire

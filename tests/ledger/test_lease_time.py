@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.clocks import RealClock, ScaledClock
+from reconciler.app.clocks import RealClock, ScaledClock
 from reconciler.drivers.ledger import SqlLedger, lease_time
 from reconciler.model.errors import LeaseHeld
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from reconciler.drivers.ledger import SqlLedger, schema
-from reconciler.drivers.ledger.memory import Commits, Memory, Snapshot
+from reconciler.drivers.ledger.cache import Commits, Memory, Snapshot
 from reconciler.model.records import Rollout
 from tests.ledger.conftest import Open
 from tests.ledger.test_damage import damage

@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger import SqlLedger
-from reconciler.model.chronicle import Stand
 from reconciler.model.errors import LedgerError
+from reconciler.model.period_report import ServiceStatus
 from reconciler.model.records import Rollout
 from reconciler.model.status import NodeStatus
 from tests.ledger.conftest import Open
@@ -73,8 +73,10 @@ def test_a_ledger_of_version_1_becomes_one_of_now_and_keeps_what_it_had(
     assert [hold.reason for hold in again.holds()] == ["under test"]
     again.start_rollout(ONE, "run-1")
     assert again.rollouts() == {"train": ONE}
-    again.record_stands({"a": Stand("train", NodeStatus.HELD, out=False)}, NOW, within=timedelta(hours=2), whole=True)
-    assert [spell.status for spell in again.past(NOW, NOW).spells] == [NodeStatus.HELD]
+    again.record_service_status(
+        {"a": ServiceStatus("train", NodeStatus.HELD, out=False)}, NOW, within=timedelta(hours=2), whole=True
+    )
+    assert [spell.status for spell in again.past(NOW, NOW).status_intervals] == [NodeStatus.HELD]
     again.release("a", "ops", NOW)
     found = again.audit()
     assert (found.rows, found.certificates, found.problem) == (5, 3, ""), "what version 1 wrote is part of the chain"

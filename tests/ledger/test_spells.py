@@ -15,23 +15,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.drivers.ledger import SqlLedger, schema
-from reconciler.model.chronicle import Hours, Spell, Stand
 from reconciler.model.errors import LeaseHeld
+from reconciler.model.period_report import Hours, ServiceStatus, StatusInterval
 from reconciler.model.status import NodeStatus
-from reconciler.planner.chronicle import hours
+from reconciler.planner.fleet.period_report import hours
 from tests.ledger.conftest import Open
 from tests.ledger.test_damage import damage
 
 T0 = datetime(2026, 11, 1, 12, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 WITHIN = 10 * MINUTE
-WELL = Stand("train", NodeStatus.CONVERGED, out=False)
-AT_WORK = Stand("train", NodeStatus.ACTING, out=True)
-DARK = Stand("train", NodeStatus.UNKNOWN, out=None)
+WELL = ServiceStatus("train", NodeStatus.CONVERGED, out=False)
+AT_WORK = ServiceStatus("train", NodeStatus.ACTING, out=True)
+DARK = ServiceStatus("train", NodeStatus.UNKNOWN, out=None)
 
 
-def look(ledger: SqlLedger, at: datetime, *, whole: bool = True, **stands: Stand) -> None:
-    ledger.record_stands(stands, at, within=WITHIN, whole=whole)
+def look(ledger: SqlLedger, at: datetime, *, whole: bool = True, **stands: ServiceStatus) -> None:
+    ledger.record_service_status(stands, at, within=WITHIN, whole=whole)
 
 
 def told(ledger: SqlLedger) -> list[tuple[str, str, int, int | None, int]]:
@@ -40,15 +40,20 @@ def told(ledger: SqlLedger) -> list[tuple[str, str, int, int | None, int]]:
     def minute(at: datetime | None) -> int | None:
         return None if at is None else round((at - T0) / MINUTE)
 
-    spells = ledger.past(T0 - HOUR, T0 + 1000 * HOUR).spells
-    return [(s.node, s.status.value, minute(s.since) or 0, minute(s.until), minute(s.end) or 0) for s in spells]
+    status_intervals = ledger.past(T0 - HOUR, T0 + 1000 * HOUR).status_intervals
+    return [
+        (s.node, s.status.value, minute(s.since) or 0, minute(s.until), minute(s.end) or 0) for s in status_intervals
+    ]
 
 
 def rows(where: str) -> list[tuple[object, ...]]:
     url = where.replace("postgresql:", "postgresql+psycopg:") if "://" in where else f"sqlite:///{where}"
     engine = sa.create_engine(url)
     with engine.begin() as connection:
-        found = [tuple(row) for row in connection.execute(sa.select(schema.spells).order_by(schema.spells.c.id))]
+        found = [
+            tuple(row)
+            for row in connection.execute(sa.select(schema.status_intervals).order_by(schema.status_intervals.c.id))
+        ]
     engine.dispose()
     return found
 
@@ -74,11 +79,11 @@ def test_a_change_ends_one_stretch_and_begins_another(ledger: SqlLedger) -> None
 
 def test_other_words_for_the_same_begin_nothing(ledger: SqlLedger) -> None:
     for number, why in enumerate(("17 of 18 links", "16 of 18 links")):
-        look(ledger, T0 + number * MINUTE, a=Stand("train", NodeStatus.BLOCKED, True, "attempts", why))
-    (spell,) = ledger.past(T0, T0 + HOUR).spells
+        look(ledger, T0 + number * MINUTE, a=ServiceStatus("train", NodeStatus.BLOCKED, True, "attempts", why))
+    (spell,) = ledger.past(T0, T0 + HOUR).status_intervals
     assert (spell.since, spell.why, spell.code) == (T0, "17 of 18 links", "attempts")
-    look(ledger, T0 + 2 * MINUTE, a=Stand("train", NodeStatus.BLOCKED, True, "gate", "16 of 18 links"))
-    assert [spell.code for spell in ledger.past(T0, T0 + HOUR).spells] == ["attempts", "gate"]
+    look(ledger, T0 + 2 * MINUTE, a=ServiceStatus("train", NodeStatus.BLOCKED, True, "gate", "16 of 18 links"))
+    assert [spell.code for spell in ledger.past(T0, T0 + HOUR).status_intervals] == ["attempts", "gate"]
 
 
 def test_hours_in_which_nobody_looked_belong_to_nobody(ledger: SqlLedger, reopen: Open) -> None:
@@ -101,10 +106,10 @@ def test_hours_in_which_nobody_looked_belong_to_nobody(ledger: SqlLedger, reopen
 def test_the_hour_in_which_a_node_fell_out_or_came_back_belongs_to_nobody(ledger: SqlLedger) -> None:
     """With looks an hour apart. What is out either way, or worked on by us, is known."""
 
-    def hourly(number: int, **stands: Stand) -> None:
-        ledger.record_stands(stands, T0 + number * HOUR, within=2 * HOUR, whole=True)
+    def hourly(number: int, **stands: ServiceStatus) -> None:
+        ledger.record_service_status(stands, T0 + number * HOUR, within=2 * HOUR, whole=True)
 
-    broken = Stand("train", NodeStatus.BLOCKED, True, "gate")
+    broken = ServiceStatus("train", NodeStatus.BLOCKED, True, "gate")
     hourly(0, a=WELL, b=WELL, c=WELL)
     hourly(1, a=WELL, b=broken, c=AT_WORK)
     hourly(2, a=WELL, b=AT_WORK, c=AT_WORK)
@@ -184,15 +189,17 @@ def test_fleets_on_one_ledger_are_told_apart(where: str) -> None:
 
 def test_a_damaged_row_is_counted_and_hides_no_other(ledger: SqlLedger, where: str) -> None:
     look(ledger, T0, a=WELL, b=WELL)
-    damage(where, schema.spells, 1, status="splendid")
+    damage(where, schema.status_intervals, 1, status="splendid")
     past = ledger.past(T0, T0 + HOUR)
-    assert ([spell.node for spell in past.spells], past.damaged) == (["b"], 1)
-    damage(where, schema.spells, 1, status="converged", since="soon")
+    assert ([spell.node for spell in past.status_intervals], past.damaged) == (["b"], 1)
+    damage(where, schema.status_intervals, 1, status="converged", since="soon")
     look(ledger, T0 + MINUTE, a=WELL, b=WELL)
-    assert [spell.node for spell in ledger.past(T0, T0 + HOUR).spells] == ["b"], "it goes on as it is"
+    assert [spell.node for spell in ledger.past(T0, T0 + HOUR).status_intervals] == ["b"], "it goes on as it is"
 
 
-STANDS = st.sampled_from([WELL, AT_WORK, DARK, Stand("train", NodeStatus.SET_ASIDE, True, "quarantined", "by hand")])
+STANDS = st.sampled_from(
+    [WELL, AT_WORK, DARK, ServiceStatus("train", NodeStatus.SET_ASIDE, True, "quarantined", "by hand")]
+)
 LOOKS = st.lists(
     st.tuples(st.integers(0, 25), st.booleans(), st.dictionaries(st.sampled_from("abc"), STANDS, max_size=3)),
     min_size=1, max_size=12,
@@ -203,7 +210,7 @@ LOOKS = st.lists(
 @settings(max_examples=60, deadline=None)
 def test_stretches_never_overlap_and_node_hours_add_up(
     tmp_path_factory: pytest.TempPathFactory,
-    looks: list[tuple[int, bool, Mapping[str, Stand]]],
+    looks: list[tuple[int, bool, Mapping[str, ServiceStatus]]],
     begin: int,
     length: int,
 ) -> None:
@@ -213,14 +220,14 @@ def test_stretches_never_overlap_and_node_hours_add_up(
     for pause, whole, stands in looks:
         now += pause * MINUTE
         runner = random.Random(pause).choice(runners)
-        runner.record_stands(stands, now, within=WITHIN, whole=whole)
+        runner.record_service_status(stands, now, within=WITHIN, whole=whole)
     since = T0 + begin * MINUTE
     until = since + length * MINUTE
     past = runners[0].past(since, until)
     for runner in runners:
         runner.close()
-    last: dict[str, Spell] = {}
-    for spell in past.spells:
+    last: dict[str, StatusInterval] = {}
+    for spell in past.status_intervals:
         assert spell.since <= spell.end <= now
         if (before := last.get(spell.node)) is not None:
             assert before.until is not None
@@ -230,7 +237,7 @@ def test_stretches_never_overlap_and_node_hours_add_up(
     parts = (found.in_service, found.out, found.aside, found.unobserved)
     assert all(part >= 0 for part in parts)
     expected = sum(max(until - max(since, past.first.get(node, until)), timedelta(0)) / HOUR for node in "abc")
-    gone = {spell.node: spell.end for spell in past.spells}
+    gone = {spell.node: spell.end for spell in past.status_intervals}
     assert isinstance(found, Hours)
     assert found.total == pytest.approx(expected), gone
 
@@ -238,10 +245,10 @@ def test_stretches_never_overlap_and_node_hours_add_up(
 def test_a_hundred_thousand_nodes_that_stand_as_before_cost_little(tmp_path: Path) -> None:
     ledger = SqlLedger(tmp_path / "large.sqlite")
     fleet = {f"gpu-{number:06d}": WELL for number in range(20_000)}  # a fifth of it: what is measured grows evenly
-    ledger.record_stands(fleet, T0, within=WITHIN, whole=True)
-    ledger.record_stands(fleet, T0 + MINUTE, within=WITHIN, whole=True)
+    ledger.record_service_status(fleet, T0, within=WITHIN, whole=True)
+    ledger.record_service_status(fleet, T0 + MINUTE, within=WITHIN, whole=True)
     began = time.process_time()
-    ledger.record_stands({**fleet, "gpu-000007": AT_WORK}, T0 + 2 * MINUTE, within=WITHIN, whole=True)
+    ledger.record_service_status({**fleet, "gpu-000007": AT_WORK}, T0 + 2 * MINUTE, within=WITHIN, whole=True)
     spent = time.process_time() - began
     ledger.close()
     assert spent < 0.5

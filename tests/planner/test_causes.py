@@ -5,7 +5,7 @@ from __future__ import annotations
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.plan import BlockCode
 from reconciler.model.vocab import UnknownReason
-from reconciler.planner.causes import LENGTH, sentence
+from reconciler.planner.node.unknowns import LENGTH, sentence
 from tests import builders as b
 
 HANGS = "accepts connections, but SSH does not answer within 30 s: the host hangs or is overloaded"

@@ -22,9 +22,9 @@ from reconciler.model.observed import Observation, Observed
 from reconciler.model.plan import Plan
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import NodeState
-from reconciler.planner.change import change_of, with_change
-from reconciler.planner.fleet import plan_fleet
-from reconciler.planner.revisions import TRUSTED, at_once, endpoint_changes, forgotten, joining, wanted, watched
+from reconciler.planner.fleet.planner import plan_fleet
+from reconciler.planner.fleet.revisions import TRUSTED, at_once, endpoint_changes, forgotten, joining, wanted, watched
+from reconciler.planner.fleet.spec_change import change_of, with_change
 from tests import builders as b
 from tests.strategies import records, seen_nodes, wanted_nodes
 

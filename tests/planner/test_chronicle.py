@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from reconciler.model.chronicle import Chronicle, Episode, Hours, Past, Spell, Times
+from reconciler.model.period_report import Episode, Hours, Past, PeriodReport, StatusInterval, Times
 from reconciler.model.status import NodeStatus
-from reconciler.planner.chronicle import chronicle, times
+from reconciler.planner.fleet.period_report import chronicle, times
 
 T0 = datetime(2026, 11, 20, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -23,7 +23,7 @@ def at(hour: float) -> datetime:
     return T0 + hour * HOUR
 
 
-def spells(node: str, *parts: Part, goes_on: bool = True) -> list[Spell]:
+def status_intervals(node: str, *parts: Part, goes_on: bool = True) -> list[StatusInterval]:
     """Each from hour to hour; the last goes on."""
     found = []
     for number, (since, until, status, out, *code) in enumerate(parts):
@@ -31,11 +31,13 @@ def spells(node: str, *parts: Part, goes_on: bool = True) -> list[Spell]:
         word = code[0] if code else ""
         why = f"{word} of {node}" if word else ""
         ended = None if still else at(until)
-        found.append(Spell(node, "train", status, out, at(since), at(until), ended, word, why))
+        found.append(StatusInterval(node, "train", status, out, at(since), at(until), ended, word, why))
     return found
 
 
-def told(*of_nodes: list[Spell], drift: tuple[Episode, ...] = (), since: float = 0, until: float = 10) -> Chronicle:
+def told(
+    *of_nodes: list[StatusInterval], drift: tuple[Episode, ...] = (), since: float = 0, until: float = 10
+) -> PeriodReport:
     all_spells = tuple(spell for some in of_nodes for spell in some)
     first: dict[str, datetime] = {}
     for spell in all_spells:
@@ -49,9 +51,9 @@ def told(*of_nodes: list[Spell], drift: tuple[Episode, ...] = (), since: float =
 
 def test_availability_is_of_the_hours_in_which_somebody_could_say() -> None:
     found = told(
-        spells("a", (0, 4, C, False), (4, 6, A, True), (6, 10, C, False)),
-        spells("b", (0, 2, C, False), (7, 10, C, False)),  # nobody looked for five hours
-        spells("c", (0, 5, U, None), (5, 10, S, True, "quarantined")),
+        status_intervals("a", (0, 4, C, False), (4, 6, A, True), (6, 10, C, False)),
+        status_intervals("b", (0, 2, C, False), (7, 10, C, False)),  # nobody looked for five hours
+        status_intervals("c", (0, 5, U, None), (5, 10, S, True, "quarantined")),
     )
     assert found.hours == Hours(in_service=13, out=2, aside=5, unobserved=10)
     assert found.hours.total == 30
@@ -60,17 +62,17 @@ def test_availability_is_of_the_hours_in_which_somebody_could_say() -> None:
 
 
 def test_a_node_counts_from_its_first_look_and_until_it_left_the_spec() -> None:
-    joined = spells("a", (8, 10, C, False))
-    left = spells("b", (0, 3, C, False), goes_on=False)
+    joined = status_intervals("a", (8, 10, C, False))
+    left = status_intervals("b", (0, 3, C, False), goes_on=False)
     assert told(joined, left).hours == Hours(in_service=5)
 
 
 def test_what_nobody_looked_at_for_the_rest_of_the_period_is_not_observed() -> None:
-    assert told(spells("a", (0, 4, C, False))).hours == Hours(in_service=4, unobserved=6)
+    assert told(status_intervals("a", (0, 4, C, False))).hours == Hours(in_service=4, unobserved=6)
 
 
 def test_no_hour_counts_twice_whatever_clocks_say() -> None:
-    assert told(spells("a", (0, 5, A, True), (4, 10, C, False))).hours == Hours(in_service=6, out=4)
+    assert told(status_intervals("a", (0, 5, A, True), (4, 10, C, False))).hours == Hours(in_service=6, out=4)
 
 
 def test_a_fleet_that_nobody_looked_at_has_no_availability() -> None:
@@ -80,10 +82,14 @@ def test_a_fleet_that_nobody_looked_at_has_no_availability() -> None:
 
 def test_recoveries_begin_when_a_node_goes_out_and_end_when_it_is_seen_to_serve() -> None:
     found = told(
-        spells("a", (0, 1, C, False), (1, 2, A, True), (2, 3, B, True, "gate"), (3, 5, A, True), (5, 9, C, False)),
-        spells("b", (0, 1, C, False), (1, 2, A, True), (6, 9, C, False)),  # a gap, in which nobody saw it serve
-        spells("c", (0, 4, C, False), (4, 9, W, True)),
-        spells("d", (0, 4, A, True), (4, 9, S, True, "retired")),  # set aside: nobody waits for it any more
+        status_intervals(
+            "a", (0, 1, C, False), (1, 2, A, True), (2, 3, B, True, "gate"), (3, 5, A, True), (5, 9, C, False)
+        ),
+        status_intervals(
+            "b", (0, 1, C, False), (1, 2, A, True), (6, 9, C, False)
+        ),  # a gap, in which nobody saw it serve
+        status_intervals("c", (0, 4, C, False), (4, 9, W, True)),
+        status_intervals("d", (0, 4, A, True), (4, 9, S, True, "retired")),  # set aside: nobody waits for it any more
     )
     assert [(one.node, one.seconds / 3600, one.until is None, one.cause) for one in found.recoveries] == [
         ("c", 5, True, "waited for its turn"),
@@ -95,9 +101,11 @@ def test_recoveries_begin_when_a_node_goes_out_and_end_when_it_is_seen_to_serve(
 
 def test_quarantines_are_those_of_the_spec_and_of_used_up_ladders() -> None:
     found = told(
-        spells("a", (0, 1, C, False), (1, 3, B, True, "attempts"), (6, 8, B, True, "attempts"), (8, 9, C, False)),
-        spells("b", (2, 9, S, None, "quarantined")),
-        spells("c", (2, 9, S, None, "retired"), (9, 10, B, True, "gate")),
+        status_intervals(
+            "a", (0, 1, C, False), (1, 3, B, True, "attempts"), (6, 8, B, True, "attempts"), (8, 9, C, False)
+        ),
+        status_intervals("b", (2, 9, S, None, "quarantined")),
+        status_intervals("c", (2, 9, S, None, "retired"), (9, 10, B, True, "gate")),
     )
     assert [(one.node, one.why, one.since, one.until) for one in found.quarantined] == [
         ("b", "quarantined of b", at(2), None),
@@ -107,10 +115,10 @@ def test_quarantines_are_those_of_the_spec_and_of_used_up_ladders() -> None:
 
 def test_a_node_that_is_ill_in_service_is_not_quarantined() -> None:
     found = told(
-        spells("a", (0, 9, B, False, "attempts")),
-        spells("b", (0, 2, B, False, "attempts"), (2, 4, B, True, "attempts"), (4, 9, B, False, "attempts")),
-        spells("c", (0, 9, B, None, "attempts")),  # nobody can say
-        spells("d", (0, 2, B, True, "attempts"), (2, 4, B, None, "attempts"), (4, 9, B, True, "attempts")),
+        status_intervals("a", (0, 9, B, False, "attempts")),
+        status_intervals("b", (0, 2, B, False, "attempts"), (2, 4, B, True, "attempts"), (4, 9, B, False, "attempts")),
+        status_intervals("c", (0, 9, B, None, "attempts")),  # nobody can say
+        status_intervals("d", (0, 2, B, True, "attempts"), (2, 4, B, None, "attempts"), (4, 9, B, True, "attempts")),
     )
     assert [(one.node, one.since, one.until) for one in found.quarantined] == [
         ("b", at(2), at(4)),
@@ -120,8 +128,8 @@ def test_a_node_that_is_ill_in_service_is_not_quarantined() -> None:
 
 def test_who_left_the_spec_is_neither_still_out_nor_still_quarantined() -> None:
     found = told(
-        spells("a", (0, 1, C, False), (1, 3, B, True, "attempts"), (3, 4, U, None), goes_on=False),
-        spells("b", (0, 1, C, False), (1, 2, A, True), (2, 3, C, False), (3, 4, A, True), goes_on=False),
+        status_intervals("a", (0, 1, C, False), (1, 3, B, True, "attempts"), (3, 4, U, None), goes_on=False),
+        status_intervals("b", (0, 1, C, False), (1, 2, A, True), (2, 3, C, False), (3, 4, A, True), goes_on=False),
     )
     assert [(one.node, one.since, one.until) for one in found.recoveries] == [("b", at(1), at(2))]
     assert [(one.node, one.since, one.until) for one in found.quarantined] == [("a", at(1), at(4))]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reconciler.model import desired as d
 from reconciler.model.plan import NodePlan
-from reconciler.planner.estimates import LEAST, MOST_S, Estimate, Estimates, estimates
+from reconciler.planner.node.estimates import LEAST, MOST_S, Estimate, Estimates, estimates
 from tests import builders as b
 from tests import strategies as s
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from reconciler.model.desired import BudgetLimit, Desired, Fleet, SpecSource
 from reconciler.model.observed import Observation
 from reconciler.model.plan import BlockCode
-from reconciler.planner.fleet import fleet_leave, plan_fleet
-from reconciler.planner.schedule import schedule
+from reconciler.planner.fleet.planner import fleet_permit, plan_fleet
+from reconciler.planner.fleet.schedule import schedule
 from tests import builders as b
 
 
@@ -36,7 +36,7 @@ def test_one_goes_and_the_others_wait_in_batches() -> None:
 def test_an_earlier_verdict_of_the_budget_does_not_stand() -> None:
     fleet, seen = fleet_of("a1", "a2", limit="1")
     made = plan(fleet, seen)
-    again = schedule({"a2": made.nodes["a2"]}, fleet_leave(fleet, seen, now=b.NOW, taken={}))
+    again = schedule({"a2": made.nodes["a2"]}, fleet_permit(fleet, seen, now=b.NOW, taken={}))
     assert again["a2"].blocked is None
     assert again["a2"].wave == 0
 
@@ -57,7 +57,7 @@ def test_an_unreadable_cluster_has_budget_zero() -> None:
     dark = {name: replace(node, member=b.silent()) for name, node in seen.nodes.items()}
     made = plan(fleet, replace(seen, nodes=dark))
     assert not any(action.name != "configure_host" for node in made.nodes.values() for action in node.actions)
-    budget = fleet_leave(fleet, replace(seen, nodes=dark), now=b.NOW, taken={}).budget
+    budget = fleet_permit(fleet, replace(seen, nodes=dark), now=b.NOW, taken={}).budget
     assert all(budget.allows(name) is not None for name in dark)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.model.desired import Floor
-from reconciler.planner.budget import Budget
+from reconciler.planner.fleet.budget import Budget
 from tests import builders as b
 from tests.properties.test_leave import fleets, limits, reasons, shares
 

@@ -12,7 +12,7 @@ from reconciler.model import gpus
 from reconciler.model import observed as o
 from reconciler.model.plan import BlockCode
 from reconciler.model.records import FLEET, Attempt, Hold
-from reconciler.planner.holds import by_subject
+from reconciler.planner.node.holds import by_subject
 from tests import builders as b
 
 MINUTE = timedelta(minutes=1)

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from reconciler.model.records import Attempt, NodeRecord
-from reconciler.planner.past import isolated, treated_after
+from reconciler.planner.node.record import isolated, treated_after
 from tests import builders as b
 
 LOST = "health.gpu_missing"

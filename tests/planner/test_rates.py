@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from reconciler.model.desired import BudgetLimit
 from reconciler.model.records import Attempt, NodeRecord
-from reconciler.planner.budget import Budget, Takings, taken_out
+from reconciler.planner.fleet.budget import Budget, TimesTakenOut, taken_out
 from reconciler.render.plan import out
 from tests import builders as b
 
@@ -19,7 +19,7 @@ def ago(minutes: float) -> datetime:
     return b.NOW - timedelta(minutes=minutes)
 
 
-def attempts(*said: tuple[str, str, float]) -> Takings:
+def attempts(*said: tuple[str, str, float]) -> TimesTakenOut:
     tried = tuple(Attempt(action, "", "", ago(minutes), outcome) for action, outcome, minutes in said)
     return taken_out({"n1": NodeRecord("n1", attempts=tried)}, SETTINGS)
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from reconciler.model.desired import Desired, Fleet, RolloutPolicy, SpecSource
 from reconciler.model.plan import BlockCode, RolloutPlan, WaveState
 from reconciler.model.records import Attempt, Hold, NodeRecord, Rollout
-from reconciler.planner.holds import by_subject
-from reconciler.planner.rollout import Progress, in_order, rollouts
-from reconciler.planner.standing import Standing
+from reconciler.planner.fleet.rollout_member import RolloutMember
+from reconciler.planner.fleet.rollouts import Progress, in_order, rollouts
+from reconciler.planner.node.holds import by_subject
 from tests import builders as b
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -35,19 +35,19 @@ def fleet(nodes: list[Desired], policy: RolloutPolicy = POLICY) -> Fleet:
     return Fleet(b.SETTINGS, SpecSource("spec", "c0ffee"), by_name, "digest", rollouts={"train": policy})
 
 
-def waiting(name: str, **changes: Any) -> Standing:
-    found = Standing(name, CHANGE, "has image.version still to change", None, True, False, NodeRecord(name))
+def waiting(name: str, **changes: Any) -> RolloutMember:
+    found = RolloutMember(name, CHANGE, "has image.version still to change", None, True, False, NodeRecord(name))
     return replace(found, **changes)
 
 
-def well(name: str, since: datetime = NOW - timedelta(hours=1)) -> Standing:
-    return Standing(name, {}, "", since, True, False, NodeRecord(name))
+def well(name: str, since: datetime = NOW - timedelta(hours=1)) -> RolloutMember:
+    return RolloutMember(name, {}, "", since, True, False, NodeRecord(name))
 
 
-def broken(name: str, at: datetime = NOW) -> Standing:
+def broken(name: str, at: datetime = NOW) -> RolloutMember:
     attempt = Attempt("run_gate", "", "gate", at, "permanent", "nccl: busbw 300 < 440", at)
     record = NodeRecord(name, attempts=(attempt,))
-    return Standing(name, {}, "has no valid certificate", None, False, False, record)
+    return RolloutMember(name, {}, "has no valid certificate", None, False, False, record)
 
 
 def begun(nodes: list[Desired], **changes: Any) -> Rollout:
@@ -57,7 +57,9 @@ def begun(nodes: list[Desired], **changes: Any) -> Rollout:
     return replace(found, **changes)
 
 
-def progress(nodes: list[Desired], standings: Mapping[str, Standing], kept: Rollout | None, **more: Any) -> Progress:
+def progress(
+    nodes: list[Desired], standings: Mapping[str, RolloutMember], kept: Rollout | None, **more: Any
+) -> Progress:
     found = rollouts(
         fleet(nodes, more.get("policy", POLICY)), standings, {"train": kept} if kept else {},
         by_subject((), more.get("holds", ())), NOW,
@@ -65,7 +67,9 @@ def progress(nodes: list[Desired], standings: Mapping[str, Standing], kept: Roll
     return found.by_pool["train"]
 
 
-def look(nodes: list[Desired], standings: Mapping[str, Standing], kept: Rollout | None, **more: Any) -> RolloutPlan:
+def look(
+    nodes: list[Desired], standings: Mapping[str, RolloutMember], kept: Rollout | None, **more: Any
+) -> RolloutPlan:
     return progress(nodes, standings, kept, **more).plan
 
 

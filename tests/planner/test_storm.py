@@ -12,8 +12,8 @@ from reconciler.model.limits import Brake
 from reconciler.model.observed import Observation, Observed, Silent
 from reconciler.model.records import Applied, NodeRecord
 from reconciler.model.vocab import BootPhase, Power
-from reconciler.planner.sight import blindness
-from reconciler.planner.storm import bad, gone_bad, storm
+from reconciler.planner.fleet.observer_outage import blindness
+from reconciler.planner.fleet.storm import bad, gone_bad, storm
 from tests import builders as b
 from tests.converge.world import fleet_of
 

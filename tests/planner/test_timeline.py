@@ -17,12 +17,12 @@ from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction, RolloutPlan, Wave, WaveState
 from reconciler.model.records import Rollout
 from reconciler.model.vocab import Certainty, Concern, Disruption, Reason, Source, WindowKind
-from reconciler.planner.budget import Budget
-from reconciler.planner.rollout import Progress, Rollouts
-from reconciler.planner.schedule import Leave, in_turn, reasons, schedule, takes_out
-from reconciler.planner.timeline import Timetable, out_s, timetable
-from reconciler.planner.windows import Windows
-from reconciler.planner.work import work
+from reconciler.planner.fleet.budget import Budget
+from reconciler.planner.fleet.rollouts import Progress, Rollouts
+from reconciler.planner.fleet.schedule import Permit, in_turn, reasons, schedule, takes_out
+from reconciler.planner.fleet.timeline import Timetable, out_s, timetable
+from reconciler.planner.fleet.windows import Windows
+from reconciler.planner.node.workload import work
 from tests import builders as b
 from tests.properties.test_leave import Nodes, allowed, fleets, limits, shares, windows
 
@@ -73,7 +73,7 @@ def table(
     out = [one.node for one in plans if one.in_service is False]
     fields: dict[str, Any] = {"now": b.NOW, "out": out} | budget
     limit = Budget(declared, nodes, **fields)
-    leave = Leave(limit, Windows(told, glass, b.NOW), b.NOW, rollouts or Rollouts())
+    leave = Permit(limit, Windows(told, glass, b.NOW), b.NOW, rollouts or Rollouts())
     return timetable(
         schedule({one.node: one for one in plans}, leave), leave, leave.rollouts.plans, leave.rollouts.missing
     )

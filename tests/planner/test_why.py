@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from reconciler.model.desired import DesiredGpu
 from reconciler.model.vocab import Activation
-from reconciler.planner import conditions as c
-from reconciler.planner.catalogue import Catalogue, Row, Staged, admission_requires, catalogue
-from reconciler.planner.search import search
-from reconciler.planner.why import Alternative, Question, alternatives, cost_of
+from reconciler.planner.node import conditions as c
+from reconciler.planner.node.catalogue import Catalogue, Row, Staged, admission_requires, catalogue
+from reconciler.planner.node.search import search
+from reconciler.planner.node.why import Alternative, Question, alternatives, cost_of
 from tests import builders as b
 from tests import strategies as s
 from tests.properties.test_planner import NAMES, cost, exhaustive, rows

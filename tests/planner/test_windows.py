@@ -8,8 +8,8 @@ import pytest
 
 from reconciler.model.desired import Hours, Window
 from reconciler.model.vocab import WindowKind
-from reconciler.planner import hours
-from reconciler.planner.windows import Windows
+from reconciler.planner.fleet import hours
+from reconciler.planner.fleet.windows import Windows
 
 NIGHTS = Hours((0, 1, 2, 3, 4, 5, 6), 2 * 60, 3 * 60, "Europe/Berlin")  # 02:00-03:00
 

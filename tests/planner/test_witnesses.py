@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from reconciler.converge.memory import agreed_identity
+from reconciler.converge.remember import agreed_identity
 from reconciler.model.desired import Fleet, SpecSource
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import UnknownReason
-from reconciler.planner.conditions import HOST_UP
-from reconciler.planner.findings import find
-from reconciler.planner.fleet import answering_domains
-from reconciler.planner.witnesses import host_down, not_installed
+from reconciler.planner.fleet.planner import answering_domains
+from reconciler.planner.node.assessment import find
+from reconciler.planner.node.conditions import HOST_UP
+from reconciler.planner.node.corroboration import host_down, not_installed
 from tests import builders as b
 
 OWN = "4c4c4544-0042-3510-8057-b4c04f4d4e32"

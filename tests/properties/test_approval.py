@@ -24,9 +24,9 @@ from reconciler.model.inputs import fingerprint, sealed
 from reconciler.model.observed import Drive, Taint
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.vocab import Activation, DrainProvider
-from reconciler.planner.estimates import Estimate, Estimates
-from reconciler.planner.fingerprint import EXEMPT, own_inputs, place_of, shared_inputs
-from reconciler.planner.fleet import plan_fleet
+from reconciler.planner.fleet.planner import plan_fleet
+from reconciler.planner.node.estimates import Estimate, Estimates
+from reconciler.planner.node.fingerprint import EXEMPT, own_inputs, place_of, shared_inputs
 from tests import builders as b
 from tests.render.test_publish import observation as observation_of
 

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reconciler.model import desired as d
-from reconciler.planner.budget import Budget
+from reconciler.planner.fleet.budget import Budget
 from tests import builders as b
 
 NAMES = [f"n{at}" for at in range(6)]

@@ -16,9 +16,9 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
 from reconciler.model.records import CHANGES, ISOLATED, RETRACTED, STORM, Attempt, Hold, NodeRecord
 from reconciler.model.vocab import WindowKind
-from reconciler.planner.budget import Budget
-from reconciler.planner.evidence import states
-from reconciler.planner.fleet import plan_fleet
+from reconciler.planner.fleet.budget import Budget
+from reconciler.planner.fleet.planner import plan_fleet
+from reconciler.planner.fleet.signal_history import states
 from tests import builders as b
 
 OLD = b.NOW - timedelta(days=1)

@@ -27,10 +27,10 @@ from reconciler.model.observed import FirmwareItem, Observation
 from reconciler.model.plan import BlockCode, NodePlan, Plan, PlannedAction
 from reconciler.model.records import Applied, Attempt, NodeRecord
 from reconciler.model.vocab import BootPhase, Certainty, Concern, Disruption, NodeState, Power, Reason, WindowKind
-from reconciler.planner.backoff import MOST_S, SPREAD, backing_off
-from reconciler.planner.budget import Budget
-from reconciler.planner.fleet import plan_fleet
-from reconciler.planner.windows import Windows
+from reconciler.planner.fleet.budget import Budget
+from reconciler.planner.fleet.planner import plan_fleet
+from reconciler.planner.fleet.windows import Windows
+from reconciler.planner.node.backoff import MOST_S, SPREAD, backing_off
 from tests import builders as b
 
 UTC_ONLY = st.just("UTC")

@@ -14,12 +14,12 @@ from reconciler.model.gpus import Gpu
 from reconciler.model.plan import Goal
 from reconciler.model.records import Hold, NodeRecord
 from reconciler.model.vocab import Activation, Concern, Disruption
-from reconciler.planner import conditions as c
-from reconciler.planner.catalogue import Catalogue, Row, Staged, admission_requires, catalogue
-from reconciler.planner.estimates import Estimate, Estimates
-from reconciler.planner.evaluate import evaluate
-from reconciler.planner.reasons import starting_conditions
-from reconciler.planner.search import apply, search
+from reconciler.planner.node import conditions as c
+from reconciler.planner.node.catalogue import Catalogue, Row, Staged, admission_requires, catalogue
+from reconciler.planner.node.estimates import Estimate, Estimates
+from reconciler.planner.node.evaluate import evaluate
+from reconciler.planner.node.reasons import starting_conditions
+from reconciler.planner.node.search import apply, search
 from tests import builders as b
 from tests import strategies as s
 

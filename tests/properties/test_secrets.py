@@ -24,8 +24,8 @@ from aiohttp import web
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from reconciler.cli.clocks import RealClock
-from reconciler.cli.fabric import WireFabric
+from reconciler.app.clocks import RealClock
+from reconciler.app.wire_fabric import WireFabric
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.drivers.secrets import SecretStore
 from reconciler.lab.generate import Addresses, generate_spec

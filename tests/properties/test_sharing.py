@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.model.documents import adapter
+from reconciler.model.interning import Interning
 from reconciler.model.observed import Drive, Observed
-from reconciler.model.sharing import Sharing
 from tests import builders as b
 
 LEAVES = st.one_of(
@@ -41,13 +41,13 @@ VALUES = st.recursive(
 @given(st.lists(VALUES, min_size=1, max_size=6))
 def test_nothing_changes_by_being_shared(values: list[Any]) -> None:
     """0.0 and -0.0, 1 and True, and one instant in two time zones are equal: repr tells them apart."""
-    share = Sharing()
+    share = Interning()
     assert [repr(share(value)) for value in values] == [repr(value) for value in values]
 
 
 def test_equal_parts_become_one_object() -> None:
     """But for the few that fall into one place of the table, and what they are part of."""
-    share = Sharing()
+    share = Interning()
     first, second = (share(pickle.loads(pickle.dumps(b.observed()))) for _ in range(2))
     assert first == second == b.observed()
     known, parts = set(map(id, _parts(first))), list(_parts(second))
@@ -65,14 +65,14 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def test_what_is_a_machines_own_stays_its_own() -> None:
-    share = Sharing()
+    share = Interning()
     one, other = (share(Drive("0", serial, model="".join(["SAMSUNG ", "PM9A3"]))) for serial in ("S1", "S2"))
     assert (one.serial, other.serial) == ("S1", "S2")
     assert one.model is other.model
 
 
 def test_what_was_seen_takes_no_more_room_however_much_it_is() -> None:
-    share = Sharing()
+    share = Interning()
     places = len(share._seen)
     for number in range(3 * places // 2):
         share(f"sensor {number}")
@@ -80,6 +80,6 @@ def test_what_was_seen_takes_no_more_room_however_much_it_is() -> None:
 
 
 def test_an_observation_is_written_as_if_it_were_not_shared() -> None:
-    share, write = Sharing(), adapter(Observed).dump_json
+    share, write = Interning(), adapter(Observed).dump_json
     for name in ("gpu-a001", "gpu-a002"):
         assert write(share(b.observed(name))) == write(b.observed(name))

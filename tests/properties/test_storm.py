@@ -16,9 +16,9 @@ from reconciler.model.limits import Brake
 from reconciler.model.observed import Observation, Observed, Xid
 from reconciler.model.records import Applied, Attempt, Hold, NodeRecord
 from reconciler.model.vocab import BootPhase, NodeState, Power
-from reconciler.planner.holds import by_subject
-from reconciler.planner.sight import blindness
-from reconciler.planner.storm import BAD, Storm, gone_bad, storm
+from reconciler.planner.fleet.observer_outage import blindness
+from reconciler.planner.fleet.storm import BAD, Storm, gone_bad, storm
+from reconciler.planner.node.holds import by_subject
 from tests import builders as b
 
 BADNESS: Mapping[str, Mapping[str, Any]] = {

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.model.chronicle import ActionTally, Chronicle, Episode, Past, Spell
+from reconciler.model.period_report import ActionTally, Episode, Past, PeriodReport, StatusInterval
 from reconciler.model.status import NodeStatus
-from reconciler.planner.chronicle import chronicle
-from reconciler.render.chronicle import as_markdown, human, percent
+from reconciler.planner.fleet.period_report import chronicle
+from reconciler.render.period_report import as_markdown, human, percent
 from tests.render.test_comment import balanced
 
 GOLDEN = Path(__file__).parent / "reports"
@@ -24,28 +24,32 @@ def ago(hours: float) -> datetime:
     return NOW - hours * HOUR
 
 
-def week() -> Chronicle:
+def week() -> PeriodReport:
     """Sixteen nodes: one is quarantined by the spec, one isolated, four were reimaged, one was not seen of late."""
     fleet = [f"gpu-{number:03d}" for number in range(1, 17)]
-    spells = []
+    status_intervals = []
     for at, node in enumerate(fleet):
         if at < 4:
-            spells += [
-                Spell(node, "train", NodeStatus.CONVERGED, False, ago(100), ago(50), ago(50)),
-                Spell(node, "train", NodeStatus.ACTING, True, ago(50), ago(49.5), ago(49.5)),
-                Spell(node, "train", NodeStatus.CONVERGED, False, ago(49.5), NOW),
+            status_intervals += [
+                StatusInterval(node, "train", NodeStatus.CONVERGED, False, ago(100), ago(50), ago(50)),
+                StatusInterval(node, "train", NodeStatus.ACTING, True, ago(50), ago(49.5), ago(49.5)),
+                StatusInterval(node, "train", NodeStatus.CONVERGED, False, ago(49.5), NOW),
             ]
         elif node == "gpu-005":
             why = "unhealthy (" + HOSTILE + "); the ladder's attempts are used up"
-            spells += [
-                Spell(node, "train", NodeStatus.CONVERGED, False, ago(100), ago(30), ago(30)),
-                Spell(node, "train", NodeStatus.BLOCKED, True, ago(30), NOW, None, "attempts", why),
+            status_intervals += [
+                StatusInterval(node, "train", NodeStatus.CONVERGED, False, ago(100), ago(30), ago(30)),
+                StatusInterval(node, "train", NodeStatus.BLOCKED, True, ago(30), NOW, None, "attempts", why),
             ]
         elif node == "gpu-006":
             why = "quarantined in the spec: not acted upon"
-            spells.append(Spell(node, "train", NodeStatus.SET_ASIDE, True, ago(100), NOW, None, "quarantined", why))
+            status_intervals.append(
+                StatusInterval(node, "train", NodeStatus.SET_ASIDE, True, ago(100), NOW, None, "quarantined", why)
+            )
         else:
-            spells.append(Spell(node, "train", NodeStatus.CONVERGED, False, ago(100), ago(20 if at == 15 else 0)))
+            status_intervals.append(
+                StatusInterval(node, "train", NodeStatus.CONVERGED, False, ago(100), ago(20 if at == 15 else 0))
+            )
     episodes = [Episode(node, "image.version", "pending", ago(51), ago(49.5)) for node in fleet[:4]]
     episodes += [Episode(node, "host.sysctls.vm.swappiness", "drifted", ago(28), ago(27)) for node in fleet[7:13]]
     episodes += [Episode("gpu-005", "health.xid_79", "drifted", ago(30), None)]
@@ -53,7 +57,7 @@ def week() -> Chronicle:
         ActionTally("configure_host", "done", 6, 6), ActionTally("power_cycle", "permanent", 1, 1),
         ActionTally("reimage", "ambiguous", 1, 1), ActionTally("reimage", "done", 4, 4),
     )  # fmt: skip
-    past = Past(tuple(spells), tuple(episodes), actions, dict.fromkeys(fleet, ago(100)))
+    past = Past(tuple(status_intervals), tuple(episodes), actions, dict.fromkeys(fleet, ago(100)))
     return chronicle(
         past, format_version="1.0", tool_version="0", fleet="lab", nodes=fleet, since=ago(168), until=NOW,
     )  # fmt: skip

@@ -21,7 +21,7 @@ from reconciler.model.report import ActionEnd, ApplyOutcome, DriftReport, NodeEn
 from reconciler.model.vocab import Concern, Disruption
 from reconciler.render.comment import Document, Kind, Missing, Place, comment, failure, key_of, mark_of, with_status
 from reconciler.render.headline import Verdict
-from reconciler.render.pen import CHARACTERS
+from reconciler.render.markdown import CHARACTERS
 from reconciler.render.text import Names
 from tests import builders as b
 from tests.golden.plans import read

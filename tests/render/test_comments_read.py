@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.session import drift_report
+from reconciler.app.session import drift_report
 from reconciler.model import desired as d
 from reconciler.model import observed as o
 from reconciler.model.gate import Certificate
 from reconciler.model.limits import Brake, Guards
 from reconciler.model.plan import Plan
 from reconciler.model.records import NodeRecord
-from reconciler.planner.fleet import plan_fleet
+from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.render.comment import Comment, comment
 from reconciler.render.headline import Verdict
 from tests import builders as b

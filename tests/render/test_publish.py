@@ -21,7 +21,7 @@ from reconciler.model.plan import Plan
 from reconciler.model.published import SEALED, Published
 from reconciler.model.records import Hold, NodeRecord, Rollout
 from reconciler.model.vocab import UnknownReason
-from reconciler.planner.fleet import plan_fleet
+from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.render.publish import publish
 from reconciler.render.restore import Restored, restore
 from tests import builders as b

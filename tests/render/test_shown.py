@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.model.shown import json_lines, lines, shown_url, visible, without_secrets
+from reconciler.model.printable import json_lines, lines, shown_url, visible, without_secrets
 from reconciler.render.text import page, plain
 
 CONTROLS = [*map(chr, range(32)), *map(chr, range(0x7F, 0xA0)), "\u2028", "\u2029", "\u200b", "\u200e", "\u202e",

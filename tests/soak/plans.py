@@ -11,11 +11,11 @@ from reconciler.converge.apply import ApplyReport
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
-from reconciler.planner import conditions as c
-from reconciler.planner.catalogue import admission_requires, catalogue
-from reconciler.planner.evaluate import evaluate
-from reconciler.planner.fleet import node_planner
-from reconciler.planner.search import search
+from reconciler.planner.fleet.planner import node_planner
+from reconciler.planner.node import conditions as c
+from reconciler.planner.node.catalogue import admission_requires, catalogue
+from reconciler.planner.node.evaluate import evaluate
+from reconciler.planner.node.search import search
 from tests.properties.test_planner import cost, exhaustive
 from tests.soak.referee import unfit
 from tests.soak.spec import SIGNATURES

@@ -13,7 +13,7 @@ from reconciler.converge.apply import ApplyReport
 from reconciler.converge.events import Event
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.lab.fleet import build_lab
-from reconciler.lab.hardware.cluster import ClusterTruth, NodeObject, NotFound
+from reconciler.lab.hardware.control_plane import ClusterTruth, NodeObject, NotFound
 from reconciler.lab.hardware.faults import FaultValue
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.inprocess import LabFabric, VirtualClock
@@ -26,7 +26,7 @@ from reconciler.model.plan import Plan
 from reconciler.model.ports import Clock, Host, Ledger
 from reconciler.model.records import OWNER_ANNOTATION, STORM, read_mark
 from reconciler.model.vocab import NodeState
-from reconciler.planner.fleet import plan_fleet
+from reconciler.planner.fleet.planner import plan_fleet
 from tests.converge.world import QuickGate, World
 from tests.soak.referee import Fuse, Referee, WiredFabric, WiredLedger
 from tests.soak.spec import BIOS, FIRMWARE_IMAGES, NAMES, SIGNATURES, SUBJECTS, UNSIGNED, Spec, sha

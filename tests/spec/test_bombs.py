@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.adopting import read_tree
-from reconciler.cli.scope import select
+from reconciler.app.adopt import read_tree
+from reconciler.app.scope import select
 from reconciler.drivers.git import GitError, read_revision
 from reconciler.drivers.spec_directory import SpecDirectory
 from reconciler.model.errors import SpecError, UsageError
-from reconciler.model.source import Trouble
+from reconciler.model.spec_feed import Trouble
 from reconciler.spec import check_spec, load, node_source, tree
 from reconciler.spec.edit.files import SpecFiles
 from reconciler.spec.load import MAX_VALUES_IN_ALL

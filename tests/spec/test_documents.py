@@ -15,23 +15,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.model.chronicle import (
-    ActionTally,
-    Chronicle,
-    ConcernTally,
-    Day,
-    Hours,
-    NodeTally,
-    Quarantine,
-    Recovery,
-    Times,
-)
 from reconciler.model.desired import SpecSource
 from reconciler.model.documents import DocumentError, dump, load
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.errors import UsageError
 from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
 from reconciler.model.observed import Answered, Member, Observation, Observed, RedfishInventory, Silent, Taint
+from reconciler.model.period_report import (
+    ActionTally,
+    ConcernTally,
+    Day,
+    Hours,
+    NodeTally,
+    PeriodReport,
+    Quarantine,
+    Recovery,
+    Times,
+)
 from reconciler.model.plan import (
     BlockCode,
     Blocked,
@@ -105,7 +105,7 @@ OUTCOME = ApplyOutcome(
     "1.0", "0.1.0", "run-1", "plan-1", "demo", SpecSource("fleet-spec"), Scope((), (), 1, 1), NOW, NOW, False,
     {"gpu-a001": NodeEnd("done", "")}, (ActionEnd("gpu-a001", "drain", "done", "", NOW, 1.5),), (), (), True, False,
 )  # fmt: skip
-CHRONICLE = Chronicle(
+CHRONICLE = PeriodReport(
     "1.0", "0.1.0", "demo", NOW, NOW, NOW, None, 1, 1, 0, 1, 3600.0, (Day(NOW, 1, 0, 1),), Times(),
     (ConcernTally("bios", 1, 0, 1, 1),), (NodeTally("gpu-a001", 1, 1, (Concern.BIOS,)),), Hours(1.5), 1.0, 0.25,
     Times(1, 1.5, 1.5, 1.5), (Recovery("gpu-a001", "drain", NOW, None, 1.5),),

@@ -13,7 +13,7 @@ from reconciler.cli.options import Common, fleet_options, same_place
 from reconciler.cli.terminal import say, show
 
 if TYPE_CHECKING:
-    from reconciler.cli.adopting import Adoption
+    from reconciler.app.adopt import Adoption
 
 
 @click.command()
@@ -35,10 +35,10 @@ def adopt(common: Common, what: str, observation: Path | None, at: str, dry_run:
     Comments, quotes and order are kept. Nothing is written unless the edited spec is proved to remove that drift and to
     want everything else as before. stdout is a unified diff.
     """
-    from reconciler.cli.adopting import adopt as make
-    from reconciler.cli.adopting import doubts, read_tree, target, write_files
-    from reconciler.cli.scope import select
-    from reconciler.cli.session import Session
+    from reconciler.app.adopt import adopt as make
+    from reconciler.app.adopt import doubts, read_tree, target, write_files
+    from reconciler.app.scope import select
+    from reconciler.app.session import Session
     from reconciler.diff.ignore import IgnoreRules
     from reconciler.model.errors import ReconcilerError
     from reconciler.render.text import clock

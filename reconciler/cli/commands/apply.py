@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from reconciler.app.recorder import Place, keep, pools_of, ready_recorder, record_option
+from reconciler.app.redact import redact_option, redacted
+from reconciler.app.signed import check_signed, signer_options
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, Duration, detailed_exitcode, fleet_options
-from reconciler.cli.record import Place, keep, pools_of, ready_recorder, record_option
-from reconciler.cli.redacting import redact_option, redacted
-from reconciler.cli.signed import check_signed, signer_options
 from reconciler.cli.terminal import show
 from reconciler.model.errors import LedgerError, ReconcilerError, StalePlan, UsageError
 from reconciler.model.plan import NodePlan, Plan
 
 if TYPE_CHECKING:
-    from reconciler.cli.session import Session
+    from reconciler.app.session import Session
     from reconciler.converge.apply import ApplyReport
     from reconciler.model.ports import Ledger
     from reconciler.model.report import ApplyOutcome
@@ -45,7 +45,7 @@ def apply(
     allowed_keys: Path | None, record: Place | None, redact: bool, detailed_exitcode: bool,
 ) -> int:  # fmt: skip
     """Bring the nodes to what the spec says, under one budget. Ctrl-C starts nothing more and parks what runs."""
-    from reconciler.cli.session import Session, drift_report, new_id
+    from reconciler.app.session import Session, drift_report, new_id
     from reconciler.model.documents import load
     from reconciler.render.record import of_apply
 
@@ -90,7 +90,7 @@ def apply(
 
 def confirm(session: Session, ledger: Ledger) -> Plan:
     """Show the plan and ask. The plan, which is approved then and nothing beyond it; Abort when the answer is no."""
-    from reconciler.cli.session import new_id
+    from reconciler.app.session import new_id
     from reconciler.converge.apply import check_guards, check_stop
     from reconciler.render.plan import human
 
@@ -116,8 +116,8 @@ def carry_out(
     redact: bool = False,
 ) -> ApplyReport:
     """One run, and what came of it; an interrupted one is told as far as it came."""
+    from reconciler.app.session import run_async, whoami
     from reconciler.cli.progress import make_progress
-    from reconciler.cli.session import run_async, whoami
     from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
     from reconciler.converge.events import Event, RunEnded
 

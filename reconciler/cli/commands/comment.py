@@ -13,7 +13,7 @@ from reconciler.cli.terminal import say, show
 from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from reconciler.cli.posting import Desk
+    from reconciler.app.comment_publisher import CommentPublisher
     from reconciler.model.plan import Plan
     from reconciler.model.ports import Forge
     from reconciler.model.report import ApplyOutcome, DriftReport
@@ -70,7 +70,7 @@ def comment(
 
     The token is in RECONCILER_FORGE_TOKEN or GITHUB_TOKEN; GITHUB_API_URL names an Enterprise server.
     """
-    from reconciler.cli.session import run_async
+    from reconciler.app.session import run_async
 
     target = Target(repo, pr, commit, issue, pulls, spec, mode == "new")
     place = _place(environment, commit)
@@ -103,16 +103,16 @@ def _place(environment: str, head: str) -> Place:
 
 
 def _document(file: Path | None) -> Plan | DriftReport | ApplyOutcome:
-    from reconciler.cli.documents import read_document
-    from reconciler.model.chronicle import Chronicle
+    from reconciler.app.documents import read_document
     from reconciler.model.observed import Observation
+    from reconciler.model.period_report import PeriodReport
 
     if file is None:
         raise UsageError("name the document to report, or say with --failed what there is none of")
     if not file.is_file():
         raise UsageError(f"there is no file {file}; if the command failed that should have written it, say --failed")
     found = read_document(file)
-    if isinstance(found, Chronicle):
+    if isinstance(found, PeriodReport):
         raise UsageError(f"{file}: a report of a period is about no change: report a plan, a drift or an outcome")
     if isinstance(found, Observation):
         raise UsageError(f"{file}: an observation says what is, and not whether it should: report a plan or a drift")
@@ -157,7 +157,7 @@ def _offline(document: object, failed: str | None) -> bool:
 def _summary(document: Plan | DriftReport | ApplyOutcome | None, made: Comment, place: Place) -> None:
     """Of the job, where there is one: what a reader of its page sees, and where there is room for more."""
     from reconciler.render.comment import comment as write
-    from reconciler.render.pen import SUMMARY
+    from reconciler.render.markdown import SUMMARY
 
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if path:
@@ -167,7 +167,7 @@ def _summary(document: Plan | DriftReport | ApplyOutcome | None, made: Comment, 
 
 
 def _forge(repository: str) -> Forge:
-    from reconciler.cli.clocks import RealClock
+    from reconciler.app.clocks import RealClock
     from reconciler.drivers.forge import connect
 
     if not repository:
@@ -182,11 +182,11 @@ def _forge(repository: str) -> Forge:
 async def _post(
     target: Target, place: Place, document: Plan | DriftReport | ApplyOutcome | None, made: Comment, *, offline: bool
 ) -> None:
-    from reconciler.cli.posting import Desk
+    from reconciler.app.comment_publisher import CommentPublisher
 
     forge = _forge(target.repository)
     try:
-        desk = Desk(forge, place, lambda line: say(line, err=True), target.afresh)
+        desk = CommentPublisher(forge, place, lambda line: say(line, err=True), target.afresh)
         await _comments(desk, target, document, made, offline=offline)
         if target.issue or target.pulls:
             await _drift(desk, target, document, made)
@@ -197,13 +197,18 @@ async def _post(
 
 
 async def _comments(
-    desk: Desk, target: Target, document: Plan | DriftReport | ApplyOutcome | None, made: Comment, *, offline: bool
+    desk: CommentPublisher,
+    target: Target,
+    document: Plan | DriftReport | ApplyOutcome | None,
+    made: Comment,
+    *,
+    offline: bool,
 ) -> None:
     """On the pull request that was named; else on those that the commit is the head of, or came from.
 
     A fork may have the commit of a branch of ours: what is made offline is for forks, what is made of nodes is not.
     """
-    from reconciler.cli.posting import says_nothing
+    from reconciler.app.comment_publisher import says_nothing
     from reconciler.render.comment import Kind
 
     applied = made.key.startswith(f"{Kind.APPLY}/")
@@ -221,17 +226,17 @@ async def _comments(
             await desk.applied(pull, made)
 
 
-async def _drift(desk: Desk, target: Target, document: object, made: Comment) -> None:
-    from reconciler.cli.posting import is_clean
+async def _drift(desk: CommentPublisher, target: Target, document: object, made: Comment) -> None:
+    from reconciler.app.comment_publisher import is_clean
     from reconciler.model.report import DriftReport
 
     report = document if isinstance(document, DriftReport) else None
     if target.issue:
         await desk.issue(made, clean=report is not None and is_clean(report))
     if target.pulls and report is not None:
+        from reconciler.app.session import Session
+        from reconciler.app.touched import touched
         from reconciler.cli.options import Common
-        from reconciler.cli.session import Session
-        from reconciler.cli.touched import touched
         from reconciler.drivers.git import folder
 
         fleet = Session(Common(target.spec, None, "human", (), (), None, None)).fleet

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 
 import click
 
+from reconciler.app.session import Session
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import Common, fleet_options
-from reconciler.cli.session import Session
 from reconciler.cli.terminal import say, show
 from reconciler.model.errors import ReconcilerError, SpecError, UsageError
 
@@ -151,7 +151,7 @@ def _ledger(session: Session) -> str:
 
 def _stops(session: Session) -> Iterator[Finding]:
     """What keeps the whole fleet from going on. It is meant to; nobody should have to guess it."""
-    from reconciler.planner.holds import braked, by_subject, stopped
+    from reconciler.planner.node.holds import braked, by_subject, stopped
 
     try:
         with session.ledger() as ledger:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from reconciler.cli.crashes import CRASHES
+from reconciler.app.crashes import CRASHES
+from reconciler.app.publish import publish_option, write_published
+from reconciler.app.recorder import Place, keep, pools_of, ready_recorder, record_option
+from reconciler.app.redact import redact_option, redacted
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, detailed_exitcode, fleet_options
-from reconciler.cli.publishing import publish_option, write_published
-from reconciler.cli.record import Place, keep, pools_of, ready_recorder, record_option
-from reconciler.cli.redacting import redact_option, redacted
 from reconciler.cli.terminal import say, show
 
 
@@ -30,9 +30,9 @@ def drift(
     detailed_exitcode: bool,
 ) -> int:  # fmt: skip
     """Say how the nodes differ from the spec, and since when. Nothing is changed."""
-    from reconciler.cli.session import Session, drift_report
+    from reconciler.app.session import Session, drift_report
     from reconciler.model.documents import dump
-    from reconciler.planner.sight import blindness
+    from reconciler.planner.fleet.observer_outage import blindness
     from reconciler.render.apart import shown_apart
     from reconciler.render.comment import as_markdown
     from reconciler.render.drift import human

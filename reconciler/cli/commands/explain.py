@@ -14,7 +14,7 @@ from reconciler.cli.options import Common, fleet_options
 from reconciler.cli.terminal import show
 
 if TYPE_CHECKING:
-    from reconciler.cli.session import Session
+    from reconciler.app.session import Session
     from reconciler.render.explanation import Explanation
 
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def explain(common: Common, what: str, observation: Path | None, offline: bool) -> int:
     """Tell all about NODE, or about one value of it: what the spec wants, where it says so and which commit set that,
     what was found, what would be done and why nothing less does, what holds it back and when it may go."""
-    from reconciler.cli.session import Session
+    from reconciler.app.session import Session
     from reconciler.drivers.git import origins
     from reconciler.render.explain import as_json, as_markdown, human
     from reconciler.render.explanation import Explanation, values
@@ -54,9 +54,9 @@ def _looked_at(session: Session, made: Explanation, file: Path | None) -> Explan
     From a file that has all nodes, all are planned, so that it is known who goes first. A look at one node leaves the
     others in peace, and tells of them only what cluster and ledger know.
     """
-    from reconciler.cli.session import new_id
-    from reconciler.planner.fleet import node_planner
-    from reconciler.planner.why import alternatives
+    from reconciler.app.session import new_id
+    from reconciler.planner.fleet.planner import node_planner
+    from reconciler.planner.node.why import alternatives
 
     fleet, node = session.fleet, made.node
     seen = session.observe() if file is None else session.observation_from(file)

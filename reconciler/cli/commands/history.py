@@ -50,7 +50,7 @@ def history(
 
     Holds and stops that kept it from being acted on are part of it, and so are rollouts that it had a place in.
     """
-    from reconciler.render.history import OpenDrift, Story, as_markdown, human
+    from reconciler.render.history import NodeHistory, OpenDrift, as_markdown, human
 
     session = session_for(spec, ledger, endpoints)
     now = session.clock.now()
@@ -59,7 +59,7 @@ def history(
     with session.ledger() as book:
         entries = book.history(node, last + 1, since=begin, pool=pool)
         limited, entries = len(entries) > last, entries[-last:]
-        story = Story(
+        story = NodeHistory(
             node, book.node(node), [OpenDrift(*item) for item in book.open_drift(node)], entries,
             book.runs({entry.run for entry in entries if entry.run}), now, session.time_scale, limited,
         )  # fmt: skip

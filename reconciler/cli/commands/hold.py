@@ -30,7 +30,7 @@ endpoints = endpoints_option()
 
 
 def session_for(spec: Path, ledger: str | None, endpoints: Path | None) -> Any:
-    from reconciler.cli.session import Session
+    from reconciler.app.session import Session
 
     return Session(Common(spec, None, "human", (), (), ledger, endpoints))
 
@@ -55,7 +55,7 @@ def hold(
     A hold is a ledger row: it outlives any change of the spec. The spec may declare holds too; apply and drift copy
     them to the ledger.
     """
-    from reconciler.cli.session import whoami
+    from reconciler.app.session import whoami
 
     session = session_for(spec, ledger, endpoints)
     now = session.clock.now()
@@ -77,7 +77,7 @@ def hold(
 def listed(declared: Sequence[SpecHold], kept: Sequence[Hold], now: datetime) -> str:
     """Every hold that stands, and where it comes from."""
     from reconciler.model.records import FLEET, STORM
-    from reconciler.planner.holds import end_of, is_copy, origin, stands
+    from reconciler.planner.node.holds import end_of, is_copy, origin, stands
     from reconciler.render.tables import table
     from reconciler.render.text import clock
 
@@ -104,8 +104,8 @@ def listed(declared: Sequence[SpecHold], kept: Sequence[Hold], now: datetime) ->
 @endpoints
 def release(subject: str, spec: Path, ledger: str | None, endpoints: Path | None) -> None:
     """Lift every hold of a node or a pool. One that the spec declares must be taken out there too."""
-    from reconciler.cli.session import whoami
-    from reconciler.planner.holds import stands
+    from reconciler.app.session import whoami
+    from reconciler.planner.node.holds import stands
 
     session = session_for(spec, ledger, endpoints)
     now = session.clock.now()
@@ -127,7 +127,7 @@ def release(subject: str, spec: Path, ledger: str | None, endpoints: Path | None
 
 def check_subject(fleet: Any, subject: str) -> None:
     """UsageError for a node or pool that the fleet does not have: a typo must not look like protection."""
-    from reconciler.spec.faults import did_you_mean
+    from reconciler.spec.model_errors import did_you_mean
 
     pools = {f"pool/{node.pool}" for node in fleet.nodes.values()}
     if subject not in fleet.nodes and subject not in pools:

@@ -20,7 +20,7 @@ from reconciler.model.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from reconciler.cli.starting import Started
+    from reconciler.app.init import Started
     from reconciler.drivers.secrets import Secret, SecretStore
     from reconciler.render.draft.kinds import Row
     from reconciler.render.draft.text import Access
@@ -94,8 +94,8 @@ def init(
     ill, out of service or differ in what can't be said are left alone. Nothing is done to any node, and no file is
     overwritten.
     """
-    from reconciler.cli.session import Session
-    from reconciler.cli.starting import check_free, first_look, record, start, write_spec
+    from reconciler.app.init import check_free, first_look, record, start, write_spec
+    from reconciler.app.session import Session
     from reconciler.render.draft.survey import Asked
     from reconciler.spec.schema import write_schemas
 
@@ -113,13 +113,13 @@ def init(
         made = start(session, book, rows, access, asked, seen)
         if secrets is not None:  # not before they were seen to be right: what is there is not changed by a next try
             secrets.write()
-        vouched = record(session, book, made)
+        waived = record(session, book, made)
         paths = write_spec(directory, made.texts)
     schemas = directory.parent / "schemas"
     if not schemas.exists():
         write_schemas(schemas)
         paths.append(schemas)
-    _tell(made, directory, paths, vouched)
+    _tell(made, directory, paths, waived)
     return ExitCode.INCOMPLETE if made.draft.unread else ExitCode.DONE
 
 
@@ -131,7 +131,7 @@ def _ask(flag: str, question: str, default: str | None = None, *, hidden: bool =
 
 def _nodes(given: Given) -> Mapping[str, Row]:
     """Of a CSV file, or of ranges."""
-    from reconciler.cli.starting import read_rows, rows_in_ranges
+    from reconciler.app.init import read_rows, rows_in_ranges
 
     if given.nodes is not None and given.name is not None:
         raise UsageError("--nodes and --name exclude each other")
@@ -187,8 +187,8 @@ class _Shown:
 
 def _host_shows(rows: Mapping[str, Row]) -> _Shown | None:
     """On a terminal alone, where somebody can compare it."""
-    from reconciler.cli.session import run_async
-    from reconciler.drivers.ssh.presented import presented
+    from reconciler.app.session import run_async
+    from reconciler.drivers.ssh.host_key_scan import presented
     from reconciler.spec.addresses import SSH_PORT, split_authority
 
     row = next((row for row in rows.values() if row.host), None)
@@ -256,7 +256,7 @@ class _Secrets:
 
 def _secrets(given: Given, rows: Mapping[str, Row], access: Access) -> _Secrets | None:
     """What the names in the spec stand for; None where a file says it already."""
-    from reconciler.cli.starting import networks
+    from reconciler.app.init import networks
     from reconciler.drivers.secrets import default_path
 
     path = default_path()
@@ -335,7 +335,7 @@ def _write_private(path: Path, text: str) -> None:
     say(f"written: {path} (mode 600)", err=True)
 
 
-def _tell(made: Started, directory: Path, paths: list[Path], vouched: int) -> None:
+def _tell(made: Started, directory: Path, paths: list[Path], waived: int) -> None:
     from reconciler.render.draft.text import summary
     from reconciler.render.text import count, plain
 
@@ -343,8 +343,8 @@ def _tell(made: Started, directory: Path, paths: list[Path], vouched: int) -> No
         say(path)
     for line in summary(made.draft):
         say(plain(line, 400), err=True)
-    if vouched:
-        say(f"{count(vouched, 'node')} in service vouched for in the ledger: adopted certificates", err=True)
+    if waived:
+        say(f"{count(waived, 'node')} in service vouched for in the ledger: adopted certificates", err=True)
     for sentence in made.fleet.settings.insecure:
         say(f"INSECURE: {sentence}", err=True)
     say(f"It plans nothing. Next: read it, then git add {directory} and reconciler plan {directory}", err=True)

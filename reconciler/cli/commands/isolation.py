@@ -18,7 +18,7 @@ from reconciler.model.errors import LeaseHeld, UsageError
 from reconciler.model.records import RETRACTED
 
 if TYPE_CHECKING:
-    from reconciler.cli.session import Session
+    from reconciler.app.session import Session
     from reconciler.converge.retraction import IsolatedNode
     from reconciler.drivers.ledger import SqlLedger
 
@@ -38,7 +38,7 @@ def isolation() -> None:
 @output_option
 def list_(spec: Path, ledger: str | None, endpoints: Path | None, output: str) -> None:
     """List isolated nodes with the evidence, and signals that somebody has retracted."""
-    from reconciler.planner.holds import stands
+    from reconciler.planner.node.holds import stands
 
     session = session_for(spec, ledger, endpoints)
     _need_cluster(session)
@@ -72,7 +72,7 @@ def retract(
     Nodes that were drained or treated since come back through their gate. The signal is reported from now on, and leads
     to nothing, until `reconciler isolation restore`.
     """
-    from reconciler.cli.session import whoami
+    from reconciler.app.session import whoami
 
     name = _known_signal(signal)
     if not reason.strip():
@@ -100,7 +100,7 @@ def retract(
 @endpoints
 def restore(signal: str, spec: Path, ledger: str | None, endpoints: Path | None) -> None:
     """Let a retracted signal isolate nodes again."""
-    from reconciler.cli.session import whoami
+    from reconciler.app.session import whoami
 
     name = _known_signal(signal)
     session = session_for(spec, ledger, endpoints)
@@ -112,11 +112,11 @@ def restore(signal: str, spec: Path, ledger: str | None, endpoints: Path | None)
 
 def _lift(session: Session, book: SqlLedger) -> list[tuple[str, str]]:
     """(node, what became of it), of all that are isolated for nothing but retracted signals. LeaseHeld."""
-    from reconciler.cli.session import new_id, run_async, whoami
-    from reconciler.converge.guard import TimedCluster, known
+    from reconciler.app.session import new_id, run_async, whoami
+    from reconciler.converge.guarded_ports import TimedCluster, known
     from reconciler.converge.lease import held_lease
     from reconciler.converge.retraction import isolated_nodes, take_back, why_it_stays
-    from reconciler.planner.holds import by_subject, retracted, stopped
+    from reconciler.planner.node.holds import by_subject, retracted, stopped
 
     settings, clock = session.fleet.settings, session.clock
     holds = by_subject(session.fleet.holds, book.holds())
@@ -152,8 +152,8 @@ def _lift(session: Session, book: SqlLedger) -> list[tuple[str, str]]:
 
 
 def _isolated(session: Session, book: SqlLedger) -> list[IsolatedNode]:
-    from reconciler.cli.session import run_async
-    from reconciler.converge.guard import known
+    from reconciler.app.session import run_async
+    from reconciler.converge.guarded_ports import known
     from reconciler.converge.retraction import isolated_nodes
 
     records = dict(book.nodes(list(session.fleet.nodes)))
@@ -178,7 +178,7 @@ def _need_cluster(session: Session) -> None:
 def _known_signal(said: str) -> str:
     """The name without health.; UsageError for one that isolates nobody: a typo must not look like a remedy."""
     from reconciler.health.table import TABLE, isolating
-    from reconciler.spec.faults import did_you_mean
+    from reconciler.spec.model_errors import did_you_mean
 
     name = said.removeprefix(_PATH)
     if not isolating((_PATH + name,)):

@@ -48,7 +48,7 @@ def release(place: Place, token: int) -> None:
     With that on a fleet go those that the run has on BMCs. If it still runs, it stops before its next write to
     anything. Nobody needs this for a run that died; its lease runs out within a minute.
     """
-    from reconciler.cli.session import whoami
+    from reconciler.app.session import whoami
     from reconciler.render.text import clock
 
     session = place.session()

@@ -22,7 +22,7 @@ from reconciler.model.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconciler.cli.session import Session
+    from reconciler.app.session import Session
     from reconciler.converge.adoption import Adopted
     from reconciler.drivers.ledger import SqlLedger
 
@@ -77,9 +77,9 @@ def adopt(
 
 
 def _adopt(session: Session, book: SqlLedger, nodes: Sequence[str], *, ask: bool) -> list[Adopted]:
-    from reconciler.cli.session import new_id, run_async, whoami
+    from reconciler.app.session import new_id, run_async, whoami
     from reconciler.converge.adoption import adopt, foreign_mark
-    from reconciler.converge.guard import TimedCluster
+    from reconciler.converge.guarded_ports import TimedCluster
     from reconciler.converge.lease import held_lease
 
     async def each(*, write: bool) -> list[Adopted]:
@@ -124,7 +124,7 @@ def _tell(ends: Sequence[Adopted], output: str, *, done: bool, err: bool = False
 @at_ledger
 @endpoints
 @output_option
-def vouch(
+def waive(
     nodes: tuple[str, ...], reason: str, yes: bool, spec: Path, ledger: str | None, endpoints: Path | None, output: str
 ) -> int:
     """Vouch for nodes that served before this ledger knew them: an adopted certificate each, and no test.
@@ -134,9 +134,9 @@ def vouch(
     """
     from dataclasses import replace
 
-    from reconciler.cli.session import new_id
-    from reconciler.cli.vouching import save, trouble, vouched_for
-    from reconciler.planner.fleet import plan_fleet
+    from reconciler.app.session import new_id
+    from reconciler.app.waive import save, trouble, waive
+    from reconciler.planner.fleet.planner import plan_fleet
 
     if not yes and not sys.stdin.isatty():
         raise UsageError("off a terminal, ledger vouch needs --yes")
@@ -146,7 +146,7 @@ def vouch(
     seen = session.observe()
     with session.ledger() as book:
         records, now = book.nodes(list(session.fleet.nodes)), session.clock.now()
-        made = vouched_for(session.fleet, seen, records, now)
+        made = waive(session.fleet, seen, records, now)
         plan = plan_fleet(
             session.fleet, seen, made.known, now=now, ledger=book.id, plan_id=new_id("vouch", now),
             signatures=session.signatures, holds=tuple(book.holds()), selected=names,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
+from reconciler.app.publish import publish_option, write_published
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import Common, OutFile, fleet_options, write_file
-from reconciler.cli.publishing import publish_option, write_published
 from reconciler.cli.terminal import show
 
 
@@ -19,7 +19,7 @@ from reconciler.cli.terminal import show
 @publish_option
 def observe(common: Common, out: Path | None, publish: Path | None) -> int:
     """Read every node over Redfish, SSH and kubectl, and write what was seen. Nothing is changed."""
-    from reconciler.cli.session import Session
+    from reconciler.app.session import Session
     from reconciler.model.documents import dump
     from reconciler.model.units import parse_nodes
     from reconciler.render.apart import shown_apart

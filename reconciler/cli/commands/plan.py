@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
+from reconciler.app.redact import redact_option, redacted
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.options import Common, OutFile, detailed_exitcode, fleet_options, same_place, write_file
-from reconciler.cli.redacting import redact_option, redacted
 from reconciler.cli.terminal import say, show
 
 
@@ -30,8 +30,8 @@ def plan(
     detailed_exitcode: bool,
 ) -> int:  # fmt: skip
     """Say what would be done to each node, in which order and why. Nothing is changed, no lease is taken."""
-    from reconciler.cli.offline import session_for
-    from reconciler.cli.session import new_id
+    from reconciler.app.offline import session_for
+    from reconciler.app.session import new_id
     from reconciler.model.documents import dump
     from reconciler.render.apart import shown_apart
     from reconciler.render.comment import as_markdown

@@ -14,8 +14,8 @@ from reconciler.cli.options import Common, fleet_options
 from reconciler.cli.terminal import say, show
 
 if TYPE_CHECKING:
-    from reconciler.cli.rehearsal import Script
-    from reconciler.cli.session import Session
+    from reconciler.app.rehearsal import Script
+    from reconciler.app.session import Session
     from reconciler.model.observed import Observation
     from reconciler.model.ports import Ledger
     from reconciler.model.rehearsal import Rehearsal
@@ -30,7 +30,7 @@ class FailureRate(click.ParamType[tuple[str, float]]):
     name = "failure-rate"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
-        from reconciler.lab.misfortune import EVERY, FAULTS
+        from reconciler.lab.failure_rates import EVERY, FAULTS
 
         if isinstance(value, tuple):
             return value
@@ -70,9 +70,9 @@ def rehearse(
     codes: 7 when an invariant was broken (a bug, with the evidence), 8 when a guard refuses the plan, a rollout halts,
     or nothing may start.
     """
-    from reconciler.cli.change import session_for
-    from reconciler.cli.rehearsal import rehearse as play
-    from reconciler.cli.session import on_terminal
+    from reconciler.app.change_session import session_for
+    from reconciler.app.rehearsal import rehearse as play
+    from reconciler.app.session import on_terminal
 
     session = session_for(common, base, head)
     session.check_selection()
@@ -94,9 +94,9 @@ def rehearse(
 def _script(
     session: Session, ledger: Ledger, seen: Observation, seen_in: str, rates: Mapping[str, float]
 ) -> Script:  # fmt: skip
-    from reconciler.cli.change import ChangeSession
-    from reconciler.cli.rehearsal import Script
-    from reconciler.cli.session import new_id
+    from reconciler.app.change_session import ChangeSession
+    from reconciler.app.rehearsal import Script
+    from reconciler.app.session import new_id
     from reconciler.model.desired import DesiredInventory
 
     starts_at = session.clock.now()

@@ -35,11 +35,11 @@ def report(
     looked are "not observed", and no part of the availability.
     """
     from reconciler import __version__
-    from reconciler.cli.page import look, write_page
-    from reconciler.model.chronicle import REPORT_FORMAT
+    from reconciler.app.page import look, write_page
     from reconciler.model.documents import dump
-    from reconciler.planner.chronicle import chronicle
-    from reconciler.render.chronicle import as_markdown, human
+    from reconciler.model.period_report import REPORT_FORMAT
+    from reconciler.planner.fleet.period_report import chronicle
+    from reconciler.render.period_report import as_markdown, human
 
     session = session_for(spec, ledger, endpoints)
     fleet, begin = session.fleet, _begin(since, session.clock.now())

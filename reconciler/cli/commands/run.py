@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
+from reconciler.app.recorder import Place, ready_recorder, record_option
+from reconciler.app.signed import signer_options
 from reconciler.cli.options import Common, Duration, endpoints_option, ledger_option
-from reconciler.cli.record import Place, ready_recorder, record_option
-from reconciler.cli.signed import signer_options
 from reconciler.model.errors import UsageError
 
 LEAST_INTERVAL_S = 10.0
@@ -46,8 +46,8 @@ def run(
     Acts when the spec's drift mode is correct, under its budgets, waves and windows; otherwise it reports. Of several
     on one ledger one leads, and the others stand by. SIGTERM parks what runs, and the next one goes on with it.
     """
-    from reconciler.cli.service import Following, Service
-    from reconciler.cli.session import Session
+    from reconciler.app.service import Following, Service
+    from reconciler.app.session import Session
 
     if interval < LEAST_INTERVAL_S:
         raise click.UsageError(f"--interval of {interval:g}s would never let BMCs rest; 10s is the least")

@@ -15,13 +15,13 @@ from reconciler.cli.terminal import show as on_screen
 @output_option
 def show(file: Path, output: str) -> None:
     """Render a plan, drift report, outcome, observation or report that a command wrote to FILE."""
-    from reconciler.cli.documents import read_document
-    from reconciler.model.chronicle import Chronicle
+    from reconciler.app.documents import read_document
     from reconciler.model.documents import dump
     from reconciler.model.observed import Observation
+    from reconciler.model.period_report import PeriodReport
     from reconciler.model.plan import Plan
     from reconciler.model.report import ApplyOutcome, DriftReport
-    from reconciler.render import chronicle, drift, observation, outcome, plan
+    from reconciler.render import drift, observation, outcome, period_report, plan
     from reconciler.render.apart import shown_apart
     from reconciler.render.comment import as_markdown
 
@@ -31,8 +31,8 @@ def show(file: Path, output: str) -> None:
             shown = dump(found)
         case Observation():
             shown = shown_apart(found, observation.human if output == "human" else observation.as_markdown)
-        case Chronicle():
-            shown = (chronicle.human if output == "human" else chronicle.as_markdown)(found)
+        case PeriodReport():
+            shown = (period_report.human if output == "human" else period_report.as_markdown)(found)
         case Plan():
             shown = shown_apart(found, plan.human if output == "human" else as_markdown)
         case DriftReport():

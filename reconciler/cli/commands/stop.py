@@ -24,7 +24,7 @@ def stop(place: Place, reason: str) -> None:
 
     What runs ends the action that it is at, and is left as it is. The spec need not be valid.
     """
-    from reconciler.cli.session import whoami
+    from reconciler.app.session import whoami
     from reconciler.render.text import clock
 
     if not reason.strip():
@@ -52,7 +52,7 @@ def resume(place: Place) -> None:
     """Lift the stop of the whole fleet, and the storm brake. Holds of nodes and pools stand; nothing begins before the
     next apply. While nodes still go bad, the next look sets the brake again.
     """
-    from reconciler.cli.session import whoami
+    from reconciler.app.session import whoami
     from reconciler.render.text import clock
 
     session = place.session()

@@ -19,10 +19,10 @@ from reconciler.cli.terminal import say, show
 @output_option
 def validate(spec: Path, rev: str | None, output: str) -> int:
     """Check a spec: every problem at once, each with its place. Nothing is contacted, no secret is resolved."""
-    from reconciler.cli.clocks import RealClock
-    from reconciler.cli.session import check_directory
+    from reconciler.app.clocks import RealClock
+    from reconciler.app.session import check_directory
     from reconciler.drivers.git import describe, read_revision
-    from reconciler.model.shown import visible
+    from reconciler.model.printable import visible
     from reconciler.render.text import code, count, markdown, source
     from reconciler.spec import check_spec
 

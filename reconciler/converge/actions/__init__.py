@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from reconciler.converge.actions.cluster import admit, join, mark, set_labels
 from reconciler.converge.actions.context import ActionContext
 from reconciler.converge.actions.drain import drain
 from reconciler.converge.actions.firmware import reset_bmc, update_firmware
 from reconciler.converge.actions.gpu import set_gpu_mode
 from reconciler.converge.actions.host import configure_host
+from reconciler.converge.actions.membership import admit, join, mark, set_labels
 from reconciler.converge.actions.power import power_cycle, power_on, soft_restart
 from reconciler.converge.actions.proof import check_trust, run_gate
 from reconciler.converge.actions.reimage import reimage

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reconciler.converge.actions.context import ActionContext, Stop, until
-from reconciler.converge.guard import known
+from reconciler.converge.guarded_ports import known
 from reconciler.diff import normalise
 from reconciler.model.desired import DesiredFirmware
 from reconciler.model.observed import Answered, AttributeValue, RedfishInventory, Silent
 from reconciler.model.outcome import Permanent, Transient
 from reconciler.model.vocab import Activation
-from reconciler.planner.staged import ACTIVATES, NOT_TAKEN, waits
+from reconciler.planner.node.staged import ACTIVATES, NOT_TAKEN, waits
 
 STEADY_READS = 3  # pitfall F1: a BMC that has just come back tells different things for a while
 BETWEEN_READS_S = 10.0

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, assert_never
 
-from reconciler.converge.guard import GuardedBmc, TimedCluster, TimedHost, WrongMachine, known
+from reconciler.converge.guarded_ports import GuardedBmc, TimedCluster, TimedHost, WrongMachine, known
 from reconciler.converge.lease import Occupied
 from reconciler.converge.ports import GateRunner
 from reconciler.diff.compare import Comparer

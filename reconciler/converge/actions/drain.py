@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from reconciler.converge.actions.cluster import mark_of, tainted
 from reconciler.converge.actions.context import ActionContext, Stop
 from reconciler.converge.actions.host import drain_by_command
+from reconciler.converge.actions.membership import mark_of, tainted
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Pod, Silent
 from reconciler.model.outcome import Declined, Done, Outcome, Transient

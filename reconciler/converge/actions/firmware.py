@@ -16,7 +16,7 @@ from reconciler.converge.actions.activation import (
     version_of,
 )
 from reconciler.converge.actions.context import ActionContext, Stop, tolerate, until
-from reconciler.converge.guard import WrongMachine, known
+from reconciler.converge.guarded_ports import WrongMachine, known
 from reconciler.converge.lease import Occupied
 from reconciler.model.desired import DesiredFirmware
 from reconciler.model.errors import DriverError, Failure
@@ -24,7 +24,7 @@ from reconciler.model.observed import Answered, BmcTask, Silent
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Transient
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Activation
-from reconciler.planner.staged import unjudged
+from reconciler.planner.node.staged import unjudged
 
 POLL_S = 12.0  # old iDRACs delete a finished task after a minute (pitfall A5)
 GRACE_S = 60.0  # so long may a new task be unknown, or a BMC that flashes itself be silent

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from reconciler.converge.actions.cluster import registered
 from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop
+from reconciler.converge.actions.membership import registered
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered

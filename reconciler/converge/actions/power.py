@@ -5,14 +5,14 @@ from __future__ import annotations
 from reconciler.converge.actions.activation import Pending, pending_settings, verify_activation
 from reconciler.converge.actions.context import ActionContext, Stop, outcome_of, tolerate, until
 from reconciler.converge.actions.medium import eject_left_over
-from reconciler.converge.guard import known
+from reconciler.converge.guarded_ports import known
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, HostFacts, Silent
 from reconciler.model.outcome import Declined, Done, Outcome, Transient
 from reconciler.model.ports import PowerAction
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Power
-from reconciler.planner.witnesses import BOOT_S
+from reconciler.planner.node.corroboration import BOOT_S
 
 GRACEFUL_S = 180.0  # a hung system never ends by itself (pitfall C3)
 FORCED_S = 60.0

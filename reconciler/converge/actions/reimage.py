@@ -15,7 +15,7 @@ from reconciler.converge.actions.activation import pending_settings, verify_acti
 from reconciler.converge.actions.context import ActionContext, Stop, outcome_of, tolerate, until
 from reconciler.converge.actions.medium import REPEATABLE
 from reconciler.converge.actions.power import ensure_off, ensure_on
-from reconciler.converge.guard import known
+from reconciler.converge.guarded_ports import known
 from reconciler.diff import normalise
 from reconciler.model.desired import DesiredImage, RootDisk
 from reconciler.model.errors import DriverError
@@ -23,8 +23,8 @@ from reconciler.model.observed import Answered, Drive, ImageIdentity
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import BootPhase, Power
-from reconciler.planner.disks import matching
-from reconciler.planner.witnesses import INSTALL_S
+from reconciler.planner.node.corroboration import INSTALL_S
+from reconciler.planner.node.disks import matching
 
 TRIES = 2
 _UNDER_WAY = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})

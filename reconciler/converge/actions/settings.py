@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconciler.converge.actions.context import ActionContext, Stop, tolerate, until
-from reconciler.converge.guard import known
+from reconciler.converge.guarded_ports import known
 from reconciler.diff import normalise
 from reconciler.model.errors import Failure
 from reconciler.model.observed import AttributeValue, RedfishHot

@@ -20,7 +20,7 @@ import httpx
 
 from reconciler.model.errors import DriverError, Failure, UsageError
 from reconciler.model.ports import Clock
-from reconciler.model.shown import shown_url, without_secrets
+from reconciler.model.printable import shown_url, without_secrets
 
 TRIES: Final = 5
 PATIENCE_S: Final = 900.0  # for limits, over all requests of one client

@@ -1,6 +1,6 @@
 """Kubernetes through the kubectl that is installed."""
 
-from reconciler.drivers.kube.cluster import OLDEST_CLIENT, KubectlCluster
+from reconciler.drivers.kube.kubectl_cluster import OLDEST_CLIENT, KubectlCluster
 from reconciler.drivers.kube.watch import NodeWatch
 
 __all__ = ["OLDEST_CLIENT", "KubectlCluster", "NodeWatch"]

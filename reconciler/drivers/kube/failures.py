@@ -14,7 +14,7 @@ from typing import Any
 
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.json_text import parse_json
-from reconciler.model.shown import without_secrets
+from reconciler.model.printable import without_secrets
 from reconciler.model.vocab import UnknownReason
 
 _LONGEST = 300

@@ -20,9 +20,9 @@ import sqlalchemy as sa
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from reconciler.drivers.ledger import migrations
-from reconciler.drivers.ledger.memory import Commits, Memory, Snapshot, Stamp
+from reconciler.drivers.ledger.cache import Commits, Memory, Snapshot, Stamp
 from reconciler.model.errors import BadLedgerUrl, LedgerError
-from reconciler.model.shown import HIDDEN, shown_url, without_secrets
+from reconciler.model.printable import HIDDEN, shown_url, without_secrets
 
 T = TypeVar("T")
 

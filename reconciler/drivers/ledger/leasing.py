@@ -9,10 +9,10 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger import leases, schema
+from reconciler.drivers.ledger.cache import Memory
 from reconciler.drivers.ledger.engine import Database
 from reconciler.drivers.ledger.lease_time import LeaseTime, SharedClock
 from reconciler.drivers.ledger.leases import Time
-from reconciler.drivers.ledger.memory import Memory
 from reconciler.model.records import Lease
 
 T = TypeVar("T")

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger import schema
+from reconciler.drivers.ledger.cache import Memory
 from reconciler.drivers.ledger.episodes import MANY
-from reconciler.drivers.ledger.memory import Memory
 from reconciler.drivers.ledger.rows import from_json, to_applied, to_certificate, to_hold, to_instant, to_object
 from reconciler.model.gate import Certificate
+from reconciler.model.interning import share
 from reconciler.model.records import Applied, Attempt, Hold, NodeRecord
-from reconciler.model.sharing import share
 
 T = TypeVar("T")
 Query = Callable[[sa.ColumnElement[bool]], sa.Select[Any]]  # of the nodes that its argument picks

@@ -116,7 +116,7 @@ drift = sa.Table(  # one row per episode: open until `ended_at`
     sa.Index("drift_node", "node", "ended_at"),
 )
 
-spells = sa.Table(  # one row per stretch in which a node stood in one way: open until `until`
+status_intervals = sa.Table(  # one row per stretch in which a node stood in one way: open until `until`
     "spells",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
@@ -134,8 +134,8 @@ spells = sa.Table(  # one row per stretch in which a node stood in one way: open
     sa.Index("spells_until", "fleet", "until"),
 )
 sa.Index(
-    "spells_open", spells.c.fleet, spells.c.node, unique=True,
-    sqlite_where=spells.c.until.is_(None), postgresql_where=spells.c.until.is_(None),
+    "spells_open", status_intervals.c.fleet, status_intervals.c.node, unique=True,
+    sqlite_where=status_intervals.c.until.is_(None), postgresql_where=status_intervals.c.until.is_(None),
 )  # fmt: skip
 
 watches = sa.Table(  # looks at a whole fleet, one after another without a gap

@@ -14,27 +14,27 @@ import sqlalchemy as sa
 from reconciler.drivers.ledger import (
     attempts,
     chain,
-    chronicle,
     episodes,
     inventory,
+    node_history,
+    period,
     rollouts,
     schema,
     sightings,
-    spells,
-    story,
+    status_intervals,
 )
+from reconciler.drivers.ledger.cache import Memory
 from reconciler.drivers.ledger.engine import Database
 from reconciler.drivers.ledger.inventory import Info
 from reconciler.drivers.ledger.lease_time import SharedClock
 from reconciler.drivers.ledger.leasing import Leasing
-from reconciler.drivers.ledger.memory import Memory
 from reconciler.drivers.ledger.reader import read_records
 from reconciler.drivers.ledger.rows import clean, instant, to_hold, to_json
 from reconciler.drivers.ledger.writing import upsert, write_journal
-from reconciler.model.chronicle import Past, Stand
 from reconciler.model.documents import dump
 from reconciler.model.errors import LedgerError
 from reconciler.model.gate import Certificate
+from reconciler.model.period_report import Past, ServiceStatus
 from reconciler.model.records import FLEET, Hold, JournalEntry, NodeRecord, Rollout, RunRecord
 
 T = TypeVar("T")
@@ -182,27 +182,29 @@ class SqlLedger(Leasing):
         with self._database.read() as connection:
             return episodes.standing(connection, node)
 
-    def record_stands(self, stands: Mapping[str, Stand], now: datetime, *, within: timedelta, whole: bool) -> None:
+    def record_service_status(
+        self, stands: Mapping[str, ServiceStatus], now: datetime, *, within: timedelta, whole: bool
+    ) -> None:
         """Open stretches are kept on, with what is written now. Inside a batch nothing is kept."""
-        table, batch = schema.spells, self._database.writing
+        table, batch = schema.status_intervals, self._database.writing
 
-        def read(connection: sa.Connection, memory: Memory) -> dict[str, spells.Open]:
-            found = spells.standing(connection, self._fleet, None if whole else list(stands))
+        def read(connection: sa.Connection, memory: Memory) -> dict[str, status_intervals.Open]:
+            found = status_intervals.standing(connection, self._fleet, None if whole else list(stands))
             return memory.lists.setdefault(table.name, found) if whole else found
 
         known = self._database.recall(lambda memory: memory.lists.get(table.name), read)
         with self._database.read() as connection:
-            watch = spells.watch_of(connection, self._fleet)
-        news = spells.news_of(known, watch, stands, now, within, whole=whole)
+            watch = status_intervals.watch_of(connection, self._fleet)
+        news = status_intervals.news_of(known, watch, stands, now, within, whole=whole)
         if news:
             with self._database.write([table] if batch else []) as connection:
-                spells.write(connection, self._fleet, stands, news, now)
-            spells.keep(known, stands, news, now)
+                status_intervals.write(connection, self._fleet, stands, news, now)
+            status_intervals.keep(known, stands, news, now)
 
     def past(self, since: datetime, until: datetime) -> Past:
         """What is known of a period."""
         with self._database.read() as connection:
-            return chronicle.past(connection, self._fleet, since, until)
+            return period.past(connection, self._fleet, since, until)
 
     # --- attempts ------------------------------------------------------------------------------------------------
 
@@ -247,26 +249,26 @@ class SqlLedger(Leasing):
         """The newest entries, oldest first. `pool`: holds of it, and of the whole fleet, are part of the story too."""
         subjects = {node} if not pool else {node, f"pool/{pool}", FLEET}
         with self._database.read() as connection:
-            told = story.tell(connection, subjects, limit, since)
-            begun = story.rollouts_of(connection, node, since if len(told) < limit else told[0].at)
+            told = node_history.tell(connection, subjects, limit, since)
+            begun = node_history.rollouts_of(connection, node, since if len(told) < limit else told[0].at)
         return sorted([*begun, *told], key=lambda entry: entry.at)[-limit:]
 
     def stories(self, limit: int) -> Mapping[str, Sequence[JournalEntry]]:
         """The newest entries of every node, pool and fleet that has any, oldest first."""
         with self._database.read() as connection:
-            return story.newest(connection, limit)
+            return node_history.newest(connection, limit)
 
     def runs(self, names: Collection[str]) -> Mapping[str, RunRecord]:
         """What is known of these runs, by name."""
         with self._database.read() as connection:
-            return story.of_runs(connection, names)
+            return node_history.of_runs(connection, names)
 
     # --- audit ---------------------------------------------------------------------------------------------------
 
     def last_commit(self) -> str:
         """That the newest run which acts was of; "" = there was none."""
         with self._database.read() as connection:
-            return story.last_commit(connection, self._fleet)
+            return node_history.last_commit(connection, self._fleet)
 
     def audit(self, noted: str = "") -> chain.Audit:
         """Whether the journal is as it was written. `noted`: its head as somebody noted it before, or ""."""
@@ -281,7 +283,7 @@ class SqlLedger(Leasing):
             query = query.where(table.c.node == node)
         with self._database.read() as connection:
             rows = connection.execute(query.order_by(table.c.id.desc()).limit(limit)).all()
-        return [(row.id, story.entry(row)) for row in reversed(rows)]
+        return [(row.id, node_history.entry(row)) for row in reversed(rows)]
 
     def note(self, node: str, event: str, detail: str, now: datetime) -> None:
         """Write down what a person did, outside of any run."""

@@ -20,9 +20,9 @@ from __future__ import annotations
 import logging
 
 from reconciler.drivers.redfish.bmc import RedfishBmc
-from reconciler.drivers.redfish.door import Neighbourhood
+from reconciler.drivers.redfish.bmc_gate import BmcRegistry
 
-__all__ = ["Neighbourhood", "RedfishBmc"]
+__all__ = ["BmcRegistry", "RedfishBmc"]
 
 # What they would print is in the errors that we raise; without a handler Python prints warnings on stderr.
 for _name in ("sushy", "urllib3"):

@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from reconciler.drivers.redfish import boot, firmware, power, staging
-from reconciler.drivers.redfish.door import Neighbourhood
+from reconciler.drivers.redfish.bmc_gate import BmcRegistry
 from reconciler.drivers.redfish.failures import REASONS
 from reconciler.drivers.redfish.fields import Unknown, path, quote
 from reconciler.drivers.redfish.hot import Tasks, read_hot
@@ -29,9 +29,9 @@ from reconciler.drivers.redfish.tree import Tree
 from reconciler.drivers.redfish.wire import Wire
 from reconciler.drivers.secrets import Credentials
 from reconciler.model.errors import DriverError, Failure
+from reconciler.model.interning import share
 from reconciler.model.observed import Answered, AttributeValue, BmcTask, RedfishHot, RedfishInventory, Silent
 from reconciler.model.ports import Bmc, PowerAction
-from reconciler.model.sharing import share
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class RedfishBmc(Bmc):
 
     `credentials` gives what the secret of that name holds now. `ca_pem`: certificates to trust, and no others; None =
     what the system trusts. `insecure`: trust anything, which the spec has to ask for. Timeouts in wall-clock seconds.
-    `neighbourhood`: what the process knows of BMCs, and the fleet's clock; all of a process share one.
+    `bmc_registry`: what the process knows of BMCs, and the fleet's clock; all of a process share one.
     """
 
     def __init__(
@@ -62,16 +62,16 @@ class RedfishBmc(Bmc):
         node: str,
         connect_timeout: float = 10,
         read_timeout: float = 30,
-        neighbourhood: Neighbourhood,
+        bmc_registry: BmcRegistry,
     ) -> None:
         self._address = address
         self._node = node
-        self._now = neighbourhood.now
-        self._door = neighbourhood.door(address, connect_timeout)
+        self._now = bmc_registry.now
+        self._door = bmc_registry.door(address, connect_timeout)
         self._wire = Wire(address, (ca_pem, insecure), (connect_timeout, read_timeout), self._door.pace)
-        account = neighbourhood.logins.account(self._door.address, node=node, secret=secret, read=credentials)
+        account = bmc_registry.logins.account(self._door.address, node=node, secret=secret, read=credentials)
         self._session = Session(self._wire, account, self._now)
-        self._tree = Tree(self._session, neighbourhood.quirks)
+        self._tree = Tree(self._session, bmc_registry.quirks)
         self._tasks = Tasks(self._tree)
         self._media = Media(self._tree)
         self._left_behind: Future[Any] | None = None  # a cancelled call whose thread has not noticed yet

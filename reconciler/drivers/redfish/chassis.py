@@ -11,7 +11,7 @@ from itertools import chain
 
 from reconciler.drivers.redfish import parts, sensors
 from reconciler.drivers.redfish.fields import Document, last_segment, link, links, member, objects, text
-from reconciler.drivers.redfish.harvest import Harvest
+from reconciler.drivers.redfish.inventory_budget import InventoryBudget
 from reconciler.drivers.redfish.tree import Survey, Tree
 from reconciler.model.observed import Part, Sensor
 
@@ -29,7 +29,7 @@ def read_parts(
     What most depends on comes first, should the budget end: health of parts, then sensors.
     """
     root = tree.session.root()
-    harvest = Harvest(tree, survey)
+    harvest = InventoryBudget(tree, survey)
     found = parts.parts("dimm", "", dimms or ())
     for system in _systems(harvest, link(root, "Systems"), host):
         found += _of_system(harvest, system, of_host=system is host)
@@ -56,12 +56,12 @@ def _id(document: Document) -> str:
     return text(document, "Id") or last_segment(str(document.get("@odata.id") or "?"))
 
 
-def _systems(harvest: Harvest, where: str | None, host: Document) -> list[Document]:
+def _systems(harvest: InventoryBudget, where: str | None, host: Document) -> list[Document]:
     others = [item for item in harvest.members((SYSTEMS, MEMORY, PROCESSORS), where) if _id(item) != _id(host)]
     return [host, *others]
 
 
-def _of_system(harvest: Harvest, system: Document, *, of_host: bool) -> list[Part]:
+def _of_system(harvest: InventoryBudget, system: Document, *, of_host: bool) -> list[Part]:
     """The host's own health is read each pass, and its memory modules are known."""
     processors = parts.parts("processor", _id(system), harvest.members((PROCESSORS,), link(system, "Processors")))
     if of_host:
@@ -70,7 +70,7 @@ def _of_system(harvest: Harvest, system: Document, *, of_host: bool) -> list[Par
     return [*parts.parts("system", "", [system]), *memory, *processors]
 
 
-def _chassis(harvest: Harvest, root: Document, host: Document) -> list[Document]:
+def _chassis(harvest: InventoryBudget, root: Document, host: Document) -> list[Document]:
     """All that are listed, and those that the system names beside them."""
     listed = harvest.members(IN_CHASSIS, link(root, "Chassis"))
     known = {_id(item) for item in listed}
@@ -79,14 +79,14 @@ def _chassis(harvest: Harvest, root: Document, host: Document) -> list[Document]
     return [*listed, *filter(None, beside)]
 
 
-def _supplies(harvest: Harvest, chassis: Document, power: Document) -> Sequence[Part]:
+def _supplies(harvest: InventoryBudget, chassis: Document, power: Document) -> Sequence[Part]:
     subsystem = harvest.follow((SUPPLIES,), chassis, "PowerSubsystem")
     listed = harvest.members((SUPPLIES,), link(subsystem, "PowerSupplies"))
     old = parts.parts("power_supply", _id(chassis), objects(power, "PowerSupplies"))
     return parts.better(parts.parts("power_supply", _id(chassis), listed), old)
 
 
-def _cooling(harvest: Harvest, chassis: Document, thermal: Document) -> list[Part]:
+def _cooling(harvest: InventoryBudget, chassis: Document, thermal: Document) -> list[Part]:
     subsystem = harvest.follow((FANS, LEAKS), chassis, "ThermalSubsystem")
     listed = parts.parts("fan", _id(chassis), harvest.members((FANS,), link(subsystem, "Fans")))
     old = parts.parts("fan", _id(chassis), objects(thermal, "Fans"))
@@ -96,5 +96,5 @@ def _cooling(harvest: Harvest, chassis: Document, thermal: Document) -> list[Par
     return [*parts.better(listed, old), *leaks]
 
 
-def _resources(harvest: Harvest, chassis: Document) -> list[Sensor]:
+def _resources(harvest: InventoryBudget, chassis: Document) -> list[Sensor]:
     return list(chain.from_iterable(map(sensors.of_resource, harvest.members((SENSORS,), link(chassis, "Sensors")))))

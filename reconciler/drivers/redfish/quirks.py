@@ -15,12 +15,12 @@ from pydantic import BeforeValidator, Field
 from reconciler.diff.normalise import version_key
 from reconciler.drivers.redfish.fields import Document, member, text
 from reconciler.model.errors import ReconcilerError
-from reconciler.model.shown import visible
+from reconciler.model.printable import visible
 from reconciler.model.units import parse_duration
 from reconciler.model.vocab import BootPhase
-from reconciler.spec.faults import parse_model
 from reconciler.spec.kinds.base import Matching, Model, Text
 from reconciler.spec.load import parse_yaml
+from reconciler.spec.model_errors import parse_model
 from reconciler.spec.tree import Problem
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import requests
 
-from reconciler.drivers.redfish.door import Pace
+from reconciler.drivers.redfish.bmc_gate import Pace
 from reconciler.drivers.redfish.failures import ConnectionFailed, connection_error, http_error
 from reconciler.drivers.redfish.fields import Document, path, quote
 from reconciler.drivers.redfish.transport import Transport, connector, tls_context

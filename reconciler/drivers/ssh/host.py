@@ -19,10 +19,10 @@ from reconciler.drivers.ssh.facts import host_facts, requests
 from reconciler.drivers.ssh.facts.fact import excerpt
 from reconciler.drivers.ssh.session import Capture
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.frames import PATIENCE_S, TIMED_OUT, MalformedFrames, build_program, parse_answer
+from reconciler.model.fact_framing import PATIENCE_S, TIMED_OUT, MalformedAnswer, build_program, parse_answer
 from reconciler.model.gate import CommandResult
+from reconciler.model.interning import share
 from reconciler.model.observed import Answered, HostFacts, Silent
-from reconciler.model.sharing import share
 from reconciler.model.vocab import UnknownReason
 
 FACTS_BYTES: Final = 8 * 1024 * 1024
@@ -80,7 +80,7 @@ class SshHost:
             facts = host_facts(parse_answer(answer, nonce), sysctls, services)
         except DriverError as error:
             return Silent(self._now(), _REASONS[error.kind], error.detail)
-        except MalformedFrames as error:
+        except MalformedAnswer as error:
             return Silent(self._now(), UnknownReason.MALFORMED, f"{self._target}: {error}")
         return Answered(self._now(), share(facts))
 

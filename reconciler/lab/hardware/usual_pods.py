@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconciler.lab.hardware.cluster import ClusterTruth
+from reconciler.lab.hardware.control_plane import ClusterTruth
 
 
 def usual_pods(truth: ClusterTruth, name: str, *, gpus: int, busy: bool) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 from reconciler.lab.fleet import Lab
 from reconciler.lab.hardware import commands
 from reconciler.lab.hardware.tools.call import Tool
-from reconciler.lab.inprocess import bmc, cluster
+from reconciler.lab.inprocess import bmc, cluster_port
 from reconciler.lab.inprocess.bmc import MachineBmc
-from reconciler.lab.inprocess.cluster import TruthCluster
+from reconciler.lab.inprocess.cluster_port import TruthCluster
 from reconciler.lab.inprocess.host import MachineHost
 from reconciler.lab.inprocess.virtual_time import EPOCH
 from reconciler.lab.inprocess.watch import TruthWatch
@@ -53,7 +53,7 @@ class LabFabric:
     ) -> None:
         self._lab = lab
         self._clock = clock
-        bmc_s, cluster_s = (bmc.LATENCY_S, cluster.LATENCY_S) if latency else (0.0, 0.0)
+        bmc_s, cluster_s = (bmc.LATENCY_S, cluster_port.LATENCY_S) if latency else (0.0, 0.0)
         self._bmcs = {url: MachineBmc(machine, clock, epoch, latency_s=bmc_s) for url, machine in lab.by_bmc.items()}
         self._hosts = {
             address: MachineHost(machine, clock, tools, latency=latency) for address, machine in lab.by_host.items()

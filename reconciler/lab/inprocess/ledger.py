@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from reconciler.model.chronicle import Stand
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.gate import Certificate
+from reconciler.model.period_report import ServiceStatus
 from reconciler.model.records import Applied, Attempt, Hold, JournalEntry, Lease, NodeRecord, Rollout
 
 ATTEMPTS_KEPT = 200  # newest per node, as in a real ledger
@@ -160,7 +160,9 @@ class MemoryLedger:
         """Nothing was ever seen before: episodes are for people."""
         return {(node, path): (now, now) for node, path, *_ in items}
 
-    def record_stands(self, stands: Mapping[str, Stand], now: datetime, *, within: timedelta, whole: bool) -> None:
+    def record_service_status(
+        self, stands: Mapping[str, ServiceStatus], now: datetime, *, within: timedelta, whole: bool
+    ) -> None:
         """As above."""
 
     # --- attempts ---

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 
-from reconciler.lab.hardware.cluster import ClusterTruth, Gone, NodeObject
+from reconciler.lab.hardware.control_plane import ClusterTruth, Gone, NodeObject
 from reconciler.model.ports import Clock, Watch
 
 POLL_S = 2.0  # the truth moves when somebody looks

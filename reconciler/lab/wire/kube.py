@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from reconciler.lab.hardware.cluster import ClusterTruth
+from reconciler.lab.hardware.control_plane import ClusterTruth
 from reconciler.lab.wire import kube_discovery as discovery
 from reconciler.lab.wire import kube_status as status
 from reconciler.lab.wire import kube_watch as watch

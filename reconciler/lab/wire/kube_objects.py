@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from reconciler.lab.hardware.cluster import ClusterTruth, DisruptionBudget, NodeObject, PodObject
+from reconciler.lab.hardware.control_plane import ClusterTruth, DisruptionBudget, NodeObject, PodObject
 from reconciler.lab.hardware.machine import Machine
 
 EPOCH = datetime(2026, 11, 1, tzinfo=UTC)

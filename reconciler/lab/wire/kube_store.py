@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.lab.hardware.cluster import ClusterTruth, Gone, NodeObject, NotFound
+from reconciler.lab.hardware.control_plane import ClusterTruth, Gone, NodeObject, NotFound
 from reconciler.lab.wire import kube_select as select
 from reconciler.lab.wire.kube_objects import Objects, ordered, place
 from reconciler.lab.wire.kube_status import ApiError, bad_request, expired, not_found

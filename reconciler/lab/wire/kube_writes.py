@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from reconciler.lab.hardware.cluster import ClusterTruth, Conflict, NotFound, TooManyRequests
+from reconciler.lab.hardware.control_plane import ClusterTruth, Conflict, NotFound, TooManyRequests
 from reconciler.lab.wire import kube_patch
 from reconciler.lab.wire.kube_objects import Objects
 from reconciler.lab.wire.kube_status import (

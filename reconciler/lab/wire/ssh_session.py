@@ -15,7 +15,7 @@ from reconciler.lab.hardware import commands
 from reconciler.lab.hardware.machine import HardwareRejected, Machine
 from reconciler.lab.wire import facts
 from reconciler.lab.wire.ssh_tools import host_tools, question
-from reconciler.model.frames import build_answer, parse_program
+from reconciler.model.fact_framing import build_answer, parse_program
 from reconciler.model.gate import CommandResult
 
 Sleep = Callable[[float], Awaitable[None]]

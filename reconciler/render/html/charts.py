@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from reconciler.model.chronicle import Chronicle
+from reconciler.model.period_report import PeriodReport
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.units import format_duration
 from reconciler.render import rollouts, timeline
@@ -163,7 +163,7 @@ def _weight(node: NodePlan) -> str:
 # --- what was --------------------------------------------------------------------------------------------------------
 
 
-def over_time(chronicle: Chronicle) -> list[Panel]:
+def over_time(chronicle: PeriodReport) -> list[Panel]:
     """Drift that there was at the end of each stretch, and what came and went in it."""
     days = chronicle.days
     if not days:
@@ -187,7 +187,7 @@ def over_time(chronicle: Chronicle) -> list[Panel]:
     ]
 
 
-def recoveries(chronicle: Chronicle, most: int) -> list[Row]:
+def recoveries(chronicle: PeriodReport, most: int) -> list[Row]:
     """How long nodes were out of service, the longest first."""
     longest = max([each.seconds for each in chronicle.recoveries], default=0) or 1
     rows = []

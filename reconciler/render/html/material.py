@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from reconciler.model.chronicle import Chronicle
 from reconciler.model.desired import Fleet, LineOrigin
 from reconciler.model.errors import Position
 from reconciler.model.observed import Observation
+from reconciler.model.period_report import PeriodReport
 from reconciler.model.plan import Plan
 from reconciler.model.records import Hold, NodeRecord
 from reconciler.model.report import DriftReport
 from reconciler.model.status import NodeStatus
 from reconciler.render.explanation import Explanation
-from reconciler.render.history import Story
+from reconciler.render.history import NodeHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Material:
     tool_version: str
     holds: tuple[Hold, ...] = ()
     origins: Mapping[Position, LineOrigin] = field(default_factory=dict)
-    stories: Mapping[str, Story] = field(default_factory=dict)
-    chronicle: Chronicle | None = None
+    stories: Mapping[str, NodeHistory] = field(default_factory=dict)
+    chronicle: PeriodReport | None = None
 
     def explained(self, node: str) -> Explanation:
         """As `explain` takes it, so that the page says the same in the same words."""

@@ -12,12 +12,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from reconciler.render import drift, plan
-from reconciler.render.chronicle import notes, period, verdict
 from reconciler.render.headline import Verdict
 from reconciler.render.html import charts, past, summary
 from reconciler.render.html.material import Material
 from reconciler.render.html.nodes import Nodes
 from reconciler.render.html.redacted import redacted
+from reconciler.render.period_report import notes, period, verdict
 from reconciler.render.text import clock
 
 _RECOVERIES: Final = 12

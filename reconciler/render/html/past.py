@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reconciler.model.chronicle import Chronicle, Times
+from reconciler.model.period_report import PeriodReport, Times
 from reconciler.model.units import format_duration
-from reconciler.render.chronicle import percent
+from reconciler.render.period_report import percent
 from reconciler.render.text import count
 
 
@@ -18,7 +18,7 @@ class Figure:
     detail: str
 
 
-def figures(made: Chronicle) -> Iterator[Figure]:
+def figures(made: PeriodReport) -> Iterator[Figure]:
     drift = f"{made.introduced:,} introduced, {made.removed:,} removed"
     yield Figure("Drift open now", f"{made.open:,}", drift)
     yield Figure("Time until drift is gone", _median(made.converge), _more(made.converge, "removed"))

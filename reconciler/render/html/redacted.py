@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from reconciler.model.chronicle import Chronicle
 from reconciler.model.desired import Endpoints
 from reconciler.model.observed import HIDDEN, Observed, Silent
+from reconciler.model.period_report import PeriodReport
 from reconciler.model.records import JournalEntry
 from reconciler.render.drift import OWN
 from reconciler.render.html.material import Material
@@ -35,7 +35,7 @@ def redacted(material: Material) -> Material:
     )  # fmt: skip
 
 
-def _chronicle(chronicle: Chronicle, names: Names) -> Chronicle:
+def _chronicle(chronicle: PeriodReport, names: Names) -> PeriodReport:
     """Of a node that has left the spec nobody can tell what is not to be told."""
 
     def words(node: str, text: str) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from reconciler.model.chronicle import Chronicle
+from reconciler.model.period_report import PeriodReport
 from reconciler.model.status import NodeStatus
 from reconciler.render import drift, plan, rollouts
-from reconciler.render.chronicle import sections
 from reconciler.render.html.material import Material
-from reconciler.render.pen import Cell
+from reconciler.render.markdown import Cell
+from reconciler.render.period_report import sections
 from reconciler.render.text import Names, clock, count, plain, source, stop, warnings
 
 NAMES: Final = 90  # characters of a list of nodes
@@ -131,7 +131,7 @@ def rollout_words(material: Material) -> list[tuple[str, list[str], list[str]]]:
     ]
 
 
-def past(told: Chronicle) -> list[Table]:
+def past(told: PeriodReport) -> list[Table]:
     """What else `report` tells, for who wants to know it all."""
     return [_table(each.title, each.head, each.rows) for each in sections(told) if each.rows]
 

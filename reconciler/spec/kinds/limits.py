@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Reason, WindowKind
-from reconciler.spec.faults import did_you_mean
 from reconciler.spec.kinds.base import Checked, Matching, Model, Name, NodeShare, PositiveDuration, SomeNodes, Text
+from reconciler.spec.model_errors import did_you_mean
 
 
 def _timezone(text: str) -> None:

@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from reconciler.drivers.kube import KubectlCluster
-from reconciler.lab.hardware.cluster import ClusterTruth
+from reconciler.lab.hardware.control_plane import ClusterTruth
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.state import DiskImage, MachineState, OsState
 from reconciler.lab.wire.kube import KubeFront

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pytest
 
 from reconciler.drivers.kube import KubectlCluster
-from reconciler.lab.hardware.cluster import DisruptionBudget
+from reconciler.lab.hardware.control_plane import DisruptionBudget
 from reconciler.model.observed import Pod
 from tests.drivers.kube.bench import NOW, Bench
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from aiohttp import web
 
-from reconciler.drivers.redfish import Neighbourhood, RedfishBmc
+from reconciler.drivers.redfish import BmcRegistry, RedfishBmc
 from reconciler.drivers.secrets import Credentials, Secret
 
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
@@ -202,7 +202,7 @@ def client(url: str, *, username: str = USER, password: str = PASSWORD, **change
         "node": "gpu-a001",
         "connect_timeout": 2,
         "read_timeout": 2,
-        "neighbourhood": Neighbourhood(now),
+        "neighbourhood": BmcRegistry(now),
     }
     return RedfishBmc(url, **{**options, **changes})
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.drivers.redfish import Neighbourhood, RedfishBmc, door
+from reconciler.drivers.redfish import BmcRegistry, RedfishBmc, bmc_gate
 from reconciler.drivers.redfish.breaker import OPENS_AFTER, Breaker
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, Silent
@@ -228,7 +228,7 @@ def test_bmcs_that_hang_open_it_too_and_calls_that_their_caller_cuts_off() -> No
 
 def test_dead_bmcs_cost_a_pass_nothing_and_live_ones_answer() -> None:
     clock = Time()
-    neighbourhood = Neighbourhood(clock)
+    bmc_registry = BmcRegistry(clock)
 
     async def one_pass(bmcs: list[RedfishBmc], live: RedfishBmc) -> float:
         limit, began = asyncio.Semaphore(16), time.perf_counter()
@@ -244,9 +244,9 @@ def test_dead_bmcs_cost_a_pass_nothing_and_live_ones_answer() -> None:
     async def story(url: str) -> None:
         bench = machine()
         async with bench.serving():
-            live = bench.client(neighbourhood=neighbourhood, now=clock)
+            live = bench.client(bmc_registry=bmc_registry, now=clock)
             urls = [url.replace("127.0.0.1", f"127.0.{n}.1") for n in range(1, 60)]
-            dead = [client(one, neighbourhood=neighbourhood, now=clock) for one in urls]
+            dead = [client(one, bmc_registry=bmc_registry, now=clock) for one in urls]
             took = [await one_pass(dead, live) for _ in range(OPENS_AFTER + 1)]
             assert took[-1] < 1.0, took
             clock.passes(30)  # all may be tried again
@@ -261,7 +261,7 @@ def test_dead_bmcs_cost_a_pass_nothing_and_live_ones_answer() -> None:
 
 
 def test_a_network_that_swallows_packets_costs_its_timeout_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "GLANCE_S", 0.3)
+    monkeypatch.setattr(bmc_gate, "GLANCE_S", 0.3)
     clock = Time()
 
     async def story(url: str) -> list[float]:
@@ -281,12 +281,12 @@ def test_a_network_that_swallows_packets_costs_its_timeout_once(monkeypatch: pyt
 
 
 def test_those_who_share_a_dead_bmc_find_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "GLANCE_S", 0.4)
+    monkeypatch.setattr(bmc_gate, "GLANCE_S", 0.4)
     clock = Time()
-    neighbourhood = Neighbourhood(clock)
+    bmc_registry = BmcRegistry(clock)
 
     async def story(url: str) -> list[float]:
-        options: dict[str, Any] = {"connect_timeout": 1.0, "neighbourhood": neighbourhood, "now": clock}
+        options: dict[str, Any] = {"connect_timeout": 1.0, "neighbourhood": bmc_registry, "now": clock}
         nodes, took = [client(url, node=f"n{n}", **options) for n in range(8)], []
         for _ in range(2):
             began = time.perf_counter()
@@ -303,10 +303,10 @@ def test_those_who_share_a_dead_bmc_find_out_together(monkeypatch: pytest.Monkey
 
 def test_one_breaker_for_all_who_name_the_address() -> None:
     clock = Time()
-    neighbourhood = Neighbourhood(clock)
+    bmc_registry = BmcRegistry(clock)
 
     async def story(url: str) -> None:
-        nodes = [client(url, node=f"n{n}", neighbourhood=neighbourhood, now=clock) for n in range(3)]
+        nodes = [client(url, node=f"n{n}", bmc_registry=bmc_registry, now=clock) for n in range(3)]
         for bmc in nodes:
             await silence(bmc)
         for bmc in nodes:

@@ -19,7 +19,7 @@ from typing import Any
 import bcrypt
 import pytest
 
-from reconciler.drivers.redfish import Neighbourhood, RedfishBmc
+from reconciler.drivers.redfish import BmcRegistry, RedfishBmc
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, BmcTask, Nic, RedfishHot, Silent
 from reconciler.model.ports import PowerAction
@@ -198,16 +198,16 @@ def test_a_wrong_password(emulator: str) -> None:
 
 def test_a_wrong_password_is_the_matter_of_all_who_name_the_bmc(emulator: str) -> None:
     """The emulator has no sessions: each request would be a login."""
-    neighbourhood = Neighbourhood(lambda: NOW)
+    bmc_registry = BmcRegistry(lambda: NOW)
 
     async def story(bmc: RedfishBmc) -> None:
         assert isinstance(await bmc.hot(), Silent)
-        other = client(emulator, password="wrong", node="gpu-a002", neighbourhood=neighbourhood)
+        other = client(emulator, password="wrong", node="gpu-a002", bmc_registry=bmc_registry)
         found = await other.hot()
         assert isinstance(found, Silent)
         assert "of gpu-a002, asked for gpu-a001, refused secret 'bmc'" in found.detail
-        right = client(emulator, node="gpu-a002", neighbourhood=neighbourhood)
+        right = client(emulator, node="gpu-a002", bmc_registry=bmc_registry)
         assert isinstance(await right.hot(), Answered)
         await right.close()
 
-    play(emulator, story, password="wrong", neighbourhood=neighbourhood)
+    play(emulator, story, password="wrong", bmc_registry=bmc_registry)

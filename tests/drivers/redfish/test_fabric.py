@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.clocks import RealClock
-from reconciler.cli.fabric import WireFabric
+from reconciler.app.clocks import RealClock
+from reconciler.app.wire_fabric import WireFabric
 from reconciler.converge.observe import observe
 from reconciler.drivers import secrets
 from reconciler.drivers.endpoints import load_endpoints

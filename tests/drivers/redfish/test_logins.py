@@ -14,7 +14,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.drivers.redfish import Neighbourhood, RedfishBmc
+from reconciler.drivers.redfish import BmcRegistry, RedfishBmc
 from reconciler.drivers.redfish.logins import COOL_DOWN_S, SUSPECT_AFTER
 from reconciler.drivers.secrets import Credentials, Secret
 from reconciler.model.errors import DriverError, Failure
@@ -30,7 +30,7 @@ class Process:
 
     def __init__(self, password: str = PASSWORD) -> None:
         self.at, self.password = NOW, password
-        self.neighbourhood = Neighbourhood(lambda: self.at)
+        self.bmc_registry = BmcRegistry(lambda: self.at)
 
     def passes(self, seconds: float) -> None:
         self.at += timedelta(seconds=seconds)
@@ -44,14 +44,14 @@ class Process:
             secret=secret,
             credentials=lambda: Credentials(USER, Secret(self.password)),
             now=now,
-            neighbourhood=self.neighbourhood,
+            bmc_registry=self.bmc_registry,
         )
 
 
-Story = Callable[[Process, list[Bench]], Awaitable[None]]
+NodeHistory = Callable[[Process, list[Bench]], Awaitable[None]]
 
 
-def play(story: Story, benches: int = 1, password: str = PASSWORD, wrong: int = 0) -> None:
+def play(story: NodeHistory, benches: int = 1, password: str = PASSWORD, wrong: int = 0) -> None:
     """`wrong`: how many of the BMCs have another password than the process."""
 
     async def run() -> None:
@@ -331,16 +331,16 @@ def test_those_who_wait_for_others_can_be_given_up() -> None:
 
 def test_what_is_remembered_tells_nothing() -> None:
     process = Process()
-    account = process.neighbourhood.logins.account(
+    account = process.bmc_registry.logins.account(
         "x", node="n", secret="bmc", read=lambda: Credentials(USER, Secret(PASSWORD))
     )
     account.credentials(lambda: False)
     assert isinstance(account.refused("no"), DriverError)
-    memory = vars(process.neighbourhood.logins) | vars(account)
+    memory = vars(process.bmc_registry.logins) | vars(account)
     assert PASSWORD not in repr(memory)
-    other = Process().neighbourhood.logins
+    other = Process().bmc_registry.logins
     found = Credentials(USER, Secret(PASSWORD))
-    assert process.neighbourhood.logins.digest(found) != other.digest(found)
+    assert process.bmc_registry.logins.digest(found) != other.digest(found)
 
 
 # --- any order of things -----------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ def test_no_order_of_logins_locks_an_account(takes: list[bool], steps: list[tupl
     """A BMC that refuses sees a value once per cool-down. One that all refuse is sent three times, then once more for
     each further cool-down. Where some take it, those that refuse are no trouble to the others in the end."""
     process = Process()
-    logins = process.neighbourhood.logins
+    logins = process.bmc_registry.logins
     accounts = [
         logins.account(f"b{n}", node=f"n{n}", secret="bmc", read=lambda: Credentials(USER, Secret(PASSWORD)))
         for n in range(BMCS)

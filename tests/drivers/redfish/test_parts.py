@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.drivers.redfish import RedfishBmc, events, harvest
+from reconciler.drivers.redfish import RedfishBmc, events, inventory_budget
 from reconciler.health.bmc import evidence, unread
 from reconciler.model.desired import DesiredInventory
 from reconciler.model.observed import Answered, Observed, Part, RedfishInventory
@@ -104,7 +104,7 @@ def test_a_pass_stays_within_its_budget_and_says_what_it_did_not_read(expands: b
         for sensor in range(12):
             collection(bench, f"{at}/Sensors", **{f"T{sensor}": {"ReadingType": "Temperature", "Status": OK}})
     found = play(bench, read)
-    assert len(bench.gets()) < harvest._MOST_GETS + 40
+    assert len(bench.gets()) < inventory_budget._MOST_GETS + 40
     assert sum(part.kind == "chassis" for part in found.parts) == 43
     told = found.unknown.get("sensors")
     if expands:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.drivers.redfish import Neighbourhood, RedfishBmc
+from reconciler.drivers.redfish import BmcRegistry, RedfishBmc
 from reconciler.drivers.redfish.quirks import (
     Behaviours,
     Entry,
@@ -65,7 +65,7 @@ class Lab:
         return found.value
 
 
-Story = Callable[[Lab], Awaitable[bool]]
+NodeHistory = Callable[[Lab], Awaitable[bool]]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Case:
 
     make: str
     lab: LabQuirks
-    goes_well: Story
+    goes_well: NodeHistory
     firmware: str = "01.04.00"
     read_timeout: float = 2.0
     extra: tuple[tuple[str, Any], ...] = ()  # a behaviour of no make that we know, for one that comes
@@ -104,7 +104,7 @@ def play(trust: Trust, case: Case, table: Table) -> bool:
             insecure=False,
             read_timeout=case.read_timeout,
             now=now,
-            neighbourhood=Neighbourhood(now, quirks=table),
+            bmc_registry=BmcRegistry(now, quirks=table),
         )
         try:
             return await case.goes_well(Lab(front, clock, bmc))
@@ -212,7 +212,7 @@ async def a_refused_power_order_says_when_to_come_back(lab: Lab) -> bool:
     return bool(caught.value.retry_after)
 
 
-def slow(write: Callable[[RedfishBmc], Awaitable[object]]) -> Story:
+def slow(write: Callable[[RedfishBmc], Awaitable[object]]) -> NodeHistory:
     async def is_told_to_the_end(lab: Lab) -> bool:
         await lab.hot()
         try:

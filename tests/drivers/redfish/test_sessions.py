@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.drivers.redfish import Neighbourhood, RedfishBmc
+from reconciler.drivers.redfish import BmcRegistry, RedfishBmc
 from reconciler.drivers.redfish.quirks import Table, packaged
 from reconciler.drivers.redfish.session import LIFETIME_S
 from reconciler.lab.wire.redfish import RedfishFront
@@ -54,7 +54,7 @@ class Lab:
                 password=PASSWORD,
                 ca_pem=self.trust.ca.read_text(),
                 insecure=False,
-                **{"now": self.now, "neighbourhood": Neighbourhood(self.now), **options},
+                **{"now": self.now, "neighbourhood": BmcRegistry(self.now), **options},
             )
             try:
                 await story(bmc)
@@ -136,7 +136,7 @@ def test_no_write_without_an_answer_is_sent_twice(trust: Trust, silence: Silence
             ca_pem=trust.ca.read_text(),
             insecure=False,
             read_timeout=0.4,
-            neighbourhood=Neighbourhood(lab.now, quirks=IMPATIENT),
+            bmc_registry=BmcRegistry(lab.now, quirks=IMPATIENT),
         )
         assert isinstance(await bmc.hot(), Answered)
         lab.front.requests.clear()

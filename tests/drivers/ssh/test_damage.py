@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.drivers.ssh import SshHost
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.frames import build_answer, parse_program
+from reconciler.model.fact_framing import build_answer, parse_program
 from reconciler.model.gate import CommandResult
 from reconciler.model.observed import Answered, HostFacts, Silent
 from reconciler.model.vocab import UnknownReason

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.model.frames import (
+from reconciler.model.fact_framing import (
     MAX_BYTES,
     FactRequest,
-    MalformedFrames,
+    MalformedAnswer,
     build_answer,
     build_program,
     parse_answer,
@@ -66,13 +66,13 @@ def test_banners_do_not_matter(found: Mapping[str, CommandResult], banner: bytes
 @given(found=answers, data=st.data())
 def test_every_truncation_is_noticed(found: Mapping[str, CommandResult], data: st.DataObject) -> None:
     whole = build_answer(NONCE, found)
-    with pytest.raises(MalformedFrames):
+    with pytest.raises(MalformedAnswer):
         parse_answer(whole[: data.draw(st.integers(0, len(whole) - 1))], NONCE)
 
 
 @given(found=answers)
 def test_an_answer_to_another_program_is_none(found: Mapping[str, CommandResult]) -> None:
-    with pytest.raises(MalformedFrames):
+    with pytest.raises(MalformedAnswer):
         parse_answer(build_answer("0ther", found), NONCE)
 
 
@@ -81,7 +81,7 @@ def test_any_bytes_are_an_answer_or_malformed(damage: bytes) -> None:
     for data in (damage, f"RECONCILER-FACTS 1 {NONCE}\n".encode() + damage):
         try:
             parse_answer(data, NONCE)
-        except MalformedFrames:
+        except MalformedAnswer:
             continue
 
 
@@ -89,13 +89,13 @@ def test_any_bytes_are_an_answer_or_malformed(damage: bytes) -> None:
     "header", ["fact a 0 -1 0", "fact a 0 999999999999 0", "fact a b 0 0", "fact ² 0 ² 0", "fact a 0"]
 )
 def test_headers_that_lie(header: str) -> None:
-    with pytest.raises(MalformedFrames):
+    with pytest.raises(MalformedAnswer):
         parse_answer(f"RECONCILER-FACTS 1 {NONCE}\n{header}\n\nEND {NONCE}\n".encode(), NONCE)
 
 
 def test_a_fact_answered_twice_is_damage() -> None:
     one = f"RECONCILER-FACTS 1 {NONCE}\nfact a 0 1 0\nx\nfact a 0 1 0\ny\nEND {NONCE}\n".encode()
-    with pytest.raises(MalformedFrames, match="twice"):
+    with pytest.raises(MalformedAnswer, match="twice"):
         parse_answer(one, NONCE)
 
 

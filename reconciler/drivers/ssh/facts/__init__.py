@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from reconciler.drivers.ssh.facts import gpu, kernel_log, network, nvlink, storage, system
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed
-from reconciler.model.frames import FactRequest
+from reconciler.model.fact_framing import FactRequest
 from reconciler.model.gate import CommandResult
 from reconciler.model.gpus import Gpu, SmiAnswer
 from reconciler.model.observed import HostFacts, ImageIdentity, Link, Service

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from reconciler.model.frames import MAX_BYTES
+from reconciler.model.fact_framing import MAX_BYTES
 from reconciler.model.gate import CommandResult
 from reconciler.model.vocab import UnknownReason
 

@@ -1,0 +1,262 @@
+"""`adopt`: drift -> edits of the spec -> proof -> files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from reconciler.diff.adopt import IMAGE, NotAdoptable, adoptable, check_path, disproof
+from reconciler.diff.compare import Comparer
+from reconciler.diff.facts import managed
+from reconciler.diff.ignore import IgnoreRules
+from reconciler.diff.readings import Missing, host, hot
+from reconciler.model.desired import Desired, Fleet
+from reconciler.model.drift import DriftClass, DriftItem
+from reconciler.model.errors import ReconcilerError, Refused, SpecError, UsageError
+from reconciler.model.observed import Observed
+from reconciler.model.records import NodeRecord
+from reconciler.model.vocab import Concern
+from reconciler.planner.node.corroboration import identity
+from reconciler.render.text import fold
+from reconciler.spec import check_spec
+from reconciler.spec.edit.accept import At, Wanted, Written, accept
+from reconciler.spec.edit.files import SpecFiles
+from reconciler.spec.model_errors import did_you_mean
+from reconciler.spec.tree import Problem, Tree
+
+_PATH: Final = re.compile(rf"(.+?)\.((?:{'|'.join(Concern)})(?:\..+)?)")
+_IMAGES: Final = ("image.name", "image.version")
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """What comes of it. `files` holds the spec as it shall be, proved; `left`: why other drift is not adopted."""
+
+    files: SpecFiles
+    items: tuple[DriftItem, ...]
+    written: tuple[Written, ...]
+    left: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Chosen:
+    wanted: list[Wanted] = field(default_factory=list)
+    items: list[DriftItem] = field(default_factory=list)
+    left: dict[str, dict[str, None]] = field(default_factory=dict)  # why -> nodes
+
+    def leave(self, node: str, item: DriftItem, why: str, *, one: bool) -> None:
+        """A silent source takes many values with it, and is told once; unless it was asked for `one` of them."""
+        if item.kind is DriftClass.UNKNOWN and not one:
+            why = f"values of {item.source} could not be read ({item.detail}), and are not adopted"
+        self.left.setdefault(why, {})[node] = None
+
+
+def target(what: str, fleet: Fleet) -> tuple[str, str]:
+    """Which nodes, as --limit takes them, and which path of them; "" for all. Names of nodes may hold dots."""
+    for name in sorted(fleet.nodes, key=len, reverse=True):
+        if what == name or what.startswith(f"{name}."):
+            return name, what[len(name) + 1 :]
+    match = _PATH.fullmatch(what)
+    return (match[1], match[2]) if match else (what, "")
+
+
+def doubts(
+    fleet: Fleet, nodes: Sequence[str], path: str, seen: Mapping[str, Observed], records: Mapping[str, NodeRecord],
+    acting: Collection[str],
+) -> dict[str, str]:  # fmt: skip
+    """Nodes of which nothing is adopted, and why: what was read may be another machine, or does not last.
+
+    Who names an identity says which machine it is. `acting`: nodes on which something is being done.
+    """
+    found = {}
+    named = path.partition(".")[0] == Concern.IDENTITY
+    for node in nodes:
+        if node in acting:
+            found[node] = "an action is under way, or was cut short; adopt what it has when that is settled"
+        elif not named and (why := _whose(fleet.nodes[node], seen[node], records.get(node) or NodeRecord(node))):
+            found[node] = why
+    return found
+
+
+def _whose(desired: Desired, seen: Observed, record: NodeRecord) -> str:
+    """Why the values may be those of another machine; "" when they are this node's."""
+    system, facts = hot(seen), host(seen)
+    verdict, why = identity(
+        desired,
+        None if isinstance(system, Missing) else system,
+        None if isinstance(facts, Missing) else facts,
+        record,
+    )
+    hint = f"; if it was exchanged, adopt {desired.node}.{Concern.IDENTITY} first" if verdict is False else ""
+    return "" if verdict else f"which machine was read is not known: {why}{hint}"
+
+
+def adopt(
+    fleet: Fleet, files: SpecFiles, nodes: Sequence[str], path: str, seen: Mapping[str, Observed], at: At,
+    rules: IgnoreRules, doubted: Mapping[str, str],
+) -> Adoption:  # fmt: skip
+    """Edits `files`, the spec that `fleet` was made from. `doubted`: as `doubts` found.
+
+    Refused when `path` can't be adopted, or when the proof fails: nothing may then be written.
+    """
+    try:
+        if path:
+            check_path(path)
+        chosen = _choose(fleet, nodes, path, seen, _images(files), rules, doubted)
+    except NotAdoptable as problem:
+        raise Refused(str(problem)) from None
+    written, refused = accept(files, fleet, chosen.wanted, at)
+    left = tuple(dict.fromkeys([*(f"{fold(nodes)}: {why}" for why, nodes in chosen.left.items()), *refused]))
+    if path and left:
+        hint = ", unless --exclude leaves these nodes out" if len(nodes) > 1 else ""
+        raise Refused("; ".join(left) + f"; nothing is written{hint}")
+    done = {(node, one.path) for one in written for node in one.nodes}
+    items = tuple(i for i in chosen.items if (i.node, _adopted_path(i)) in done)
+    if written:
+        _prove(fleet, files, seen, done, rules)
+    return Adoption(files, items, tuple(written), left, tuple(_notes(fleet, items)))
+
+
+def _adopted_path(item: DriftItem) -> str:
+    return IMAGE if item.concern is Concern.IMAGE else item.path
+
+
+def _choose(
+    fleet: Fleet, nodes: Sequence[str], path: str, seen: Mapping[str, Observed],
+    images: Mapping[tuple[str, str], str], rules: IgnoreRules, doubted: Mapping[str, str],
+) -> _Chosen:  # fmt: skip
+    chosen, comparer = _Chosen(), Comparer(rules)
+    for node in nodes:
+        desired = fleet.nodes[node]
+        if path:
+            _check_known(path, {row.path for row in managed(desired.profile)} | _own(desired))
+        items = [
+            item
+            for item in comparer.compare(desired, seen[node], NodeRecord(node))
+            if not path or item.path == path or item.path.startswith(f"{path}.")
+        ]
+        values: dict[str, Any] = {}
+        # The rest of an image follows from its name and version, whether these are adopted or not.
+        settled = {item.path for item in items} & set(_IMAGES)
+        for item in sorted(items, key=lambda item: item.path not in _IMAGES):
+            if settled and item.concern is Concern.IMAGE and (item.path not in _IMAGES or IMAGE in values):
+                chosen.items.append(item)
+                continue
+            try:
+                value = adoptable(item, desired, seen[node], images)
+                why = doubted.get(node, "")
+            except NotAdoptable as problem:
+                why = str(problem)
+            if why:
+                chosen.leave(node, item, why, one=bool(path))
+                continue
+            values[_adopted_path(item)] = value
+            chosen.items.append(item)
+        chosen.wanted += [Wanted(node, name, value) for name, value in values.items()]
+    return chosen
+
+
+def _own(desired: Any) -> set[str]:
+    own = {"identity.serial": desired.serial, "identity.uuid": desired.uuid, "host.hostname": desired.hostname}
+    return {name for name, value in own.items() if value is not None}
+
+
+def _check_known(path: str, known: set[str]) -> None:
+    if not any(name == path or name.startswith(f"{path}.") for name in known):
+        hint = did_you_mean(path, known)
+        raise UsageError(f"the spec does not manage {path!r} of this node" + (f"; {hint}" if hint else ""))
+
+
+def _images(files: SpecFiles) -> dict[tuple[str, str], str]:
+    found = {}
+    for name in files.yaml_names():
+        for _, data in files.yaml(name).resources():
+            if data.get("kind") == "GoldenImage":
+                for version in data["spec"]["versions"]:
+                    found[data["metadata"]["name"], version["version"]] = version["sha256"]
+    return found
+
+
+def _prove(
+    fleet: Fleet, files: SpecFiles, seen: Mapping[str, Observed], done: set[tuple[str, str]],
+    rules: IgnoreRules,
+) -> None:  # fmt: skip
+    after, diagnostics = check_spec(files.contents(), directory=files.directory, origin=fleet.source)
+    if after is None:
+        raise Refused(f"the spec would not be valid, so nothing is written: {diagnostics[0]}")
+    adopted: dict[str, set[str]] = {}
+    for node, path in done:
+        adopted.setdefault(node, set()).add(path)
+    against = list(disproof(fleet, after, seen, adopted, rules))
+    if against:
+        raise Refused(f"it would change more than was asked for, so nothing is written: {'; '.join(against[:3])}")
+
+
+def _notes(fleet: Fleet, items: Sequence[DriftItem]) -> Iterator[str]:
+    told = set()
+    for item in items:
+        if item.concern is Concern.FIRMWARE:
+            component = item.path.partition(".")[2]
+            found = next(one for one in fleet.nodes[item.node].profile.firmware if one.component == component)
+            if found.url is not None and (item.path, found.url) not in told:
+                told.add((item.path, found.url))
+                yield f"{item.path}: its url is still that of {found.version}; name the file of the version adopted"
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+class _Files(Mapping[str, bytes]):
+    """Plain files of a directory by path below it. Each is read once, when it is asked for. Problem as the loader's."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._plain = {name for name, entry in tree.entries() if entry.is_file(follow_symlinks=False)}
+        self._read: dict[str, bytes] = {}
+
+    def __getitem__(self, name: str) -> bytes:
+        if name not in self._read:
+            if name not in self._plain:
+                raise KeyError(name)
+            self._read[name] = self._tree.read(name)
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._plain))
+
+    def __len__(self) -> int:
+        return len(self._plain)
+
+
+def read_tree(directory: Path) -> Mapping[str, bytes]:
+    """Plain files of the spec's directory, by path below it. SpecError when there are more than a spec can have."""
+    try:
+        return _Files(Tree(directory, str(directory)))
+    except Problem as problem:
+        raise SpecError((problem.diagnostic,)) from None
+
+
+def write_files(directory: Path, files: SpecFiles) -> None:
+    """Each file whole, with its mode kept. ReconcilerError when one was changed meanwhile, or can't be written."""
+    parts: list[tuple[Path, Path]] = []
+    try:
+        for name, text in files.edited.items():
+            path = directory / name
+            if path.read_bytes() != files.original[name]:
+                raise ReconcilerError(f"{path} was changed meanwhile; nothing is written")
+            part = path.with_name(f".{path.name}.{os.getpid()}")
+            parts.append((part, path))
+            part.write_text(text, encoding="utf-8", newline="")
+            part.chmod(path.stat().st_mode & 0o7777)
+        for part, path in parts:
+            part.replace(path)
+    except OSError as error:
+        raise ReconcilerError(f"{error.filename} can't be written: {error.strerror}") from error
+    finally:
+        for part, _ in parts:
+            part.unlink(missing_ok=True)

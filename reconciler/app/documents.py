@@ -1,0 +1,53 @@
+"""Documents in files, of whatever kind they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reconciler.model.documents import load
+from reconciler.model.errors import UsageError
+from reconciler.model.json_text import parse_json
+from reconciler.model.observed import Observation
+from reconciler.model.period_report import PeriodReport
+from reconciler.model.plan import Plan
+from reconciler.model.report import ApplyOutcome, DriftReport
+
+
+def is_published(text: bytes) -> bool:
+    """Whether it is an observation as it was published. What can't be one is not parsed for it."""
+    if b'"ledger":' not in text:
+        return False
+    try:
+        keys = parse_json(text)
+    except ValueError:
+        return False
+    return isinstance(keys, dict) and "ledger" in keys and "fingerprint" not in keys
+
+
+def for_plans_alone(file: Path) -> UsageError:
+    return UsageError(
+        f"{file} is a published observation, which offline plans are made from: plan --observation {file}"
+    )
+
+
+def read_document(file: Path) -> Plan | DriftReport | ApplyOutcome | PeriodReport | Observation:
+    """UsageError when it is none of ours. Kinds are told apart by a key that only they have."""
+    text = file.read_bytes()
+    try:
+        keys = parse_json(text)
+    except ValueError as error:
+        raise UsageError(f"{file}: not JSON: {error}") from None
+    keys = keys if isinstance(keys, dict) else {}
+    if "fingerprint" in keys:
+        return load(Plan, text, name=str(file))
+    if "availability" in keys:
+        return load(PeriodReport, text, name=str(file))
+    if "items" in keys:
+        return load(DriftReport, text, name=str(file))
+    if "actions" in keys:
+        return load(ApplyOutcome, text, name=str(file))
+    if is_published(text):
+        raise for_plans_alone(file)
+    if "nodes" in keys:
+        return load(Observation, text, name=str(file))
+    raise UsageError(f"{file}: neither a plan, nor a drift report, nor an outcome, nor a report, nor an observation")

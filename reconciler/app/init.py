@@ -1,0 +1,234 @@
+"""`init`: nodes of a CSV file -> what they are -> a spec that plans nothing -> files and ledger."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from reconciler.app.session import Session, new_id
+from reconciler.app.waive import save, trouble, waive
+from reconciler.model.desired import Fleet, SpecSource
+from reconciler.model.errors import Blind, ReconcilerError, SpecError, UsageError
+from reconciler.model.gate import Certificate
+from reconciler.model.observed import Observation
+from reconciler.model.plan import Plan
+from reconciler.planner.fleet.planner import plan_fleet
+from reconciler.render.draft.kinds import Draft, Hardware, Pool, Role, Row, draft, lacking
+from reconciler.render.draft.survey import SERVICES, SYSCTLS, Asked, Found, found, unread
+from reconciler.render.draft.text import Access, files
+from reconciler.spec import check_spec
+from reconciler.spec.model_errors import did_you_mean
+from reconciler.spec.node_source import NORMAL
+from reconciler.spec.ranges import expand
+
+if TYPE_CHECKING:
+    from reconciler.drivers.ledger import SqlLedger
+
+_COLUMNS: Final = ("name", "bmc", "host", "pool", "rack")
+_DOMAIN: Final = re.compile(r"(?:domains\.)?([a-z][a-z0-9-]*)")
+_ROUNDS: Final = 4  # nodes left alone may uncover others; each round leaves fewer
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A spec of which it was seen that it plans nothing."""
+
+    texts: Mapping[str, str]
+    draft: Draft
+    fleet: Fleet
+    observation: Observation
+    plan: Plan
+    certificates: tuple[Certificate, ...]
+
+
+# --- the CSV file --------------------------------------------------------------------------------------------------
+
+
+def read_rows(path: Path) -> dict[str, Row]:
+    """Nodes by name, in the order of the file. UsageError with the line of what is wrong."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
+    lines = csv.reader(text.splitlines())
+    header = [cell.strip() for cell in next(lines, [])]
+    for column in header:
+        if column not in _COLUMNS and not (column.startswith("domains.") and _DOMAIN.fullmatch(column)):
+            raise UsageError(
+                f"{path}:1: unknown column {column!r}; {did_you_mean(column, (*_COLUMNS, 'domains.LABEL'))}"
+            )
+    if "name" not in header:
+        raise UsageError(f"{path}:1: column 'name' is missing; the first line is like name,bmc,host,rack")
+    rows: dict[str, Row] = {}
+    for cells in lines:
+        if not any(cell.strip() for cell in cells):
+            continue
+        where = f"{path}:{lines.line_num}"
+        if len(cells) != len(header):
+            raise UsageError(f"{where}: {len(cells)} cells, and {len(header)} columns")
+        row = _row({key: cell.strip() for key, cell in zip(header, cells, strict=True) if cell.strip()}, where)
+        if row.name in rows:
+            raise UsageError(f"{where}: node {row.name!r} stands here twice")
+        rows[row.name] = row
+    if not rows:
+        raise UsageError(f"{path} names no node")
+    return rows
+
+
+def rows_in_ranges(names: str, bmcs: str, hosts: str) -> dict[str, Row]:
+    """Nodes of ranges that count together, like gpu-a[001-008]."""
+    try:
+        columns = [expand(text) for text in (names, bmcs, hosts)]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if len({len(column) for column in columns}) > 1:
+        told = ", ".join(
+            f"{len(column)} {what}" for column, what in zip(columns, ("names", "BMCs", "hosts"), strict=True)
+        )
+        raise UsageError(f"ranges of one length belong together, and these are {told}")
+    cells = (dict(zip(("name", "bmc", "host"), node, strict=True)) for node in zip(*columns, strict=True))
+    rows = [_row(node, node["name"]) for node in cells]
+    return {row.name: row for row in rows}
+
+
+def _row(cells: Mapping[str, str], where: str) -> Row:
+    values = {}
+    for column in ("name", "bmc", "host"):
+        if column in cells:
+            try:
+                NORMAL[column](cells[column])
+            except ValueError as error:
+                raise UsageError(f"{where}: {error}") from None
+            values[column] = cells[column]
+    if len(values) < len(("name", "bmc", "host")):
+        missing = ", ".join(column for column in ("name", "bmc", "host") if column not in values)
+        raise UsageError(f"{where}: {missing} is missing: a node is known when its BMC and its host tell one serial")
+    domains = {key.removeprefix("domains."): cells[key] for key in cells if key not in _COLUMNS or key == "rack"}
+    return Row(values["name"], values.get("bmc"), values.get("host"), cells.get("pool", ""), domains)
+
+
+# --- from nodes to a spec ------------------------------------------------------------------------------------------
+
+
+def first_look(fleet: str, rows: Mapping[str, Row], access: Access, asked: Asked, directory: str) -> Fleet:
+    """A fleet that asks for nothing, and only says where its nodes are and what to read of them."""
+    role = Role(
+        "nodes", {}, (), None,
+        dict.fromkeys((*SYSCTLS, *asked.sysctls), "0"), dict.fromkeys((*SERVICES, *asked.services), "running"),
+    )  # fmt: skip
+    made = Draft(fleet, {name: replace(row, pool="nodes") for name, row in rows.items()})
+    made.hardware, made.roles = [Hardware("nodes", {}, {}, {}, {}, None, None, [])], [role]
+    made.pools = [Pool("nodes", "nodes", "nodes", list(rows), {})]
+    return _load(files(made, access), directory)
+
+
+def _load(texts: Mapping[str, str], directory: str) -> Fleet:
+    """SpecError: what was given for it is no good, such as an authority that is none."""
+    contents = {name: text.encode() for name, text in texts.items()}
+    fleet, problems = check_spec(contents, directory=directory, origin=SpecSource(directory))
+    if fleet is None:
+        raise SpecError(problems)
+    return fleet
+
+
+def start(
+    session: Session, ledger: SqlLedger, rows: Mapping[str, Row], access: Access, asked: Asked, seen: Observation
+) -> Started:
+    """A spec of which it was seen that it plans nothing. What would be acted upon is left alone, and said."""
+    first, directory, now = session.fleet, str(session.common.spec), session.clock.now()
+    missing = {name: why for name, node in first.nodes.items() if (why := unread(node, seen.nodes[name]))}
+    nodes = [found(seen.nodes[name], asked) for name in rows if name not in missing]
+    if not nodes:
+        told = "\n".join(f"  {name}: {why}" for name, why in list(missing.items())[:20])
+        raise Blind(f"no node could be read, so nothing is written:\n{told}")
+    told = "\n".join(_unheard(asked, nodes))
+    if told:
+        raise UsageError(told)
+    records = ledger.nodes(list(rows))
+    parked = lacking(nodes)
+    for _ in range(_ROUNDS):
+        made = draft(first.settings.fleet, rows, nodes, missing, parked)
+        texts = files(made, access)
+        fleet = _load(texts, directory)
+        waived = waive(fleet, seen, records, now, anew=True)
+        plan = plan_fleet(
+            fleet, seen, waived.known, now=now, ledger=ledger.id, plan_id=new_id("init", now),
+            signatures=session.verified(fleet),
+        )  # fmt: skip
+        troubled = {name: why for name, node in plan.nodes.items() if (why := trouble(fleet, node))}
+        if not troubled:
+            return Started(texts, made, fleet, seen, plan, waived.certificates)
+        parked |= troubled
+        if len(parked) == len(nodes):
+            told = "\n".join(f"  {name}: {why}" for name, why in list(parked.items())[:20])
+            raise ReconcilerError(f"no node is in service and well, so nothing is written:\n{told}")
+    raise ReconcilerError(f"these nodes would still be acted upon, so nothing is written: {', '.join(troubled)}")
+
+
+def _unheard(asked: Asked, nodes: Sequence[Found]) -> Iterator[str]:
+    """What was asked for by name and is on no node: a slip of the pen, which nobody would notice later."""
+    running = {name for one in nodes for name, state in one.services.items() if state == "running"}
+    for what, flag, names, known in (
+        ("BIOS attribute", "--bios", asked.bios, {name for one in nodes for name in one.bios}),
+        ("kernel parameter", "--sysctl", asked.sysctls, {name for one in nodes for name in one.sysctls}),
+        ("running service", "--service", asked.services, running),
+    ):  # fmt: skip
+        for name in names:
+            if name not in known:
+                yield f"{flag} {name}: no node reports such a {what}; nothing is written"
+
+
+# --- to files and ledger -------------------------------------------------------------------------------------------
+
+
+def check_free(directory: Path) -> None:
+    """UsageError where something is that could be overwritten, or taken for part of the spec."""
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise UsageError(f"{directory} is there already, and init overwrites nothing; name another directory")
+
+
+def write_spec(directory: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Each file anew; an error when one is there."""
+    paths = []
+    for name, text in texts.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+        paths.append(path)
+    return paths
+
+
+def record(session: Session, ledger: SqlLedger, made: Started) -> int:
+    """What the nodes are is as applied, and those that serve are vouched for: how many."""
+
+    def learn(run: str) -> None:
+        session.learn(made.observation, ledger)
+        session.remember(made.plan, ledger, run, made.observation, now=True)
+
+    session.fleet = made.fleet
+    session.selection = list(made.fleet.nodes), made.plan.scope
+    late = save(session, ledger, "init", made.certificates, "it served when its spec was written", learn, anew=True)
+    return len(made.certificates) - len(late)
+
+
+def networks(addresses: Sequence[str]) -> Iterator[str]:
+    """What an `allow` list has to name, so that a secret may be sent to these and to few others."""
+    from ipaddress import ip_address, ip_network
+
+    from reconciler.spec.addresses import split_authority
+
+    told: dict[str, None] = {}
+    for address in addresses:
+        host, _ = split_authority(address.partition("://")[2] or address, 1)
+        try:
+            ip = ip_address(host)
+        except ValueError:
+            told[host] = None
+        else:
+            told[str(ip_network(f"{ip}/{24 if ip.version == 4 else 64}", strict=False))] = None
+    yield from told

@@ -1,0 +1,142 @@
+"""Plans from a published observation: nobody is contacted, no secret is resolved, no ledger is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reconciler.app.change_session import ChangeSession, check_revisions
+from reconciler.app.change_session import session_for as online
+from reconciler.app.clocks import RealClock, ScaledClock
+from reconciler.app.session import Session
+from reconciler.cli.options import Common
+from reconciler.model.desired import Fleet
+from reconciler.model.errors import SpecError, UsageError
+from reconciler.model.observed import Observation
+from reconciler.model.plan import Offline, Plan
+from reconciler.model.ports import Recollection
+from reconciler.model.published import Published
+from reconciler.model.records import Hold, NodeRecord, Rollout
+from reconciler.render.restore import Restored
+
+if TYPE_CHECKING:
+    from reconciler.converge.gate import AcceptanceGate
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedLedger:
+    """The part of a ledger that was published."""
+
+    published: Published
+    restored: Restored
+
+    @property
+    def id(self) -> str:
+        return self.published.ledger
+
+    def nodes(self, names: Sequence[str]) -> Mapping[str, NodeRecord]:
+        return {name: self.restored.records.get(name) or NodeRecord(name) for name in names}
+
+    def known(self) -> Sequence[str]:
+        return self.published.known
+
+    def holds(self) -> Sequence[Hold]:
+        return self.restored.holds
+
+    def rollouts(self) -> Mapping[str, Rollout]:
+        return self.restored.rollouts
+
+    def durations(self, limit: int = 20_000) -> Sequence[tuple[str, str, str, float]]:
+        return self.published.durations[:limit]
+
+
+class OfflineSession(Session):
+    """The world as it was published. `revisions`: what it is to be judged by."""
+
+    def __init__(self, common: Common, published: Published) -> None:
+        super().__init__(common)
+        self.published = published
+
+    @property
+    def revisions(self) -> Sequence[Fleet]:
+        return (self.fleet,)
+
+    @cached_property
+    def restored(self) -> Restored:
+        """UsageError when it is another fleet's."""
+        ours = self.revisions[0].settings.fleet
+        if self.published.fleet != ours:
+            raise UsageError(f"what was published is of fleet {self.published.fleet}, the spec is of {ours}")
+        from reconciler.render.restore import restore
+
+        return restore(self.published, self._then(), self.revisions)
+
+    def _then(self) -> Fleet | None:
+        """The spec that was observed, which has the words to the digests. None: it is not in this repository."""
+        if not self.published.spec_commit:
+            return None
+        try:
+            return self.fleet_at(self.published.spec_commit)
+        except (UsageError, SpecError):
+            return None
+
+    @cached_property
+    def clock(self) -> RealClock | ScaledClock:
+        scale, epoch = self.published.time_scale, self.published.epoch
+        return RealClock() if scale == 1.0 or epoch is None else ScaledClock(scale, epoch)
+
+    @property
+    def time_scale(self) -> float:
+        return self.published.time_scale
+
+    @cached_property
+    def gate(self) -> AcceptanceGate:
+        from reconciler.converge.gate import AcceptanceGate
+
+        return AcceptanceGate(self.published.keys.get)
+
+    @contextmanager
+    def memory(self) -> Iterator[Recollection]:
+        yield PublishedLedger(self.published, self.restored)
+
+    def observation_from(self, path: Path) -> Observation:  # noqa: ARG002 - it has been read already
+        return self.restored.observation
+
+    def make_plan(self, observation: Observation, ledger: Recollection, plan_id: str) -> Plan:
+        made = super().make_plan(observation, ledger, plan_id)
+        names = made.nodes.keys()
+        unjudged = {
+            path: told
+            for path, nodes in self.restored.unjudged.items()
+            if (told := tuple(n for n in nodes if n in names))
+        }
+        return replace(made, offline=Offline(self.published.finished_at, unjudged))
+
+
+class OfflineChange(OfflineSession, ChangeSession):
+    """The same of a change from one revision to another."""
+
+    def __init__(self, common: Common, published: Published, base: str, head: str | None) -> None:
+        ChangeSession.__init__(self, common, base, head)
+        self.published = published
+
+    @property
+    def revisions(self) -> Sequence[Fleet]:
+        return self.base, self.head
+
+
+def session_for(common: Common, base: str | None, head: str | None, observation: Path | None) -> Session:
+    """The world that a plan is made in, by what it is to be made from."""
+    from reconciler.app.documents import is_published
+    from reconciler.model.documents import load
+
+    text = b"" if observation is None else observation.read_bytes()
+    if not is_published(text):
+        return online(common, base, head)
+    check_revisions(common, base, head)
+    published = load(Published, text, name=str(observation))
+    return OfflineSession(common, published) if base is None else OfflineChange(common, published, base, head)

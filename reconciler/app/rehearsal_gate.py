@@ -1,0 +1,67 @@
+"""The gate of a rehearsal: facts are judged as they are, and what would have to be measured is supposed to pass."""
+
+from __future__ import annotations
+
+from reconciler.converge.gate import CERTIFICATE_FORMAT, AcceptanceGate
+from reconciler.gate.certificate import binding_of, tests_digest
+from reconciler.gate.evidence import GPU_COUNT, carried
+from reconciler.gate.tools import TOOLS
+from reconciler.lab.failure_rates import Misfortune
+from reconciler.lab.pace import Pace
+from reconciler.model.desired import Acceptance, Desired, GateTest
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.gate import Certificate, GateJudgement, TestResult, Verdict
+from reconciler.model.observed import Observed, Silent
+from reconciler.model.ports import Clock, Host
+
+FAILED = "fails in this rehearsal"
+
+
+class SupposedGate:
+    """A GateRunner. Judging a certificate, and trust in an image, are the real ones."""
+
+    def __init__(self, real: AcceptanceGate, luck: Misfortune, pace: Pace) -> None:
+        self._real = real
+        self._luck = luck
+        self._pace = pace
+        self._digests: dict[int, str] = {}
+
+    async def run(self, desired: Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
+        acceptance = desired.profile.acceptance
+        assert acceptance is not None, "the catalogue has no run_gate without an acceptance profile"
+        await clock.sleep(self._pace.gate_s(desired.node))
+        wanted = desired.profile.host
+        reading = await host.facts(tuple(wanted.sysctls), tuple(wanted.services))
+        if isinstance(reading, Silent):
+            raise DriverError(Failure.UNREACHABLE, f"the host went silent at the gate: {reading.reason}")
+        seen = Observed(observed.node, observed.hot, observed.inventory, reading, observed.member)
+        binding = binding_of(desired, seen, self._digest(acceptance))
+        if isinstance(binding, str):
+            raise DriverError(Failure.MALFORMED, f"nothing to bind a certificate to: {binding}")
+        fails = self._luck.strikes(desired.node, "run_gate")
+        tests = [test for phase in acceptance.phases for test in phase.tests]
+        results = tuple(_result(test, desired, seen, fails=fails and test is tests[-1]) for test in tests)
+        return Certificate(CERTIFICATE_FORMAT, desired.node, clock.now(), binding, results)
+
+    def _digest(self, acceptance: Acceptance) -> str:
+        return self._digests.setdefault(id(acceptance), tests_digest(acceptance))
+
+    def judge(self, certificate: Certificate, desired: Desired, observed: Observed, clock: Clock) -> GateJudgement:
+        return self._real.judge(certificate, desired, observed, clock)
+
+    def trust(self, desired: Desired, observed: Observed) -> GateJudgement:
+        if self._luck.strikes(desired.node, "check_trust"):
+            return GateJudgement(False, Verdict.FAIL, (FAILED,))
+        return self._real.trust(desired, observed)
+
+
+def _result(test: GateTest, desired: Desired, seen: Observed, *, fails: bool) -> TestResult:
+    if fails:
+        return TestResult(test.name, test.tool, Verdict.FAIL, (FAILED,), {})
+    tool = TOOLS[test.tool]
+    if tool.commands(test, desired, seen) == ():
+        return tool.judge(test, desired, seen, ())
+    gpus = () if isinstance(seen.host, Silent) else seen.host.value.gpus or ()
+    metrics = {name: float(len(gpus)) if name.endswith(GPU_COUNT) else 1.0 for name in carried(test)}
+    metrics |= {bar.metric: bar.min if bar.min is not None else bar.max or 0.0 for bar in test.thresholds}
+    return TestResult(test.name, test.tool, Verdict.PASS, (), metrics)

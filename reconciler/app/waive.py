@@ -1,0 +1,108 @@
+"""Certificates without tests, for nodes that served before the reconciler came (DESIGN 7.4): who gets one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from reconciler.app.session import Session, new_id, run_async, whoami
+from reconciler.gate.waiver import waived
+from reconciler.model.desired import Fleet
+from reconciler.model.drift import ACTIONABLE, DriftClass
+from reconciler.model.gate import Certificate
+from reconciler.model.observed import Observation
+from reconciler.model.plan import NodePlan
+from reconciler.model.records import NodeRecord
+from reconciler.model.vocab import NodeState
+
+if TYPE_CHECKING:
+    from reconciler.drivers.ledger import SqlLedger
+
+
+@dataclass(frozen=True, slots=True)
+class Waived:
+    """`known`: what the ledger would say with these certificates; `left`: nodes that get none, and why."""
+
+    certificates: tuple[Certificate, ...]
+    known: Mapping[str, NodeRecord]
+    left: Mapping[str, str]
+
+
+def waive(
+    fleet: Fleet, seen: Observation, records: Mapping[str, NodeRecord], now: datetime, *, anew: bool = False
+) -> Waived:
+    """Certificates for nodes that were seen, and have no story yet.
+
+    `anew`: the spec was just written, so that what was vouched for under another one is vouched for again.
+    """
+    made, known, left = [], dict(records), {}
+    for name, node in fleet.nodes.items():
+        if name not in seen.nodes:
+            continue
+        record = _as_told(records.get(name) or NodeRecord(name), anew=anew)
+        story = "" if node.state is NodeState.ACTIVE else f"its state is {node.state}, and nobody lets it serve"
+        found = story or why_not(record) or waived(node, seen.nodes[name], now)
+        if isinstance(found, str):
+            left[name] = found
+        else:
+            made.append(found)
+            known[name] = replace(record, certificate=found)
+    return Waived(tuple(made), known, left)
+
+
+def _as_told(record: NodeRecord, *, anew: bool) -> NodeRecord:
+    adopted = record.certificate is not None and record.certificate.adopted
+    return replace(record, certificate=None) if anew and adopted else record
+
+
+def why_not(record: NodeRecord) -> str:
+    """Whoever was tested once, or treated, is tested again: nobody's word replaces that."""
+    if record.certificate is not None:
+        return "it has a certificate, or had one; it is tested when that is void"
+    return f"{record.attempts[-1].action} was done to it, and its gate has not been passed" if record.attempts else ""
+
+
+def trouble(fleet: Fleet, node: NodePlan) -> str:
+    """Why something would be done to it, or can't be told; "" when it serves as specified."""
+    if fleet.nodes[node.node].state is not NodeState.ACTIVE:
+        return ""
+    odd = [item.path for item in node.drift if item.kind in ACTIONABLE or item.kind is DriftClass.UNKNOWN]
+    if not (odd or node.actions or node.incomplete or node.blocked or node.in_service is not True):
+        return ""
+    if node.situation != "in service as specified":
+        return node.situation
+    return "; ".join(node.incomplete) or (f"{', '.join(odd[:5])} not as wanted" if odd else "it is not in service")
+
+
+def save(
+    session: Session, ledger: SqlLedger, command: str, certificates: Sequence[Certificate], reason: str,
+    also: Callable[[str], None] = lambda _: None, *, anew: bool = False,
+) -> dict[str, str]:  # fmt: skip
+    """Under the fleet's lease, with who vouched and why; `also`: what else the run of this name leaves.
+
+    Nodes that have a story by now, of another run while people thought: not vouched for, and why. `anew`: see above.
+    """
+    from reconciler.converge.lease import held_lease
+
+    late: dict[str, str] = {}
+
+    async def write() -> None:
+        clock, fleet = session.clock, session.fleet
+        run = new_id(command, clock.now())
+        async with held_lease(ledger, fleet.settings.fleet, f"{whoami()}, {run}", clock):
+            ledger.start_run(run, command, fleet.source.commit, "", clock.now())
+            with ledger.batch():
+                records = ledger.nodes([certificate.node for certificate in certificates])
+                for certificate in certificates:
+                    if why := why_not(_as_told(records[certificate.node], anew=anew)):
+                        late[certificate.node] = why
+                        continue
+                    ledger.save_certificate(certificate)
+                    ledger.note(certificate.node, "vouch", f"by {whoami()}: {reason}", clock.now())
+            also(run)
+            ledger.end_run(run, 0, f"{len(certificates) - len(late)} nodes vouched for", clock.now())
+
+    run_async(write())
+    return late

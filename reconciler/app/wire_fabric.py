@@ -1,0 +1,195 @@
+"""Wiring: hands converge/ the real drivers. Secrets are resolved here, one name and one address at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from reconciler.drivers.endpoints import Overlay
+from reconciler.drivers.installer import HttpInstaller
+from reconciler.drivers.kube import KubectlCluster, NodeWatch
+from reconciler.drivers.redfish import BmcRegistry, RedfishBmc
+from reconciler.drivers.secrets import Credentials, SecretError, SecretStore
+from reconciler.drivers.ssh import SshHost
+from reconciler.model.desired import ClusterAccess, Desired, Fleet, InstallerPolicy, Settings, TlsPolicy
+from reconciler.model.ports import Bmc, Clock, Cluster, Host, Installer, Watch
+from reconciler.spec.addresses import SSH_PORT, split_authority
+
+LEAST_REAL_S = 2.0
+HURRY_S = 2.0
+
+
+class WireFabric:
+    """Implements ports.Fabric. An `overlay` sends everything to a lab on loopback, with the lab's own secrets."""
+
+    def __init__(self, fleet: Fleet, clock: Clock, secrets: SecretStore, overlay: Overlay | None) -> None:
+        self._fleet = fleet
+        self._settings = fleet.settings
+        self._clock = clock
+        self._secrets = secrets if overlay is None else overlay.secrets
+        self._overlay = overlay
+        self._bmc_registry = BmcRegistry(_steady(clock))
+        self._bmcs: dict[str, RedfishBmc] = {}
+        self._hosts: dict[str, SshHost] = {}
+        self._cluster: KubectlCluster | None = None
+        self._installer: HttpInstaller | None = None
+        self._watched = False
+
+    def bmc(self, desired: Desired) -> Bmc | None:
+        address, secret = desired.endpoints.bmc, self._settings.bmc_credentials
+        if address is None or secret is None:
+            return None
+        if desired.node not in self._bmcs:
+            tls = self._settings.tls
+            if self._overlay is not None:
+                target = self._overlay.bmc(address)
+                address, tls = target.url, TlsPolicy(target.ca)
+            deadline = self._deadline(self._settings.redfish_deadline_s)
+            self._bmcs[desired.node] = RedfishBmc(
+                address,
+                secret=secret,
+                credentials=self._credentials(secret, address),
+                ca_pem=tls.ca,
+                insecure=tls.insecure,
+                node=desired.node,
+                connect_timeout=min(10.0, deadline),
+                read_timeout=max(LEAST_REAL_S, deadline / 3),  # one hanging resource costs its field, not the pass
+                bmc_registry=self._bmc_registry,
+            )
+        return self._bmcs[desired.node]
+
+    def _credentials(self, secret: str, address: str) -> Callable[[], Credentials]:
+        """What the secret holds now, as long as that can be told; SecretError at once when it can't be had at all."""
+        last = self._secrets.credentials(secret, address)
+
+        def current() -> Credentials:
+            nonlocal last
+            with contextlib.suppress(SecretError):
+                last = self._secrets.credentials(secret, address, fresh=True)
+            return last
+
+        return current
+
+    def host(self, desired: Desired) -> Host | None:
+        address, secret = desired.endpoints.host, self._settings.ssh_credentials
+        if address is None or secret is None:
+            return None
+        if desired.node not in self._hosts:
+            authorities = self._settings.host_keys.authorities
+            name, port = split_authority(address, SSH_PORT)
+            if self._overlay is not None:
+                target = self._overlay.ssh(address)
+                name, port, authorities = target.host, target.port, target.authorities
+            deadline = self._deadline(self._settings.ssh_deadline_s)
+            self._hosts[desired.node] = SshHost(
+                desired.node,
+                name,
+                port=port,
+                user=self._settings.ssh_user,
+                private_key=self._secrets.resolve(secret, f"{name}:{port}").reveal(),
+                authorities=authorities,
+                insecure=self._settings.host_keys.insecure and self._overlay is None,
+                connect_timeout=min(10.0, deadline / 3),
+                facts_timeout=deadline * 2 / 3,
+                now=self._clock.now,
+            )
+        return self._hosts[desired.node]
+
+    def cluster(self) -> Cluster | None:
+        access = self._settings.cluster
+        if access is None:
+            return None
+        if self._cluster is None:
+            kubeconfig, context = self._reached_by(access)
+            deadline = self._deadline(self._settings.kubernetes_deadline_s)
+            self._cluster = KubectlCluster(
+                kubeconfig=kubeconfig, context=context, timeout_s=deadline, now=self._clock.now, keep=True,
+                lasting=self._watched,
+            )  # fmt: skip
+        return self._cluster
+
+    def watch(self) -> Watch | None:
+        """None without a cluster: then nobody says where to look before the next pass."""
+        access = self._settings.cluster
+        if access is None:
+            return None
+        self._watched = True  # whoever watches stays
+        kubeconfig, context = self._reached_by(access)
+        deadline = self._deadline(self._settings.kubernetes_deadline_s)
+        return NodeWatch(kubeconfig=kubeconfig, context=context, timeout_s=deadline)
+
+    def _reached_by(self, access: ClusterAccess) -> tuple[Path | None, str | None]:
+        """The kubeconfig and the context of it."""
+        if self._overlay is not None:
+            return self._overlay.kubeconfig(access.name), None
+        return self._secrets.file(access.kubeconfig) if access.kubeconfig is not None else None, access.context
+
+    def installer(self) -> Installer | None:
+        policy = self._settings.installer
+        if self._overlay is not None and self._overlay.installer is not None:
+            policy = InstallerPolicy(self._overlay.installer.listen, None, self._overlay.installer.iso)
+        if policy is None:
+            return None
+        if self._installer is None:
+            self._installer = HttpInstaller(policy)
+        return self._installer
+
+    async def refit(self, fleet: Fleet) -> None:
+        """Sessions to whom the new spec reaches as before are kept."""
+        before, self._fleet, self._settings = self._fleet, fleet, fleet.settings
+        same = _way(before.settings) == _way(fleet.settings)
+        moved = {
+            name
+            for name, node in before.nodes.items()
+            if not same or name not in fleet.nodes or fleet.nodes[name].endpoints != node.endpoints
+        }
+        unfit: list[KubectlCluster] = [] if same or self._cluster is None else [self._cluster]
+        if not same:
+            self._cluster = None
+        if before.settings.installer != fleet.settings.installer and self._installer is not None:
+            await self._installer.close()
+            self._installer = None
+        ports = [port for known in (self._bmcs, self._hosts) for name in moved if (port := known.pop(name, None))]
+        await self._close([*ports, *unfit])
+
+    def public_key(self, name: str) -> str | None:
+        return self._secrets.public_key(name)
+
+    async def close(self) -> None:
+        """Every BMC session deleted, every connection closed; a BMC that does not answer costs its deadline once.
+
+        Who was interrupted does not wait for it.
+        """
+        clusters = () if self._cluster is None else (self._cluster,)
+        await self._close([*self._bmcs.values(), *self._hosts.values(), *clusters])
+        if self._installer is not None:
+            await self._installer.close()
+
+    async def _close(self, ports: Iterable[RedfishBmc | SshHost | KubectlCluster]) -> None:
+        task = asyncio.current_task()
+        interrupted = task is not None and task.cancelling() > 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HURRY_S if interrupted else None):
+                await asyncio.gather(*(port.close() for port in ports))
+
+    def _deadline(self, seconds: float) -> float:
+        """A scaled clock shortens deadlines; loopback servers stay as slow as they are."""
+        return max(LEAST_REAL_S, self._clock.real_seconds(seconds)) if self._overlay is None else max(15.0, seconds)
+
+
+def _steady(clock: Clock) -> Callable[[], datetime]:
+    """Instants whose differences are elapsed time: who sets the clock neither shortens nor prolongs a pause."""
+    start, zero = clock.now(), clock.monotonic()
+    return lambda: start + timedelta(seconds=clock.monotonic() - zero)
+
+
+def _way(settings: Settings) -> tuple[object, ...]:
+    """What all ports are made of, besides the addresses of their nodes."""
+    return (
+        settings.bmc_credentials, settings.tls, settings.redfish_deadline_s, settings.ssh_credentials,
+        settings.ssh_user, settings.host_keys, settings.ssh_deadline_s, settings.cluster,
+        settings.kubernetes_deadline_s,
+    )  # fmt: skip

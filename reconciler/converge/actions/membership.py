@@ -1,0 +1,152 @@
+"""The node object: our mark, labels, joining, admission. Every write is under the version it was decided on.
+
+A mark is the taint, the owner annotation and the cordon in one patch. `Mark.cordoned` remembers whether the cordon is
+ours: somebody else's is never lifted, ours never leaked (invariant 9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from reconciler.converge.actions.command import run
+from reconciler.converge.actions.context import ActionContext, Stop, tolerate, until
+from reconciler.converge.actions.medium import eject_left_over
+from reconciler.converge.guarded_ports import TimedCluster
+from reconciler.model.drift import DriftItem
+from reconciler.model.errors import Failure
+from reconciler.model.observed import Member, Taint
+from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
+from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, isolated_for, read_mark
+from reconciler.model.vocab import Concern
+
+TRIES = 5  # of a read-modify-write against others who write the same object
+REGISTER_S = 600.0
+READY_S = 900.0
+
+
+def mark_of(member: Member, ledger: str) -> Mark | None:
+    """Our mark on a node; Stop when another ledger's is there."""
+    mark = read_mark(member.annotations.get(OWNER_ANNOTATION))
+    if mark is not None and mark.ledger != ledger:
+        raise Stop(Declined("foreign_mark", f"marked by another reconciler (ledger {mark.ledger}): {mark.reason}"))
+    return mark
+
+
+def tainted(member: Member) -> bool:
+    return any(taint.key == MARK_TAINT for taint in member.taints)
+
+
+async def mark(ctx: ActionContext) -> Outcome:
+    def wanted(member: Member) -> bool:
+        ours = mark_of(member, ctx.ledger.id)
+        return ours is not None and tainted(member) and member.unschedulable
+
+    def write(member: Member) -> Awaitable[None]:
+        ours = mark_of(member, ctx.ledger.id)
+        cordoned = not member.unschedulable or (ours is not None and ours.cordoned)
+        at = ctx.clock.now().isoformat(timespec="seconds")
+        told = ", ".join(ctx.action.because)
+        reason = told if isolated_for(told) else told[:200]  # signals are read again, and compared
+        return ctx.cluster.mark(member, Mark(ctx.ledger.id, ctx.plan, reason, at, cordoned))
+
+    changed = await _modify(ctx, wanted, write)
+    return Done("out of service", changed=changed)
+
+
+async def admit(ctx: ActionContext) -> Outcome:
+    """Lift our mark, and the cordon if it is ours. Ready and schedulable afterwards, or it has not served."""
+    if ctx.cluster_port is None:
+        return Done("no cluster to admit it to")
+    await eject_left_over(ctx)
+    changed = await lift_mark(ctx.cluster, ctx.node, ctx.ledger.id)
+    member = await ctx.cluster.member(ctx.node)
+    if member is None or not member.ready:
+        return Transient("the mark is lifted, but the node is not Ready", 30.0)
+    if member.unschedulable:
+        return Permanent("the mark is lifted, but somebody else's cordon stands")
+    return Done("in service", changed=changed)
+
+
+async def lift_mark(cluster: TimedCluster, node: str, ledger: str) -> bool:
+    """Whether there was one of ours. Stop when it could not be lifted, or is another ledger's."""
+    failed = None
+    for attempt in range(TRIES):
+        member = await cluster.member(node)
+        ours = None if member is None else mark_of(member, ledger)
+        if member is None or (ours is None and not tainted(member)):
+            return attempt > 0
+        uncordon = ours is not None and ours.cordoned
+        failed = await tolerate(cluster.unmark(member, uncordon=uncordon), Failure.CONFLICT, Failure.AMBIGUOUS)
+    raise Stop(Transient(f"the mark could not be lifted: {failed or 'it is still there'}"))
+
+
+async def set_labels(ctx: ActionContext) -> Outcome:
+    items = [item for item in ctx.to_do(Concern.CLUSTER) if item.path != "cluster.member"]
+    membership = ctx.desired.profile.membership
+    if not items or membership is None:
+        return Done("nothing to label", changed=False)
+    labels = {name: str(item.desired) for item, name in _named(items, "cluster.labels.")}
+    keys = {name for _, name in _named(items, "cluster.taints.")}
+    taints = tuple(taint for taint in membership.taints if taint.key in keys)
+
+    def wanted(member: Member) -> bool:
+        have = all(member.labels.get(name) == value for name, value in labels.items())
+        return have and all(_has(member, taint) for taint in taints)
+
+    changed = await _modify(ctx, wanted, lambda member: ctx.cluster.set_labels(member, labels, taints))
+    return Done(", ".join(item.path for item in items), changed=changed)
+
+
+def _named(items: list[DriftItem], prefix: str) -> list[tuple[DriftItem, str]]:
+    return [(item, item.path.removeprefix(prefix)) for item in items if item.path.startswith(prefix)]
+
+
+def _has(member: Member, taint: Taint) -> bool:
+    return any(
+        (found.key, found.value, found.effect) == (taint.key, taint.value, taint.effect) for found in member.taints
+    )
+
+
+async def _modify(
+    ctx: ActionContext, wanted: Callable[[Member], bool], write: Callable[[Member], Awaitable[None]]
+) -> bool:
+    """Write until a fresh read shows it (pitfall H5). False: it was so already."""
+    failed = None
+    for attempt in range(TRIES):
+        member = await ctx.cluster.member(ctx.node)
+        if member is None:
+            raise Stop(Declined("absent", "the cluster has no such node"))
+        if wanted(member):
+            return attempt > 0
+        failed = await tolerate(write(member), Failure.CONFLICT, Failure.AMBIGUOUS)
+    raise Stop(Transient(f"the node object does not show what was written: {failed or 'the write was accepted'}"))
+
+
+async def registered(ctx: ActionContext, *, anew: bool, within_s: float) -> bool:
+    """Wait for the node object. `anew`: there was none; it is marked at once, for the node has not been accepted."""
+    if await until(ctx, lambda: ctx.cluster.member(ctx.node), within_s=within_s, every_s=1.0) is None:
+        return False
+    if anew:
+        await mark(ctx)
+    return True
+
+
+async def join(ctx: ActionContext) -> Outcome:
+    """Register and become Ready; without a command, its kubelet does so by itself."""
+    membership = ctx.desired.profile.membership
+    member = await ctx.cluster.member(ctx.node)
+    if member is not None and member.ready:
+        return Done("a Ready member already", changed=False)
+    if membership is not None and membership.join:
+        ctx.step(f"joining: {' '.join(membership.join)}")
+        await run(ctx, membership.join, seconds=REGISTER_S)
+    if not await registered(ctx, anew=member is None, within_s=REGISTER_S):
+        return Transient("the node did not register with the cluster")
+
+    async def ready() -> Member | None:
+        found = await ctx.cluster.member(ctx.node)
+        return found if found is not None and found.ready else None
+
+    if await until(ctx, ready, within_s=READY_S, every_s=2.0) is None:
+        return Transient("the node registered, but it does not become Ready")
+    return Done("a Ready member")

@@ -1,0 +1,247 @@
+"""The ports as actions see them: each call within a deadline, no write without a lease, and none to a wrong BMC.
+
+Invariant identity_before_any_bmc_write: `GuardedBmc` is the only Bmc that an action can reach, and each of its writes
+goes through `_write`, which first compares the serial number and UUID behind the address with the node's other
+witnesses, read afresh (pitfall A14). A write that outlives its deadline is ambiguous, never failed (pitfall A3).
+
+Right before each write, to a BMC, a cluster or a host, the ledger is asked whether this run still holds the lease on
+the fleet; and an action has its BMC to itself, by a lease of its own, from its first write to it to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+from reconciler.converge.deadline import within
+from reconciler.converge.lease import HeldLease, bmc_scope
+from reconciler.converge.observe import answer, io_seconds
+from reconciler.model.desired import Desired, Settings
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.gate import CommandResult
+from reconciler.model.observed import (
+    Answered,
+    AttributeValue,
+    BmcTask,
+    ClusterState,
+    HostFacts,
+    Member,
+    Pod,
+    RedfishHot,
+    RedfishInventory,
+    Silent,
+    Taint,
+)
+from reconciler.model.ports import Bmc, Clock, Cluster, Host, PowerAction
+from reconciler.model.records import Mark, NodeRecord
+from reconciler.model.vocab import UnknownReason
+from reconciler.planner.node.corroboration import identity
+
+T = TypeVar("T")
+
+PROVED_S = 5.0  # for so long what was read of a BMC's identity may be taken for the present: actions take hours
+_FAILURES = {
+    UnknownReason.UNREACHABLE: Failure.UNREACHABLE,
+    UnknownReason.AUTH: Failure.AUTH,
+    UnknownReason.TIMEOUT: Failure.TIMEOUT,
+    UnknownReason.MALFORMED: Failure.MALFORMED,
+    UnknownReason.UNSUPPORTED: Failure.UNSUPPORTED,
+    UnknownReason.NOT_ASKED: Failure.UNSUPPORTED,
+    UnknownReason.EXPLAINED: Failure.UNREACHABLE,
+    UnknownReason.CRASHED: Failure.MALFORMED,
+}
+
+
+class WrongMachine(Exception):
+    """The BMC is not shown to be this node's. Nothing was written."""
+
+
+def known(reading: Answered[T] | Silent) -> T:
+    """The value, or a DriverError that says why there is none."""
+    if isinstance(reading, Silent):
+        raise DriverError(_FAILURES[reading.reason], reading.detail or reading.reason.value)
+    return reading.value
+
+
+class Deadlines:
+    """Calls that must end. A read that does not is a timeout; a write, ambiguous."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self.clock = clock
+        self.seconds = seconds
+
+    async def read(self, call: Awaitable[T]) -> T:
+        return await self._within(call, Failure.TIMEOUT)
+
+    async def write(self, call: Awaitable[T]) -> T:
+        return await self._within(call, Failure.AMBIGUOUS)
+
+    async def _within(self, call: Awaitable[T], late: Failure) -> T:
+        try:
+            return await within(io_seconds(self.clock, self.seconds), call)
+        except TimeoutError as error:
+            raise DriverError(late, f"no answer within {self.seconds:g}s") from error
+
+
+class GuardedBmc:
+    """model.ports.Bmc for one action on one node. `wrote`: it changed something, so the inventory is due."""
+
+    def __init__(
+        self,
+        bmc: Bmc,
+        desired: Desired,
+        facts: HostFacts | None,
+        record: NodeRecord,
+        clock: Clock,
+        settings: Settings,
+        lease: HeldLease,
+    ) -> None:
+        self.wrote = False
+        self._lease = lease
+        self._scope = bmc_scope(desired.endpoints.bmc or "")
+        self._taken = False
+        self._bmc = bmc
+        self._desired = desired
+        self._facts = facts
+        self._record = record
+        self._clock = clock
+        self._deadlines = Deadlines(clock, settings.redfish_deadline_s)
+        self._proved_at: float | None = None  # by the monotonic clock: a wall clock may be set
+
+    async def prove(self) -> None:
+        """WrongMachine unless the BMC is shown to be this node's; DriverError when it does not answer."""
+        asked_at = self._clock.monotonic()
+        system = known(await self.hot())
+        verdict, why = identity(self._desired, system, self._facts, self._record)
+        if not verdict:
+            raise WrongMachine(why)
+        self._proved_at = asked_at
+
+    async def _write(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Occupied while somebody else writes to this BMC, LeaseHeld when the run has lost its lease."""
+        if not self._taken:
+            self._lease.take(self._scope)
+            self._taken = True
+        proved_at = self._proved_at
+        if proved_at is None or self._clock.monotonic() - proved_at > PROVED_S:
+            await self.prove()
+        self._lease.prove_bmc(self._scope)
+        self.wrote = True
+        return await self._deadlines.write(call())
+
+    def leave(self) -> None:
+        """The action is over: others may write."""
+        if self._taken:
+            self._taken = False
+            self._lease.give_back(self._scope)
+
+    # --- reads ---
+
+    async def hot(self) -> Answered[RedfishHot] | Silent:
+        return await answer(self._bmc.hot, self._deadlines.seconds, self._clock)
+
+    async def inventory(self) -> Answered[RedfishInventory] | Silent:
+        return await answer(self._bmc.inventory, self._deadlines.seconds, self._clock)
+
+    async def media(self) -> str | None:
+        return await self._deadlines.read(self._bmc.media())
+
+    async def task(self, uri: str) -> BmcTask | None:
+        return await self._deadlines.read(self._bmc.task(uri))
+
+    async def tasks(self) -> Sequence[str]:
+        return await self._deadlines.read(self._bmc.tasks())
+
+    # --- writes ---
+
+    async def power(self, action: PowerAction) -> None:
+        await self._write(lambda: self._bmc.power(action))
+
+    async def stage_bios(self, attributes: Mapping[str, AttributeValue]) -> None:
+        await self._write(lambda: self._bmc.stage_bios(attributes))
+
+    async def clear_bios(self) -> None:
+        await self._write(self._bmc.clear_bios)
+
+    async def set_secure_boot(self, enabled: bool) -> None:
+        await self._write(lambda: self._bmc.set_secure_boot(enabled))
+
+    async def set_boot_order(self, order: Sequence[str]) -> None:
+        await self._write(lambda: self._bmc.set_boot_order(order))
+
+    async def boot_once(self, device: str) -> None:
+        await self._write(lambda: self._bmc.boot_once(device))
+
+    async def insert_media(self, url: str) -> None:
+        await self._write(lambda: self._bmc.insert_media(url))
+
+    async def eject_media(self) -> None:
+        await self._write(self._bmc.eject_media)
+
+    async def update_firmware(self, inventory_id: str, url: str) -> str:
+        return await self._write(lambda: self._bmc.update_firmware(inventory_id, url))
+
+    async def reset(self) -> None:
+        await self._write(self._bmc.reset)
+
+    async def close(self) -> None:
+        """The session outlives an action; the fabric closes it."""
+
+
+class TimedHost:
+    """model.ports.Host with deadlines. Whatever runs there may change something, so all of it takes the lease."""
+
+    def __init__(self, host: Host, clock: Clock, settings: Settings, lease: HeldLease) -> None:
+        self._host = host
+        self._lease = lease
+        self._clock = clock
+        self._seconds = settings.ssh_deadline_s
+
+    async def facts(self, sysctls: Sequence[str], services: Sequence[str]) -> Answered[HostFacts] | Silent:
+        return await answer(lambda: self._host.facts(sysctls, services), self._seconds, self._clock)
+
+    async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:
+        """`timeout`: of the command; connecting has the SSH deadline on top."""
+        spare = io_seconds(self._clock, self._seconds)
+        self._lease.prove()
+        try:
+            return await within(timeout + spare, self._host.run(argv, timeout=timeout, stdin=stdin))
+        except TimeoutError as error:
+            raise DriverError(Failure.AMBIGUOUS, f"{argv[0]}: no answer after its deadline") from error
+
+    async def close(self) -> None:
+        """As for a BMC."""
+
+
+class TimedCluster:
+    """model.ports.Cluster with deadlines, and no write without the lease."""
+
+    def __init__(self, cluster: Cluster, clock: Clock, settings: Settings, lease: HeldLease) -> None:
+        self._cluster = cluster
+        self._lease = lease
+        self._deadlines = Deadlines(clock, settings.kubernetes_deadline_s)
+
+    async def state(self) -> Answered[ClusterState] | Silent:
+        return await answer(self._cluster.state, self._deadlines.seconds, self._deadlines.clock)
+
+    async def member(self, node: str) -> Member | None:
+        return await self._deadlines.read(self._cluster.member(node))
+
+    async def _write(self, call: Callable[[], Awaitable[None]]) -> None:
+        self._lease.prove()
+        await self._deadlines.write(call())
+
+    async def mark(self, member: Member, mark: Mark) -> None:
+        await self._write(lambda: self._cluster.mark(member, mark))
+
+    async def unmark(self, member: Member, *, uncordon: bool) -> None:
+        await self._write(lambda: self._cluster.unmark(member, uncordon=uncordon))
+
+    async def set_labels(self, member: Member, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
+        await self._write(lambda: self._cluster.set_labels(member, labels, taints))
+
+    async def evict(self, pod: Pod, *, grace_s: float | None) -> None:
+        await self._write(lambda: self._cluster.evict(pod, grace_s=grace_s))
+
+    async def delete(self, pod: Pod, *, grace_s: float | None) -> None:
+        await self._write(lambda: self._cluster.delete(pod, grace_s=grace_s))

@@ -1,0 +1,247 @@
+"""ports.Cluster over the kubectl that is installed (DESIGN sections 5 and 8)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+from reconciler.drivers.kube import objects, patches
+from reconciler.drivers.kube.failures import KubeFailure, Problem
+from reconciler.drivers.kube.process import INSTALL_HINT, Kubectl
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.interning import share
+from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
+from reconciler.model.records import Mark
+
+OLDEST_CLIENT = (1, 20)
+_TAKES_POLICY_V1 = (1, 22)  # servers from here on; older ones know the beta alone
+_PAGE = 2000  # 12 MB of JSON: parsing it holds up the event loop for 0.15 s; every page costs a child of 40 ms CPU
+_NODES = "/api/v1/nodes"
+# Finished pods hold nothing on a node, and where jobs run they outnumber the rest. The server leaves them out.
+_LIVE = "status.phase!=Succeeded,status.phase!=Failed"
+
+T = TypeVar("T")
+
+
+class KubectlCluster:
+    """One cluster. The constructor does no I/O. `timeout_s`: wall-clock seconds that one kubectl may take.
+
+    `kubeconfig=None` means whatever kubectl finds by itself (KUBECONFIG, ~/.kube/config, the pod's account); a path
+    means that file and nothing else.
+
+    `keep`: whoever asks for single nodes asks often, so a kubectl is kept from then on; `lasting`: from the first
+    question on. `close` ends it.
+    """
+
+    def __init__(
+        self,
+        *,
+        kubeconfig: Path | None,
+        context: str | None,
+        kubectl: str = "kubectl",
+        timeout_s: float,
+        now: Callable[[], datetime],
+        keep: bool = False,
+        lasting: bool = False,
+    ) -> None:
+        self._kubectl = Kubectl(kubectl, kubeconfig, context, timeout_s)
+        self._keep = keep or lasting
+        self._lasting = lasting
+        self._now = now
+        self._versions: tuple[str, str] | None = None
+
+    async def close(self) -> None:
+        await self._kubectl.close()
+
+    # --- reads ---------------------------------------------------------------------------------------------------
+
+    async def state(self) -> Answered[ClusterState] | Silent:
+        if self._lasting:
+            await self._kubectl.keep()
+        try:
+            client, server = await self._read_versions()
+            nodes = await self._list(_NODES, "NodeList", objects.member)
+            pods = await self._list("/api/v1/pods", "PodList", objects.pod, f"spec.nodeName!=,{_LIVE}")
+        except KubeFailure as failure:
+            return Silent(self._now(), failure.problem.unknown(), failure.problem.detail)
+        by_node: dict[str, list[Pod]] = {}
+        for node, pod in pods:
+            by_node.setdefault(node, []).append(pod)
+        members = {node.name: share(replace(node, pods=tuple(by_node.get(node.name, ())))) for node in nodes}
+        return Answered(self._now(), ClusterState(client, server, members))
+
+    async def member(self, node: str) -> Member | None:
+        """The node first: the pods are then at least as new as its cordon."""
+        if self._keep:
+            await self._kubectl.keep()
+        try:
+            found = await self._get(f"{_NODES}/{quote(node, safe='')}", "Node", "nodes")
+            if found is None:
+                return None
+            pods = await self._list("/api/v1/pods", "PodList", objects.pod, f"spec.nodeName={node},{_LIVE}")
+            return objects.member(found, [pod for _, pod in pods])
+        except KubeFailure as failure:
+            raise failure.problem.of_read() from failure
+
+    # --- writes on the node object -------------------------------------------------------------------------------
+
+    async def mark(self, member: Member, mark: Mark) -> None:
+        """`mark.cordoned` decides whether `unschedulable` is set; see patches.mark."""
+        await self._patch(member, patches.mark(member, mark))
+
+    async def unmark(self, member: Member, *, uncordon: bool) -> None:
+        await self._patch(member, patches.unmark(member, uncordon=uncordon))
+
+    async def set_labels(self, member: Member, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
+        await self._patch(member, patches.set_labels(member, labels, taints))
+
+    async def _patch(self, member: Member, operations: list[patches.Operation]) -> None:
+        if not operations:
+            return
+        try:
+            answer = await self._kubectl.patch_node(member.name, json.dumps(operations))
+            if answer:
+                objects.document(answer, "Node")
+        except KubeFailure as failure:
+            problem = failure.problem
+            # Rejected: what the patch points at may be gone, which a server finds before it compares resourceVersions.
+            rejected = problem.kind is Failure.REJECTED
+            moved = problem.not_found("nodes") or (rejected and await self._moved(member))
+            raise (DriverError(Failure.CONFLICT, problem.detail) if moved else problem.of_write()) from failure
+
+    async def _moved(self, member: Member) -> bool:
+        try:
+            current = await self.member(member.name)
+        except DriverError:
+            return False  # then what the server said to the patch is all that is known
+        return current is None or current.resource_version != member.resource_version
+
+    # --- writes on pods ------------------------------------------------------------------------------------------
+
+    async def evict(self, pod: Pod, *, grace_s: float | None) -> None:
+        """Through the eviction API, which honours budgets, and only this very pod (pitfall H6)."""
+        newer = await self._takes_policy_v1()
+        try:
+            try:
+                await self._create_eviction(pod, grace_s, "policy/v1" if newer else "policy/v1beta1")
+            except KubeFailure as failure:
+                if not _not_understood(failure.problem):
+                    raise
+                await self._create_eviction(pod, grace_s, "policy/v1beta1" if newer else "policy/v1")
+        except KubeFailure as failure:
+            await self._raise_unless_gone(pod, failure)
+
+    async def delete(self, pod: Pod, *, grace_s: float | None) -> None:
+        body = {"kind": "DeleteOptions", "apiVersion": "v1"} | _delete_options(pod, grace_s)
+        try:
+            await self._send("delete", _path(pod), body)
+        except KubeFailure as failure:
+            await self._raise_unless_gone(pod, failure)
+
+    async def _create_eviction(self, pod: Pod, grace_s: float | None, version: str) -> None:
+        body = {
+            "kind": "Eviction",
+            "apiVersion": version,
+            "metadata": {"namespace": pod.namespace, "name": pod.name},
+            "deleteOptions": _delete_options(pod, grace_s),
+        }
+        await self._send("create", f"{_path(pod)}/eviction", body)
+
+    async def _send(self, verb: str, path: str, body: Mapping[str, Any]) -> None:
+        """An answer that is no object comes from something else than an API server, and proves even less."""
+        objects.document(await self._kubectl.raw(verb, path, json.dumps(body).encode()))
+
+    async def _raise_unless_gone(self, pod: Pod, failure: KubeFailure) -> None:
+        """A pod that is gone is success (pitfall H7), also when another has its name by now."""
+        problem = failure.problem
+        if problem.not_found("pods") or (problem.code == 409 and await self._gone(pod)):
+            return
+        error = problem.of_write()
+        if problem.kind is Failure.BUSY:  # the causes name the PodDisruptionBudget, kubectl's line doesn't
+            detail = f"{pod.namespace}/{pod.name}: " + "; ".join(problem.causes or (problem.detail,))
+            error = DriverError(Failure.BUSY, detail, retry_after=error.retry_after)
+        raise error from failure
+
+    async def _gone(self, pod: Pod) -> bool:
+        try:
+            found = await self._get(_path(pod), "Pod", "pods")
+            return found is None or objects.pod(found)[1].uid != pod.uid
+        except KubeFailure as failure:
+            raise failure.problem.of_read() from failure
+
+    async def _takes_policy_v1(self) -> bool:
+        try:
+            number = _number((await self._read_versions())[1])
+        except KubeFailure:
+            return True  # what the server says to the eviction decides
+        return number is None or number >= _TAKES_POLICY_V1
+
+    # --- kubectl -------------------------------------------------------------------------------------------------
+
+    async def _read_versions(self) -> tuple[str, str]:
+        """Client and server, once. A client that is too old would fail later and less clearly."""
+        if self._versions is None:
+            said = await self._kubectl.run(["version", "--client", "--output=json"])
+            client = objects.client_version(objects.document(said))
+            if (number := _number(client)) is not None and number < OLDEST_CLIENT:
+                raise KubeFailure(Problem(Failure.UNSUPPORTED, f"kubectl {client} is too old; {INSTALL_HINT}"))
+            # Raw, as the lists are: `kubectl version` hides a connection that breaks behind ten seconds of retries.
+            server = objects.server_version(objects.document(await self._kubectl.raw("get", "/version")))
+            self._versions = client, server
+        return self._versions
+
+    async def _get(self, path: str, kind: str, resource: str) -> objects.Json | None:
+        try:
+            return objects.document(await self._kubectl.raw("get", path), kind)
+        except KubeFailure as failure:
+            if failure.problem.not_found(resource):
+                return None
+            raise
+
+    async def _list(self, path: str, kind: str, convert: Callable[[objects.Json], T], selector: str = "") -> list[T]:
+        """Every page. When its token expires half way (410) once more from the start: a list is of one moment."""
+        try:
+            return await self._pages(path, kind, convert, selector)
+        except KubeFailure as failure:
+            if failure.problem.code != 410:
+                raise
+        return await self._pages(path, kind, convert, selector)
+
+    async def _pages(self, path: str, kind: str, convert: Callable[[objects.Json], T], selector: str) -> list[T]:
+        """Converted page by page: the JSON of 10,000 pods at once would take 400 MB."""
+        found: list[T] = []
+        token = ""
+        while True:
+            query = {"limit": str(_PAGE), "fieldSelector": selector, "continue": token}
+            url = f"{path}?{urlencode({key: value for key, value in query.items() if value})}"
+            items, token = objects.page(await self._kubectl.raw("get", url), kind, convert)
+            found += items
+            if not token:
+                return found
+
+
+def _path(pod: Pod) -> str:
+    return f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}"
+
+
+def _delete_options(pod: Pod, grace_s: float | None) -> dict[str, Any]:
+    """`grace_s=None` leaves the pod its own grace period."""
+    grace = {} if grace_s is None else {"gracePeriodSeconds": int(grace_s)}
+    return {"preconditions": {"uid": pod.uid}} | grace
+
+
+def _not_understood(problem: Problem) -> bool:
+    """The server knows the eviction API by another version: 400, or 404 for something else than the pod."""
+    return problem.code == 400 or (problem.code == 404 and not problem.not_found("pods"))
+
+
+def _number(version: str) -> tuple[int, int] | None:
+    """ "v1.32.4-gke.7" -> (1, 32)."""
+    found = re.match(r"v(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else None

@@ -1,0 +1,100 @@
+"""What happened in a period, for reports. It is for people: a damaged row is counted, and hides no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from reconciler.drivers.ledger import status_intervals
+from reconciler.drivers.ledger.rows import from_json, instant, to_instant
+from reconciler.drivers.ledger.schema import drift, journal, nodes, runs
+from reconciler.drivers.ledger.schema import status_intervals as stretches
+from reconciler.model.period_report import ActionTally, Episode, Past, StatusInterval
+from reconciler.model.status import NodeStatus
+
+T = TypeVar("T")
+
+
+def past(connection: sa.Connection, fleet: str, since: datetime, until: datetime) -> Past:
+    begin, end = instant(since), instant(until)
+    reader = _Reader()
+    watch = status_intervals.watch_of(connection, fleet)
+    stood = reader.all(connection.execute(_spells(fleet, begin, end)), lambda row: _spell(row, watch))
+    differed = reader.all(connection.execute(_episodes(fleet, begin, end)), _episode)
+    done = reader.all(connection.execute(_actions(fleet, begin, end)), _action)
+    first = {}
+    for name, at in connection.execute(_first(fleet)):
+        try:
+            first[name] = to_instant(at, "first look")
+        except ValueError:
+            continue  # counted above, if it is of the period
+    return Past(stood, differed, done, first, reader.damaged)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.damaged = 0
+
+    def all(self, rows: Iterable[Any], decode: Callable[[Any], T]) -> tuple[T, ...]:
+        found = []
+        for row in rows:
+            try:
+                found.append(decode(row))
+            except ValueError:
+                self.damaged += 1
+        return tuple(found)
+
+
+def _spells(fleet: str, begin: str, end: str) -> sa.Select[Any]:
+    table = stretches
+    overlap = (table.c.since <= end) & (table.c.until.is_(None) | (table.c.until >= begin))
+    return sa.select(table).where(table.c.fleet == fleet, overlap).order_by(table.c.node, table.c.since, table.c.id)
+
+
+def _first(fleet: str) -> sa.Select[Any]:
+    table = stretches
+    return sa.select(table.c.node, sa.func.min(table.c.since)).where(table.c.fleet == fleet).group_by(table.c.node)
+
+
+def _episodes(fleet: str, begin: str, end: str) -> sa.Select[Any]:
+    overlap = (drift.c.first_seen <= end) & (drift.c.ended_at.is_(None) | (drift.c.ended_at >= begin))
+    query = sa.select(drift).where(overlap).order_by(drift.c.id)
+    if not fleet:
+        return query
+    ours = nodes.c.fleet.is_(None) | nodes.c.fleet.in_(("", fleet))
+    return query.join(nodes, nodes.c.node == drift.c.node, isouter=True).where(ours)
+
+
+def _actions(fleet: str, begin: str, end: str) -> sa.Select[Any]:
+    count, different = sa.func.count().label("number"), sa.func.count(journal.c.node.distinct()).label("nodes")
+    query = (
+        sa.select(journal.c.action, journal.c.data, count, different)
+        .where(journal.c.event == "outcome", journal.c.at >= begin, journal.c.at <= end)
+        .group_by(journal.c.action, journal.c.data)
+        .order_by(journal.c.action, journal.c.data)
+    )
+    if not fleet:
+        return query
+    ours = runs.c.fleet.is_(None) | runs.c.fleet.in_(("", fleet))
+    return query.join(runs, runs.c.run == journal.c.run, isouter=True).where(ours)
+
+
+def _spell(row: Any, watch: status_intervals.Watch | None) -> StatusInterval:
+    since, seen = to_instant(row.since, "start"), to_instant(row.seen, "last look")
+    until = None if row.until is None else to_instant(row.until, "end")
+    out = None if row.out_of_service is None else bool(row.out_of_service)
+    if until is None:
+        seen = status_intervals.last_look(seen, watch)
+    return StatusInterval(row.node, row.pool, NodeStatus(row.status), out, since, seen, until, row.code, row.why)
+
+
+def _episode(row: Any) -> Episode:
+    until = None if row.ended_at is None else to_instant(row.ended_at, "end")
+    return Episode(row.node, row.path, row.kind, to_instant(row.first_seen, "first seen"), until)
+
+
+def _action(row: Any) -> ActionTally:
+    return ActionTally(row.action, str(from_json(row.data, "outcome")), row.number, row.nodes)

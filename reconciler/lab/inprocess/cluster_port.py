@@ -1,0 +1,177 @@
+"""ports.Cluster over the cluster's truth."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Mapping, Sequence
+
+from reconciler.lab.hardware.control_plane import (
+    KUBELET_VERSION,
+    ClusterTruth,
+    Conflict,
+    Gone,
+    NodeObject,
+    NotFound,
+    PodObject,
+    TooManyRequests,
+)
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
+from reconciler.model.ports import Clock
+from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, write_mark
+from reconciler.model.vocab import UnknownReason
+
+LATENCY_S = 0.1
+CLIENT_VERSION = "v1.31.4"
+_OURS = Taint(MARK_TAINT, "", "NoSchedule")
+
+
+class TruthCluster:
+    """`latency_s`: of a request; 0 = no wait at all."""
+
+    def __init__(self, truth: ClusterTruth, clock: Clock, *, latency_s: float = LATENCY_S) -> None:
+        self._latency_s = latency_s
+        self._truth = truth
+        self._clock = clock
+        self._read: dict[str, tuple[Hashable, Member]] = {}  # node -> as of which state
+        self._members: dict[str, Member] = {}  # as of this revision
+        self._revision = -1
+
+    async def state(self) -> Answered[ClusterState] | Silent:
+        if self._latency_s:
+            await asyncio.sleep(self._latency_s)
+        if self._truth.down:
+            return Silent(self._clock.now(), UnknownReason.UNREACHABLE, "the API server does not answer")
+        self._refresh()
+        return Answered(self._clock.now(), ClusterState(CLIENT_VERSION, KUBELET_VERSION, dict(self._members)))
+
+    def _refresh(self) -> None:
+        """Read again what has changed since the last time."""
+        nodes = self._truth.nodes()  # which lets time pass for them
+        try:
+            names = self._truth.changed_since(self._revision)
+        except Gone:
+            self._members, names = {}, {node.name for node in nodes}
+        self._revision = self._truth.revision
+        for name in names:
+            try:
+                self._members[name] = self._member(self._truth.node(name))
+            except NotFound:
+                self._members.pop(name, None)
+
+    async def member(self, node: str) -> Member | None:
+        await self._reach()
+        try:
+            return self._member(self._truth.node(node))
+        except NotFound:
+            return None
+
+    async def mark(self, member: Member, mark: Mark) -> None:
+        await self._patch(
+            member,
+            annotations={OWNER_ANNOTATION: write_mark(mark)},
+            taints=[_OURS],
+            unschedulable=True if mark.cordoned else None,
+        )
+
+    async def unmark(self, member: Member, *, uncordon: bool) -> None:
+        await self._reach()
+        annotations = {name: value for name, value in member.annotations.items() if name != OWNER_ANNOTATION}
+        taints = [taint for taint in member.taints if (taint.key, taint.effect) != (_OURS.key, _OURS.effect)]
+        self._guard(
+            lambda: self._truth.update_node(
+                member.name,
+                resource_version=member.resource_version,
+                annotations=annotations,
+                taints=taints,
+                unschedulable=False if uncordon else None,
+            )
+        )
+
+    async def set_labels(self, member: Member, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
+        await self._patch(member, labels=labels, taints=taints)
+
+    async def _patch(
+        self,
+        member: Member,
+        *,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        taints: Sequence[Taint] = (),
+        unschedulable: bool | None = None,
+    ) -> None:
+        """Add to what the member had when it was read. A taint is known by key and effect."""
+        await self._reach()
+        replaced = {(taint.key, taint.effect) for taint in taints}
+        kept = [taint for taint in member.taints if (taint.key, taint.effect) not in replaced]
+        self._guard(
+            lambda: self._truth.update_node(
+                member.name,
+                resource_version=member.resource_version,
+                labels={**member.labels, **(labels or {})},
+                annotations={**member.annotations, **(annotations or {})},
+                taints=[*kept, *taints],
+                unschedulable=unschedulable,
+            )
+        )
+
+    async def evict(self, pod: Pod, *, grace_s: float | None) -> None:
+        await self._reach()
+        self._remove(lambda: self._truth.evict(pod.namespace, pod.name, uid=pod.uid, grace_s=grace_s))
+
+    async def delete(self, pod: Pod, *, grace_s: float | None) -> None:
+        await self._reach()
+        self._remove(lambda: self._truth.delete_pod(pod.namespace, pod.name, uid=pod.uid, grace_s=grace_s))
+
+    async def _reach(self) -> None:
+        if self._latency_s:
+            await asyncio.sleep(self._latency_s)
+        if self._truth.down:
+            raise DriverError(Failure.UNREACHABLE, "the API server does not answer")
+
+    def _guard(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except (Conflict, NotFound) as moved:
+            raise DriverError(Failure.CONFLICT, str(moved)) from moved
+
+    def _remove(self, write: Callable[[], None]) -> None:
+        """A pod that is gone is success (H7), also when another has its name by now."""
+        try:
+            write()
+        except (NotFound, Conflict):
+            return
+        except TooManyRequests as busy:
+            raise DriverError(Failure.BUSY, str(busy), retry_after=5.0) from busy
+
+    def _member(self, node: NodeObject) -> Member:
+        """The very same as before while nothing changes."""
+        state = self._truth.generation(node.name), node.ready, node.unschedulable, node.control_plane
+        known = self._read.get(node.name)
+        if known is None or known[0] != state:
+            known = self._read[node.name] = state, self._snapshot(node)
+        return known[1]
+
+    def _snapshot(self, node: NodeObject) -> Member:
+        pods = (pod for pod in self._truth.pods(node.name) if pod.phase not in ("Succeeded", "Failed"))
+        machine = self._truth.machines.get(node.name)
+        return Member(
+            name=node.name,
+            uid=node.uid,
+            resource_version=str(node.resource_version),
+            ready=node.ready == "True",
+            conditions={"Ready": node.ready} | {kind: found.status for kind, found in node.conditions.items()},
+            unschedulable=node.unschedulable,
+            labels=dict(node.labels),
+            annotations=dict(node.annotations),
+            taints=node.taints,
+            kubelet_version=node.kubelet_version,
+            pods=tuple(map(_pod, pods)),
+            control_plane=node.control_plane,
+            system_uuid="" if machine is None else machine.state.uuid,
+            reasons={kind: f"{one.reason}: {one.message}".rstrip(": ") for kind, one in node.conditions.items()},
+        )
+
+
+def _pod(pod: PodObject) -> Pod:
+    return Pod(pod.namespace, pod.name, pod.uid, pod.phase, pod.owner_kind, pod.evictable)

@@ -1,0 +1,188 @@
+"""What happened to a fleet over a period: what the ledger tells of it, and the sums of that as a document.
+
+A node-hour is in service, out of service, set aside, or not observed: nobody looked, or nobody could say. What was not
+observed is never availability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from reconciler.model.status import NodeStatus
+from reconciler.model.vocab import Concern
+
+REPORT_FORMAT = "1.0"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatus:
+    """How a node stands now. `out`: of service; None: nobody can say. `code`, `why`: of what blocks or holds it."""
+
+    pool: str
+    status: NodeStatus
+    out: bool | None
+    code: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusInterval:
+    """One uninterrupted stretch of one stand. `until` None: it goes on as far as anybody knows, and was `seen` last."""
+
+    node: str
+    pool: str
+    status: NodeStatus
+    out: bool | None
+    since: datetime
+    seen: datetime
+    until: datetime | None = None
+    code: str = ""
+    why: str = ""
+
+    @property
+    def end(self) -> datetime:
+        """As far as it was observed."""
+        return self.seen if self.until is None else self.until
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One path of one node that differed, from the look that first saw it to the first that saw it gone."""
+
+    node: str
+    path: str
+    kind: str
+    since: datetime
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionTally:
+    """Attempts that ended in the period."""
+
+    action: str  # catalogue name, without a target
+    outcome: str  # done | transient | permanent | ambiguous | refused
+    count: int
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What the ledger tells of a period. `first`: by node, when it was looked at for the first time ever."""
+
+    status_intervals: tuple[StatusInterval, ...] = ()
+    episodes: tuple[Episode, ...] = ()
+    actions: tuple[ActionTally, ...] = ()
+    first: Mapping[str, datetime] = field(default_factory=dict)
+    damaged: int = 0  # rows that can't be read
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """Drift in a day (UTC), or in an hour when the period is short. `open`: at its end."""
+
+    start: datetime
+    introduced: int
+    removed: int
+    open: int
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Durations in seconds of the fleet's time. None where there are none."""
+
+    count: int = 0
+    mean_s: float | None = None
+    median_s: float | None = None
+    p90_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """Node-hours. They add up to all that the period had; `aside`: quarantined or retired in the spec."""
+
+    in_service: float = 0.0
+    out: float = 0.0
+    aside: float = 0.0
+    unobserved: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.in_service + self.out + self.aside + self.unobserved
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Out of service, and in service again; `until` None: still out. `seconds`: so far, as observed."""
+
+    node: str
+    cause: str
+    since: datetime
+    until: datetime | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Set aside by the spec (`code` quarantined), or isolated: whatever the ladder allowed was tried (attempts)."""
+
+    node: str
+    code: str
+    why: str
+    since: datetime
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConcernTally:
+    concern: str
+    introduced: int
+    removed: int
+    open: int
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTally:
+    """`concerns`: of what drifted, in the order of every report."""
+
+    node: str
+    introduced: int
+    open: int
+    concerns: tuple[Concern, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodReport:
+    """`watched_since`: the ledger knows nothing of before; None: nobody has ever looked. Drift is in items.
+
+    `availability`: in service, of the node-hours in which a node was seen in or out of service; None: there are none.
+    """
+
+    format_version: str
+    tool_version: str
+    fleet: str
+    generated_at: datetime
+    since: datetime
+    until: datetime
+    watched_since: datetime | None
+    nodes: int
+    introduced: int
+    removed: int
+    open: int
+    bucket_s: float
+    days: tuple[Day, ...]
+    converge: Times  # of drift that was removed in the period
+    concerns: tuple[ConcernTally, ...]  # most introduced first
+    top_nodes: tuple[NodeTally, ...]  # most introduced first
+    hours: Hours
+    availability: float | None
+    unobserved_share: float
+    recover: Times  # of recoveries that ended in the period
+    recoveries: tuple[Recovery, ...]  # who is still out, then the longest
+    quarantined: tuple[Quarantine, ...]  # newest first
+    actions: tuple[ActionTally, ...]
+    damaged: int = 0  # rows of the ledger that can't be read, and are left out
+    time_scale: float = 1.0

@@ -1,0 +1,340 @@
+"""The one disruption budget: who may be taken out of service now, in integers.
+
+Charged when an action takes an in-service node out. Nodes already out, whoever took them out, use it up. Every limit
+that covers the node now, and holds for a reason that it is taken out for, must have room: those that the fleet
+declares, the floor of its persona, the quorum of the control plane. What no declared limit covers falls under the
+default, one node of the fleet: nothing is ever unlimited (conventions Y6).
+
+Invariant: a node is admitted by `allows` only while every such limit has room, and `charge` records it at once, so that
+no prefix of any sequence of charges exceeds a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from reconciler.model.desired import BudgetLimit, Desired, Floor, Settings
+from reconciler.model.plan import BlockCode, Blocked, BudgetLine
+from reconciler.model.records import NodeRecord
+from reconciler.model.units import format_duration, parse_nodes
+from reconciler.model.vocab import NodeState, Reason
+from reconciler.planner.fleet import hours
+from reconciler.planner.fleet.budget_group import ANY, Group, in_order
+
+DEFAULT = BudgetLimit("fleet", "1")
+TimesTakenOut = Mapping[str, Sequence[datetime]]  # node -> when it was taken out of service, each time
+
+
+class Budget:
+    """`out`: nodes out of service; `unknown`: nodes whose service state can't be read, which may not be touched.
+
+    `control_plane`: every member of the cluster's control plane -> Ready.
+    `isolated`: of those out, the ones that are only cordoned yet: they count as out, and need room to be drained.
+    `stuck`: of those out, the ones that nothing but a person brings back, which a refusal says of them.
+    """
+
+    def __init__(
+        self,
+        limits: Sequence[BudgetLimit],
+        nodes: Mapping[str, Desired],
+        *,
+        now: datetime,
+        out: Iterable[str],
+        unknown: Iterable[str] = (),
+        floors: Sequence[Floor] = (),
+        control_plane: Mapping[str, bool] | None = None,
+        taken: TimesTakenOut | None = None,
+        isolated: Iterable[str] = (),
+        stuck: Iterable[str] = (),
+    ) -> None:
+        active = {name: node for name, node in nodes.items() if node.state is NodeState.ACTIVE}
+        self._now = now
+        self._unknown = set(unknown) & active.keys()
+        self._out: set[str] = set()
+        self._isolated: set[str] = set()
+        self._stuck: set[str] = set()
+        self._of: dict[str, list[Group]] = {name: [] for name in active}
+        self._groups: list[Group] = []
+        for limit in limits or (DEFAULT,):
+            self._limit(limit, active, taken or {}, limit.during is None or hours.cover(limit.during, now))
+        words = ("budget of fleet by default is used up", "out")
+        self._spare = Group("fleet by default", 1, len(active), "1, for what no other limit covers", words)
+        self._groups.append(self._spare)
+        self._timed = any(group.during is not None or group.period is not None for group in self._groups)
+        self._default = self._default_now()
+        for floor in floors:
+            self._floor(floor, active)
+        self._members: Mapping[str, bool] = {}
+        self._elected: Group | None = None
+        self.see_control_plane(control_plane or {})
+        # What can't be read counts as out: it may well be.
+        for name in sorted((frozenset(out) | self._unknown) & active.keys()):
+            self._count_out(name)
+        for name in isolated:
+            self.isolate(name)
+        self._stuck |= set(stuck)
+        for group in self._groups:
+            group.stuck = self._stuck
+
+    # --- kept current: what changes is told, and nothing is counted anew -------------------------------------------
+
+    def move_to(self, now: datetime) -> None:
+        """Time has passed: hours begin and end, rates forget."""
+        self._now = now
+        if not self._timed:
+            return
+        current = {
+            during: hours.cover(during, now) for during in {g.during for g in self._groups if g.during is not None}
+        }
+        for group in self._groups:
+            if group.during is not None:
+                group.active = current[group.during]
+            if group.period is not None:
+                group.forget(now - group.period)
+        self._default = self._default_now()
+
+    def see(self, node: str, serves: bool | None) -> None:
+        """Whether it is in service now; None: that can't be read."""
+        if node not in self._of:
+            return
+        if serves is None:
+            self._unknown.add(node)
+        else:
+            self._unknown.discard(node)
+        if serves and node in self._out:
+            self._count_in(node)
+        elif not serves and node not in self._out:
+            self._count_out(node)
+
+    def see_stuck(self, node: str, stuck: bool) -> None:
+        """Whether nothing but a person brings it back."""
+        if stuck is (node in self._stuck):
+            return
+        (self._stuck.add if stuck else self._stuck.discard)(node)
+        for group in self._groups:
+            group.full = None
+
+    def see_control_plane(self, members: Mapping[str, bool]) -> None:
+        """Each of its members -> Ready."""
+        if self._elected is not None and members == self._members:
+            return
+        if self._elected is not None:
+            self._groups.remove(self._elected)
+            for name in self._members.keys() & self._of.keys():
+                self._of[name].remove(self._elected)
+        self._members, self._elected = dict(members), None
+        self._quorum(members)
+
+    def _default_now(self) -> Group | None:
+        covered: set[Reason] = set()
+        for group in self._groups:
+            if group.active and group.declared and group.everywhere:
+                covered |= group.reasons
+        return self._spare if self._of and covered < ANY else None
+
+    # --- groups of nodes -----------------------------------------------------------------------------------------
+
+    def _add(self, group: Group, members: Iterable[str]) -> None:
+        self._groups.append(group)
+        for name in members:
+            self._of[name].append(group)
+
+    def _limit(self, limit: BudgetLimit, active: Mapping[str, Desired], taken: TimesTakenOut, current: bool) -> None:
+        members: dict[str, list[str]] = {}
+        for name, node in active.items():
+            key = {"fleet": "", "pool": node.pool}.get(limit.scope, node.domains.get(limit.scope))
+            if key is not None:
+                members.setdefault(key, []).append(name)
+        reasons, period, counted, per = frozenset(limit.reasons) or ANY, None, "out", ""
+        if limit.per_s is not None:
+            period = timedelta(seconds=limit.per_s)
+            counted, per = f"taken out within {format_duration(limit.per_s)}", f" per {format_duration(limit.per_s)}"
+        only = "" if reasons == ANY else f" for {', '.join(in_order(reasons))}"
+        for key in sorted(members):
+            total = len(members[key])
+            count = parse_nodes(limit.nodes, total)
+            shown = f"{limit.nodes} of {total} = {count}" if limit.nodes.endswith("%") else limit.nodes
+            name = f"{limit.scope} {key}".strip()
+            words = (f"budget of {name}{only} is used up", counted)
+            group = Group(
+                name, count, total, shown + per, words, reasons, period, current,
+                declared=period is None, everywhere=limit.scope in ("fleet", "pool"), during=limit.during,
+            )  # fmt: skip
+            if period is not None:
+                since = self._now - period
+                group.taken = [(at, name) for name in members[key] for at in taken.get(name, ()) if at > since]
+            self._add(group, members[key])
+
+    def _floor(self, floor: Floor, active: Mapping[str, Desired]) -> None:
+        members = [name for name, node in active.items() if node.persona == floor.persona]
+        total, keep = len(members), parse_nodes(floor.nodes, len(members))
+        spare = max(total - keep, 0)
+        shown = f"{floor.nodes} of {total}" if floor.nodes.endswith("%") else floor.nodes
+        words = (f"{keep} of {total} nodes of persona {floor.persona} must stay in service", "others out")
+        self._add(Group(f"persona {floor.persona}", spare, total, f"{total} - {shown} = {spare}", words), members)
+
+    def _quorum(self, members: Mapping[str, bool]) -> None:
+        """Of n members, n // 2 + 1 stay ready (pitfall H8). Members that we may not act upon count all the same."""
+        ours = [name for name in members if name in self._of]
+        if not ours:
+            return
+        total, keep = len(members), len(members) // 2 + 1
+        words = (f"{keep} of {total} control-plane members must stay ready", "others out")
+        rule = f"{total} - quorum of {keep} = {total - keep}"
+        away = {name for name, ready in members.items() if not ready} | (self._out & set(ours))
+        used = dict.fromkeys(sorted(away), self._now)
+        self._elected = Group("control plane", total - keep, total, rule, words, used=used)
+        self._elected.stuck = self._stuck
+        self._elected.isolated = self._isolated & used.keys()
+        self._add(self._elected, ours)
+
+    # --- questions -----------------------------------------------------------------------------------------------
+
+    def is_out(self, node: str) -> bool:
+        return node in self._out
+
+    def is_isolated(self, node: str) -> bool:
+        """Out, and not drained: that takes room."""
+        return node in self._isolated
+
+    @property
+    def out(self) -> Collection[str]:
+        """Nodes out of service, those charged since included."""
+        return self._out
+
+    def unreadable(self, node: str) -> bool:
+        """Whether nobody can say if it is in service: then it may not be touched."""
+        return node in self._unknown
+
+    def groups(self, node: str) -> Sequence[Group]:
+        """All that it counts in, also those that do not hold at this hour."""
+        return self._of.get(node, ())
+
+    def kind(self, node: str) -> Hashable:
+        """Which limits it counts in: nodes of one kind get the same answers, but for the special ones."""
+        return tuple(map(id, self._of.get(node, ())))
+
+    def special(self) -> set[str]:
+        """Nodes that are out, or can't be read."""
+        return set(self._out)
+
+    def allows(self, node: str, reasons: Collection[Reason] = ANY) -> Blocked | None:
+        """None when `node` may be taken out of service now; acting on one that is out already costs nothing."""
+        if node in self._unknown:
+            return Blocked(BlockCode.BUDGET, "whether it is in service can't be read: the budget is zero")
+        if node in self._out and node not in self._isolated:
+            return None
+        for group in self._covering(node, reasons):
+            if group.period is not None and node in self._isolated:
+                continue  # its mark has taken it out, and is counted
+            blocked = group.refusal(node)
+            if blocked is not None:
+                return blocked
+        return None
+
+    def queue(self, node: str, reasons: Collection[Reason] = ANY) -> int:
+        """`node` waits: in which batch after this one it may go, behind those that wait already."""
+        batch = 1
+        for group in self._covering(node, reasons):
+            batch = max(batch, 1 + group.queued // max(1, group.limit))
+            group.queued += 1
+        return batch
+
+    def _covering(self, node: str, reasons: Collection[Reason]) -> list[Group]:
+        groups = self._of.get(node, ())
+        found = [group for group in groups if group.active and not group.reasons.isdisjoint(reasons)]
+        if self._default is not None:
+            covered: frozenset[Reason] = frozenset().union(*(group.reasons for group in found if group.declared))
+            if not covered.issuperset(reasons):
+                found.append(self._default)
+        return found
+
+    def lines(self) -> tuple[BudgetLine, ...]:
+        shown = (group for group in self._groups if group is not self._spare or self._default is not None)
+        return tuple(group.line() for group in shown)
+
+    # --- charges -------------------------------------------------------------------------------------------------
+
+    def charge(self, node: str) -> None:
+        """Count `node` as taken out of service now. Charging twice counts once."""
+        isolated = node in self._isolated
+        if node not in self._out or isolated:
+            self._drain(node)
+            self._count_out(node)
+            for group in self._of.get(node, ()):
+                if group.period is not None and not isolated:
+                    group.use(node, self._now)
+
+    def isolate(self, node: str) -> None:
+        """`node` is out, by a mark on evidence alone: it has not been drained."""
+        if node not in self._out:
+            return
+        self._isolated.add(node)
+        for group in (*self._of.get(node, ()), self._spare):
+            if node in group.used and group.period is None:
+                group.isolated.add(node)
+                group.full = None
+
+    def _drain(self, node: str) -> None:
+        self._isolated.discard(node)
+        for group in (*self._of.get(node, ()), self._spare):
+            group.isolated.discard(node)
+            group.full = None
+
+    def _count_out(self, node: str) -> None:
+        self._out.add(node)
+        for group in self._of.get(node, ()):
+            if group.period is None:
+                group.use(node, self._now)
+        self._spare.use(node, self._now)
+
+    def _count_in(self, node: str) -> None:
+        self._out.discard(node)
+        self._drain(node)
+        for group in self._of.get(node, ()):
+            if group.period is None and not (group is self._elected and self._members.get(node) is False):
+                group.free(node)
+        self._spare.free(node)
+
+    @contextmanager
+    def supposing(self) -> Iterator[None]:
+        """What is charged inside is forgotten again."""
+        out, rates = set(self._out), [(g, list(g.taken)) for g in self._groups if g.period is not None]
+        isolated = set(self._isolated)
+        try:
+            yield
+        finally:
+            for node in self._out - out:
+                self._count_in(node)
+            for node in isolated - self._isolated:
+                self.isolate(node)
+            for group, taken in rates:
+                group.taken, group.full = taken, None
+
+
+def has_rates(settings: Settings) -> bool:
+    return any(limit.per_s is not None for limit in settings.budgets)
+
+
+def taken_out(records: Mapping[str, NodeRecord], settings: Settings) -> TimesTakenOut:
+    """When each node was taken out of service, each time, where a rate asks for that.
+
+    Told by the attempts: by a mark, or where there is no cluster, by a drain. One that did not end well may have
+    happened all the same; with those that repeat it, it is one.
+    """
+    first = "mark" if settings.cluster is not None else "drain"
+    found: dict[str, list[datetime]] = {}
+    for name, record in records.items() if has_rates(settings) else ():
+        times, tried = list[datetime](), None
+        for attempt in record.attempts:
+            if attempt.action != first or attempt.outcome == "refused":
+                continue
+            tried = attempt.at
+            if attempt.outcome == "done":
+                times.append(attempt.at)
+                tried = None
+        if times or tried is not None:
+            found[name] = times if tried is None else [*times, tried]
+    return found

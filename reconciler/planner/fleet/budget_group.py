@@ -1,0 +1,112 @@
+"""One limit of the budget, and the nodes that use it up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from reconciler.model.desired import Hours
+from reconciler.model.plan import BlockCode, Blocked, BudgetLine
+from reconciler.model.vocab import Reason
+from reconciler.planner.fleet import hours
+
+ANY: frozenset[Reason] = frozenset(Reason)
+
+
+def person_needed(nodes: Sequence[str]) -> str:
+    """The end of a sentence about nodes that hold others up: both ways out."""
+    shown = ", ".join(nodes[:5]) + (f" and {len(nodes) - 5} more" if len(nodes) > 5 else "")
+    waits, them = ("waits", "it") if len(nodes) == 1 else ("wait", "them")
+    return f"{shown} {waits} for a person: repair {them}, or set `state: quarantined` for {them} in the spec"
+
+
+@dataclass(slots=True)
+class Group:
+    """A limit on some nodes. `words`: what is the matter when it is used up, and what is counted."""
+
+    name: str
+    limit: int
+    total: int
+    rule: str
+    words: tuple[str, str]
+    reasons: frozenset[Reason] = ANY
+    period: timedelta | None = None  # of a rate
+    active: bool = True
+    declared: bool = False  # by the fleet, as a limit on how many are out at once
+    everywhere: bool = False  # one of its kind holds for every node
+    during: Hours | None = None  # None = always
+    used: dict[str, datetime] = field(default_factory=dict)  # node -> out since; {} of a rate
+    isolated: set[str] = field(default_factory=set)  # of those, the ones whose work nobody has ended yet
+    taken: list[tuple[datetime, str]] = field(default_factory=list)  # of a rate: each taking out within its period
+    queued: int = 0  # nodes that wait for it
+    full: Blocked | None = None  # the refusal of now, the same for all that wait
+    stuck: AbstractSet[str] = frozenset()  # nodes that nothing but a person brings back
+
+    @property
+    def count(self) -> int:
+        return len(self.used) if self.period is None else len(self.taken)
+
+    def use(self, node: str, now: datetime) -> None:
+        if self.period is None:
+            self.used[node] = now
+        else:
+            self.taken.append((now, node))
+        self.full = None
+
+    def free(self, node: str) -> None:
+        self.used.pop(node, None)
+        self.isolated.discard(node)
+        self.full = None
+
+    def forget(self, since: datetime) -> None:
+        """Drop the takings of a rate up to `since`."""
+        if any(at <= since for at, _ in self.taken):
+            self.taken = [(at, node) for at, node in self.taken if at > since]
+            self.full = None
+
+    def refusal(self, node: str) -> Blocked | None:
+        """An isolated node is out already; to drain it takes the room that drained ones leave."""
+        if node in self.isolated:
+            return None if len(self.used) - len(self.isolated) < self.limit else self._refusal()
+        if self.count < self.limit or node in self.used:
+            return None
+        self.full = self.full or self._refusal()
+        return self.full
+
+    def _refusal(self) -> Blocked:
+        times = Counter(list(self.used)) if self.period is None else Counter(node for _, node in self.taken)
+        names = [node if times[node] == 1 else f"{node} {times[node]} times" for node in sorted(times)]
+        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        many = f"{self.count} of {self.limit} {self.words[1]}"
+        if self.count > self.limit > 0:  # by others, or for reasons that it does not hold for
+            many = f"{self.count} {self.words[1]} where {self.limit} may be"
+        detail = f"{self.words[0]}: {many}" + (f" ({shown})" if shown else "")
+        if stuck := sorted(self.used.keys() & self.stuck):
+            detail += f"; {person_needed(stuck)}"
+        until = None
+        if self.period is not None and self.limit > 0:
+            until = sorted(self.taken)[self.count - self.limit][0] + self.period
+        return Blocked(BlockCode.BUDGET, detail, until)
+
+    def line(self) -> BudgetLine:
+        reasons = () if self.reasons == ANY else in_order(self.reasons)
+        per_s = None if self.period is None else self.period.total_seconds()
+        during = "" if self.during is None else hours.text(self.during)
+        return BudgetLine(
+            self.name,
+            self.limit,
+            self.total,
+            (*self.used, *(node for _, node in self.taken)),
+            self.rule,
+            reasons,
+            per_s,
+            during,
+            self.active,
+        )
+
+
+def in_order(reasons: Collection[Reason]) -> tuple[Reason, ...]:
+    return tuple(reason for reason in Reason if reason in reasons)

@@ -1,0 +1,217 @@
+"""Who is cordoned and marked at once: nodes with hard evidence of illness, whatever waves, budget and brake say.
+
+Evidence (DESIGN 7.2) was read, not missed, and its signal stands in the closed table (health/table.py). Drain and
+repair of the node then wait for their budget. Telemetry that is wrong must not empty a fleet, so isolation has caps of
+its own, and what many nodes show first in the hour after a change of reconciler, driver or spec is an incident for a
+person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from reconciler.health.table import isolating
+from reconciler.model.desired import Desired, Fleet
+from reconciler.model.drift import DriftClass
+from reconciler.model.observed import Answered, Observation, Observed
+from reconciler.model.plan import Goal, Incident, NodePlan
+from reconciler.model.records import CHANGES, OWNER_ANNOTATION, Mark, NodeRecord, isolated_for, read_mark
+from reconciler.model.units import parse_nodes
+from reconciler.model.vocab import NodeState
+from reconciler.planner.fleet.signal_history import after_change, first_seen
+
+# Of one signal within an hour, and of a fleet at once: NVSentinel's breaker trips at 50 % of the GPU nodes, EKS node
+# repair stops at 20 % of a pool (health.md section 7). A pool of a few nodes may lose three.
+HOUR = timedelta(hours=1)
+OF_POOL, LEAST_OF_POOL = "5%", 3
+OF_FLEET = "20%"
+MANY = 3  # two nodes that fall ill after a change are a coincidence; a third is none
+TOGETHER = timedelta(days=1)  # between first sights: what fell ill in another week has another cause
+NAMED = 5
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+def evidence(plan: NodePlan) -> tuple[str, ...]:
+    """Signals (value paths) on which this node would be isolated: it serves, and its plan can mark it."""
+    if plan.in_service is not True or not any(action.name == "mark" for action in plan.actions):
+        return ()
+    return isolating(item.path for item in plan.illness if item.kind is DriftClass.DRIFTED)
+
+
+class Isolation:
+    """The caps, as of `now`. `records`: of all nodes that were looked at, and of the fleet's changes (CHANGES)."""
+
+    def __init__(
+        self, fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord], now: datetime
+    ) -> None:
+        self._fleet = fleet
+        self._now = now
+        active = [node for node in fleet.nodes.values() if node.state is NodeState.ACTIVE]
+        self._pools: dict[str, int] = {}
+        for node in active:
+            self._pools[node.pool] = self._pools.get(node.pool, 0) + 1
+        self._most = parse_nodes(OF_FLEET, len(active))
+        self._total = len(active)
+        self._marked: set[str] = set()
+        self._recent: dict[tuple[str, str], set[str]] = {}
+        # Signal -> node that first showed it after a change -> when, and after which.
+        self._after: dict[str, dict[str, tuple[datetime, str]]] = {}
+        self._changes = records.get(CHANGES + fleet.settings.fleet)
+        for node in active:
+            if (seen := observation.nodes.get(node.node)) is not None and (mark := isolating_mark(seen)) is not None:
+                self._count(node, mark)
+            if (record := records.get(node.node)) is not None:
+                self._recall(node.node, record)
+
+    def _count(self, node: Desired, mark: Mark) -> None:
+        """By whomever it was set: a ledger that is lost, or another one, knows nothing of it."""
+        self._marked.add(node.node)
+        if instant_of(mark) > self._now - HOUR:
+            for signal in isolated_for(mark.reason):
+                self._recent.setdefault((node.pool, signal), set()).add(node.node)
+
+    def _recall(self, name: str, record: NodeRecord) -> None:
+        pool = self._fleet.nodes[name].pool
+        for attempt in reversed(record.attempts):
+            if attempt.at <= self._now - HOUR:
+                break
+            for signal in isolated_for(attempt.cause) if attempt.action == "mark" else ():
+                if attempt.outcome != "refused":
+                    self._recent.setdefault((pool, signal), set()).add(name)
+        for key, since in record.silent_since.items():
+            signal, change = first_seen(key)
+            if change:
+                self._after.setdefault(signal, {})[name] = since, change
+
+    def suspect(self, plan: NodePlan, observed: Observed, record: NodeRecord) -> None:
+        """Take in what a node shows now. All suspects come before the first question."""
+        for signal in evidence(plan):
+            known = next((key for key in record.silent_since if first_seen(key)[0] == signal), None)
+            since = self._now if known is None else record.silent_since[known]
+            change = first_seen(known)[1] if known else after_change(
+                self._fleet, observed, record, self._changes, self._now
+            )  # fmt: skip
+            if change:
+                self._after.setdefault(signal, {}).setdefault(plan.node, (since, change))
+
+    def verdict(self, plan: NodePlan) -> tuple[tuple[str, ...], tuple[Incident, ...]]:
+        """(signals for which it may be isolated now, incidents of those for which it may not)."""
+        allowed, incidents = [], []
+        for signal in evidence(plan):
+            refusal = self._refusal(plan, signal)
+            if refusal is None:
+                allowed.append(signal)
+            else:
+                incidents.append(Incident(signal, refusal[0], (plan.node,), refusal[1]))
+        if allowed and len(self._marked - {plan.node}) >= self._most:
+            detail = (
+                f"{len(self._marked)} of {self._total} nodes isolated already, where {self._most} may be "
+                f"({OF_FLEET} of the fleet)"
+            )
+            incidents += [Incident(signal, "the fleet", (plan.node,), detail) for signal in allowed]
+            allowed = []
+        return tuple(allowed), tuple(incidents)
+
+    def charge(self, node: str, signals: Iterable[str]) -> None:
+        """`node` is isolated now for these."""
+        self._marked.add(node)
+        for signal in signals:
+            self._recent.setdefault((self._fleet.nodes[node].pool, signal), set()).add(node)
+
+    def _refusal(self, plan: NodePlan, signal: str) -> tuple[str, str] | None:
+        """(scope, why)."""
+        after = self._after.get(signal, {})
+        if plan.node in after:
+            first, change = after[plan.node]
+            many = sum(abs(since - first) <= TOGETHER for since, _ in after.values())
+            if many >= MANY:
+                return "the fleet", f"{many} nodes showed it first within an hour of a change: {change}"
+        recent = self._recent.get((plan.pool, signal), set())
+        total = self._pools.get(plan.pool, 0)
+        most = max(LEAST_OF_POOL, parse_nodes(OF_POOL, total))
+        if plan.node not in recent and len(recent) >= most:
+            return (
+                f"pool {plan.pool}",
+                f"{len(recent)} of {total} nodes isolated for it within an hour, where {most} may be",
+            )
+        return None
+
+
+def isolate(
+    isolation: Isolation,
+    plans: Mapping[str, NodePlan],
+    observed: Mapping[str, Observed],
+    records: Mapping[str, NodeRecord],
+) -> tuple[dict[str, NodePlan], tuple[Incident, ...]]:
+    """Plans of the nodes that are isolated now, and what a person has to decide."""
+    ill = [plan for plan in plans.values() if evidence(plan)]
+    for plan in ill:
+        isolation.suspect(plan, observed[plan.node], records.get(plan.node) or NodeRecord(plan.node))
+    found: dict[str, NodePlan] = {}
+    incidents: list[Incident] = []
+    for plan in ill:
+        allowed, refused = isolation.verdict(plan)
+        if allowed:
+            isolation.charge(plan.node, allowed)
+            found[plan.node] = replace(plan, isolation=allowed)
+        else:
+            incidents += refused
+    return found, tuple(together(incidents))
+
+
+def together(incidents: Iterable[Incident]) -> Iterator[Incident]:
+    """One incident for each signal and scope."""
+    nodes: dict[tuple[str, str], list[str]] = {}
+    details: dict[tuple[str, str], str] = {}
+    for one in incidents:
+        key = (one.signal, one.scope)
+        nodes.setdefault(key, []).extend(name for name in one.nodes if name not in nodes.get(key, ()))
+        details[key] = one.detail
+    for (signal, scope), names in nodes.items():
+        detail = f"{details[signal, scope]}. {_ways_out(signal, names)}"
+        yield Incident(signal, scope, tuple(names), detail)
+
+
+def _ways_out(signal: str, names: list[str]) -> str:
+    shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    return (
+        f"Not isolated: {shown}; to be drained and repaired as budget and brake allow. If the signal is wrong, "
+        f"`reconciler isolation retract {signal.removeprefix('health.')} --reason ...`; if the nodes are ill, repair "
+        "them or set `state: quarantined` for them in the spec"
+    )
+
+
+def marked_for(seen: Observed) -> tuple[str, ...]:
+    """The signals on which a node was isolated, by any reconciler; () when it was not."""
+    mark = isolating_mark(seen)
+    return () if mark is None else isolated_for(mark.reason)
+
+
+def isolating_mark(seen: Observed) -> Mark | None:
+    """The mark of a node that was isolated, by any reconciler."""
+    member = seen.member.value if isinstance(seen.member, Answered) else None
+    if member is None or OWNER_ANNOTATION not in member.annotations:
+        return None
+    mark = read_mark(member.annotations[OWNER_ANNOTATION])
+    return mark if mark is not None and isolated_for(mark.reason) else None
+
+
+def instant_of(mark: Mark) -> datetime:
+    """When it was set; long ago where it does not say."""
+    try:
+        at = datetime.fromisoformat(mark.at)
+    except ValueError:
+        return LONG_AGO
+    return at if at.tzinfo is not None else LONG_AGO
+
+
+def taken_back(plan: NodePlan, retracted: AbstractSet[str]) -> bool:
+    """Whether nothing but retracted signals keeps this node, which was not drained, out of service.
+
+    A hold, quarantine, or whatever else makes it a node that is not acted upon, keeps its mark too.
+    """
+    free = plan.goal is not Goal.NOTHING and not plan.illness
+    return free and bool(plan.isolated) and retracted >= set(plan.isolated)

@@ -1,0 +1,254 @@
+"""The sums of a period: drift, time to converge and to recover, availability, quarantines (model/period_report.py)."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import groupby, zip_longest
+
+from reconciler.model.drift import ACTIONABLE
+from reconciler.model.period_report import (
+    ConcernTally,
+    Day,
+    Episode,
+    Hours,
+    NodeTally,
+    Past,
+    PeriodReport,
+    Quarantine,
+    Recovery,
+    StatusInterval,
+    Times,
+)
+from reconciler.model.plan import BlockCode
+from reconciler.model.status import NodeStatus
+from reconciler.model.vocab import Concern
+
+_HOUR = timedelta(hours=1)
+_DAY = timedelta(days=1)
+_SHORT = 2 * _DAY  # a period that is told by the hour
+_ISOLATED = frozenset({BlockCode.ATTEMPTS.value, BlockCode.QUARANTINED.value})
+_CONCERNS = {concern.value: concern for concern in Concern}
+_DRIFT = frozenset(kind.value for kind in ACTIONABLE)
+
+
+def chronicle(
+    past: Past, *, format_version: str, tool_version: str, fleet: str, nodes: Collection[str], since: datetime,
+    until: datetime, time_scale: float = 1.0,
+) -> PeriodReport:  # fmt: skip
+    """`nodes`: of the spec as it is now. `until`: now, or the end of the period."""
+    drift = [one for one in past.episodes if one.kind in _DRIFT]
+    fresh = [one for one in drift if one.since >= since]
+    gone = [one for one in drift if one.until is not None and one.until <= until]
+    still = [one for one in drift if (one.until is None or one.until > until) and one.node in nodes]
+    bucket = _HOUR if until - since <= _SHORT else _DAY
+    spent = hours(past, since, until, nodes)
+    observed = spent.in_service + spent.out
+    back = recoveries(past.status_intervals, since, nodes)
+    return PeriodReport(
+        format_version=format_version,
+        tool_version=tool_version,
+        fleet=fleet,
+        generated_at=until,
+        since=since,
+        until=until,
+        watched_since=min(past.first.values(), default=None),
+        nodes=len(nodes),
+        introduced=len(fresh),
+        removed=len(gone),
+        open=len(still),
+        bucket_s=bucket.total_seconds(),
+        days=days(drift, since, until, bucket, nodes),
+        converge=times((one.until - one.since).total_seconds() for one in gone if one.until is not None),
+        concerns=_concerns(fresh, gone, still),
+        top_nodes=_nodes(fresh, still),
+        hours=spent,
+        availability=spent.in_service / observed if observed else None,
+        unobserved_share=spent.unobserved / spent.total if spent.total else 1.0,
+        recover=times(one.seconds for one in back if one.until is not None),
+        recoveries=back,
+        quarantined=quarantines(past.status_intervals, nodes),
+        actions=past.actions,
+        damaged=past.damaged,
+        time_scale=time_scale,
+    )
+
+
+# --- hours ---
+
+
+def hours(past: Past, since: datetime, until: datetime, nodes: Collection[str]) -> Hours:
+    """Of each node from when it was first looked at; one that has left the spec, until it was last seen.
+
+    No hour counts twice: a spell gives way to the next, which may have begun by another machine's clock.
+    """
+    found = dict.fromkeys(("in_service", "out", "aside", "unobserved"), 0.0)
+    last: dict[str, datetime] = {}
+    for spell, after in zip_longest(past.status_intervals, past.status_intervals[1:]):
+        end = min(spell.end, after.since) if after is not None and after.node == spell.node else spell.end
+        spent = (min(end, until) - max(spell.since, since)) / _HOUR
+        found[_part(spell)] += max(spent, 0.0)
+        last[spell.node] = spell.end
+    total = 0.0
+    for node, first in past.first.items():
+        end = until if node in nodes else min(last.get(node, since), until)
+        total += max((end - max(first, since)) / _HOUR, 0.0)
+    found["unobserved"] = max(total - found["in_service"] - found["out"] - found["aside"], 0.0)
+    return Hours(**found)
+
+
+def _part(spell: StatusInterval) -> str:
+    if spell.status is NodeStatus.SET_ASIDE:
+        return "aside"
+    if spell.out is None:
+        return "unobserved"
+    return "out" if spell.out else "in_service"
+
+
+# --- times ---
+
+
+def times(seconds: Iterable[float]) -> Times:
+    found = sorted(seconds)
+    if not found:
+        return Times()
+    nine_of_ten = found[math.ceil(0.9 * len(found)) - 1]
+    return Times(len(found), statistics.fmean(found), statistics.median(found), nine_of_ten)
+
+
+# --- drift ---
+
+
+def days(
+    drift: Sequence[Episode], since: datetime, until: datetime, bucket: timedelta, nodes: Collection[str]
+) -> tuple[Day, ...]:
+    """One for each hour or day (UTC), those in which nothing happened too. The first began before the period did."""
+    first = since - (since - datetime(1970, 1, 1, tzinfo=UTC)) % bucket
+    number = max(math.ceil((until - first) / bucket), 1)
+    came, went = [0] * number, [0] * number
+    standing = 0
+    for one in drift:
+        over = one.until is not None and one.until <= until
+        if not over and one.node not in nodes:
+            continue
+        if one.since < since:
+            standing += 1
+        else:
+            came[_bucket(one.since, first, bucket, number)] += 1
+        if over and one.until is not None:
+            went[_bucket(one.until, first, bucket, number)] += 1
+    found = []
+    for at in range(number):
+        standing += came[at] - went[at]
+        found.append(Day(first + at * bucket, came[at], went[at], standing))
+    return tuple(found)
+
+
+def _bucket(at: datetime, first: datetime, bucket: timedelta, number: int) -> int:
+    return min(max(int((at - first) / bucket), 0), number - 1)
+
+
+def _concerns(fresh: Sequence[Episode], gone: Sequence[Episode], still: Sequence[Episode]) -> tuple[ConcernTally, ...]:
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    nodes: dict[str, set[str]] = defaultdict(set)
+    for at, some in enumerate((fresh, gone, still)):
+        for one in some:
+            concern = one.path.partition(".")[0]
+            counts[concern][at] += 1
+            nodes[concern].add(one.node)
+    order = {name: at for at, name in enumerate(_CONCERNS)}
+    ranked = sorted(counts, key=lambda name: (-counts[name][0], -counts[name][2], order.get(name, len(order)), name))
+    tallies = []
+    for name in ranked:
+        came, went, left = counts[name]
+        tallies.append(ConcernTally(name, came, went, left, len(nodes[name])))
+    return tuple(tallies)
+
+
+def _nodes(fresh: Sequence[Episode], still: Sequence[Episode]) -> tuple[NodeTally, ...]:
+    came: dict[str, int] = defaultdict(int)
+    left: dict[str, int] = defaultdict(int)
+    paths: dict[str, set[str]] = defaultdict(set)
+    for counts, some in ((came, fresh), (left, still)):
+        for one in some:
+            counts[one.node] += 1
+            paths[one.node].add(one.path.partition(".")[0])
+    ranked = sorted(paths, key=lambda node: (-came[node], -left[node], node))
+    return tuple(
+        NodeTally(node, came[node], left[node], tuple(c for name, c in _CONCERNS.items() if name in paths[node]))
+        for node in ranked
+    )
+
+
+# --- out of service ---
+
+
+def recoveries(
+    status_intervals: Sequence[StatusInterval], since: datetime, nodes: Collection[str]
+) -> tuple[Recovery, ...]:
+    """Who is still out, then the longest. What was not observed in between ends nothing: nobody saw the node serve.
+
+    One that left the spec while it was out has not recovered, and nobody waits for it any more.
+    """
+    found: list[Recovery] = []
+    for node, of_node in groupby(status_intervals, key=lambda spell: spell.node):
+        out: list[StatusInterval] = []
+        for spell in of_node:
+            part = _part(spell)
+            if part == "out":
+                out.append(spell)
+            elif out and part != "unobserved":
+                if part == "in_service" and spell.since >= since:
+                    found.append(_recovery(out, spell.since))
+                out = []
+        if out and node in nodes:
+            found.append(_recovery(out, None))
+    return tuple(sorted(found, key=lambda one: (one.until is not None, -one.seconds, one.node)))
+
+
+def _recovery(out: Sequence[StatusInterval], until: datetime | None) -> Recovery:
+    end = out[-1].end if until is None else until
+    return Recovery(out[0].node, _cause(out), out[0].since, until, (end - out[0].since).total_seconds())
+
+
+def _cause(out: Sequence[StatusInterval]) -> str:
+    """What says most: why it was blocked or held; else that it was worked on, or waited."""
+    said: Mapping[NodeStatus, StatusInterval] = {spell.status: spell for spell in reversed(out)}
+    for status in (NodeStatus.BLOCKED, NodeStatus.HELD):
+        if status in said:
+            return said[status].why or status.value
+    if NodeStatus.ACTING in said:
+        return "worked on by the reconciler"
+    return {
+        NodeStatus.WAITING: "waited for its turn",
+        NodeStatus.UNKNOWN: "could not be read",
+        NodeStatus.CONVERGED: "out of service for no reason that is ours",
+    }.get(out[0].status, out[0].status.value)
+
+
+def quarantines(status_intervals: Sequence[StatusInterval], nodes: Collection[str]) -> tuple[Quarantine, ...]:
+    """Newest first. One that goes on behind a gap in observation is one. Who left the spec is quarantined no longer.
+
+    A node that is ill and in service is none: it is left alone, by a fleet that is only observed, say.
+    """
+    found: list[Quarantine] = []
+    for node, of_node in groupby(status_intervals, key=lambda spell: spell.node):
+        current: StatusInterval | None = None
+        end: datetime | None = None
+        for spell in of_node:
+            end = None if node in nodes else spell.end
+            part = _part(spell)
+            isolated = spell.code in _ISOLATED and part != "in_service"
+            if current is not None and isolated and spell.code == current.code:
+                continue
+            if current is not None and part != "unobserved":
+                found.append(Quarantine(node, current.code, current.why, current.since, spell.since))
+                current = None
+            if current is None and isolated and part != "unobserved":
+                current = spell
+        if current is not None:
+            found.append(Quarantine(node, current.code, current.why, current.since, end))
+    return tuple(sorted(found, key=lambda one: (-one.since.timestamp(), one.node)))

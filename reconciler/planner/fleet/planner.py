@@ -1,0 +1,308 @@
+"""The plan of a fleet: every node's plan, and who may go now under the budget."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from reconciler import __version__
+from reconciler.diff.compare import Comparer
+from reconciler.diff.facts import Managed, managed
+from reconciler.diff.ignore import IgnoreRules
+from reconciler.model.desired import Desired, Fleet
+from reconciler.model.inputs import RECIPE, fingerprint_of
+from reconciler.model.observed import Answered, Observation, Observed, Silent, was_asked
+from reconciler.model.plan import PLAN_FORMAT, Blocked, Incident, NodePlan, Plan, Scope, Totals
+from reconciler.model.records import CHANGES, MARK_TAINT, Hold, NodeRecord, Rollout
+from reconciler.model.units import parse_nodes
+from reconciler.model.vocab import Disruption, NodeState
+from reconciler.planner.fleet.budget import Budget, TimesTakenOut, has_rates, taken_out
+from reconciler.planner.fleet.guards import refusals
+from reconciler.planner.fleet.isolation import Isolation, isolate, marked_for
+from reconciler.planner.fleet.observer_outage import blindness
+from reconciler.planner.fleet.rollout_member import standing
+from reconciler.planner.fleet.rollouts import Rollouts, pending, rollouts
+from reconciler.planner.fleet.schedule import Permit, schedule, takes_out
+from reconciler.planner.fleet.timeline import Timetable, out_s, timetable
+from reconciler.planner.fleet.windows import Windows, glass_broken
+from reconciler.planner.node.conditions import Context
+from reconciler.planner.node.corroboration import host_is_own
+from reconciler.planner.node.estimates import Estimates
+from reconciler.planner.node.holds import braked, by_subject, stands, stopped
+from reconciler.planner.node.planner import NodePlanner
+
+VALID_FOR = timedelta(hours=2)  # conventions P12
+
+
+def plan_fleet(
+    fleet: Fleet,
+    observation: Observation,
+    records: Mapping[str, NodeRecord],
+    *,
+    now: datetime,
+    ledger: str,
+    plan_id: str,
+    signatures: Mapping[tuple[str, str], bool | None],
+    holds: tuple[Hold, ...] = (),
+    scope: Scope | None = None,
+    selected: Sequence[str] | None = None,
+    estimates: Estimates | None = None,
+    known: Sequence[str] = (),
+    kept: Mapping[str, Rollout] | None = None,
+    endpoints: str = "",
+) -> Plan:
+    """Plan the `selected` nodes (None: all of the fleet). Those not selected still count against the budget.
+
+    `observation` holds an entry for each selected node, and at least the membership of the others; `records` are those
+    of `records_needed`. `known`: nodes that the ledger has applied values of; those that the spec does not name any
+    more are being forgotten. `kept`: the ledger's rollouts. `endpoints`: as in `Context`.
+    """
+    names = list(fleet.nodes if selected is None else filter(set(selected).__contains__, fleet.nodes))
+    planner = node_planner(
+        fleet, observation, now=now, ledger=ledger, signatures=signatures, holds=holds, estimates=estimates,
+        endpoints=endpoints,
+    )  # fmt: skip
+    plans, whole, waves = _node_plans(fleet, observation, records, names, kept or {}, planner)
+    plans, incidents = _isolate(fleet, observation, records, plans, now)
+    leave = _leave(fleet, observation, records, waves, plans.values(), braked(planner.holds, now), now)
+    lines = leave.budget.lines()  # before the plans are charged to it
+    times = timetable(schedule(plans, leave), leave, waves.plans, waves.missing)
+    incomplete = tuple(name for name, plan in plans.items() if plan.incomplete)
+    return Plan(
+        format_version=PLAN_FORMAT,
+        tool_version=__version__,
+        id=plan_id,
+        created_at=now,
+        expires_at=now + VALID_FOR * observation.time_scale,  # who approves it does not live as fast as a lab
+        fleet=fleet.settings.fleet,
+        source=fleet.source,
+        scope=scope or Scope((), (), len(names), len(fleet.nodes)),
+        incomplete=incomplete,
+        tolerated=len(incomplete) <= parse_nodes(fleet.settings.tolerate, len(names)),
+        nodes=times.nodes,
+        budget=lines,
+        totals=_totals(fleet, times, observation),
+        fingerprint=fingerprint_of(plans),
+        insecure=fleet.settings.insecure,
+        time_scale=observation.time_scale,
+        notes=_notes(fleet, observation, planner.comparer.rules, now),
+        refused=refusals(fleet, plans, whole, records, known),
+        rollouts=times.rollouts,
+        stopped=_detail(stopped(planner.holds, now)),
+        braked=_detail(leave.brake),
+        incidents=incidents,
+        recipe=RECIPE,
+        shared={key: planner.shared[key] for key in sorted({plan.shared for plan in plans.values() if plan.shared})},
+    )
+
+
+def _node_plans(
+    fleet: Fleet,
+    observation: Observation,
+    records: Mapping[str, NodeRecord],
+    names: Sequence[str],
+    kept: Mapping[str, Rollout],
+    planner: NodePlanner,
+) -> tuple[dict[str, NodePlan], Mapping[str, NodePlan], Rollouts]:
+    """Each node's plan, without what waits for its wave where there is more to do; their whole plans; the waves."""
+
+    def record(name: str) -> NodeRecord:
+        return records.get(name) or NodeRecord(name)
+
+    plans, rests = {}, {}
+    for name in names:
+        plans[name], rest = planner.plan_apart(fleet.nodes[name], observation.nodes[name], record(name))
+        if rest is not None:
+            rests[name] = rest
+    waves = fleet_rollouts(fleet, observation, plans, records, kept, planner)
+    whole = {name: plans[name] for name in rests if waves.refusal(plans[name]) is not None}
+    plans |= {name: rests[name] for name in whole}
+    return plans, whole, waves
+
+
+def _isolate(
+    fleet: Fleet,
+    observation: Observation,
+    records: Mapping[str, NodeRecord],
+    plans: Mapping[str, NodePlan],
+    now: datetime,
+) -> tuple[dict[str, NodePlan], tuple[Incident, ...]]:
+    """All plans, with those of the nodes that are isolated now; and what a person has to decide."""
+    at_once, incidents = isolate(Isolation(fleet, observation, records, now), plans, observation.nodes, records)
+    return {**plans, **at_once}, incidents
+
+
+def _leave(
+    fleet: Fleet,
+    observation: Observation,
+    records: Mapping[str, NodeRecord],
+    waves: Rollouts,
+    plans: Collection[NodePlan],
+    brake: Blocked | None,
+    now: datetime,
+) -> Permit:
+    taken = taken_out(records, fleet.settings)
+    leave = fleet_permit(fleet, observation, now=now, taken=taken, rollouts=waves, plans=plans)
+    return replace(leave, brake=brake)
+
+
+def _detail(blocked: Blocked | None) -> str:
+    return "" if blocked is None else blocked.detail
+
+
+def _notes(fleet: Fleet, observation: Observation, rules: IgnoreRules, now: datetime) -> tuple[str, ...]:
+    notes = [dark] if (dark := blindness(fleet, observation)) else []
+    notes += [f"ignore rule for {rule.path} expired on {rule.expires}: {rule.reason}" for rule in rules.expired]
+    glass = fleet.settings.break_glass
+    if glass is not None and glass_broken(glass, now):
+        notes.append(f"BREAK GLASS: windows are lifted until {glass.until} by {glass.by}: {glass.reason}")
+    elif glass is not None:
+        notes.append(f"breakGlass of {glass.by} ended at {glass.until}: take it out of the spec")
+    over = [hold for hold in fleet.holds if not stands(hold, now)]
+    notes += [f"hold of {h.subject} by {h.owner} ended at {h.until}: take it out of {h.position}" for h in over]
+    return tuple(notes)
+
+
+def node_planner(
+    fleet: Fleet,
+    observation: Observation,
+    *,
+    now: datetime,
+    ledger: str,
+    signatures: Mapping[tuple[str, str], bool | None],
+    holds: tuple[Hold, ...] = (),
+    estimates: Estimates | None = None,
+    endpoints: str = "",
+) -> NodePlanner:
+    """What `plan_fleet` plans nodes with; apply uses it to plan one node again from fresh facts."""
+    context = Context(fleet.settings, ledger, now, signatures, answering_domains(fleet, observation), endpoints)
+    rules = IgnoreRules(fleet.settings.ignore, now)
+    return NodePlanner(context, Comparer(rules), by_subject(fleet.holds, holds), estimates or Estimates())
+
+
+def answering_domains(fleet: Fleet, observation: Observation) -> frozenset[str]:
+    """Failure domains in which some host answers: a silent host there is silent on its own account (pitfall J6).
+
+    A host counts where the spec says that it is: its serial number is that of the spec or of its BMC.
+
+    For a node that is alone in all of its domains, any host of the fleet stands in for the neighbours that it lacks:
+    else nobody could ever tell that it is down.
+    """
+    members = Counter(domain for node in fleet.nodes.values() for domain in _domains(node))
+    nodes = fleet.nodes
+    answering = (name for name, seen in observation.nodes.items() if name in nodes and host_is_own(nodes[name], seen))
+    found = {domain for name in answering for domain in _domains(nodes[name])}
+    if found:
+        alone = (node for node in fleet.nodes.values() if all(members[domain] == 1 for domain in _domains(node)))
+        found |= {domain for node in alone for domain in _domains(node)}
+    return frozenset(found)
+
+
+def _domains(node: Desired) -> list[str]:
+    return [f"{label}={value}" for label, value in node.domains.items()]
+
+
+def serving(fleet: Fleet, observed: Observed | None) -> bool | None:
+    """Whether a node is in service; None when that can't be read."""
+    if observed is None:
+        return None
+    if fleet.settings.cluster is None:
+        return isinstance(observed.host, Answered) if was_asked(observed) else None
+    if isinstance(observed.member, Silent):
+        return None
+    member = observed.member.value
+    if member is None:
+        return False
+    return bool(member.ready) and not member.unschedulable and all(t.key != MARK_TAINT for t in member.taints)
+
+
+def fleet_rollouts(
+    fleet: Fleet,
+    observation: Observation,
+    plans: Mapping[str, NodePlan],
+    records: Mapping[str, NodeRecord],
+    kept: Mapping[str, Rollout],
+    planner: NodePlanner,
+) -> Rollouts:
+    """How far the changes of the spec have come, in the pools of which some of `plans` have any."""
+    pools = {plan.pool for plan in plans.values() if pending(plan)}
+    tables: dict[str, tuple[Managed, ...]] = {}
+    standings = {}
+    for name, node in fleet.nodes.items() if pools else ():
+        if node.pool in pools and node.state is NodeState.ACTIVE:
+            table = tables.get(node.profile.digest) or tables.setdefault(node.profile.digest, managed(node.profile))
+            in_service = serving(fleet, observation.nodes.get(name))
+            record = records.get(name) or NodeRecord(name)
+            standings[name] = standing(node, table, plans.get(name), record, in_service, planner.context.now)
+    return rollouts(fleet, standings, kept, planner.holds, planner.context.now)
+
+
+def fleet_permit(
+    fleet: Fleet,
+    observation: Observation,
+    *,
+    now: datetime,
+    taken: TimesTakenOut,
+    rollouts: Rollouts | None = None,
+    plans: Collection[NodePlan] = (),
+) -> Permit:
+    """Who may go, as of this observation, over all active nodes, selected or not. `taken`: as in Budget.
+
+    `plans`: of the nodes that were looked at; they tell who is isolated only, and who waits for a person.
+    """
+    settings = fleet.settings
+    out, unknown = [], []
+    control_plane = dict(observation.control_plane)
+    for name in fleet.nodes:
+        seen = observation.nodes.get(name)
+        in_service = serving(fleet, seen)
+        if in_service is None:
+            unknown.append(name)
+        elif not in_service:
+            out.append(name)
+        member = seen.member.value if seen is not None and isinstance(seen.member, Answered) else None
+        if member is not None and member.control_plane:
+            control_plane[name] = bool(member.ready)
+    budget = Budget(
+        settings.budgets, fleet.nodes, now=now, out=out, unknown=unknown,
+        floors=settings.floors, control_plane=control_plane, taken=taken,
+        isolated=[plan.node for plan in plans if plan.isolated],
+        stuck=[plan.node for plan in plans if plan.waits_for_person],
+    )  # fmt: skip
+    return Permit(budget, Windows(settings.windows, settings.break_glass, now), now, rollouts or Rollouts())
+
+
+def records_needed(fleet: Fleet, names: Sequence[str]) -> Sequence[str]:
+    """Whose records planning these nodes takes: a rate counts what was done to any node, a rollout goes by pool."""
+    changes = CHANGES + fleet.settings.fleet
+    if len(names) == len(fleet.nodes) or has_rates(fleet.settings):
+        return [*fleet.nodes, changes]
+    pools = {fleet.nodes[name].pool for name in names}
+    return [*(name for name, node in fleet.nodes.items() if node.pool in pools), changes]
+
+
+def _totals(fleet: Fleet, times: Timetable, observation: Observation) -> Totals:
+    plans = times.nodes.values()
+    disrupted = [plan for plan in plans if takes_out(plan) or plan.disruption >= Disruption.DRAIN]
+    gpu_s = sum(out_s(plan) * (fleet.nodes[plan.node].profile.inventory.gpus or 0) for plan in disrupted)
+    return Totals(
+        nodes_with_changes=sum(plan.changes for plan in plans),
+        nodes_disrupted=len(disrupted),
+        nodes_blocked=sum(plan.blocked is not None for plan in plans if _counts(fleet.nodes[plan.node], plan)),
+        nodes_unknown=sum(bool(plan.incomplete) for plan in plans),
+        gpu_hours_out=round(gpu_s / 3600, 2),
+        finish_s=times.finish_s,
+        nodes_out_peak=times.peak,
+        nodes_isolated=sum(
+            bool(plan.isolation or marked_for(observation.nodes[plan.node]))
+            for plan in plans
+            if fleet.nodes[plan.node].state is NodeState.ACTIVE
+        ),
+    )
+
+
+def _counts(desired: Desired, plan: NodePlan) -> bool:
+    """quarantined and retired nodes leave every count; waiting for one's turn is not being blocked."""
+    return desired.state is NodeState.ACTIVE and plan.blocked is not None and not plan.blocked.code.passes

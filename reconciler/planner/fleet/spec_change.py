@@ -1,0 +1,264 @@
+"""What a change of the spec does: two plans of the same observation, compared (DESIGN 10).
+
+The plans are of base and of what head wants (planner/fleet/revisions.py), so whatever differs between them, the change
+causes. Certificates are judged as of when the node is as head wants it, and stored metrics by the bars of head.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from reconciler.model.change import BarFailure, Change, VoidCertificate
+from reconciler.model.desired import Desired, Fleet
+from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
+from reconciler.model.inputs import fingerprint
+from reconciler.model.observed import Observation
+from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, Plan
+from reconciler.model.records import NodeRecord
+from reconciler.model.vocab import Concern, Disruption, NodeState
+from reconciler.planner.fleet.revisions import endpoint_changes, forgotten, joining, settings_edited
+from reconciler.planner.fleet.schedule import takes_out
+from reconciler.planner.node.certificate import Bars, flaws
+
+_LEFT_ALONE = "the change adds this node: nobody contacts it before the change is merged"
+
+
+def with_change(plan: Plan, head: Fleet, change: Change) -> Plan:
+    """The plan of head with what of it the change causes, and with the nodes that join, which are left alone."""
+    nodes = {**plan.nodes, **{name: _left_alone(head.nodes[name], plan) for name in change.joining}}
+    active = sum(head.nodes[name].state is NodeState.ACTIVE for name in change.joining)
+    totals = replace(plan.totals, nodes_blocked=plan.totals.nodes_blocked + active)
+    ordered = {name: nodes[name] for name in head.nodes if name in nodes}
+    return replace(plan, nodes=ordered, totals=totals, change=change)
+
+
+def _left_alone(desired: Desired, plan: Plan) -> NodePlan:
+    return NodePlan(
+        node=desired.node,
+        pool=desired.pool,
+        goal=Goal.NOTHING,
+        situation=_LEFT_ALONE,
+        in_service=None,
+        observed_at=plan.created_at,
+        incomplete=(),
+        drift=(),
+        actions=(),
+        blocked=Blocked(BlockCode.JOINING, _LEFT_ALONE),
+        wave=None,
+        fingerprint=fingerprint("", {}, (), ()),
+    )
+
+
+def change_of(
+    base: Fleet,
+    head: Fleet,
+    plans: tuple[Plan, Plan],
+    observation: Observation,
+    records: Mapping[str, NodeRecord],
+    *,
+    selected: Collection[str],
+    now: datetime,
+) -> Change:
+    """What the second of the plans, of head, does beyond the first, of base. Both without waves (`at_once`).
+
+    `selected`: names at either revision that it is about. `head` is as it says itself, endpoints and all.
+    """
+    before, after = plans
+    shared = [name for name in after.nodes if name in before.nodes]
+    pairs = [(before.nodes[name], after.nodes[name]) for name in shared]
+    drift = _Drift.of(pairs)
+    hit = {item.node for item in drift.caused}
+    proofs = _Proofs(base, head, before, after, observation, records, now)
+    void, below, above, unmeasured = proofs.of(shared)
+    return Change(
+        base=base.source,
+        head=head.source,
+        caused=drift.caused,
+        before=drift.before,
+        removed=drift.removed,
+        touched=_touched(pairs),
+        gpu_hours_out=round(sum(_beyond(head.nodes[new.node], old, new) for old, new in pairs), 2),
+        joining=tuple(name for name in joining(base, head) if name in selected),
+        forgotten=tuple(name for name in forgotten(base, head) if name in selected),
+        endpoints=tuple(
+            change for change in endpoint_changes(base, head) if change.subject == "fleet" or change.subject in selected
+        ),
+        void_certificates=void,
+        below_bar=below,
+        above_bar=above,
+        unmeasured=unmeasured,
+        unseen=drift.unseen,
+        set_by=_set_by(head, drift.caused),
+        held_up=tuple(new.node for _, new in pairs if not new.actions and new.node in hit),
+        states=_states(base, head, shared),
+        settings=settings_edited(base, head),
+        nodes=len(shared),
+    )
+
+
+def _set_by(head: Fleet, items: Iterable[DriftItem]) -> Mapping[str, tuple[str, ...]]:
+    """Where head says the value, or what encloses it. A path may be set at one line for some nodes, and at another."""
+    found: dict[str, dict[str, None]] = {}
+    known: dict[tuple[str, str], str] = {}
+    for item in items:
+        if item.concern in (Concern.GATE, Concern.HEALTH):
+            continue  # judged, not set
+        node = head.nodes[item.node]
+        key = (node.profile.digest, item.path)
+        if key not in known or item.path in node.provenance:
+            known[key] = _place(node, item.path)
+        found.setdefault(item.path, {})[known[key]] = None
+    return {path: tuple(place for place in sorted(places) if place) for path, places in sorted(found.items())}
+
+
+def _place(node: Desired, path: str) -> str:
+    while path:
+        for table in (node.provenance, node.profile.provenance):
+            if path in table:
+                return str(table[path])
+        path = path.rpartition(".")[0]
+    return ""
+
+
+def _states(base: Fleet, head: Fleet, names: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        state = head.nodes[name].state
+        if state is not base.nodes[name].state:
+            found.setdefault(state.value, []).append(name)
+    return {state: tuple(nodes) for state, nodes in found.items()}
+
+
+# --- drift ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Drift:
+    caused: tuple[DriftItem, ...]
+    before: tuple[DriftItem, ...]
+    removed: tuple[DriftItem, ...]
+    unseen: tuple[DriftItem, ...]
+
+    @classmethod
+    def of(cls, pairs: list[tuple[NodePlan, NodePlan]]) -> _Drift:
+        caused: list[DriftItem] = []
+        before: list[DriftItem] = []
+        removed: list[DriftItem] = []
+        unseen: list[DriftItem] = []
+        for old, new in pairs:
+            if old.drift == new.drift:  # as of most nodes
+                before += [item for item in new.drift if item.kind in ACTIONABLE]
+                continue
+            was = {_same(item): item for item in old.drift if item.kind in ACTIONABLE}
+            differs = {item.path for item in new.drift if item.kind in ACTIONABLE}
+            unread = {item.path for item in old.drift if item.kind is DriftClass.UNKNOWN}
+            for item in new.drift:
+                if item.kind in ACTIONABLE:
+                    known = was.get(_same(item))
+                    (before if known else caused).append(known or item)
+                elif item.kind is DriftClass.UNKNOWN and item.path not in unread:
+                    unseen.append(item)
+            removed += [item for item in old.drift if item.kind in ACTIONABLE and item.path not in differs]
+        return cls(tuple(caused), tuple(before), tuple(removed), tuple(unseen))
+
+
+def _same(item: DriftItem) -> tuple[str, str]:
+    """Drift from another value is other drift. Of a certificate and of health, the words don't matter."""
+    if item.concern in (Concern.GATE, Concern.HEALTH):
+        return item.path, ""
+    return item.path, repr(item.desired)
+
+
+# --- blast radius ---------------------------------------------------------------------------------------------------
+
+
+def _touched(pairs: list[tuple[NodePlan, NodePlan]]) -> Mapping[str, tuple[str, ...]]:
+    found: dict[Disruption, list[str]] = {}
+    for old, new in pairs:
+        level = _added(old, new)
+        if level is not None:
+            found.setdefault(level, []).append(new.node)
+    return {level.label: tuple(found[level]) for level in sorted(found, reverse=True)}
+
+
+def _added(old: NodePlan, new: NodePlan) -> Disruption | None:
+    """How hard the node is hit by what only head does to it. None: by nothing."""
+    if new.disruption > old.disruption:
+        return new.disruption
+    more = Counter((action.id, action.disruption) for action in new.actions)
+    more.subtract(Counter((action.id, action.disruption) for action in old.actions))
+    return max((disruption for (_, disruption), times in more.items() if times > 0), default=None)
+
+
+def _beyond(desired: Desired, old: NodePlan, new: NodePlan) -> float:
+    """GPU-hours out of service that head costs and base does not. What it saves elsewhere makes no node less out."""
+    return max(0.0, _hours_out(new) - _hours_out(old)) * (desired.profile.inventory.gpus or 0)
+
+
+def _hours_out(plan: NodePlan) -> float:
+    if not takes_out(plan) and plan.disruption < Disruption.DRAIN:
+        return 0.0
+    return sum(action.estimate_s for action in plan.actions) / 3600
+
+
+# --- certificates ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Proofs:
+    """What becomes of what was measured."""
+
+    base: Fleet
+    head: Fleet
+    before: Plan
+    after: Plan
+    observation: Observation
+    records: Mapping[str, NodeRecord]
+    now: datetime
+
+    def of(
+        self, names: list[str]
+    ) -> tuple[tuple[VoidCertificate, ...], tuple[BarFailure, ...], tuple[str, ...], tuple[str, ...]]:
+        void: list[VoidCertificate] = []
+        below: list[BarFailure] = []
+        above: list[str] = []
+        unmeasured: list[str] = []
+        for name in self._affected(names):
+            bars = Bars.moved(self.base.nodes[name].profile.acceptance, self.head.nodes[name].profile.acceptance)
+            void += self._void(name, bars)
+            certificate = self.records[name].certificate if name in self.records else None
+            if not bars:
+                continue
+            reasons = bars.judge(certificate)
+            if reasons is None or certificate is None:
+                unmeasured.append(name)
+            elif reasons:
+                below.append(BarFailure(name, reasons, certificate.issued_at))
+            else:
+                above.append(name)
+        return tuple(void), tuple(below), tuple(above), tuple(unmeasured)
+
+    def _affected(self, names: list[str]) -> Iterator[str]:
+        """Active nodes whose desired values the change edits; quarantined and retired ones leave every count."""
+        for name in names:
+            old, new = self.base.nodes[name], self.head.nodes[name]
+            if old.state is NodeState.ACTIVE is new.state and old.profile.digest != new.profile.digest:
+                yield name
+
+    def _void(self, name: str, bars: Bars) -> Iterator[VoidCertificate]:
+        old, new = self.base.nodes[name], self.head.nodes[name]
+        record = self.records.get(name) or NodeRecord(name)
+        certificate, seen = record.certificate, self.observation.nodes[name]
+        if certificate is None or old.profile.acceptance is None:
+            return
+        if flaws(old, seen, self.before.nodes[name], certificate, self.now) != ():
+            return
+        found = flaws(new, seen, self.after.nodes[name], certificate, self.now)
+        reasons = tuple(reason for reason in found or () if reason not in bars.reasons(certificate))
+        if reasons:
+            validity = old.profile.acceptance.validity_s
+            until = None if validity is None else certificate.issued_at + timedelta(seconds=validity)
+            yield VoidCertificate(name, reasons, until)

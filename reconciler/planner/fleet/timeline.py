@@ -1,0 +1,220 @@
+"""When what is planned is expected to happen: starts, ends, waves, and how many nodes are out at once.
+
+The timetable takes estimates for granted: that every action does what it should in the time that it takes as a rule,
+and that nobody else takes nodes out or brings any back. Nodes of which nobody can say have no times: those that
+somebody must look at first, those behind a halted rollout, and those that a budget or a window never lets go.
+
+More budget is no guarantee of an earlier end. Nodes are let go greedily, in turn, and with work of different length
+that can let a long one start later (Graham's anomalies); with work of equal length and one limit it can not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+
+from reconciler.model.plan import BlockCode, Goal, NodePlan, RolloutPlan, Wave, WaveState
+from reconciler.planner.fleet.queue import Job, Queue, QueueSimulation
+from reconciler.planner.fleet.rollouts import pending
+from reconciler.planner.fleet.schedule import Permit, in_turn, reasons, takes_out, waits
+from reconciler.planner.node.workload import work
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """`finish_s`: until the last that is expected to end has ended. `peak`: nodes out of service at once, at most."""
+
+    nodes: dict[str, NodePlan]
+    rollouts: tuple[RolloutPlan, ...]
+    finish_s: float
+    peak: int
+
+
+def timetable(
+    plans: Mapping[str, NodePlan],
+    leave: Permit,
+    rollouts: Sequence[RolloutPlan] = (),
+    missing: Collection[str] = (),
+) -> Timetable:
+    """`plans` as scheduled, and `leave` as that left it. `missing`: nodes that their wave of a rollout waits for."""
+    table = _Table(leave, rollouts, missing)
+    for position, plan in enumerate(in_turn(plan for plan in plans.values() if plan.actions)):
+        table.add(plan, position)
+    table.turns.run()
+    timed = dict(plans)
+    for name, job in table.jobs.items():
+        if job.start is not None and job.end is not None:
+            timed[name] = replace(plans[name], start=table.clock(job.start), end=table.clock(job.end))
+    return Timetable(
+        nodes=timed,
+        rollouts=tuple(table.timed(course) for course in table.courses),
+        finish_s=max((job.end for job in table.all_jobs() if job.end is not None), default=0.0),
+        peak=table.turns.peak,
+    )
+
+
+def out_s(plan: NodePlan) -> float:
+    """How long it is out of service for what is planned: from its first disrupting action on."""
+    done = work(plan.actions)
+    return done.takes_s if plan.in_service is False else done.out_s
+
+
+@dataclass(slots=True, eq=False)
+class _Course:
+    """A rollout on its way. Per wave: `left`, members that it still waits for; `over`, when it has baked; `jobs`, of
+    those that it changes; `held`, what begins with it. `opened`: how many waves have begun; `longest`: of its plans."""
+
+    rollout: RolloutPlan
+    left: list[int]
+    over: list[float | None]
+    jobs: list[list[Job]]
+    held: list[list[Callable[[], None]]]
+    opened: int = 0
+    longest: NodePlan | None = None
+    longest_s: float = -1.0
+
+
+class _Table:
+    """Jobs, and the waves that hold some of them back."""
+
+    def __init__(self, leave: Permit, rollouts: Sequence[RolloutPlan], missing: Collection[str]) -> None:
+        self.leave = leave
+        self.turns = QueueSimulation(leave.budget, leave.windows, leave.now, self._ended)
+        self.jobs: dict[str, Job] = {}
+        self.courses: list[_Course] = []
+        self._wave_of: dict[str, tuple[_Course, int]] = {}
+        self._missing = missing
+        self._first: dict[Job, Callable[[], None] | None] = {}
+        self._times: dict[float, datetime] = {}
+        for rollout in rollouts:
+            self._begin(rollout)
+
+    def all_jobs(self) -> Iterator[Job]:
+        """Also of what waves will bring that is not planned yet."""
+        yield from self.jobs.values()
+        for course in self.courses:
+            for jobs in course.jobs:
+                yield from jobs
+
+    def clock(self, seconds: float) -> datetime:
+        if seconds not in self._times:
+            self._times[seconds] = self.leave.now + timedelta(seconds=seconds)
+        return self._times[seconds]
+
+    # --- jobs --------------------------------------------------------------------------------------------------------
+
+    def add(self, plan: NodePlan, position: int) -> None:
+        isolated = self.leave.budget.is_isolated(plan.node)
+        out = self.leave.budget.is_out(plan.node) and not isolated
+        job = self.jobs[plan.node] = _job(plan, position, isolated=isolated)
+        course, wave = self._wave_of.get(plan.node, (None, 0))
+        if course is not None and plan.postponed:
+            self._first[job] = None
+            course.held[wave].append(partial(self._rest, job, course, wave))
+        elif course is not None and pending(plan):
+            course.jobs[wave].append(job)
+            if job.takes_s > course.longest_s:
+                course.longest, course.longest_s = plan, job.takes_s
+            if wave >= course.opened:
+                if not self._never(plan):
+                    course.held[wave].append(partial(self._enter, plan, job, out))
+                return
+        if plan.blocked is None or not (waits(plan.blocked) or plan.wave):
+            self.turns.begin(job, self._queue(plan, out))  # what is planned in spite of a block is not held back by it
+        elif not self._never(plan):
+            self._enter(plan, job, out)
+
+    def _enter(self, plan: NodePlan, job: Job, out: bool) -> None:
+        pause = plan.blocked.until if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF else None
+        ready = 0.0 if pause is None else (pause - self.leave.now).total_seconds()
+        self.turns.enter(job, self._queue(plan, out), ready)
+
+    def _never(self, plan: NodePlan) -> bool:
+        """Whether time alone does not let it go."""
+        halted = plan.blocked is not None and plan.blocked.code is BlockCode.HALTED
+        braked = self.leave.brake is not None and work(plan.actions).shakes
+        return halted or braked or (takes_out(plan) and self.leave.budget.unreadable(plan.node))
+
+    def _queue(self, plan: NodePlan, out: bool) -> Queue:
+        leaves = takes_out(plan) and not out
+        window = None
+        if self.leave.windows.any and (leaves or work(plan.actions).flashes):
+            window = (plan.pool, work(plan.actions).need_s)
+        return self.turns.queue(plan.node, reasons(plan) if leaves else frozenset(), window, counts=leaves or out)
+
+    def _rest(self, first: Job, course: _Course, wave: int) -> None:
+        """The wave of a node has begun that something else was to be done to before: now what the wave brings.
+
+        It is not planned yet, and taken to last as long as with the others.
+        """
+        if course.longest is None:
+            return
+        plan = replace(course.longest, node=first.node, in_service=True, blocked=None)
+        job = _job(plan, first.position)
+        course.jobs[wave].append(job)
+        enter = partial(self.turns.enter, job, self._queue(plan, out=False))
+        if first.end is not None and first.end <= self.turns.time:
+            enter()
+        else:
+            self._first[first] = enter
+
+    def _ended(self, job: Job) -> None:
+        if job in self._first:
+            then = self._first[job]
+            if then is not None and job.returns:
+                then()
+        elif job.returns and job.node in self._missing:
+            course, wave = self._wave_of[job.node]
+            course.left[wave] -= 1
+            if not course.left[wave]:
+                self._settle(course, wave, self.turns.time + course.rollout.bake_s)
+
+    # --- waves -------------------------------------------------------------------------------------------------------
+
+    def _begin(self, rollout: RolloutPlan) -> None:
+        count = len(rollout.waves)
+        course = _Course(rollout, [0] * count, [None] * count, [[] for _ in range(count)], [[] for _ in range(count)])
+        self.courses.append(course)
+        for at, wave in enumerate(rollout.waves):
+            self._wave_of.update(dict.fromkeys(wave.nodes, (course, at)))
+            course.left[at] = sum(name in self._missing for name in wave.nodes)
+            if not course.left[at]:
+                baked = wave.end if wave.state is WaveState.BAKING else None
+                self._settle(course, at, 0.0 if baked is None else (baked - self.leave.now).total_seconds())
+        self._open(course)
+
+    def _settle(self, course: _Course, wave: int, over: float) -> None:
+        """All of a wave is well; it has baked at `over`."""
+        course.over[wave] = max(over, self.turns.time)
+        self.turns.later(over, partial(self._open, course))
+
+    def _open(self, course: _Course) -> None:
+        """Every wave that has none before it which is not over."""
+        while not course.rollout.halted and course.opened < len(course.over):
+            last = course.over[course.opened - 1] if course.opened else 0.0
+            if last is None or last > self.turns.time:
+                return
+            course.opened += 1
+            for enter in course.held[course.opened - 1]:
+                enter()
+
+    def timed(self, course: _Course) -> RolloutPlan:
+        waves = (self._timed(course, at, wave) for at, wave in enumerate(course.rollout.waves))
+        return replace(course.rollout, waves=tuple(waves))
+
+    def _timed(self, course: _Course, at: int, wave: Wave) -> Wave:
+        if wave.state not in (WaveState.OPEN, WaveState.WAITING):
+            return wave  # it is over, or bakes, or nobody can say
+        starts = [job.start for job in course.jobs[at] if job.start is not None]
+        over = course.over[at]
+        return replace(
+            wave,
+            start=self.clock(min(starts)) if starts else None,
+            end=self.clock(over) if over is not None and at < course.opened else None,
+        )
+
+
+def _job(plan: NodePlan, position: int, *, isolated: bool = False) -> Job:
+    return Job(plan.node, position, work(plan.actions).takes_s, plan.goal is Goal.IN_SERVICE, isolated)

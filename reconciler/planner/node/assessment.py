@@ -1,0 +1,270 @@
+"""What is found of a node whatever its drift is: power, host, cluster, health, gate and identity."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from reconciler.diff.ignore import IgnoreRules
+from reconciler.gate.certificate import binding_of, judge
+from reconciler.health.signals import Signal, signals
+from reconciler.health.table import Effect
+from reconciler.model.desired import Desired
+from reconciler.model.gate import Binding
+from reconciler.model.observed import Answered, HostFacts, Member, Observed, Silent
+from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, read_mark
+from reconciler.model.vocab import DrainProvider, Power, Source
+from reconciler.planner.node.conditions import (
+    GATE,
+    HEALTHY,
+    HOST_UP,
+    IDENTITY,
+    IN_SERVICE,
+    MARKED,
+    POWER_ON,
+    QUIESCED,
+    REGISTERED,
+    ConditionBuilder,
+    Context,
+)
+from reconciler.planner.node.corroboration import (
+    boot_is_stuck,
+    host_down,
+    identity,
+    known_cause,
+    not_installed,
+    not_its_own,
+    tampered,
+)
+from reconciler.planner.node.record import detectors_until, drained, failed_gate, treated_after
+
+_ON = frozenset({Power.ON, Power.POWERING_ON})
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What holds of a node whatever its drift is."""
+
+    sheet: ConditionBuilder
+    plain: bool | None  # GPU_PLAIN, for which drift is the evidence
+    signals: tuple[Signal, ...]
+    reported: tuple[Signal, ...]
+    ignored: tuple[Signal, ...]
+    doubted: tuple[Signal, ...]
+    mark: Mark | None
+    foreign_mark: Mark | None
+    foreign_cordon: bool
+    tampered: str
+    waiting: str
+    waits_until: datetime | None
+    gate_failed: str
+
+
+def find(
+    desired: Desired,
+    observed: Observed,
+    record: NodeRecord,
+    context: Context,
+    rules: IgnoreRules | None = None,
+    retracted: Collection[str] = (),
+) -> Assessment:
+    """`retracted`: value paths of signals that a person has taken back (`reconciler isolation retract`)."""
+    system = observed.hot.value if isinstance(observed.hot, Answered) else None
+    facts = observed.host.value if isinstance(observed.host, Answered) else None
+    explained_by, waiting = known_cause(system, observed)
+    if waiting and boot_is_stuck(system, record, context.now):
+        explained_by = waiting = ""
+    if (
+        not waiting
+        and not explained_by
+        and not_installed(desired, observed, record, context.now, context.neighbours_answer)
+    ):
+        explained_by = "no system answers, and the node is in no cluster"
+    elif (
+        not waiting
+        and not explained_by
+        and host_down(desired, observed, record, context.now, context.neighbours_answer)
+    ):
+        explained_by = "the host is down"
+    sheet = ConditionBuilder(explained_by if facts is None else "")
+    _power(sheet, desired, observed, record, context, waiting)
+    heard, ignored = _heard(desired, observed, rules)
+    found = tuple(s for s in heard if s.path not in retracted and s.effect is not Effect.REPORTS) if heard else heard
+    reported = tuple(signal for signal in heard if signal not in found)
+    until = detectors_until(record, context.now) if found else None
+    doubted = tuple(s for s in found if s.source is Source.KUBERNETES) if until is not None else ()
+    found = tuple(s for s in found if s not in doubted) if doubted else found
+    if doubted and not found and not waiting:
+        waiting = f"{doubted[0].detail}, maybe from before the treatment: its detector has time to take it back"
+    else:
+        until = None
+    _health(sheet, observed, found, doubted)
+    mark, foreign_mark, foreign_cordon = _cluster(sheet, desired, observed, record, context)
+    _gate(sheet, desired, observed, record, context)
+    _identity(sheet, desired, observed, facts, record)
+    return Assessment(
+        sheet=sheet,
+        plain=_gpu_plain(facts),
+        signals=found,
+        reported=reported,
+        ignored=ignored,
+        doubted=doubted,
+        mark=mark,
+        foreign_mark=foreign_mark,
+        foreign_cordon=foreign_cordon,
+        tampered=tampered(desired, facts),
+        waiting=waiting,
+        waits_until=until,
+        gate_failed=_failed_gate(sheet, desired, observed, record, context),
+    )
+
+
+def _heard(
+    desired: Desired, observed: Observed, rules: IgnoreRules | None
+) -> tuple[tuple[Signal, ...], tuple[Signal, ...]]:
+    """Signals that count, and those that a rule of the spec ignores."""
+    found = signals(desired.profile, observed)
+    if not found or rules is None:
+        return found, ()
+    ignored = tuple(signal for signal in found if rules.match(desired, signal.path) is not None)
+    return tuple(signal for signal in found if signal not in ignored), ignored
+
+
+def _power(
+    sheet: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord, context: Context, waiting: str
+) -> None:
+    if isinstance(observed.hot, Silent):
+        power: bool | None = True if isinstance(observed.host, Answered) else None
+        sheet.set(POWER_ON, power, f"BMC {observed.hot.reason}")
+    else:
+        state = observed.hot.value.power
+        sheet.set(POWER_ON, None if state is None else state in _ON, f"power {state}")
+    if isinstance(observed.host, Answered):
+        sheet.set(HOST_UP, True)
+    elif POWER_ON not in sheet.true and POWER_ON not in sheet.unknown:
+        sheet.because[HOST_UP] = sheet.because[POWER_ON]
+    elif host_down(desired, observed, record, context.now, context.neighbours_answer) and not waiting:
+        sheet.because[HOST_UP] = ("host_down: NotReady and SSH silent, while its BMC and its neighbours answer",)
+    else:
+        reason = f"SSH {observed.host.reason}" + (f": {observed.host.detail}" if observed.host.detail else "")
+        if record.silent_since.keys() >= {"ssh", "not_ready"} and (why := not_its_own(desired, observed, record)):
+            reason += f"; and nobody can say that the host is down: {why}"
+        sheet.set(HOST_UP, None, reason)
+
+
+def _health(
+    sheet: ConditionBuilder, observed: Observed, found: tuple[Signal, ...], doubted: tuple[Signal, ...]
+) -> None:
+    if found:
+        sheet.because[HEALTHY] = tuple(signal.path for signal in found)
+    elif doubted:
+        sheet.unknown[HEALTHY] = f"{doubted[0].detail}, maybe from before the treatment"
+    elif isinstance(observed.host, Answered):
+        facts = observed.host.value
+        blind = [name for name, value in (("GPUs", facts.gpus), ("kernel log", facts.xids)) if value is None]
+        sheet.set(HEALTHY, None if blind else True, *(f"{name} could not be read" for name in blind))
+    elif HOST_UP not in sheet.true and HOST_UP not in sheet.unknown and POWER_ON in sheet.true:
+        if isinstance(observed.member, Answered) and observed.member.value is None:
+            sheet.set(HEALTHY, None)  # nothing is installed: there is nothing to be ill
+        else:
+            sheet.because[HEALTHY] = ("health.host_down",)
+    else:
+        sheet.set(HEALTHY, None, sheet.unknown.get(HOST_UP) or "the host does not answer")
+
+
+def _gpu_plain(facts: HostFacts | None) -> bool | None:
+    if facts is None or facts.gpus is None:
+        return None
+    modes = {(gpu.mig_current, gpu.mig_pending) for gpu in facts.gpus if not gpu.lost}
+    if any(current is None for current, _ in modes):
+        return None
+    return not any(current or pending for current, pending in modes)
+
+
+def _cluster(
+    sheet: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord, context: Context
+) -> tuple[Mark | None, Mark | None, bool]:
+    drain = desired.profile.drain
+    if context.settings.cluster is None or desired.profile.membership is None:
+        # Nothing schedules work here that we know of: in service means that the host is up.
+        sheet.set(IN_SERVICE, HOST_UP in sheet.true and not drained(record, None))
+        quiet = POWER_ON not in sheet.true or drained(record, None)
+        sheet.set(QUIESCED, quiet and POWER_ON not in sheet.unknown)
+        return None, None, False
+    if isinstance(observed.member, Silent):
+        why = f"cluster {observed.member.reason}"
+        for name in (REGISTERED, MARKED, QUIESCED, IN_SERVICE):
+            sheet.unknown[name] = why
+        return None, None, False
+    member = observed.member.value
+    if member is None:
+        sheet.set(QUIESCED, True)  # no node object, no pods (pitfall H7)
+        sheet.because[REGISTERED] = ("cluster.member",)
+        return None, None, False
+    sheet.set(REGISTERED, True)
+    mark = read_mark(member.annotations.get(OWNER_ANNOTATION))
+    ours = mark if mark is not None and mark.ledger == context.ledger else None
+    tainted = any(taint.key == MARK_TAINT for taint in member.taints)
+    sheet.set(MARKED, ours is not None and tainted and member.unschedulable)
+    sheet.set(IN_SERVICE, bool(member.ready) and not member.unschedulable and not tainted)
+    sheet.set(QUIESCED, MARKED in sheet.true and _quiet(member, ours, drain.provider, record))
+    foreign_cordon = member.unschedulable and (mark is None or (ours is not None and not ours.cordoned))
+    return ours, (mark if ours is None else None), foreign_cordon
+
+
+def _quiet(member: Member, mark: Mark | None, provider: DrainProvider, record: NodeRecord) -> bool:
+    if provider is DrainProvider.NONE:
+        return True
+    if provider is DrainProvider.COMMAND:
+        return drained(record, mark)
+    return not any(pod.evictable for pod in member.pods)
+
+
+def _gate(sheet: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> None:
+    acceptance = desired.profile.acceptance
+    if acceptance is None:
+        sheet.because[GATE] = ("the persona declares no acceptance profile: nothing can prove this node",)
+        return
+    binding = _binding(desired, observed, context)
+    if isinstance(binding, str):
+        if record.certificate is None:
+            sheet.because[GATE] = ("no certificate",)
+        else:
+            sheet.set(GATE, None, binding)
+        return
+    judgement = judge(record.certificate, acceptance, binding, context.now)
+    later = treated_after(record)
+    sheet.set(GATE, judgement.valid and not later, *judgement.reasons, *later)
+
+
+def _failed_gate(
+    sheet: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord, context: Context
+) -> str:
+    if GATE not in sheet.because or not record.attempts:
+        return ""
+    return failed_gate(record, _binding(desired, observed, context))
+
+
+def _binding(desired: Desired, observed: Observed, context: Context) -> Binding | str:
+    """What a certificate must bind; a sentence when that is not known, or nothing can prove the node."""
+    acceptance = desired.profile.acceptance
+    if acceptance is None:
+        return "no acceptance profile"
+    return binding_of(desired, observed, context.of(desired.profile).tests_digest)
+
+
+def _identity(
+    sheet: ConditionBuilder, desired: Desired, observed: Observed, facts: HostFacts | None, record: NodeRecord
+) -> None:
+    """Serial (and UUID) over Redfish against every other witness: the spec, the host, or the ledger (pitfall A14)."""
+    if isinstance(observed.hot, Silent):
+        sheet.unknown[IDENTITY] = f"BMC {observed.hot.reason}"
+        return
+    verdict, why = identity(desired, observed.hot.value, facts, record)
+    if verdict:
+        sheet.true.add(IDENTITY)
+    elif verdict is None:
+        sheet.unknown[IDENTITY] = why
+    else:
+        sheet.because[IDENTITY] = (why,)

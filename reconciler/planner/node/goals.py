@@ -1,0 +1,174 @@
+"""Goals by situation: the first that matches (DESIGN 7.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from reconciler.health.ladder import next_rung
+from reconciler.health.table import Remedy, for_a_person, isolating, remedy_of
+from reconciler.model.desired import Desired, Rung
+from reconciler.model.plan import BlockCode, Blocked, Goal
+from reconciler.model.records import NodeRecord
+from reconciler.model.vocab import NodeState
+from reconciler.planner.node import conditions as c
+from reconciler.planner.node.backoff import failures
+from reconciler.planner.node.catalogue import Catalogue, Row, admission_requires
+from reconciler.planner.node.conditions import Conditions
+from reconciler.planner.node.holds import Holds, held, stopped
+
+FAILURES = 3  # of one action in a row within a day; then a person must look (pitfalls F7, I5)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """`wanted`: the conditions of the goal. `harmless_only`: nothing that a workload could notice may run.
+
+    `evidence`: value paths that actions are for which serve no later one.
+    """
+
+    goal: Goal
+    sentence: str
+    wanted: frozenset[str]
+    blocked: Blocked | None = None
+    harmless_only: bool = False
+    rung: Rung | None = None
+    evidence: tuple[str, ...] = ()
+
+
+def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditions, now: datetime) -> Situation:
+    stop = _hands_off(desired, record, holds, state, now)
+    if stop is not None:
+        return Situation(Goal.NOTHING, stop.detail, frozenset(), stop)
+    wanted = goal_conditions(desired, state)
+    if state.foreign_cordon:
+        detail = "somebody else cordoned this node; their cordon is kept"
+        blocked = Blocked(BlockCode.FOREIGN_CORDON, detail)
+        return Situation(Goal.CONVERGED_CORDONED, detail, wanted - {c.IN_SERVICE}, blocked, harmless_only=True)
+    if state.waiting and c.IN_SERVICE in state.true and (ill := _isolates(state)):
+        # A BMC that shows a boot which never ends would keep it schedulable.
+        return isolate(f"unhealthy ({ill}); {state.waiting}", BlockCode.UNKNOWN)
+    if state.waiting:
+        blocked = Blocked(BlockCode.UNKNOWN, state.waiting, state.waits_until)
+        return Situation(Goal.IN_SERVICE, state.waiting, wanted, blocked, harmless_only=True)
+    if c.HEALTHY in state.because and c.HEALTHY not in state.unknown and c.HEALTHY not in state.explained:
+        return _unhealthy(desired, record, state, wanted, now)
+    return Situation(Goal.IN_SERVICE, "in service as specified", wanted)
+
+
+def _isolates(state: Conditions) -> str:
+    """The evidence on which it is taken out of service at once; "" = there is none."""
+    return "; ".join(signal.detail for signal in state.signals if isolating((signal.path,)))
+
+
+def _hands_off(desired: Desired, record: NodeRecord, holds: Holds, state: Conditions, now: datetime) -> Blocked | None:
+    if desired.state is NodeState.RETIRED:
+        return Blocked(BlockCode.RETIRED, "retired in the spec: not acted upon")
+    if desired.state is NodeState.QUARANTINED:
+        return Blocked(BlockCode.QUARANTINED, "quarantined in the spec: not acted upon")
+    if record.fleet:
+        return Blocked(BlockCode.UNKNOWN, f"it is fleet {record.fleet}'s on this ledger, until that spec lets it go")
+    if record.malformed:
+        return Blocked(BlockCode.UNKNOWN, f"its ledger record can't be read: {record.malformed}")
+    hold = stopped(holds, now) or held(desired, record, holds, now)
+    if hold is not None:
+        return hold
+    if state.foreign_mark is not None:
+        mark = state.foreign_mark
+        return Blocked(
+            BlockCode.FOREIGN_MARK,
+            f"marked by another reconciler (ledger {mark.ledger}, {mark.at}: {mark.reason}); once that one is known to "
+            f"be gone, `reconciler ledger adopt {desired.node}` takes the node over",
+        )
+    if c.IDENTITY in state.because and c.IDENTITY not in state.unknown:
+        return Blocked(BlockCode.IDENTITY, "; ".join(state.because[c.IDENTITY]))
+    return None
+
+
+def goal_conditions(desired: Desired, state: Conditions) -> frozenset[str]:
+    wanted = set(admission_requires(desired))
+    if desired.profile.membership is None:
+        wanted -= {c.MEMBER, c.LABELS}
+    else:
+        wanted.add(c.IN_SERVICE)
+    if desired.profile.acceptance is None and c.IN_SERVICE in state.true:
+        wanted.discard(c.GATE)  # nothing can prove it; it serves, and is left serving
+    return frozenset(wanted)
+
+
+def _unhealthy(
+    desired: Desired, record: NodeRecord, state: Conditions, wanted: frozenset[str], now: datetime
+) -> Situation:
+    evidence = "; ".join(signal.detail for signal in state.signals) or "the host is down"
+    remedy = remedy_of(signal.name for signal in state.signals)
+    if remedy is Remedy.PERSON:
+        paths = tuple(dict.fromkeys(for_a_person(signal.path for signal in state.signals)))
+        which = ", ".join(path.removeprefix("health.") for path in paths)
+        found = isolate(
+            f"unhealthy ({evidence}); no action heals {which}: repair the node, or set `state: quarantined` for it in "
+            "the spec",
+            BlockCode.NO_PATH,
+        )
+        return replace(found, wanted=found.wanted | {c.QUIESCED}, evidence=paths)
+    rung = next_rung(desired.profile.remediation, record.attempts, now, answers=c.HOST_UP in state.true, remedy=remedy)
+    if rung is not None:
+        sentence = f"unhealthy ({evidence}); next rung of the ladder: {rung.action}"
+        return Situation(Goal.IN_SERVICE, sentence, wanted, rung=rung)
+    why = "the ladder's attempts are used up" if desired.profile.remediation else "no remediation policy"
+    if remedy is Remedy.POWER and desired.profile.remediation:
+        why += ", but for those that can't help"
+    return isolate(f"unhealthy ({evidence}); {why}", BlockCode.ATTEMPTS)
+
+
+def isolate(sentence: str, code: BlockCode) -> Situation:
+    """Out of service, and reported: nothing else is done to it."""
+    return Situation(Goal.ISOLATED, sentence, frozenset({c.MARKED}), Blocked(code, sentence))
+
+
+def usable_rows(
+    catalogue: Catalogue, state: Conditions, found: Situation, record: NodeRecord, now: datetime
+) -> Catalogue:
+    """The rows that may be planned: none that would act on an unknown, none whose attempts are used up."""
+    host_down = c.HOST_UP not in state.true and c.POWER_ON in state.true
+    ill = bool(_isolates(state))
+    rows = []
+    for row in catalogue.rows:
+        rung = found.rung is not None and row.name == found.rung.action
+        brings = set(row.achieves) | {s.achieves for s in catalogue.staged if s.condition in row.achieves}
+        if brings & set(state.unknown):
+            continue
+        if exhausted(row, record, now) and not (row.name == "mark" and ill):
+            continue  # that an API server refused it for a while is no reason to leave an ill node in service
+        if row.name == "run_gate" and state.gate_failed and not changes(state):
+            if found.rung is None:
+                continue
+            row = replace(row, requires=(*row.requires, c.TREATED))  # a treatment is a repair, after which it may run
+        if host_down and row.name == "power_cycle" and not rung:
+            continue  # a host that is down is treated by the ladder alone
+        if row.name in ("reimage", "update_firmware") and brings & set(state.explained):
+            # Look before wiping or flashing: nobody has read what a machine that is off or hangs carries (invariant 4).
+            looked = (c.POWER_ON,) if rung or found.rung is None else (c.POWER_ON, c.TREATED)
+            row = replace(row, requires=(*row.requires, *looked))
+        rows.append(as_rung(row) if rung else row)
+    return Catalogue(tuple(rows), catalogue.staged)
+
+
+def changes(state: Conditions) -> bool:
+    """Whether image, firmware or settings are to change: what the gate found may then be gone."""
+    return any(name in state.because for name in (c.IMAGE, c.BIOS)) or any(
+        name.startswith("firmware_ok") for name in state.because
+    )
+
+
+def as_rung(row: Row) -> Row:
+    """The treatment: what it heals is a prediction, which only observation confirms. It voids the certificate."""
+    heals = (c.TREATED, c.HEALTHY, c.HARDWARE)
+    return replace(row, achieves=(*row.achieves, *heals), breaks=(*row.breaks, c.GATE), forbids=())
+
+
+def exhausted(row: Row, record: NodeRecord, now: datetime) -> bool:
+    """Whether this action failed too often in a row. Attempts persist: a restart resets nothing (pitfall I1)."""
+    if not record.attempts:
+        return False
+    since = now - timedelta(days=1)
+    return sum(attempt.at >= since for attempt in failures(record.attempts, row.name, row.target)) >= FAILURES

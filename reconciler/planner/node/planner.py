@@ -1,0 +1,350 @@
+"""The plan of one node: drift -> conditions -> goal -> the fewest actions, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from reconciler.diff.compare import Comparer
+from reconciler.health.ladder import helps
+from reconciler.health.signals import Signal
+from reconciler.health.table import Effect, Remedy, remedy_of
+from reconciler.model.crash import of_its_own
+from reconciler.model.desired import Desired, Profile, Rung
+from reconciler.model.drift import DriftClass, DriftItem
+from reconciler.model.inputs import fingerprint, key_of
+from reconciler.model.observed import Observed, Silent, crash_in
+from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
+from reconciler.model.records import FLEET, NodeRecord
+from reconciler.model.vocab import Certainty, Concern, NodeState, Source, UnknownReason
+from reconciler.planner.node import conditions as c
+from reconciler.planner.node.assessment import find
+from reconciler.planner.node.backoff import backing_off
+from reconciler.planner.node.catalogue import Catalogue, Row, catalogue
+from reconciler.planner.node.conditions import Conditions, Context
+from reconciler.planner.node.crash import stopped_by, unplanned
+from reconciler.planner.node.estimates import Estimates
+from reconciler.planner.node.evaluate import evaluate, with_drift
+from reconciler.planner.node.fingerprint import own_inputs, shared_inputs
+from reconciler.planner.node.goals import Situation, as_rung, isolate, situation, usable_rows
+from reconciler.planner.node.holds import Holds, retracted
+from reconciler.planner.node.reasons import left_alone, reasons, starting_conditions, unmet
+from reconciler.planner.node.record import isolated, uneventful
+from reconciler.planner.node.search import apply, search
+from reconciler.planner.node.why import Question
+
+KUBELET_SERVICE = "host.services.kubelet"
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """What is to be done about a node in some state, and why."""
+
+    found: Situation
+    rows: tuple[Row, ...]
+    actions: tuple[PlannedAction, ...]
+
+
+@dataclass(slots=True)
+class NodePlanner:
+    """Plans nodes, one after another. Equal nodes share one catalogue, and those in the same state one decision.
+
+    `shared`: the inputs that equal nodes share, by the key under which their plans name them.
+    """
+
+    context: Context
+    comparer: Comparer
+    holds: Holds = field(default_factory=dict)
+    estimates: Estimates = field(default_factory=Estimates)
+    shared: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    _catalogues: dict[Hashable, Catalogue] = field(default_factory=dict)
+    _decisions: dict[Hashable, _Decision] = field(default_factory=dict)
+    _searches: dict[Hashable, tuple[Row, ...] | None] = field(default_factory=dict)
+    _keys: dict[str, str] = field(default_factory=dict)
+
+    def plan(self, desired: Desired, observed: Observed, record: NodeRecord) -> NodePlan:
+        return self.plan_apart(desired, observed, record)[0]
+
+    def plan_apart(self, desired: Desired, observed: Observed, record: NodeRecord) -> tuple[NodePlan, NodePlan | None]:
+        """The whole plan, and the plan of what needs not wait for a rollout; None when nothing would be left to do.
+
+        A bug that this node brings to light, here or when it was read, blocks this node (invariant 22).
+        """
+        whole, rest = of_its_own(
+            desired.node,
+            "planning it",
+            lambda: self._plan_apart(desired, observed, record),
+            lambda crash: (unplanned(desired, observed, crash), None),
+        )
+        crash = crash_in(observed)
+        return (stopped_by(crash, whole), None) if crash and desired.state is NodeState.ACTIVE else (whole, rest)
+
+    def _plan_apart(self, desired: Desired, observed: Observed, record: NodeRecord) -> tuple[NodePlan, NodePlan | None]:
+        items = self.comparer.compare(desired, observed, record)
+        findings = find(desired, observed, record, self.context, self.comparer.rules, self._retracted())
+        state = with_drift(findings, desired, items, record, self.context)
+        decided = self._decide(desired, observed, record, state)
+        whole = self._node_plan(desired, observed, record, items, state, decided)
+        changed = tuple([item.path for item in items if item.kind is DriftClass.PENDING])
+        if not changed:
+            return whole, None
+        state = with_drift(findings, desired, _due(items, changed), record, self.context)
+        decided = self._decide(desired, observed, record, state)
+        if whole.actions and not decided.actions:
+            return whole, None
+        return whole, replace(self._node_plan(desired, observed, record, items, state, decided), postponed=changed)
+
+    def _node_plan(
+        self,
+        desired: Desired,
+        observed: Observed,
+        record: NodeRecord,
+        items: tuple[DriftItem, ...],
+        state: Conditions,
+        decided: _Decision,
+    ) -> NodePlan:
+        found, actions = decided.found, decided.actions
+        if desired.state is NodeState.ACTIVE:
+            items = (*items, *self._signal_items(desired, state), *_gate_item(desired, state))
+        shared = self.key(desired.profile) if actions else ""
+        inputs = own_inputs(desired, observed, record) if actions else {}
+        return NodePlan(
+            node=desired.node,
+            pool=desired.pool,
+            goal=found.goal,
+            situation=found.sentence,
+            in_service=None if c.IN_SERVICE in state.unknown else c.IN_SERVICE in state.true,
+            observed_at=observed.hot.at,
+            incomplete=_incomplete(desired, observed, state),
+            drift=items,
+            actions=actions,
+            blocked=self._backing_off(record, decided.rows, actions, items) or found.blocked,
+            wave=0 if actions else None,
+            fingerprint=fingerprint(shared, inputs, items, actions),
+            shared=shared,
+            inputs=inputs,
+            isolated=() if state.mark is None else isolated(record, state.mark),
+        )
+
+    def _retracted(self) -> frozenset[str]:
+        return retracted(self.holds, self.context.now) if self.holds else frozenset()
+
+    def key(self, profile: Profile) -> str:
+        """Return the key of the inputs that nodes of this profile share, and keep these inputs in `shared`."""
+        if profile.digest not in self._keys:
+            table = shared_inputs(profile, self.context.settings, self.context.endpoints)
+            self._keys[profile.digest] = key = key_of(table)
+            self.shared[key] = table
+        return self._keys[profile.digest]
+
+    def _signal_items(self, desired: Desired, state: Conditions) -> list[DriftItem]:
+        rules = self.comparer.rules
+        told = [
+            *((signal, DriftClass.DRIFTED, "") for signal in state.signals),
+            *((signal, DriftClass.UNKNOWN, "maybe from before the treatment") for signal in state.doubted),
+            *((signal, DriftClass.REPORTED, _reported(signal)) for signal in state.reported),
+            *((s, DriftClass.IGNORED, rule.reason) for s in state.ignored if (rule := rules.match(desired, s.path))),
+        ]
+        return [
+            DriftItem(
+                desired.node, Concern.HEALTH, signal.path, kind, "absent", signal.detail, source=signal.source,
+                detail=detail,
+            )
+            for signal, kind, detail in told
+        ]  # fmt: skip
+
+    def _backing_off(
+        self, record: NodeRecord, rows: Sequence[Row], actions: Sequence[PlannedAction], items: Sequence[DriftItem]
+    ) -> Blocked | None:
+        """Of what goes now; a later rung may never be needed."""
+        if not record.attempts:
+            return None
+        now = {row.id for row in rows}
+        drifted = {item.path for item in items if item.kind is DriftClass.DRIFTED}
+        return backing_off(record, [action for action in actions if action.id in now], drifted, self.context.now)
+
+    def question(
+        self, desired: Desired, observed: Observed, record: NodeRecord, *, postponed: Collection[str] = ()
+    ) -> Question | None:
+        """What the actions that `plan` chose are the cheapest answer to; None when it chose none."""
+        items = _due(self.comparer.compare(desired, observed, record), postponed)
+        state = evaluate(desired, observed, items, record, self.context, self.comparer.rules, self._retracted())
+        decided = self._decide(desired, observed, record, state)
+        found, rows = decided.found, decided.rows
+        if not rows:
+            return None
+        full, start, wanted = self._catalogue(desired, observed, state), starting_conditions(state), found.wanted
+        usable = usable_rows(full, state, found, record, self.context.now)
+        if found.harmless_only or self._search(desired, usable, start, found) != rows:
+            # Not all of the goal can be had now: they were to bring about what no workload notices.
+            usable, reached = Catalogue(tuple(row for row in full.rows if row.harmless), ()), start
+            for row in rows:
+                reached = apply(full, row, reached)
+            wanted &= reached
+        return Question(usable, start, wanted, rows)
+
+    def _decide(self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions) -> _Decision:
+        """Nodes of one profile and in one state share what is decided, but for those that have a story of their own."""
+        held = record.holds or not self.holds.keys().isdisjoint((FLEET, f"pool/{desired.pool}", desired.node))
+        if held or record.malformed or state.foreign_mark is not None or not uneventful(record):
+            return self._decided(desired, observed, record, state)
+        key = (desired.profile.digest, desired.state, _busy(observed), state.key)
+        if key not in self._decisions:
+            self._decisions[key] = self._decided(desired, observed, record, state)
+        return self._decisions[key]
+
+    def _decided(self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions) -> _Decision:
+        found = situation(desired, record, self.holds, state, self.context.now)
+        rows, found = self._choose(desired, observed, record, state, found)
+        actions = self._explain(desired, observed, state, found, rows)
+        return _Decision(found, rows, actions)
+
+    def _catalogue(self, desired: Desired, observed: Observed, state: Conditions) -> Catalogue:
+        clustered = self.context.settings.cluster is not None and desired.profile.membership is not None
+        busy = _busy(observed)
+        registered, cordoned = c.REGISTERED in state.true, state.foreign_cordon
+        stuck = busy and KUBELET_SERVICE in state.because.get(c.HOST, ())
+        key = (desired.profile.digest, clustered, registered, busy, cordoned, stuck)
+        if key not in self._catalogues:
+            self._catalogues[key] = catalogue(
+                desired, clustered=clustered, registered=registered, busy=busy, cordoned=cordoned, stuck=stuck
+            )
+        return self._catalogues[key]
+
+    def _choose(
+        self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions, found: Situation
+    ) -> tuple[tuple[Row, ...], Situation]:
+        if found.goal is Goal.NOTHING:
+            return (), found
+        if found.wanted <= state.true:
+            return (), found
+        full = self._catalogue(desired, observed, state)
+        start = starting_conditions(state)
+        if found.harmless_only:
+            return _harmless(full, state, start, found.wanted), found
+        rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
+        if rows is None and found.goal is Goal.ISOLATED:  # it can't be drained: no new work starts there at least
+            found = replace(found, wanted=frozenset({c.MARKED}))
+            rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
+        if rows is not None:
+            return rows, found
+        if found.rung is not None or state.tampered:
+            evidence = state.tampered or found.sentence
+            found = isolate(f"{evidence}; no way back into service: {unmet(state, found.wanted)}", BlockCode.NO_PATH)
+            rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
+            return rows or (), found
+        return _harmless(full, state, start, found.wanted), left_alone(
+            desired, state, found, full, record, self.context
+        )
+
+    def _search(
+        self, desired: Desired, usable: Catalogue, start: frozenset[str], found: Situation
+    ) -> tuple[Row, ...] | None:
+        rows = tuple((row.id, row.requires, row.achieves) for row in usable.rows)
+        key = (desired.profile.digest, start, found.wanted, rows)
+        if key not in self._searches:
+            self._searches[key] = search(usable, start, found.wanted)
+        return self._searches[key]
+
+    def _explain(
+        self, desired: Desired, observed: Observed, state: Conditions, found: Situation, rows: tuple[Row, ...]
+    ) -> tuple[PlannedAction, ...]:
+        if not rows:
+            return ()
+        full = self._catalogue(desired, observed, state)
+        because_of = reasons(full, state, found, rows)
+        actions: list[PlannedAction] = []
+        predicted = False
+        for row, because in zip(rows, because_of, strict=True):
+            uncertain = predicted or bool(set(row.achieves) & set(state.explained))
+            actions.append(self._action(desired, row, because, uncertain))
+            # What lies behind a boot, a flash or a treatment is seen only when it has happened.
+            predicted = predicted or bool(row.reboots) or row.name == "update_firmware"
+            if found.rung is not None and row.name == found.rung.action:
+                actions += self._later_rungs(desired, full, found.rung, remedy_of(s.name for s in state.signals))
+        return tuple(actions)
+
+    def _later_rungs(self, desired: Desired, full: Catalogue, first: Rung, remedy: Remedy) -> list[PlannedAction]:
+        """The rest of the ladder: who approves a treatment approves what follows when it does not help."""
+        policy = desired.profile.remediation
+        assert policy is not None, "a rung comes from a policy"
+        later = [
+            rung
+            for rung in policy.ladder[policy.ladder.index(first) + 1 :]
+            if rung.action != first.action and helps(rung.action, remedy)
+        ]
+        rows = {row.name: row for row in full.rows}
+        why = (f"if {first.action} does not help",)
+        return [self._action(desired, as_rung(rows[rung.action]), why, True) for rung in later if rung.action in rows]
+
+    def _action(self, desired: Desired, row: Row, because: tuple[str, ...], predicted: bool) -> PlannedAction:
+        measured = self.estimates.of(desired.profile.inventory, row.name, row.target)
+        return PlannedAction(
+            name=row.name,
+            target=row.target,
+            concern=row.concern,
+            because=because,
+            disruption=row.disruption,
+            estimate_s=row.seconds if measured is None else measured.median_s,
+            certainty=Certainty.PREDICTED if predicted else Certainty.EXACT,
+            requires=row.requires,
+            achieves=row.achieves,
+            breaks=row.breaks,
+            p90_s=None if measured is None else measured.p90_s,
+        )
+
+
+def _due(items: tuple[DriftItem, ...], postponed: Collection[str]) -> tuple[DriftItem, ...]:
+    """`postponed`: paths that the spec changed and that are left as they are for now."""
+    return tuple([item for item in items if item.path not in postponed]) if postponed else items
+
+
+def _reported(signal: Signal) -> str:
+    return "reported only" if signal.effect is Effect.REPORTS else "retracted: reported only"
+
+
+def _busy(observed: Observed) -> bool:
+    member = None if isinstance(observed.member, Silent) else observed.member.value
+    return member is not None and any(pod.evictable for pod in member.pods)
+
+
+def _harmless(full: Catalogue, state: Conditions, start: frozenset[str], wanted: frozenset[str]) -> tuple[Row, ...]:
+    """What can be done without any workload noticing, in catalogue order, until nothing more helps."""
+    chosen: list[Row] = []
+    reached = start
+    while True:
+        for row in full.rows:
+            gains = (set(row.achieves) & wanted) - reached
+            if row.harmless and gains and not gains & set(state.unknown) and set(row.requires) <= reached:
+                break
+        else:
+            return tuple(chosen)
+        chosen.append(row)
+        reached = apply(full, row, reached)
+
+
+def _gate_item(desired: Desired, state: Conditions) -> list[DriftItem]:
+    if desired.profile.acceptance is None or c.GATE in state.true:
+        return []
+    if c.GATE in state.unknown or c.GATE in state.explained:
+        detail = state.unknown.get(c.GATE) or state.explained[c.GATE]
+        return [_certificate(desired, DriftClass.UNKNOWN, None, detail)]
+    return [_certificate(desired, DriftClass.RENEWAL, "; ".join(state.because.get(c.GATE, ())), "")]
+
+
+def _certificate(desired: Desired, kind: DriftClass, observed: str | None, detail: str) -> DriftItem:
+    return DriftItem(
+        desired.node, Concern.GATE, "gate.certificate", kind, "valid", observed, source=Source.LEDGER, detail=detail
+    )
+
+
+def _incomplete(desired: Desired, observed: Observed, state: Conditions) -> tuple[str, ...]:
+    """Sources that the spec configures and that gave no answer, without a known cause."""
+    found = []
+    for name, reading in (("redfish", observed.hot), ("redfish inventory", observed.inventory), ("ssh", observed.host),
+                          ("kubernetes", observed.member)):  # fmt: skip
+        if isinstance(reading, Silent) and reading.reason not in (UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED):
+            if name == "ssh" and c.HOST_UP not in state.unknown:
+                continue  # powered off, booting, or known to be down
+            found.append(f"{name}: {reading.reason}" + (f" ({reading.detail})" if reading.detail else ""))
+    return tuple(found) if desired.state is NodeState.ACTIVE else ()

@@ -1,0 +1,180 @@
+"""Writes Markdown for a comment: whole elements only, fewer of them where a comment would grow too long.
+
+What is said is handed over as it is and escaped here, for strings of BMCs and nodes are untrusted (conventions R7). A
+document is a function that is called with one pen after another, each of a stricter level, until what it wrote fits;
+every element is bounded by the level, so that the last one always does (DESIGN section 10, conventions R5).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from reconciler.render.tables import markdown_table
+from reconciler.render.text import Names, count, html, markdown, plain
+
+CHARACTERS: Final = 60_000  # of a comment, of which GitHub takes 65,536
+SUMMARY: Final = 225_000  # of a job's summary, of which it takes a mebibyte
+
+Cell = str | Names
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """How much a document may say."""
+
+    rows: int  # of one table, and entries of one list
+    cell: int  # characters of one value or sentence
+    names: int  # characters of one list of node names
+    diffs: bool  # what becomes of each value
+    nodes: bool  # what is done to each node
+    all: bool = True  # more than what has to be said in any case
+
+
+FULL: Final = Level(4000, 1000, 20_000, diffs=True, nodes=True)  # for what has more room than a comment
+LEVELS: Final = (
+    Level(400, 400, 700, diffs=True, nodes=True),  # longer lists of names are read by nobody
+    Level(150, 300, 500, diffs=False, nodes=True),
+    Level(40, 200, 400, diffs=False, nodes=False),
+    Level(10, 120, 200, diffs=False, nodes=False),
+    Level(3, 80, 100, diffs=False, nodes=False, all=False),
+)
+
+
+class MarkdownWriter:
+    def __init__(self, level: Level, rest: str) -> None:
+        self.level = level
+        self.cut = level not in (FULL, LEVELS[0])
+        self._rest = rest  # where all of it is
+        self._lines: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self._lines)
+
+    def cell(self, said: Cell) -> str:
+        if isinstance(said, Names):
+            return markdown(self.names(said), 2 * self.level.names)
+        return markdown(said, self.level.cell)
+
+    def names(self, nodes: Names) -> str:
+        """As many as there is room for."""
+        told = nodes.within(self.level.names)
+        self.cut |= told != str(nodes)
+        return told
+
+    def heading(self, text: str, depth: int = 3) -> None:
+        self._lines += [f"{'#' * depth} {markdown(text, self.level.cell)}", ""]
+
+    def say(self, text: str, *, bold: bool = False) -> None:
+        written = markdown(text, 3 * self.level.cell)
+        if written.strip():
+            self._lines += [f"**{written.strip()}**" if bold else written, ""]
+
+    def own(self, text: str) -> None:
+        """Markdown that no machine and no spec has a say in."""
+        self._lines += [text, ""]
+
+    def quote(self, sentences: Iterable[str], alert: str = "") -> None:
+        lines = [f"> - {sentence}" for sentence in self._some(sentences)]
+        if lines:
+            self._lines += [*([f"> [!{alert}]"] if alert else []), *lines, ""]
+
+    def bullets(self, sentences: Iterable[str]) -> None:
+        lines = [f"- {sentence}" for sentence in self._some(sentences)]
+        self._lines += [*lines, ""] if lines else []
+
+    def alert(self, kind: str, title: str, rows: Sequence[tuple[str, Names]]) -> None:
+        """A block that nobody overlooks: what, and whom it hits."""
+        if rows:
+            lines = [f"> - **{self.cell(what)}**: {self._counted(who)}" for what, who in rows]
+            self._lines += [f"> [!{kind}]", f"> {markdown(title, self.level.cell)}", ">", *lines, ""]
+
+    def _counted(self, who: Names) -> str:
+        """How many comes first, where the names of all would hide it."""
+        told = self.cell(who)
+        return f"{count(len(who), 'node')}: {told}" if told != markdown(str(who), 10_000) else told
+
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+        """Columns that are empty throughout are left out; so are rows that are too many, with their number."""
+        if not rows:
+            return
+        used = [at for at in range(len(head)) if any(row[at] for row in rows)]
+        shown = rows[: self.level.rows]
+        cells = [[self.cell(row[at]) or " " for at in used] for row in shown]
+        self._lines += [*markdown_table([markdown(head[at]) for at in used], cells), ""]
+        self.left_out(len(rows) - len(shown), "row")
+
+    def fenced(self, language: str, lines: Sequence[str]) -> None:
+        """Between more backticks than any line has in a row."""
+        clean = [plain(line, 3 * self.level.cell) for line in lines]
+        runs = [len(run) + 1 for line in clean for run in re.findall(r"`+", line)]
+        fence = "`" * max([3, *runs])
+        self._lines += [f"{fence}{language}", *clean, fence, ""]
+
+    def log(self, text: str) -> None:
+        """Its last lines, which tell most."""
+        lines = text.splitlines()
+        self.fenced("text", lines[-self.level.rows :])
+        self.left_out(len(lines) - self.level.rows, "line")
+
+    def links(self, run: str, file: str = "") -> None:
+        """To the job, if its address is one. `file`: all of it, which is among what the job keeps."""
+        if is_link(run):
+            kept = f"; {file} is one of its artifacts" if file else ""
+            self._lines += [f"<sub>[run]({run}){kept}</sub>", ""]
+
+    @contextmanager
+    def details(self, summary: str) -> Iterator[None]:
+        self._lines += [f"<details><summary>{html(summary, self.level.cell)}</summary>", ""]
+        yield
+        self._lines += ["</details>", ""]
+
+    def small(self, parts: Iterable[str]) -> None:
+        said = " · ".join(markdown(part, self.level.cell) for part in parts if part)
+        self._lines += [f"<sub>{said}</sub>", ""]
+
+    def _some(self, sentences: Iterable[str]) -> list[str]:
+        """Entries of a list: none begins with a space, which would make code of it."""
+        entries = list(sentences)
+        shown = entries[: self.level.rows]
+        if len(shown) < len(entries):
+            self.cut = True
+            shown.append(f"{len(entries) - len(shown):,} more; {self._rest}")
+        return [written for entry in shown if (written := markdown(entry, 3 * self.level.cell).strip())]
+
+    def left_out(self, number: int, noun: str, plural: str = "") -> None:
+        if number > 0:
+            self.cut = True
+            self._lines += [f"_{count(number, noun, plural)} more; {markdown(self._rest, 200)}_", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    text: str
+    truncated: bool
+
+
+def write(document: Callable[[MarkdownWriter], None], rest: str, *, most: int = CHARACTERS) -> Written:
+    """The fullest form of at most that many characters. `rest`: where the reader finds all of it."""
+    for level in LEVELS if most <= CHARACTERS else (FULL, *LEVELS):
+        writer = MarkdownWriter(level, rest)
+        document(writer)
+        if fits(writer.text, most):
+            break
+    else:
+        raise AssertionError("the last level is bounded")
+    return Written(writer.text, writer.cut)
+
+
+def fits(text: str, most: int) -> bool:
+    """A character has four bytes at most, which is the other measure."""
+    return len(text) <= most and len(text.encode(errors="replace")) <= 4 * most
+
+
+def is_link(url: str) -> bool:
+    """Whether it can stand in Markdown as it is."""
+    return re.fullmatch(r"https?://[\w.:/-]{1,300}", url, re.ASCII) is not None

@@ -1,0 +1,228 @@
+"""What happened in a period, as text: a sentence, then what was out, what drifted, and what was done about it.
+
+Sections are made once, and written for a terminal or as Markdown. What is the same of many nodes is one row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from reconciler.model.period_report import PeriodReport, Quarantine, Times
+from reconciler.model.plan import BlockCode
+from reconciler.model.units import format_duration
+from reconciler.render.headline import Headline, Verdict
+from reconciler.render.markdown import Cell, MarkdownWriter
+from reconciler.render.markdown import write as write_pen
+from reconciler.render.tables import table
+from reconciler.render.text import Names, count, page, plain, warnings
+
+T = TypeVar("T")
+
+_ROWS = 12  # of one section on a terminal; JSON has all of them
+_NAMES = 300  # characters of the nodes of one row
+_WHY = 200
+_WORTH_SAYING = 0.01  # of the node-hours: a runner that passes every few minutes always lacks the last of them
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    title: str
+    says: tuple[str, ...]
+    head: tuple[str, ...] = ()
+    rows: Sequence[Sequence[Cell]] = ()
+
+
+def verdict(told: PeriodReport) -> str:
+    """One sentence: what a person reads first."""
+    if told.availability is None:
+        serving = "nobody could say of any node whether it was in service"
+    else:
+        serving = f"{percent(told.availability)} of the observed node-hours in service"
+        if told.unobserved_share >= _WORTH_SAYING:
+            serving += f" ({100 * told.unobserved_share:.1f}% of all not observed)"
+    out = len({one.node for one in told.recoveries if one.until is None})
+    drift = (
+        f"{count(told.introduced, 'difference')} appeared, {told.removed:,} went, {told.open:,} "
+        f"{'is' if told.open == 1 else 'are'} open"
+    )
+    now = f", {count(out, 'node')} out now" if out else ""
+    return f"{serving}{now}; {drift}"
+
+
+def headline(told: PeriodReport) -> Headline:
+    busy = told.open or any(one.until is None for one in told.recoveries)
+    return Headline("🔶" if busy or told.availability is None else "✅", verdict(told), Verdict.GOOD)
+
+
+def human(told: PeriodReport) -> str:
+    lines = [f"Fleet {plain(told.fleet)}, {period(told)}: {verdict(told)}"]
+    lines += [f"  {line}" for line in notes(told)]
+    for section in sections(told):
+        lines += ["", section.title, *(f"  {line}" for line in section.says)]
+        cells = [[_cell(cell) for cell in row] for row in section.rows[:_ROWS]]
+        lines += table(section.head, cells) if cells else []
+        if len(section.rows) > _ROWS:
+            lines.append(f"  and {len(section.rows) - _ROWS:,} more rows: --output json has all of them")
+    return page(lines)
+
+
+def as_markdown(told: PeriodReport) -> str:
+    def body(writer: MarkdownWriter) -> None:
+        writer.heading(f"{headline(told).sign} Fleet {told.fleet}, {period(told)}", 2)
+        writer.say(verdict(told)[:1].upper() + verdict(told)[1:] + ".", bold=True)
+        writer.quote(notes(told))
+        for section in sections(told):
+            writer.heading(section.title)
+            writer.bullets(section.says)
+            writer.table(section.head, section.rows)
+
+    return write_pen(body, "`--output json` has all of it").text
+
+
+def _cell(cell: Cell) -> str:
+    return cell.within(_NAMES) if isinstance(cell, Names) else plain(cell, _WHY)
+
+
+def percent(share: float) -> str:
+    """Never rounded up: 99.999% is not all of the time."""
+    return "100%" if share >= 1 else f"{math.floor(share * 10_000) / 100:.2f}%"
+
+
+# --- what it is about ---
+
+
+def period(told: PeriodReport) -> str:
+    return f"{_minute(told.since)} to {_minute(told.until)} UTC ({format_duration(_seconds(told.since, told.until))})"
+
+
+def notes(told: PeriodReport) -> list[str]:
+    lines = []
+    if told.watched_since is None:
+        lines.append("nobody has looked at its nodes yet: `reconciler drift`, `apply` and `run` do")
+    elif told.watched_since > told.since:
+        lines.append(f"the ledger knows nothing of the time before {_minute(told.watched_since)} UTC")
+    if told.damaged:
+        lines.append(f"{count(told.damaged, 'row')} of the ledger can't be read, and left out here")
+    return [*lines, *warnings((), told.time_scale)]
+
+
+def sections(told: PeriodReport) -> Iterator[Section]:
+    yield _availability(told)
+    if told.recoveries:
+        yield Section("Out of service", (_spread("Back in service", told.recover),), _OUT, list(_out(told)))
+    if told.quarantined:
+        yield Section("Quarantined", (), _QUARANTINED, list(_quarantined(told.quarantined)))
+    if told.introduced or told.removed or told.open:
+        yield _drift(told)
+        rows = [
+            (tally.concern, f"{tally.introduced:,}", f"{tally.removed:,}", f"{tally.open:,}", f"{tally.nodes:,}")
+            for tally in told.concerns
+        ]
+        yield Section("What drifted most", (), ("concern", "appeared", "went", "open", "nodes"), rows)
+        yield Section("Which nodes drifted most", (), ("appeared", "open", "concerns", "nodes"), list(_top(told)))
+    if told.actions:
+        actions = [(one.action, one.outcome, f"{one.count:,}", f"{one.nodes:,}") for one in told.actions]
+        yield Section("What was done", (), ("action", "outcome", "times", "nodes"), actions)
+
+
+# --- availability ---
+
+
+def _availability(told: PeriodReport) -> Section:
+    hours = told.hours
+    parts = (
+        ("in service", hours.in_service),
+        ("out of service", hours.out),
+        ("set aside by the spec", hours.aside),
+        ("not observed", hours.unobserved),
+    )
+    rows = [
+        (name, f"{spent:,.1f}", f"{100 * spent / hours.total:.1f}%")
+        for name, spent in parts
+        if spent and hours.total
+    ]  # fmt: skip
+    says = () if rows else ("there are no node-hours to tell of",)
+    return Section("Availability", says, ("", "node-hours", "of all"), rows)
+
+
+_OUT = ("nodes", "still out", "back", "how long", "why")
+
+
+def _out(told: PeriodReport) -> Iterator[tuple[Cell, ...]]:
+    for some in _alike(told.recoveries, lambda one: (one.cause, one.until is None)):
+        times = sorted(one.seconds for one in some)
+        took = " to ".join(dict.fromkeys((format_duration(times[0]), format_duration(times[-1]))))
+        now = some[0].until is None
+        number = f"{len(some):,}"
+        yield _nodes(one.node for one in some), number if now else "", "" if now else number, took, some[0].cause
+
+
+def _spread(what: str, times: Times, noun: str = "time") -> str:
+    if times.median_s is None or times.mean_s is None or times.p90_s is None:
+        return f"{what}: none in this period"
+    mean, median, most = map(format_duration, (times.mean_s, times.median_s, times.p90_s))
+    return f"{what}: {count(times.count, noun)}, after {median} at the median; mean {mean}, nine of ten within {most}"
+
+
+_QUARANTINED = ("nodes", "since (UTC)", "until (UTC)", "by", "why")
+
+
+def _quarantined(found: Sequence[Quarantine]) -> Iterator[tuple[Cell, ...]]:
+    def key(one: Quarantine) -> Hashable:
+        return one.code, one.why, _minute(one.since), one.until and _minute(one.until)
+
+    for some in _alike(found, key):
+        first = some[0]
+        by = "the spec" if first.code == BlockCode.QUARANTINED.value else "the reconciler"
+        until = _minute(first.until) if first.until is not None else "still"
+        yield _nodes(one.node for one in some), _minute(first.since), until, by, first.why
+
+
+# --- drift ---
+
+
+def _drift(told: PeriodReport) -> Section:
+    form = "%m-%d %H:%M" if told.bucket_s < 86400 else "%Y-%m-%d"
+    rows = [
+        (day.start.strftime(form), f"{day.introduced:,}", f"{day.removed:,}", f"{day.open:,}")
+        for day in told.days
+        if day.introduced or day.removed
+    ]
+    from_ = "hour from (UTC)" if told.bucket_s < 86400 else "day from"
+    return Section(
+        "Drift",
+        (_spread("As specified again", told.converge, "difference"),),
+        (from_, "appeared", "went", "open"),
+        rows,
+    )
+
+
+def _top(told: PeriodReport) -> Iterator[tuple[Cell, ...]]:
+    for some in _alike(told.top_nodes, lambda one: (one.introduced, one.open, one.concerns)):
+        first = some[0]
+        each = f"{first.introduced:,}" + (" each" if len(some) > 1 else "")
+        yield each, f"{first.open:,}", ", ".join(first.concerns), _nodes(one.node for one in some)
+
+
+def _alike(found: Iterable[T], key: Callable[[T], Hashable]) -> Iterable[list[T]]:
+    groups: dict[Hashable, list[T]] = defaultdict(list)
+    for one in found:
+        groups[key(one)].append(one)
+    return groups.values()
+
+
+def _nodes(names: Iterable[str]) -> Names:
+    return Names(tuple(dict.fromkeys(names)))
+
+
+def _minute(at: datetime) -> str:
+    return at.strftime("%Y-%m-%d %H:%M")
+
+
+def _seconds(since: datetime, until: datetime) -> float:
+    return (until - since).total_seconds()
