@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+import reconciler
 
 settings.register_profile("dev", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
@@ -21,6 +25,16 @@ settings.register_profile(
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def pytest_configure() -> None:
+    """Import every module first: Hypothesis draws constants of the modules that it finds imported.
+
+    Otherwise what a derandomized test draws depends on which tests its worker ran before it.
+    """
+    for module in pkgutil.walk_packages(reconciler.__path__, "reconciler."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
