@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import multiprocessing
 import os
 import sys
@@ -14,10 +15,11 @@ from pathlib import Path
 
 from tests.chaos.cases import CASES, Case
 from tests.chaos.cell import Cell, Result, as_json, befalls, cells_of, play, reference
-from tests.chaos.misfortune import COLUMNS, KILLED
+from tests.chaos.misfortune import COLUMNS, KILLED, POSTGRESQL_AWAY
 from tests.chaos.world import Bench, World, node_of, running
+from tests.ledger.postgresql import NoServer, Server, running_server
 
-MOST_CELLS = 40  # of one case, with the node of its reference
+MOST_CELLS = 48  # of one case, with the node of its reference
 CASES_AT_ONCE = 2  # one lab starts, and is tried undisturbed, while the cells of another one are played
 
 
@@ -41,9 +43,10 @@ def main() -> int:
         began = time.monotonic()
         print(_row("action", "point", "", "result", "boots cycles installs flashes", "runs", "s"), flush=True)
         columns = given.column or COLUMNS
-        with players(given.jobs) as pool, ThreadPoolExecutor(CASES_AT_ONCE) as labs:
+        with players(given.jobs) as pool, ThreadPoolExecutor(CASES_AT_ONCE) as labs, database_server(columns) as server:
             played = [
-                labs.submit(play_case, case, directory, pool, given.point, given.time_scale, columns) for case in cases
+                labs.submit(play_case, case, directory, pool, given.point, given.time_scale, columns, server)
+                for case in cases
             ]
             results = [result for one in played for result in one.result()]
         (directory / "results.jsonl").write_text("".join(as_json(result) + "\n" for result in results))
@@ -55,12 +58,30 @@ def main() -> int:
     return 1 if broken or not results else 0
 
 
+@contextlib.contextmanager
+def database_server(columns: Sequence[str]) -> Iterator[Server | None]:
+    """Start PostgreSQL if a column needs it. None, with a word on stderr, where there is no such program."""
+    with contextlib.ExitStack() as stack:
+        server = None
+        if POSTGRESQL_AWAY in columns:
+            try:
+                server = stack.enter_context(running_server())
+            except NoServer as error:
+                print(f"column {POSTGRESQL_AWAY!r} is left out: {error}", file=sys.stderr)
+        yield server
+
+
 def play_case(
-    case: Case, directory: Path, pool: Executor, points: list[str] | None, time_scale: float | None,
+    case: Case,
+    directory: Path,
+    pool: Executor,
+    points: list[str] | None,
+    time_scale: float | None,
     columns: Sequence[str],
-) -> list[Result]:  # fmt: skip
+    server: Server | None,
+) -> list[Result]:
     """Every cell has a node to itself, and a ledger; they share a lab, and one undisturbed run."""
-    columns = [column for column in columns if befalls(column, case)]
+    columns = [column for column in columns if befalls(column, case) and (column != POSTGRESQL_AWAY or server)]
     if not columns:
         return []
     where = directory / case.name.replace(" ", "-").replace(",", "").replace(":", "-")
@@ -73,7 +94,7 @@ def play_case(
         cells = [cell for column in columns for cell in cells_of(case, writes, column)]
         cells = [cell for cell in cells if points is None or cell.where in points]
         found = []
-        for result in side_by_side(world, cells, pool, first=1):
+        for result in side_by_side(world, cells, pool, server, first=1):
             print(_told(result), flush=True)
             found.append(result)
     return sorted(found, key=lambda result: cells.index(result.cell))
@@ -85,9 +106,14 @@ def players(jobs: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
 
 
-def side_by_side(world: World, cells: Sequence[Cell], pool: Executor, *, first: int = 0) -> Iterator[Result]:
-    """On the nodes from the first on; results as they come."""
-    futures = [pool.submit(play, cell, Bench(world, node_of(at))) for at, cell in enumerate(cells, start=first)]
+def side_by_side(
+    world: World, cells: Sequence[Cell], pool: Executor, server: Server | None, *, first: int = 0
+) -> Iterator[Result]:
+    """Play cells on the nodes from the first on; yield results as they come."""
+    futures = []
+    for at, cell in enumerate(cells, start=first):
+        database = server.database() if server is not None and cell.column == POSTGRESQL_AWAY else ""
+        futures.append(pool.submit(play, cell, Bench(world, node_of(at), database)))
     for future in as_completed(futures):
         yield future.result()
 

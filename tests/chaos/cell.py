@@ -14,7 +14,7 @@ from typing import Any
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, JournalEntry
 from tests.chaos.cases import DESTRUCTIVE, Case
-from tests.chaos.misfortune import BMC_AWAY, KILLED
+from tests.chaos.misfortune import BMC_AWAY, KILLED, POSTGRESQL_AWAY
 from tests.chaos.victim import AFTER, BEFORE_INTENT, BEFORE_OUTCOME, DURING, POINTS, Aim
 from tests.chaos.world import PATIENCE, Bench
 from tests.cli.shell import reconciler
@@ -106,6 +106,8 @@ def _kill(cell: Cell, bench: Bench, told: list[str]) -> Iterator[str]:
                 yield f"the point was not reached: exit {done.code}"
             else:
                 yield from _served_too_early(bench)
+            if cell.column == POSTGRESQL_AWAY:  # it could not give its lease back
+                bench.release_lease()
             return  # it has ended by itself
         if done.code != -signal.SIGKILL:
             if turn == 0:

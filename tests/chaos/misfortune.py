@@ -1,7 +1,8 @@
 """What may befall a run besides being killed: something that it stands on goes away at a point, and comes back.
 
 Each is real as far as this machine can have it: connections to the API server are cut and refused, the ledger's file is
-locked by somebody else, the node's BMC answers nobody. The run itself goes on, and ends as it can.
+locked by somebody else, a PostgreSQL server ends the ledger's connections and lets nobody in, the node's BMC answers
+nobody. The run itself goes on, and ends as it can.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import sqlalchemy as sa
+
 from reconciler.lab import control
 
-KILLED, API_AWAY, DATABASE_AWAY, BMC_AWAY = COLUMNS = ("killed", "API server away", "database away", "BMC away")
+KILLED, API_AWAY, DATABASE_AWAY, POSTGRESQL_AWAY, BMC_AWAY = COLUMNS = (
+    "killed", "API server away", "database away", "PostgreSQL away", "BMC away",
+)  # fmt: skip
 LOCK_S = 2.0  # that the run which is struck waits for a lock; others wait for 10 s
 # Wall clock: longer than a deadline of kubectl in a scaled lab, and than that run waits for a lock.
-AWAY_S = {API_AWAY: 8.0, DATABASE_AWAY: LOCK_S + 2.0, BMC_AWAY: 8.0}
+AWAY_S = {API_AWAY: 8.0, DATABASE_AWAY: LOCK_S + 2.0, POSTGRESQL_AWAY: 4.0, BMC_AWAY: 8.0}
 _PIECE = 1 << 16
 
 
@@ -115,6 +120,26 @@ def database_away(ledger: Path) -> Callable[[], None]:
         locked = threading.Event()
         threading.Thread(target=hold, args=(locked,), daemon=False).start()
         locked.wait(timeout=30.0)
+
+    return strike
+
+
+def postgresql_away(ledger: str) -> Callable[[], None]:
+    """Cut every connection to the ledger's database, and refuse new ones for a while."""
+    url = sa.make_url(ledger).set(drivername="postgresql+psycopg")
+    engine = sa.create_engine(url.set(database="postgres"), isolation_level="AUTOCOMMIT")
+    name = engine.dialect.identifier_preparer.quote(str(url.database))
+
+    def allow(connections: bool) -> None:
+        with engine.connect() as connection:
+            connection.execute(sa.text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS {str(connections).lower()}"))
+
+    def strike() -> None:
+        allow(False)
+        with engine.connect() as connection:
+            cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"
+            connection.execute(sa.text(cut), {"name": url.database})
+        threading.Timer(AWAY_S[POSTGRESQL_AWAY], allow, (True,)).start()
 
     return strike
 

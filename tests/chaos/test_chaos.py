@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
@@ -14,10 +15,11 @@ from reconciler.converge.dispatcher import PARK_S
 from reconciler.planner.node.catalogue import ACTIONS
 from tests.chaos.cases import CASES, Case
 from tests.chaos.cell import Cell, cells_of, play, wrong_with
-from tests.chaos.misfortune import API_AWAY, BMC_AWAY, DATABASE_AWAY
+from tests.chaos.misfortune import API_AWAY, BMC_AWAY, DATABASE_AWAY, POSTGRESQL_AWAY
 from tests.chaos.victim import AFTER, BEFORE_OUTCOME, DURING, Aim
 from tests.chaos.world import Bench, World, node_of, running
 from tests.cli.shell import reconciler, until
+from tests.ledger.postgresql import NoServer, running_server
 
 pytestmark = [pytest.mark.wire, pytest.mark.xdist_group("chaos")]
 
@@ -34,6 +36,7 @@ SAMPLE = (
     Cell(_CASES["mark"], DURING, 1, "mark", column=API_AWAY),
     Cell(_CASES["power_cycle"], AFTER, 1, "power graceful_off", column=DATABASE_AWAY),
     Cell(_CASES["update_firmware:nic0"], AFTER, 1, "update_firmware", column=BMC_AWAY),
+    Cell(_CASES["power_cycle"], AFTER, 1, "power graceful_off", column=POSTGRESQL_AWAY),
 )
 PARKED = {
     signal.SIGINT: (INSTALL, "installing"),
@@ -57,7 +60,14 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.mark.parametrize("cell", SAMPLE, ids=lambda cell: cell.name)
 def test_struck_at_the_worst_moment_it_converges_and_repeats_nothing(world: World, cell: Cell) -> None:
-    result = play(cell, Bench(world, node_of(SAMPLE.index(cell))))
+    with contextlib.ExitStack() as stack:
+        database = ""
+        if cell.column == POSTGRESQL_AWAY:
+            try:
+                database = stack.enter_context(running_server()).database()
+            except NoServer as error:
+                pytest.skip(str(error))
+        result = play(cell, Bench(world, node_of(SAMPLE.index(cell)), database))
     assert not result.broke, "\n".join(result.told)
 
 
@@ -116,7 +126,7 @@ def _held(bench: Bench) -> list[str]:
 
 def test_an_outage_befalls_each_kind_of_step_once() -> None:
     writes = ["power graceful_off", "insert_media", "boot_once cd", "power on"]
-    for column in (API_AWAY, DATABASE_AWAY):
+    for column in (API_AWAY, DATABASE_AWAY, POSTGRESQL_AWAY):
         found = [cell.where for cell in cells_of(_CASES["reimage"], writes, column)]
         assert found == ["before intent", "during 1", "during 4", "after 4", "before outcome"]
         assert {cell.column for cell in cells_of(_CASES["mark"], ["mark"], column)} == {column}

@@ -33,9 +33,11 @@ from tests.chaos.misfortune import (
     DATABASE_AWAY,
     KILLED,
     LOCK_S,
+    POSTGRESQL_AWAY,
     api_away,
     bmc_away,
     database_away,
+    postgresql_away,
 )
 
 BEFORE_INTENT, AFTER_INTENT, DURING, AFTER, BEFORE_OUTCOME = POINTS = (
@@ -263,6 +265,8 @@ def misfortune(aim: Aim, words: list[str]) -> Callable[[], None]:
         return strike
     if aim.column == DATABASE_AWAY:
         return database_away(Path(words[words.index("--ledger") + 1]))
+    if aim.column == POSTGRESQL_AWAY:
+        return postgresql_away(words[words.index("--ledger") + 1])
     if aim.column == BMC_AWAY:
         return bmc_away(endpoints.parent, words[words.index("--limit") + 1])
     return die

@@ -149,10 +149,11 @@ def running(directory: Path, cases: Sequence[Case], time_scale: float) -> Iterat
 
 @dataclass(frozen=True)
 class Bench:
-    """One node of a world, with a ledger of its own."""
+    """One node of a world, with a ledger of its own: `database` is its URL; if empty, the ledger is a file."""
 
     world: World
     node: str
+    database: str = ""
 
     @property
     def place(self) -> Path:
@@ -161,12 +162,12 @@ class Bench:
         return found
 
     @property
-    def ledger_file(self) -> Path:
-        return self.place / "ledger.sqlite"
+    def ledger_place(self) -> str:
+        return self.database or str(self.place / "ledger.sqlite")
 
     @contextlib.contextmanager
     def ledger(self) -> Iterator[SqlLedger]:
-        found = SqlLedger(self.ledger_file)
+        found = SqlLedger(self.ledger_place)
         try:
             yield found
         finally:
@@ -187,7 +188,7 @@ class Bench:
 
     @property
     def where(self) -> tuple[str | Path, ...]:
-        return "--endpoints", self.world.endpoints(self.node), "--ledger", self.ledger_file
+        return "--endpoints", self.world.endpoints(self.node), "--ledger", self.ledger_place
 
     def words(self, name: str, *words: str | Path) -> list[str | Path]:
         return [name, self.world.spec, "--limit", self.node, *words, *self.where]

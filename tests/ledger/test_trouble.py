@@ -19,7 +19,7 @@ from reconciler.drivers.ledger.rows import instant
 from reconciler.model.errors import LedgerError
 from tests.converge.test_fencing import Scribe, lasting
 from tests.converge.world import World
-from tests.ledger.conftest import Server
+from tests.ledger.postgresql import Server
 from tests.ledger.test_damage import damage, files_of_at_most
 
 Trouble = Callable[[pytest.FixtureRequest, str], AbstractContextManager[None]]
