@@ -16,7 +16,7 @@ from reconciler.diff.ignore import IgnoreRules
 from reconciler.diff.readings import Missing, host, hot
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.drift import DriftClass, DriftItem
-from reconciler.model.errors import ReconcilerError, Refused, SpecError, UsageError
+from reconciler.model.errors import ReconcilerError, Refused, SpecError, UsageError, did_you_mean
 from reconciler.model.observed import Observed
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Concern
@@ -25,8 +25,8 @@ from reconciler.render.text import fold
 from reconciler.spec import check_spec
 from reconciler.spec.edit.accept import At, Wanted, Written, accept
 from reconciler.spec.edit.files import SpecFiles
-from reconciler.spec.model_errors import did_you_mean
-from reconciler.spec.tree import Problem, Tree
+from reconciler.spec.tree import SpecTree
+from reconciler.strict_yaml.parse import UnreadableFile
 
 _PATH: Final = re.compile(rf"(.+?)\.((?:{'|'.join(Concern)})(?:\..+)?)")
 _IMAGES: Final = ("image.name", "image.version")
@@ -212,9 +212,12 @@ def _notes(fleet: Fleet, items: Sequence[DriftItem]) -> Iterator[str]:
 
 
 class _Files(Mapping[str, bytes]):
-    """Plain files of a directory by path below it. Each is read once, when it is asked for. Problem as the loader's."""
+    """The plain files of a directory by path below it. Each is read once, when it is first asked for.
 
-    def __init__(self, tree: Tree) -> None:
+    Lookups raise UnreadableFile for what the loader refuses, too.
+    """
+
+    def __init__(self, tree: SpecTree) -> None:
         self._tree = tree
         self._plain = {name for name, entry in tree.entries() if entry.is_file(follow_symlinks=False)}
         self._read: dict[str, bytes] = {}
@@ -236,8 +239,8 @@ class _Files(Mapping[str, bytes]):
 def read_tree(directory: Path) -> Mapping[str, bytes]:
     """Plain files of the spec's directory, by path below it. SpecError when there are more than a spec can have."""
     try:
-        return _Files(Tree(directory, str(directory)))
-    except Problem as problem:
+        return _Files(SpecTree(directory, str(directory)))
+    except UnreadableFile as problem:
         raise SpecError((problem.diagnostic,)) from None
 
 

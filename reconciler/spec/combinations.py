@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from reconciler.model.errors import Diagnostic
+from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.spec.layers import Setting
-from reconciler.spec.load import Steps
-from reconciler.spec.model_errors import did_you_mean
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.parse import Declarations, Declared
 from reconciler.spec.resolve import choices, find_version, settings_of
 from reconciler.spec.tools import COUNTED
+from reconciler.strict_yaml.parse import Steps
 
 
 def check_combinations(declared: Declarations) -> Iterator[Diagnostic]:

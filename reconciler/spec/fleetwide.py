@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reconciler.model.errors import Diagnostic
+from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.model.vocab import DrainProvider
 from reconciler.spec.kinds.fleet import FleetSpec
 from reconciler.spec.kinds.persona import PersonaSpec
 from reconciler.spec.limits import check_limits
-from reconciler.spec.model_errors import did_you_mean
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.parse import Declarations, Declared
 

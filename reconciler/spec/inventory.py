@@ -8,13 +8,12 @@ from io import StringIO
 from typing import Final
 
 from reconciler.model.desired import Endpoints, RootDisk
-from reconciler.model.errors import Diagnostic, Position
+from reconciler.model.errors import Diagnostic, Position, did_you_mean
 from reconciler.model.vocab import NodeState
-from reconciler.spec.characters import check_line
 from reconciler.spec.kinds.node_pool import NodePoolSpec
-from reconciler.spec.model_errors import did_you_mean
-from reconciler.spec.node_source import NORMAL, Interned, NodeSource, Room
+from reconciler.spec.node_source import NORMAL, Interned, NodeAllowance, NodeSource
 from reconciler.spec.parse import Declared
+from reconciler.strict_yaml.characters import check_line
 
 COLUMNS: Final = ("name", "bmc", "host", "serial", "uuid", "hostname", "rootDisk", "state")
 
@@ -48,25 +47,30 @@ class Inventory:
     """One CSV file of a pool. Rows have no settings of their own, so they don't pass through the models."""
 
     def __init__(
-        self, pool: Declared[NodePoolSpec], file: str, interned: Interned, room: Room, problems: list[Diagnostic]
+        self,
+        pool: Declared[NodePoolSpec],
+        file: str,
+        interned: Interned,
+        allowance: NodeAllowance,
+        problems: list[Diagnostic],
     ) -> None:
         self._pool = pool
         self._file = file
         self._interned = interned
-        self._room = room
+        self._allowance = allowance
         self._problems = problems
         self._columns: list[str] = []
         self._places: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}  # most rows are as wide
 
     def read(self, text: str) -> list[NodeSource]:
-        """TooMuch at the row that is beyond what a spec may have."""
+        """SpecTooLarge at the row that is beyond what a spec may have."""
         lines = StringIO(text, newline="\n")  # as a list, 16 MiB of empty lines are 128 MiB
         if not self._header(next(lines, "").rstrip("\r\n")):
             return []
         nodes = []
         for number, line in enumerate(lines, 2):
             if line.strip():
-                self._room.take(1, Position(self._file, number, 1))
+                self._allowance.take(1, Position(self._file, number, 1))
                 node = self._row(number, line.rstrip("\r\n"))
                 if node is not None:
                     nodes.append(node)

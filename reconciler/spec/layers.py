@@ -19,8 +19,8 @@ from reconciler.spec.kinds.hardware_profile import FirmwareComponent, HardwarePr
 from reconciler.spec.kinds.node_pool import NodeEntry
 from reconciler.spec.kinds.persona import PersonaSpec
 from reconciler.spec.kinds.settings import FirmwareOverride, HostSettings, NodeSettings, SharedSettings
-from reconciler.spec.load import Steps
 from reconciler.spec.parse import Declared
+from reconciler.strict_yaml.parse import Steps
 
 
 @dataclass(frozen=True, slots=True)

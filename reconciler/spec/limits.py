@@ -8,16 +8,15 @@ from dataclasses import replace
 from datetime import datetime
 
 from reconciler.model.desired import BreakGlass, BudgetLimit, Hours, Window
-from reconciler.model.errors import Diagnostic
+from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.model.units import parse_duration, parse_nodes
 from reconciler.model.vocab import NodeState
 from reconciler.spec.kinds import limits as said
 from reconciler.spec.kinds.fleet import FleetSpec
-from reconciler.spec.load import Steps
-from reconciler.spec.model_errors import did_you_mean
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.parse import Declarations, Declared
 from reconciler.spec.resolve import choices
+from reconciler.strict_yaml.parse import Steps
 
 # --- values --------------------------------------------------------------------------------------------------------
 

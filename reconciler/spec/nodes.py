@@ -12,32 +12,35 @@ from reconciler.spec.inventory import Inventory
 from reconciler.spec.kinds.limits import Hold
 from reconciler.spec.kinds.node_pool import NodeEntry, NodePoolSpec
 from reconciler.spec.kinds.settings import RootDiskRule
-from reconciler.spec.load import show_path
-from reconciler.spec.node_source import NORMAL, Interned, NodeSource, Room
+from reconciler.spec.node_source import NORMAL, Interned, NodeAllowance, NodeSource
 from reconciler.spec.parse import Declared
 from reconciler.spec.ranges import count, expand
-from reconciler.spec.tree import Problem, TooMuch, Tree
+from reconciler.spec.tree import SpecTooLarge, SpecTree
+from reconciler.strict_yaml.parse import UnreadableFile, show_path
 
 _PER_NODE: Final = ("name", "bmc", "host", "hostname", "serial", "uuid")  # ranges here count along with the name
 
 
 def expand_pool(
-    pool: Declared[NodePoolSpec], tree: Tree, interned: Interned, room: Room
+    pool: Declared[NodePoolSpec], tree: SpecTree, interned: Interned, allowance: NodeAllowance
 ) -> tuple[list[NodeSource], list[Diagnostic]]:
-    """All nodes of a pool, in order of declaration, and what is wrong with their entries. TooMuch beyond `room`."""
+    """Return the nodes of a pool, in order of declaration, and the problems of its entries.
+
+    Raise SpecTooLarge when there are more nodes than `allowance` has left.
+    """
     nodes: list[NodeSource] = []
     problems: list[Diagnostic] = []
     for index, entry in enumerate(pool.spec.nodes):
-        nodes += _expand_entry(pool, index, entry, interned, room, problems)
+        nodes += _expand_entry(pool, index, entry, interned, allowance, problems)
     if pool.spec.inventory is not None:
         try:
             text = tree.text(pool.spec.inventory)
-        except TooMuch:
+        except SpecTooLarge:
             raise
-        except Problem as problem:
+        except UnreadableFile as problem:
             problems.append(pool.problem(("inventory",), f"{pool.spec.inventory!r}: {problem.diagnostic.problem}"))
         else:
-            nodes += Inventory(pool, str(tree.where(pool.spec.inventory)), interned, room, problems).read(text)
+            nodes += Inventory(pool, str(tree.where(pool.spec.inventory)), interned, allowance, problems).read(text)
     return nodes, problems
 
 
@@ -46,7 +49,7 @@ def _expand_entry(
     index: int,
     entry: NodeEntry,
     interned: Interned,
-    room: Room,
+    allowance: NodeAllowance,
     problems: list[Diagnostic],
 ) -> list[NodeSource]:
     before = len(problems)
@@ -62,7 +65,7 @@ def _expand_entry(
         except ValueError as error:
             problems.append(pool.problem((*steps, name), str(error)))
     size = counts.get("name", 0)
-    room.take(size, pool.at(*steps, "name"), show_path(("spec", *steps, "name")))
+    allowance.take(size, pool.at(*steps, "name"), show_path(("spec", *steps, "name")))
     for name, number in counts.items():  # nothing is expanded that is not of so many nodes
         try:
             if number in {size, 1}:

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from reconciler.model.errors import Diagnostic, Position
+from reconciler.model.errors import Diagnostic, Position, did_you_mean
 from reconciler.spec.kinds import KINDS
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec
 from reconciler.spec.kinds.cluster import ClusterSpec
@@ -18,8 +18,8 @@ from reconciler.spec.kinds.hardware_profile import HardwareProfileSpec
 from reconciler.spec.kinds.node_pool import NodePoolSpec
 from reconciler.spec.kinds.persona import PersonaSpec
 from reconciler.spec.kinds.remediation_policy import RemediationPolicySpec
-from reconciler.spec.load import Document, Steps, show_path
-from reconciler.spec.model_errors import describe, did_you_mean, parse_model
+from reconciler.strict_yaml.parse import Document, Steps, show_path
+from reconciler.strict_yaml.read import describe, parse_model
 
 S = TypeVar("S", bound=BaseModel)
 

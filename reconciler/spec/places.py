@@ -11,8 +11,8 @@ from typing import Any, Final
 from reconciler.model.errors import Position
 from reconciler.spec.kinds.settings import NodeSettings
 from reconciler.spec.layers import Layer, Setting
-from reconciler.spec.load import Steps
 from reconciler.spec.parse import Declarations, Declared
+from reconciler.strict_yaml.parse import Steps
 
 _DRAIN: Final = {
     "provider": "provider", "timeout_s": "timeout", "grace_s": "grace", "force": "force", "command": "command",

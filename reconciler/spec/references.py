@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from reconciler.model.errors import Diagnostic
+from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.model.vocab import Concern
 from reconciler.spec.kinds.fleet import FleetSpec
 from reconciler.spec.kinds.persona import PersonaSpec
 from reconciler.spec.kinds.settings import NodeSettings
 from reconciler.spec.layers import CHOICES
-from reconciler.spec.load import Steps
-from reconciler.spec.model_errors import did_you_mean
 from reconciler.spec.parse import Declarations, Declared
 from reconciler.spec.tools import check_tests
+from reconciler.strict_yaml.parse import Steps
 
 _KIND_OF = {"hardware": "HardwareProfile", "persona": "Persona", "remediation": "RemediationPolicy"}
 _OURS = "reconciler.dev/"

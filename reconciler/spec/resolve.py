@@ -51,11 +51,11 @@ from reconciler.spec.layers import (
     persona_layer,
     values_of,
 )
-from reconciler.spec.load import Steps
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.nodes import root_disk, spec_hold
 from reconciler.spec.parse import Declarations, Declared
 from reconciler.spec.places import places_of_policies
+from reconciler.strict_yaml.parse import Steps
 
 # Value paths that follow from a choice: explain shows where the choice was made.
 _DERIVED: Final[Mapping[str, str]] = {

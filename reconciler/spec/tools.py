@@ -9,11 +9,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from reconciler.model.errors import Diagnostic
+from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec, Test, Tool
-from reconciler.spec.load import Steps
-from reconciler.spec.model_errors import did_you_mean
 from reconciler.spec.parse import Declared
+from reconciler.strict_yaml.parse import Steps
 
 Argument = str | int | bool
 COLLECTIVES: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv")

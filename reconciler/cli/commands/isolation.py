@@ -178,7 +178,7 @@ def _need_cluster(session: Session) -> None:
 def _known_signal(said: str) -> str:
     """The name without health.; UsageError for one that isolates nobody: a typo must not look like a remedy."""
     from reconciler.health.table import TABLE, isolating
-    from reconciler.spec.model_errors import did_you_mean
+    from reconciler.model.errors import did_you_mean
 
     name = said.removeprefix(_PATH)
     if not isolating((_PATH + name,)):

@@ -16,7 +16,7 @@ from reconciler.model.observed import HostFacts, Member, Observed, RedfishHot, R
 from reconciler.model.records import MARK_TAINT
 from reconciler.model.units import format_size
 from reconciler.model.vocab import UnknownReason
-from reconciler.spec.characters import check_line
+from reconciler.strict_yaml.characters import check_line
 
 # Asked of hosts, and managed where they run on all nodes of a kind.
 SERVICES: Final = (

@@ -17,8 +17,8 @@ from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import Position, Refused
 from reconciler.spec.edit.files import Place, SpecFiles
 from reconciler.spec.edit.table import Table
-from reconciler.spec.load import Steps
 from reconciler.spec.ranges import contract, expand, is_range
+from reconciler.strict_yaml.parse import Steps
 
 IMAGE: Final = "image"  # name and version, which go together
 _OWN: Final[Mapping[str, str]] = {

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from reconciler.model.errors import Position
-from reconciler.spec.edit.yaml_text import YamlText
-from reconciler.spec.load import Steps, parse_yaml
-from reconciler.spec.tree import Tree
+from reconciler.spec.tree import SpecTree
+from reconciler.strict_yaml.edit import YamlText
+from reconciler.strict_yaml.parse import Steps, parse_yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class SpecFiles:
         self.original = files
         self.directory = directory
         self.edited: dict[str, str] = {}
-        self._tree = Tree(files, directory)
+        self._tree = SpecTree(files, directory)
         self._names = {str(self._tree.where(name)): name for name in files}
         self._parsed: dict[str, YamlText] = {}
 

@@ -25,8 +25,7 @@ from ruamel.yaml.events import (
 )
 
 from reconciler.model.errors import Refused
-from reconciler.spec.load import Steps, parse_yaml
-from reconciler.spec.tree import Problem
+from reconciler.strict_yaml.parse import Steps, UnreadableFile, parse_yaml
 
 _Splice = tuple[int, int, str]
 
@@ -296,6 +295,6 @@ def _escape(char: str) -> str:
 def _reads_as(text: str, *, flow: bool) -> bool:
     try:
         documents, problems = parse_yaml(f"{{k: {text}, l: 1}}" if flow else f"k: {text}\nl: 1", "")
-    except Problem:
+    except UnreadableFile:
         return False
     return not problems and bool(documents[0].data == {"k": text, "l": 1})
