@@ -6,7 +6,7 @@ import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from reconciler.diff import normalise
 from reconciler.diff.readings import Missing
@@ -198,6 +198,29 @@ def layout(mig: Mapping[str, int] | None) -> str:
     if mig is None:
         return "off"
     return ", ".join(f"{name} x{count}" if count > 1 else name for name, count in sorted(mig.items())) or "on, empty"
+
+
+_PART: Final = re.compile(r"([^, ]+)(?: x(\d+))?")
+
+
+def read_layout(text: str) -> Mapping[str, int] | None:
+    """Return what `layout` was given. None for MIG that is off, and for a mode that is about to change."""
+    if text == "on, empty":
+        return {}
+    parts = [_PART.fullmatch(part) for part in text.split(", ")]
+    if text == "off" or not all(parts):
+        return None
+    return {part[1]: int(part[2] or 1) for part in parts if part is not None}
+
+
+def layouts(wanted: str, found: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+    """Return both layouts as mappings, by GPU where the GPUs differ. None where one of them has no layout."""
+    common = read_layout(wanted)
+    told = dict(part.partition(": ")[::2] for part in found.split("; ")) if "; " in found else {"": found}
+    each = {gpu: read_layout(text) for gpu, text in told.items()}
+    if common is None or None in each.values():
+        return None
+    return (dict.fromkeys(each, common), each) if "; " in found else (common, each[""] or {})
 
 
 def _layout(gpus: list[_Like]) -> Hashable:
