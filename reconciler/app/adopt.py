@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from reconciler.diff.adopt import IMAGE, NotAdoptable, adoptable, check_path, disproof
+from reconciler.diff.adopt import IMAGE, NotAdoptable, adoptable, check_path, objections
 from reconciler.diff.compare import Comparer
 from reconciler.diff.facts import managed
 from reconciler.diff.ignore import IgnoreRules
@@ -23,7 +23,7 @@ from reconciler.model.vocab import Concern
 from reconciler.planner.node.corroboration import identity
 from reconciler.render.text import fold
 from reconciler.spec import check_spec
-from reconciler.spec.edit.accept import At, Wanted, Written, accept
+from reconciler.spec.edit.accept import WantedValue, WriteLevel, WrittenValue, accept
 from reconciler.spec.edit.files import SpecFiles
 from reconciler.spec.tree import SpecTree
 from reconciler.strict_yaml.parse import UnreadableFile
@@ -38,14 +38,14 @@ class Adoption:
 
     files: SpecFiles
     items: tuple[DriftItem, ...]
-    written: tuple[Written, ...]
+    written: tuple[WrittenValue, ...]
     left: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class _Chosen:
-    wanted: list[Wanted] = field(default_factory=list)
+    wanted: list[WantedValue] = field(default_factory=list)
     items: list[DriftItem] = field(default_factory=list)
     left: dict[str, dict[str, None]] = field(default_factory=dict)  # why -> nodes
 
@@ -97,7 +97,7 @@ def _whose(desired: Desired, seen: Observed, record: NodeRecord) -> str:
 
 
 def adopt(
-    fleet: Fleet, files: SpecFiles, nodes: Sequence[str], path: str, seen: Mapping[str, Observed], at: At,
+    fleet: Fleet, files: SpecFiles, nodes: Sequence[str], path: str, seen: Mapping[str, Observed], at: WriteLevel,
     rules: IgnoreRules, doubted: Mapping[str, str],
 ) -> Adoption:  # fmt: skip
     """Edits `files`, the spec that `fleet` was made from. `doubted`: as `doubts` found.
@@ -157,7 +157,7 @@ def _choose(
                 continue
             values[_adopted_path(item)] = value
             chosen.items.append(item)
-        chosen.wanted += [Wanted(node, name, value) for name, value in values.items()]
+        chosen.wanted += [WantedValue(node, name, value) for name, value in values.items()]
     return chosen
 
 
@@ -192,7 +192,7 @@ def _prove(
     adopted: dict[str, set[str]] = {}
     for node, path in done:
         adopted.setdefault(node, set()).add(path)
-    against = list(disproof(fleet, after, seen, adopted, rules))
+    against = list(objections(fleet, after, seen, adopted, rules))
     if against:
         raise Refused(f"it would change more than was asked for, so nothing is written: {'; '.join(against[:3])}")
 

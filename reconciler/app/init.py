@@ -21,7 +21,7 @@ from reconciler.render.draft.kinds import Draft, Hardware, Pool, Role, Row, draf
 from reconciler.render.draft.survey import SERVICES, SYSCTLS, Asked, Found, found, unread
 from reconciler.render.draft.text import Access, files
 from reconciler.spec import check_spec
-from reconciler.spec.node_source import NORMAL
+from reconciler.spec.node_source import NORMALISERS
 from reconciler.spec.ranges import expand
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _row(cells: Mapping[str, str], where: str) -> Row:
     for column in ("name", "bmc", "host"):
         if column in cells:
             try:
-                NORMAL[column](cells[column])
+                NORMALISERS[column](cells[column])
             except ValueError as error:
                 raise UsageError(f"{where}: {error}") from None
             values[column] = cells[column]

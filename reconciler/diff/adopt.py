@@ -33,7 +33,7 @@ _NEVER: Final[Mapping[str, str]] = {
 }
 
 
-_APART: Final = frozenset({"profile", "provenance", "serial", "uuid", "hostname"})  # compared by themselves
+_COMPARED_APART: Final = frozenset({"profile", "provenance", "serial", "uuid", "hostname"})  # compared by themselves
 
 
 class NotAdoptable(Exception):
@@ -164,7 +164,7 @@ def _taint(item: DriftItem) -> Mapping[str, str]:
 # --- the proof -----------------------------------------------------------------------------------------------------
 
 
-def disproof(
+def objections(
     before: Fleet,
     after: Fleet,
     seen: Mapping[str, Observed],
@@ -228,7 +228,7 @@ def _rest(node: Desired) -> dict[str, Any]:
     """What the diff does not compare, by something like a path."""
     profile = node.profile
     firmware = {f"firmware.{item.component}.rest": replace(item, version="") for item in profile.firmware}
-    own = {field.name: getattr(node, field.name) for field in fields(node) if field.name not in _APART}
+    own = {field.name: getattr(node, field.name) for field in fields(node) if field.name not in _COMPARED_APART}
     return {
         **firmware,
         "node": own,

@@ -73,7 +73,7 @@ class Comparer:
         found = []
         for row, value in zip(table, seen, strict=True):
             if isinstance(value, Missing):
-                detail = said(value)
+                detail = why_missing(value)
                 found.append(Difference(row.path, row.concern, row.source, row.shown, None, DriftClass.UNKNOWN, detail))
             elif row.path in changed:
                 staged = pending.get(row.path) == row.wanted
@@ -128,7 +128,7 @@ def _alike(one: Any, other: Any) -> bool:
     return bool(one == other or normalise.attribute(str(one)) == normalise.attribute(str(other)))
 
 
-def said(missing: Missing) -> str:
+def why_missing(missing: Missing) -> str:
     """Why a fact is not known; a known cause speaks for itself."""
     if missing.reason is UnknownReason.EXPLAINED:
         return missing.detail or "explained"
@@ -157,7 +157,7 @@ def _own_differences(desired: Desired, observed: Observed, record: NodeRecord) -
     ) -> None:
         if value is None:
             why = None if isinstance(answer, Missing) else answer.unknown.get(path.rpartition(".")[2])
-            reason = said(answer) if isinstance(answer, Missing) else why or UnknownReason.UNSUPPORTED.value
+            reason = why_missing(answer) if isinstance(answer, Missing) else why or UnknownReason.UNSUPPORTED.value
             found.append(Difference(path, concern, source, wanted, None, DriftClass.UNKNOWN, reason))
         elif not normalise.same(value, wanted):
             found.append(Difference(path, concern, source, wanted, value, DriftClass.DRIFTED))

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from reconciler.diff import normalise
-from reconciler.diff.gpus import Survey, doubt, layout, layouts, survey
+from reconciler.diff.gpus import GpuSummary, contradiction, layout, layouts, summarise_gpus
 from reconciler.diff.readings import ABSENT, Fact, Missing, host, member
 from reconciler.model.desired import DesiredFirmware, Profile
 from reconciler.model.gpus import SmiAnswer
@@ -83,8 +83,8 @@ def _hardware(profile: Profile) -> list[Managed]:
     readers: dict[str, tuple[Source, Callable[[Observed], Hashable]]] = {
         "manufacturer": (Source.REDFISH, _of_hot("manufacturer", normalise.text)),
         "model": (Source.REDFISH, _of_hot("model", normalise.text)),
-        "gpus": (Source.SSH, _of_host("gpus", _gpus(want.gpus), first=survey)),
-        "gpu_model": (Source.SSH, _of_host("gpus", attrgetter("model"), first=survey)),
+        "gpus": (Source.SSH, _of_host("gpus", _gpus(want.gpus), first=summarise_gpus)),
+        "gpu_model": (Source.SSH, _of_host("gpus", attrgetter("model"), first=summarise_gpus)),
         "nvlinks_per_gpu": (Source.SSH, _nvlinks(want.nvlinks_per_gpu, want.gpus)),
         "rdma_ports": (Source.SSH, _of_host("links", _rdma_ports(want.rdma_ports))),
         "rdma_rate_gbps": (Source.SSH, _of_host("links", _rdma_rate)),
@@ -109,10 +109,10 @@ def _hardware(profile: Profile) -> list[Managed]:
     return rows
 
 
-def _gpus(wanted: int | None) -> Callable[[Survey], Hashable]:
+def _gpus(wanted: int | None) -> Callable[[GpuSummary], Hashable]:
     """How many answer. One of them that leaves out a cell of its health is no evidence of a GPU that is well."""
 
-    def read(found: Survey) -> Hashable:
+    def read(found: GpuSummary) -> Hashable:
         return (
             Missing(UnknownReason.MALFORMED, found.unread)
             if found.unread and found.answering == wanted
@@ -123,7 +123,7 @@ def _gpus(wanted: int | None) -> Callable[[Survey], Hashable]:
 
 
 def _account(answer: SmiAnswer) -> Hashable:
-    why = doubt(answer)
+    why = contradiction(answer)
     return Missing(UnknownReason.MALFORMED, why) if why else CONSISTENT
 
 
@@ -324,7 +324,7 @@ def _gpu(profile: Profile) -> list[Managed]:
     if profile.gpu is None:
         return []
     wanted = layout(profile.gpu.mig)
-    read = _of_host("gpus", attrgetter("layout"), first=survey)
+    read = _of_host("gpus", attrgetter("layout"), first=summarise_gpus)
     return [Managed("gpu.mig", Concern.GPU, Source.SSH, wanted, wanted, read, parts=layouts)]
 
 

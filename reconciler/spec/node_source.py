@@ -39,7 +39,7 @@ class NodeSource:
     provenance: Mapping[str, Position] = field(default_factory=dict)
 
 
-class Interned:
+class DomainCache:
     """Failure domains are the same few combinations on thousands of nodes; one mapping each is enough."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ def _serial(text: str) -> str:
     return text
 
 
-NORMAL: Final[Mapping[str, Callable[[str], str]]] = {
+NORMALISERS: Final[Mapping[str, Callable[[str], str]]] = {
     "name": _node_name,
     "bmc": normalise_bmc,
     "host": normalise_host,

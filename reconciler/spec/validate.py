@@ -13,12 +13,12 @@ from pathlib import Path
 
 from reconciler.model.desired import Fleet, SpecSource
 from reconciler.model.errors import Diagnostic, SpecError
-from reconciler.spec.access import places_of, read_settings
+from reconciler.spec.access import access_positions, read_settings
 from reconciler.spec.combinations import check_combinations, check_installable
 from reconciler.spec.fleetwide import check_fleet
 from reconciler.spec.limits import ended_holds
 from reconciler.spec.load import load_documents
-from reconciler.spec.node_source import Interned, NodeAllowance, NodeSource, find_overlaps
+from reconciler.spec.node_source import DomainCache, NodeAllowance, NodeSource, find_overlaps
 from reconciler.spec.nodes import expand_pool
 from reconciler.spec.parse import Declarations, parse_resources
 from reconciler.spec.references import check_references
@@ -82,17 +82,17 @@ def check_spec(
         return None, _ordered(problems)
     problems += check_installable(declared, nodes)
     resolved = resolve(declared, nodes, settings, origin or SpecSource(directory))
-    return replace(resolved, places=places_of(declared)), _ordered(problems)
+    return replace(resolved, places=access_positions(declared)), _ordered(problems)
 
 
 def _nodes(declared: Declarations, tree: SpecTree) -> tuple[list[NodeSource], list[Diagnostic]]:
     nodes: list[NodeSource] = []
     problems: list[Diagnostic] = []
-    interned = Interned()
+    domain_cache = DomainCache()
     allowance = NodeAllowance()
     try:
         for pool in declared.pools.values():
-            expanded, found = expand_pool(pool, tree, interned, allowance)
+            expanded, found = expand_pool(pool, tree, domain_cache, allowance)
             nodes += expanded
             problems += found
     except SpecTooLarge as problem:
@@ -106,7 +106,7 @@ def _one_fleet(declared: Declarations, tree: SpecTree, complete: bool) -> list[D
         return [] if told_already else [Diagnostic(tree.where(""), "", "there is no Fleet", "a spec has exactly one")]
     first = declared.fleets[0]
     return [
-        Diagnostic(fleet.place, "metadata.name", "there are two Fleets", f"the other is at {first.place}")
+        Diagnostic(fleet.position, "metadata.name", "there are two Fleets", f"the other is at {first.position}")
         for fleet in declared.fleets[1:]
     ]
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from reconciler.model.errors import Position
 from reconciler.spec.kinds.settings import NodeSettings
 from reconciler.spec.layers import Layer, Setting
-from reconciler.spec.parse import Declarations, Declared
+from reconciler.spec.parse import Declarations, DeclaredResource
 from reconciler.strict_yaml.parse import Steps
 
 _DRAIN: Final = {
@@ -31,11 +31,11 @@ _FIRMWARE: Final = {
 }  # fmt: skip
 
 
-def places_of_policies(
+def policy_positions(
     declared: Declarations,
     chosen: Layer,
     merged: Layer,
-    overrides: Iterable[tuple[Declared[Any], NodeSettings, Steps]],
+    overrides: Iterable[tuple[DeclaredResource[Any], NodeSettings, Steps]],
 ) -> dict[str, Position]:
     """`overrides`: the settings that are laid over the resources, each over the one before."""
     found: dict[str, Position] = {}
