@@ -9,7 +9,7 @@ from typing import Any
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.certificate import binding_of, tests_digest
-from reconciler.gate.evidence import GPU_COUNT, carried
+from reconciler.gate.evidence import GPU_COUNT, required_metrics
 from reconciler.model import desired as d
 from reconciler.model import gpus as g
 from reconciler.model import observed as o
@@ -208,7 +208,7 @@ def certificate(wanted: d.Desired, seen: o.Observed, **metrics: float) -> Certif
 def carried_by(test: d.GateTest, binding: Binding) -> dict[str, float]:
     """What every pass of its tool carries."""
     gpus = float(len(binding.gpu_serials))
-    return {name: gpus if name.endswith(GPU_COUNT) else 2.0 for name in carried(test)}
+    return {name: gpus if name.endswith(GPU_COUNT) else 2.0 for name in required_metrics(test)}
 
 
 def record(wanted: d.Desired, seen: o.Observed | None = None, **changes: Any) -> NodeRecord:

@@ -18,7 +18,7 @@ import pytest
 from reconciler.cli.exit_codes import MEANING
 from reconciler.cli.main import COMMANDS
 from reconciler.drivers.secrets import SecretStore
-from reconciler.health.table import TABLE, Effect
+from reconciler.health.table import SIGNAL_RULES, Effect
 from reconciler.spec import check_spec
 from tests.conftest import ROOT
 
@@ -209,7 +209,7 @@ def test_signals_that_isolate() -> None:
     """All of them and no other, with the number of reads that each takes."""
     told = {name: reads for names, _, reads in table("signal") for name in re.findall(r"`(\w+)`", names)}
     assert {name.replace("TYPE", ""): reads for name, reads in told.items()} == {
-        name: "one" if row.latched else "two" for name, row in TABLE.items() if row.effect is Effect.ISOLATES
+        name: "one" if row.latched else "two" for name, row in SIGNAL_RULES.items() if row.effect is Effect.ISOLATES
     }
 
 

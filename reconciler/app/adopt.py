@@ -9,24 +9,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from reconciler.diff.adopt import IMAGE, NotAdoptable, adoptable, check_path, disproof
+from reconciler.diff.adopt import IMAGE, NotAdoptable, adoptable, check_path, objections
 from reconciler.diff.compare import Comparer
 from reconciler.diff.facts import managed
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.diff.readings import Missing, host, hot
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.drift import DriftClass, DriftItem
-from reconciler.model.errors import ReconcilerError, Refused, SpecError, UsageError
+from reconciler.model.errors import ReconcilerError, Refused, SpecError, UsageError, did_you_mean
 from reconciler.model.observed import Observed
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Concern
 from reconciler.planner.node.corroboration import identity
 from reconciler.render.text import fold
 from reconciler.spec import check_spec
-from reconciler.spec.edit.accept import At, Wanted, Written, accept
+from reconciler.spec.edit.accept import WantedValue, WriteLevel, WrittenValue, accept
 from reconciler.spec.edit.files import SpecFiles
-from reconciler.spec.model_errors import did_you_mean
-from reconciler.spec.tree import Problem, Tree
+from reconciler.spec.tree import SpecTree
+from reconciler.strict_yaml.parse import UnreadableFile
 
 _PATH: Final = re.compile(rf"(.+?)\.((?:{'|'.join(Concern)})(?:\..+)?)")
 _IMAGES: Final = ("image.name", "image.version")
@@ -38,14 +38,14 @@ class Adoption:
 
     files: SpecFiles
     items: tuple[DriftItem, ...]
-    written: tuple[Written, ...]
+    written: tuple[WrittenValue, ...]
     left: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class _Chosen:
-    wanted: list[Wanted] = field(default_factory=list)
+    wanted: list[WantedValue] = field(default_factory=list)
     items: list[DriftItem] = field(default_factory=list)
     left: dict[str, dict[str, None]] = field(default_factory=dict)  # why -> nodes
 
@@ -97,7 +97,7 @@ def _whose(desired: Desired, seen: Observed, record: NodeRecord) -> str:
 
 
 def adopt(
-    fleet: Fleet, files: SpecFiles, nodes: Sequence[str], path: str, seen: Mapping[str, Observed], at: At,
+    fleet: Fleet, files: SpecFiles, nodes: Sequence[str], path: str, seen: Mapping[str, Observed], at: WriteLevel,
     rules: IgnoreRules, doubted: Mapping[str, str],
 ) -> Adoption:  # fmt: skip
     """Edits `files`, the spec that `fleet` was made from. `doubted`: as `doubts` found.
@@ -157,7 +157,7 @@ def _choose(
                 continue
             values[_adopted_path(item)] = value
             chosen.items.append(item)
-        chosen.wanted += [Wanted(node, name, value) for name, value in values.items()]
+        chosen.wanted += [WantedValue(node, name, value) for name, value in values.items()]
     return chosen
 
 
@@ -192,7 +192,7 @@ def _prove(
     adopted: dict[str, set[str]] = {}
     for node, path in done:
         adopted.setdefault(node, set()).add(path)
-    against = list(disproof(fleet, after, seen, adopted, rules))
+    against = list(objections(fleet, after, seen, adopted, rules))
     if against:
         raise Refused(f"it would change more than was asked for, so nothing is written: {'; '.join(against[:3])}")
 
@@ -212,9 +212,12 @@ def _notes(fleet: Fleet, items: Sequence[DriftItem]) -> Iterator[str]:
 
 
 class _Files(Mapping[str, bytes]):
-    """Plain files of a directory by path below it. Each is read once, when it is asked for. Problem as the loader's."""
+    """The plain files of a directory by path below it. Each is read once, when it is first asked for.
 
-    def __init__(self, tree: Tree) -> None:
+    Lookups raise UnreadableFile for what the loader refuses, too.
+    """
+
+    def __init__(self, tree: SpecTree) -> None:
         self._tree = tree
         self._plain = {name for name, entry in tree.entries() if entry.is_file(follow_symlinks=False)}
         self._read: dict[str, bytes] = {}
@@ -236,8 +239,8 @@ class _Files(Mapping[str, bytes]):
 def read_tree(directory: Path) -> Mapping[str, bytes]:
     """Plain files of the spec's directory, by path below it. SpecError when there are more than a spec can have."""
     try:
-        return _Files(Tree(directory, str(directory)))
-    except Problem as problem:
+        return _Files(SpecTree(directory, str(directory)))
+    except UnreadableFile as problem:
         raise SpecError((problem.diagnostic,)) from None
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.app.session import Session, new_id
 from reconciler.app.waive import save, trouble, waive
 from reconciler.model.desired import Fleet, SpecSource
-from reconciler.model.errors import Blind, ReconcilerError, SpecError, UsageError
+from reconciler.model.errors import Blind, ReconcilerError, SpecError, UsageError, did_you_mean
 from reconciler.model.gate import Certificate
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
@@ -21,8 +21,7 @@ from reconciler.render.draft.kinds import Draft, Hardware, Pool, Role, Row, draf
 from reconciler.render.draft.survey import SERVICES, SYSCTLS, Asked, Found, found, unread
 from reconciler.render.draft.text import Access, files
 from reconciler.spec import check_spec
-from reconciler.spec.model_errors import did_you_mean
-from reconciler.spec.node_source import NORMAL
+from reconciler.spec.node_source import NORMALISERS
 from reconciler.spec.ranges import expand
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def _row(cells: Mapping[str, str], where: str) -> Row:
     for column in ("name", "bmc", "host"):
         if column in cells:
             try:
-                NORMAL[column](cells[column])
+                NORMALISERS[column](cells[column])
             except ValueError as error:
                 raise UsageError(f"{where}: {error}") from None
             values[column] = cells[column]
@@ -220,7 +219,7 @@ def networks(addresses: Sequence[str]) -> Iterator[str]:
     """What an `allow` list has to name, so that a secret may be sent to these and to few others."""
     from ipaddress import ip_address, ip_network
 
-    from reconciler.spec.addresses import split_authority
+    from reconciler.model.addresses import split_authority
 
     told: dict[str, None] = {}
     for address in addresses:

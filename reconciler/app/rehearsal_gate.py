@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reconciler.converge.gate import CERTIFICATE_FORMAT, AcceptanceGate
 from reconciler.gate.certificate import binding_of, tests_digest
-from reconciler.gate.evidence import GPU_COUNT, carried
+from reconciler.gate.evidence import GPU_COUNT, required_metrics
 from reconciler.gate.tools import TOOLS
 from reconciler.lab.failure_rates import Misfortune
 from reconciler.lab.pace import Pace
@@ -62,6 +62,6 @@ def _result(test: GateTest, desired: Desired, seen: Observed, *, fails: bool) ->
     if tool.commands(test, desired, seen) == ():
         return tool.judge(test, desired, seen, ())
     gpus = () if isinstance(seen.host, Silent) else seen.host.value.gpus or ()
-    metrics = {name: float(len(gpus)) if name.endswith(GPU_COUNT) else 1.0 for name in carried(test)}
+    metrics = {name: float(len(gpus)) if name.endswith(GPU_COUNT) else 1.0 for name in required_metrics(test)}
     metrics |= {bar.metric: bar.min if bar.min is not None else bar.max or 0.0 for bar in test.thresholds}
     return TestResult(test.name, test.tool, Verdict.PASS, (), metrics)

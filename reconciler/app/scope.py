@@ -60,7 +60,7 @@ def _matching(fleet: Fleet, expression: str) -> set[str]:
 
 def _hint(fleet: Fleet, expression: str) -> str:
     """The nearest that there is, unless it is a pattern; else what may be said at all."""
-    from reconciler.spec.model_errors import did_you_mean
+    from reconciler.model.errors import did_you_mean
 
     key, equals, value = expression.partition("=")
     known = {label for node in fleet.nodes.values() if (label := _label(node, key))} if equals else fleet.nodes

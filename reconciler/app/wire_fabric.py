@@ -14,9 +14,9 @@ from reconciler.drivers.kube import KubectlCluster, NodeWatch
 from reconciler.drivers.redfish import BmcRegistry, RedfishBmc
 from reconciler.drivers.secrets import Credentials, SecretError, SecretStore
 from reconciler.drivers.ssh import SshHost
+from reconciler.model.addresses import SSH_PORT, split_authority
 from reconciler.model.desired import ClusterAccess, Desired, Fleet, InstallerPolicy, Settings, TlsPolicy
 from reconciler.model.ports import Bmc, Clock, Cluster, Host, Installer, Watch
-from reconciler.spec.addresses import SSH_PORT, split_authority
 
 LEAST_REAL_S = 2.0
 HURRY_S = 2.0

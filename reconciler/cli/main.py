@@ -73,7 +73,7 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from reconciler.spec.model_errors import did_you_mean
+            from reconciler.model.errors import did_you_mean
 
             hint = did_you_mean(args[0], COMMANDS)
             raise click.UsageError(f"{error.message.rstrip('.')}; {hint}" if hint else error.message, ctx) from None

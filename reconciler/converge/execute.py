@@ -26,7 +26,7 @@ from reconciler.converge.observe import observe_node
 from reconciler.converge.remember import remember_facts, remember_service_status
 from reconciler.converge.retraction import take_back
 from reconciler.converge.run import Ended, Executed, NodeResult, Run
-from reconciler.health.table import row_of
+from reconciler.health.table import rule_of
 from reconciler.model.crash import Crash, of_its_own_async
 from reconciler.model.desired import Desired
 from reconciler.model.drift import ACTIONABLE
@@ -144,7 +144,7 @@ class NodeRun:
 
     def _confirmed(self, found: tuple[str, ...]) -> frozenset[str]:
         """One read is evidence of what is latched; anything else takes two, whatever else is shown beside it."""
-        latched = {path for path in found if row_of(path.removeprefix("health.")).latched}
+        latched = {path for path in found if rule_of(path.removeprefix("health.")).latched}
         return frozenset(latched | (self._suspected & set(found)))
 
     async def _isolate(self, plan: NodePlan, signals: tuple[str, ...]) -> NodeResult | None:

@@ -189,7 +189,7 @@ def _still_good(
         return None
     if _moved(before.hot.value, hot.value):
         return None
-    ill = hot.value.health not in (None, Health.OK) or any(bmc_health.evidence(desired.profile, before))
+    ill = hot.value.health not in (None, Health.OK) or any(bmc_health.bmc_signals(desired.profile, before))
     oldest = min(IN_DOUBT_S, settings.inventory_max_age_s) if ill else settings.inventory_max_age_s
     age = (clock.now() - before.inventory.at).total_seconds()  # below 0: the clock was set back, so nobody can tell
     return before.inventory if 0 <= age <= oldest else None

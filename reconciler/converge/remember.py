@@ -10,7 +10,7 @@ from typing import Any
 from reconciler.converge.status import standing
 from reconciler.diff import normalise
 from reconciler.diff.facts import Managed, managed
-from reconciler.health.signals import unread
+from reconciler.health.signals import unread_signals
 from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import Answered, Observation, Observed, Silent
@@ -153,7 +153,9 @@ def remember_plans(
         if not is_crashed(plan) and (name not in records or not records[name].fleet)
     }
     hiding = {
-        name: of_its_own(name, "noting its drift", partial(unread, fleet.nodes[name].profile, observed[name]), _unknown)
+        name: of_its_own(
+            name, "noting its drift", partial(unread_signals, fleet.nodes[name].profile, observed[name]), _unknown
+        )
         for name in plans
     }
     dark = {name: hidden for name, hidden in hiding.items() if hidden}

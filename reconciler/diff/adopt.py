@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any, Final
 
 from reconciler.diff import normalise
 from reconciler.diff.compare import Comparer
-from reconciler.diff.facts import managed
+from reconciler.diff.facts import managed, read_taint
+from reconciler.diff.gpus import read_layout
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.diff.readings import ABSENT, Missing, host, hot
 from reconciler.model.desired import Desired, Fleet
@@ -20,7 +20,6 @@ from reconciler.model.units import format_size
 from reconciler.model.vocab import Concern
 
 IMAGE: Final = "image"  # name and version, which are adopted together
-_MIG = re.compile(r"([^, ]+)(?: x(\d+))?")
 _NEVER: Final[Mapping[str, str]] = {
     "trust": "trust is proved, not declared: put right what it rests on, the image, the firmware or secure boot",
     "gate": "a node is proved fit by its tests; `reconciler ledger vouch` is for nodes that served before",
@@ -34,7 +33,7 @@ _NEVER: Final[Mapping[str, str]] = {
 }
 
 
-_APART: Final = frozenset({"profile", "provenance", "serial", "uuid", "hostname"})  # compared by themselves
+_COMPARED_APART: Final = frozenset({"profile", "provenance", "serial", "uuid", "hostname"})  # compared by themselves
 
 
 class NotAdoptable(Exception):
@@ -150,23 +149,22 @@ def _hardware(field: str, item: DriftItem, seen: Observed) -> str | int:
 def _mig(said: str) -> str | Mapping[str, int]:
     if said == "off":
         return "disabled"
-    parts = [_MIG.fullmatch(part) for part in said.split(", ")]
-    if "empty" in said or ";" in said or not all(parts):
+    found = read_layout(said)
+    if not found:
         raise NotAdoptable(f"gpu.mig is {said}, and a persona asks for one layout on every GPU")
-    return {part[1]: int(part[2] or 1) for part in parts if part is not None}
+    return found
 
 
 def _taint(item: DriftItem) -> Mapping[str, str]:
     if item.observed == ABSENT:
         raise NotAdoptable(f"{item.path} is absent from the node: take the taint out of the persona by hand")
-    value, _, effect = str(item.observed).rpartition(":")
-    return {"value": value, "effect": effect}
+    return read_taint(item.observed)
 
 
 # --- the proof -----------------------------------------------------------------------------------------------------
 
 
-def disproof(
+def objections(
     before: Fleet,
     after: Fleet,
     seen: Mapping[str, Observed],
@@ -230,7 +228,7 @@ def _rest(node: Desired) -> dict[str, Any]:
     """What the diff does not compare, by something like a path."""
     profile = node.profile
     firmware = {f"firmware.{item.component}.rest": replace(item, version="") for item in profile.firmware}
-    own = {field.name: getattr(node, field.name) for field in fields(node) if field.name not in _APART}
+    own = {field.name: getattr(node, field.name) for field in fields(node) if field.name not in _COMPARED_APART}
     return {
         **firmware,
         "node": own,

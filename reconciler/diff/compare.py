@@ -11,12 +11,11 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deepdiff import DeepDiff
-
 from reconciler.diff import normalise
 from reconciler.diff.facts import Managed, managed
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.diff.readings import Missing, Readings, host, hot
+from reconciler.diff.structure import changed_keys, compare_structures, describe
 from reconciler.model.desired import Desired, Profile
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.observed import HostFacts, Observed, RedfishHot
@@ -46,6 +45,7 @@ class Comparer:
         self.rules = rules
         self._tables: dict[str, tuple[tuple[Managed, ...], Readings]] = {}
         self._shared: dict[Hashable, tuple[Difference, ...]] = {}
+        self._worded: dict[Hashable, str] = {}
 
     def compare(self, desired: Desired, observed: Observed, record: NodeRecord) -> tuple[DriftItem, ...]:
         table, read = self._table(desired.profile)
@@ -54,7 +54,7 @@ class Comparer:
         key = (desired.profile.digest, seen, pending)
         differences = self._shared.get(key)
         if differences is None:
-            differences = self._shared[key] = _difference(table, seen, dict(pending), observed)
+            differences = self._shared[key] = self._differences(table, seen, dict(pending), observed)
         own = _own_differences(desired, observed, record)
         return tuple([self._tie(desired, record, found) for found in (*own, *differences)])
 
@@ -63,6 +63,36 @@ class Comparer:
             table = managed(profile)
             self._tables[profile.digest] = (table, Readings([row.read for row in table]))
         return self._tables[profile.digest]
+
+    def _differences(
+        self, table: tuple[Managed, ...], seen: tuple[Hashable, ...], pending: Mapping[str, str], observed: Observed
+    ) -> tuple[Difference, ...]:
+        wanted = {row.path: row.wanted for row in table}
+        known = {row.path: value for row, value in zip(table, seen, strict=True) if not isinstance(value, Missing)}
+        changed = changed_keys({path: wanted[path] for path in known}, known)
+        found = []
+        for row, value in zip(table, seen, strict=True):
+            if isinstance(value, Missing):
+                detail = why_missing(value)
+                found.append(Difference(row.path, row.concern, row.source, row.shown, None, DriftClass.UNKNOWN, detail))
+            elif row.path in changed:
+                staged = pending.get(row.path) == row.wanted
+                kind = DriftClass.IN_PROGRESS if staged else DriftClass.DRIFTED
+                detail = "staged, waits for the next boot" if staged else self._parts(row, value)
+                found_as = value if row.raw is None else row.raw(observed)
+                shown = list(found_as) if isinstance(found_as, tuple) else found_as
+                found.append(Difference(row.path, row.concern, row.source, row.shown, shown, kind, detail))
+        return tuple(found)
+
+    def _parts(self, row: Managed, value: Hashable) -> str:
+        """Say what differs within a list or a mapping, each difference worked out once; "" for a plain value."""
+        if row.parts is None:
+            return ""
+        key = row.wanted, value
+        if key not in self._worded:
+            both = row.parts(row.wanted, value)
+            self._worded[key] = describe(compare_structures(*both)) if both is not None else ""
+        return self._worded[key]
 
     def _tie(self, desired: Desired, record: NodeRecord, found: Difference) -> DriftItem:
         applied = record.applied.get(found.path)
@@ -98,29 +128,7 @@ def _alike(one: Any, other: Any) -> bool:
     return bool(one == other or normalise.attribute(str(one)) == normalise.attribute(str(other)))
 
 
-def _difference(
-    table: tuple[Managed, ...], seen: tuple[Hashable, ...], pending: Mapping[str, str], observed: Observed
-) -> tuple[Difference, ...]:
-    wanted = {row.path: row.wanted for row in table}
-    known = {row.path: value for row, value in zip(table, seen, strict=True) if not isinstance(value, Missing)}
-    diff = DeepDiff({path: wanted[path] for path in known}, known)
-    changed = set(diff.affected_root_keys) if diff else set()
-    found = []
-    for row, value in zip(table, seen, strict=True):
-        if isinstance(value, Missing):
-            detail = said(value)
-            found.append(Difference(row.path, row.concern, row.source, row.shown, None, DriftClass.UNKNOWN, detail))
-        elif row.path in changed:
-            staged = pending.get(row.path) == row.wanted
-            kind = DriftClass.IN_PROGRESS if staged else DriftClass.DRIFTED
-            detail = "staged, waits for the next boot" if staged else ""
-            found_as = value if row.raw is None else row.raw(observed)
-            shown = list(found_as) if isinstance(found_as, tuple) else found_as
-            found.append(Difference(row.path, row.concern, row.source, row.shown, shown, kind, detail))
-    return tuple(found)
-
-
-def said(missing: Missing) -> str:
+def why_missing(missing: Missing) -> str:
     """Why a fact is not known; a known cause speaks for itself."""
     if missing.reason is UnknownReason.EXPLAINED:
         return missing.detail or "explained"
@@ -149,7 +157,7 @@ def _own_differences(desired: Desired, observed: Observed, record: NodeRecord) -
     ) -> None:
         if value is None:
             why = None if isinstance(answer, Missing) else answer.unknown.get(path.rpartition(".")[2])
-            reason = said(answer) if isinstance(answer, Missing) else why or UnknownReason.UNSUPPORTED.value
+            reason = why_missing(answer) if isinstance(answer, Missing) else why or UnknownReason.UNSUPPORTED.value
             found.append(Difference(path, concern, source, wanted, None, DriftClass.UNKNOWN, reason))
         elif not normalise.same(value, wanted):
             found.append(Difference(path, concern, source, wanted, value, DriftClass.DRIFTED))

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from reconciler.diff import normalise
-from reconciler.diff.gpus import Survey, doubt, layout, survey
+from reconciler.diff.gpus import GpuSummary, contradiction, layout, layouts, summarise_gpus
 from reconciler.diff.readings import ABSENT, Fact, Missing, host, member
 from reconciler.model.desired import DesiredFirmware, Profile
 from reconciler.model.gpus import SmiAnswer
@@ -28,7 +28,9 @@ READ: Final = "read"  # the SMART logs of the drives that the host sees
 class Managed:
     """One path that the spec mentions. `wanted` is normalised like what `read` gives; `shown` is what people wrote.
 
-    `raw` gives what was read as the node spells it, where normalising changes the spelling.
+    `raw` gives what was read as the node spells it, where normalising changes the spelling. `parts` makes two lists or
+    mappings of `wanted` and of what `read` gives, so that a report can say which part differs; None where none can be
+    named.
     """
 
     path: str
@@ -38,6 +40,7 @@ class Managed:
     shown: Any
     read: Callable[[Observed], Hashable]
     raw: Callable[[Observed], Hashable] | None = None
+    parts: Callable[[Any, Any], tuple[Any, Any] | None] | None = None
 
 
 def managed(profile: Profile) -> tuple[Managed, ...]:
@@ -80,8 +83,8 @@ def _hardware(profile: Profile) -> list[Managed]:
     readers: dict[str, tuple[Source, Callable[[Observed], Hashable]]] = {
         "manufacturer": (Source.REDFISH, _of_hot("manufacturer", normalise.text)),
         "model": (Source.REDFISH, _of_hot("model", normalise.text)),
-        "gpus": (Source.SSH, _of_host("gpus", _gpus(want.gpus), first=survey)),
-        "gpu_model": (Source.SSH, _of_host("gpus", attrgetter("model"), first=survey)),
+        "gpus": (Source.SSH, _of_host("gpus", _gpus(want.gpus), first=summarise_gpus)),
+        "gpu_model": (Source.SSH, _of_host("gpus", attrgetter("model"), first=summarise_gpus)),
         "nvlinks_per_gpu": (Source.SSH, _nvlinks(want.nvlinks_per_gpu, want.gpus)),
         "rdma_ports": (Source.SSH, _of_host("links", _rdma_ports(want.rdma_ports))),
         "rdma_rate_gbps": (Source.SSH, _of_host("links", _rdma_rate)),
@@ -106,10 +109,10 @@ def _hardware(profile: Profile) -> list[Managed]:
     return rows
 
 
-def _gpus(wanted: int | None) -> Callable[[Survey], Hashable]:
+def _gpus(wanted: int | None) -> Callable[[GpuSummary], Hashable]:
     """How many answer. One of them that leaves out a cell of its health is no evidence of a GPU that is well."""
 
-    def read(found: Survey) -> Hashable:
+    def read(found: GpuSummary) -> Hashable:
         return (
             Missing(UnknownReason.MALFORMED, found.unread)
             if found.unread and found.answering == wanted
@@ -120,7 +123,7 @@ def _gpus(wanted: int | None) -> Callable[[Survey], Hashable]:
 
 
 def _account(answer: SmiAnswer) -> Hashable:
-    why = doubt(answer)
+    why = contradiction(answer)
     return Missing(UnknownReason.MALFORMED, why) if why else CONSISTENT
 
 
@@ -234,14 +237,22 @@ def _boot(profile: Profile) -> list[Managed]:
                 "boot.order",
                 Concern.BOOT,
                 Source.REDFISH,
-                tuple(map(normalise.text, order)),
+                order,
                 list(order),
-                # What stands behind the declared entries is unmanaged.
-                _of_inventory("boot_order", lambda found: tuple(map(normalise.text, found))[:count]),
+                _of_inventory("boot_order", partial(_first_entries, order)),
                 _of_inventory("boot_order", lambda found: tuple(found)[:count]),
+                lambda wanted, found: (wanted, found),
             )
         )
     return rows
+
+
+def _first_entries(wanted: tuple[str, ...], found: Sequence[str]) -> tuple[str, ...]:
+    """Return the boot order up to the last declared entry, in the spelling of the spec; what follows is unmanaged."""
+    declared = {normalise.text(entry): entry for entry in wanted}
+    entries = [declared.get(normalise.text(entry), entry) for entry in found]
+    last = max((entries.index(entry) + 1 for entry in wanted if entry in entries), default=0)
+    return tuple(entries[: max(last, len(wanted))])
 
 
 _secure_boot_of_bmc, _secure_boot_of_host = _of_inventory("secure_boot", bool), _of_host("secure_boot", bool)
@@ -313,8 +324,8 @@ def _gpu(profile: Profile) -> list[Managed]:
     if profile.gpu is None:
         return []
     wanted = layout(profile.gpu.mig)
-    read = _of_host("gpus", attrgetter("layout"), first=survey)
-    return [Managed("gpu.mig", Concern.GPU, Source.SSH, wanted, wanted, read)]
+    read = _of_host("gpus", attrgetter("layout"), first=summarise_gpus)
+    return [Managed("gpu.mig", Concern.GPU, Source.SSH, wanted, wanted, read, parts=layouts)]
 
 
 def _cluster(profile: Profile) -> list[Managed]:
@@ -326,9 +337,8 @@ def _cluster(profile: Profile) -> list[Managed]:
         rows.append(Managed(f"cluster.labels.{name}", Concern.CLUSTER, Source.KUBERNETES, value, value, _label(name)))
     for taint in want.taints:
         shown = f"{taint.value}:{taint.effect}"
-        rows.append(
-            Managed(f"cluster.taints.{taint.key}", Concern.CLUSTER, Source.KUBERNETES, shown, shown, _taint(taint.key))
-        )
+        path, read = f"cluster.taints.{taint.key}", _taint(taint.key)
+        rows.append(Managed(path, Concern.CLUSTER, Source.KUBERNETES, shown, shown, read, parts=_taints))
     return rows
 
 
@@ -341,6 +351,16 @@ def _membership(observed: Observed) -> Hashable:
     if found.ready is None:
         return Missing(UnknownReason.MALFORMED, "the node object has no Ready condition")
     return "ready" if found.ready else "not ready"
+
+
+def read_taint(text: str) -> Mapping[str, str]:
+    """Return value and effect of a taint that is written "value:effect"."""
+    value, _, effect = text.rpartition(":")
+    return {"value": value, "effect": effect}
+
+
+def _taints(wanted: str, found: str) -> tuple[Any, Any] | None:
+    return None if found == ABSENT else (read_taint(wanted), read_taint(found))
 
 
 def _label(name: str) -> Fact:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from reconciler.diff import normalise
 from reconciler.diff.readings import Missing
@@ -33,7 +33,7 @@ _NOT_HEALTH = frozenset({"loaded", "unread"})
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class GpuSummary:
     """`answering`: how many are not lost. `unread`: which of them left out what, in words; "" when all is read."""
 
     answering: int
@@ -43,7 +43,7 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True)
-class _Like:
+class _GpuTraits:
     """What GPUs of equal nodes share: all but their serial numbers and the like.
 
     `blank`: cells that gave no value. `unread`: those of them that can be no N/A.
@@ -60,7 +60,7 @@ class _Like:
     ecc_off: bool
 
 
-def survey(gpus: Iterable[Gpu]) -> Survey:
+def summarise_gpus(gpus: Iterable[Gpu]) -> GpuSummary:
     found = []
     last: GpuCells | None = None
     blank: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ def survey(gpus: Iterable[Gpu]) -> Survey:
                 gpu.ecc_enabled is False,
             )
         )
-    return _survey(tuple(found), len(addresses) < len(found))
+    return _summarise(tuple(found), len(addresses) < len(found))
 
 
 @lru_cache(maxsize=4096)
@@ -119,17 +119,17 @@ def _own_blank(gpu: Gpu) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _survey(
+def _summarise(
     found: tuple[
         tuple[int, bool, str | None, bool | None, bool | None, tuple[str, ...], tuple[str, ...], tuple[str, ...], bool],
         ...,
     ],
     same_address: bool,
-) -> Survey:
-    gpus = [_Like(*one) for one in found]
+) -> GpuSummary:
+    gpus = [_GpuTraits(*one) for one in found]
     present = [gpu for gpu in gpus if not gpu.lost]
     unread = "two GPUs give one PCI address, or several give none" if same_address else _unread(present)
-    return Survey(len(present), _model(gpus), _layout(present), unread)
+    return GpuSummary(len(present), _model(gpus), _layout(present), unread)
 
 
 # --- what was not read -------------------------------------------------------------------------------------------
@@ -137,10 +137,10 @@ def _survey(
 
 def unread_cells(gpus: Iterable[Gpu]) -> str:
     """Name each GPU with the cells that could not be read; "" when all were read."""
-    return survey(gpus).unread
+    return summarise_gpus(gpus).unread
 
 
-def owes_counters(gpu: Gpu) -> bool:
+def lacks_ecc_counters(gpu: Gpu) -> bool:
     """Whether ECC counters are missing that the board keeps: a GeForce has none, and nobody counts while ECC is off."""
     if gpu.ecc_uncorrectable is not None or gpu.ecc_enabled is False:
         return False
@@ -149,7 +149,7 @@ def owes_counters(gpu: Gpu) -> bool:
     return bool(_HAS_ECC.search(gpu.name)) and not _VIRTUAL.search(gpu.name)
 
 
-def _unread(gpus: Sequence[_Like]) -> str:
+def _unread(gpus: Sequence[_GpuTraits]) -> str:
     """A cell that is no value, one that other GPUs of the same model give, and one that this model is known to have."""
     said = []
     given: dict[str | None, set[str]] = {}
@@ -172,7 +172,7 @@ def _unread(gpus: Sequence[_Like]) -> str:
     return "; ".join(said)
 
 
-def doubt(answer: SmiAnswer) -> str:
+def contradiction(answer: SmiAnswer) -> str:
     """Why the account of the GPUs can't be believed though it is a whole document; "" when it can."""
     if answer.exit_status not in (0, 14):
         said = _EXITS.get(answer.exit_status)
@@ -188,7 +188,7 @@ def doubt(answer: SmiAnswer) -> str:
 # --- what is compared --------------------------------------------------------------------------------------------
 
 
-def _model(gpus: Iterable[_Like]) -> Hashable:
+def _model(gpus: Iterable[_GpuTraits]) -> Hashable:
     names = sorted({normalise.text(gpu.name) for gpu in gpus if gpu.name})
     return " + ".join(names) if names else Missing(UnknownReason.MALFORMED, "no GPU gives its name")
 
@@ -200,17 +200,40 @@ def layout(mig: Mapping[str, int] | None) -> str:
     return ", ".join(f"{name} x{count}" if count > 1 else name for name, count in sorted(mig.items())) or "on, empty"
 
 
-def _layout(gpus: list[_Like]) -> Hashable:
+_PART: Final = re.compile(r"([^, ]+)(?: x(\d+))?")
+
+
+def read_layout(text: str) -> Mapping[str, int] | None:
+    """Return what `layout` was given. None for MIG that is off, and for a mode that is about to change."""
+    if text == "on, empty":
+        return {}
+    parts = [_PART.fullmatch(part) for part in text.split(", ")]
+    if text == "off" or not all(parts):
+        return None
+    return {part[1]: int(part[2] or 1) for part in parts if part is not None}
+
+
+def layouts(wanted: str, found: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+    """Return both layouts as mappings, by GPU where the GPUs differ. None where one of them has no layout."""
+    common = read_layout(wanted)
+    told = dict(part.partition(": ")[::2] for part in found.split("; ")) if "; " in found else {"": found}
+    each = {gpu: read_layout(text) for gpu, text in told.items()}
+    if common is None or None in each.values():
+        return None
+    return (dict.fromkeys(each, common), each) if "; " in found else (common, each[""] or {})
+
+
+def _layout(gpus: list[_GpuTraits]) -> Hashable:
     """The layout that all GPUs share. GPUs that differ are said one by one; a pending mode is not a mode (A11)."""
     if any(gpu.mig_current is None for gpu in gpus):
         return Missing(UnknownReason.MALFORMED, "a GPU gives no MIG mode")
-    said = [_said(gpu) for gpu in gpus]
+    said = [_layout_of(gpu) for gpu in gpus]
     if len(set(said)) == 1:
         return said[0]
     return "; ".join(f"GPU {gpu.index}: {words}" for gpu, words in zip(gpus, said, strict=True))
 
 
-def _said(gpu: _Like) -> str:
+def _layout_of(gpu: _GpuTraits) -> str:
     counts = {profile: gpu.profiles.count(profile) for profile in gpu.profiles}
     changing = "" if gpu.mig_pending in (None, gpu.mig_current) else " (mode change pending)"
     return layout(counts if gpu.mig_current else None) + changing

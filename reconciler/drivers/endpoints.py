@@ -18,10 +18,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import from_json
 
 from reconciler.drivers.secrets import KeySource, SecretsFile, SecretSource, SecretStore
+from reconciler.model.addresses import HTTPS_PORT, SSH_PORT, split_authority
 from reconciler.model.errors import UsageError
-from reconciler.spec.addresses import HTTPS_PORT, SSH_PORT, split_authority
-from reconciler.spec.load import parse_yaml
-from reconciler.spec.tree import Problem
+from reconciler.strict_yaml.parse import UnreadableFile, parse_yaml
 
 T = TypeVar("T")
 
@@ -198,7 +197,7 @@ def _authority(url: str) -> str:
 def _servers(kubeconfig: Path) -> list[str]:
     try:
         documents, _ = parse_yaml(_read(kubeconfig), str(kubeconfig))
-    except Problem as problem:
+    except UnreadableFile as problem:
         raise EndpointsError(str(problem.diagnostic)) from None
     data = documents[0].data if documents else None
     clusters = data.get("clusters") if isinstance(data, dict) else None

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Final
 from reconciler.drivers.git_compare import differences
 from reconciler.model.desired import LineOrigin, SpecSource
 from reconciler.model.errors import Diagnostic, Position, SpecError, UsageError
-from reconciler.spec.tree import MAX_OTHER_BYTES, Problem, Tree, Walk, most_bytes, too_large
+from reconciler.spec import SpecTree, SpecWalk
+from reconciler.strict_yaml.parse import UnreadableFile
 
 if TYPE_CHECKING:
     from git import Blob, Repo
@@ -76,10 +77,10 @@ def read_revision(directory: Path, rev: str) -> tuple[Mapping[str, bytes], SpecS
             raise GitError(f"{rev} ({commit.hexsha[:12]}) has no {below}") from None
         if not isinstance(folder, Folder):
             raise GitError(f"{below} is not a directory at {rev} ({commit.hexsha[:12]})")
-        tree = Tree({}, str(directory))
+        tree = SpecTree({}, str(directory))
         try:
-            blobs = dict(_blobs_of(folder, "", Walk(tree), 0, {}))
-        except Problem as problem:
+            blobs = dict(_blobs_of(folder, "", tree.walk(), 0, {}))
+        except UnreadableFile as problem:
             raise SpecError((problem.diagnostic,)) from None
         links = [
             Diagnostic(tree.where(name), "", "a symbolic link", "a spec holds plain files only")
@@ -94,10 +95,10 @@ def read_revision(directory: Path, rev: str) -> tuple[Mapping[str, bytes], SpecS
 class _Files(Mapping[str, bytes]):
     """Contents of blobs by path. A spec names few of the files around it, and those alone are read, equal ones once.
 
-    Problem for one that is larger than the loader takes, which is not read either.
+    UnreadableFile for one that is larger than the loader takes, which is not read either.
     """
 
-    def __init__(self, blobs: Mapping[str, Blob], tree: Tree) -> None:
+    def __init__(self, blobs: Mapping[str, Blob], tree: SpecTree) -> None:
         self._blobs, self._tree = blobs, tree
         self._read: dict[str, bytes] = {}
 
@@ -105,8 +106,7 @@ class _Files(Mapping[str, bytes]):
         blob = self._blobs[name]
         if blob.hexsha not in self._read:
             try:
-                if blob.size > most_bytes(name):
-                    raise too_large(self._tree.where(name), most_bytes(name))
+                self._tree.check_size(name, blob.size)
                 self._read[blob.hexsha] = blob.data_stream.read()
             except (ValueError, OSError) as error:  # the repository lacks the object, or git ended
                 raise GitError(f"can't read {self._tree.where(name)} ({blob.hexsha[:12]}) from git: {error}") from None
@@ -227,7 +227,7 @@ def commits_lacking(directory: Path, base: str, head: str) -> int:
 
 
 def _blobs_of(
-    folder: Folder, prefix: str, walk: Walk, depth: int, known: dict[bytes, Folder]
+    folder: Folder, prefix: str, walk: SpecWalk, depth: int, known: dict[bytes, Folder]
 ) -> Iterator[tuple[str, Blob]]:
     """Files by path; nothing that starts with a dot. `known`: folders by hash, since equal ones are read once."""
     from git import Blob
@@ -235,12 +235,11 @@ def _blobs_of(
 
     where = walk.tree.where(prefix)
     folder = known.setdefault(folder.binsha, folder)
-    if folder.size > MAX_OTHER_BYTES:
-        raise too_large(where, MAX_OTHER_BYTES)
+    walk.tree.check_size(prefix, folder.size)
     try:
         items = list(folder)
     except (TypeError, ValueError) as error:  # an entry of a mode that git does not have, an object that is no tree
-        raise Problem(where, f"git can't list this folder: {error}") from None
+        raise UnreadableFile(where, f"git can't list this folder: {error}") from None
     for item in items:
         name = prefix + str(item.name)
         walk.visit(name, depth)

@@ -29,13 +29,11 @@ from typing import Annotated, Any, Final, NoReturn
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from reconciler.model.addresses import split_authority
 from reconciler.model.errors import UsageError
 from reconciler.model.printable import shown_url, visible
-from reconciler.spec.addresses import split_authority
-from reconciler.spec.kinds.base import Argv, Checked, Lines, Model, Name, Text
-from reconciler.spec.load import parse_yaml
-from reconciler.spec.model_errors import parse_model
-from reconciler.spec.tree import Problem
+from reconciler.strict_yaml.models import Argv, Checked, Lines, Model, Name, Text
+from reconciler.strict_yaml.read import InvalidFile, read_model
 
 MAX_BYTES: Final = 1024 * 1024
 EXEC_TIMEOUT_S: Final = 30.0
@@ -173,17 +171,9 @@ class SecretStore:
         if chosen.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise SecretError(f"{chosen}: others may write it; chmod go-w {chosen}")
         try:
-            documents, problems = parse_yaml(chosen.read_text(encoding="utf-8"), str(chosen))
-        except Problem as problem:
-            raise SecretError(str(problem.diagnostic)) from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise SecretError(f"{chosen}: {_reason(error)}") from None
-        if len(documents) != 1:
-            raise SecretError(f"{chosen}: holds {len(documents)} documents, not one")
-        contents, found = parse_model(SecretsFile, documents[0])
-        if contents is None or problems or found:
-            raise SecretError("\n".join(map(str, [*problems, *found])))
-        return cls(contents, chosen)
+            return cls(read_model(SecretsFile, chosen), chosen)
+        except InvalidFile as error:
+            raise SecretError(str(error)) from None
 
     def resolve(self, name: str, address: str | None = None, *, fresh: bool = False) -> Secret:
         """The secret, to be sent to `address` (a URL or host[:port]); None: it is sent nowhere by us."""

@@ -15,8 +15,8 @@ from reconciler.drivers.git import describe
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import Diagnostic
 from reconciler.model.spec_feed import Pulled, Trouble
-from reconciler.spec import check_spec
-from reconciler.spec.tree import Problem, Tree
+from reconciler.spec import SpecTree, check_spec
+from reconciler.strict_yaml.parse import UnreadableFile
 
 _Files = frozenset[tuple[str, int, int]]  # path, size, time of the last change
 
@@ -67,10 +67,10 @@ class SpecDirectory:
     def _files(self) -> _Files:
         found = set()
         try:
-            for name, entry in Tree(self._directory, str(self._directory)).entries():
+            for name, entry in SpecTree(self._directory, str(self._directory)).entries():
                 with suppress(FileNotFoundError):  # gone between two looks: the next one settles it
                     stat = entry.stat(follow_symlinks=False)
                     found.add((name, stat.st_size, stat.st_mtime_ns))
-        except Problem as problem:  # said by `check_spec`, which can't list them either
+        except UnreadableFile as problem:  # said by `check_spec`, which can't list them either
             return frozenset({(str(problem.diagnostic), 0, 0)})
         return frozenset(found)

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from reconciler.diff import normalise
-from reconciler.gate.evidence import GPU_COUNT, carried
+from reconciler.gate.evidence import GPU_COUNT, required_metrics
 from reconciler.model.desired import Acceptance, Desired, GateTest
 from reconciler.model.gate import Binding, Certificate, GateJudgement, TestResult, Verdict
 from reconciler.model.observed import Observed, Silent
@@ -22,7 +22,7 @@ from reconciler.model.units import format_duration
 
 # Runners of one ledger issue certificates and read them: their clocks may differ by what NTP leaves, and by a start
 # before it has set one. Beyond that a certificate would outlive its validity by as much as it is ahead.
-SKEW = timedelta(minutes=5)
+CLOCK_SKEW = timedelta(minutes=5)
 _PASS = Verdict.PASS  # of a hundred thousand nodes, looking up a member of an enumeration shows (Python 3.11)
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))  # built once: json.dumps would build one a call
 
@@ -86,7 +86,7 @@ def judge(certificate: Certificate | None, acceptance: Acceptance, binding: Bind
         return GateJudgement(False, Verdict.UNJUDGED, ("no certificate",))
     reasons = [] if certificate.binding == binding else list(_differences(certificate.binding, binding))
     age = now - certificate.issued_at
-    if age < -SKEW:
+    if age < -CLOCK_SKEW:
         reasons.append(
             f"issued for {certificate.node} {format_duration(-age.total_seconds())} from now, at "
             f"{certificate.issued_at:%Y-%m-%d %H:%M:%SZ}: its runner's clock was ahead, or this one's is "
@@ -105,13 +105,26 @@ def judge(certificate: Certificate | None, acceptance: Acceptance, binding: Bind
             if (
                 verdict is _PASS
                 and same_tests
-                and (why := _lacking(test, results[test.name], len(binding.gpu_serials)))
+                and (why := _missing_metrics(test, results[test.name], len(binding.gpu_serials)))
             ):
                 verdict = Verdict.UNJUDGED
             if verdict is not _PASS:
                 reasons.extend(why)
                 worst = worse(worst, verdict)
     return GateJudgement(not reasons and worst is _PASS, worst, tuple(reasons))
+
+
+def certificate_without_tests(desired: Desired, observed: Observed, now: datetime) -> Certificate | str:
+    """Return a certificate without tests, for a node that served before the reconciler came (DESIGN 7.4).
+
+    It binds the machine as observed, like any other, and says that nothing was measured. A sentence instead when a
+    part of the machine is not known. The caller decides whether the node's tests may be waived.
+    """
+    acceptance = desired.profile.acceptance
+    if acceptance is None:
+        return "its persona names no acceptance profile"
+    binding = binding_of(desired, observed, tests_digest(acceptance))
+    return binding if isinstance(binding, str) else Certificate("1.0", desired.node, now, binding, (), adopted=True)
 
 
 def by_test(results: Iterable[TestResult]) -> Mapping[str, TestResult]:
@@ -149,10 +162,10 @@ def judge_test(test: GateTest, result: TestResult | None) -> tuple[Verdict, tupl
     return verdict, tuple(reasons)
 
 
-def _lacking(test: GateTest, result: TestResult, gpus: int) -> tuple[str, ...]:
+def _missing_metrics(test: GateTest, result: TestResult, gpus: int) -> tuple[str, ...]:
     """What every pass of this tool carries, and this one does not: a part that nobody measured has not passed."""
     lacking = []
-    for name in carried(test):
+    for name in required_metrics(test):
         value = finite(result.metrics.get(name))
         if value is None:
             lacking.append(f"{test.name}: {name} is not in the certificate")

@@ -22,7 +22,7 @@ GPU_COUNT = ".gpus"  # ends the metrics that count the GPUs which passed a test
 _FIXED = {"nccl-tests": ("busbw_peak",), "fio": ("read_mbps", "spread"), "xid": ("xids",)}
 
 
-def asked_cases(test: GateTest) -> tuple[str, ...]:
+def requested_cases(test: GateTest) -> tuple[str, ...]:
     """nvbandwidth's test cases."""
     return _cases(str(test.args.get("testcases", TEST_CASES)))
 
@@ -32,12 +32,12 @@ def _cases(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def carried(test: GateTest) -> tuple[str, ...]:
+def required_metrics(test: GateTest) -> tuple[str, ...]:
     """Names of metrics; what the test may skip is left out."""
     if test.tool == "dcgmi-diag":
         return _counts(test.args.get("level", DIAG_LEVEL), test.allow_skip)
     if test.tool == "nvbandwidth":
-        return _speeds(asked_cases(test), test.allow_skip)
+        return _speeds(requested_cases(test), test.allow_skip)
     return _FIXED.get(test.tool, ())
 
 

@@ -44,7 +44,7 @@ _COUNTS: Mapping[str, tuple[str, str, Callable[[RedfishInventory], int | None]]]
 _NOT_UP = (BootPhase.OFF, BootPhase.POST)
 
 
-def evidence(profile: Profile, observed: Observed) -> Iterator[tuple[str, str]]:
+def bmc_signals(profile: Profile, observed: Observed) -> Iterator[tuple[str, str]]:
     """Name and detail of each signal of the BMC, a name at most once. One that did not answer says nothing."""
     hot = None if isinstance(observed.hot, Silent) else observed.hot.value
     if hot is not None and hot.health is Health.CRITICAL:
@@ -60,7 +60,7 @@ def evidence(profile: Profile, observed: Observed) -> Iterator[tuple[str, str]]:
         yield from _missing(profile, inventory)
 
 
-def unread(observed: Observed) -> tuple[str, ...]:
+def unread_bmc_signals(observed: Observed) -> tuple[str, ...]:
     """Names of the signals that this observation can't tell of."""
     hot = None if isinstance(observed.hot, Silent) else observed.hot.value
     names = ["bmc_health"] if hot is None or hot.health is None else []

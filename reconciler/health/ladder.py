@@ -12,7 +12,7 @@ REMEDIATION = "remediation"  # the cause under which rungs are journaled
 _UNUSED = frozenset({"started", "refused"})  # under way or parked, to be gone on with; never tried
 
 
-def helps(action: str, remedy: Remedy) -> bool:
+def may_heal(action: str, remedy: Remedy) -> bool:
     """Whether a rung may heal what asks for this remedy."""
     return remedy is Remedy.LADDER or (remedy is Remedy.POWER and action != "reimage")
 
@@ -33,7 +33,7 @@ def next_rung(
         return None
     since = now - timedelta(seconds=policy.window_s)
     for rung in policy.ladder:
-        if (rung.action == "soft_restart" and not answers) or not helps(rung.action, remedy):
+        if (rung.action == "soft_restart" and not answers) or not may_heal(rung.action, remedy):
             continue
         used = sum(_counts(attempt) and attempt.action == rung.action and attempt.at > since for attempt in attempts)
         if used < rung.attempts:

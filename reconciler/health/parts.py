@@ -16,7 +16,7 @@ from reconciler.model.desired import DesiredInventory
 from reconciler.model.gpus import Gpu, GpuCells
 from reconciler.model.observed import Link, NvmeHealth
 
-Found = tuple[str, str]
+NameAndDetail = tuple[str, str]
 
 RDMA: Final = "infiniband"  # kind of Link, whatever its link layer
 INFOROM_CORRUPT: Final = 14  # exit status of nvidia-smi
@@ -60,7 +60,7 @@ GPU_SIGNALS: Final[Mapping[str, tuple[str, ...]]] = {
 REPLAYS: Final = 1000  # since the driver loaded; a few belong to training the link
 
 
-def gpu_signals(gpu: Gpu) -> Iterator[Found]:
+def gpu_signals(gpu: Gpu) -> Iterator[NameAndDetail]:
     """Signals of a GPU that is not lost, without those of its cells."""
     if gpu.ecc_uncorrectable:
         yield "ecc", f"{gpu.ecc_uncorrectable} uncorrectable ECC errors since the driver loaded"
@@ -92,11 +92,11 @@ def has_own_signals(gpu: Gpu) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def cell_signals(cells: GpuCells) -> tuple[Found, ...]:
+def cell_signals(cells: GpuCells) -> tuple[NameAndDetail, ...]:
     return tuple(_said(cells))
 
 
-def _said(cells: GpuCells) -> Iterator[Found]:
+def _said(cells: GpuCells) -> Iterator[NameAndDetail]:
     if cells.recovery_action not in (None, "None"):
         yield "gpu_recovery", f"the driver asks for: {cells.recovery_action}"
     if cells.sram_threshold_exceeded:
@@ -119,7 +119,7 @@ def _said(cells: GpuCells) -> Iterator[Found]:
         yield "persistence_off", "persistence mode is off"
 
 
-def _of_fabric(cells: GpuCells) -> Iterator[Found]:
+def _of_fabric(cells: GpuCells) -> Iterator[NameAndDetail]:
     """A fabric that is being set up ("In Progress") is no fault yet."""
     if (cells.fabric_state or "").lower() == "not started":
         yield "fabric", "it has not been registered with the NVLink fabric: see the fabric manager"
@@ -148,7 +148,7 @@ def narrower(gpus: Sequence[Gpu]) -> frozenset[int]:
     )
 
 
-def port_signals(inventory: DesiredInventory, links: Sequence[Link]) -> Iterator[Found]:
+def port_signals(inventory: DesiredInventory, links: Sequence[Link]) -> Iterator[NameAndDetail]:
     ports = [link for link in links if link.kind == RDMA]
     wanted = inventory.rdma_ports
     up = [link for link in ports if link.up]
@@ -178,7 +178,7 @@ def _usual_rate(up: Sequence[Link]) -> float | None:
     return rate if count >= 2 and count == len(up) - 1 else None
 
 
-def nvme_signals(drive: NvmeHealth) -> Iterator[Found]:
+def nvme_signals(drive: NvmeHealth) -> Iterator[NameAndDetail]:
     warning = drive.critical_warning or 0
     if warning & _BROKEN:
         yield "nvme_critical", f"critical warning {warning:#04x}: its reliability, memory backup or writing has failed"

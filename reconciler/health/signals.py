@@ -15,7 +15,7 @@ from reconciler.health.parts import (
     INFOROM_CORRUPT,
     NARROW,
     RDMA,
-    Found,
+    NameAndDetail,
     cell_signals,
     gpu_signals,
     has_own_signals,
@@ -64,19 +64,19 @@ class Signal:
 
 def signals(profile: Profile, observed: Observed) -> tuple[Signal, ...]:
     """All that host, BMC and cluster say against the node."""
-    of_bmc = (Signal(name, detail, Source.REDFISH) for name, detail in bmc.evidence(profile, observed))
+    of_bmc = (Signal(name, detail, Source.REDFISH) for name, detail in bmc.bmc_signals(profile, observed))
     return (*host_signals(profile, observed), *of_bmc, *_of_cluster(profile, observed.member))
 
 
-def watched(profile: Profile) -> tuple[str, ...]:
+def watched_conditions(profile: Profile) -> tuple[str, ...]:
     """Value paths of the conditions that the policy names."""
     return tuple(f"health.{_name(condition)}" for condition in _named(profile))
 
 
-def unread(profile: Profile, observed: Observed) -> tuple[str, ...]:
+def unread_signals(profile: Profile, observed: Observed) -> tuple[str, ...]:
     """Beginnings of the value paths of signals that this observation can't tell of: not seen is not gone."""
     facts = None if isinstance(observed.host, Silent) else observed.host.value
-    found = tuple(f"health.{name}" for name in bmc.unread(observed))
+    found = tuple(f"health.{name}" for name in bmc.unread_bmc_signals(observed))
     if facts is None or facts.gpus is None:
         found += ("health.gpu_missing", *(f"health.{name}" for names in GPU_SIGNALS.values() for name in names))
     else:
@@ -89,7 +89,7 @@ def unread(profile: Profile, observed: Observed) -> tuple[str, ...]:
         found += ("health.nvme_",)
     if facts is None or facts.xids is None or facts.kernel_events is None:
         found += _OF_LOG
-    named = watched(profile)
+    named = watched_conditions(profile)
     return (*found, *named) if named and not _speaks(observed.member) else found
 
 
@@ -160,7 +160,7 @@ def _of_gpus(profile: Profile, facts: HostFacts) -> Iterator[Signal]:
         if wanted is not None and len(present) < wanted:
             yield Signal("gpu_missing", f"{len(present)} of {wanted} GPUs answer")
         last: GpuCells | None = None
-        shared: tuple[Found, ...] = ()
+        shared: tuple[NameAndDetail, ...] = ()
         narrow: frozenset[int] | None = None
         for gpu in present:
             if gpu.cells is not last:  # equal cells are mostly one object, and their hash is dear

@@ -32,7 +32,7 @@ class Remedy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SignalRule:
     """`latched`: one read is evidence: an event, or a state that only a repair or a reset clears. Otherwise two are.
 
     `remedy`: of what isolates or repairs; what is only reported has none.
@@ -45,158 +45,176 @@ class Row:
 
 
 # By the signal's name; a name that ends in "_" stands for all that begin so and have no row of their own.
-TABLE: Mapping[str, Row] = {
-    "gpu_missing": Row(Effect.ISOLATES, "jobs that ask for all GPUs of the node fail on it"),
-    "gpu_recovery": Row(Effect.REPAIRS, "the driver itself asks for a reset or a boot; a boot answers both"),
-    "gpu_init_failed": Row(
+SIGNAL_RULES: Mapping[str, SignalRule] = {
+    "gpu_missing": SignalRule(Effect.ISOLATES, "jobs that ask for all GPUs of the node fail on it"),
+    "gpu_recovery": SignalRule(Effect.REPAIRS, "the driver itself asks for a reset or a boot; a boot answers both"),
+    "gpu_init_failed": SignalRule(
         Effect.REPAIRS, "a GPU that the driver can't initialise; without power it may", latched=True
     ),
-    "inforom_corrupt": Row(Effect.REPORTS, "the board's record of itself is damaged; nvidia-smi calls it a warning"),
-    "ecc": Row(Effect.REPAIRS, "an uncorrectable error was contained or has ended a job; a reset retires the row"),
-    "ecc_disabled": Row(Effect.REPORTS, "a setting: errors pass unseen, and no repair turns it on"),
-    "ecc_ever": Row(Effect.REPORTS, "a count over the life of the board, of errors that were dealt with"),
-    "rows_remapped": Row(Effect.REPORTS, "rows that were repaired; the board has spare ones for them"),
-    "row_remap_failed": Row(
+    "inforom_corrupt": SignalRule(
+        Effect.REPORTS, "the board's record of itself is damaged; nvidia-smi calls it a warning"
+    ),
+    "ecc": SignalRule(
+        Effect.REPAIRS, "an uncorrectable error was contained or has ended a job; a reset retires the row"
+    ),
+    "ecc_disabled": SignalRule(Effect.REPORTS, "a setting: errors pass unseen, and no repair turns it on"),
+    "ecc_ever": SignalRule(Effect.REPORTS, "a count over the life of the board, of errors that were dealt with"),
+    "rows_remapped": SignalRule(Effect.REPORTS, "rows that were repaired; the board has spare ones for them"),
+    "row_remap_failed": SignalRule(
         Effect.ISOLATES, "memory that can't be repaired any more (XID 64)", latched=True, remedy=Remedy.PERSON
     ),
-    "row_remap_pending": Row(Effect.REPAIRS, "a reset brings the spare row in"),
-    "sram_threshold": Row(
+    "row_remap_pending": SignalRule(Effect.REPAIRS, "a reset brings the spare row in"),
+    "sram_threshold": SignalRule(
         Effect.ISOLATES, "NVIDIA's own bar for SRAM: the board is to be replaced", latched=True, remedy=Remedy.PERSON
     ),
-    "unrepairable_memory": Row(
+    "unrepairable_memory": SignalRule(
         Effect.ISOLATES, "memory that can't be repaired any more", latched=True, remedy=Remedy.PERSON
     ),
-    "repair_pending": Row(Effect.REPAIRS, "a reset brings the repair of a channel or a TPC in"),
-    "fabric": Row(Effect.REPAIRS, "NVLink between GPUs does not work; a restart registers them anew"),
-    "fabric_recovers": Row(Effect.REPORTS, "the fabric moves routes by itself: what it can't mend, it calls unhealthy"),
-    "thermal_slowdown": Row(Effect.REPORTS, "it slows the node and hurts no result; mostly the room or a fan"),
-    "power_brake": Row(Effect.REPORTS, "all GPUs at once: a power supply or a PDU, which no repair of the node mends"),
-    "pcie_width": Row(
+    "repair_pending": SignalRule(Effect.REPAIRS, "a reset brings the repair of a channel or a TPC in"),
+    "fabric": SignalRule(Effect.REPAIRS, "NVLink between GPUs does not work; a restart registers them anew"),
+    "fabric_recovers": SignalRule(
+        Effect.REPORTS, "the fabric moves routes by itself: what it can't mend, it calls unhealthy"
+    ),
+    "thermal_slowdown": SignalRule(Effect.REPORTS, "it slows the node and hurts no result; mostly the room or a fan"),
+    "power_brake": SignalRule(
+        Effect.REPORTS, "all GPUs at once: a power supply or a PDU, which no repair of the node mends"
+    ),
+    "pcie_width": SignalRule(
         Effect.REPAIRS,
         "slower than its siblings; a boot trains the link anew, else the board wants reseating",
         remedy=Remedy.POWER,
     ),
-    "pcie_narrow": Row(
+    "pcie_narrow": SignalRule(
         Effect.REPORTS, "all GPUs of its model alike: slots are wired so (AWS g4dn and g5 give 8 lanes of 16)"
     ),
-    "pcie_gen": Row(Effect.REPORTS, "one look under load: slow at most, and telemetry may err"),
-    "pcie_replays": Row(Effect.REPORTS, "a counter without a rate: wear of a riser or a cable, errors were repaired"),
-    "persistence_off": Row(Effect.REPORTS, "a setting: the driver unloads between jobs"),
-    "nvlink_down": Row(Effect.REPAIRS, "collectives are slow or fail; a reset may train the link anew"),
-    "nvlink_slow": Row(Effect.REPAIRS, "collectives are as slow as the link; a reset may train it anew"),
-    "port_missing": Row(Effect.ISOLATES, "jobs that use all ports of the node fail on it", remedy=Remedy.POWER),
-    "port_slow": Row(
+    "pcie_gen": SignalRule(Effect.REPORTS, "one look under load: slow at most, and telemetry may err"),
+    "pcie_replays": SignalRule(
+        Effect.REPORTS, "a counter without a rate: wear of a riser or a cable, errors were repaired"
+    ),
+    "persistence_off": SignalRule(Effect.REPORTS, "a setting: the driver unloads between jobs"),
+    "nvlink_down": SignalRule(Effect.REPAIRS, "collectives are slow or fail; a reset may train the link anew"),
+    "nvlink_slow": SignalRule(Effect.REPAIRS, "collectives are as slow as the link; a reset may train it anew"),
+    "port_missing": SignalRule(Effect.ISOLATES, "jobs that use all ports of the node fail on it", remedy=Remedy.POWER),
+    "port_slow": SignalRule(
         Effect.REPAIRS,
         "collectives are as slow as the port; a boot may train it anew, else the cable",
         remedy=Remedy.POWER,
     ),
-    "port_uneven": Row(Effect.REPORTS, "no rate is declared, and nodes have storage ports and DPUs of other rates"),
-    "nvme_critical": Row(
+    "port_uneven": SignalRule(
+        Effect.REPORTS, "no rate is declared, and nodes have storage ports and DPUs of other rates"
+    ),
+    "nvme_critical": SignalRule(
         Effect.REPAIRS, "the drive says that it fails: read-only, unreliable or without backup", remedy=Remedy.PERSON
     ),
-    "nvme_hot": Row(Effect.REPORTS, "passes; mostly the room or a fan"),
-    "nvme_worn": Row(Effect.REPORTS, "the warranty's writes are used up; the drive works until it says otherwise"),
-    "nvme_spare": Row(Effect.REPORTS, "to be replaced soon; the drive works until it says otherwise"),
-    "pcie_fatal": Row(
+    "nvme_hot": SignalRule(Effect.REPORTS, "passes; mostly the room or a fan"),
+    "nvme_worn": SignalRule(
+        Effect.REPORTS, "the warranty's writes are used up; the drive works until it says otherwise"
+    ),
+    "nvme_spare": SignalRule(Effect.REPORTS, "to be replaced soon; the drive works until it says otherwise"),
+    "pcie_fatal": SignalRule(
         Effect.REPAIRS, "a device was cut off from the bus; a boot brings it back", latched=True, remedy=Remedy.POWER
     ),
-    "memory_ue": Row(Effect.ISOLATES, "a DIMM has lost data, and will again", latched=True, remedy=Remedy.POWER),
-    "machine_check": Row(
+    "memory_ue": SignalRule(Effect.ISOLATES, "a DIMM has lost data, and will again", latched=True, remedy=Remedy.POWER),
+    "machine_check": SignalRule(
         Effect.REPAIRS, "a processor has met an error that it could not correct", latched=True, remedy=Remedy.POWER
     ),
-    "nic_failed": Row(
+    "nic_failed": SignalRule(
         Effect.REPAIRS, "firmware of an adapter hangs, though its port may read up", latched=True, remedy=Remedy.POWER
     ),
-    "nic_module": Row(Effect.REPORTS, "a cable or a module at fault; where the port goes down, port_missing says so"),
-    "xid_64": Row(Effect.ISOLATES, "row remapping failed: memory that can't be repaired any more", latched=True),
-    "xid_79": Row(Effect.ISOLATES, "the GPU has fallen off the bus", latched=True),
-    "xid_95": Row(Effect.ISOLATES, "an uncontained memory error: what runs on this GPU may be wrong", latched=True),
-    "xid_": Row(Effect.REPAIRS, "a code whose remedy is a reset, a restart or a look", latched=True),
-    "condition_": Row(
+    "nic_module": SignalRule(
+        Effect.REPORTS, "a cable or a module at fault; where the port goes down, port_missing says so"
+    ),
+    "xid_64": SignalRule(Effect.ISOLATES, "row remapping failed: memory that can't be repaired any more", latched=True),
+    "xid_79": SignalRule(Effect.ISOLATES, "the GPU has fallen off the bus", latched=True),
+    "xid_95": SignalRule(
+        Effect.ISOLATES, "an uncontained memory error: what runs on this GPU may be wrong", latched=True
+    ),
+    "xid_": SignalRule(Effect.REPAIRS, "a code whose remedy is a reset, a restart or a look", latched=True),
+    "condition_": SignalRule(
         Effect.ISOLATES, "the policy names this condition, which a detector has set on the node object", latched=True
     ),
     # What the BMC says (health/bmc.py). Its inventory is up to a day old, and read again soon while something is wrong.
-    "dimm_ue": Row(
+    "dimm_ue": SignalRule(
         Effect.ISOLATES,
         "the BMC has logged an uncorrectable error of memory, of which firmware may tell the host nothing; healed by a "
         "new module and a cleared or repaired log entry",
         latched=True,
         remedy=Remedy.PERSON,
     ),
-    "dimm_failed": Row(
+    "dimm_failed": SignalRule(
         Effect.ISOLATES, "the BMC judges a memory module that is in use as critical", remedy=Remedy.PERSON
     ),
-    "dimm_missing": Row(
+    "dimm_missing": SignalRule(
         Effect.ISOLATES, "memory that the node is declared to have is gone: jobs are sized for it", remedy=Remedy.PERSON
     ),
-    "drive_missing": Row(
+    "drive_missing": SignalRule(
         Effect.ISOLATES, "a drive that the node is declared to have is gone, and what was on it", remedy=Remedy.POWER
     ),
-    "nic_missing": Row(
+    "nic_missing": SignalRule(
         Effect.ISOLATES,
         "a port that the node is declared to have is gone: collectives fail or crawl",
         remedy=Remedy.POWER,
     ),
-    "processor_missing": Row(
+    "processor_missing": SignalRule(
         Effect.ISOLATES, "a processor that the node is declared to have is gone", remedy=Remedy.PERSON
     ),
-    "leak": Row(
+    "leak": SignalRule(
         Effect.ISOLATES,
         "coolant destroys what it reaches, and nothing but a person stops it: no new work starts there meanwhile",
         remedy=Remedy.PERSON,
     ),
-    "drive_failed": Row(
+    "drive_failed": SignalRule(
         Effect.REPORTS,
         "BMCs judge drives of other makes as critical that serve (iLO 5); a drive that fails in earnest goes missing, "
         "and its own SMART log is read over SSH",
     ),
-    "drive_failing": Row(Effect.REPORTS, "it predicts its failure: to be swapped at the next outage"),
-    "psu_failed": Row(Effect.REPORTS, "supplies are redundant; with none left the node would be off"),
-    "fan_failed": Row(Effect.REPORTS, "fans are redundant; what gets too hot throttles, which the host tells"),
-    "sensor_critical": Row(Effect.REPORTS, "a threshold of the vendor's: one sensor may be broken or badly set"),
-    "subsystem_health": Row(
+    "drive_failing": SignalRule(Effect.REPORTS, "it predicts its failure: to be swapped at the next outage"),
+    "psu_failed": SignalRule(Effect.REPORTS, "supplies are redundant; with none left the node would be off"),
+    "fan_failed": SignalRule(Effect.REPORTS, "fans are redundant; what gets too hot throttles, which the host tells"),
+    "sensor_critical": SignalRule(Effect.REPORTS, "a threshold of the vendor's: one sensor may be broken or badly set"),
+    "subsystem_health": SignalRule(
         Effect.REPORTS, "a roll-up of a board, chassis, GPU or switch: what is behind it has a signal of its own"
     ),
-    "bmc_health": Row(Effect.REPORTS, "a roll-up of everything: a dead redundant supply makes it critical"),
-    "bmc_event_critical": Row(Effect.REPORTS, "vendors log an open lid as critical: for a person to read"),
+    "bmc_health": SignalRule(Effect.REPORTS, "a roll-up of everything: a dead redundant supply makes it critical"),
+    "bmc_event_critical": SignalRule(Effect.REPORTS, "vendors log an open lid as critical: for a person to read"),
 }
 
 
-def row_of(name: str) -> Row:
+def rule_of(name: str) -> SignalRule:
     """KeyError when no row speaks of this signal."""
-    found = TABLE.get(name)
+    found = SIGNAL_RULES.get(name)
     if found is None:
-        prefixes = [known for known in TABLE if known.endswith("_") and name.startswith(known)]
+        prefixes = [known for known in SIGNAL_RULES if known.endswith("_") and name.startswith(known)]
         if not prefixes:
             raise KeyError(f"signal {name!r} has no row in health/table.py")
-        found = TABLE[max(prefixes, key=len)]
+        found = SIGNAL_RULES[max(prefixes, key=len)]
     return found
 
 
 def remedy_of(names: Iterable[str]) -> Remedy:
     """The strictest remedy of these signals: a node comes back only when all of them are healed."""
-    found = {row_of(name).remedy for name in names}
+    found = {rule_of(name).remedy for name in names}
     return next((one for one in (Remedy.PERSON, Remedy.POWER) if one in found), Remedy.LADDER)
 
 
 def effect_of(name: str) -> Effect:
-    return row_of(name).effect
+    return rule_of(name).effect
 
 
 def for_a_person(paths: Iterable[str]) -> tuple[str, ...]:
     """Return those value paths whose signals no rung of the ladder heals."""
-    return tuple(path for path in paths if (row := _row_at(path)) is not None and row.remedy is Remedy.PERSON)
+    return tuple(path for path in paths if (row := _rule_at(path)) is not None and row.remedy is Remedy.PERSON)
 
 
 def isolating(paths: Iterable[str]) -> tuple[str, ...]:
     """Return those value paths (health.NAME) whose signals isolate. `host_down` and the like are no signals."""
-    return tuple(path for path in paths if (row := _row_at(path)) is not None and row.effect is Effect.ISOLATES)
+    return tuple(path for path in paths if (row := _rule_at(path)) is not None and row.effect is Effect.ISOLATES)
 
 
 @cache
-def _row_at(path: str) -> Row | None:
+def _rule_at(path: str) -> SignalRule | None:
     name = path.removeprefix("health.")
     try:
-        return None if name == path else row_of(name)
+        return None if name == path else rule_of(name)
     except KeyError:
         return None

@@ -43,6 +43,6 @@ class DriftItem:
     observed: Any
     applied: Any = None
     source: Source | None = None
-    detail: str = ""  # for unknown and ignored: why
+    detail: str = ""  # why it is unknown or ignored; which parts of a list or mapping differ
     first_seen: datetime | None = None
     last_seen: datetime | None = None

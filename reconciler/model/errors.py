@@ -17,7 +17,9 @@ is exit 1; anywhere else they abort the run.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import StrEnum
 
 from reconciler.model.printable import visible
@@ -56,6 +58,16 @@ class Diagnostic:
     def __str__(self) -> str:
         where = f"{self.at} {self.path}: " if self.path else f"{self.at}: "
         return visible(where + self.problem + (f" ({self.hint})" if self.hint else ""))
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint: the nearest of the known words, or all of them where they are few."""
+    words = sorted({str(word) for word in known})
+    folded = {candidate.casefold(): candidate for candidate in words}
+    near = get_close_matches(word.casefold(), folded, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {folded[near[0]]!r}?"
+    return f"known: {', '.join(words)}" if 0 < len(words) <= 12 else ""
 
 
 class ReconcilerError(Exception):

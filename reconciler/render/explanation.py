@@ -9,7 +9,7 @@ from typing import Any
 
 from reconciler.diff.facts import managed
 from reconciler.diff.readings import Missing
-from reconciler.health.signals import watched
+from reconciler.health.signals import watched_conditions
 from reconciler.model.desired import Desired, Fleet, LineOrigin
 from reconciler.model.drift import DriftItem
 from reconciler.model.errors import Position, UsageError
@@ -129,7 +129,7 @@ def profile_values(made: Explanation) -> Iterator[Value]:
         seen = row.read(made.observed) if made.observed is not None else None
         found = None if isinstance(seen, Missing) else (item.observed if item else row.shown)
         yield _value(made, row.path, row.shown, found, item, row.source)
-    for path in watched(profile):
+    for path in watched_conditions(profile):
         if path not in drift:
             unread = made.observed is None or isinstance(made.observed.member, Silent)
             yield _value(made, path, "absent", None if unread else "absent", None, Source.KUBERNETES)

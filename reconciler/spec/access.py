@@ -25,14 +25,14 @@ from reconciler.model.limits import Brake, Guards
 from reconciler.model.units import parse_duration
 from reconciler.spec import limits
 from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Tls
-from reconciler.spec.load import Steps
-from reconciler.spec.parse import Declarations, Declared
-from reconciler.spec.tree import Problem, Tree
+from reconciler.spec.parse import Declarations, DeclaredResource
+from reconciler.spec.tree import SpecTree
+from reconciler.strict_yaml.parse import Steps, UnreadableFile
 
 _KEY_TYPES = ("ssh-ed25519", "ssh-rsa", "ecdsa-sha2-", "sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-")
 
 
-def read_settings(declared: Declarations, tree: Tree) -> tuple[Settings, list[Diagnostic]]:
+def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, list[Diagnostic]]:
     """Of the first Fleet; there must be one."""
     fleet = declared.fleets[0]
     spec, files = fleet.spec, _Files(fleet, tree)
@@ -80,12 +80,12 @@ def read_settings(declared: Declarations, tree: Tree) -> tuple[Settings, list[Di
     return settings, files.problems
 
 
-def places_of(declared: Declarations) -> Mapping[str, Position]:
+def access_positions(declared: Declarations) -> Mapping[str, Position]:
     """Where the Fleet says whom to talk to, as whom, and whom to believe."""
     fleet = declared.fleets[0]
     cluster = declared.clusters.get(fleet.spec.cluster) if fleet.spec.cluster else None
     places = {".".join(steps): fleet.at(*steps) for steps in _ACCESS}
-    places["name"] = fleet.place
+    places["name"] = fleet.position
     if cluster is not None:
         places |= {f"cluster.{key}": cluster.at(key) for key in ("kubeconfig", "context")}
     return places
@@ -101,7 +101,7 @@ _ACCESS: Final = (
 class _Files:
     """Reads what the Fleet names; collects what is wrong with it."""
 
-    def __init__(self, fleet: Declared[FleetSpec], tree: Tree) -> None:
+    def __init__(self, fleet: DeclaredResource[FleetSpec], tree: SpecTree) -> None:
         self._fleet = fleet
         self._tree = tree
         self.problems: list[Diagnostic] = []
@@ -122,7 +122,7 @@ class _Files:
         try:
             text = self._tree.text(name)
             check(text)
-        except Problem as problem:
+        except UnreadableFile as problem:
             self.problems.append(self._fleet.problem(steps, f"{name!r}: {problem.diagnostic.problem}"))
         except ValueError as error:
             self.problems.append(self._fleet.problem(steps, f"{name!r}: {error}"))

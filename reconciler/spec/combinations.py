@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from reconciler.model.errors import Diagnostic
+from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.spec.layers import Setting
-from reconciler.spec.load import Steps
-from reconciler.spec.model_errors import did_you_mean
 from reconciler.spec.node_source import NodeSource
-from reconciler.spec.parse import Declarations, Declared
+from reconciler.spec.parse import Declarations, DeclaredResource
 from reconciler.spec.resolve import choices, find_version, settings_of
-from reconciler.spec.tools import COUNTED
+from reconciler.spec.tools import COUNTED_PARTS
+from reconciler.strict_yaml.parse import Steps
 
 
 def check_combinations(declared: Declarations) -> Iterator[Diagnostic]:
@@ -39,7 +38,7 @@ def check_combinations(declared: Declarations) -> Iterator[Diagnostic]:
                 yield _pinned(pool, ("nodes", index, "hostKey"), "image.name" in chosen)
 
 
-def _pinned(pool: Declared[Any], steps: Steps, managed: bool) -> Diagnostic:
+def _pinned(pool: DeclaredResource[Any], steps: Steps, managed: bool) -> Diagnostic:
     if managed:
         problem = "a pinned host key on a node whose image is managed: an install makes new host keys"
     else:
@@ -79,7 +78,7 @@ def _tests_fit(declared: Declarations, chosen: dict[str, Setting]) -> Iterator[D
     if acceptance is None or ("hardware" in chosen and (hardware is None or not hardware.whole)):
         return
     for test in (test for phase in acceptance.spec.phases for test in phase.tests):
-        counted = COUNTED.get(test.tool)
+        counted = COUNTED_PARTS.get(test.tool)
         if counted is None:
             continue
         if hardware is None:

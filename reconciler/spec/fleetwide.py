@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reconciler.model.errors import Diagnostic
+from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.model.vocab import DrainProvider
 from reconciler.spec.kinds.fleet import FleetSpec
 from reconciler.spec.kinds.persona import PersonaSpec
 from reconciler.spec.limits import check_limits
-from reconciler.spec.model_errors import did_you_mean
 from reconciler.spec.node_source import NodeSource
-from reconciler.spec.parse import Declarations, Declared
+from reconciler.spec.parse import Declarations, DeclaredResource
 
 
-def check_fleet(fleet: Declared[FleetSpec], declared: Declarations, nodes: list[NodeSource]) -> Iterator[Diagnostic]:
+def check_fleet(
+    fleet: DeclaredResource[FleetSpec], declared: Declarations, nodes: list[NodeSource]
+) -> Iterator[Diagnostic]:
     """Only when all could be read: what is missing from half a spec may just not have been understood."""
     yield from _ignored_exist(fleet, declared, {node.name for node in nodes})
     yield from check_limits(fleet, declared, nodes)
@@ -27,7 +28,7 @@ def check_fleet(fleet: Declared[FleetSpec], declared: Declarations, nodes: list[
             yield from _clusterless(persona)
 
 
-def _ignored_exist(fleet: Declared[FleetSpec], declared: Declarations, nodes: set[str]) -> Iterator[Diagnostic]:
+def _ignored_exist(fleet: DeclaredResource[FleetSpec], declared: Declarations, nodes: set[str]) -> Iterator[Diagnostic]:
     for index, rule in enumerate(fleet.spec.ignore):
         for kind, given, known in (("pools", rule.pools, set(declared.pools)), ("nodes", rule.nodes, nodes)):
             for at, name in enumerate(given):
@@ -36,7 +37,7 @@ def _ignored_exist(fleet: Declared[FleetSpec], declared: Declarations, nodes: se
                     yield fleet.problem(("ignore", index, kind, at), problem, did_you_mean(name, known))
 
 
-def _clusterless(persona: Declared[PersonaSpec]) -> Iterator[Diagnostic]:
+def _clusterless(persona: DeclaredResource[PersonaSpec]) -> Iterator[Diagnostic]:
     spec = persona.spec
     if "drain" in spec.model_fields_set and spec.drain.provider is DrainProvider.KUBERNETES:
         hint = "use provider command, or none where nothing needs to be waited for"

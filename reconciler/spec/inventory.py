@@ -8,13 +8,12 @@ from io import StringIO
 from typing import Final
 
 from reconciler.model.desired import Endpoints, RootDisk
-from reconciler.model.errors import Diagnostic, Position
+from reconciler.model.errors import Diagnostic, Position, did_you_mean
 from reconciler.model.vocab import NodeState
-from reconciler.spec.characters import check_line
 from reconciler.spec.kinds.node_pool import NodePoolSpec
-from reconciler.spec.model_errors import did_you_mean
-from reconciler.spec.node_source import NORMAL, Interned, NodeSource, Room
-from reconciler.spec.parse import Declared
+from reconciler.spec.node_source import NORMALISERS, DomainCache, NodeAllowance, NodeSource
+from reconciler.spec.parse import DeclaredResource
+from reconciler.strict_yaml.characters import check_line
 
 COLUMNS: Final = ("name", "bmc", "host", "serial", "uuid", "hostname", "rootDisk", "state")
 
@@ -23,7 +22,7 @@ _CELL = re.compile(r'("(?:[^"]|"")*"|[^,"]*)(,|$)')
 _DOMAIN_COLUMN = re.compile(r"domains\.[a-z][a-z0-9-]*")
 
 
-class Places(Mapping[str, Position]):
+class RowPositions(Mapping[str, Position]):
     """Where the values of a row stand: path -> place. As a dict it would be the largest part of a node in memory."""
 
     __slots__ = ("_columns", "_file", "_line")
@@ -44,29 +43,34 @@ class Places(Mapping[str, Position]):
         return len(self._columns)
 
 
-class Inventory:
+class InventoryReader:
     """One CSV file of a pool. Rows have no settings of their own, so they don't pass through the models."""
 
     def __init__(
-        self, pool: Declared[NodePoolSpec], file: str, interned: Interned, room: Room, problems: list[Diagnostic]
+        self,
+        pool: DeclaredResource[NodePoolSpec],
+        file: str,
+        domain_cache: DomainCache,
+        allowance: NodeAllowance,
+        problems: list[Diagnostic],
     ) -> None:
         self._pool = pool
         self._file = file
-        self._interned = interned
-        self._room = room
+        self._domain_cache = domain_cache
+        self._allowance = allowance
         self._problems = problems
         self._columns: list[str] = []
         self._places: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}  # most rows are as wide
 
     def read(self, text: str) -> list[NodeSource]:
-        """TooMuch at the row that is beyond what a spec may have."""
+        """SpecTooLarge at the row that is beyond what a spec may have."""
         lines = StringIO(text, newline="\n")  # as a list, 16 MiB of empty lines are 128 MiB
         if not self._header(next(lines, "").rstrip("\r\n")):
             return []
         nodes = []
         for number, line in enumerate(lines, 2):
             if line.strip():
-                self._room.take(1, Position(self._file, number, 1))
+                self._allowance.take(1, Position(self._file, number, 1))
                 node = self._row(number, line.rstrip("\r\n"))
                 if node is not None:
                     nodes.append(node)
@@ -123,10 +127,10 @@ class Inventory:
             self._note(number, 1, "the node has no address", "give bmc, host or both")
             failed = True
         places = tuple(at)
-        where = Places(self._file, number, self._places.setdefault(places, places))
+        where = RowPositions(self._file, number, self._places.setdefault(places, places))
         return None if failed else self._node(values, domains, where)
 
-    def _node(self, values: Mapping[str, str], domains: Mapping[str, str], at: Places) -> NodeSource:
+    def _node(self, values: Mapping[str, str], domains: Mapping[str, str], at: RowPositions) -> NodeSource:
         hostname = values.get("hostname")
         return NodeSource(
             name=values["name"],
@@ -134,7 +138,7 @@ class Inventory:
             at=at["node"],
             endpoints=Endpoints(values.get("bmc"), values.get("host")),
             state=NodeState(values["state"]) if "state" in values else self._pool.spec.state,
-            domains=self._interned(domains),
+            domains=self._domain_cache(domains),
             serial=values.get("serial"),
             uuid=values.get("uuid"),
             hostname=values["name"] if hostname == values["name"] else hostname,
@@ -170,7 +174,7 @@ def _state(text: str) -> str:
     return text
 
 
-_CHECKS: Final[Mapping[str, Callable[[str], str]]] = {**NORMAL, "state": _state}
+_CHECKS: Final[Mapping[str, Callable[[str], str]]] = {**NORMALISERS, "state": _state}
 _PATHS: Final = {
     "serial": "identity.serial",
     "uuid": "identity.uuid",

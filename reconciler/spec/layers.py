@@ -19,8 +19,8 @@ from reconciler.spec.kinds.hardware_profile import FirmwareComponent, HardwarePr
 from reconciler.spec.kinds.node_pool import NodeEntry
 from reconciler.spec.kinds.persona import PersonaSpec
 from reconciler.spec.kinds.settings import FirmwareOverride, HostSettings, NodeSettings, SharedSettings
-from reconciler.spec.load import Steps
-from reconciler.spec.parse import Declared
+from reconciler.spec.parse import DeclaredResource
+from reconciler.strict_yaml.parse import Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def below(layer: Layer, prefix: str) -> dict[str, Any]:
     return {path[len(prefix) :]: layer[path].value for path in sorted(layer) if path.startswith(prefix)}
 
 
-def choices_of(resource: Declared[Any], settings: NodeSettings, steps: Steps) -> Layer:
+def choices_of(resource: DeclaredResource[Any], settings: NodeSettings, steps: Steps) -> Layer:
     """Which profiles and image the settings at `steps` choose. An explicit null chooses none."""
     found: dict[str, Setting] = {}
     for name in (*CHOICES, "image"):
@@ -67,7 +67,7 @@ def choices_of(resource: Declared[Any], settings: NodeSettings, steps: Steps) ->
     return found
 
 
-def values_of(resource: Declared[Any], settings: NodeSettings, steps: Steps) -> Layer:
+def values_of(resource: DeclaredResource[Any], settings: NodeSettings, steps: Steps) -> Layer:
     """The single values that the settings at `steps` lay over the profiles."""
     found: dict[str, Setting] = {}
     for index, override in enumerate(settings.firmware):
@@ -83,7 +83,7 @@ def values_of(resource: Declared[Any], settings: NodeSettings, steps: Steps) -> 
     return found
 
 
-def hardware_layer(profile: Declared[HardwareProfileSpec]) -> Layer:
+def hardware_layer(profile: DeclaredResource[HardwareProfileSpec]) -> Layer:
     spec = profile.spec
     found: dict[str, Setting] = {}
     for part, model in (("match", spec.match), ("inventory", spec.inventory)):
@@ -103,7 +103,7 @@ def hardware_layer(profile: Declared[HardwareProfileSpec]) -> Layer:
     return found
 
 
-def persona_layer(persona: Declared[PersonaSpec]) -> Layer:
+def persona_layer(persona: DeclaredResource[PersonaSpec]) -> Layer:
     spec = persona.spec
     found = {**_keyed(persona, "cluster.labels", spec.labels, ("labels",)), **_host(persona, spec.host, ("host",))}
     for index, taint in enumerate(spec.taints):
@@ -116,7 +116,7 @@ def persona_layer(persona: Declared[PersonaSpec]) -> Layer:
     return found
 
 
-def _host(resource: Declared[Any], host: HostSettings, steps: Steps) -> dict[str, Setting]:
+def _host(resource: DeclaredResource[Any], host: HostSettings, steps: Steps) -> dict[str, Setting]:
     found = _keyed(resource, "host.sysctls", host.sysctls, (*steps, "sysctls"))
     found |= _keyed(resource, "host.services", host.services, (*steps, "services"))
     if "hostname" in host.model_fields_set:
@@ -124,7 +124,7 @@ def _host(resource: Declared[Any], host: HostSettings, steps: Steps) -> dict[str
     return found
 
 
-def _keyed(resource: Declared[Any], prefix: str, values: Mapping[str, Any], steps: Steps) -> dict[str, Setting]:
+def _keyed(resource: DeclaredResource[Any], prefix: str, values: Mapping[str, Any], steps: Steps) -> dict[str, Setting]:
     return {f"{prefix}.{key}": Setting(value, resource.at(*steps, key)) for key, value in values.items()}
 
 

@@ -8,16 +8,15 @@ from dataclasses import replace
 from datetime import datetime
 
 from reconciler.model.desired import BreakGlass, BudgetLimit, Hours, Window
-from reconciler.model.errors import Diagnostic
+from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.model.units import parse_duration, parse_nodes
 from reconciler.model.vocab import NodeState
 from reconciler.spec.kinds import limits as said
 from reconciler.spec.kinds.fleet import FleetSpec
-from reconciler.spec.load import Steps
-from reconciler.spec.model_errors import did_you_mean
 from reconciler.spec.node_source import NodeSource
-from reconciler.spec.parse import Declarations, Declared
+from reconciler.spec.parse import Declarations, DeclaredResource
 from reconciler.spec.resolve import choices
+from reconciler.strict_yaml.parse import Steps
 
 # --- values --------------------------------------------------------------------------------------------------------
 
@@ -57,7 +56,9 @@ def _minute(text: str) -> int:
 # --- whether they reach anything -----------------------------------------------------------------------------------
 
 
-def check_limits(fleet: Declared[FleetSpec], declared: Declarations, nodes: list[NodeSource]) -> Iterator[Diagnostic]:
+def check_limits(
+    fleet: DeclaredResource[FleetSpec], declared: Declarations, nodes: list[NodeSource]
+) -> Iterator[Diagnostic]:
     yield from _budgets_apply(fleet, nodes)
     yield from _floors_leave_room(fleet, declared, nodes)
     yield from _brake_can_trip(fleet, nodes)
@@ -78,7 +79,7 @@ def ended_holds(declared: Declarations, now: datetime) -> Iterator[Diagnostic]:
                 yield pool.problem(place, "this hold has ended", "take it out", severity="warning")
 
 
-def _budgets_apply(fleet: Declared[FleetSpec], nodes: list[NodeSource]) -> Iterator[Diagnostic]:
+def _budgets_apply(fleet: DeclaredResource[FleetSpec], nodes: list[NodeSource]) -> Iterator[Diagnostic]:
     labels = {label for node in nodes for label in node.domains}
     for index, limit in enumerate(fleet.spec.budgets):
         if limit.scope in {"fleet", "pool"}:
@@ -97,7 +98,7 @@ def _budgets_apply(fleet: Declared[FleetSpec], nodes: list[NodeSource]) -> Itera
         yield fleet.problem(("budgets",), problem, severity="warning")
 
 
-def _brake_can_trip(fleet: Declared[FleetSpec], nodes: list[NodeSource]) -> Iterator[Diagnostic]:
+def _brake_can_trip(fleet: DeclaredResource[FleetSpec], nodes: list[NodeSource]) -> Iterator[Diagnostic]:
     """A count that no node is beyond takes the brake off, and does not say so."""
     active = [node for node in nodes if node.state is NodeState.ACTIVE]
     domains = Counter(domain for node in active for domain in node.domains.items())
@@ -111,7 +112,7 @@ def _brake_can_trip(fleet: Declared[FleetSpec], nodes: list[NodeSource]) -> Iter
 
 
 def _floors_leave_room(
-    fleet: Declared[FleetSpec], declared: Declarations, nodes: list[NodeSource]
+    fleet: DeclaredResource[FleetSpec], declared: Declarations, nodes: list[NodeSource]
 ) -> Iterator[Diagnostic]:
     if not fleet.spec.floor:
         return

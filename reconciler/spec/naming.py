@@ -6,16 +6,16 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from reconciler.spec.kinds.base import Name
 from reconciler.spec.load import load_documents
-from reconciler.spec.tree import Tree
+from reconciler.spec.tree import SpecTree
+from reconciler.strict_yaml.models import Name
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
 def fleet_name(directory: Path) -> str | None:
     """None when no Fleet can be read there, or several can."""
-    documents, _ = load_documents(Tree(directory, str(directory)))
+    documents, _ = load_documents(SpecTree(directory, str(directory)))
     data = [document.data for document in documents if isinstance(document.data, dict)]
     metadata = [one.get("metadata") for one in data if one.get("kind") == "Fleet"]
     names = {one["name"] for one in metadata if isinstance(one, dict) and isinstance(one.get("name"), str)}

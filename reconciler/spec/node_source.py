@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from reconciler.model.addresses import normalise_bmc, normalise_host
 from reconciler.model.desired import Endpoints, RootDisk, SpecHold
 from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.vocab import NodeState
-from reconciler.spec.addresses import normalise_bmc, normalise_host
 from reconciler.spec.ranges import MAX_NODES
-from reconciler.spec.tree import TooMuch
+from reconciler.spec.tree import SpecTooLarge
 
 _NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
 _SERIAL = re.compile(r"[!-~]([ -~]{0,126}[!-~])?")
@@ -39,7 +39,7 @@ class NodeSource:
     provenance: Mapping[str, Position] = field(default_factory=dict)
 
 
-class Interned:
+class DomainCache:
     """Failure domains are the same few combinations on thousands of nodes; one mapping each is enough."""
 
     def __init__(self) -> None:
@@ -49,18 +49,18 @@ class Interned:
         return self._known.setdefault(tuple(sorted(domains.items())), domains)
 
 
-class Room:
+class NodeAllowance:
     """How many nodes a spec may still declare, over all pools, entries and files of it."""
 
     def __init__(self) -> None:
         self._left = MAX_NODES
 
     def take(self, count: int, at: Position, path: str = "") -> None:
-        """TooMuch, at what goes beyond."""
+        """SpecTooLarge, at what goes beyond."""
         self._left -= count
         if self._left < 0:
             problem = f"with {'this node' if count == 1 else f'these {count} nodes'} the spec has more than {MAX_NODES}"
-            raise TooMuch(at, problem, "a fleet this large needs several specs", path)
+            raise SpecTooLarge(at, problem, "a fleet this large needs several specs", path)
 
 
 def _node_name(text: str) -> str:
@@ -85,7 +85,7 @@ def _serial(text: str) -> str:
     return text
 
 
-NORMAL: Final[Mapping[str, Callable[[str], str]]] = {
+NORMALISERS: Final[Mapping[str, Callable[[str], str]]] = {
     "name": _node_name,
     "bmc": normalise_bmc,
     "host": normalise_host,

@@ -8,45 +8,50 @@ from typing import Final
 from reconciler.model.desired import Endpoints, RootDisk, SpecHold
 from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.units import parse_size
-from reconciler.spec.inventory import Inventory
+from reconciler.spec.inventory import InventoryReader
 from reconciler.spec.kinds.limits import Hold
 from reconciler.spec.kinds.node_pool import NodeEntry, NodePoolSpec
 from reconciler.spec.kinds.settings import RootDiskRule
-from reconciler.spec.load import show_path
-from reconciler.spec.node_source import NORMAL, Interned, NodeSource, Room
-from reconciler.spec.parse import Declared
+from reconciler.spec.node_source import NORMALISERS, DomainCache, NodeAllowance, NodeSource
+from reconciler.spec.parse import DeclaredResource
 from reconciler.spec.ranges import count, expand
-from reconciler.spec.tree import Problem, TooMuch, Tree
+from reconciler.spec.tree import SpecTooLarge, SpecTree
+from reconciler.strict_yaml.parse import UnreadableFile, show_path
 
 _PER_NODE: Final = ("name", "bmc", "host", "hostname", "serial", "uuid")  # ranges here count along with the name
 
 
 def expand_pool(
-    pool: Declared[NodePoolSpec], tree: Tree, interned: Interned, room: Room
+    pool: DeclaredResource[NodePoolSpec], tree: SpecTree, domain_cache: DomainCache, allowance: NodeAllowance
 ) -> tuple[list[NodeSource], list[Diagnostic]]:
-    """All nodes of a pool, in order of declaration, and what is wrong with their entries. TooMuch beyond `room`."""
+    """Return the nodes of a pool, in order of declaration, and the problems of its entries.
+
+    Raise SpecTooLarge when there are more nodes than `allowance` has left.
+    """
     nodes: list[NodeSource] = []
     problems: list[Diagnostic] = []
     for index, entry in enumerate(pool.spec.nodes):
-        nodes += _expand_entry(pool, index, entry, interned, room, problems)
+        nodes += _expand_entry(pool, index, entry, domain_cache, allowance, problems)
     if pool.spec.inventory is not None:
         try:
             text = tree.text(pool.spec.inventory)
-        except TooMuch:
+        except SpecTooLarge:
             raise
-        except Problem as problem:
+        except UnreadableFile as problem:
             problems.append(pool.problem(("inventory",), f"{pool.spec.inventory!r}: {problem.diagnostic.problem}"))
         else:
-            nodes += Inventory(pool, str(tree.where(pool.spec.inventory)), interned, room, problems).read(text)
+            nodes += InventoryReader(
+                pool, str(tree.where(pool.spec.inventory)), domain_cache, allowance, problems
+            ).read(text)
     return nodes, problems
 
 
 def _expand_entry(
-    pool: Declared[NodePoolSpec],
+    pool: DeclaredResource[NodePoolSpec],
     index: int,
     entry: NodeEntry,
-    interned: Interned,
-    room: Room,
+    domain_cache: DomainCache,
+    allowance: NodeAllowance,
     problems: list[Diagnostic],
 ) -> list[NodeSource]:
     before = len(problems)
@@ -62,11 +67,11 @@ def _expand_entry(
         except ValueError as error:
             problems.append(pool.problem((*steps, name), str(error)))
     size = counts.get("name", 0)
-    room.take(size, pool.at(*steps, "name"), show_path(("spec", *steps, "name")))
+    allowance.take(size, pool.at(*steps, "name"), show_path(("spec", *steps, "name")))
     for name, number in counts.items():  # nothing is expanded that is not of so many nodes
         try:
             if number in {size, 1}:
-                columns[name] = [NORMAL[name](value) for value in expand(getattr(entry, name))]
+                columns[name] = [NORMALISERS[name](value) for value in expand(getattr(entry, name))]
         except ValueError as error:
             problems.append(pool.problem((*steps, name), str(error)))
             size = 0 if name == "name" else size  # as many as what is no name says nothing
@@ -83,7 +88,7 @@ def _expand_entry(
         for key, value in _single(entry)
         if value is not None and size > 1
     ]
-    return _nodes_of(pool, index, entry, columns, interned) if len(problems) == before else []
+    return _nodes_of(pool, index, entry, columns, domain_cache) if len(problems) == before else []
 
 
 def _single(entry: NodeEntry) -> Iterator[tuple[str, str | None]]:
@@ -94,7 +99,11 @@ def _single(entry: NodeEntry) -> Iterator[tuple[str, str | None]]:
 
 
 def _nodes_of(
-    pool: Declared[NodePoolSpec], index: int, entry: NodeEntry, columns: Mapping[str, list[str]], interned: Interned
+    pool: DeclaredResource[NodePoolSpec],
+    index: int,
+    entry: NodeEntry,
+    columns: Mapping[str, list[str]],
+    domain_cache: DomainCache,
 ) -> list[NodeSource]:
     at = {key: pool.at("nodes", index, key) for key in (*_PER_NODE, "rootDisk")}
     provenance = {"node": at["name"]} | {
@@ -109,7 +118,7 @@ def _nodes_of(
         )
         if value is not None
     }
-    domains = interned({**pool.spec.domains, **entry.domains})
+    domains = domain_cache({**pool.spec.domains, **entry.domains})
     disk = root_disk(entry.root_disk)
     settings = index if entry.has_settings else None
 

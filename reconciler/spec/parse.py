@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from reconciler.model.errors import Diagnostic, Position
+from reconciler.model.errors import Diagnostic, Position, did_you_mean
 from reconciler.spec.kinds import KINDS
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec
 from reconciler.spec.kinds.cluster import ClusterSpec
@@ -18,14 +18,14 @@ from reconciler.spec.kinds.hardware_profile import HardwareProfileSpec
 from reconciler.spec.kinds.node_pool import NodePoolSpec
 from reconciler.spec.kinds.persona import PersonaSpec
 from reconciler.spec.kinds.remediation_policy import RemediationPolicySpec
-from reconciler.spec.load import Document, Steps, show_path
-from reconciler.spec.model_errors import describe, did_you_mean, parse_model
+from reconciler.strict_yaml.parse import Document, Steps, show_path
+from reconciler.strict_yaml.read import describe, parse_model
 
 S = TypeVar("S", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
-class Declared(Generic[S]):
+class DeclaredResource(Generic[S]):
     """A resource as declared somewhere. Not `whole`: faulty keys were taken out, so what is missing means nothing."""
 
     kind: str
@@ -39,7 +39,7 @@ class Declared(Generic[S]):
         return self.document.at(("spec", *steps), key=key)
 
     @property
-    def place(self) -> Position:
+    def position(self) -> Position:
         return self.document.at(("metadata", "name"))
 
     def problem(self, steps: Steps, problem: str, hint: str = "", severity: str = "error") -> Diagnostic:
@@ -50,18 +50,18 @@ class Declared(Generic[S]):
 class Declarations:
     """All resources of a spec, by kind and name; of two with one name, the first."""
 
-    fleets: list[Declared[FleetSpec]] = field(default_factory=list)
-    clusters: dict[str, Declared[ClusterSpec]] = field(default_factory=dict)
-    images: dict[str, Declared[GoldenImageSpec]] = field(default_factory=dict)
-    hardware: dict[str, Declared[HardwareProfileSpec]] = field(default_factory=dict)
-    personas: dict[str, Declared[PersonaSpec]] = field(default_factory=dict)
-    acceptance: dict[str, Declared[AcceptanceProfileSpec]] = field(default_factory=dict)
-    remediation: dict[str, Declared[RemediationPolicySpec]] = field(default_factory=dict)
-    pools: dict[str, Declared[NodePoolSpec]] = field(default_factory=dict)
+    fleets: list[DeclaredResource[FleetSpec]] = field(default_factory=list)
+    clusters: dict[str, DeclaredResource[ClusterSpec]] = field(default_factory=dict)
+    images: dict[str, DeclaredResource[GoldenImageSpec]] = field(default_factory=dict)
+    hardware: dict[str, DeclaredResource[HardwareProfileSpec]] = field(default_factory=dict)
+    personas: dict[str, DeclaredResource[PersonaSpec]] = field(default_factory=dict)
+    acceptance: dict[str, DeclaredResource[AcceptanceProfileSpec]] = field(default_factory=dict)
+    remediation: dict[str, DeclaredResource[RemediationPolicySpec]] = field(default_factory=dict)
+    pools: dict[str, DeclaredResource[NodePoolSpec]] = field(default_factory=dict)
     unread: dict[str, set[str]] = field(default_factory=dict)  # kind -> names of resources too damaged to check
 
-    def table(self, kind: str) -> dict[str, Declared[Any]]:
-        tables: dict[str, dict[str, Declared[Any]]] = {
+    def table(self, kind: str) -> dict[str, DeclaredResource[Any]]:
+        tables: dict[str, dict[str, DeclaredResource[Any]]] = {
             "Cluster": self.clusters,
             "GoldenImage": self.images,
             "HardwareProfile": self.hardware,
@@ -95,14 +95,17 @@ def _add(document: Document, declared: Declarations) -> Iterator[Diagnostic]:
     if model is None:
         declared.unread.setdefault(kind, set()).add(name)
         return
-    resource: Declared[Any] = Declared(kind, name, model.spec, document, whole=not problems)
+    resource: DeclaredResource[Any] = DeclaredResource(kind, name, model.spec, document, whole=not problems)
     if kind == "Fleet":
         declared.fleets.append(resource)
         return
     first = declared.table(kind).setdefault(name, resource)
     if first is not resource:
         yield Diagnostic(
-            resource.place, "metadata.name", f"there are two resources {kind}/{name}", f"the other is at {first.place}"
+            resource.position,
+            "metadata.name",
+            f"there are two resources {kind}/{name}",
+            f"the other is at {first.position}",
         )
 
 

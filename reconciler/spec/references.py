@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from reconciler.model.errors import Diagnostic
+from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.model.vocab import Concern
 from reconciler.spec.kinds.fleet import FleetSpec
 from reconciler.spec.kinds.persona import PersonaSpec
 from reconciler.spec.kinds.settings import NodeSettings
 from reconciler.spec.layers import CHOICES
-from reconciler.spec.load import Steps
-from reconciler.spec.model_errors import did_you_mean
-from reconciler.spec.parse import Declarations, Declared
+from reconciler.spec.parse import Declarations, DeclaredResource
 from reconciler.spec.tools import check_tests
+from reconciler.strict_yaml.parse import Steps
 
 _KIND_OF = {"hardware": "HardwareProfile", "persona": "Persona", "remediation": "RemediationPolicy"}
 _OURS = "reconciler.dev/"
@@ -48,14 +47,16 @@ def check_references(declared: Declarations) -> Iterator[Diagnostic]:
             yield from _reserved(pool, entry.labels, ("nodes", index, "labels"))
 
 
-def _named(declared: Declarations, kind: str, name: str, resource: Declared[Any], steps: Steps) -> Iterator[Diagnostic]:
+def _named(
+    declared: Declarations, kind: str, name: str, resource: DeclaredResource[Any], steps: Steps
+) -> Iterator[Diagnostic]:
     known = set(declared.table(kind)) | declared.unread.get(kind, set())
     if name not in known:
         yield resource.problem(steps, f"there is no {kind} {name!r}", did_you_mean(name, known))
 
 
 def _settings(
-    declared: Declarations, resource: Declared[Any], settings: NodeSettings, steps: Steps
+    declared: Declarations, resource: DeclaredResource[Any], settings: NodeSettings, steps: Steps
 ) -> Iterator[Diagnostic]:
     for choice in CHOICES:
         name = getattr(settings, choice)
@@ -74,7 +75,7 @@ def _settings(
             )
 
 
-def _persona(persona: Declared[PersonaSpec]) -> Iterator[Diagnostic]:
+def _persona(persona: DeclaredResource[PersonaSpec]) -> Iterator[Diagnostic]:
     spec = persona.spec
     yield from _reserved(persona, spec.labels, ("labels",))
     keys = [taint.key for taint in spec.taints]
@@ -85,13 +86,13 @@ def _persona(persona: Declared[PersonaSpec]) -> Iterator[Diagnostic]:
             yield persona.problem(("taints", index, "key"), f"taint {key!r} is listed twice")
 
 
-def _reserved(resource: Declared[Any], labels: Iterable[str], steps: Steps) -> Iterator[Diagnostic]:
+def _reserved(resource: DeclaredResource[Any], labels: Iterable[str], steps: Steps) -> Iterator[Diagnostic]:
     for key in labels:
         if key.startswith(_OURS):
             yield resource.problem((*steps, key), f"{_OURS} is reserved for marks of the reconciler")
 
 
-def _ignorable(fleet: Declared[FleetSpec], index: int, path: str) -> Iterator[Diagnostic]:
+def _ignorable(fleet: DeclaredResource[FleetSpec], index: int, path: str) -> Iterator[Diagnostic]:
     place: Steps = ("ignore", index, "path")
     concern = path.partition(".")[0].removesuffix("*")
     if "*" in path[:-1] or not concern:

@@ -51,11 +51,11 @@ from reconciler.spec.layers import (
     persona_layer,
     values_of,
 )
-from reconciler.spec.load import Steps
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.nodes import root_disk, spec_hold
-from reconciler.spec.parse import Declarations, Declared
-from reconciler.spec.places import places_of_policies
+from reconciler.spec.parse import Declarations, DeclaredResource
+from reconciler.spec.policy_positions import policy_positions
+from reconciler.strict_yaml.parse import Steps
 
 # Value paths that follow from a choice: explain shows where the choice was made.
 _DERIVED: Final[Mapping[str, str]] = {
@@ -78,7 +78,7 @@ def choices(declared: Declarations, pool: str, entry: int | None) -> dict[str, S
 
 def settings_of(
     declared: Declarations, pool: str, entry: int | None
-) -> Iterator[tuple[Declared[Any], NodeSettings, Steps]]:
+) -> Iterator[tuple[DeclaredResource[Any], NodeSettings, Steps]]:
     """Where settings of such a node may stand, each overriding the one before."""
     fleet, owner = declared.fleets[0], declared.pools[pool]
     yield fleet, fleet.spec.defaults, ("defaults",)
@@ -166,7 +166,7 @@ class _Resolver:
         from_name = merged.pop("host.hostname", None)
         image, image_places = self._image(chosen)
         membership, member_places = self._membership(merged)
-        provenance = places_of_policies(declared, chosen, merged, settings_of(declared, pool, entry))
+        provenance = policy_positions(declared, chosen, merged, settings_of(declared, pool, entry))
         provenance |= {path: setting.at for path, setting in (chosen | merged).items()} | image_places | member_places
         for path, origin in _DERIVED.items():
             if origin in provenance:
@@ -260,7 +260,7 @@ class _Resolver:
         )
 
 
-def find_version(image: Declared[GoldenImageSpec], version: str) -> tuple[int, ImageVersion] | None:
+def find_version(image: DeclaredResource[GoldenImageSpec], version: str) -> tuple[int, ImageVersion] | None:
     """Index and value of a version."""
     return next(((at, found) for at, found in enumerate(image.spec.versions) if found.version == version), None)
 

@@ -9,11 +9,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from reconciler.model.errors import Diagnostic
+from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec, Test, Tool
-from reconciler.spec.load import Steps
-from reconciler.spec.model_errors import did_you_mean
-from reconciler.spec.parse import Declared
+from reconciler.spec.parse import DeclaredResource
+from reconciler.strict_yaml.parse import Steps
 
 Argument = str | int | bool
 COLLECTIVES: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv")
@@ -54,7 +53,7 @@ METRICS: Final[Mapping[Tool, tuple[str, re.Pattern[str]]]] = {
     Tool.INVENTORY: ("hardware.<field>", re.compile(r"hardware\.\w+")),
     Tool.XID: ("xids", re.compile(r"xids")),
 }
-COUNTED: Final[Mapping[Tool, str]] = {  # of the declared inventory: without it nothing is ever a pass
+COUNTED_PARTS: Final[Mapping[Tool, str]] = {  # of the declared inventory: without it nothing is ever a pass
     Tool.DCGMI_DIAG: "gpus",
     Tool.NVBANDWIDTH: "gpus",
     Tool.NCCL_TESTS: "gpus",
@@ -62,13 +61,13 @@ COUNTED: Final[Mapping[Tool, str]] = {  # of the declared inventory: without it 
 }
 
 
-def check_tests(profile: Declared[AcceptanceProfileSpec]) -> Iterator[Diagnostic]:
+def check_tests(profile: DeclaredResource[AcceptanceProfileSpec]) -> Iterator[Diagnostic]:
     for at, phase in enumerate(profile.spec.phases):
         for index, test in enumerate(phase.tests):
             yield from _check_test(profile, test, ("phases", at, "tests", index))
 
 
-def _check_test(profile: Declared[AcceptanceProfileSpec], test: Test, steps: Steps) -> Iterator[Diagnostic]:
+def _check_test(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, steps: Steps) -> Iterator[Diagnostic]:
     known = ARGUMENTS[test.tool]
     for name, value in test.args.items():
         if name not in known:

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from reconciler.model.errors import Diagnostic, Position
+from reconciler.model.errors import Position
+from reconciler.strict_yaml.parse import UnreadableFile
 
 _MIB: Final = 1024 * 1024
 MAX_YAML_BYTES: Final = _MIB
@@ -24,19 +25,11 @@ MAX_ENTRIES: Final = (
 MAX_FOLDERS: Final = 32  # one below the other
 
 
-class Problem(Exception):
-    """One thing that makes a file unreadable; becomes a Diagnostic."""
-
-    def __init__(self, at: Position, problem: str, hint: str = "", path: str = "") -> None:
-        super().__init__(problem)
-        self.diagnostic = Diagnostic(at, path, problem, hint)
-
-
-class TooMuch(Problem):
+class SpecTooLarge(UnreadableFile):
     """The spec as a whole is larger than a spec can be: what is left of it is not looked at."""
 
 
-class Tree:
+class SpecTree:
     """The files of a spec: a directory, or their contents by relative path, as a git revision gives them."""
 
     def __init__(self, source: Path | Mapping[str, bytes], directory: str) -> None:
@@ -57,25 +50,33 @@ class Tree:
         return sorted(name for name in self._source if is_yaml(name) and not re.search(r"(^|/)\.", name))
 
     def entries(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """What the directory holds, but folders, by path below it; no dotfiles. Problem as of `Walk`."""
+        """What the directory holds, but folders, by path below it; no dotfiles. UnreadableFile as of `SpecWalk`."""
         if not isinstance(self._source, Path):
             return
         try:
-            yield from _entries(self._source, "", Walk(self), 0)
+            yield from _entries(self._source, "", self.walk(), 0)
         except OSError as error:
-            raise Problem(self.where(""), f"{error.filename}: {error.strerror}") from None
+            raise UnreadableFile(self.where(""), f"{error.filename}: {error.strerror}") from None
 
     def read(self, name: str) -> bytes:
-        """Problem when it is no plain file of the tree, or too large."""
+        """UnreadableFile when it is no plain file of the tree, or too large."""
         limit = most_bytes(name)
         source = self._source
         data = self._read_file(source, name, limit) if isinstance(source, Path) else source.get(name)
         if data is None:
-            raise Problem(self.where(name), "no such file in the spec directory")
-        if len(data) > limit:
-            raise too_large(self.where(name), limit)
+            raise UnreadableFile(self.where(name), "no such file in the spec directory")
+        self.check_size(name, len(data))
         self._count(name, len(data))
         return data
+
+    def walk(self) -> SpecWalk:
+        return SpecWalk(self)
+
+    def check_size(self, name: str, size: int) -> None:
+        """Raise UnreadableFile if a file of `size` bytes is larger than a file of a spec may be."""
+        limit = most_bytes(name)
+        if size > limit:
+            raise UnreadableFile(self.where(name), f"larger than {limit // _MIB} MiB")
 
     def text(self, name: str) -> str:
         data = self.read(name)
@@ -84,7 +85,7 @@ class Tree:
         except UnicodeDecodeError as error:
             line = data.count(b"\n", 0, error.start) + 1
             column = error.start - data.rfind(b"\n", 0, error.start)
-            raise Problem(self.where(name, line, column), "not UTF-8 text") from None
+            raise UnreadableFile(self.where(name, line, column), "not UTF-8 text") from None
 
     def _count(self, name: str, size: int) -> None:
         if name in self._counted:
@@ -94,48 +95,48 @@ class Tree:
         self._yaml_bytes += size * is_yaml(name)
         if self._yaml_bytes > MAX_YAML_BYTES_IN_ALL:
             problem = f"with this file the spec has more than {MAX_YAML_BYTES_IN_ALL // _MIB} MiB of YAML"
-            raise TooMuch(self.where(name), problem, "list nodes in CSV files, and keep other YAML elsewhere")
+            raise SpecTooLarge(self.where(name), problem, "list nodes in CSV files, and keep other YAML elsewhere")
         if self._all_bytes > MAX_BYTES_IN_ALL:
             problem = f"with this file the spec is larger than {MAX_BYTES_IN_ALL // _MIB} MiB"
-            raise TooMuch(self.where(name), problem, "a fleet this large needs several specs")
+            raise SpecTooLarge(self.where(name), problem, "a fleet this large needs several specs")
 
     def _read_file(self, root: Path, name: str, limit: int) -> bytes | None:
         path = root
         for part in name.split("/"):
             path = path / part
             if path.is_symlink():
-                raise Problem(self.where(name), "a symbolic link", "a spec holds plain files only")
+                raise UnreadableFile(self.where(name), "a symbolic link", "a spec holds plain files only")
         try:
             # Opening a FIFO would wait for a writer; what a file is, is asked of what was opened.
             opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise Problem(self.where(name), str(error.strerror)) from None
+            raise UnreadableFile(self.where(name), str(error.strerror)) from None
         with os.fdopen(opened, "rb", closefd=True) as file:
             if not stat.S_ISREG(os.fstat(opened).st_mode):
-                raise Problem(self.where(name), "not a plain file", "a spec holds plain files only")
+                raise UnreadableFile(self.where(name), "not a plain file", "a spec holds plain files only")
             try:
                 return file.read(limit + 1)
             except OSError as error:
-                raise Problem(self.where(name), str(error.strerror)) from None
+                raise UnreadableFile(self.where(name), str(error.strerror)) from None
 
 
-class Walk:
+class SpecWalk:
     """Bounds a walk through the folders of a spec, wherever they stand: on a disk, or in a commit."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: SpecTree) -> None:
         self.tree = tree
         self._visited = 0
 
     def visit(self, name: str, depth: int) -> None:
-        """One more file or folder, below `depth` folders. TooMuch when it goes beyond what a spec can be."""
+        """One more file or folder, below `depth` folders. SpecTooLarge when it goes beyond what a spec can be."""
         self._visited += 1
         hint = "keep the spec in a folder of its own, and give that"
         if self._visited > MAX_ENTRIES:
-            raise TooMuch(self.tree.where(name), f"there are more than {MAX_ENTRIES} files and folders", hint)
+            raise SpecTooLarge(self.tree.where(name), f"there are more than {MAX_ENTRIES} files and folders", hint)
         if depth > MAX_FOLDERS:
-            raise TooMuch(self.tree.where(name), f"below more than {MAX_FOLDERS} folders", hint)
+            raise SpecTooLarge(self.tree.where(name), f"below more than {MAX_FOLDERS} folders", hint)
 
 
 def is_yaml(name: str) -> bool:
@@ -146,11 +147,7 @@ def most_bytes(name: str) -> int:
     return MAX_YAML_BYTES if is_yaml(name) else MAX_OTHER_BYTES
 
 
-def too_large(at: Position, limit: int) -> Problem:
-    return Problem(at, f"larger than {limit // _MIB} MiB")
-
-
-def _entries(folder: Path, prefix: str, walk: Walk, depth: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def _entries(folder: Path, prefix: str, walk: SpecWalk, depth: int) -> Iterator[tuple[str, os.DirEntry[str]]]:
     with os.scandir(folder) as entries:
         for entry in entries:
             walk.visit(prefix + entry.name, depth)

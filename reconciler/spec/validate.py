@@ -13,17 +13,17 @@ from pathlib import Path
 
 from reconciler.model.desired import Fleet, SpecSource
 from reconciler.model.errors import Diagnostic, SpecError
-from reconciler.spec.access import places_of, read_settings
+from reconciler.spec.access import access_positions, read_settings
 from reconciler.spec.combinations import check_combinations, check_installable
 from reconciler.spec.fleetwide import check_fleet
 from reconciler.spec.limits import ended_holds
 from reconciler.spec.load import load_documents
-from reconciler.spec.node_source import Interned, NodeSource, Room, find_overlaps
+from reconciler.spec.node_source import DomainCache, NodeAllowance, NodeSource, find_overlaps
 from reconciler.spec.nodes import expand_pool
 from reconciler.spec.parse import Declarations, parse_resources
 from reconciler.spec.references import check_references
 from reconciler.spec.resolve import resolve
-from reconciler.spec.tree import TooMuch, Tree
+from reconciler.spec.tree import SpecTooLarge, SpecTree
 
 
 def load_spec(source: Path | Mapping[str, bytes], *, directory: str, origin: SpecSource | None = None) -> Fleet:
@@ -46,7 +46,7 @@ def check_spec(
     `directory` is how the spec is called in positions. `source` may be a mapping of path below it to content. `now`:
     warn of what has ended by then.
     """
-    tree = Tree(source, directory)
+    tree = SpecTree(source, directory)
     if isinstance(source, Path) and not source.is_dir():
         return None, (Diagnostic(tree.where(""), "", "no such directory"),)
     documents, problems = load_documents(tree)
@@ -82,31 +82,31 @@ def check_spec(
         return None, _ordered(problems)
     problems += check_installable(declared, nodes)
     resolved = resolve(declared, nodes, settings, origin or SpecSource(directory))
-    return replace(resolved, places=places_of(declared)), _ordered(problems)
+    return replace(resolved, places=access_positions(declared)), _ordered(problems)
 
 
-def _nodes(declared: Declarations, tree: Tree) -> tuple[list[NodeSource], list[Diagnostic]]:
+def _nodes(declared: Declarations, tree: SpecTree) -> tuple[list[NodeSource], list[Diagnostic]]:
     nodes: list[NodeSource] = []
     problems: list[Diagnostic] = []
-    interned = Interned()
-    room = Room()
+    domain_cache = DomainCache()
+    allowance = NodeAllowance()
     try:
         for pool in declared.pools.values():
-            expanded, found = expand_pool(pool, tree, interned, room)
+            expanded, found = expand_pool(pool, tree, domain_cache, allowance)
             nodes += expanded
             problems += found
-    except TooMuch as problem:
+    except SpecTooLarge as problem:
         problems.append(problem.diagnostic)
     return nodes, problems
 
 
-def _one_fleet(declared: Declarations, tree: Tree, complete: bool) -> list[Diagnostic]:
+def _one_fleet(declared: Declarations, tree: SpecTree, complete: bool) -> list[Diagnostic]:
     if not declared.fleets:
         told_already = not complete or "Fleet" in declared.unread
         return [] if told_already else [Diagnostic(tree.where(""), "", "there is no Fleet", "a spec has exactly one")]
     first = declared.fleets[0]
     return [
-        Diagnostic(fleet.place, "metadata.name", "there are two Fleets", f"the other is at {first.place}")
+        Diagnostic(fleet.position, "metadata.name", "there are two Fleets", f"the other is at {first.position}")
         for fleet in declared.fleets[1:]
     ]
 

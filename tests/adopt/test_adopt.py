@@ -16,7 +16,7 @@ from reconciler.model import observed as o
 from reconciler.model.desired import IgnoreRule
 from reconciler.model.errors import ReconcilerError, Refused, UsageError
 from reconciler.model.records import NodeRecord
-from reconciler.spec.edit.accept import At
+from reconciler.spec.edit.accept import WriteLevel
 from reconciler.spec.edit.files import SpecFiles
 from tests import builders as b
 from tests.adopt.fleets import BASE, HEAD, entry, load
@@ -49,7 +49,8 @@ def seen(
 
 
 def diff(
-    files: Mapping[str, str], path: str, *observed: o.Observed, at: At = At.AUTO, rules: IgnoreRules = RULES,
+    files: Mapping[str, str], path: str, *observed: o.Observed, at: WriteLevel = WriteLevel.AUTO,
+    rules: IgnoreRules = RULES,
     records: Mapping[str, NodeRecord] | None = None, acting: Collection[str] = (),
 ) -> str:  # fmt: skip
     """Lines that go and come; of all of these nodes, that path."""
@@ -109,12 +110,12 @@ def test_a_whole_pool_says_it_in_one_line() -> None:
 def test_where_it_is_written_can_be_chosen() -> None:
     everyone = [seen(f"gpu-00{at}", sysctls={"vm.swappiness": "60"}) for at in range(1, 9)]
     path = "host.sysctls.vm.swappiness"
-    assert diff(spec(), path, *everyone, at=At.POOL) == '+  host: {sysctls: {vm.swappiness: "60"}}'
-    assert diff(spec(), path, *everyone, at=At.NODE) == '+      sysctls: {vm.swappiness: "60"}'
+    assert diff(spec(), path, *everyone, at=WriteLevel.POOL) == '+  host: {sysctls: {vm.swappiness: "60"}}'
+    assert diff(spec(), path, *everyone, at=WriteLevel.NODE) == '+      sysctls: {vm.swappiness: "60"}'
     with pytest.raises(Refused, match="is for 8 nodes"):
-        diff(spec(), path, everyone[0], at=At.ORIGIN)
+        diff(spec(), path, everyone[0], at=WriteLevel.ORIGIN)
     with pytest.raises(Refused, match="gpu-001 would be wanted otherwise"):
-        diff(spec(), path, everyone[2], at=At.POOL)
+        diff(spec(), path, everyone[2], at=WriteLevel.POOL)
 
 
 def test_a_label_that_is_not_there_is_no_longer_asked_for() -> None:
@@ -231,7 +232,7 @@ def test_a_path_that_the_spec_does_not_mention() -> None:
 def test_without_a_path_what_can_be_adopted_is_and_the_rest_is_told() -> None:
     fleet, files = load(spec()), SpecFiles({name: text.encode() for name, text in spec().items()}, "fleet-spec")
     node = seen(inventory={"boot_order": ("Pxe", "Hdd")}, sysctls={"vm.swappiness": "60"})
-    made = adopt(fleet, files, ["gpu-003"], "", {"gpu-003": node}, At.AUTO, RULES, {})
+    made = adopt(fleet, files, ["gpu-003"], "", {"gpu-003": node}, WriteLevel.AUTO, RULES, {})
     assert [item.path for item in made.items] == ["host.sysctls.vm.swappiness"]
     assert len(made.left) == 1
     assert "boot.order" in made.left[0]

@@ -14,7 +14,7 @@ from reconciler.diff.ignore import IgnoreRules
 from reconciler.model.desired import Fleet
 from reconciler.model.observed import Observed
 from reconciler.model.records import NodeRecord
-from reconciler.spec.edit.accept import At
+from reconciler.spec.edit.accept import WriteLevel
 from reconciler.spec.edit.files import SpecFiles
 from tests import builders as b
 from tests.adopt.fleets import load, nodes_as, specs
@@ -47,7 +47,7 @@ def test_what_is_adopted_is_no_drift_and_nothing_else_moves(data: st.DataObject)
     seen = {name: data.draw(nodes_as(name)) for name in before.nodes}
     chosen = data.draw(st.lists(st.sampled_from(sorted(before.nodes)), min_size=1, unique=True))
     contents = {name: text.encode() for name, text in files.items()}
-    made = adopt(before, SpecFiles(contents, "fleet-spec"), chosen, "", seen, At.AUTO, RULES, {})
+    made = adopt(before, SpecFiles(contents, "fleet-spec"), chosen, "", seen, WriteLevel.AUTO, RULES, {})
     after = load({name: text.decode() for name, text in made.files.contents().items()})
 
     adopted = {(item.node, item.path) for item in made.items}
@@ -73,10 +73,10 @@ def test_a_second_time_there_is_nothing_to_adopt(data: st.DataObject) -> None:
     before = load(files)
     seen = {name: data.draw(nodes_as(name)) for name in before.nodes}
     contents = {name: text.encode() for name, text in files.items()}
-    first = adopt(before, SpecFiles(contents, "fleet-spec"), list(before.nodes), "", seen, At.AUTO, RULES, {})
+    first = adopt(before, SpecFiles(contents, "fleet-spec"), list(before.nodes), "", seen, WriteLevel.AUTO, RULES, {})
     after = load({name: text.decode() for name, text in first.files.contents().items()})
     again = adopt(
-        after, SpecFiles(first.files.contents(), "fleet-spec"), list(after.nodes), "", seen, At.AUTO, RULES, {}
+        after, SpecFiles(first.files.contents(), "fleet-spec"), list(after.nodes), "", seen, WriteLevel.AUTO, RULES, {}
     )
     assert not again.items
     assert not again.files.edited

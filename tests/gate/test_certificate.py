@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from reconciler.gate.certificate import SKEW, judge
+from reconciler.gate.certificate import CLOCK_SKEW, judge
 from reconciler.model.gate import Binding, Certificate
 from tests import builders as b
 
@@ -23,7 +23,7 @@ def certificate(ahead: timedelta, *, adopted: bool = False) -> Certificate:
 
 
 @pytest.mark.parametrize("adopted", [False, True])
-@pytest.mark.parametrize("ahead", [SKEW + timedelta(seconds=1), timedelta(hours=1), 400 * DAY], ids=str)
+@pytest.mark.parametrize("ahead", [CLOCK_SKEW + timedelta(seconds=1), timedelta(hours=1), 400 * DAY], ids=str)
 @pytest.mark.parametrize("validity_s", [None, 90 * 86400.0])
 def test_a_certificate_from_the_future_is_not_valid(adopted: bool, ahead: timedelta, validity_s: float | None) -> None:
     acceptance = replace(b.ACCEPTANCE, validity_s=validity_s)
@@ -34,6 +34,6 @@ def test_a_certificate_from_the_future_is_not_valid(adopted: bool, ahead: timede
     assert "its runner's clock was ahead, or this one's is behind; set the clock, and the gate runs again" in why
 
 
-@pytest.mark.parametrize("ahead", [timedelta(), SKEW, -DAY], ids=str)
+@pytest.mark.parametrize("ahead", [timedelta(), CLOCK_SKEW, -DAY], ids=str)
 def test_clocks_of_runners_may_differ_by_a_little(ahead: timedelta) -> None:
     assert judge(certificate(ahead), b.ACCEPTANCE, bound(), b.NOW).valid

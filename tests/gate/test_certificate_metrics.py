@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.gate.certificate import judge, judge_test
-from reconciler.gate.evidence import carried
+from reconciler.gate.evidence import required_metrics
 from reconciler.gate.tools import TOOLS
 from reconciler.model.desired import Acceptance, GatePhase, GateTest, Threshold
 from reconciler.model.gate import Certificate, GateJudgement, TestResult, Verdict
@@ -34,8 +34,8 @@ def read(test: GateTest, *results: TestResult) -> GateJudgement:
 @pytest.mark.parametrize("case", GOOD, ids=lambda case: case.tool)
 def test_what_a_judge_measures_is_what_a_certificate_must_carry(case: Case) -> None:
     result = passed(case)
-    assert carried(case.test)
-    assert set(carried(case.test)) <= set(result.metrics)
+    assert required_metrics(case.test)
+    assert set(required_metrics(case.test)) <= set(result.metrics)
     assert read(case.test, result).valid, read(case.test, result).reasons
 
 
@@ -43,7 +43,7 @@ def test_what_a_judge_measures_is_what_a_certificate_must_carry(case: Case) -> N
 def test_each_part_must_be_in_it_and_finite(case: Case) -> None:
     """Invariant 18, for every part one by one."""
     result = passed(case)
-    for name in carried(case.test):
+    for name in required_metrics(case.test):
         left = {key: value for key, value in result.metrics.items() if key != name}
         judgement = read(case.test, replace(result, metrics=left))
         assert (judgement.valid, judgement.verdict) == (False, Verdict.UNJUDGED), name
@@ -64,7 +64,7 @@ def test_a_bar_is_cleared_by_a_finite_number_alone(value: Any) -> None:
 def test_as_many_gpus_as_the_node_has(gpus: float) -> None:
     case = GOOD[0]
     result = passed(case)
-    for name in carried(case.test):
+    for name in required_metrics(case.test):
         judgement = read(case.test, replace(result, metrics=dict(result.metrics) | {name: gpus}))
         assert judgement.verdict is Verdict.UNJUDGED
         assert judgement.reasons == (f"dcgmi-diag: {name} is {gpus:g}, the node has 8 GPUs",)
@@ -81,13 +81,13 @@ def test_another_tool_and_two_results_for_one_test() -> None:
 
 def test_what_may_be_skipped_need_not_be_there() -> None:
     test = replace(gate_test("dcgmi-diag", level=3), allow_skip=("targeted_power", "memory"))
-    assert set(carried(test)) == {
+    assert set(required_metrics(test)) == {
         f"{name}.gpus" for name in ("software", "pcie", "diagnostic", "memory_bandwidth", "targeted_stress")
     }
-    assert carried(replace(gate_test("nvbandwidth", testcases="a, b"), allow_skip=("b",))) == (
+    assert required_metrics(replace(gate_test("nvbandwidth", testcases="a, b"), allow_skip=("b",))) == (
         "a.min",
         "a.max",
         "a.average",
     )
-    assert carried(gate_test("inventory")) == ()
-    assert {tool for tool in TOOLS if carried(gate_test(tool))} == set(TOOLS) - {"inventory"}
+    assert required_metrics(gate_test("inventory")) == ()
+    assert {tool for tool in TOOLS if required_metrics(gate_test(tool))} == set(TOOLS) - {"inventory"}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from reconciler.health.bmc import RECENT, evidence
-from reconciler.health.signals import signals, unread
-from reconciler.health.table import Effect, effect_of, row_of
+from reconciler.health.bmc import RECENT, bmc_signals
+from reconciler.health.signals import signals, unread_signals
+from reconciler.health.table import Effect, effect_of, rule_of
 from reconciler.model.desired import DesiredInventory
 from reconciler.model.observed import BmcEvent, Drive, Part, Sensor, Silent
 from reconciler.model.vocab import BootPhase, Health, Power, Source, UnknownReason
@@ -22,7 +22,7 @@ UE = BmcEvent("7", "2026-11-21T08:00:00Z", ILL, "Uncorrectable ECC @ DIMMA1", "m
 
 def told(*, hot: dict[str, Any] | None = None, **inventory: Any) -> dict[str, str]:
     seen = b.observed(hot=b.hot(**(hot or {})), inventory=b.inventory(**inventory))
-    return dict(evidence(b.profile(inventory=WANTED), seen))
+    return dict(bmc_signals(b.profile(inventory=WANTED), seen))
 
 
 CASES: list[tuple[str, dict[str, Any], Effect]] = [
@@ -54,7 +54,7 @@ def test_each_signal_is_told_and_leads_to_what_the_table_says(name: str, said: d
 
 def test_a_port_that_is_gone() -> None:
     seen = b.observed(inventory=b.inventory(nics=()))
-    assert dict(evidence(b.profile(inventory=DesiredInventory(nics=2)), seen)) == {
+    assert dict(bmc_signals(b.profile(inventory=DesiredInventory(nics=2)), seen)) == {
         "nic_missing": "0 of 2 network ports are there"
     }
     assert effect_of("nic_missing") is Effect.ISOLATES
@@ -62,7 +62,7 @@ def test_a_port_that_is_gone() -> None:
 
 def test_a_healthy_node_gives_no_signal_and_nothing_is_unread() -> None:
     assert told() == {}
-    assert unread(b.profile(), b.observed()) == ()
+    assert unread_signals(b.profile(), b.observed()) == ()
 
 
 def test_all_of_it_are_signals_of_the_node() -> None:
@@ -100,7 +100,7 @@ def test_an_event_counts_while_it_is_recent_and_open(changes: dict[str, Any], na
 
 
 def test_an_uncorrectable_error_is_one_event_and_latched() -> None:
-    assert row_of("dimm_ue").latched
+    assert rule_of("dimm_ue").latched
     assert told(events=(UE, UE))["dimm_ue"].startswith("the BMC's log has 2 uncorrectable memory errors, the last")
 
 
@@ -110,7 +110,7 @@ def test_an_uncorrectable_error_is_one_event_and_latched() -> None:
 def test_what_a_machine_that_is_not_up_does_not_list_is_not_missing(hot: dict[str, Any]) -> None:
     """Pitfall A10."""
     assert told(hot=hot, drives=(), dimms=0) == {}
-    hidden = unread(b.profile(), b.observed(hot=b.hot(**hot)))
+    hidden = unread_signals(b.profile(), b.observed(hot=b.hot(**hot)))
     assert {"health.drive_missing", "health.dimm_missing", "health.nic_missing"} <= set(hidden)
 
 
@@ -132,10 +132,10 @@ SILENT = Silent(b.NOW, UnknownReason.TIMEOUT, "")
     ids=["health", "drives", "dimms", "events", "sensors", "some sensors", "some fans", "a switch"],
 )
 def test_what_was_not_read_is_not_seen_and_not_gone(seen: Any, hidden: set[str]) -> None:
-    assert set(unread(b.profile(), seen)) == {f"health.{name}" for name in hidden}
+    assert set(unread_signals(b.profile(), seen)) == {f"health.{name}" for name in hidden}
 
 
 def test_a_silent_bmc_hides_every_signal_of_its_own() -> None:
-    hidden = set(unread(b.profile(), b.observed(hot=SILENT, inventory=SILENT)))
+    hidden = set(unread_signals(b.profile(), b.observed(hot=SILENT, inventory=SILENT)))
     assert hidden == {f"health.{name}" for name in ({case[0] for case in CASES} | {"nic_missing"})}
-    assert dict(evidence(b.profile(), b.observed(hot=SILENT, inventory=SILENT))) == {}
+    assert dict(bmc_signals(b.profile(), b.observed(hot=SILENT, inventory=SILENT))) == {}

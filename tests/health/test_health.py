@@ -12,8 +12,8 @@ import pytest
 
 from reconciler.health import bmc
 from reconciler.health.ladder import REMEDIATION, next_rung
-from reconciler.health.signals import KERNEL_EVENTS, signals, unread
-from reconciler.health.table import TABLE, Effect, effect_of
+from reconciler.health.signals import KERNEL_EVENTS, signals, unread_signals
+from reconciler.health.table import SIGNAL_RULES, Effect, effect_of
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import Remediation, Rung
 from reconciler.model.gpus import GpuCells, SmiAnswer
@@ -105,16 +105,16 @@ def test_the_ladder_counts_attempts_inside_its_window() -> None:
     ],
 )
 def test_a_part_that_gave_no_answer_hides_its_signals_and_a_silent_host_all(part: str, hidden: set[str]) -> None:
-    assert unread(b.profile(), b.observed()) == ()
+    assert unread_signals(b.profile(), b.observed()) == ()
     missing: dict[str, Any] = {part: None}
-    found = set(unread(b.profile(), b.observed(host=b.facts(**missing))))
+    found = set(unread_signals(b.profile(), b.observed(host=b.facts(**missing))))
     assert hidden <= found
-    assert found < set(unread(b.profile(), b.observed(host=b.silent())))
+    assert found < set(unread_signals(b.profile(), b.observed(host=b.silent())))
 
 
 def test_a_part_of_a_part_that_was_not_read_hides_its_signals() -> None:
     def hidden(**changes: Any) -> tuple[str, ...]:
-        return unread(b.profile(), b.observed(host=b.facts(**changes)))
+        return unread_signals(b.profile(), b.observed(host=b.facts(**changes)))
 
     remap = replace(b.CELLS, unread=("remap_pending",))
     assert hidden(gpus=(b.gpu(0), b.gpu(1, remap_pending=None, cells=remap))) == ("health.row_remap_pending",)
@@ -204,8 +204,10 @@ def test_each_evidence_is_one_signal_with_its_effect(name: str, evidence: dict[s
 def test_the_table_has_no_row_that_nothing_raises() -> None:
     raised = {name for name, _, _ in (*SIGNALS, *CASES)}
     raised |= {"nic_missing", "port_uneven"}  # no node here has fewer ports on its BMC, or declares no rate
-    raised |= set(bmc.unread(b.observed(hot=b.silent(), inventory=b.silent())))  # test_bmc.py raises them
-    assert {name for name in TABLE if not name.endswith("_")} == {name for name in raised if name in TABLE}
+    raised |= set(bmc.unread_bmc_signals(b.observed(hot=b.silent(), inventory=b.silent())))  # test_bmc.py raises them
+    assert {name for name in SIGNAL_RULES if not name.endswith("_")} == {
+        name for name in raised if name in SIGNAL_RULES
+    }
     assert {event.kind for _, evidence, _ in SIGNALS for event in evidence.get("kernel_events", ())} == {*KERNEL_EVENTS}
     with pytest.raises(KeyError, match="no row"):
         effect_of("a_new_one")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.health.ladder import REMEDIATION
-from reconciler.health.signals import signals, unread
+from reconciler.health.signals import signals, unread_signals
 from reconciler.model.desired import IgnoreRule, NodeCondition, Rung
 from reconciler.model.drift import DriftClass
 from reconciler.model.observed import Observed
@@ -72,10 +72,14 @@ def test_of_a_node_whose_kubelet_is_silent_conditions_say_nothing() -> None:
 
 def test_what_nobody_can_tell_of_now_is_unread_and_not_gone() -> None:
     both = ("health.condition_GpuUnhealthy", "health.condition_GpuHealthy")
-    assert unread(NODE.profile, seen({})) == ()
-    assert unread(NODE.profile, seen({}, "Unknown")) == unread(NODE.profile, b.observed(member=b.silent())) == both
-    assert unread(NODE.profile, b.observed(member=None)) == (), "it is known to be in no cluster"
-    assert unread(b.profile(), b.observed(member=b.silent())) == (), "the policy names none"
+    assert unread_signals(NODE.profile, seen({})) == ()
+    assert (
+        unread_signals(NODE.profile, seen({}, "Unknown"))
+        == unread_signals(NODE.profile, b.observed(member=b.silent()))
+        == both
+    )
+    assert unread_signals(NODE.profile, b.observed(member=None)) == (), "it is known to be in no cluster"
+    assert unread_signals(b.profile(), b.observed(member=b.silent())) == (), "the policy names none"
 
 
 def test_it_leads_through_the_ladder_back_into_service() -> None:

@@ -24,6 +24,7 @@ from reconciler.spec.edit.files import SpecFiles
 from reconciler.spec.load import MAX_VALUES_IN_ALL
 from reconciler.spec.ranges import MAX_NODES
 from reconciler.spec.tree import MAX_ENTRIES, MAX_FOLDERS
+from reconciler.strict_yaml.parse import MAX_VALUES
 from tests.spec.example import changed, told
 from tests.spec.example import load as load_example
 
@@ -255,7 +256,7 @@ def test_aliases_of_many_files_count_together(monkeypatch: pytest.MonkeyPatch) -
     lines = f"a: &a [{','.join('x' * 200)}]\nb: [{','.join(['*a'] * 100)}]\n".encode()
     (found,) = [line for line in told({f"{number}.yaml": lines for number in range(9)}) if "with this file" in line]
     assert found.startswith("2.yaml: with this file the spec has more than")
-    assert MAX_VALUES_IN_ALL >= load.MAX_VALUES
+    assert MAX_VALUES_IN_ALL >= MAX_VALUES
 
 
 def test_a_directory_that_is_followed_is_bounded_too(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:

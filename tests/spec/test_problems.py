@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from reconciler.cli.main import run
 from reconciler.spec import check_spec
-from reconciler.spec.load import parse_yaml
+from reconciler.strict_yaml.parse import parse_yaml
 from tests.spec.example import FILES, changed, messages
 
 

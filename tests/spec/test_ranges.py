@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler.model.addresses import normalise_bmc, normalise_host
 from reconciler.model.units import format_duration, format_size, parse_duration, parse_nodes, parse_size
-from reconciler.spec.addresses import normalise_bmc, normalise_host
 from reconciler.spec.ranges import contract, expand, is_range
 
 NAMES = st.text("abcxyz-.", max_size=5)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from reconciler.cli.main import run
 from reconciler.model.units import MAX_DURATION_S, parse_duration, parse_nodes, parse_size
 from reconciler.spec import check_spec
-from reconciler.spec.characters import MAX_TEXT, check_line, check_text
+from reconciler.strict_yaml.characters import MAX_TEXT, check_line, check_text
 from tests.spec.example import changed, messages, told
 
 # Newline, carriage return, escape, NUL, DEL, a C1 control, right-to-left override, isolate, zero width, line separator,

@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 from reconciler.model.documents import NAMES, dump
 from reconciler.spec.kinds import KINDS, Model
-from reconciler.spec.load import parse_yaml
 from reconciler.spec.schema import all_schemas, render_schema, write_schemas
+from reconciler.strict_yaml.parse import parse_yaml
 from tests.spec.example import FILES, changed
 from tests.spec.test_documents import DOCUMENTS
 from tests.spec.test_problems import cases

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.spec.load import MAX_DEPTH, MAX_VALUES, Document, parse_yaml
-from reconciler.spec.tree import Problem
+from reconciler.strict_yaml.parse import MAX_DEPTH, MAX_VALUES, Document, UnreadableFile, parse_yaml
 from tests.spec.example import changed, told
 
 
@@ -25,7 +24,7 @@ def read(text: str) -> Any:
 def refusals(text: str) -> list[str]:
     try:
         return [str(problem) for problem in parse_yaml(text, "f.yaml")[1]]
-    except Problem as problem:
+    except UnreadableFile as problem:
         return [str(problem.diagnostic)]
 
 

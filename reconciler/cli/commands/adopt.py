@@ -42,7 +42,7 @@ def adopt(common: Common, what: str, observation: Path | None, at: str, dry_run:
     from reconciler.diff.ignore import IgnoreRules
     from reconciler.model.errors import ReconcilerError
     from reconciler.render.text import clock
-    from reconciler.spec.edit.accept import At
+    from reconciler.spec.edit.accept import WriteLevel
     from reconciler.spec.edit.files import SpecFiles
 
     session = Session(common)
@@ -63,7 +63,7 @@ def adopt(common: Common, what: str, observation: Path | None, at: str, dry_run:
         records, acting = book.nodes(names), {node for _, node, *_ in book.unfinished()}
     doubted = doubts(session.fleet, names, path, seen.nodes, records, acting)
     rules = IgnoreRules(session.fleet.settings.ignore, session.clock.now())
-    made = make(session.fleet, files, names, path, seen.nodes, At(at), rules, doubted)
+    made = make(session.fleet, files, names, path, seen.nodes, WriteLevel(at), rules, doubted)
     if made.written and not dry_run:
         write_files(common.spec, made.files)
     _tell(made, common, dry_run=dry_run)

@@ -127,7 +127,7 @@ def release(subject: str, spec: Path, ledger: str | None, endpoints: Path | None
 
 def check_subject(fleet: Any, subject: str) -> None:
     """UsageError for a node or pool that the fleet does not have: a typo must not look like protection."""
-    from reconciler.spec.model_errors import did_you_mean
+    from reconciler.model.errors import did_you_mean
 
     pools = {f"pool/{node.pool}" for node in fleet.nodes.values()}
     if subject not in fleet.nodes and subject not in pools:

@@ -189,7 +189,7 @@ def _host_shows(rows: Mapping[str, Row]) -> _Shown | None:
     """On a terminal alone, where somebody can compare it."""
     from reconciler.app.session import run_async
     from reconciler.drivers.ssh.host_key_scan import presented
-    from reconciler.spec.addresses import SSH_PORT, split_authority
+    from reconciler.model.addresses import SSH_PORT, split_authority
 
     row = next((row for row in rows.values() if row.host), None)
     if row is None or row.host is None or not sys.stdin.isatty():
@@ -240,7 +240,7 @@ class _Secrets:
         return SecretStore(contents, self.path, {} if self.typed is None else {"bmc": self.typed})
 
     def write(self) -> None:
-        from reconciler.spec.edit.yaml_text import inline
+        from reconciler.strict_yaml.edit import inline
 
         if self.typed is not None:
             _write_private(Path(self.sources["bmc"]["file"]), self.typed.reveal())

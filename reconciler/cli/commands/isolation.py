@@ -177,12 +177,12 @@ def _need_cluster(session: Session) -> None:
 
 def _known_signal(said: str) -> str:
     """The name without health.; UsageError for one that isolates nobody: a typo must not look like a remedy."""
-    from reconciler.health.table import TABLE, isolating
-    from reconciler.spec.model_errors import did_you_mean
+    from reconciler.health.table import SIGNAL_RULES, isolating
+    from reconciler.model.errors import did_you_mean
 
     name = said.removeprefix(_PATH)
     if not isolating((_PATH + name,)):
-        names = [known for known in TABLE if isolating((_PATH + known,))]
+        names = [known for known in SIGNAL_RULES if isolating((_PATH + known,))]
         guess = did_you_mean(name, names) or f"those that do: {', '.join(names)}"
         raise UsageError(f"{said!r} is no signal that isolates nodes; {guess}")
     return name

@@ -21,7 +21,7 @@ from reconciler.model.errors import UsageError
 )
 def schema(name: str | None, directory: Path | None) -> None:
     """Print the JSON Schema of NAME, list the names, or write them all."""
-    from reconciler.spec.model_errors import did_you_mean
+    from reconciler.model.errors import did_you_mean
     from reconciler.spec.schema import all_schemas, render_schema, write_schemas
 
     if directory is not None:

@@ -18,10 +18,8 @@ from reconciler.model.errors import ReconcilerError
 from reconciler.model.printable import visible
 from reconciler.model.units import parse_duration
 from reconciler.model.vocab import BootPhase
-from reconciler.spec.kinds.base import Matching, Model, Text
-from reconciler.spec.load import parse_yaml
-from reconciler.spec.model_errors import parse_model
-from reconciler.spec.tree import Problem
+from reconciler.strict_yaml.models import Matching, Model, Text
+from reconciler.strict_yaml.read import InvalidFile, read_model
 
 T = TypeVar("T")
 
@@ -189,17 +187,9 @@ def _merged(entries: list[Entry]) -> Quirks:
 def load_table(path: Path = PACKAGED) -> Table:
     """QuirksError names every line that is wrong."""
     try:
-        documents, problems = parse_yaml(path.read_text(encoding="utf-8"), str(path))
-    except Problem as problem:
-        raise QuirksError(str(problem.diagnostic)) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise QuirksError(f"{path}: {error}") from None
-    if len(documents) != 1:
-        raise QuirksError(f"{path}: holds {len(documents)} documents, not one")
-    found, faults = parse_model(QuirksFile, documents[0])
-    if found is None or problems or faults:
-        raise QuirksError("\n".join(map(str, [*problems, *faults])))
-    return Table(found.quirks)
+        return Table(read_model(QuirksFile, path).quirks)
+    except InvalidFile as error:
+        raise QuirksError(str(error)) from None
 
 
 @cache

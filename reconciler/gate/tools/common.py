@@ -28,7 +28,7 @@ class Tool:
 
 
 @dataclass(slots=True)
-class Sheet:
+class ResultBuilder:
     """Collects a verdict: it starts at pass and can only get worse. A pass needs `evidence_of` something."""
 
     verdict: Verdict = Verdict.PASS
@@ -75,12 +75,12 @@ def is_or_below(version: str, prefix: str) -> bool:
     return version == prefix or version.startswith((prefix + ".", prefix + "-"))
 
 
-def killed(sheet: Sheet, output: CommandResult) -> bool:
-    """A run that was killed, or whose tool is missing, is an error of the gate and says nothing about the hardware."""
+def note_if_killed(builder: ResultBuilder, output: CommandResult) -> bool:
+    """Note a run that was killed or whose tool is missing: an error of the gate, no verdict on the hardware."""
     if output.timed_out:
-        sheet.error("killed at its timeout")
+        builder.error("killed at its timeout")
     elif output.exit_status == 127:
-        sheet.error("not installed: " + (output.stderr.strip().splitlines() or ["command not found"])[0])
+        builder.error("not installed: " + (output.stderr.strip().splitlines() or ["command not found"])[0])
     else:
         return False
     return True
@@ -108,14 +108,14 @@ _JSON = json.JSONDecoder(object_pairs_hook=_members)
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
+class PrintedDocument:
     """A JSON object as a tool printed it. `before`: the banners and warnings above it (rule 5)."""
 
     document: dict[str, Any]
     before: str
 
 
-def find_printed(text: str) -> Printed | None:
+def find_printed(text: str) -> PrintedDocument | None:
     """The one JSON object in dirty output; None when there is none, when it is not whole, or when more follows it.
 
     What a tool prints after its document may take back what the document says, so the document must come last.
@@ -127,7 +127,7 @@ def find_printed(text: str) -> Printed | None:
         found, end = _JSON.raw_decode(text, start)
     except (ValueError, RecursionError):  # ValueError: also an integer of more digits than Python converts
         return None
-    return Printed(found, text[:start]) if isinstance(found, dict) and not text[end:].strip() else None
+    return PrintedDocument(found, text[:start]) if isinstance(found, dict) and not text[end:].strip() else None
 
 
 def find_document(text: str) -> dict[str, Any] | None:
@@ -167,10 +167,10 @@ def rows(value: Any) -> list[Mapping[str, Any]]:
     return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
 
 
-def expected_gpus(sheet: Sheet, desired: Desired) -> int | None:
+def expected_gpus(builder: ResultBuilder, desired: Desired) -> int | None:
     """How many GPUs must show evidence; undeclared inventory can't be judged (rule 3)."""
     wanted = desired.profile.inventory.gpus
     if wanted is None or wanted < 1:
-        sheet.unjudged("HardwareProfile.inventory.gpus is not declared, so nothing says how many must pass")
+        builder.unjudged("HardwareProfile.inventory.gpus is not declared, so nothing says how many must pass")
         return None
     return wanted

@@ -12,7 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from reconciler.gate.evidence import DIAG_LEVEL, DIAG_LEVELS, GPU_COUNT
-from reconciler.gate.tools.common import Sheet, Tool, count, expected_gpus, find_document, killed, rows, shown, word
+from reconciler.gate.tools.common import (
+    ResultBuilder,
+    Tool,
+    count,
+    expected_gpus,
+    find_document,
+    note_if_killed,
+    rows,
+    shown,
+    word,
+)
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
 from reconciler.model.observed import Observed
@@ -45,27 +55,27 @@ def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tup
 
 
 def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequence[CommandResult]) -> TestResult:
-    sheet = Sheet()
+    builder = ResultBuilder()
     output = outputs[0]
-    if killed(sheet, output):
-        return sheet.result(test, outputs)
+    if note_if_killed(builder, output):
+        return builder.result(test, outputs)
     document = find_document(output.stdout)
     root = _root(document)
     if document is None or root is None:
-        sheet.error(f"no DCGM document in the output (exit status {output.exit_status})")
-        return sheet.result(test, outputs)
-    sheet.version = _version(document, root)
-    sheet.check_version(test, KNOWN)
-    gpus = expected_gpus(sheet, desired)
+        builder.error(f"no DCGM document in the output (exit status {output.exit_status})")
+        return builder.result(test, outputs)
+    builder.version = _version(document, root)
+    builder.check_version(test, KNOWN)
+    gpus = expected_gpus(builder, desired)
     if gpus is not None:
-        _judge_tests(sheet, test, root, _listed(document), gpus)
-        if not sheet.reasons and not sheet.metrics:
-            sheet.unjudged("every test was skipped: nothing was diagnosed")
+        _judge_tests(builder, test, root, _listed(document), gpus)
+        if not builder.reasons and not builder.metrics:
+            builder.unjudged("every test was skipped: nothing was diagnosed")
     for place in _places(document, root):
-        _judge_place(sheet, place)
-    if not sheet.reasons and output.exit_status != 0:
-        sheet.error(f"every test passed, and yet the exit status is {output.exit_status}")
-    return sheet.result(test, outputs)
+        _judge_place(builder, place)
+    if not builder.reasons and output.exit_status != 0:
+        builder.error(f"every test passed, and yet the exit status is {output.exit_status}")
+    return builder.result(test, outputs)
 
 
 def _root(document: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -100,39 +110,41 @@ def _places(document: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Ma
         yield from rows(category.get("tests"))
 
 
-def _judge_place(sheet: Sheet, place: Mapping[str, Any]) -> None:
+def _judge_place(builder: ResultBuilder, place: Mapping[str, Any]) -> None:
     if place.get("runtime_error"):
-        sheet.error(f"DCGM could not run: {shown(place['runtime_error'])}")
+        builder.error(f"DCGM could not run: {shown(place['runtime_error'])}")
     for key in _STATUS:
         if key in place and word(place[key]) != "pass":
-            sheet.unjudged(f"the document's {key} is {shown(place[key])}")
+            builder.unjudged(f"the document's {key} is {shown(place[key])}")
     for key in _TROUBLE:
         if place.get(key):
-            sheet.unjudged(f"the document says {key}: {shown(place[key])}")
+            builder.unjudged(f"the document says {key}: {shown(place[key])}")
 
 
-def _judge_tests(sheet: Sheet, test: GateTest, root: Mapping[str, Any], group: frozenset[int], gpus: int) -> None:
+def _judge_tests(
+    builder: ResultBuilder, test: GateTest, root: Mapping[str, Any], group: frozenset[int], gpus: int
+) -> None:
     everyone = frozenset(range(gpus))
     passed: dict[str, frozenset[int]] = {}
     for category in rows(root.get("test_categories")):
         for found in rows(category.get("tests")):
             name = _name(found.get("name"))
-            ok = _judge_results(sheet, test, name, found, group)
+            ok = _judge_results(builder, test, name, found, group)
             if again := sorted(passed.get(name, frozenset()) & ok):
-                sheet.unjudged(f"{name}: GPU {_list(again)} is listed twice")
+                builder.unjudged(f"{name}: GPU {_list(again)} is listed twice")
             passed[name] = passed.get(name, frozenset()) | ok
     for name in sorted(DIAG_LEVELS[int(test.args.get("level", DIAG_LEVEL))]):
         of_test = _passed_by(name, passed, test.allow_skip)
         if of_test is None:
             if name not in test.allow_skip:
-                sheet.unjudged(f"{name} did not run")
+                builder.unjudged(f"{name} did not run")
         elif extra := sorted(of_test - everyone):
-            sheet.fail(f"{name}: GPU {_list(extra)} passed, and only {gpus} are declared")
+            builder.fail(f"{name}: GPU {_list(extra)} passed, and only {gpus} are declared")
         elif missing := sorted(everyone - of_test):
-            if name not in test.allow_skip and not sheet.reasons:
-                sheet.unjudged(f"{name}: no pass for GPU {_list(missing)}")
+            if name not in test.allow_skip and not builder.reasons:
+                builder.unjudged(f"{name}: no pass for GPU {_list(missing)}")
         else:
-            sheet.metrics[f"{name}{GPU_COUNT}"] = float(len(of_test))
+            builder.metrics[f"{name}{GPU_COUNT}"] = float(len(of_test))
 
 
 def _list(gpus: Sequence[int]) -> str:
@@ -152,7 +164,7 @@ def _name(text: Any) -> str:
 
 
 def _judge_results(
-    sheet: Sheet, test: GateTest, name: str, found: Mapping[str, Any], group: frozenset[int]
+    builder: ResultBuilder, test: GateTest, name: str, found: Mapping[str, Any], group: frozenset[int]
 ) -> frozenset[int]:
     """GPUs that passed this test; what did not pass is noted."""
     passed: set[int] = set()
@@ -163,30 +175,30 @@ def _judge_results(
         ids = _gpu_ids(row, group if name in _SOFTWARE_3 else frozenset())
         if status == "pass":
             if again := sorted(passed & ids):
-                sheet.unjudged(f"{name}: GPU {_list(again)} is listed twice")
+                builder.unjudged(f"{name}: GPU {_list(again)} is listed twice")
             passed |= ids
-            _judge_warnings(sheet, name, row, _where(ids))
+            _judge_warnings(builder, name, row, _where(ids))
         elif status == "skip":
             if not may_skip:
-                sheet.unjudged(f"{name}: skipped")
+                builder.unjudged(f"{name}: skipped")
         else:
             failed = True
-            _note_failure(sheet, name, status, row, _where(ids))
+            _note_failure(builder, name, status, row, _where(ids))
     if "test_summary" in found and not failed:
-        _judge_summary(sheet, name, found["test_summary"], may_skip=may_skip)
+        _judge_summary(builder, name, found["test_summary"], may_skip=may_skip)
     return frozenset(passed)
 
 
-def _judge_summary(sheet: Sheet, name: str, summary: Any, *, may_skip: bool) -> None:
+def _judge_summary(builder: ResultBuilder, name: str, summary: Any, *, may_skip: bool) -> None:
     """Over rows of which none failed. It holds errors of the system, which belong to no GPU."""
     summary = summary if isinstance(summary, Mapping) else {}
     status = word(summary.get("status"))
     if status in ("fail", "warn") and summary.get("warnings"):
-        _note_failure(sheet, name, status, summary, "summary")
+        _note_failure(builder, name, status, summary, "summary")
     elif status == "pass" or (status == "skip" and may_skip):
-        _judge_warnings(sheet, name, summary, "summary")
+        _judge_warnings(builder, name, summary, "summary")
     else:
-        sheet.unjudged(f"{name}: the summary says {status or 'nothing'}, and no row does")
+        builder.unjudged(f"{name}: the summary says {status or 'nothing'}, and no row does")
 
 
 def _gpu_ids(row: Mapping[str, Any], group: frozenset[int]) -> frozenset[int]:
@@ -219,26 +231,26 @@ def _warnings(row: Mapping[str, Any]) -> tuple[list[Any], list[str]]:
     return severities, texts
 
 
-def _judge_warnings(sheet: Sheet, name: str, row: Mapping[str, Any], where: str) -> None:
+def _judge_warnings(builder: ResultBuilder, name: str, row: Mapping[str, Any], where: str) -> None:
     """A pass that warns is no pass: the memory test passes where it could not allocate memory (DCGM issue 284)."""
     severities, texts = _warnings(row)
     for severity, text in zip(severities, texts, strict=True):
         said = f"{name}: passed ({where}) with a warning: {text}"
         if severity in _HARDWARE:
-            sheet.fail(said)
+            builder.fail(said)
         else:
-            sheet.unjudged(said + (" [configuration: mend the host and run again]" if severity == CONFIG else ""))
+            builder.unjudged(said + (" [configuration: mend the host and run again]" if severity == CONFIG else ""))
 
 
-def _note_failure(sheet: Sheet, name: str, status: str, row: Mapping[str, Any], where: str) -> None:
+def _note_failure(builder: ResultBuilder, name: str, status: str, row: Mapping[str, Any], where: str) -> None:
     severities, texts = _warnings(row)
     text = f"{name}: {status or 'no status'} ({where}) {texts[0] if texts else ''}".strip()
     if status not in ("fail", "warn"):
-        sheet.unjudged(text)
+        builder.unjudged(text)
     elif severities and all(severity == CONFIG for severity in severities):
-        sheet.unjudged(f"{text} [configuration: mend the host and run again]")
+        builder.unjudged(f"{text} [configuration: mend the host and run again]")
     else:
-        sheet.fail(text)  # an absent severity fails closed
+        builder.fail(text)  # an absent severity fails closed
 
 
 TOOL = Tool(_commands, _judge)

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reconciler.gate.tools.common import (
-    Sheet,
+    ResultBuilder,
     Tool,
     count,
     find_printed,
     is_or_below,
-    killed,
+    note_if_killed,
     number,
     rows,
     shown,
@@ -70,54 +70,59 @@ def _path(drive: NvmeHealth) -> str:
 
 
 def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequence[CommandResult]) -> TestResult:
-    sheet = Sheet()
+    builder = ResultBuilder()
     drives = _drives(observed) or ()
     if not outputs or len(outputs) != len(drives):
-        sheet.unjudged(f"{len(outputs)} of {len(drives)} drives were measured")
-        return sheet.result(test, outputs)
+        builder.unjudged(f"{len(outputs)} of {len(drives)} drives were measured")
+        return builder.result(test, outputs)
     speeds = []
     for drive, output in zip(drives, outputs, strict=True):
-        speed = _judge_drive(sheet, test, drive, output)
+        speed = _judge_drive(builder, test, drive, output)
         if speed is not None:
             speeds.append(speed)
-            sheet.metrics[f"read_mbps.{drive.device.removeprefix('/dev/')}"] = speed
+            builder.metrics[f"read_mbps.{drive.device.removeprefix('/dev/')}"] = speed
     if speeds and len(speeds) == len(drives):
-        sheet.metrics["read_mbps"] = min(speeds)
-        sheet.metrics["spread"] = min(speeds) / max(speeds)
-    elif not sheet.reasons:
-        sheet.unjudged("not every drive gave a figure")
-    return sheet.result(test, outputs)
+        builder.metrics["read_mbps"] = min(speeds)
+        builder.metrics["spread"] = min(speeds) / max(speeds)
+    elif not builder.reasons:
+        builder.unjudged("not every drive gave a figure")
+    return builder.result(test, outputs)
 
 
-def _judge_drive(sheet: Sheet, test: GateTest, drive: NvmeHealth, output: CommandResult) -> float | None:
+def _judge_drive(builder: ResultBuilder, test: GateTest, drive: NvmeHealth, output: CommandResult) -> float | None:
     name = drive.serial or drive.device
-    if killed(sheet, output):
+    if note_if_killed(builder, output):
         return None
     printed = find_printed(output.stdout)
     jobs = rows(printed.document.get("jobs")) if printed else []
     if printed is None or len(jobs) != 1:
-        sheet.error(f"{name}: no fio document with one job (exit status {output.exit_status})")
+        builder.error(f"{name}: no fio document with one job (exit status {output.exit_status})")
         return None
     version = printed.document.get("fio version")
-    sheet.version = version if isinstance(version, str) else ""
-    if not any(is_or_below(sheet.version, known) for known in test.versions or KNOWN):
-        sheet.unjudged(f"{name}: fio version {shown(sheet.version or 'not said')} is not known")
+    builder.version = version if isinstance(version, str) else ""
+    if not any(is_or_below(builder.version, known) for known in test.versions or KNOWN):
+        builder.unjudged(f"{name}: fio version {shown(builder.version or 'not said')} is not known")
         return None
     if complaint := _COMPLAINT.search(printed.before + "\n" + output.stderr):  # continue_on_error leaves `error` at 0
-        sheet.error(f"{name}: fio reports: {complaint[0]}")
+        builder.error(f"{name}: fio reports: {complaint[0]}")
         return None
     if output.exit_status != 0 or count(jobs[0].get("error")) != 0:
-        sheet.error(f"{name}: fio error {shown(jobs[0].get('error'))}, exit status {output.exit_status}")
+        builder.error(f"{name}: fio error {shown(jobs[0].get('error'))}, exit status {output.exit_status}")
         return None
     if (errors := count(jobs[0].get("total_err", 0))) != 0:
         said = f"{name}: {shown(jobs[0].get('total_err'))} I/O errors"
-        (sheet.unjudged if errors is None else sheet.fail)(said)
+        (builder.unjudged if errors is None else builder.fail)(said)
         return None
-    return _speed(sheet, test, drive, name, jobs[0], printed.document)
+    return _speed(builder, test, drive, name, jobs[0], printed.document)
 
 
 def _speed(
-    sheet: Sheet, test: GateTest, drive: NvmeHealth, name: str, job: Mapping[str, Any], document: Mapping[str, Any]
+    builder: ResultBuilder,
+    test: GateTest,
+    drive: NvmeHealth,
+    name: str,
+    job: Mapping[str, Any],
+    document: Mapping[str, Any],
 ) -> float | None:
     read = job.get("read")
     read = read if isinstance(read, Mapping) else {}
@@ -125,15 +130,15 @@ def _speed(
     device = _path(drive).rpartition("/")[2]
     reads = [count(disk.get("read_ios")) for disk in rows(document.get("disk_util")) if disk.get("name") == device]
     if moved is None or speed is None or moved <= 0 or speed <= 0:
-        sheet.unjudged(f"{name}: nothing was read")
+        builder.unjudged(f"{name}: nothing was read")
     elif ran is None or ran < 0.9 * 1000 * _runtime(test):
-        sheet.unjudged(f"{name}: ran {(ran or 0) / 1000:g} s, {_runtime(test)} s were asked for")
+        builder.unjudged(f"{name}: ran {(ran or 0) / 1000:g} s, {_runtime(test)} s were asked for")
     elif len(reads) != 1:
-        sheet.unjudged(f"{name}: fio's disk statistics do not name {_path(drive)}; something else was measured")
+        builder.unjudged(f"{name}: fio's disk statistics do not name {_path(drive)}; something else was measured")
     elif not reads[0]:
-        sheet.unjudged(f"{name}: fio's disk statistics count no read of {_path(drive)}; something else was measured")
+        builder.unjudged(f"{name}: fio's disk statistics count no read of {_path(drive)}; something else was measured")
     elif not _AGREE <= moved / (speed * ran / 1000) <= 1 / _AGREE:
-        sheet.unjudged(f"{name}: {moved:g} bytes in {ran / 1000:g} s are not {speed:g} bytes a second")
+        builder.unjudged(f"{name}: {moved:g} bytes in {ran / 1000:g} s are not {speed:g} bytes a second")
     else:
         return speed / 1e6
     return None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from reconciler.diff.facts import managed
 from reconciler.diff.readings import Missing
-from reconciler.gate.tools.common import Sheet, Tool
+from reconciler.gate.tools.common import ResultBuilder, Tool
 from reconciler.health.parts import nvme_signals
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
@@ -19,33 +19,33 @@ def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tup
 
 
 def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequence[CommandResult]) -> TestResult:
-    sheet = Sheet(version="1")
+    builder = ResultBuilder(version="1")
     declared = [row for row in managed(desired.profile) if row.concern is Concern.HARDWARE]
     if not declared:
-        sheet.unjudged("HardwareProfile.inventory declares nothing")
+        builder.unjudged("HardwareProfile.inventory declares nothing")
     for row in declared:
         seen = row.read(observed)
         if isinstance(seen, Missing):
-            sheet.unjudged(f"{row.path}: {seen.reason} {seen.detail}".strip())
+            builder.unjudged(f"{row.path}: {seen.reason} {seen.detail}".strip())
         elif seen != row.wanted:
-            sheet.fail(f"{row.path}: {seen}, declared {row.shown}")
+            builder.fail(f"{row.path}: {seen}, declared {row.shown}")
         elif isinstance(seen, int):
-            sheet.metrics[row.path] = float(seen)
+            builder.metrics[row.path] = float(seen)
     if not isinstance(observed.host, Silent):
         if any(gpu.mig_current for gpu in observed.host.value.gpus or ()):
-            sheet.unjudged("MIG is on: NVLinks can't be counted")
+            builder.unjudged("MIG is on: NVLinks can't be counted")
         for drive in observed.host.value.nvme or ():
-            _judge_drive(sheet, drive)
-    return sheet.result(test, outputs, evidence="")
+            _judge_drive(builder, drive)
+    return builder.result(test, outputs, evidence="")
 
 
-def _judge_drive(sheet: Sheet, drive: NvmeHealth) -> None:
+def _judge_drive(builder: ResultBuilder, drive: NvmeHealth) -> None:
     """A drive whose SMART log can't be read is missed by the number of drives, where that is declared."""
     name = f"drive {drive.serial or drive.device}"
     if drive.critical_warning or drive.media_errors:
-        sheet.fail(f"{name}: critical warning {drive.critical_warning}, {drive.media_errors} media errors")
+        builder.fail(f"{name}: critical warning {drive.critical_warning}, {drive.media_errors} media errors")
     for _, detail in nvme_signals(drive):
-        sheet.fail(f"{name}: {detail}")
+        builder.fail(f"{name}: {detail}")
 
 
 TOOL = Tool(_commands, _judge)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from reconciler.gate.tools.common import Sheet, Tool, count, expected_gpus, killed, number
+from reconciler.gate.tools.common import ResultBuilder, Tool, count, expected_gpus, note_if_killed, number
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
 from reconciler.model.observed import Observed
@@ -98,26 +98,26 @@ def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tup
 
 
 def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequence[CommandResult]) -> TestResult:
-    sheet = Sheet()
+    builder = ResultBuilder()
     output = outputs[0]
-    if killed(sheet, output):
-        return sheet.result(test, outputs)
+    if note_if_killed(builder, output):
+        return builder.result(test, outputs)
     text = output.stdout
-    sheet.version = _version(text)
-    sheet.check_version(test, KNOWN)
+    builder.version = _version(text)
+    builder.check_version(test, KNOWN)
     if trouble := _TROUBLE.search(text + "\n" + output.stderr):
-        sheet.error(f"NCCL reports: {trouble[0].strip()}")
-    gpus = expected_gpus(sheet, desired)
+        builder.error(f"NCCL reports: {trouble[0].strip()}")
+    gpus = expected_gpus(builder, desired)
     asked = _range(test)
     if gpus is not None and asked is not None:
-        _judge_settings(sheet, text, gpus, asked)
-        _judge_ranks(sheet, text, gpus)
-        found = _rows(sheet, text)
-        _judge_rows(sheet, _collective(test), found, gpus, asked)
-        _judge_end(sheet, f"{_collective(test)}_perf", text, found)
-    if not sheet.reasons and output.exit_status != 0:
-        sheet.error(f"nothing was wrong, and yet the exit status is {output.exit_status}")
-    return sheet.result(test, outputs)
+        _judge_settings(builder, text, gpus, asked)
+        _judge_ranks(builder, text, gpus)
+        found = _rows(builder, text)
+        _judge_rows(builder, _collective(test), found, gpus, asked)
+        _judge_end(builder, f"{_collective(test)}_perf", text, found)
+    if not builder.reasons and output.exit_status != 0:
+        builder.error(f"nothing was wrong, and yet the exit status is {output.exit_status}")
+    return builder.result(test, outputs)
 
 
 def _version(text: str) -> str:
@@ -127,51 +127,51 @@ def _version(text: str) -> str:
     return f"nccl-{library[1]}" if library else ""
 
 
-def _one(sheet: Sheet, pattern: re.Pattern[str], text: str, what: str) -> re.Match[str] | None:
+def _one(builder: ResultBuilder, pattern: re.Pattern[str], text: str, what: str) -> re.Match[str] | None:
     """The one line of its kind. Without it the text breaks off; two are of two runs, or a run that began anew."""
     found = list(pattern.finditer(text))
     if len(found) == 1:
         return found[0]
     if found:
-        sheet.unjudged(f"{len(found)} lines say {what}")
+        builder.unjudged(f"{len(found)} lines say {what}")
     else:
-        sheet.error(f"the output breaks off: no line says {what}")
+        builder.error(f"the output breaks off: no line says {what}")
     return None
 
 
-def _judge_settings(sheet: Sheet, text: str, gpus: int, asked: tuple[int, int]) -> None:
+def _judge_settings(builder: ResultBuilder, text: str, gpus: int, asked: tuple[int, int]) -> None:
     """Check that the tool ran what was asked for. With little GPU memory it runs smaller sizes, and reports that."""
-    settings = _one(sheet, _SETTINGS, text, "nThread, nGpus, minBytes and maxBytes")
+    settings = _one(builder, _SETTINGS, text, "nThread, nGpus, minBytes and maxBytes")
     if settings is None:
         return
     threads, ran_on, low, high, step, validation = settings.groups()
     if (threads, count(ran_on), count(low), count(high), step) != ("1", gpus, *asked, "2(factor)"):
-        sheet.unjudged(f"it ran other settings than were asked for: {settings[0]}")
+        builder.unjudged(f"it ran other settings than were asked for: {settings[0]}")
     if not count(validation):
-        sheet.unjudged("results were not checked (validation is off)")
+        builder.unjudged("results were not checked (validation is off)")
 
 
-def _judge_ranks(sheet: Sheet, text: str, gpus: int) -> None:
+def _judge_ranks(builder: ResultBuilder, text: str, gpus: int) -> None:
     found = [(count(match[1]), count(match[2])) for match in _RANK.finditer(text)]
     ranks, devices = {rank for rank, _ in found}, {device for _, device in found}
     if len(found) != gpus or ranks != set(range(gpus)):
-        sheet.unjudged(f"{len(found)} ranks are listed, not one for each of {gpus} GPUs")
+        builder.unjudged(f"{len(found)} ranks are listed, not one for each of {gpus} GPUs")
     elif devices != set(range(gpus)):
-        sheet.unjudged(f"ranks ran on {len(devices)} devices, {gpus} are declared")
+        builder.unjudged(f"ranks ran on {len(devices)} devices, {gpus} are declared")
 
 
-def _rows(sheet: Sheet, text: str) -> list[_Row]:
+def _rows(builder: ResultBuilder, text: str) -> list[_Row]:
     """Lines that start with a digit; NCCL and MPI print theirs between them."""
     titles = [line.split()[1:] for line in text.splitlines() if line.startswith("#") and " algbw " in line]
     if titles != [_COLUMNS]:
-        sheet.unjudged("the table has no title, or columns that are not known: nccl-tests 2.13 or later is needed")
+        builder.unjudged("the table has no title, or columns that are not known: nccl-tests 2.13 or later is needed")
         return []
     found = []
     for line in text.splitlines():
         if line.lstrip()[:1] in tuple("0123456789"):
             row = _row(line.split())
             if row is None:
-                sheet.unjudged(f"a row can't be read: {line.strip()}")
+                builder.unjudged(f"a row can't be read: {line.strip()}")
             else:
                 found.append(row)
     return found
@@ -188,69 +188,71 @@ def _row(cells: Sequence[str]) -> _Row | None:
     return _Row(size, (known[2], known[5]), (out[3], into[3])) if len(known) == 6 else None
 
 
-def _judge_rows(sheet: Sheet, collective: str, found: Sequence[_Row], gpus: int, asked: tuple[int, int]) -> None:
+def _judge_rows(
+    builder: ResultBuilder, collective: str, found: Sequence[_Row], gpus: int, asked: tuple[int, int]
+) -> None:
     wanted = list(_sizes(*asked))
     slack = 16 * gpus if collective in _SPLIT else _WORD
     sizes = [row.size for row in found]
     if len(sizes) != len(wanted) or any(not 0 <= a - b < slack for a, b in zip(wanted, sizes, strict=True)):
-        sheet.unjudged(
+        builder.unjudged(
             f"{len(sizes)} sizes were run up to {max(sizes, default=0)}, "
             f"{len(wanted)} from {asked[0]} to {asked[1]} were asked for"
         )
         return
     for row in found:
         for place, wrong in zip(("out-of-place", "in-place"), row.wrong, strict=True):
-            _judge_check(sheet, collective, row.size, place, wrong)
+            _judge_check(builder, collective, row.size, place, wrong)
     largest = found[-1]
     if min(largest.busbw) <= 0:
-        sheet.unjudged(f"size {largest.size}: bus bandwidth is not a number above zero")
+        builder.unjudged(f"size {largest.size}: bus bandwidth is not a number above zero")
     else:
-        sheet.metrics["busbw_peak"] = min(largest.busbw)
+        builder.metrics["busbw_peak"] = min(largest.busbw)
 
 
-def _judge_check(sheet: Sheet, collective: str, size: int, place: str, wrong: str) -> None:
+def _judge_check(builder: ResultBuilder, collective: str, size: int, place: str, wrong: str) -> None:
     undefined = place == "in-place" and collective in _UNCHECKED_IN_PLACE
     if undefined and wrong == "N/A":
         return
     values = number(wrong)
     if values is None:
-        sheet.unjudged(f"size {size}: {place} results were not checked (#wrong is {wrong})")
+        builder.unjudged(f"size {size}: {place} results were not checked (#wrong is {wrong})")
     elif values != 0:
-        sheet.fail(f"size {size}: {wrong} wrong values {place}")
+        builder.fail(f"size {size}: {wrong} wrong values {place}")
 
 
-def _judge_end(sheet: Sheet, program: str, text: str, found: Sequence[_Row]) -> None:
-    bounds = _one(sheet, _BOUNDS, text, "Out of bounds values")
+def _judge_end(builder: ResultBuilder, program: str, text: str, found: Sequence[_Row]) -> None:
+    bounds = _one(builder, _BOUNDS, text, "Out of bounds values")
     said = bounds[1].strip() if bounds is not None else ""
     if said.endswith("FAILED"):
-        sheet.fail(f"out of bounds values: {said}")
+        builder.fail(f"out of bounds values: {said}")
     elif bounds is not None and said != "0 OK":
-        sheet.unjudged(f"out of bounds values: {said}")
+        builder.unjudged(f"out of bounds values: {said}")
     if _VERSION.search(text) or _STARTING.search(text) or _CONCLUDED.search(text):  # both are said since 2.16.7
         for pattern, what in ((_STARTING, "Collective test starting"), (_CONCLUDED, "Collective test concluded")):
-            line = _one(sheet, pattern, text, what)
+            line = _one(builder, pattern, text, what)
             if line is not None and line[1].strip() != program:
-                sheet.unjudged(f"{what} says {line[1].strip()}, {program} was started")
-    average = _one(sheet, _AVERAGE, text, "Avg bus bandwidth")
+                builder.unjudged(f"{what} says {line[1].strip()}, {program} was started")
+    average = _one(builder, _AVERAGE, text, "Avg bus bandwidth")
     if average is None:
         return
-    _judge_average(sheet, average[1].split(), found)
+    _judge_average(builder, average[1].split(), found)
     after = text[average.end() :].splitlines()
     if "#" not in [line.strip() for line in after]:
-        sheet.error("the output breaks off after Avg bus bandwidth")
+        builder.error("the output breaks off after Avg bus bandwidth")
     elif stray := next((line for line in after if line.strip() and not line.startswith("#")), ""):
-        sheet.error(f"NCCL reports: {stray.strip()}")  # 2.13 to 2.16.6 print the last error there, without a word
+        builder.error(f"NCCL reports: {stray.strip()}")  # 2.13 to 2.16.6 print the last error there, without a word
 
 
-def _judge_average(sheet: Sheet, average: Sequence[str], found: Sequence[_Row]) -> None:
+def _judge_average(builder: ResultBuilder, average: Sequence[str], found: Sequence[_Row]) -> None:
     """It is no metric, but it must be that of the rows: else one of them was not printed as it was measured."""
     if average[1:] not in ([], ["OK"]):
-        sheet.unjudged(f"Avg bus bandwidth is {' '.join(average)}: NCCL_TESTS_MIN_BW is set on the host, unset it")
+        builder.unjudged(f"Avg bus bandwidth is {' '.join(average)}: NCCL_TESTS_MIN_BW is set on the host, unset it")
     said = number(average[0]) if average else None
     mean = sum(sum(row.busbw) for row in found) / (2 * len(found)) if found else None
     if said is None or mean is None or abs(said - mean) > 0.01 * mean + 0.01:
         rows = "nothing" if mean is None else f"{mean:g}"
-        sheet.unjudged(f"Avg bus bandwidth is {average[0] if average else 'empty'}, the rows give {rows}")
+        builder.unjudged(f"Avg bus bandwidth is {average[0] if average else 'empty'}, the rows give {rows}")
 
 
 TOOL = Tool(_commands, _judge)

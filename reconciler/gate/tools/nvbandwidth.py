@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reconciler.gate.evidence import asked_cases
-from reconciler.gate.tools.common import Sheet, Tool, expected_gpus, find_document, killed, number, rows, shown
+from reconciler.gate.evidence import requested_cases
+from reconciler.gate.tools.common import (
+    ResultBuilder,
+    Tool,
+    expected_gpus,
+    find_document,
+    note_if_killed,
+    number,
+    rows,
+    shown,
+)
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
 from reconciler.model.observed import Observed
@@ -19,66 +28,68 @@ KNOWN = ("0.6", "0.7", "0.8")
 
 
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
-    asked = asked_cases(test)
+    asked = requested_cases(test)
     return (("nvbandwidth", "-j", "-t", *asked),) if asked else "no test case is named in args.testcases"
 
 
 def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequence[CommandResult]) -> TestResult:
-    sheet = Sheet()
+    builder = ResultBuilder()
     output = outputs[0]
-    if killed(sheet, output):
-        return sheet.result(test, outputs)
+    if note_if_killed(builder, output):
+        return builder.result(test, outputs)
     root = (find_document(output.stdout) or {}).get("nvbandwidth")
     if not isinstance(root, Mapping):
-        sheet.error(f"no nvbandwidth document in the output (exit status {output.exit_status})")
-        return sheet.result(test, outputs)
+        builder.error(f"no nvbandwidth document in the output (exit status {output.exit_status})")
+        return builder.result(test, outputs)
     version = root.get("version") or root.get("git_version")
-    sheet.version = version if isinstance(version, str) else ""
-    sheet.check_version(test, KNOWN)
+    builder.version = version if isinstance(version, str) else ""
+    builder.check_version(test, KNOWN)
     if root.get("error"):
-        sheet.error(f"nvbandwidth could not run: {shown(root['error'])}")
-    gpus = expected_gpus(sheet, desired)
+        builder.error(f"nvbandwidth could not run: {shown(root['error'])}")
+    gpus = expected_gpus(builder, desired)
     cases = rows(root.get("testcases"))
     if gpus is not None:
-        for name in asked_cases(test):
-            _judge_case(sheet, test, name, [case for case in cases if case.get("name") == name], gpus)
+        for name in requested_cases(test):
+            _judge_case(builder, test, name, [case for case in cases if case.get("name") == name], gpus)
         for case in cases:
-            if case.get("name") not in asked_cases(test) and case.get("status") not in ("Passed", "Waived"):
-                sheet.unjudged(f"{shown(case.get('name'))}, which was not asked for: {shown(case.get('status'))}")
-        if not sheet.reasons and not sheet.metrics:
-            sheet.unjudged("every test case was waived: nothing was measured")
-    if not sheet.reasons and output.exit_status != 0:
-        sheet.error(f"every test case passed, and yet the exit status is {output.exit_status}")
-    return sheet.result(test, outputs)
+            if case.get("name") not in requested_cases(test) and case.get("status") not in ("Passed", "Waived"):
+                builder.unjudged(f"{shown(case.get('name'))}, which was not asked for: {shown(case.get('status'))}")
+        if not builder.reasons and not builder.metrics:
+            builder.unjudged("every test case was waived: nothing was measured")
+    if not builder.reasons and output.exit_status != 0:
+        builder.error(f"every test case passed, and yet the exit status is {output.exit_status}")
+    return builder.result(test, outputs)
 
 
-def _judge_case(sheet: Sheet, test: GateTest, name: str, found: Sequence[Mapping[str, Any]], gpus: int) -> None:
+def _judge_case(
+    builder: ResultBuilder, test: GateTest, name: str, found: Sequence[Mapping[str, Any]], gpus: int
+) -> None:
     """A test case that breaks off is listed twice: as it was when it began, and as an error."""
     statuses = [shown(case.get("status")) for case in found]
     if "Error" in statuses:
-        sheet.fail(f"{name}: Error")
+        builder.fail(f"{name}: Error")
     elif len(found) != 1:
-        sheet.unjudged(f"{name} is in the document {len(found)} times, not once")
+        builder.unjudged(f"{name} is in the document {len(found)} times, not once")
     elif statuses == ["Waived"] and name in test.allow_skip:
         return
     elif statuses != ["Passed"] or found[0].get("error"):
-        sheet.unjudged(f"{name}: {statuses[0]} {shown(found[0].get('error', ''))}".strip())
+        builder.unjudged(f"{name}: {statuses[0]} {shown(found[0].get('error', ''))}".strip())
     else:
-        _judge_matrix(sheet, name, found[0], gpus)
+        _judge_matrix(builder, name, found[0], gpus)
 
 
-def _judge_matrix(sheet: Sheet, name: str, case: Mapping[str, Any], gpus: int) -> None:
+def _judge_matrix(builder: ResultBuilder, name: str, case: Mapping[str, Any], gpus: int) -> None:
     cells = _cells(case.get("bandwidth_matrix"), gpus, peers=name.startswith("device_to_device"))
     if isinstance(cells, str):
-        sheet.unjudged(f"{name}: {cells}")
+        builder.unjudged(f"{name}: {cells}")
         return
     total, said = sum(cells), number(case.get("sum"))
     if said is None or abs(said - total) > 0.001 * total:  # cells have six digits
-        sheet.unjudged(f"{name}: the cells add up to {total:g}, the document's sum is {shown(case.get('sum'))}")
+        builder.unjudged(f"{name}: the cells add up to {total:g}, the document's sum is {shown(case.get('sum'))}")
         return
-    sheet.metrics[f"{name}.min"] = min(cells)
-    sheet.metrics[f"{name}.max"] = max(cells)
-    sheet.metrics[f"{name}.average"] = total / len(cells)
+    builder.metrics[f"{name}.min"] = min(cells)
+    builder.metrics[f"{name}.max"] = max(cells)
+    builder.metrics[f"{name}.average"] = total / len(cells)
 
 
 def _cells(matrix: Any, gpus: int, *, peers: bool) -> list[float] | str:

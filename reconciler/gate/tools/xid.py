@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reconciler.diff.facts import managed
-from reconciler.diff.gpus import owes_counters, survey
+from reconciler.diff.gpus import lacks_ecc_counters, summarise_gpus
 from reconciler.diff.readings import Missing
-from reconciler.gate.tools.common import Sheet, Tool
+from reconciler.gate.tools.common import ResultBuilder, Tool
 from reconciler.health.signals import host_signals
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
@@ -31,46 +31,46 @@ def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tup
 
 
 def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequence[CommandResult]) -> TestResult:
-    sheet = Sheet(version="1")
+    builder = ResultBuilder(version="1")
     if isinstance(observed.host, Silent):
-        sheet.error(f"the host did not answer: {observed.host.reason}")
-        return sheet.result(test, outputs, evidence="")
+        builder.error(f"the host did not answer: {observed.host.reason}")
+        return builder.result(test, outputs, evidence="")
     facts = observed.host.value
     if facts.xids is None or facts.kernel_events is None:
-        sheet.error(f"the kernel log could not be read: {facts.unknown.get('xids', 'no reason given')}")
+        builder.error(f"the kernel log could not be read: {facts.unknown.get('xids', 'no reason given')}")
     if facts.gpus is None:
-        sheet.error(f"the GPUs could not be read: {facts.unknown.get('gpus', 'no reason given')}")
+        builder.error(f"the GPUs could not be read: {facts.unknown.get('gpus', 'no reason given')}")
     else:
-        _demand_cells(sheet, facts.gpus)
+        _demand_cells(builder, facts.gpus)
     for row in managed(desired.profile):
         told_by_host = row.concern is Concern.HARDWARE and row.source is Source.SSH
         if told_by_host and isinstance(seen := row.read(observed), Missing):
-            sheet.unjudged(f"{row.path}: {seen.reason} {seen.detail}".strip())
+            builder.unjudged(f"{row.path}: {seen.reason} {seen.detail}".strip())
     ignored = desired.profile.remediation.ignore_xids if desired.profile.remediation else ()
     bad = [xid for xid in facts.xids or () if xid.code not in ignored]
     for xid in bad:
-        sheet.fail(f"{'SXid' if xid.switch else 'XID'} {xid.code} on {xid.device}, {xid.count} times since boot")
+        builder.fail(f"{'SXid' if xid.switch else 'XID'} {xid.code} on {xid.device}, {xid.count} times since boot")
     for signal in host_signals(desired.profile, observed):
         if signal.name in PASSING:
-            sheet.unjudged(signal.detail)
+            builder.unjudged(signal.detail)
         elif not signal.name.startswith("xid_") and signal.name not in LIFETIME and signal.name not in BUILT_SO:
-            sheet.fail(signal.detail)
+            builder.fail(signal.detail)
     for gpu in facts.gpus or ():
         for name in LIFETIME.values():
-            sheet.metrics[name] = sheet.metrics.get(name, 0.0) + float(getattr(gpu, name) or 0)
-    sheet.metrics["xids"] = float(sum(xid.count for xid in bad))
-    return sheet.result(test, outputs, evidence="")
+            builder.metrics[name] = builder.metrics.get(name, 0.0) + float(getattr(gpu, name) or 0)
+    builder.metrics["xids"] = float(sum(xid.count for xid in bad))
+    return builder.result(test, outputs, evidence="")
 
 
-def _demand_cells(sheet: Sheet, gpus: tuple[Gpu, ...]) -> None:
-    found = survey(gpus)
+def _demand_cells(builder: ResultBuilder, gpus: tuple[Gpu, ...]) -> None:
+    found = summarise_gpus(gpus)
     if found.unread:
-        sheet.unjudged(found.unread)
+        builder.unjudged(found.unread)
     for gpu in gpus:
-        if not gpu.lost and owes_counters(gpu):
-            sheet.unjudged(f"GPU {gpu.index} gives no ECC counters")
+        if not gpu.lost and lacks_ecc_counters(gpu):
+            builder.unjudged(f"GPU {gpu.index} gives no ECC counters")
         if gpu.mig_current:
-            sheet.unjudged(f"GPU {gpu.index} is in MIG mode, where rows and NVLinks can't be read")
+            builder.unjudged(f"GPU {gpu.index} is in MIG mode, where rows and NVLinks can't be read")
 
 
 TOOL = Tool(_commands, _judge)

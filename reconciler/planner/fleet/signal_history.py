@@ -15,7 +15,7 @@ from functools import lru_cache
 from reconciler import __version__
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.certificate import digest_of
-from reconciler.health.signals import signals, unread
+from reconciler.health.signals import signals, unread_signals
 from reconciler.health.table import isolating
 from reconciler.model.desired import DesiredInventory, Fleet, Profile, Remediation
 from reconciler.model.observed import Answered, Observation, Observed
@@ -103,7 +103,7 @@ def sights(
         for signal in sorted(shown - kept.keys()):
             change = after_change(fleet, seen, record, changes, now)
             yield name, signal + (_AFTER + change if change else ""), True
-        dark = unread(desired.profile, seen)
+        dark = unread_signals(desired.profile, seen)
         for signal, key in kept.items():
             if signal in shown or (dark and signal.startswith(dark)):
                 continue

@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.diff.compare import Comparer
-from reconciler.health.ladder import helps
+from reconciler.health.ladder import may_heal
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect, Remedy, remedy_of
 from reconciler.model.crash import of_its_own
@@ -271,7 +271,7 @@ class NodePlanner:
         later = [
             rung
             for rung in policy.ladder[policy.ladder.index(first) + 1 :]
-            if rung.action != first.action and helps(rung.action, remedy)
+            if rung.action != first.action and may_heal(rung.action, remedy)
         ]
         rows = {row.name: row for row in full.rows}
         why = (f"if {first.action} does not help",)

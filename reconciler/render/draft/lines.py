@@ -6,7 +6,7 @@ import textwrap
 from typing import Final
 
 from reconciler.render.text import plain
-from reconciler.spec.edit.yaml_text import scalar
+from reconciler.strict_yaml.edit import scalar
 
 _API: Final = "apiVersion: reconciler.dev/v1alpha1"
 

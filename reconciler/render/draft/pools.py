@@ -9,8 +9,8 @@ from typing import Any, Final
 from reconciler.render.draft.kinds import Draft, Pool
 from reconciler.render.draft.lines import comment, resource
 from reconciler.render.text import count, plain
-from reconciler.spec.edit.yaml_text import inline
 from reconciler.spec.ranges import contract
+from reconciler.strict_yaml.edit import inline
 
 _MANY: Final = 12  # nodes that are no ranges: more of them stand in a CSV file
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from reconciler.diff import normalise
-from reconciler.diff.gpus import layout, survey
+from reconciler.diff.gpus import layout, summarise_gpus
 from reconciler.diff.readings import Missing
 from reconciler.model.desired import Desired
 from reconciler.model.gpus import Gpu
@@ -16,7 +16,7 @@ from reconciler.model.observed import HostFacts, Member, Observed, RedfishHot, R
 from reconciler.model.records import MARK_TAINT
 from reconciler.model.units import format_size
 from reconciler.model.vocab import UnknownReason
-from reconciler.spec.characters import check_line
+from reconciler.strict_yaml.characters import check_line
 
 # Asked of hosts, and managed where they run on all nodes of a kind.
 SERVICES: Final = (
@@ -145,7 +145,7 @@ def _has(inventory: RedfishInventory | None, host: HostFacts | None) -> dict[str
     """In the order in which people write it."""
     counted: dict[str, Any] = {}
     if host is not None and host.gpus is not None:
-        gpus = survey(host.gpus)
+        gpus = summarise_gpus(host.gpus)
         names = {gpu.name for gpu in host.gpus if gpu.name}
         counted["gpus"] = gpus.answering
         counted["gpuModel"] = next(iter(names)) if len(names) == 1 else None
@@ -214,7 +214,7 @@ def _mig(host: HostFacts | None) -> str | None:
     """Where it is one layout on all GPUs, and settled."""
     if host is None or not host.gpus:
         return None
-    said = survey(host.gpus).layout
+    said = summarise_gpus(host.gpus).layout
     plain = not isinstance(said, Missing) and not re.search(r";|pending|empty", str(said))
     return str(said) if plain else None
 

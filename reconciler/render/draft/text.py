@@ -11,7 +11,7 @@ from reconciler.render.draft.lines import comment, resource
 from reconciler.render.draft.pools import pool_text
 from reconciler.render.draft.survey import PLAIN
 from reconciler.render.text import count, fold
-from reconciler.spec.edit.yaml_text import inline, scalar
+from reconciler.strict_yaml.edit import inline, scalar
 
 
 @dataclass(frozen=True, slots=True)

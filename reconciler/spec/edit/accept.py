@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import Position, Refused
-from reconciler.spec.edit.files import Place, SpecFiles
+from reconciler.spec.edit.files import Location, SpecFiles
 from reconciler.spec.edit.table import Table
-from reconciler.spec.load import Steps
 from reconciler.spec.ranges import contract, expand, is_range
+from reconciler.strict_yaml.parse import Steps
 
 IMAGE: Final = "image"  # name and version, which go together
 _OWN: Final[Mapping[str, str]] = {
@@ -31,7 +31,7 @@ _FOLLOWING: Final = ("nodes", "inventory")  # of a NodePool: settings stand befo
 _Edits = tuple[tuple[str, Any], ...]  # path and value
 
 
-class At(StrEnum):
+class WriteLevel(StrEnum):
     """Where to write."""
 
     AUTO = "auto"
@@ -41,7 +41,7 @@ class At(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedValue:
     """A value that a node is to have in the spec. None: whatever it has is fine."""
 
     node: str
@@ -50,7 +50,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenValue:
     """What was put where, and why there."""
 
     path: str
@@ -69,33 +69,39 @@ class _Group:
     nodes: list[str] = field(default_factory=list)
 
 
-def accept(files: SpecFiles, fleet: Fleet, wanted: Sequence[Wanted], at: At) -> tuple[list[Written], list[str]]:
+def accept(
+    files: SpecFiles, fleet: Fleet, wanted: Sequence[WantedValue], at: WriteLevel
+) -> tuple[list[WrittenValue], list[str]]:
     """Edits `files`. What was written, and sentences about what has no place."""
-    written: list[Written] = []
+    written: list[WrittenValue] = []
     refused: list[str] = []
-    shared: list[tuple[Place, dict[Steps, Any]]] = []
+    shared: list[tuple[Location, dict[Steps, Any]]] = []
     own: dict[str, list[tuple[str, Any]]] = defaultdict(list)
     groups = _groups(fleet, wanted)
     places = {group.origin: files.place(group.origin) for group in groups if group.path not in _OWN}
     for group in groups:
         place = places.get(group.origin)
-        if place is not None and at in (At.AUTO, At.ORIGIN) and _is_for(fleet, group, files.kind(place)):
+        if (
+            place is not None
+            and at in (WriteLevel.AUTO, WriteLevel.ORIGIN)
+            and _serves_only(fleet, group, files.kind(place))
+        ):
             shared.append((place, _at_origin(place, group)))
             many = len(group.nodes) > 1
             why = "all nodes that this line is for have the value" if many else "this line is for no other node"
-            written.append(Written(group.path, tuple(group.nodes), str(group.origin), why))
+            written.append(WrittenValue(group.path, tuple(group.nodes), str(group.origin), why))
             continue
         for pool, nodes in _by_pool(fleet, group.nodes).items():
             where = _where(files, fleet, group, nodes, place, at)
-            if where is At.POOL:
+            if where is WriteLevel.POOL:
                 home = files.pool(pool)
                 shared.append((home, _as_settings(files, home, ("spec",), ((group.path, group.value),), shared=True)))
-                written.append(Written(group.path, tuple(nodes), f"pool {pool}", "all its nodes have the value"))
-            elif where is At.NODE:
+                written.append(WrittenValue(group.path, tuple(nodes), f"pool {pool}", "all its nodes have the value"))
+            elif where is WriteLevel.NODE:
                 for node in nodes:
                     own[node].append((group.path, group.value))
                 place_of = "its own entry" if len(nodes) == 1 else "entries of their own"
-                written.append(Written(group.path, tuple(nodes), place_of, "other nodes keep what they have"))
+                written.append(WrittenValue(group.path, tuple(nodes), place_of, "other nodes keep what they have"))
             else:
                 refused.append(where)
     _set(files, shared)
@@ -104,7 +110,7 @@ def accept(files: SpecFiles, fleet: Fleet, wanted: Sequence[Wanted], at: At) -> 
     return written, refused
 
 
-def _groups(fleet: Fleet, wanted: Sequence[Wanted]) -> list[_Group]:
+def _groups(fleet: Fleet, wanted: Sequence[WantedValue]) -> list[_Group]:
     groups: dict[tuple[str, str, Position], _Group] = {}
     for one in wanted:
         origin = origin_of(fleet.nodes[one.node], one.path)
@@ -120,24 +126,30 @@ def origin_of(node: Desired, path: str) -> Position | None:
     return node.provenance.get(known) or node.profile.provenance.get(known)
 
 
-def _told(fleet: Fleet, group: _Group) -> list[str]:
+def _nodes_of_line(fleet: Fleet, group: _Group) -> list[str]:
     """Nodes that the line is for."""
     return [name for name, node in fleet.nodes.items() if origin_of(node, group.path) == group.origin]
 
 
-def _is_for(fleet: Fleet, group: _Group, kind: str) -> bool:
+def _serves_only(fleet: Fleet, group: _Group, kind: str) -> bool:
     """Whether the line is for just these nodes, and may hold the value."""
-    return set(_told(fleet, group)) <= set(group.nodes) and (group.value is not None or kind in ("NodePool", "Fleet"))
+    return set(_nodes_of_line(fleet, group)) <= set(group.nodes) and (
+        group.value is not None or kind in ("NodePool", "Fleet")
+    )
 
 
 def _where(
-    files: SpecFiles, fleet: Fleet, group: _Group, nodes: Sequence[str], place: Place | None, at: At
-) -> At | str:
+    files: SpecFiles, fleet: Fleet, group: _Group, nodes: Sequence[str], place: Location | None, at: WriteLevel
+) -> WriteLevel | str:
     """Where to write, for those of one pool; a sentence when there is no place."""
     if group.path in _OWN or place is None:
-        return At.NODE if at in (At.AUTO, At.NODE) else f"{group.path} is a node's own, and has no place elsewhere"
-    told, kind = _told(fleet, group), files.kind(place)
-    if at is At.ORIGIN:
+        return (
+            WriteLevel.NODE
+            if at in (WriteLevel.AUTO, WriteLevel.NODE)
+            else f"{group.path} is a node's own, and has no place elsewhere"
+        )
+    told, kind = _nodes_of_line(fleet, group), files.kind(place)
+    if at is WriteLevel.ORIGIN:
         return f"{group.path}: {group.origin} is for {len(told)} nodes, and not all of them have the value"
     if _settings_steps(group.path, shared=True) is None:
         return (
@@ -146,7 +158,7 @@ def _where(
         )
     whole = {name for name in told if fleet.nodes[name].pool == fleet.nodes[nodes[0]].pool} <= set(nodes)
     fewer = whole and len(nodes) > 1 and kind != "NodePool"
-    return At.POOL if at is At.POOL or (at is At.AUTO and fewer) else At.NODE
+    return WriteLevel.POOL if at is WriteLevel.POOL or (at is WriteLevel.AUTO and fewer) else WriteLevel.NODE
 
 
 def _by_pool(fleet: Fleet, nodes: Sequence[str] | Mapping[str, Any]) -> dict[str, list[str]]:
@@ -159,7 +171,7 @@ def _by_pool(fleet: Fleet, nodes: Sequence[str] | Mapping[str, Any]) -> dict[str
 # --- what all share ------------------------------------------------------------------------------------------------
 
 
-def _set(files: SpecFiles, values: Sequence[tuple[Place, Mapping[Steps, Any]]]) -> None:
+def _set(files: SpecFiles, values: Sequence[tuple[Location, Mapping[Steps, Any]]]) -> None:
     """Once for each document. What is said already is left as it is."""
     documents: dict[tuple[str, int], dict[Steps, Any]] = defaultdict(dict)
     for place, found in values:
@@ -171,7 +183,7 @@ def _set(files: SpecFiles, values: Sequence[tuple[Place, Mapping[Steps, Any]]]) 
         files.write(file, files.yaml(file).set(document, changes, before=_FOLLOWING).text)
 
 
-def _at_origin(place: Place, group: _Group) -> dict[Steps, Any]:
+def _at_origin(place: Location, group: _Group) -> dict[Steps, Any]:
     """The line itself; of an image and of a taint, its parts."""
     if group.path == IMAGE:
         return {(*place.steps[:-1], key): value for key, value in group.value.items()}
@@ -180,7 +192,7 @@ def _at_origin(place: Place, group: _Group) -> dict[Steps, Any]:
     return {place.steps: group.value}
 
 
-def _as_settings(files: SpecFiles, place: Place, top: Steps, edits: _Edits, *, shared: bool) -> dict[Steps, Any]:
+def _as_settings(files: SpecFiles, place: Location, top: Steps, edits: _Edits, *, shared: bool) -> dict[Steps, Any]:
     """In the settings of a pool (`shared`) or of a node entry, which stand at `top`."""
     yaml, found = files.yaml(place.file), dict[Steps, Any]()
     listed = (*top, "firmware")
@@ -224,7 +236,7 @@ def _settings_steps(path: str, *, shared: bool) -> Steps | None:
 # --- a node's own --------------------------------------------------------------------------------------------------
 
 
-def _set_nodes(files: SpecFiles, pool: Place, own: Mapping[str, _Edits]) -> None:
+def _set_nodes(files: SpecFiles, pool: Location, own: Mapping[str, _Edits]) -> None:
     """Of one pool."""
     edits: dict[int, _Edits] = {}  # by the number of an entry, once entries are split
     splits: dict[int, list[dict[str, str]]] = {}
@@ -252,7 +264,7 @@ def _set_nodes(files: SpecFiles, pool: Place, own: Mapping[str, _Edits]) -> None
     _set(files, [(pool, values)])
 
 
-def _entries(files: SpecFiles, pool: Place) -> list[list[str]]:
+def _entries(files: SpecFiles, pool: Location) -> list[list[str]]:
     """Names of the nodes of each entry."""
     spec = files.yaml(pool.file).value(pool.document, ("spec",))
     return [expand(entry["name"]) for entry in spec.get("nodes") or ()]
@@ -264,7 +276,7 @@ def _narrowed(entry: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, str
     return {key: contract([values[number] for number in numbers]) for key, values in ranges.items()}
 
 
-def _taken_out(files: SpecFiles, pool: Place, own: Mapping[str, _Edits], number: int) -> dict[Steps, Any]:
+def _taken_out(files: SpecFiles, pool: Location, own: Mapping[str, _Edits], number: int) -> dict[Steps, Any]:
     """Edits the pool's CSV file. A row has no settings: a node that needs some gets an entry, from `number` on."""
     file = files.yaml(pool.file).value(pool.document, ("spec", "inventory"))
     table, values = Table(files.text(file)), dict[Steps, Any]()

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from reconciler.model.errors import Position
-from reconciler.spec.edit.yaml_text import YamlText
-from reconciler.spec.load import Steps, parse_yaml
-from reconciler.spec.tree import Tree
+from reconciler.spec.tree import SpecTree
+from reconciler.strict_yaml.edit import YamlText
+from reconciler.strict_yaml.parse import Steps, parse_yaml
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """A value in a file, by the way to it."""
 
     file: str
@@ -29,7 +29,7 @@ class SpecFiles:
         self.original = files
         self.directory = directory
         self.edited: dict[str, str] = {}
-        self._tree = Tree(files, directory)
+        self._tree = SpecTree(files, directory)
         self._names = {str(self._tree.where(name)): name for name in files}
         self._parsed: dict[str, YamlText] = {}
 
@@ -53,25 +53,25 @@ class SpecFiles:
     def yaml_names(self) -> list[str]:
         return self._tree.yaml_names()
 
-    def place(self, at: Position) -> Place:
+    def place(self, at: Position) -> Location:
         """Where a value stands that the spec, before any edit, has at this position."""
         name = self._names[at.file]
         for number, document in enumerate(parse_yaml(self._tree.text(name), at.file)[0]):
             for steps, found in document.values.items():
                 if found == at:
-                    return Place(name, number, steps)
+                    return Location(name, number, steps)
         raise KeyError(at)
 
-    def kind(self, place: Place) -> str:
+    def kind(self, place: Location) -> str:
         """Of the resource that holds it."""
         return str(self.yaml(place.file).value(place.document, ("kind",)))
 
-    def pool(self, name: str) -> Place:
+    def pool(self, name: str) -> Location:
         """The document of a NodePool."""
         for file in self.yaml_names():
             for number, data in self.yaml(file).resources():
                 if data.get("kind") == "NodePool" and data["metadata"]["name"] == name:
-                    return Place(file, number, ())
+                    return Location(file, number, ())
         raise KeyError(name)
 
     def diff(self, prefix: str) -> Iterator[str]:

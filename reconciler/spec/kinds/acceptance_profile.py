@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from reconciler.spec.characters import check_line
-from reconciler.spec.kinds.base import Duration, Enforced, Model, Name, PositiveDuration, Resource, Text
+from reconciler.spec.kinds.base import Duration, Enforced, PositiveDuration, Resource
+from reconciler.strict_yaml.characters import check_line
+from reconciler.strict_yaml.models import Model, Name, Text
 
 
 class Tool(StrEnum):

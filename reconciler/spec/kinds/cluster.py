@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from reconciler.spec.kinds.base import NOT_ENFORCED, Argv, Enforced, Model, Name, Resource, Text
+from reconciler.spec.kinds.base import NOT_ENFORCED, Enforced, Resource
+from reconciler.strict_yaml.models import Argv, Model, Name, Text
 
 
 class ClusterType(StrEnum):

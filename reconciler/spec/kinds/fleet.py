@@ -9,21 +9,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from reconciler.model.vocab import DriftMode
-from reconciler.spec.kinds.base import (
-    Checked,
-    Enforced,
-    Matching,
-    Model,
-    Name,
-    NodeShare,
-    PositiveDuration,
-    Resource,
-    Text,
-    TreePath,
-    WebUrl,
-)
+from reconciler.spec.kinds.base import Enforced, NodeShare, PositiveDuration, Resource, TreePath, WebUrl
 from reconciler.spec.kinds.limits import Brake, BreakGlass, Budget, Guards, PoolsWindow
 from reconciler.spec.kinds.settings import SharedSettings
+from reconciler.strict_yaml.models import Checked, Matching, Model, Name, Text
 
 Iso = Annotated[
     str,

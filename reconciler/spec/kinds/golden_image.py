@@ -9,19 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from reconciler.spec.kinds.base import (
-    NOT_ENFORCED,
-    Checked,
-    Lines,
-    Matching,
-    Model,
-    Name,
-    Resource,
-    Sha256,
-    Text,
-    WebUrl,
-)
+from reconciler.spec.kinds.base import NOT_ENFORCED, Resource, Sha256, WebUrl
 from reconciler.spec.kinds.settings import RootDiskRule
+from reconciler.strict_yaml.models import Checked, Lines, Matching, Model, Name, Text
 
 
 def check_minisig(text: str) -> None:

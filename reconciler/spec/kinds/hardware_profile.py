@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from reconciler.model.vocab import Activation
-from reconciler.spec.kinds.base import Duration, Enforced, Model, Name, Resource, Sha256, Size, Text, WebUrl
+from reconciler.spec.kinds.base import Duration, Enforced, Resource, Sha256, Size, WebUrl
 from reconciler.spec.kinds.settings import Bios, FirmwarePolicy
+from reconciler.strict_yaml.models import Model, Name, Text
 
 Count = Annotated[int, Field(ge=0, le=100_000)]
 

@@ -9,10 +9,11 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import Field, model_validator
 
+from reconciler.model.errors import did_you_mean
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Reason, WindowKind
-from reconciler.spec.kinds.base import Checked, Matching, Model, Name, NodeShare, PositiveDuration, SomeNodes, Text
-from reconciler.spec.model_errors import did_you_mean
+from reconciler.spec.kinds.base import NodeShare, PositiveDuration, SomeNodes
+from reconciler.strict_yaml.models import Checked, Matching, Model, Name, Text
 
 
 def _timezone(text: str) -> None:

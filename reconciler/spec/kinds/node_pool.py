@@ -8,15 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from reconciler.model.vocab import NodeState
-from reconciler.spec.kinds.base import (
-    Domains,
-    Duration,
-    Model,
-    Resource,
-    SomeNodes,
-    Text,
-    TreePath,
-)
+from reconciler.spec.kinds.base import Domains, Duration, Resource, SomeNodes, TreePath
 from reconciler.spec.kinds.limits import Hold, Window
 from reconciler.spec.kinds.settings import (
     NodeSettings,
@@ -27,6 +19,7 @@ from reconciler.spec.kinds.settings import (
     SysctlName,
     SysctlValue,
 )
+from reconciler.strict_yaml.models import Model, Text
 
 
 class NodeEntry(NodeSettings):

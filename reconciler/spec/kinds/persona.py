@@ -10,18 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from reconciler.model.vocab import DrainProvider
-from reconciler.spec.kinds.base import (
-    NOT_ENFORCED,
-    Argv,
-    LabelKey,
-    LabelValue,
-    Model,
-    Name,
-    PositiveDuration,
-    Resource,
-    Text,
-)
+from reconciler.spec.kinds.base import NOT_ENFORCED, LabelKey, LabelValue, PositiveDuration, Resource
 from reconciler.spec.kinds.settings import HostSettings
+from reconciler.strict_yaml.models import Argv, Model, Name, Text
 
 _MIG_PROFILE = re.compile(r"([1-7])g\.(\d+)gb(\+me(\.all)?|\+gfx|-me)?")
 _COMPUTE_SLICES = 7  # of every GPU that has MIG

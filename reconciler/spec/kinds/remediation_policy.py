@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from reconciler.model.vocab import OF_KUBELET
-from reconciler.spec.kinds.base import Matching, Model, PositiveDuration, Resource
+from reconciler.spec.kinds.base import PositiveDuration, Resource
+from reconciler.strict_yaml.models import Matching, Model
 
 ConditionType = Annotated[
     str,

@@ -11,18 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from reconciler.spec.kinds.base import (
-    Attribute,
-    LabelKey,
-    LabelValue,
-    Matching,
-    Model,
-    Name,
-    Sha256,
-    Size,
-    Text,
-    WebUrl,
-)
+from reconciler.spec.kinds.base import Attribute, LabelKey, LabelValue, Sha256, Size, WebUrl
+from reconciler.strict_yaml.models import Matching, Model, Name, Text
 
 
 class ServiceState(StrEnum):

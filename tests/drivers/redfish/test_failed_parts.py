@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.drivers.redfish import RedfishBmc
-from reconciler.health.bmc import evidence
+from reconciler.health.bmc import bmc_signals
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.inprocess.bmc import MachineBmc
 from reconciler.model.desired import DesiredInventory
@@ -57,7 +57,7 @@ async def seen(bmc: RedfishBmc | MachineBmc) -> tuple[RedfishHot, RedfishInvento
 def signals_of(machine: Machine, hot: RedfishHot, inventory: RedfishInventory) -> set[str]:
     wanted = DesiredInventory(drives=len(machine.state.drives), dimms=machine.state.dimms)
     observed: Observed = b.observed(hot=hot, inventory=inventory)
-    return {name for name, _ in evidence(b.profile(inventory=wanted), observed)}
+    return {name for name, _ in bmc_signals(b.profile(inventory=wanted), observed)}
 
 
 @pytest.mark.parametrize("make", list(MAKES)[:2])

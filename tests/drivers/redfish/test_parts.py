@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler.drivers.redfish import RedfishBmc, events, inventory_budget
-from reconciler.health.bmc import evidence, unread
+from reconciler.health.bmc import bmc_signals, unread_bmc_signals
 from reconciler.model.desired import DesiredInventory
 from reconciler.model.observed import Answered, Observed, Part, RedfishInventory
 from reconciler.model.vocab import Health
@@ -114,7 +114,7 @@ def test_a_pass_stays_within_its_budget_and_says_what_it_did_not_read(expands: b
     counts = re.match(r"read (\d+) of at least (\d+); (\d+) lists? could not be read: ", told)
     assert counts is not None, told
     assert int(counts[1]) == len(found.sensors) - 4 < 42 * 12
-    assert "sensor_critical" in unread(seen(found))
+    assert "sensor_critical" in unread_bmc_signals(seen(found))
 
 
 def seen(found: RedfishInventory) -> Observed:
@@ -235,7 +235,7 @@ def _absent(item: dict[str, Any]) -> bool:
 
 def signals_of(bench: Bench, inventory: DesiredInventory | None = None) -> dict[str, str]:
     found = play(bench, read)
-    return dict(evidence(b.profile(inventory=inventory or DesiredInventory()), seen(found)))
+    return dict(bmc_signals(b.profile(inventory=inventory or DesiredInventory()), seen(found)))
 
 
 def test_what_real_bmcs_found_themselves(samples: Path) -> None:
@@ -329,8 +329,8 @@ def test_a_part_that_can_not_be_read_is_never_there_and_well(path: str, body: An
     found = play(bench, read)
     field, signal = PARTS[path]
     wanted = DesiredInventory(dimms=2, drives=1)
-    told = dict(evidence(b.profile(inventory=wanted), seen(found)))
-    unseen = field in found.unknown or signal in unread(seen(found)) or signal in told
+    told = dict(bmc_signals(b.profile(inventory=wanted), seen(found)))
+    unseen = field in found.unknown or signal in unread_bmc_signals(seen(found)) or signal in told
     id_ = path.rsplit("/", 1)[1]
     named = [part for part in found.parts if part.id.rsplit("/", 1)[-1] in (id_, "x") and part.health is not None]
     drives = [drive for drive in found.drives or () if drive.health is not None]

@@ -1,6 +1,6 @@
-"""One document against one model: pydantic's faults in words that name the place in the file.
+"""Check a document against a model, and word pydantic's errors with their places in the file.
 
-A document with faults is parsed again without the faulty keys, so that the rest of it can still be checked.
+A document with errors is validated again without the faulty keys, so that the rest of it can still be checked.
 """
 
 from __future__ import annotations
@@ -8,26 +8,38 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from reconciler.model.errors import Diagnostic
-from reconciler.spec.load import Document, Steps, show_path
+from reconciler.model.errors import Diagnostic, did_you_mean
+from reconciler.strict_yaml.parse import Document, Steps, UnreadableFile, parse_yaml, show_path
 
 M = TypeVar("M", bound=BaseModel)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint: the nearest of the known words, or all of them where they are few."""
-    words = sorted({str(word) for word in known})
-    folded = {candidate.casefold(): candidate for candidate in words}
-    near = get_close_matches(word.casefold(), folded, n=1, cutoff=0.6)
-    if near:
-        return f"did you mean {folded[near[0]]!r}?"
-    return f"known: {', '.join(words)}" if 0 < len(words) <= 12 else ""
+class InvalidFile(Exception):
+    """A file does not hold the document that it should. The message has one line for each problem."""
+
+
+def read_model(model: type[M], path: Path) -> M:
+    """Return the only document of a file as `model`. Raise InvalidFile for a file that can't be read or has errors."""
+    try:
+        documents, problems = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    except UnreadableFile as error:
+        raise InvalidFile(str(error.diagnostic)) from None
+    except OSError as error:
+        raise InvalidFile(f"{path}: {error.strerror or type(error).__name__}") from None
+    except UnicodeDecodeError:
+        raise InvalidFile(f"{path}: not UTF-8 text") from None
+    if len(documents) != 1:
+        raise InvalidFile(f"{path}: holds {len(documents)} documents, not one")
+    contents, found = parse_model(model, documents[0])
+    if contents is None or problems or found:
+        raise InvalidFile("\n".join(map(str, [*problems, *found])))
+    return contents
 
 
 def parse_model(model: type[M], document: Document) -> tuple[M | None, list[Diagnostic]]:

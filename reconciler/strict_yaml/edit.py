@@ -25,8 +25,7 @@ from ruamel.yaml.events import (
 )
 
 from reconciler.model.errors import Refused
-from reconciler.spec.load import Steps, parse_yaml
-from reconciler.spec.tree import Problem
+from reconciler.strict_yaml.parse import Steps, UnreadableFile, parse_yaml
 
 _Splice = tuple[int, int, str]
 
@@ -36,7 +35,7 @@ _YAML_1_1: Final = {"y", "n", "yes", "no", "on", "off"}  # text to us, and true 
 
 
 @dataclass(slots=True)
-class _Spot:
+class _TextSpan:
     """A value and where it stands. `end` of a block ends with its last value, not with the comments behind it."""
 
     kind: str  # scalar | mapping | sequence | alias
@@ -44,12 +43,12 @@ class _Spot:
     end: int
     flow: bool = False
     style: str = ""
-    children: list[tuple[str | int, _Spot | None, _Spot]] = field(default_factory=list)
+    children: list[tuple[str | int, _TextSpan | None, _TextSpan]] = field(default_factory=list)
 
-    def child(self, step: str | int) -> _Spot | None:
+    def child(self, step: str | int) -> _TextSpan | None:
         return next((value for name, _, value in self.children if name == step), None)
 
-    def key(self, step: str | int) -> _Spot | None:
+    def key(self, step: str | int) -> _TextSpan | None:
         return next((key for name, key, _ in self.children if name == step), None)
 
 
@@ -82,7 +81,7 @@ class YamlText:
             return False
         return True
 
-    def _documents(self) -> Iterator[_Spot]:
+    def _documents(self) -> Iterator[_TextSpan]:
         events = iter(YAML(typ="safe", pure=True).parse(self.text))
         for event in events:
             if isinstance(event, DocumentStartEvent):
@@ -91,17 +90,17 @@ class YamlText:
     def _offset(self, mark: Any) -> int:
         return int(self._lines[mark.line] + mark.column) if mark.line < len(self._lines) else len(self.text)
 
-    def _spot(self, event: Any, events: Iterator[Any]) -> _Spot:
+    def _spot(self, event: Any, events: Iterator[Any]) -> _TextSpan:
         start, end = self._offset(event.start_mark), self._offset(event.end_mark)
         if isinstance(event, AliasEvent):
-            return _Spot("alias", start, end)
+            return _TextSpan("alias", start, end)
         if isinstance(event, ScalarEvent):
             # A block scalar ends where the next token begins.
             kept = len(self.text[start:end].rstrip()) if event.style in {"|", ">"} else end - start
-            return _Spot("scalar", start, start + kept, style=event.style or "")
+            return _TextSpan("scalar", start, start + kept, style=event.style or "")
         mapping = isinstance(event, MappingStartEvent)
         assert mapping or isinstance(event, SequenceStartEvent)
-        spot = _Spot("mapping" if mapping else "sequence", start, start, flow=bool(event.flow_style))
+        spot = _TextSpan("mapping" if mapping else "sequence", start, start, flow=bool(event.flow_style))
         while not isinstance(event := next(events), MappingEndEvent | SequenceEndEvent):
             key = self._spot(event, events) if mapping else None
             child = self._spot(next(events), events) if mapping else self._spot(event, events)
@@ -121,7 +120,7 @@ class YamlText:
         where its anchor is.
         """
         splices: list[_Splice] = []
-        self._merge(self._roots[document], self._data[document], _tree(values), before, splices)
+        self._merge(self._roots[document], self._data[document], _nested(values), before, splices)
         return self._spliced(splices)
 
     def split(self, document: int, steps: Steps, elements: Mapping[int, Sequence[Mapping[str, str]]]) -> YamlText:
@@ -137,7 +136,7 @@ class YamlText:
             splices.append((start, end, between.join(pieces)))
         return self._spliced(splices)
 
-    def _piece(self, spot: _Spot, start: int, end: int, part: Mapping[str, str]) -> str:
+    def _piece(self, spot: _TextSpan, start: int, end: int, part: Mapping[str, str]) -> str:
         """The text of a mapping, with other texts at some keys."""
         if spot.kind == "alias":
             raise Refused(f"{self._file}: an entry is an alias, and can't be split; write it out first")
@@ -151,7 +150,7 @@ class YamlText:
             piece = piece[: at - start] + text + piece[to - start :]
         return piece
 
-    def _at(self, document: int, steps: Steps) -> _Spot:
+    def _at(self, document: int, steps: Steps) -> _TextSpan:
         spot = self._roots[document]
         for step in steps:
             child = spot.child(step)
@@ -167,7 +166,9 @@ class YamlText:
             text = text[:start] + new + text[end:]
         return YamlText(text, self._file)
 
-    def _merge(self, spot: _Spot, data: Any, tree: _Tree, before: Collection[str], splices: list[_Splice]) -> None:
+    def _merge(
+        self, spot: _TextSpan, data: Any, tree: _NestedValues, before: Collection[str], splices: list[_Splice]
+    ) -> None:
         new: dict[str | int, Any] = {}
         for step, value in tree.items():
             child = spot.child(step)
@@ -175,23 +176,23 @@ class YamlText:
                 new[step] = _plain(value)
             elif child.kind == "alias":
                 splices.append(self._replaced(child, _merged(data[step], value), spot.key(step), spot.flow))
-            elif isinstance(value, _Tree) and child.kind != "scalar":
+            elif isinstance(value, _NestedValues) and child.kind != "scalar":
                 self._merge(child, data[step], value, before, splices)
-            elif not isinstance(value, _Tree) or data[step] is None:
+            elif not isinstance(value, _NestedValues) or data[step] is None:
                 splices.append(self._replaced(child, _plain(value), spot.key(step), spot.flow))
             else:
                 raise Refused(f"{self._file}: {step} is {data[step]!r}, and not what values can be set in")
         if new:
             splices.append(self._insertion(spot, new, before))
 
-    def _replaced(self, spot: _Spot, value: Any, key: _Spot | None, flow: bool) -> _Splice:
+    def _replaced(self, spot: _TextSpan, value: Any, key: _TextSpan | None, flow: bool) -> _Splice:
         if spot.start == spot.end:  # nothing stands behind the colon
             return spot.start, spot.end, " " + inline(value, flow=flow)
         if spot.kind in {"mapping", "sequence"} and not spot.flow and key is not None:  # a block stands below its key
             return self.text.index(":", key.end) + 1, spot.end, " " + inline(value, flow=flow)
         return spot.start, spot.end, inline(value, flow=flow or spot.flow, style=spot.style)
 
-    def _insertion(self, spot: _Spot, new: Mapping[str | int, Any], before: Collection[str]) -> _Splice:
+    def _insertion(self, spot: _TextSpan, new: Mapping[str | int, Any], before: Collection[str]) -> _Splice:
         first = next((at for at, (name, _, _) in enumerate(spot.children) if name in before), len(spot.children))
         indent = 0 if not spot.children else self._column(self._key_start(spot, 0))
         entries = [_entry(step, value, flow=spot.flow, indent=indent) for step, value in new.items()]
@@ -206,7 +207,7 @@ class YamlText:
         end = end if spot.flow else self._line_end(end)
         return end, end, between.join(["", *entries])
 
-    def _key_start(self, spot: _Spot, at: int) -> int:
+    def _key_start(self, spot: _TextSpan, at: int) -> int:
         _, key, value = spot.children[at]
         if key is not None:
             return key.start
@@ -220,23 +221,23 @@ class YamlText:
         return offset - (self.text.rfind("\n", 0, offset) + 1)
 
 
-class _Tree(dict[str | int, Any]):
+class _NestedValues(dict[str | int, Any]):
     """Values by the way to them; what is none is a value."""
 
 
-def _tree(values: Mapping[Steps, Any]) -> _Tree:
-    tree = _Tree()
+def _nested(values: Mapping[Steps, Any]) -> _NestedValues:
+    tree = _NestedValues()
     for steps, value in values.items():
         inner = tree
         for step in steps[:-1]:
-            inner = inner.setdefault(step, _Tree())
+            inner = inner.setdefault(step, _NestedValues())
         inner[steps[-1]] = value
     return tree
 
 
 def _plain(value: Any) -> Any:
     """As it is written where nothing stands yet."""
-    if not isinstance(value, _Tree):
+    if not isinstance(value, _NestedValues):
         return value
     if all(isinstance(step, int) for step in value):
         return [_plain(element) for element in value.values()]
@@ -245,7 +246,7 @@ def _plain(value: Any) -> Any:
 
 def _merged(data: Any, value: Any) -> Any:
     """`data`, of an alias, with the values set in it."""
-    if not isinstance(value, _Tree):
+    if not isinstance(value, _NestedValues):
         return value
     if isinstance(data, list):
         kept = [_merged(part, value[at]) if at in value else part for at, part in enumerate(data)]
@@ -296,6 +297,6 @@ def _escape(char: str) -> str:
 def _reads_as(text: str, *, flow: bool) -> bool:
     try:
         documents, problems = parse_yaml(f"{{k: {text}, l: 1}}" if flow else f"k: {text}\nl: 1", "")
-    except Problem:
+    except UnreadableFile:
         return False
     return not problems and bool(documents[0].data == {"k": text, "l": 1})

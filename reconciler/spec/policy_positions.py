@@ -11,8 +11,8 @@ from typing import Any, Final
 from reconciler.model.errors import Position
 from reconciler.spec.kinds.settings import NodeSettings
 from reconciler.spec.layers import Layer, Setting
-from reconciler.spec.load import Steps
-from reconciler.spec.parse import Declarations, Declared
+from reconciler.spec.parse import Declarations, DeclaredResource
+from reconciler.strict_yaml.parse import Steps
 
 _DRAIN: Final = {
     "provider": "provider", "timeout_s": "timeout", "grace_s": "grace", "force": "force", "command": "command",
@@ -31,11 +31,11 @@ _FIRMWARE: Final = {
 }  # fmt: skip
 
 
-def places_of_policies(
+def policy_positions(
     declared: Declarations,
     chosen: Layer,
     merged: Layer,
-    overrides: Iterable[tuple[Declared[Any], NodeSettings, Steps]],
+    overrides: Iterable[tuple[DeclaredResource[Any], NodeSettings, Steps]],
 ) -> dict[str, Position]:
     """`overrides`: the settings that are laid over the resources, each over the one before."""
     found: dict[str, Position] = {}
