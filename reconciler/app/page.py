@@ -76,7 +76,7 @@ def _places(session: Session, plan: Plan) -> set[Position]:
 def _stories(session: Session, ledger: SqlLedger, plan: Plan) -> Mapping[str, NodeHistory]:
     """Holds and stops that kept a node from being acted on are part of its story."""
     most = min(max(ENTRIES // len(plan.nodes), _FEWEST), _MOST)
-    entries = ledger.stories(most)
+    entries = ledger.histories(most)
     runs = ledger.runs({entry.run for told in entries.values() for entry in told if entry.run})
     records, now = ledger.nodes(list(plan.nodes)), session.clock.now()
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from reconciler.converge.actions.context import tolerate
 from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.model.errors import DriverError, Failure
+from reconciler.model.ledger_ports import RunStore
 from reconciler.model.observed import Member
-from reconciler.model.ports import Clock, Ledger
+from reconciler.model.ports import Clock
 from reconciler.model.records import OWNER_ANNOTATION, Mark, read_mark
 
 TRIES = 5  # of a read-modify-write against others who write the same object
@@ -36,7 +37,7 @@ async def foreign_mark(cluster: TimedCluster, node: str, ledger: str) -> Adopted
     return _standing(member, node, ledger)
 
 
-async def adopt(cluster: TimedCluster, ledger: Ledger, node: str, by: str, clock: Clock) -> Adopted:
+async def adopt(cluster: TimedCluster, ledger: RunStore, node: str, by: str, clock: Clock) -> Adopted:
     """Make another ledger's mark ours, and write down whose it was."""
     first: Mark | None = None
     failed: DriverError | None = None

@@ -29,6 +29,7 @@ from reconciler.converge.run import Ended, Executed, NodeResult, Run
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import LedgerError, Refused, StalePlan
 from reconciler.model.inputs import RECIPE
+from reconciler.model.ledger_ports import RunStore
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope, is_crashed
 from reconciler.model.ports import Clock, Fabric, Ledger
@@ -109,7 +110,7 @@ async def apply(
         return work.conclude()
 
 
-def check_usable(plan: Plan, fleet: Fleet, ledger: Ledger, now: datetime) -> None:
+def check_usable(plan: Plan, fleet: Fleet, ledger: RunStore, now: datetime) -> None:
     if plan.fleet != fleet.settings.fleet:
         raise StalePlan(f"plan {plan.id} is for fleet {plan.fleet}, this is {fleet.settings.fleet}")
     if plan.recipe != RECIPE:

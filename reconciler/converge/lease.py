@@ -15,7 +15,8 @@ from datetime import datetime
 from urllib.parse import urlsplit
 
 from reconciler.model.errors import LeaseHeld, LedgerError
-from reconciler.model.ports import Clock, Ledger
+from reconciler.model.ledger_ports import LeaseStore
+from reconciler.model.ports import Clock
 from reconciler.model.records import BMC_SCOPE, Lease
 
 TTL_REAL_S = 60.0  # wall clock: a runner that died blocks the next one for so long
@@ -42,7 +43,7 @@ class HeldLease:
     """
 
     lease: Lease
-    ledger: Ledger
+    ledger: LeaseStore
     clock: Clock
     ttl_s: float
     ends: float
@@ -119,7 +120,7 @@ def _told(held: Lease) -> str:
 
 
 @asynccontextmanager
-async def held_lease(ledger: Ledger, scope: str, holder: str, clock: Clock) -> AsyncIterator[HeldLease]:
+async def held_lease(ledger: LeaseStore, scope: str, holder: str, clock: Clock) -> AsyncIterator[HeldLease]:
     """LeaseHeld when somebody else has it, and inside the block as soon as it is lost."""
     ttl_s = TTL_REAL_S / max(clock.real_seconds(1.0), 1e-6)
     ends = clock.monotonic() + ttl_s

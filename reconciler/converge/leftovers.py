@@ -15,8 +15,9 @@ from reconciler.converge.observe import answer
 from reconciler.converge.run import Step, Unended
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import DriverError
+from reconciler.model.ledger_ports import AttemptStore, NodeStore
 from reconciler.model.observed import Silent
-from reconciler.model.ports import Clock, Cluster, Installer, Ledger
+from reconciler.model.ports import Clock, Cluster, Installer
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
 from reconciler.planner.node.record import untouched
 
@@ -24,7 +25,7 @@ DIED = "its run ended before it did"
 
 
 async def take_over(
-    ledger: Ledger, installer: Installer | None, fleet: Fleet, selected: Container[str], now: datetime
+    ledger: AttemptStore, installer: Installer | None, fleet: Fleet, selected: Container[str], now: datetime
 ) -> dict[Step, Unended]:
     """Attempts of runs that died, to be gone on with; those that mean nothing any more are closed.
 
@@ -47,7 +48,7 @@ async def take_over(
     return resumed
 
 
-def close_needless(ledger: Ledger, resumed: dict[Step, Unended], done: Container[str], now: datetime) -> None:
+def close_needless(ledger: AttemptStore, resumed: dict[Step, Unended], done: Container[str], now: datetime) -> None:
     """Attempts of dead runs on nodes that need nothing any more: whatever they did, it is seen in the node."""
     for step in [step for step in resumed if step[0] in done]:
         left = resumed.pop(step)
@@ -62,7 +63,7 @@ def _recent(intent: Mapping[str, Any], now: datetime) -> bool:
 
 
 async def lift_forgotten_marks(
-    ledger: Ledger, cluster: Cluster | None, fleet: Fleet, clock: Clock, lease: HeldLease
+    ledger: NodeStore, cluster: Cluster | None, fleet: Fleet, clock: Clock, lease: HeldLease
 ) -> tuple[str, ...]:
     """Removing a node from the spec means to forget it: our mark is lifted, and nothing else is touched (invariant 8).
 

@@ -13,9 +13,9 @@ from reconciler.diff.facts import Managed, managed
 from reconciler.health.signals import unread_signals
 from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.desired import Desired, Fleet
+from reconciler.model.ledger_ports import HoldStore, NodeStore
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import NodePlan, is_crashed
-from reconciler.model.ports import Ledger
 from reconciler.model.records import CHANGES, NodeRecord
 from reconciler.model.vocab import BootPhase, UnknownReason
 from reconciler.planner.fleet import signal_history
@@ -27,7 +27,7 @@ _NO_SILENCE = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED, Unkno
 
 
 def remember_facts(
-    ledger: Ledger, observed: Iterable[Observed], records: Mapping[str, NodeRecord], now: datetime
+    ledger: NodeStore, observed: Iterable[Observed], records: Mapping[str, NodeRecord], now: datetime
 ) -> bool:
     """Identity that BMC and host agree on, and since when sources have been silent. Whether anything was news."""
     identities: dict[str, tuple[str | None, str | None]] = {}
@@ -71,7 +71,7 @@ def _news(seen: Observed, record: NodeRecord) -> _News:
 
 
 def remember_evidence(
-    ledger: Ledger, fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord], now: datetime
+    ledger: NodeStore, fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord], now: datetime
 ) -> None:
     """Since when nodes have shown what isolates, and since when version, spec and drivers are what they are.
 
@@ -121,7 +121,7 @@ def _silent(reading: Answered[Any] | Silent) -> bool:
     return isinstance(reading, Silent) and reading.reason not in _NO_SILENCE
 
 
-def remember_holds(ledger: Ledger, fleet: Fleet, now: datetime) -> None:
+def remember_holds(ledger: HoldStore, fleet: Fleet, now: datetime) -> None:
     """Copy what the spec holds, once each, so that it outlives its line there (invariant 10)."""
     kept = ledger.holds() if fleet.holds else ()
     new = [hold for hold in fleet.holds if stands(hold, now) and not any(is_copy(known, hold) for known in kept)]
@@ -133,7 +133,7 @@ def remember_holds(ledger: Ledger, fleet: Fleet, now: datetime) -> None:
 
 
 def remember_plans(
-    ledger: Ledger,
+    ledger: NodeStore,
     fleet: Fleet,
     plans: Mapping[str, NodePlan],
     observed: Mapping[str, Observed],
@@ -179,7 +179,7 @@ def remember_plans(
 
 
 def remember_service_status(
-    ledger: Ledger, fleet: Fleet, plans: Mapping[str, NodePlan], now: datetime, *, acting: Collection[str] = (),
+    ledger: NodeStore, fleet: Fleet, plans: Mapping[str, NodePlan], now: datetime, *, acting: Collection[str] = (),
     within: timedelta = LOOKS_APART,
 ) -> None:  # fmt: skip
     """How these nodes stand, for reports of availability. `within`: of a longer gap nobody knows anything."""

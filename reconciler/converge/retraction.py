@@ -14,8 +14,9 @@ from reconciler.converge.actions.membership import lift_mark
 from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.model.desired import Desired
 from reconciler.model.errors import DriverError
+from reconciler.model.ledger_ports import RunStore
 from reconciler.model.observed import ClusterState
-from reconciler.model.ports import Clock, Ledger
+from reconciler.model.ports import Clock
 from reconciler.model.records import OWNER_ANNOTATION, Mark, NodeRecord, isolated_for, read_mark
 from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet.signal_history import first_seen
@@ -63,7 +64,7 @@ def why_it_stays(
     return f"the ledger has evidence of {', '.join(others)} as well" if others else ""
 
 
-async def take_back(cluster: TimedCluster, ledger: Ledger, node: str, signals: tuple[str, ...], clock: Clock) -> str:
+async def take_back(cluster: TimedCluster, ledger: RunStore, node: str, signals: tuple[str, ...], clock: Clock) -> str:
     """Why the mark stays; "" when it is lifted, and journaled."""
     try:
         await lift_mark(cluster, node, ledger.id)

@@ -9,14 +9,15 @@ write proves nothing: the caller reads back. Every call ends within the deadline
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.forge import Check, Pull, Remark
-from reconciler.model.gate import Certificate, CommandResult
+from reconciler.model.gate import CommandResult
+from reconciler.model.ledger_ports import Ledger as Ledger
+from reconciler.model.ledger_ports import Recollection as Recollection
 from reconciler.model.observed import (
     Answered,
     AttributeValue,
@@ -30,8 +31,7 @@ from reconciler.model.observed import (
     Silent,
     Taint,
 )
-from reconciler.model.period_report import ServiceStatus
-from reconciler.model.records import Hold, JournalEntry, Lease, Mark, NodeRecord, Rollout
+from reconciler.model.records import Mark
 from reconciler.model.spec_feed import Pulled
 from reconciler.model.status import FleetStatus, LoopStatus
 
@@ -246,147 +246,3 @@ class Fabric(Protocol):
         """A minisign public key by name, from outside the spec. None: unknown name."""
 
     async def close(self) -> None: ...
-
-
-class Recollection(Protocol):
-    """What a plan is made from besides an observation."""
-
-    @property
-    def id(self) -> str: ...
-
-    def nodes(self, names: Sequence[str]) -> Mapping[str, NodeRecord]:
-        """A record for every name, empty ones for those never seen. One pass over the tables."""
-
-    def known(self) -> Sequence[str]:
-        """Nodes that applied values are remembered of."""
-
-    def holds(self) -> Sequence[Hold]: ...
-
-    def rollouts(self) -> Mapping[str, Rollout]:
-        """The newest of each pool."""
-
-    def durations(self, limit: int = 20_000) -> Sequence[tuple[str, str, str, float]]:
-        """(node, action, target, seconds of fleet time) of the newest attempts that ended done."""
-
-
-class Ledger(Recollection, Protocol):
-    """The reconciler's memory. Calls are short and synchronous; LedgerError when it can't be read or written."""
-
-    def batch(self) -> AbstractContextManager[Any]:
-        """What is written inside is written together or not at all. No `await` inside."""
-
-    def node(self, name: str) -> NodeRecord: ...
-
-    def remember_identity(self, node: str, serial: str | None, uuid: str | None, now: datetime) -> None: ...
-
-    def remember_identities(self, found: Mapping[str, tuple[str | None, str | None]], now: datetime) -> None:
-        """(serial, UUID) by node, all at once. None: it stays as it is known."""
-
-    def note_silence(self, node: str, source: str, silent: bool, now: datetime) -> None: ...
-
-    def note_silences(self, news: Sequence[tuple[str, str, bool]], now: datetime) -> None:
-        """(node, source, whether it is silent), all at once: first those that have ended, then those that begin."""
-
-    def forget(self, nodes: Sequence[str], now: datetime) -> None:
-        """Drop the applied values of nodes that left the spec. Their holds, attempts and history stay."""
-
-    def remember_applied(
-        self, node: str, values: Mapping[str, Any], spec_digest: str, commit: str, now: datetime
-    ) -> None: ...
-
-    def remember_paths(self, nodes: Sequence[str], paths: frozenset[str]) -> None:
-        """What the spec manages of nodes that are looked at for the first time. What it names later, it changed."""
-
-    def begin(
-        self,
-        run: str,
-        node: str,
-        action: str,
-        target: str,
-        cause: str,
-        intent: Mapping[str, Any],
-        token: int,
-        now: datetime,
-    ) -> int:
-        """Journal an intent and count the attempt, in one transaction; its id."""
-
-    def resume(self, attempt: int, run: str, token: int, now: datetime) -> None:
-        """Go on with an attempt whose run died. It was counted when it began, and is not counted again."""
-
-    def amend(self, attempt: int, intent: Mapping[str, Any], now: datetime) -> None:
-        """What was learnt while it runs (a task's URI, pitfall F8); `unfinished` shows it merged into the intent."""
-
-    def finish(self, attempt: int, outcome: str, detail: str, now: datetime) -> None: ...
-
-    def before(self, attempt: int) -> Mapping[str, Any]:
-        """The intent, amendments merged into it, of the attempt before this one at the same; {}: this is the first."""
-
-    def unfinished(self) -> Sequence[tuple[int, str, str, str, Mapping[str, Any]]]:
-        """Intents without an outcome: (attempt, node, action, target, intent)."""
-
-    def set_nonce(self, node: str, nonce: str, now: datetime) -> None: ...
-
-    def save_certificate(self, certificate: Certificate) -> None: ...
-
-    def record_drift(
-        self, run: str, items: Sequence[tuple[str, str, str, Any, Any]], nodes: Sequence[str], now: datetime,
-        *, unread: Mapping[str, tuple[str, ...]] | None = None,
-    ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:  # fmt: skip
-        """Items are (node, path, class, desired, observed), seen now on `nodes`; what these nodes had else has ended.
-
-        But for what could not be read: a difference of which an item says so, or whose path begins with one of its
-        node's `unread`, stands as it was last seen.
-
-        Returns first and last seen by (node, path).
-        """
-
-    def record_service_status(
-        self, stands: Mapping[str, ServiceStatus], now: datetime, *, within: timedelta, whole: bool
-    ) -> None:
-        """How nodes stand now; they stood as before since the last look, if that was `within` so long ago.
-
-        `whole`: these are all nodes of the fleet.
-        """
-
-    def hold(
-        self, subject: str, reason: str, owner: str, until: datetime | None, now: datetime, *, position: str = ""
-    ) -> Hold:
-        """`position`: of the line in the spec that it is copied from; "" = by command."""
-
-    def release(self, subject: str, owner: str, now: datetime) -> int:
-        """How many holds were lifted."""
-
-    def start_rollout(self, rollout: Rollout, run: str) -> None:
-        """It supersedes the pool's earlier one, which stays on record."""
-
-    def acquire(self, scope: str, holder: str, ttl_s: float, now: datetime) -> Lease:
-        """LeaseHeld when somebody else's lease is alive."""
-
-    def renew(self, lease: Lease, ttl_s: float, now: datetime) -> Lease: ...
-
-    def drop(self, lease: Lease) -> None:
-        """Dropping one that was lost changes nothing."""
-
-    def holder(self, scope: str, now: datetime) -> Lease | None:
-        """The lease that keeps others from this scope now."""
-
-    def prove(self, lease: Lease, now: datetime) -> None:
-        """LeaseHeld unless it is held still, and has not run out."""
-
-    def fence(self, lease: Lease | None) -> None:
-        """From now on each write of this object is refused with LeaseHeld once `lease` is lost; None: no more."""
-
-    def plan_used(self, plan_id: str) -> bool: ...
-
-    def use_plan(self, plan_id: str, now: datetime) -> None: ...
-
-    def start_run(self, run: str, command: str, commit: str, plan: str, now: datetime) -> None: ...
-
-    def end_run(self, run: str, exit_code: int, summary: str, now: datetime) -> None: ...
-
-    def note(self, node: str, event: str, detail: str, now: datetime) -> None:
-        """Journal what a person did, outside of any run."""
-
-    def history(self, node: str, limit: int = 200) -> Sequence[JournalEntry]: ...
-
-    def close(self) -> None: ...

@@ -63,7 +63,7 @@ def _fill_ledger(directory: Path) -> None:
     with ledger.batch():
         for record in stored.records.values():
             assert record.certificate is not None
-            ledger.remember_identity(record.node, record.serial, record.uuid, now)
+            ledger.remember_identities({record.node: (record.serial, record.uuid)}, now)
             ledger.save_certificate(record.certificate)
             applied = {path: row.value for path, row in record.applied.items()}
             ledger.remember_applied(record.node, applied, "digest", "c0ffee", now)

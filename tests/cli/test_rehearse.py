@@ -53,7 +53,7 @@ def converged(clean: Path, tmp_path: Path) -> Path:
         binding = gate.binding_of(desired, seen.nodes[name], gate.tests_digest(desired.profile.acceptance))
         assert isinstance(binding, Binding)
         ledger.save_certificate(Certificate("1.0", name, seen.finished_at, binding, (), adopted=True))
-        ledger.remember_identity(name, seen.nodes[name].hot.value.serial, None, seen.finished_at)  # type: ignore[union-attr]
+        ledger.remember_identities({name: (seen.nodes[name].hot.value.serial, None)}, seen.finished_at)  # type: ignore[union-attr]
     ledger.close()
     plan = path.with_name("plan.json")
     words = ("plan", SPEC, "--observation", clean, "--ledger", path, "--out", plan)

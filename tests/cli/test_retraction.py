@@ -58,7 +58,7 @@ def test_a_retraction_lifts_the_cordons_that_nobody_else_has_a_reason_for(here: 
     here.ledger.hold(RETRACTED + "condition_GpuUnhealthy", "wrong", "ops", None, here.clock.now())
     away = replace(here.fleet.nodes["n2"], state=NodeState.QUARANTINED)
     here.fleet = replace(here.fleet, nodes={**here.fleet.nodes, "n2": away})
-    here.ledger.note_silence("n3", "health.gpu_missing", silent=True, now=here.clock.now())
+    here.ledger.note_silences([("n3", "health.gpu_missing", True)], here.clock.now())
     assert dict(_lift(session, book)) == {
         "n1": "back in service",
         "n2": "left as it is: the spec says `state: quarantined`",

@@ -194,8 +194,8 @@ def test_with_a_fleet_that_is_taken_away_go_its_bmcs(ledger: SqlLedger) -> None:
             with pytest.raises(LeaseHeld, match="the lease on east is gone: ops took it away at "):
                 held.prove_bmc("bmc/a")
             with pytest.raises(LeaseHeld, match="the lease on east is gone"):
-                ledger.remember_identity("n0", "S", None, clock.now())  # nor is anything written down any more
+                ledger.remember_identities({"n0": ("S", None)}, clock.now())  # nor is anything written down any more
 
     with contextlib.suppress(LeaseHeld):
         run_virtual(run(), clock)
-    ledger.remember_identity("n0", "S", None, clock.now())
+    ledger.remember_identities({"n0": ("S", None)}, clock.now())

@@ -47,7 +47,7 @@ def test_a_power_cycle_that_died_while_off_goes_on_from_there(world: Worlds) -> 
 
 def test_a_system_that_hangs_is_forced_off(world: Worlds) -> None:
     here = world(nodes=1, faults={"n0": {"host_hung": {}}})
-    here.ledger.remember_identity("n0", "SN-n0", None, here.clock.now())
+    here.ledger.remember_identities({"n0": ("SN-n0", None)}, here.clock.now())
     assert isinstance(here.act("power_cycle"), Done)
     assert here.machine("n0").state.counters.power_cycles == 1
 

@@ -123,10 +123,10 @@ def test_what_decisions_rest_on_is_covered(
     ledger: SqlLedger, where: str, statements: Sequence[str], row: int | None, problem: str, told: str
 ) -> None:
     story(ledger)
-    ledger.remember_identity("a", "S-1", None, T0)
-    ledger.remember_identity("b", "S-2", "U-2", T0)
-    ledger.remember_identity("a", None, "U-1", T0)
-    ledger.note_silence("c", "ssh", True, T0)
+    ledger.remember_identities({"a": ("S-1", None)}, T0)
+    ledger.remember_identities({"b": ("S-2", "U-2")}, T0)
+    ledger.remember_identities({"a": (None, "U-1")}, T0)
+    ledger.note_silences([("c", "ssh", True)], T0)
     ledger.set_nonce("d", "n", T0)
     found = ledger.audit()
     assert (found.problem, found.identities) == ("", 2), found
@@ -177,7 +177,7 @@ def test_cells_of_any_type_are_findings_and_no_tracebacks(tmp_path: Path, statem
     where = str(tmp_path / "ledger.sqlite")
     ledger = SqlLedger(where)
     story(ledger)
-    ledger.remember_identity("a", "S-1", None, T0)
+    ledger.remember_identities({"a": ("S-1", None)}, T0)
     tamper(where, statement)
     assert ledger.audit().problem
     ledger.close()
@@ -187,7 +187,7 @@ def test_cells_of_any_type_are_findings_and_no_tracebacks(tmp_path: Path, statem
 def test_an_older_ledger_is_taken_as_it_stands(ledger: SqlLedger, reopen: Open, where: str, damaged: bool) -> None:
     """Version 3 wrote no rows of identities: that they lack is no alarm."""
     story(ledger)
-    ledger.note_silence("c", "ssh", True, T0)
+    ledger.note_silences([("c", "ssh", True)], T0)
     tamper(
         where,
         "INSERT INTO nodes (node, serial, uuid, identity_at, fleet) VALUES ('a', 'S-1', NULL, NULL, '')",
@@ -200,7 +200,7 @@ def test_an_older_ledger_is_taken_as_it_stands(ledger: SqlLedger, reopen: Open, 
     found = again.audit()
     assert (found.problem, found.identities) == (("head", 0) if damaged else ("", 2)), found
     if not damaged:
-        again.remember_identity("a", "S-9", None, T0)
+        again.remember_identities({"a": ("S-9", None)}, T0)
         assert again.audit().problem == ""
         assert again.node("b").serial == "S"
 

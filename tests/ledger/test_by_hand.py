@@ -77,7 +77,7 @@ def test_who_lost_a_lease_is_told_how_also_when_its_successor_is_through(ledger:
             ask()
     ledger.fence(old)
     with pytest.raises(LeaseHeld, match=told):
-        ledger.remember_identity("a", "S", None, late)
+        ledger.remember_identities({"a": ("S", None)}, late)
 
 
 def test_a_lease_that_was_given_back_was_broken_by_nobody(ledger: SqlLedger) -> None:

@@ -35,7 +35,7 @@ def damage(where: str, table: sa.Table, row: int | None = None, /, **values: obj
 
 def write_everything(ledger: SqlLedger, node: str) -> None:
     ledger.begin("r", node, "power_cycle", "", "remediation", {"boot_id": "b"}, token(ledger), T0)
-    ledger.note_silence(node, "ssh", silent=True, now=T0)
+    ledger.note_silences([(node, "ssh", True)], T0)
     ledger.remember_applied(node, {"bios.X": 1}, "d", "c", T0)
     ledger.save_certificate(certificate(node))
 
@@ -57,7 +57,7 @@ def test_a_malformed_row_stops_its_node_alone(
     ledger = reopen()
     write_everything(ledger, "bad")
     damage(where, table, **values)
-    ledger.remember_identity("good", "S", None, T0)
+    ledger.remember_identities({"good": ("S", None)}, T0)
     records = ledger.nodes(["bad", "good"])
     assert told in records["bad"].malformed
     assert records["good"] == NodeRecord("good", serial="S")

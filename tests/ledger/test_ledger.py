@@ -39,8 +39,8 @@ def test_the_id_stays(reopen: Open) -> None:
 
 def test_a_record_survives_the_process(reopen: Open) -> None:
     ledger = reopen()
-    ledger.remember_identity("a", "S1", "u-1", T0)
-    ledger.note_silence("a", "ssh", silent=True, now=T0)
+    ledger.remember_identities({"a": ("S1", "u-1")}, T0)
+    ledger.note_silences([("a", "ssh", True)], T0)
     ledger.set_nonce("a", "n-1", T0)
     ledger.remember_applied("a", {"bios.X": "On", "firmware.bmc": "1.2"}, "digest", "c0ffee", T0)
     ledger.save_certificate(certificate("a"))
@@ -63,16 +63,16 @@ def test_a_record_survives_the_process(reopen: Open) -> None:
 
 
 def test_identity_is_only_replaced_by_what_was_read(ledger: SqlLedger) -> None:
-    ledger.remember_identity("a", "S1", "u-1", T0)
-    ledger.remember_identity("a", "S2", None, T0)
+    ledger.remember_identities({"a": ("S1", "u-1")}, T0)
+    ledger.remember_identities({"a": ("S2", None)}, T0)
     assert (ledger.node("a").serial, ledger.node("a").uuid) == ("S2", "u-1")
 
 
 def test_silence_counts_from_its_first_pass_until_an_answer(ledger: SqlLedger) -> None:
-    ledger.note_silence("a", "ssh", silent=True, now=T0)
-    ledger.note_silence("a", "ssh", silent=True, now=T0 + MINUTE)
+    ledger.note_silences([("a", "ssh", True)], T0)
+    ledger.note_silences([("a", "ssh", True)], T0 + MINUTE)
     assert ledger.node("a").silent_since == {"ssh": T0}
-    ledger.note_silence("a", "ssh", silent=False, now=T0 + 2 * MINUTE)
+    ledger.note_silences([("a", "ssh", False)], T0 + 2 * MINUTE)
     assert ledger.node("a").silent_since == {}
 
 
@@ -235,7 +235,7 @@ def test_a_batch_is_written_together_or_not_at_all(ledger: SqlLedger) -> None:
     def die_half_way() -> None:
         with ledger.batch():
             ledger.set_nonce("a", "n", T0)
-            ledger.remember_identity("b", "S", None, T0)
+            ledger.remember_identities({"b": ("S", None)}, T0)
             assert ledger.node("a").nonce == "n", "a batch reads what it wrote"
             raise RuntimeError("died")
 
@@ -254,7 +254,7 @@ def test_ten_thousand_nodes_are_read_in_one_pass(ledger: SqlLedger) -> None:
     names = [f"n{number:05}" for number in range(10_000)]
     with ledger.batch():
         for name in names[::10]:
-            ledger.remember_identity(name, f"S-{name}", None, T0)
+            ledger.remember_identities({name: (f"S-{name}", None)}, T0)
     items = [(name, "bios.X", "drifted", 1, 2) for name in names]
     ledger.record_drift("r", items, names, T0)
     assert len(ledger.record_drift("r", items, names, T0 + MINUTE)) == len(names)
@@ -316,7 +316,7 @@ def test_a_dropped_lease_is_free_at_once(ledger: SqlLedger) -> None:
 def test_nodes_are_known_by_what_was_applied_until_they_are_forgotten(ledger: SqlLedger) -> None:
     for node in ("b", "a", "c"):
         ledger.remember_applied(node, {"bios.X": "On", "bios.Y": "Off"}, "digest", "c0ffee", T0)
-    ledger.remember_identity("d", "S1", None, T0)
+    ledger.remember_identities({"d": ("S1", None)}, T0)
     assert ledger.known() == ["a", "b", "c"]
     held = ledger.hold("a", "tracing a fault", "ops", None, T0)
     begun = ledger.begin("run-1", "a", "drain", "", "drift", {}, token(ledger), T0)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from reconciler.drivers.ledger import SqlLedger, schema
-from reconciler.drivers.ledger.cache import Commits, Memory, Snapshot
+from reconciler.drivers.ledger.cache import Cache, CommitCount, Snapshot
 from reconciler.model.records import Rollout
 from tests.ledger.conftest import Open
 from tests.ledger.test_damage import damage
@@ -64,8 +64,8 @@ WRITES: tuple[Callable[[Turn], object], ...] = (
     Turn.attempt,
     Turn.rolled_back,
     Turn.drift,
-    lambda turn: turn.ledger.remember_identity(turn.node, f"S{turn.number}", None, turn.now),
-    lambda turn: turn.ledger.note_silence(turn.node, "ssh", turn.number % 2 == 0, turn.now),
+    lambda turn: turn.ledger.remember_identities({turn.node: (f"S{turn.number}", None)}, turn.now),
+    lambda turn: turn.ledger.note_silences([(turn.node, "ssh", turn.number % 2 == 0)], turn.now),
     lambda turn: turn.ledger.remember_applied(turn.node, {"bios.X": turn.number}, "d", "c", turn.now),
     lambda turn: turn.ledger.remember_paths([turn.node], frozenset({f"bios.{turn.number}"})),
     lambda turn: turn.ledger.set_nonce(turn.node, f"n-{turn.number}", turn.now),
@@ -132,16 +132,16 @@ def test_transactions_of_others_that_run_or_end_between_two_snapshots() -> None:
     assert Snapshot.of("5:11:5,7,10").ended_since(earlier) == frozenset({9})
     assert Snapshot.of("900000:900000:").ended_since(earlier) is None, "too many to name"
     assert Snapshot.of("3:4:").ended_since(earlier) is None, "another server's"
-    assert Commits(3).ended_since(Commits(2)) is None
+    assert CommitCount(3).ended_since(CommitCount(2)) is None
 
 
 def test_own_transactions_change_nothing_but_what_they_say() -> None:
-    memory = Memory()
-    memory.turn_to(Snapshot.of("5:5:"))
-    memory.lists["holds"] = ()
-    memory.own.add(5)
-    memory.turn_to(Snapshot.of("6:6:"))
-    assert "holds" in memory.lists
-    memory.own.add(6)
-    memory.turn_to(Snapshot.of("8:8:"))
-    assert "holds" not in memory.lists, "transaction 7 was somebody else's"
+    cache = Cache()
+    cache.advance_to(Snapshot.of("5:5:"))
+    cache.tables["holds"] = ()
+    cache.own.add(5)
+    cache.advance_to(Snapshot.of("6:6:"))
+    assert "holds" in cache.tables
+    cache.own.add(6)
+    cache.advance_to(Snapshot.of("8:8:"))
+    assert "holds" not in cache.tables, "transaction 7 was somebody else's"

@@ -33,7 +33,7 @@ def test_each_knows_its_own_and_a_node_is_free_when_its_fleet_forgets_it(where: 
     assert (len(east.unfinished()), len(west.unfinished()), len(both.unfinished())) == (1, 0, 1)
     west.start_rollout(replace(rollout, digest="d2"), "run-w")
     assert (east.rollouts()["train"].digest, west.rollouts()["train"].digest) == ("d1", "d2")
-    west.remember_identity("a", "S", None, T0)
+    west.remember_identities({"a": ("S", None)}, T0)
     assert west.node("a").fleet == "east", "whose it is already, it stays"
     east.finish(begun, "done", "", T0)
     east.forget(["a"], T0)
@@ -89,7 +89,7 @@ def test_a_ledger_of_before_is_everybody_s(where: str, fleet: str) -> None:
     old.close()
     found = SqlLedger(where, fleet=fleet)
     assert (found.known(), found.node("a").fleet) == (["a"], "")
-    found.remember_identity("a", "S", None, T0)
+    found.remember_identities({"a": ("S", None)}, T0)
     found.close()
     west = SqlLedger(where, fleet="west")
     assert west.node("a").fleet == fleet

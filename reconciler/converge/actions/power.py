@@ -100,7 +100,7 @@ async def _host_after(ctx: ActionContext, *, unlike: str | None) -> HostFacts | 
 
     facts = await until(ctx, probe, within_s=BOOT_S, every_s=3.0)
     if facts is None:
-        ctx.ledger.note_silence(ctx.node, "ssh", silent=True, now=since)
+        ctx.ledger.note_silences([(ctx.node, "ssh", True)], since)
     return facts
 
 

@@ -1,22 +1,20 @@
 """The ledger: what the reconciler remembers between runs (DESIGN 9), in SQLite or PostgreSQL.
 
+store       SqlLedger: all roles of model.ledger_ports, each implemented by one of the next classes
+nodes       what is known about nodes; reader reads their records in bulk
+episodes    drift
+status_intervals  the status of nodes over time
+attempts, holds, rollouts, leases, runs
+node_history  the journal as people read it; period reads what reports need
+
+base        what the roles share
 schema      tables
-migrations  from an older ledger to this one
-engine      connections, transactions, errors in words
-rows        values to cells and back
+migrations  from an older schema to the present one
+engine      connections, transactions, error messages
+cache       what was read, while it is up to date
+rows, writing  cells and rows
 chain       the journal, each row bound to the one before it; verification
-reader      node records in bulk
-memory      what was read, while it is still true
-episodes    drift history
-spells      how nodes stood, and since when
-chronicle   what happened in a period
-story       the journal as people read it
-attempts    what was begun and has not ended
-rollouts    changes as they began, and how long actions took
-leases      exclusive leases with fencing tokens
-lease_time  the clock that they go by
-leasing     the part of SqlLedger that deals in them
-store       SqlLedger, the implementation of model.ports.Ledger
+lease_time  the clock that leases go by
 """
 
 from reconciler.drivers.ledger.chain import Audit

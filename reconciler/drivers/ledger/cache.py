@@ -1,12 +1,12 @@
-"""What was read of the ledger, for as long as nothing that it came from has changed.
+"""What was read from the ledger, cached for as long as nothing that it came from has changed.
 
-A look at a node asks for its record, the holds and the rollouts, again and again, and mostly nobody has written
-anything meanwhile. Whether somebody has is one cheap question to the database, put before anything kept is used: SQLite
-counts the commits of other connections (`PRAGMA data_version`), and PostgreSQL's snapshots say which transactions have
-ended. So nothing is ever trusted that another process, or a person with a database shell, may have changed.
+Work on a node asks for its record, the holds and the rollouts again and again, and mostly nobody has written anything
+meanwhile. One cheap question to the database tells whether somebody has, and is asked before anything cached is used:
+SQLite counts the commits of other connections (`PRAGMA data_version`), and PostgreSQL's snapshots tell which
+transactions have ended. So no value is used that another process, or a person with a database shell, may have changed.
 
-What this process writes over the same connection is not among the commits of others. Its writer says what it changes
-(`forget`), and only that is read again.
+Commits of this process over the same connection are not counted among those of others. Each write therefore names the
+tables and nodes that it changes (`invalidate`), and only these are read again.
 """
 
 from __future__ import annotations
@@ -19,75 +19,78 @@ import sqlalchemy as sa
 
 from reconciler.model.records import NodeRecord
 
-FAR = 1000  # transactions; more of them between two looks are taken for somebody else's, unread
+MAX_TRANSACTIONS = 1000  # between two reads; more are taken for somebody else's without a look at each
 
 
 @dataclass(frozen=True, slots=True)
-class Commits:
-    """SQLite: how often others have committed, as this connection sees it."""
+class CommitCount:
+    """SQLite: how often other connections have committed, as this connection sees it."""
 
     count: int
 
     def ended_since(self, earlier: object) -> frozenset[int] | None:
+        """Return the transactions that ended since `earlier`; None when the database doesn't tell which."""
         return frozenset() if self == earlier else None
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """PostgreSQL: transactions from `end` on, and those `running`, are not seen. All others are, for what they did."""
+    """PostgreSQL: every transaction before `end` is seen, except those `running`."""
 
     end: int
     running: frozenset[int]
 
     @classmethod
     def of(cls, text: str) -> Snapshot:
+        """Parse `pg_current_snapshot()::text`, which is xmin:xmax:running,..."""
         _, end, running = text.split(":")
         return cls(int(end), frozenset(map(int, filter(None, running.split(",")))))
 
     def ended_since(self, earlier: object) -> frozenset[int] | None:
-        if not isinstance(earlier, Snapshot) or not 0 <= self.end - earlier.end <= FAR:
+        """Return the transactions that ended since `earlier`; None when there are too many to tell."""
+        if not isinstance(earlier, Snapshot) or not 0 <= self.end - earlier.end <= MAX_TRANSACTIONS:
             return None
         return earlier.running.union(range(earlier.end, self.end)) - self.running
 
 
-Stamp = Commits | Snapshot
+Version = CommitCount | Snapshot
 
 
 @dataclass(slots=True)
-class Memory:
-    """Of one connection. `stale`: tables that a node's record is to be read from anew. `lists`: by table."""
+class Cache:
+    """The cache of one connection. `stale`: by node, the tables to read again. `tables`: whole tables, by name."""
 
-    stamp: Stamp | None = None
-    own: set[int] = field(default_factory=set)  # transactions of this connection since `stamp`
+    version: Version | None = None
+    own: set[int] = field(default_factory=set)  # transactions of this connection since `version`
     records: dict[str, NodeRecord] = field(default_factory=dict)
     stale: dict[str, set[str]] = field(default_factory=dict)
-    lists: dict[str, Any] = field(default_factory=dict)
+    tables: dict[str, Any] = field(default_factory=dict)
 
-    def turn_to(self, stamp: Stamp) -> None:
-        """Keep what is as it was, now that the database is at `stamp`."""
-        ended = stamp.ended_since(self.stamp)
+    def advance_to(self, version: Version) -> None:
+        """Drop everything if anybody else has committed since the version that the cache was read at."""
+        ended = version.ended_since(self.version)
         if ended is None or not ended <= self.own:
-            self.forget(None)
-        self.stamp = stamp
+            self.invalidate(None)
+        self.version = version
         self.own.clear()
 
-    def forget(self, tables: Iterable[sa.Table] | None, nodes: Sequence[str] = ()) -> None:
-        """What is written to these tables about these nodes. None: anything may be."""
+    def invalidate(self, tables: Iterable[sa.Table] | None, nodes: Sequence[str] = ()) -> None:
+        """Drop what is read from these tables about these nodes. None: all tables and nodes."""
         if tables is None:
             self.records.clear()
             self.stale.clear()
-            self.lists.clear()
+            self.tables.clear()
             return
         for table in tables:
-            self.lists.pop(table.name, None)
+            self.tables.pop(table.name, None)
             for node in nodes:
                 if node in self.records:
                     self.stale.setdefault(node, set()).add(table.name)
 
     def record(self, node: str) -> NodeRecord | None:
-        """None: it is to be read, all of it or in part."""
+        """Return the cached record; None when all or part of it has to be read."""
         return None if node in self.stale else self.records.get(node)
 
-    def keep(self, node: str, record: NodeRecord) -> None:
+    def put(self, node: str, record: NodeRecord) -> None:
         self.records[node] = record
         self.stale.pop(node, None)

@@ -1,4 +1,4 @@
-"""Connections of the ledger: SQLite or PostgreSQL, transactions, and errors told in words.
+"""Connections of the ledger to SQLite or PostgreSQL, transactions, and error messages.
 
 SQLite runs in WAL with `synchronous=FULL`: an intent that was committed survives a power cut, or the next run might
 repeat a destructive action. A write transaction begins with BEGIN IMMEDIATE, so that two runners can't both read
@@ -20,20 +20,20 @@ import sqlalchemy as sa
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from reconciler.drivers.ledger import migrations
-from reconciler.drivers.ledger.cache import Commits, Memory, Snapshot, Stamp
+from reconciler.drivers.ledger.cache import Cache, CommitCount, Snapshot, Version
 from reconciler.model.errors import BadLedgerUrl, LedgerError
 from reconciler.model.printable import HIDDEN, shown_url, without_secrets
 
 T = TypeVar("T")
 
-_NO_FILE = re.compile(r"postgres(ql)?(\+\w+)?:|.*\bpassword=")  # how others write it: no file is to be called that
+_NO_FILE = re.compile(r"postgres(ql)?(\+\w+)?:|.*\bpassword=")  # a URL or a DSN in another notation, no file
 _READING = "ledger_reading"
-_MEMORY = "ledger_memory"  # in the info of a connection, which lives as long as that does
-_STAMPS: dict[str, tuple[str, Callable[[Any], Stamp]]] = {
-    "sqlite": ("PRAGMA data_version", Commits),
+_CACHE = "ledger_cache"  # in the info of a connection, which lives as long as that does
+_VERSIONS: dict[str, tuple[str, Callable[[Any], Version]]] = {
+    "sqlite": ("PRAGMA data_version", CommitCount),
     "postgresql": ("SELECT pg_current_snapshot()::text", Snapshot.of),
 }
-_AGAIN_S = 0.05  # wall clock: until a file that others are making is asked again
+_AGAIN_S = 0.05  # wall clock: between two tries at a file that others are creating
 _ADVISORY_LOCK = 0x7265636F  # "reco": one creator or migrator at a time
 
 # Primary SQLite result codes, and what to do about each. The file's name goes in front.
@@ -51,13 +51,13 @@ _ADVICE = {
 
 
 class Database:
-    """An open, current ledger database. `name` is what messages call it; it carries no password."""
+    """An open ledger database, migrated to the current schema. `name`: for messages, without a password."""
 
     def __init__(self, where: str | Path, *, lock_timeout_s: float) -> None:
         self.name, self._engine = _engine(where, lock_timeout_s)
-        self.fence: Callable[[sa.Connection], None] | None = None  # raises in a transaction that must not be
+        self.fence: Callable[[sa.Connection], None] | None = None  # raises where a write is not allowed any more
         self._local = threading.local()
-        self._question, self._parse = _STAMPS[self._engine.dialect.name]
+        self._question, self._parse = _VERSIONS[self._engine.dialect.name]
         try:
             with self.read() as connection:
                 version = self._version(connection)
@@ -71,7 +71,7 @@ class Database:
         self._engine.dispose()
 
     def _hide(self, text: str) -> str:
-        """A driver quotes values that it does not like: `invalid sslmode value: "..."`."""
+        """Hide secrets of the URL: drivers quote values that they reject (`invalid sslmode value: "..."`)."""
         url = self._engine.url
         values = [value for several in url.normalized_query.values() for value in several]
         hidden = {str(value) for value in (url.password, *values) if value and str(value) not in self.name}
@@ -81,12 +81,12 @@ class Database:
 
     @property
     def writing(self) -> bool:
-        """Whether this thread is inside of `write`."""
+        """Say whether this thread is inside of `write`."""
         return getattr(self._local, "connection", None) is not None
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        """A snapshot; inside `write`, the transaction that is being written."""
+        """Open a snapshot; inside of `write`, the transaction that is being written."""
         outer: sa.Connection | None = getattr(self._local, "connection", None)
         if outer is not None:
             yield outer
@@ -96,48 +96,51 @@ class Database:
             with reader.begin():
                 yield reader
 
-    def recall(self, known: Callable[[Memory], T | None], read: Callable[[sa.Connection, Memory], T]) -> T:
-        """What is `known` still, or what is `read` now. Inside `write` it is read, past what is kept."""
+    def read_cached(self, cached: Callable[[Cache], T | None], read: Callable[[sa.Connection, Cache], T]) -> T:
+        """Return what `cached` finds in a cache that is up to date, or else what `read` reads and caches.
+
+        Inside of `write` the cache is bypassed.
+        """
         outer: sa.Connection | None = getattr(self._local, "connection", None)
         if outer is not None:
-            return read(outer, Memory())
-        memory = self._still_true()
-        found = None if memory is None else known(memory)
+            return read(outer, Cache())
+        cache = self._current_cache()
+        found = None if cache is None else cached(cache)
         if found is not None:
             return found
         with self.read() as connection:
-            memory = connection.info.setdefault(_MEMORY, Memory())
-            memory.turn_to(self._parse(connection.exec_driver_sql(self._question).scalar_one()))
-            return read(connection, memory)
+            cache = connection.info.setdefault(_CACHE, Cache())
+            cache.advance_to(self._parse(connection.exec_driver_sql(self._question).scalar_one()))
+            return read(connection, cache)
 
-    def _still_true(self) -> Memory | None:
-        """What was kept, if the database answers at once. None: let those who read find out why it doesn't."""
+    def _current_cache(self) -> Cache | None:
+        """Return the cache, brought up to date. None: there is none, or the database fails, and `read` says how."""
         failures = self._engine.dialect.loaded_dbapi.Error
         try:
             borrowed = self._engine.raw_connection()
         except failures:
             return None
-        memory: Memory | None = borrowed.info.get(_MEMORY)
+        cache: Cache | None = borrowed.info.get(_CACHE)
         try:
-            if memory is not None:
+            if cache is not None:
                 direct: Any = borrowed.driver_connection
                 (cell,) = direct.execute(self._question).fetchone()
-                memory.turn_to(self._parse(cell))
+                cache.advance_to(self._parse(cell))
             borrowed.close()
         except failures as error:
             borrowed.invalidate(error)
             return None
-        return memory
+        return cache
 
     @contextmanager
     def write(self, tables: Sequence[sa.Table] | None = None, nodes: Sequence[str] = ()) -> Iterator[sa.Connection]:
-        """One transaction: all or nothing. Nested in another one of the same thread, it is part of it.
+        """Open a transaction. Inside of another one of the same thread, it is part of that.
 
-        `tables`, `nodes`: what records and lists may come out otherwise afterwards; None = any.
+        `tables`, `nodes`: what it changes, which is dropped from the cache; None = anything.
         """
         outer: sa.Connection | None = getattr(self._local, "connection", None)
         if outer is not None:
-            self._forget(outer, tables, nodes)
+            self._invalidate(outer, tables, nodes)
             yield outer
             return
         with self._errors(), self._engine.begin() as connection:
@@ -145,19 +148,19 @@ class Database:
             try:
                 if self.fence is not None:
                     self.fence(connection)
-                self._forget(connection, tables, nodes)
+                self._invalidate(connection, tables, nodes)
                 yield connection
             finally:
                 self._local.connection = None
 
-    def _forget(self, connection: sa.Connection, tables: Sequence[sa.Table] | None, nodes: Sequence[str]) -> None:
-        """Nothing is recalled before the transaction ends, so that it does not matter that it has just begun."""
-        memory: Memory | None = connection.info.get(_MEMORY)
-        if memory is None:
+    def _invalidate(self, connection: sa.Connection, tables: Sequence[sa.Table] | None, nodes: Sequence[str]) -> None:
+        """Drop from the cache what the transaction will change: nothing is read from it before the transaction ends."""
+        cache: Cache | None = connection.info.get(_CACHE)
+        if cache is None:
             return
-        memory.forget(tables, nodes)
+        cache.invalidate(tables, nodes)
         if connection.dialect.name == "postgresql":
-            memory.own.add(int(connection.exec_driver_sql("SELECT pg_current_xact_id()::text").scalar_one()))
+            cache.own.add(int(connection.exec_driver_sql("SELECT pg_current_xact_id()::text").scalar_one()))
 
     def _upgrade(self) -> None:
         with self.write() as connection:
@@ -190,7 +193,7 @@ class Database:
 
 
 def _snapshot(connection: sa.Connection) -> dict[str, str]:
-    """SQLite's readers have one anyway; PostgreSQL's statements would each see what was committed meanwhile."""
+    """Return options for a consistent read. In PostgreSQL each statement would else see what was committed since."""
     return {"isolation_level": "REPEATABLE READ"} if connection.dialect.name == "postgresql" else {}
 
 
@@ -252,7 +255,7 @@ def _sqlite(path: Path, lock_timeout_s: float) -> tuple[str, sa.Engine]:
 
 
 def _to_wal(connection: Any, within_s: float) -> None:
-    """Once for a file: for that SQLite needs it alone, and where several make it at once may refuse without waiting."""
+    """Set WAL mode, once per file: SQLite needs the file alone for it, and may refuse without waiting."""
     if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
         return
     ends = time.monotonic() + within_s
@@ -270,7 +273,7 @@ def _to_wal(connection: Any, within_s: float) -> None:
 def _postgresql(url: sa.URL, lock_timeout_s: float) -> tuple[str, sa.Engine]:
     name = shown_url(url.render_as_string(hide_password=False))
     milliseconds = int(lock_timeout_s * 1000)
-    # One who is stopped in the middle of a transaction must not keep its locks from others for ever.
+    # A runner that is stopped in the middle of a transaction must not keep its locks for ever.
     limits = {"lock_timeout": milliseconds, "statement_timeout": 120_000, "idle_in_transaction_session_timeout": 60_000}
     options = " ".join(f"-c {name}={limit}" for name, limit in limits.items())
     arguments = {"connect_timeout": 10, "options": options}

@@ -1,6 +1,6 @@
-"""Drift history: one row per episode, from the pass that first saw it to the first pass that saw it gone.
+"""Drift history: one row per episode, from the pass that first saw a difference to the first that saw it gone.
 
-What can't be read is not gone: its row stands as it was last seen.
+A difference that can't be read at present is not gone: its row stays open as last seen.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger import chain
-from reconciler.drivers.ledger.rows import LONG_AGO, clean, from_json, instant, to_instant, to_json
+from reconciler.drivers.ledger.base import SqlRole
+from reconciler.drivers.ledger.rows import clean, from_json, instant, or_long_ago, to_json
 from reconciler.drivers.ledger.schema import drift
 from reconciler.model.drift import ACTIONABLE, DriftClass
 
@@ -25,10 +26,42 @@ def of_nodes(column: sa.ColumnElement[str], names: Sequence[str]) -> sa.ColumnEl
     return column.in_(names) if len(names) <= MANY else sa.true()
 
 
-def record(
-    connection: sa.Connection, run: str, items: Sequence[DriftRow], nodes: Sequence[str], now: datetime,
+class SqlDrift(SqlRole):
+    def record_drift(
+        self,
+        run: str,
+        items: Sequence[DriftRow],
+        nodes: Sequence[str],
+        now: datetime,
+        *,
+        unread: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
+        with self._database.write([]) as connection:
+            return _record(connection, run, items, nodes, now, unread or {})
+
+    def open_drift(self, node: str) -> Sequence[tuple[str, str, Any, Any, datetime]]:
+        """Return a node's open differences as last seen: (path, class, desired, observed, first seen).
+
+        A damaged cell is returned as it is: they are for people.
+        """
+        query = (
+            sa.select(drift)
+            .where(drift.c.node == node, drift.c.ended_at.is_(None))
+            .order_by(drift.c.first_seen, drift.c.id)
+        )
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        return [(r.path, r.kind, _value(r.desired), _value(r.observed), or_long_ago(r.first_seen)) for r in rows]
+
+
+def _record(
+    connection: sa.Connection,
+    run: str,
+    items: Sequence[DriftRow],
+    nodes: Sequence[str],
+    now: datetime,
     unread: Mapping[str, tuple[str, ...]],
-) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:  # fmt: skip
+) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
     seen = frozenset(nodes)
     query = sa.select(drift).where(drift.c.ended_at.is_(None), of_nodes(drift.c.node, nodes))
     past = {(row.node, row.path): row for row in connection.execute(query) if row.node in seen}
@@ -44,23 +77,12 @@ def record(
     if again := [key for key, item in present.items() if key in past and not _hidden(item, past[key])]:
         connection.execute(by_id, [_cells(present[k]) | {"row_id": past[k].id, "last_seen": at} for k in again])
     _journal(connection, run, at, fresh, [past[key] for key in ended])
-    return {key: (_first_seen(past.get(key), now), now) for key in present}
+    return {key: (or_long_ago(past[key].first_seen) if key in past else now, now) for key in present}
 
 
 def _hidden(item: DriftRow, row: Any) -> bool:
-    """Whether a difference that was seen can't be read any more."""
+    """Say whether a difference that was seen before can't be read at present."""
     return item[2] == DriftClass.UNKNOWN.value and row.kind in _ACTIONABLE
-
-
-def standing(connection: sa.Connection, node: str) -> list[tuple[str, str, Any, Any, datetime]]:
-    """For people: a damaged cell is shown as it is."""
-    query = (
-        sa.select(drift)
-        .where(drift.c.node == node, drift.c.ended_at.is_(None))
-        .order_by(drift.c.first_seen, drift.c.id)
-    )
-    rows = connection.execute(query).all()
-    return [(r.path, r.kind, _value(r.desired), _value(r.observed), _first_seen(r, LONG_AGO)) for r in rows]
 
 
 def _value(cell: str) -> Any:
@@ -73,15 +95,6 @@ def _value(cell: str) -> Any:
 def _cells(item: DriftRow) -> dict[str, str]:
     node, path, kind, desired, observed = item
     return {"node": node, "path": path, "kind": kind, "desired": to_json(desired), "observed": to_json(observed)}
-
-
-def _first_seen(row: Any, now: datetime) -> datetime:
-    if row is None:
-        return now
-    try:
-        return to_instant(row.first_seen, "first seen")
-    except ValueError:
-        return LONG_AGO  # a report's date, no counter: an impossible one shows that it is not known
 
 
 def _journal(connection: sa.Connection, run: str, at: str, fresh: Sequence[DriftRow], ended: Sequence[Any]) -> None:

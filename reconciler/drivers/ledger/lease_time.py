@@ -1,8 +1,8 @@
-"""The clock that leases go by: one that all who share a ledger read alike, whatever their own clocks say.
+"""The clock that leases go by, which is the same for all runners that share a ledger.
 
 On PostgreSQL it is the server's. An SQLite file is shared by the processes of one machine, whose wall clock anybody may
-set while a lease lives; so there it is the time since boot, which nobody sets, counted from an instant that the ledger
-keeps for this boot. Where the system tells no boot it is the wall clock.
+set while a lease is held; so there it is the time since boot, which nobody sets, counted from an instant that the
+ledger keeps for this boot. Where the system has no boot id it is the wall clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:
-    """The id of this boot of this machine; "" where the system has none."""
+    """Return the id of this boot of this machine; "" where the system has none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -29,17 +29,17 @@ def boot_id() -> str:
 
 
 class SharedClock(Protocol):
-    """A clock that other processes have too, at the same rate."""
+    """A clock that runs at the same rate in all processes."""
 
     def at(self, wall: datetime) -> datetime:
-        """The fleet's time at an instant of the wall clock."""
+        """Return the fleet's time at an instant of the wall clock."""
 
     def monotonic(self) -> float:
-        """Seconds of the fleet's time since this machine booted."""
+        """Return seconds of the fleet's time since this machine booted."""
 
 
 class LeaseTime:
-    """`clock` None: leases go by the `now` of each call, as in virtual time."""
+    """Tells the present instant. `clock` None: it is the `now` of each call, as in virtual time."""
 
     def __init__(self, clock: SharedClock | None) -> None:
         self._clock = clock
@@ -47,18 +47,18 @@ class LeaseTime:
         self._booted: datetime | None = None  # in the fleet's time, by the wall clock of whoever took a lease first
 
     def now(self, connection: sa.Connection, given: datetime) -> datetime:
-        """Ask after the row locks are had: waiting for them takes time."""
+        """Return the present instant. Call it when the row locks are held: waiting for them takes time."""
         if self._clock is None:
             return given
         if connection.dialect.name == "postgresql":
-            told: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
-            return self._clock.at(told.astimezone(UTC))
+            found: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
+            return self._clock.at(found.astimezone(UTC))
         self._boot = self._boot or boot_id()
         booted = self._booted = self._booted or self._read(connection)
         return given if booted is None else booted + timedelta(seconds=self._clock.monotonic())
 
     def start(self, connection: sa.Connection, given: datetime) -> None:
-        """In a transaction that takes a lease: agree on when this machine booted, if nobody has."""
+        """Save when this machine booted unless it is saved, in the transaction that takes a lease."""
         self._boot = self._boot or boot_id()
         if self._clock is None or connection.dialect.name == "postgresql" or not self._boot:
             return

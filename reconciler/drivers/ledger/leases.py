@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
+from reconciler.drivers.ledger.base import SqlRole
 from reconciler.drivers.ledger.rows import instant, to_instant, to_json, to_object
 from reconciler.drivers.ledger.schema import FENCE, journal, leases, meta
 from reconciler.drivers.ledger.writing import write_journal
@@ -15,13 +16,69 @@ from reconciler.model.errors import LeaseHeld, LedgerError
 from reconciler.model.records import BMC_SCOPE, Lease
 
 _HELD = sa.select(leases).where(leases.c.holder != "")
-Time = Callable[[sa.Connection], datetime]  # now, by the clock that leases go by
+Time = Callable[[sa.Connection], datetime]  # the present instant, by the clock that leases go by
 
 
-def acquire(
+class SqlLeases(SqlRole):
+    def acquire(self, scope: str, holder: str, ttl_s: float, now: datetime) -> Lease:
+        with self._database.write([leases]) as connection:
+            self._lease_time.start(connection, now)
+            return _acquire(connection, scope, holder, ttl_s, self._time(now), now)
+
+    def renew(self, lease: Lease, ttl_s: float, now: datetime) -> Lease:
+        mine = (leases.c.scope == lease.scope) & (leases.c.token == lease.token) & (leases.c.holder == lease.holder)
+        with self._database.write([leases]) as connection:
+            expires_at = self._lease_time.now(connection, now) + timedelta(seconds=ttl_s)
+            renewed = connection.execute(leases.update().where(mine).values(expires_at=instant(expires_at)))
+            if renewed.rowcount != 1:
+                raise _lost(connection, lease.token, lease.scope)
+        return replace(lease, expires_at=expires_at)
+
+    def drop(self, lease: Lease) -> None:
+        with self._database.write([leases]) as connection:
+            _drop(connection, lease)
+
+    def leases(self) -> Sequence[Lease]:
+        """Return all leases that were not dropped, also those that ran out."""
+        return list(self._whole_table(leases, _held))
+
+    def holder(self, scope: str, now: datetime) -> Lease | None:
+        held = next((lease for lease in self.leases() if lease.scope == scope), None)
+        return held if held is not None and held.expires_at > self.lease_time(now) else None
+
+    def prove(self, lease: Lease, now: datetime) -> None:
+        held = _same(self.leases(), lease)
+        if held is None:
+            with self._database.read() as connection:
+                raise _lost(connection, lease.token, lease.scope)
+        if held.expires_at <= self.lease_time(now):
+            raise _ran_out(held)
+
+    def lease_time(self, now: datetime) -> datetime:
+        """Return the present instant by the clock that leases go by; `now` is the caller's, for virtual time."""
+        with self._database.read() as connection:
+            return self._lease_time.now(connection, now)
+
+    def fence(self, lease: Lease | None) -> None:
+        """Refuse writes once the lease is lost. One that ran out and that nobody took is enough for the ledger."""
+
+        def check(connection: sa.Connection) -> None:
+            assert lease is not None
+            if _same(_held(connection), lease) is None:
+                raise _lost(connection, lease.token, lease.scope)
+
+        self._database.fence = None if lease is None else check
+
+    def take_away(self, token: int, by: str, now: datetime) -> Lease | None:
+        """Free the lease that has this token, whoever holds it, and return it; None when there is none."""
+        with self._database.write([leases]) as connection:
+            return _take_away(connection, token, by, now)
+
+
+def _acquire(
     connection: sa.Connection, scope: str, holder: str, ttl_s: float, time: Time, written_at: datetime
 ) -> Lease:
-    # Locking the fence first makes everybody who acquires take turns, also where the scope has no row yet.
+    # The lock on the fence serialises all who acquire, also where the scope has no row yet.
     fence = sa.select(meta.c.value).where(meta.c.key == FENCE).with_for_update()
     last = connection.execute(fence).scalar_one_or_none()
     if last is None or not last.isdecimal():
@@ -30,7 +87,7 @@ def acquire(
     held, now = _read(connection, scope), time(connection)
     if held is not None and held.holder not in ("", holder):
         if held.expires_at > now:
-            raise held_by(held)
+            raise _held_by(held)
         _note_end(connection, held, holder, RAN_OUT, written_at)
     lease = Lease(scope, holder, token, now + timedelta(seconds=ttl_s), now)
     connection.execute(meta.update().where(meta.c.key == FENCE).values(value=str(token)))
@@ -42,36 +99,25 @@ def acquire(
     return lease
 
 
-def renew(connection: sa.Connection, lease: Lease, ttl_s: float, time: Time) -> Lease:
-    """LeaseHeld when it was lost. A lease that ran out but that nobody took is still ours."""
-    expires_at = time(connection) + timedelta(seconds=ttl_s)
-    mine = (leases.c.scope == lease.scope) & (leases.c.token == lease.token) & (leases.c.holder == lease.holder)
-    renewed = connection.execute(leases.update().where(mine).values(expires_at=instant(expires_at)))
-    if renewed.rowcount != 1:
-        raise lost(connection, lease.token, lease.scope)
-    return replace(lease, expires_at=expires_at)
-
-
-def drop(connection: sa.Connection, lease: Lease) -> None:
-    """Dropping a lease that was lost changes nothing."""
+def _drop(connection: sa.Connection, lease: Lease) -> None:
     mine = (leases.c.scope == lease.scope) & (leases.c.token == lease.token)
     connection.execute(leases.delete().where(mine))  # its token can't come again: they are counted over all scopes
 
 
-def held(connection: sa.Connection) -> tuple[Lease, ...]:
-    """All that were not dropped. One that ran out is its holder's still, until somebody takes it over."""
+def _held(connection: sa.Connection) -> tuple[Lease, ...]:
+    """Return all leases that were not dropped. One that ran out stays its holder's until somebody takes it over."""
     return tuple(map(_lease, connection.execute(_HELD)))
 
 
-def still(all_held: Iterable[Lease], lease: Lease) -> Lease | None:
-    """This lease as it stands; None: it is not among those held."""
+def _same(all_held: Iterable[Lease], lease: Lease) -> Lease | None:
+    """Return the lease as it is on record; None when it is not held any more."""
     return next((one for one in all_held if one.scope == lease.scope and one.token == lease.token), None)
 
 
-def take_away(connection: sa.Connection, token: int, by: str, written_at: datetime) -> Lease | None:
-    """The lease that has this token, which is free now; None when there is none.
+def _take_away(connection: sa.Connection, token: int, by: str, written_at: datetime) -> Lease | None:
+    """Free the lease that has this token.
 
-    With a fleet's go those on BMCs: whoever may not write to the fleet writes to none of them.
+    With a fleet's lease its holder loses those on BMCs too: who may not write to the fleet may write to none of them.
     """
     query = sa.select(leases).where(leases.c.token == token, leases.c.holder != "").with_for_update()
     row = connection.execute(query).one_or_none()
@@ -83,23 +129,26 @@ def take_away(connection: sa.Connection, token: int, by: str, written_at: dateti
         its = (leases.c.holder == lease.holder) & leases.c.scope.startswith(BMC_SCOPE, autoescape=True)
         taken += map(_lease, connection.execute(sa.select(leases).where(its).with_for_update()))
     for one in taken:
-        drop(connection, one)
+        _drop(connection, one)
         _note_end(connection, one, by, TAKEN_AWAY, written_at)
     return lease
 
 
 def check_token(connection: sa.Connection, token: int, time: Time) -> None:
-    """A runner that slept through its lease must not act (pitfalls I3, M7). The row stays locked till the commit."""
+    """Raise LeaseHeld unless the lease is in force: a runner that slept through it must not act (pitfalls I3, M7).
+
+    The row stays locked until the commit.
+    """
     query = sa.select(leases).where(leases.c.token == token, leases.c.holder != "").with_for_update()
     row = connection.execute(query).one_or_none()
     if row is None:
-        raise lost(connection, token)
+        raise _lost(connection, token)
     lease = _lease(row)
     if lease.expires_at <= time(connection):
-        raise ran_out(lease)
+        raise _ran_out(lease)
 
 
-def ran_out(lease: Lease) -> LeaseHeld:
+def _ran_out(lease: Lease) -> LeaseHeld:
     return LeaseHeld(
         lease.holder,
         f"the lease on {lease.scope} ran out at {lease.expires_at:%Y-%m-%d %H:%M:%SZ}, while its runner was stopped or "
@@ -107,20 +156,20 @@ def ran_out(lease: Lease) -> LeaseHeld:
     )
 
 
-def held_by(lease: Lease) -> LeaseHeld:
+def _held_by(lease: Lease) -> LeaseHeld:
     return LeaseHeld(
         lease.holder,
         f"{lease.scope} is being written by {lease.holder}, until {lease.expires_at:%Y-%m-%d %H:%M:%SZ} at the latest",
     )
 
 
-# --- what became of a lease that is gone ---
+# --- lost leases ---
 
 RAN_OUT, TAKEN_AWAY = "ran out", "taken away"
 
 
 def _note_end(connection: sa.Connection, lease: Lease, by: str, why: str, at: datetime) -> None:
-    """Its row is gone or another's from now on: the journal tells its holder what happened."""
+    """Journal who ended the lease and why, for its holder: the lease's own row is gone or another holder's."""
     if why == RAN_OUT:
         detail = (
             f"{by} took over lease {lease.token} on {lease.scope}, which {lease.holder} had let run out at "
@@ -132,13 +181,13 @@ def _note_end(connection: sa.Connection, lease: Lease, by: str, why: str, at: da
     write_journal(connection, instant(at), "", "", "lease", detail=detail, token=lease.token, data=data)
 
 
-def lost(connection: sa.Connection, token: int, scope: str = "") -> LeaseHeld:
-    """Why a lease that was had is had no more. `scope`: "" = whatever its token was for."""
+def _lost(connection: sa.Connection, token: int, scope: str = "") -> LeaseHeld:
+    """Return an error that says why the lease was lost. `scope`: "" = that of its token."""
     query = sa.select(journal).where(journal.c.event == "lease", journal.c.token == token).order_by(journal.c.id.desc())
     ended = connection.execute(query.limit(1)).one_or_none()
     what = f"the lease on {scope}" if scope else "the lease"
-    now_held = _read(connection, scope) if scope else None
-    holder = "" if now_held is None else now_held.holder
+    present = _read(connection, scope) if scope else None
+    holder = "" if present is None else present.holder
     if ended is None:
         if holder:
             return LeaseHeld(holder, f"{what} was lost to {holder}")

@@ -1,52 +1,86 @@
-"""A node's story: the journal's rows about it, with what makes them readable years later.
+"""The history of nodes: journal rows, with what makes them readable years later.
 
-It is for people: a damaged cell is shown as it is, and hides no other line.
+It is for people: a damaged cell is shown as it is, and hides no other row.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from reconciler.drivers.ledger.rows import LONG_AGO, from_json, instant, to_instant
+from reconciler.drivers.ledger import period
+from reconciler.drivers.ledger.base import SqlRole
+from reconciler.drivers.ledger.rows import from_json, instant, or_long_ago
 from reconciler.drivers.ledger.schema import certificates, journal, rollouts, runs
-from reconciler.model.records import JournalEntry, RunRecord
+from reconciler.drivers.ledger.writing import write_journal
+from reconciler.model.period_report import Past
+from reconciler.model.records import FLEET, JournalEntry
 
-UNTOLD = ("amendment", "identity")  # events of rows that tell people nothing of their own
-_LEARNT = ("boot_id", "task", "started", "by")  # of an intent; its install document carries keys
+_LEFT_OUT = ("amendment", "identity")  # events that say nothing to people by themselves
+_EVIDENCE = ("boot_id", "task", "started", "by")  # of an intent; its install document carries keys
 _ROLLOUTS = 50  # newest ones looked through
-_AT_ONCE = 5_000  # rows whose attempts and certificates are asked for by number
+_PAGE = 5_000  # rows whose attempts and certificates are read by number
 
 
-def tell(
+class SqlHistory(SqlRole):
+    def history(
+        self, node: str, limit: int = 200, *, since: datetime | None = None, pool: str = ""
+    ) -> Sequence[JournalEntry]:
+        """Return the newest entries, oldest first. `pool`: includes holds of that pool and of the whole fleet."""
+        subjects = {node} if not pool else {node, f"pool/{pool}", FLEET}
+        with self._database.read() as connection:
+            entries = _newest_of(connection, subjects, limit, since)
+            begun = _rollouts_of(connection, node, since if len(entries) < limit else entries[0].at)
+        return sorted([*begun, *entries], key=lambda entry: entry.at)[-limit:]
+
+    def histories(self, limit: int) -> Mapping[str, Sequence[JournalEntry]]:
+        """Return the newest entries of every node, pool and fleet that has any, oldest first, in one query."""
+        age = sa.func.row_number().over(partition_by=journal.c.node, order_by=journal.c.id.desc())
+        shown = journal.c.event.not_in(_LEFT_OUT) & (journal.c.node != "")
+        recent = sa.select(journal, age.label("age")).where(shown).subquery()
+        query = sa.select(recent, runs.c.commit_id, runs.c.plan).join(runs, runs.c.run == recent.c.run, isouter=True)
+        query = query.where(recent.c.age <= limit).order_by(recent.c.id)
+        found: dict[str, list[JournalEntry]] = {}
+        with self._database.read() as connection:
+            for rows in connection.execute(query).partitions(_PAGE):
+                for made in _entries(connection, rows):
+                    found.setdefault(made.node, []).append(made)
+        return found
+
+    def journal(self, node: str | None, limit: int) -> Sequence[tuple[int, JournalEntry]]:
+        """Return the newest rows with their numbers, oldest first; of one node, or all rows."""
+        query = sa.select(journal, runs.c.commit_id, runs.c.plan).join(runs, runs.c.run == journal.c.run, isouter=True)
+        if node is not None:
+            query = query.where(journal.c.node == node)
+        with self._database.read() as connection:
+            rows = connection.execute(query.order_by(journal.c.id.desc()).limit(limit)).all()
+        return [(row.id, _entry(row, {}, {}, {})) for row in reversed(rows)]
+
+    def note(self, node: str, event: str, detail: str, now: datetime) -> None:
+        with self._database.write([]) as connection:
+            write_journal(connection, instant(now), "", node, event, detail=detail)
+
+    def past(self, since: datetime, until: datetime) -> Past:
+        """Return what happened in a period, for reports."""
+        with self._database.read() as connection:
+            return period.past(connection, self._fleet, since, until)
+
+
+def _newest_of(
     connection: sa.Connection, subjects: Collection[str], limit: int, since: datetime | None
 ) -> list[JournalEntry]:
-    """The newest, oldest first. `subjects`: the node, and what holds it with others."""
+    """Return the newest entries, oldest first. `subjects`: the node, and whatever holds it together with others."""
     query = sa.select(journal, runs.c.commit_id, runs.c.plan).join(runs, runs.c.run == journal.c.run, isouter=True)
-    query = query.where(journal.c.node.in_(subjects), journal.c.event.not_in(UNTOLD))
+    query = query.where(journal.c.node.in_(subjects), journal.c.event.not_in(_LEFT_OUT))
     if since is not None:
         query = query.where(journal.c.at >= instant(since))
     return _entries(
         connection, list(reversed(connection.execute(query.order_by(journal.c.id.desc()).limit(limit)).all()))
     )
-
-
-def newest(connection: sa.Connection, limit: int) -> dict[str, list[JournalEntry]]:
-    """Of each subject, oldest first. One pass over the journal, however many there are."""
-    age = sa.func.row_number().over(partition_by=journal.c.node, order_by=journal.c.id.desc())
-    told = sa.select(journal, age.label("age")).where(journal.c.event.not_in(UNTOLD), journal.c.node != "").subquery()
-    query = sa.select(told, runs.c.commit_id, runs.c.plan).join(runs, runs.c.run == told.c.run, isouter=True)
-    query = query.where(told.c.age <= limit).order_by(told.c.id)
-    found: dict[str, list[JournalEntry]] = {}
-    for rows in connection.execute(query).partitions(_AT_ONCE):
-        for made in _entries(connection, rows):
-            found.setdefault(made.node, []).append(made)
-    return found
 
 
 def _entries(connection: sa.Connection, rows: Sequence[Any]) -> list[JournalEntry]:
@@ -55,28 +89,23 @@ def _entries(connection: sa.Connection, rows: Sequence[Any]) -> list[JournalEntr
     return [_entry(row, begun, learnt.get(row.id, {}), documents) for row in rows]
 
 
-def entry(row: Any) -> JournalEntry:
-    """Of a row alone."""
-    return _entry(row, {}, {}, {})
-
-
 def _entry(
     row: Any, begun: Mapping[int, datetime], learnt: Mapping[str, Any], documents: Mapping[int, Any]
 ) -> JournalEntry:
-    at = _at(row.at)
+    at = or_long_ago(row.at)
     data = _data(row.data)
     evidence: Mapping[str, Any] = {}
     seconds = None
     match row.event:
         case "intent":
-            evidence = {key: value for key, value in {**_object(data), **learnt}.items() if key in _LEARNT and value}
+            evidence = {key: value for key, value in {**_object(data), **learnt}.items() if key in _EVIDENCE and value}
         case "outcome":
             evidence = {"outcome": data}
             seconds = (at - begun[row.attempt]).total_seconds() if row.attempt in begun else None
         case "drift":
             evidence = _object(data)
             if "since" in evidence:
-                seconds = (at - _at(evidence["since"])).total_seconds()
+                seconds = (at - or_long_ago(evidence["since"])).total_seconds()
         case "certificate":
             evidence = documents.get(_object(data).get("certificate", 0), {})
     action = f"{row.action}:{row.target}" if row.target else row.action
@@ -97,13 +126,6 @@ def _entry(
     )
 
 
-def _at(cell: Any) -> datetime:
-    try:
-        return to_instant(cell, "time")
-    except ValueError:
-        return LONG_AGO
-
-
 def _data(cell: str) -> Any:
     try:
         return from_json(cell, "data")
@@ -116,14 +138,14 @@ def _object(data: Any) -> Mapping[str, Any]:
 
 
 def _begun(connection: sa.Connection, rows: Sequence[Any]) -> Mapping[int, datetime]:
-    """When each attempt began that has ended in these rows."""
+    """Return when each attempt began whose outcome is in these rows, by number."""
     ended = [row.attempt for row in rows if row.event == "outcome"]
     query = sa.select(journal.c.id, journal.c.at).where(journal.c.id.in_(ended))
-    return {row.id: _at(row.at) for row in connection.execute(query)}
+    return {row.id: or_long_ago(row.at) for row in connection.execute(query)}
 
 
 def _amendments(connection: sa.Connection, rows: Sequence[Any]) -> Mapping[int, Mapping[str, Any]]:
-    """What was learnt while the attempts ran that have begun in these rows."""
+    """Return the merged amendments of the attempts that begin in these rows, by number."""
     intents = [row.id for row in rows if row.event == "intent"]
     query = sa.select(journal).where(journal.c.event == "amendment", journal.c.attempt.in_(intents))
     found: dict[int, dict[str, Any]] = {}
@@ -133,7 +155,7 @@ def _amendments(connection: sa.Connection, rows: Sequence[Any]) -> Mapping[int, 
 
 
 def _documents(connection: sa.Connection, rows: Sequence[Any]) -> Mapping[int, Mapping[str, Any]]:
-    """What the certificates say that these rows are about, without what they are bound to."""
+    """Return the certificates that these rows are about, by number, without their bindings."""
     numbers = [_object(_data(row.data)).get("certificate") for row in rows if row.event == "certificate"]
     query = sa.select(certificates.c.id, certificates.c.document).where(certificates.c.id.in_(numbers))
     found = {}
@@ -143,41 +165,21 @@ def _documents(connection: sa.Connection, rows: Sequence[Any]) -> Mapping[int, M
     return found
 
 
-def rollouts_of(connection: sa.Connection, node: str, since: datetime | None) -> list[JournalEntry]:
-    """Rollouts that the node has a place in."""
+def _rollouts_of(connection: sa.Connection, node: str, since: datetime | None) -> list[JournalEntry]:
+    """Return the rollouts that the node is a member of."""
     query = sa.select(rollouts).order_by(rollouts.c.id.desc()).limit(_ROLLOUTS)
     found = []
     for row in connection.execute(query):
         document = _object(_data(row.document))
         members = document.get("members")
-        at = _at(row.started_at)
+        at = or_long_ago(row.started_at)
         if not isinstance(members, list) or node not in members or (since is not None and at < since):
             continue
         values = _object(document.get("values"))
-        told = ", ".join(f"{path} {json.dumps(value[0]) if value else ''}" for path, value in values.items())
+        values_text = ", ".join(f"{path} {json.dumps(value[0]) if value else ''}" for path, value in values.items())
         place = f"{members.index(node) + 1} of {len(members)} in pool {row.pool}"
         evidence = {"pool": row.pool, "values": values, "before": _object(document.get("before"))}
         kind = "rollback" if row.rollback else "rollout"
-        detail = f"{kind} of {told}; this node is {place}"
+        detail = f"{kind} of {values_text}; this node is {place}"
         found.append(JournalEntry(at, row.run, node, "rollout", "", detail, row.commit_id, evidence=evidence))
     return found[::-1]
-
-
-def of_runs(connection: sa.Connection, names: Collection[str]) -> dict[str, RunRecord]:
-    found = {}
-    for row in connection.execute(sa.select(runs).where(runs.c.run.in_(names))):
-        ended = None
-        with suppress(ValueError):
-            ended = None if row.ended_at is None else to_instant(row.ended_at, "end")
-        found[row.run] = RunRecord(
-            row.run, row.command, row.commit_id, row.plan, _at(row.started_at), ended, row.exit_code, row.summary or ""
-        )
-    return found
-
-
-def last_commit(connection: sa.Connection, fleet: str) -> str:
-    """Of the spec that somebody acted by last; "" = nobody has."""
-    ours = runs.c.fleet.in_(("", fleet)) if fleet else sa.true()
-    acts = runs.c.command.in_(("apply", "run")) & (runs.c.commit_id != "")
-    query = sa.select(runs.c.commit_id).where(ours & acts).order_by(runs.c.started_at.desc()).limit(1)
-    return connection.execute(query).scalar() or ""

@@ -1,4 +1,4 @@
-"""What happened in a period, for reports. It is for people: a damaged row is counted, and hides no other."""
+"""What happened in a period, for reports. They are for people: a damaged row is counted, and hides no other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from reconciler.drivers.ledger import status_intervals
 from reconciler.drivers.ledger.rows import from_json, instant, to_instant
 from reconciler.drivers.ledger.schema import drift, journal, nodes, runs
-from reconciler.drivers.ledger.schema import status_intervals as stretches
+from reconciler.drivers.ledger.schema import status_intervals as intervals
 from reconciler.model.period_report import ActionTally, Episode, Past, StatusInterval
 from reconciler.model.status import NodeStatus
 
@@ -22,16 +22,16 @@ def past(connection: sa.Connection, fleet: str, since: datetime, until: datetime
     begin, end = instant(since), instant(until)
     reader = _Reader()
     watch = status_intervals.watch_of(connection, fleet)
-    stood = reader.all(connection.execute(_spells(fleet, begin, end)), lambda row: _spell(row, watch))
-    differed = reader.all(connection.execute(_episodes(fleet, begin, end)), _episode)
-    done = reader.all(connection.execute(_actions(fleet, begin, end)), _action)
+    statuses = reader.all(connection.execute(_intervals(fleet, begin, end)), lambda row: _interval(row, watch))
+    drifts = reader.all(connection.execute(_episodes(fleet, begin, end)), _episode)
+    actions = reader.all(connection.execute(_actions(fleet, begin, end)), _action)
     first = {}
     for name, at in connection.execute(_first(fleet)):
         try:
-            first[name] = to_instant(at, "first look")
+            first[name] = to_instant(at, "first seen")
         except ValueError:
-            continue  # counted above, if it is of the period
-    return Past(stood, differed, done, first, reader.damaged)
+            continue  # it was counted above if it falls in the period
+    return Past(statuses, drifts, actions, first, reader.damaged)
 
 
 class _Reader:
@@ -48,14 +48,14 @@ class _Reader:
         return tuple(found)
 
 
-def _spells(fleet: str, begin: str, end: str) -> sa.Select[Any]:
-    table = stretches
+def _intervals(fleet: str, begin: str, end: str) -> sa.Select[Any]:
+    table = intervals
     overlap = (table.c.since <= end) & (table.c.until.is_(None) | (table.c.until >= begin))
     return sa.select(table).where(table.c.fleet == fleet, overlap).order_by(table.c.node, table.c.since, table.c.id)
 
 
 def _first(fleet: str) -> sa.Select[Any]:
-    table = stretches
+    table = intervals
     return sa.select(table.c.node, sa.func.min(table.c.since)).where(table.c.fleet == fleet).group_by(table.c.node)
 
 
@@ -82,12 +82,12 @@ def _actions(fleet: str, begin: str, end: str) -> sa.Select[Any]:
     return query.join(runs, runs.c.run == journal.c.run, isouter=True).where(ours)
 
 
-def _spell(row: Any, watch: status_intervals.Watch | None) -> StatusInterval:
-    since, seen = to_instant(row.since, "start"), to_instant(row.seen, "last look")
+def _interval(row: Any, watch: status_intervals.Watch | None) -> StatusInterval:
+    since, seen = to_instant(row.since, "start"), to_instant(row.seen, "last seen")
     until = None if row.until is None else to_instant(row.until, "end")
     out = None if row.out_of_service is None else bool(row.out_of_service)
     if until is None:
-        seen = status_intervals.last_look(seen, watch)
+        seen = status_intervals.observed_until(seen, watch)
     return StatusInterval(row.node, row.pool, NodeStatus(row.status), out, since, seen, until, row.code, row.why)
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger import schema
-from reconciler.drivers.ledger.cache import Memory
+from reconciler.drivers.ledger.cache import Cache
 from reconciler.drivers.ledger.episodes import MANY
 from reconciler.drivers.ledger.rows import from_json, to_applied, to_certificate, to_hold, to_instant, to_object
 from reconciler.model.gate import Certificate
@@ -21,26 +21,26 @@ from reconciler.model.interning import share
 from reconciler.model.records import Applied, Attempt, Hold, NodeRecord
 
 T = TypeVar("T")
-Query = Callable[[sa.ColumnElement[bool]], sa.Select[Any]]  # of the nodes that its argument picks
+Query = Callable[[sa.ColumnElement[bool]], sa.Select[Any]]  # its argument selects nodes
 
 ATTEMPTS_KEPT = 200  # newest per node in a record; policies count far fewer
 _OUTCOMES = frozenset({"done", "transient", "permanent", "ambiguous", "refused"})
 
 
-def read_records(connection: sa.Connection, names: Sequence[str], memory: Memory, fleet: str) -> dict[str, NodeRecord]:
-    """In the order of `names`. Read is what `memory` lacks; of records that changed, only what may have."""
+def read_records(connection: sa.Connection, names: Sequence[str], cache: Cache, fleet: str) -> dict[str, NodeRecord]:
+    """Return records in the order of `names`. Only what the cache lacks, or may have changed, is read."""
     found: dict[str, NodeRecord] = {}
     lacking: dict[frozenset[str], list[str]] = defaultdict(list)
     for name in names:
-        known = found[name] = memory.records.get(name) or NodeRecord(name)
-        if memory.record(name) is None:
-            # What is malformed is told in one text, so it takes all tables to tell it anew.
-            whole = name not in memory.records or known.malformed
-            lacking[frozenset(_TABLES) if whole else frozenset(memory.stale[name])].append(name)
+        known = found[name] = cache.records.get(name) or NodeRecord(name)
+        if cache.record(name) is None:
+            # `malformed` is one text for all tables, so it takes all of them to write it anew.
+            whole = name not in cache.records or known.malformed
+            lacking[frozenset(_TABLES) if whole else frozenset(cache.stale[name])].append(name)
     for tables, some in lacking.items():
         for name, values in _Reader(connection, some, fleet).values(tables).items():
             found[name] = replace(found[name], **values)
-            memory.keep(name, found[name])
+            cache.put(name, found[name])
     return found
 
 
@@ -49,7 +49,7 @@ def read_records(connection: sa.Connection, names: Sequence[str], memory: Memory
 
 @cache
 def _statement(query: Query, column: sa.Column[str], few: bool) -> sa.Select[Any]:
-    """Made once: making one takes SQLAlchemy longer than answering it takes SQLite."""
+    """Build a statement once: building takes SQLAlchemy longer than answering takes SQLite."""
     return query(column.in_(sa.bindparam("names", expanding=True)) if few else sa.true())
 
 
@@ -65,15 +65,15 @@ def _silences(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
     return sa.select(schema.silences).where(mine)
 
 
-def _standing(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
+def _open_holds(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
     return sa.select(schema.holds).where(mine, schema.holds.c.released_at.is_(None))
 
 
-def _lifted(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
+def _released_holds(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
     return sa.select(schema.holds).where(mine, schema.holds.c.released_at.is_not(None))
 
 
-def _newest(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
+def _newest_certificates(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
     table = schema.certificates
     return sa.select(table).where(table.c.id.in_(sa.select(sa.func.max(table.c.id)).where(mine).group_by(table.c.node)))
 
@@ -91,7 +91,7 @@ def _events(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
 
 
 class _Reader:
-    """What can't be decoded marks its node alone as malformed (pitfall M6)."""
+    """Reads the fields of records. A cell that can't be decoded marks only its node as malformed (pitfall M6)."""
 
     def __init__(self, connection: sa.Connection, names: Sequence[str], fleet: str) -> None:
         self._fleet = fleet
@@ -101,7 +101,7 @@ class _Reader:
         self._malformed: dict[str, list[str]] = defaultdict(list)
 
     def values(self, tables: frozenset[str]) -> Mapping[str, dict[str, Any]]:
-        """By node, the fields of its record that come from these tables."""
+        """Return, by node, the fields of its record that come from these tables."""
         found: dict[str, dict[str, Any]] = {name: {} for name in self._names}
         for read in (read for table, read in _TABLES.items() if table in tables):
             for field, (values, absent) in read(self).items():
@@ -127,14 +127,14 @@ class _Reader:
     def _nodes(self) -> _Fields:
         rows = {row.node: row for row in self._rows(schema.nodes.c.node, _nodes)}
         path_sets = self._path_sets() if rows else {}
-        told = {field: {name: getattr(row, field) for name, row in rows.items()} for field in _PLAIN}
+        cells = {field: {name: getattr(row, field) for name, row in rows.items()} for field in _PLAIN}
         paths = {name: path_sets.get(row.paths) for name, row in rows.items()}
         others = {name: row.fleet for name, row in rows.items() if self._fleet and row.fleet not in ("", self._fleet)}
-        plain = {field: (values, None) for field, values in told.items()}
+        plain = {field: (values, None) for field, values in cells.items()}
         return {**plain, "paths": (paths, None), "fleet": (others, "")}
 
     def _path_sets(self) -> Mapping[str, frozenset[str]]:
-        """A damaged one is as if its nodes were met for the first time: what differs is drift, which no wave holds."""
+        """Return path sets by digest. Nodes with a damaged one count as new: differences are drift, held by no wave."""
         found = {}
         for row in self._connection.execute(sa.select(schema.path_sets)):
             with suppress(ValueError, TypeError):
@@ -143,24 +143,24 @@ class _Reader:
 
     def _holds(self) -> _Fields:
         column = schema.holds.c.subject
-        standing: dict[str, tuple[Hold, ...]] = {}
-        for row in self._rows(column, _standing):
+        active: dict[str, tuple[Hold, ...]] = {}
+        for row in self._rows(column, _open_holds):
             hold, problem = to_hold(row)
-            standing[row.subject] = (*standing.get(row.subject, ()), hold)
+            active[row.subject] = (*active.get(row.subject, ()), hold)
             if problem:
                 self._malformed[row.subject].append(problem)
         released: dict[str, datetime] = {}
-        for row in self._rows(column, _lifted):
+        for row in self._rows(column, _released_holds):
             at = self._decoded(row.subject, lambda hold: to_instant(hold.released_at, "end of a hold"), row)
             if at is not None:
                 released[row.subject] = max(at, released.get(row.subject, at))
-        return {"holds": (standing, ()), "released_at": (released, None)}
+        return {"holds": (active, ()), "released_at": (released, None)}
 
     def _attempts(self) -> _Fields:
         rows = list(self._rows(schema.journal.c.node, _events))
         outcomes = {row.attempt: row for row in rows if row.event == "outcome"}
         resumed = {row.attempt: row for row in rows if row.event == "resume"}
-        # One that was gone on with takes its place among the others where that was.
+        # A resumed attempt is sorted by when it was resumed.
         places = {attempt: row.id for attempt, row in resumed.items()}
         intents = sorted((row for row in rows if row.event == "intent"), key=lambda row: places.get(row.id, row.id))
         found: dict[str, list[Attempt]] = defaultdict(list)
@@ -172,14 +172,14 @@ class _Reader:
         return {"attempts": ({node: tuple(attempts) for node, attempts in found.items()}, ())}
 
     def _certificates(self) -> _Fields:
-        rows = self._rows(schema.certificates.c.node, _newest)
+        rows = self._rows(schema.certificates.c.node, _newest_certificates)
         found: dict[str, Certificate | None] = {}
         for row in rows:
             found[row.node] = share(self._decoded(row.node, to_certificate, row))
         return {"certificate": (found, None)}
 
     def _applied(self) -> _Fields:
-        """Nodes that converged to the same in one pass have equal rows: they are decoded once, and kept once."""
+        """Decode equal rows once, and share them: nodes that converged together have the same."""
         found: dict[str, dict[str, Applied]] = defaultdict(dict)
         decoded: dict[tuple[Any, ...], Applied] = {}
         for row in self._rows(schema.applied.c.node, _applied):
@@ -200,7 +200,7 @@ class _Reader:
         return {"silent_since": (found, {})}
 
 
-_Fields = Mapping[str, tuple[Mapping[str, Any], Any]]  # of a record: the value by node, and that of all other nodes
+_Fields = Mapping[str, tuple[Mapping[str, Any], Any]]  # by field of a record: its value by node, and its default
 _PLAIN = ("serial", "uuid", "nonce")
 _TABLES: Mapping[str, Callable[[_Reader], _Fields]] = {
     schema.nodes.name: _Reader._nodes,
@@ -218,7 +218,7 @@ def _attempt(intent: Any, *, resumed: Any, outcome: Any) -> Attempt:
     return _to_attempt(intent.id, intent.action, intent.target, intent.detail, at, intent.data, end)
 
 
-@lru_cache(maxsize=10_000)  # a look after an action finds one attempt more, and the others as they were
+@lru_cache(maxsize=10_000)  # after an action there is one attempt more, and the others are as before
 def _to_attempt(
     number: int, action: str, target: str, cause: str, at: str, data: str, end: tuple[str, str, str] | None
 ) -> Attempt:

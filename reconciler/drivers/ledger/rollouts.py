@@ -1,4 +1,4 @@
-"""Rollouts as they began, and how long actions took: what the ledger tells of past changes."""
+"""Rollouts as they began, and how long actions took."""
 
 from __future__ import annotations
 
@@ -8,13 +8,38 @@ from typing import Any
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger import schema
+from reconciler.drivers.ledger.base import SqlRole
 from reconciler.drivers.ledger.rows import instant, to_instant, to_json, to_object
 from reconciler.model.errors import LedgerError
 from reconciler.model.records import Rollout
 
 
-def newest(connection: sa.Connection, ours: sa.ColumnElement[bool]) -> Mapping[str, Rollout]:
-    """By pool. LedgerError for a damaged row: without it nobody can say which wave is open."""
+class SqlRollouts(SqlRole):
+    def rollouts(self) -> Mapping[str, Rollout]:
+        return self._whole_table(schema.rollouts, lambda connection: _newest(connection, self._ours(schema.rollouts)))
+
+    def start_rollout(self, rollout: Rollout, run: str) -> None:
+        document = {"values": rollout.values, "before": rollout.before, "members": rollout.members}
+        row = {
+            "pool": rollout.pool,
+            "digest": rollout.digest,
+            "document": to_json(document),
+            "rollback": int(rollout.rollback),
+            "started_at": instant(rollout.started_at),
+            "commit_id": rollout.commit,
+            "run": run,
+            "fleet": self._fleet,
+        }
+        with self._database.write([schema.rollouts]) as connection:
+            connection.execute(schema.rollouts.insert().values(row))
+
+    def durations(self, limit: int = 20_000) -> Sequence[tuple[str, str, str, float]]:
+        with self._database.read() as connection:
+            return _durations(connection, limit)
+
+
+def _newest(connection: sa.Connection, ours: sa.ColumnElement[bool]) -> Mapping[str, Rollout]:
+    """Return the newest rollout of each pool. LedgerError for a damaged row: the open wave would be unknown."""
     table = schema.rollouts
     last = sa.select(sa.func.max(table.c.id)).where(ours).group_by(table.c.pool)
     query = sa.select(table).where(table.c.id.in_(last)).order_by(table.c.pool)
@@ -22,21 +47,6 @@ def newest(connection: sa.Connection, ours: sa.ColumnElement[bool]) -> Mapping[s
         return {row.pool: _rollout(row) for row in connection.execute(query)}
     except ValueError as error:
         raise LedgerError(f"the ledger has a damaged row, {error}; restore it from a backup") from error
-
-
-def insert(connection: sa.Connection, rollout: Rollout, run: str, fleet: str) -> None:
-    document = {"values": rollout.values, "before": rollout.before, "members": rollout.members}
-    row = {
-        "pool": rollout.pool,
-        "digest": rollout.digest,
-        "document": to_json(document),
-        "rollback": int(rollout.rollback),
-        "started_at": instant(rollout.started_at),
-        "commit_id": rollout.commit,
-        "run": run,
-        "fleet": fleet,
-    }
-    connection.execute(schema.rollouts.insert().values(row))
 
 
 def _rollout(row: Any) -> Rollout:
@@ -51,8 +61,8 @@ def _rollout(row: Any) -> Rollout:
     return Rollout(row.pool, row.digest, values, before, members, bool(row.rollback), started, row.commit_id)
 
 
-def durations(connection: sa.Connection, limit: int) -> Sequence[tuple[str, str, str, float]]:
-    """Of the newest attempts that ended done in one go: one that a later run went on with tells of the break too."""
+def _durations(connection: sa.Connection, limit: int) -> Sequence[tuple[str, str, str, float]]:
+    """Return the durations of the newest attempts that one run did: a resumed one includes the time between runs."""
     journal = schema.journal
     outcome, resume = journal.alias("outcome"), journal.alias("resume")
     broken = sa.exists().where(resume.c.attempt == journal.c.id, resume.c.event == "resume")
@@ -68,6 +78,6 @@ def durations(connection: sa.Connection, limit: int) -> Sequence[tuple[str, str,
         try:
             seconds = (to_instant(row.ended, "end") - to_instant(row.at, "start")).total_seconds()
         except ValueError:
-            continue  # a damaged time tells no duration; its node's record says that it is malformed
+            continue  # the node's record reports the damaged time as malformed
         found.append((row.node, row.action, row.target, seconds))
     return found

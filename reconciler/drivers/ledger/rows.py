@@ -1,4 +1,4 @@
-"""Values to cells and back. Decoding raises ValueError that names what is wrong; the caller confines it to its node."""
+"""Encode values as cells and decode them. Decoding raises ValueError, which the caller confines to one node."""
 
 from __future__ import annotations
 
@@ -28,8 +28,16 @@ def to_instant(cell: Any, what: str) -> datetime:
     return at
 
 
+def or_long_ago(cell: Any) -> datetime:
+    """Decode a time that only people read. A damaged one becomes 1970, which shows that it is not known."""
+    try:
+        return to_instant(cell, "time")
+    except ValueError:
+        return LONG_AGO
+
+
 def clean(text: str) -> str:
-    """Text from BMCs and hosts, without what a database can't store: NUL and lone surrogates."""
+    """Return text from BMCs and hosts without what a database can't store: NUL and lone surrogates."""
     return text.replace("\0", "").encode(errors="replace").decode()
 
 
@@ -62,7 +70,7 @@ def to_applied(row: Any) -> Applied:
 
 
 def to_hold(row: Any) -> tuple[Hold, str]:
-    """A hold whose times are damaged still holds, without an end: a damaged row must never free a node."""
+    """Return the hold, and what is damaged. Without readable times it holds for ever: damage must never free a node."""
     try:
         until = None if row.until is None else to_instant(row.until, f"end of hold {row.id}")
         since = to_instant(row.since, f"hold {row.id}")

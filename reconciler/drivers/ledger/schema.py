@@ -31,7 +31,7 @@ runs = sa.Table(
     sa.Column("ended_at", sa.Text),
     sa.Column("exit_code", sa.Integer),
     sa.Column("summary", sa.Text),
-    sa.Column("fleet", sa.Text, nullable=False, server_default=""),  # "" = nobody said
+    sa.Column("fleet", sa.Text, nullable=False, server_default=""),  # "" = none was given
 )
 
 journal = sa.Table(
@@ -116,7 +116,7 @@ drift = sa.Table(  # one row per episode: open until `ended_at`
     sa.Index("drift_node", "node", "ended_at"),
 )
 
-status_intervals = sa.Table(  # one row per stretch in which a node stood in one way: open until `until`
+status_intervals = sa.Table(  # one row per interval in which a node's status did not change: open until `until`
     "spells",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
@@ -124,7 +124,7 @@ status_intervals = sa.Table(  # one row per stretch in which a node stood in one
     sa.Column("node", sa.Text, nullable=False),
     sa.Column("pool", sa.Text, nullable=False),
     sa.Column("status", sa.Text, nullable=False),
-    sa.Column("out_of_service", sa.Integer),  # absent: nobody could say
+    sa.Column("out_of_service", sa.Integer),  # NULL: unknown
     sa.Column("code", sa.Text, nullable=False),  # of what blocks or holds it
     sa.Column("why", sa.Text, nullable=False),  # as it began
     sa.Column("since", sa.Text, nullable=False),
@@ -138,7 +138,7 @@ sa.Index(
     sqlite_where=status_intervals.c.until.is_(None), postgresql_where=status_intervals.c.until.is_(None),
 )  # fmt: skip
 
-watches = sa.Table(  # looks at a whole fleet, one after another without a gap
+watches = sa.Table(  # passes over a whole fleet without a gap between them
     "watches",
     metadata,
     sa.Column("fleet", sa.Text, primary_key=True),

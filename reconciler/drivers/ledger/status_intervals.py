@@ -1,12 +1,12 @@
-"""How nodes stood: one row per uninterrupted stretch, written when it changes and not with every look.
+"""The status of nodes over time: one row per uninterrupted interval, written when the status changes.
 
-That a stretch goes on is said by the fleet's `watches` row alone, which each look at the whole fleet moves on: a
-hundred thousand nodes that stand as before cost one row. A stretch was observed until the watch was, if it was seen at
-all since that watch began, and until its own `seen` otherwise. When nobody has looked for longer than `within`, the
-watch begins anew, and so does every stretch: what lies between was not observed. Neither was what lies between two
-looks of which the one saw a node serve and the other did not, unless they are close: nobody knows when it changed.
+The fleet's one row in `watches` says that all open intervals continue, and each pass over the whole fleet updates it: a
+hundred thousand unchanged nodes cost one row. An interval was observed until the watch was, if it was seen since that
+watch began, and until its own `seen` otherwise. When no pass has run for longer than `within`, the watch and every
+interval begin anew: the time between was not observed. Nor was the time between two passes of which one saw the node
+in service and the other did not, unless they are close: nobody knows when it changed.
 
-Open stretches are unique per fleet and node. Of two who write at once, the later one's row is left out.
+Open intervals are unique per fleet and node. Of two runners that write at once, the later one's row is dropped.
 """
 
 from __future__ import annotations
@@ -19,35 +19,39 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from reconciler.drivers.ledger.base import SqlRole
+from reconciler.drivers.ledger.cache import Cache
 from reconciler.drivers.ledger.episodes import of_nodes
-from reconciler.drivers.ledger.rows import LONG_AGO, clean, instant, to_instant
+from reconciler.drivers.ledger.rows import clean, instant, or_long_ago
 from reconciler.drivers.ledger.schema import status_intervals, watches
 from reconciler.drivers.ledger.writing import upsert
 from reconciler.model.period_report import ServiceStatus
 from reconciler.model.status import NodeStatus
 
-_CLOSE = timedelta(minutes=10)  # as looks of a loop: the time between two of them goes to how the node stood before
-_STALE = 0.05  # of `within`: a look at some nodes is worth writing down when the last one was that long ago
+_CLOSE = timedelta(minutes=10)  # between two passes of a loop: the time between them counts for the earlier status
+_STALE = 0.05  # of `within`: how old `seen` may be before a pass over some nodes updates it
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
-    """A stretch that goes on, as its row says."""
+class OpenInterval:
+    """An interval that has not ended, as its row says. `status`: pool, status, out of service, code."""
 
-    said: tuple[str, str, int | None, str]
+    status: tuple[str, str, int | None, str]
     since: datetime
     seen: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
+    """Passes over the whole fleet without a gap between them."""
+
     since: datetime
     seen: datetime
 
 
 @dataclass(slots=True)
-class News:
-    """What a look changes, by node. `watch`: of the fleet, when all of it was looked at."""
+class Changes:
+    """What a pass changes, by node. `watch`: the fleet's, when the pass was over all of it."""
 
     ended: dict[str, datetime] = field(default_factory=dict)
     begun: dict[str, datetime] = field(default_factory=dict)
@@ -58,124 +62,142 @@ class News:
         return bool(self.watch or self.ended or self.begun or self.seen)
 
 
-def standing(connection: sa.Connection, fleet: str, nodes: Sequence[str] | None = None) -> dict[str, Open]:
-    """Open stretches, of all nodes or of these. One whose times are damaged was seen long ago, and is begun anew."""
+class SqlStatuses(SqlRole):
+    def record_service_status(
+        self, statuses: Mapping[str, ServiceStatus], now: datetime, *, within: timedelta, whole: bool
+    ) -> None:
+        """Save statuses. The open intervals stay cached and are updated with what is written, except inside a batch."""
+        in_batch = self._database.writing
+
+        def read(connection: sa.Connection, cache: Cache) -> dict[str, OpenInterval]:
+            found = open_intervals(connection, self._fleet, None if whole else list(statuses))
+            return cache.tables.setdefault(status_intervals.name, found) if whole else found
+
+        known = self._database.read_cached(lambda cache: cache.tables.get(status_intervals.name), read)
+        with self._database.read() as connection:
+            watch = watch_of(connection, self._fleet)
+        changes = _changes(known, watch, statuses, now, within, whole=whole)
+        if changes:
+            with self._database.write([status_intervals] if in_batch else []) as connection:
+                _write(connection, self._fleet, statuses, changes, now)
+            _apply_changes(known, statuses, changes, now)
+
+
+def open_intervals(
+    connection: sa.Connection, fleet: str, nodes: Sequence[str] | None = None
+) -> dict[str, OpenInterval]:
+    """Return the open intervals of all nodes, or of these. A damaged one counts as seen in 1970, and begins anew."""
     some = sa.true() if nodes is None else of_nodes(status_intervals.c.node, nodes)
     row = status_intervals.c
     query = sa.select(row.node, row.pool, row.status, row.out_of_service, row.code, row.since, row.seen)
     query = query.where(row.fleet == fleet, row.until.is_(None), some)
-    known: dict[str, datetime] = {}  # many began together
+    known: dict[str, datetime] = {}  # many began at the same time
     found = {}
     for node, pool, status, out, code, since, seen in connection.execute(query):
         for cell in (since, seen):
             if cell not in known:
-                known[cell] = _instant(cell)
-        found[node] = Open((pool, status, out, code), known[since], known[seen])
+                known[cell] = or_long_ago(cell)
+        found[node] = OpenInterval((pool, status, out, code), known[since], known[seen])
     return found
 
 
 def watch_of(connection: sa.Connection, fleet: str) -> Watch | None:
     row = connection.execute(sa.select(watches).where(watches.c.fleet == fleet)).one_or_none()
-    return None if row is None else Watch(_instant(row.since), _instant(row.seen))
+    return None if row is None else Watch(or_long_ago(row.since), or_long_ago(row.seen))
 
 
-def last_look(seen: datetime, watch: Watch | None) -> datetime:
-    """Until when a stretch was observed whose row says `seen`."""
+def observed_until(seen: datetime, watch: Watch | None) -> datetime:
+    """Return until when an interval was observed whose row says `seen`."""
     return max(seen, watch.seen) if watch is not None and seen >= watch.since else seen
 
 
-def write(
-    connection: sa.Connection, fleet: str, stands: Mapping[str, ServiceStatus], news: News, now: datetime
+def _write(
+    connection: sa.Connection, fleet: str, statuses: Mapping[str, ServiceStatus], changes: Changes, now: datetime
 ) -> None:
-    """What a look changes, as of when it was looked up: of two who did that at once, the later one's is left out."""
-    if news.watch is not None:
-        row = {"fleet": fleet, "since": instant(news.watch.since), "seen": instant(news.watch.seen)}
+    """Write changes. Where another runner has written since they were computed, its rows stay."""
+    if changes.watch is not None:
+        row = {"fleet": fleet, "since": instant(changes.watch.since), "seen": instant(changes.watch.seen)}
         upsert(connection, watches, [row])
     mine = (
         (status_intervals.c.fleet == fleet)
         & (status_intervals.c.node == sa.bindparam("which"))
         & status_intervals.c.until.is_(None)
     )
-    if news.ended:
-        ended = [{"which": node, "until": instant(at)} for node, at in news.ended.items()]
+    if changes.ended:
+        ended = [{"which": node, "until": instant(at)} for node, at in changes.ended.items()]
         connection.execute(status_intervals.update().where(mine).values(until=sa.bindparam("until")), ended)
-    if news.seen:
+    if changes.seen:
         connection.execute(
-            status_intervals.update().where(mine).values(seen=instant(now)), [{"which": node} for node in news.seen]
+            status_intervals.update().where(mine).values(seen=instant(now)), [{"which": node} for node in changes.seen]
         )
-    if news.begun:
+    if changes.begun:
         insert = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(status_intervals)
         index = {
             "index_elements": [status_intervals.c.fleet, status_intervals.c.node],
             "index_where": status_intervals.c.until.is_(None),
         }
-        rows = [_row(fleet, node, stands[node], instant(at)) for node, at in news.begun.items()]
+        rows = [_row(fleet, node, statuses[node], instant(at)) for node, at in changes.begun.items()]
         connection.execute(insert.on_conflict_do_nothing(**index), rows)
 
 
-def keep(known: dict[str, Open], stands: Mapping[str, ServiceStatus], news: News, now: datetime) -> None:
-    """`known` with what was written."""
-    for node in news.ended:
+def _apply_changes(
+    known: dict[str, OpenInterval], statuses: Mapping[str, ServiceStatus], changes: Changes, now: datetime
+) -> None:
+    """Update `known` with what was written."""
+    for node in changes.ended:
         known.pop(node, None)
-    for node in news.seen:
+    for node in changes.seen:
         known[node] = replace(known[node], seen=now)
-    for node, at in news.begun.items():
-        known[node] = Open(_said(stands[node]), at, at)
+    for node, at in changes.begun.items():
+        known[node] = OpenInterval(_cells(statuses[node]), at, at)
 
 
-def news_of(
-    known: Mapping[str, Open],
+def _changes(
+    known: Mapping[str, OpenInterval],
     watch: Watch | None,
-    stands: Mapping[str, ServiceStatus],
+    statuses: Mapping[str, ServiceStatus],
     now: datetime,
     within: timedelta,
     *,
     whole: bool,
-) -> News:
-    """`known`: open stretches, of these nodes at least."""
-    news = News()
+) -> Changes:
+    """Compare statuses with the open intervals; `known` has those of these nodes at least."""
+    changes = Changes()
     if whole:
-        goes_on = watch is not None and now - watch.seen <= within
-        news.watch = Watch(watch.since, max(now, watch.seen)) if watch is not None and goes_on else Watch(now, now)
-    for node, stand in stands.items():
+        continues = watch is not None and now - watch.seen <= within
+        changes.watch = Watch(watch.since, max(now, watch.seen)) if watch is not None and continues else Watch(now, now)
+    for node, status in statuses.items():
         old = known.get(node)
         if old is None:
-            news.begun[node] = now
+            changes.begun[node] = now
             continue
-        end = last_look(old.seen, watch)
+        end = observed_until(old.seen, watch)
         if now - end > within:
-            news.ended[node], news.begun[node] = end, now
-        elif old.said != _said(stand):
-            news.begun[node] = max(now, end)  # clocks of two runners may differ
-            news.ended[node] = end if now - end > _CLOSE and _unforeseen(old, stand) else news.begun[node]
-        elif now - end > within * _STALE if news.watch is None else old.seen < news.watch.since:
-            news.seen.append(node)
-    if whole:  # the others have left the spec
-        news.ended |= {node: last_look(old.seen, watch) for node, old in known.items() if node not in stands}
-    return news
+            changes.ended[node], changes.begun[node] = end, now
+        elif old.status != _cells(status):
+            changes.begun[node] = max(now, end)  # clocks of two runners may differ
+            changes.ended[node] = end if now - end > _CLOSE and _is_unexpected(old, status) else changes.begun[node]
+        elif now - end > within * _STALE if changes.watch is None else old.seen < changes.watch.since:
+            changes.seen.append(node)
+    if whole:  # the others left the spec
+        changes.ended |= {node: observed_until(old.seen, watch) for node, old in known.items() if node not in statuses}
+    return changes
 
 
-def _unforeseen(old: Open, stand: ServiceStatus) -> bool:
-    """Whether a node went out of service or into it, and not by our work, which is out until it is seen to serve."""
-    _, status, out, _ = _said(stand)
-    return old.said[2] != out and NodeStatus.ACTING.value not in (old.said[1], status)
+def _is_unexpected(old: OpenInterval, now: ServiceStatus) -> bool:
+    """Say whether a node left or entered service, and not by an action of ours."""
+    _, status, out, _ = _cells(now)
+    return old.status[2] != out and NodeStatus.ACTING.value not in (old.status[1], status)
 
 
-def _row(fleet: str, node: str, stand: ServiceStatus, at: str) -> dict[str, Any]:
-    pool, status, out, code = _said(stand)
+def _row(fleet: str, node: str, service: ServiceStatus, at: str) -> dict[str, Any]:
+    pool, status, out, code = _cells(service)
     return {
         "fleet": fleet, "node": node, "pool": pool, "status": status, "out_of_service": out, "code": code,
-        "why": clean(stand.why), "since": at, "seen": at,
+        "why": clean(service.why), "since": at, "seen": at,
     }  # fmt: skip
 
 
-def _said(stand: ServiceStatus) -> tuple[str, str, int | None, str]:
-    """What makes a stretch another one when it changes. Words of its why change with every reading."""
-    return stand.pool, stand.status.value, None if stand.out is None else int(stand.out), stand.code
-
-
-def _instant(cell: str) -> datetime:
-    try:
-        return to_instant(cell, "time")
-    except ValueError:
-        return LONG_AGO
+def _cells(status: ServiceStatus) -> tuple[str, str, int | None, str]:
+    """Return what begins a new interval when it changes. `why` does not: it may change with every reading."""
+    return status.pool, status.status.value, None if status.out is None else int(status.out), status.code

@@ -1,4 +1,4 @@
-"""Pure: BIOS attributes, what is pending of them, and what a registry says of values."""
+"""BIOS attributes, pending ones, and their check against a registry. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ Attributes = Mapping[str, AttributeValue]
 
 
 def attributes(bios: Document, *, strict: bool = False) -> dict[str, AttributeValue]:
-    """Of Bios or its settings object. null is what BMCs show of passwords; `strict` refuses other odd values."""
+    """Return the attributes of Bios or its settings object. null, as of passwords, is left out.
+
+    `strict`: raises Unknown for any other value that is no text, boolean or whole number.
+    """
     found = bios.get("Attributes")
     if not isinstance(found, dict):
         raise Unknown(missing(bios, "Attributes"))
@@ -38,7 +41,7 @@ def attributes(bios: Document, *, strict: bool = False) -> dict[str, AttributeVa
 
 
 def differing(staged: Attributes, current: Attributes) -> dict[str, AttributeValue]:
-    """What is pending where the settings object may list all attributes, modified or not (HPE, Lenovo)."""
+    """Return the staged values that differ: the settings object may list all attributes (HPE, Lenovo)."""
     for name in staged:
         if name not in current:
             raise Unknown(f"attribute {quote(name)} is listed as a setting but has no current value to compare with")
@@ -46,7 +49,7 @@ def differing(staged: Attributes, current: Attributes) -> dict[str, AttributeVal
 
 
 def same(one: AttributeValue, other: AttributeValue) -> bool:
-    """Some firmware gives a number as text in one of the two places."""
+    """Compare values, case and type aside: some firmware gives a number as text in one of the two places."""
     return one == other or str(one).casefold() == str(other).casefold()
 
 
@@ -55,13 +58,13 @@ def apply_times(bios: Document) -> tuple[str, ...]:
 
 
 def entries(registry: Document) -> dict[str, Document]:
-    """What an attribute registry says, by attribute."""
+    """Return the entries of an attribute registry by attribute."""
     listed = objects(member(registry, "RegistryEntries"), "Attributes")
     return {name: entry for entry in listed if (name := text(entry, "AttributeName")) is not None}
 
 
 def problems(wanted: Attributes, known: Mapping[str, Document]) -> Iterator[str]:
-    """What stands against these values, by what is known of each attribute (pitfall G1)."""
+    """Yield why values can't be set, by what the registry says about each attribute (pitfall G1)."""
     for name, value in wanted.items():
         found = _problem(value, known[name]) if name in known else "is not an attribute of this BIOS"
         if found:

@@ -1,10 +1,9 @@
-"""The port: `RedfishBmc`. Blocking calls run in threads; nothing of sushy leaves them.
+"""`RedfishBmc`, which implements model.ports.Bmc. Blocking calls run in threads.
 
 Threads are few and BMCs are many, so that dead ones must not hold them (pitfall A2):
 
-- Whether a BMC that was silent is asked at all, and whether somebody is there, is decided before a thread is taken
-  (`door`).
-- One that then hangs, and had hung before, waits in a small pool of its own.
+- The gate decides, before a thread is taken, whether a BMC that was silent is called at all.
+- Calls to a BMC that hung before run in a small pool of their own.
 - A call whose caller gives up is ended by shutting its sockets.
 """
 
@@ -35,20 +34,20 @@ from reconciler.model.ports import Bmc, PowerAction
 
 T = TypeVar("T")
 
-_LIVELY = ThreadPoolExecutor(512, "redfish")  # made as they are needed: as many as callers ask at once
-_SUSPECT = ThreadPoolExecutor(16, "redfish-suspect")
+_POOL = ThreadPoolExecutor(512, "redfish")  # threads are created as they are needed
+_SUSPECT_POOL = ThreadPoolExecutor(16, "redfish-suspect")
 _MISSING = frozenset({Failure.UNREACHABLE, Failure.TIMEOUT, Failure.AMBIGUOUS})
-_LEAST_TRIED_S = 2.0  # of a call that was given up: shorter ones say nothing of the BMC
-# Fleet seconds in which a BMC may well be gone: after its reset, and while something is flashed, which may be itself.
+_SHORTEST_TRY_S = 2.0  # a call that was given up sooner says nothing about the BMC
+# Fleet seconds in which a BMC may be gone: after its reset, and during a flash, which may be its own.
 _RESET_S, _FLASH_S = 900.0, 3600.0
 
 
 class RedfishBmc(Bmc):
     """One node's BMC. The constructor does no I/O.
 
-    `credentials` gives what the secret of that name holds now. `ca_pem`: certificates to trust, and no others; None =
-    what the system trusts. `insecure`: trust anything, which the spec has to ask for. Timeouts in wall-clock seconds.
-    `bmc_registry`: what the process knows of BMCs, and the fleet's clock; all of a process share one.
+    `credentials` returns the present value of the secret of that name. `ca_pem`: the only certificates to trust; None =
+    those that the system trusts. `insecure`: trust any, which the spec has to ask for. Timeouts in wall-clock seconds.
+    `bmc_registry`: what the process knows about BMCs, and the fleet's clock; all BMCs of a process share one.
     """
 
     def __init__(
@@ -67,9 +66,9 @@ class RedfishBmc(Bmc):
         self._address = address
         self._node = node
         self._now = bmc_registry.now
-        self._door = bmc_registry.door(address, connect_timeout)
-        self._wire = Wire(address, (ca_pem, insecure), (connect_timeout, read_timeout), self._door.pace)
-        account = bmc_registry.logins.account(self._door.address, node=node, secret=secret, read=credentials)
+        self._gate = bmc_registry.gate(address, connect_timeout)
+        self._wire = Wire(address, (ca_pem, insecure), (connect_timeout, read_timeout), self._gate.gaps)
+        account = bmc_registry.login_guard.account(self._gate.address, node=node, secret=secret, read=credentials)
         self._session = Session(self._wire, account, self._now)
         self._tree = Tree(self._session, bmc_registry.quirks)
         self._tasks = Tasks(self._tree)
@@ -95,7 +94,7 @@ class RedfishBmc(Bmc):
         if where is None:
             raise DriverError(Failure.REJECTED, f"{quote(uri)!r} is not a task on a BMC")
         found = await self._run(lambda: firmware.read_task(self._tree, where))
-        return found or self._tasks.not_yet(where, self._now())
+        return found or self._tasks.starting(where, self._now())
 
     async def tasks(self) -> Sequence[str]:
         return await self._run(lambda: [uri for uri, _ in self._tree.tasks()[1]])
@@ -130,7 +129,7 @@ class RedfishBmc(Bmc):
         try:
             uri = await self._run(lambda: firmware.start_update(self._tree, inventory_id, url))
         finally:
-            self._door.excuse(_FLASH_S)
+            self._gate.expect_absence(_FLASH_S)
         self._tasks.expect(uri, self._now())
         return uri
 
@@ -138,11 +137,11 @@ class RedfishBmc(Bmc):
         try:
             await self._run(lambda: power.reset_bmc(self._tree))
         finally:
-            self._door.excuse(_RESET_S)
+            self._gate.expect_absence(_RESET_S)
 
     async def close(self) -> None:
-        """Never fails: a BMC that can't be reached ends the session by itself, later."""
-        self._door.close()
+        """Delete the session, if there is one. Never fails: an unreachable BMC ends it by itself later."""
+        self._gate.close()
         if not self._session.open:
             return
         try:
@@ -153,47 +152,47 @@ class RedfishBmc(Bmc):
     # --- threads -------------------------------------------------------------------------------------------------
 
     async def _read(self, call: Callable[[], T]) -> Answered[T] | Silent:
-        at = self._now()  # of the first byte: facts are at least as old as that
+        at = self._now()  # before the first byte, so that facts are never taken for newer than they are
         try:
             return Answered(at, share(await self._run(call)))
         except DriverError as error:
             return Silent(at, REASONS[error.kind], error.detail)
 
     async def _run(self, call: Callable[[], T]) -> T:
-        """`call` in a thread, after those before it. Unknown is what this BMC lacks: UNSUPPORTED."""
-        await self._door.knock()
-        async with self._door.turn:
+        """Run `call` in a thread, after the calls before it. Unknown, which this BMC lacks, becomes UNSUPPORTED."""
+        await self._gate.admit()
+        async with self._gate.lock:
             await self._join()
-            await self._door.knock()  # again: those before us may have found nobody
-            before, began = self._wire.answers, time.monotonic()
+            await self._gate.admit()  # again: a call before this one may have found nobody
+            before, began = self._wire.answer_count, time.monotonic()
             try:
                 result = await self._in_thread(call)
             except Unknown as gap:
-                self._door.answered()
+                self._gate.answered()
                 raise DriverError(Failure.UNSUPPORTED, str(gap)) from None
             except DriverError as error:
-                self._judge(error.kind in _MISSING, before, error.detail)
+                self._record_failure(error.kind in _MISSING, before, error.detail)
                 raise
             except asyncio.CancelledError:
-                if self._left_behind is not None and time.monotonic() - began > _LEAST_TRIED_S:
-                    self._judge(True, before, f"{self._address}: no answer before the caller's deadline")
+                if self._left_behind is not None and time.monotonic() - began > _SHORTEST_TRY_S:
+                    self._record_failure(True, before, f"{self._address}: no answer before the caller's deadline")
                 raise
-            self._door.answered()
+            self._gate.answered()
             return result
 
-    def _judge(self, missing: bool, before: int, why: str) -> None:
-        """Of a call that failed: one answer is enough to show that the BMC is there."""
-        if missing and self._wire.answers == before:
-            self._door.missed(why)
+    def _record_failure(self, missing: bool, before: int, why: str) -> None:
+        """Record a failed call as a miss, unless the BMC gave at least one answer, which shows that it is there."""
+        if missing and self._wire.answer_count == before:
+            self._gate.missed(why)
             return
-        self._door.answered(fully=not missing)
+        self._gate.answered(fully=not missing)
 
     async def _join(self) -> None:
-        """Wait for the thread of a call that was given up."""
+        """Wait for the thread of a cancelled call."""
         if self._left_behind is None:
             return
         ended = asyncio.wrap_future(self._left_behind)
-        ended.add_done_callback(asyncio.Future.exception)  # looked at, should nobody wait until then
+        ended.add_done_callback(asyncio.Future.exception)  # retrieved, in case nobody waits that long
         await asyncio.wait([ended])
         self._left_behind = None
         error = ended.exception()
@@ -201,13 +200,13 @@ class RedfishBmc(Bmc):
             raise error
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
-        pool = _SUSPECT if self._door.answers is False else _LIVELY
+        pool = _SUSPECT_POOL if self._gate.answers is False else _POOL
         self._wire.resume()
         future = pool.submit(self._guarded, call)
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
-            self._door.given_up()
+            self._gate.given_up()
             if not future.cancel():
                 self._wire.abort()
                 self._left_behind = future
@@ -217,4 +216,4 @@ class RedfishBmc(Bmc):
         try:
             return call()
         finally:
-            self._wire.rest()
+            self._wire.close_connections()

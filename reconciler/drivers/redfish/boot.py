@@ -1,4 +1,4 @@
-"""What the machine boots: once, in which order, and whether only what is signed."""
+"""Boot settings: the one-time override, the boot order, and secure boot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reconciler.drivers.redfish.hot import boot_of
 from reconciler.drivers.redfish.tree import Tree
 from reconciler.model.errors import DriverError, Failure
 
-# What each device may be called. Virtual media are USB drives: where a BMC knows both words, UsbCd finds them (D5).
+# Names of each device. Virtual media are USB drives: where a BMC knows both names, UsbCd finds them (D5).
 _DEVICES = {"cd": ("UsbCd", "Cd"), "disk": ("Hdd",), "pxe": ("Pxe",)}
 _DEFAULT_DEVICES = {"cd": "Cd", "disk": "Hdd", "pxe": "Pxe"}
 
@@ -33,7 +33,7 @@ def boot_once(tree: Tree, device: str) -> None:
 
 
 def set_boot_order(tree: Tree, order: Sequence[str]) -> None:
-    """`order`: aliases or references. What it does not name follows in the order it has."""
+    """Set the persistent order. `order`: aliases or references; all other options follow in their present order."""
     found = tree.system()
     aliases = inventory.boot_aliases(tree, found.body)
     boot = member(found.body, "Boot")

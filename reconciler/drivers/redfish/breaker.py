@@ -1,7 +1,7 @@
-"""When a BMC that does not answer is asked again (pitfall A2). Pure; instants are the fleet's.
+"""The circuit breaker of a BMC: when one that does not answer is called again (pitfall A2). Pure; fleet time.
 
-A miss is a call that did not get one answer out of the BMC: no connection, a lost one, silence. Errors of HTTP are
-answers. After three misses in a row the BMC is left alone for a pause, which grows with each further miss.
+A miss is a call without a single answer from the BMC: no connection, a lost one, silence. HTTP errors are answers.
+After three misses in a row the BMC is left alone for a pause, which grows with each further miss.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _SPREAD = 0.25  # of a pause, so that BMCs that went dark together are not asked
 
 @dataclass(slots=True)
 class Breaker:
-    """Of one BMC. Open while `until` has not come."""
+    """The breaker of one BMC. It is open until `_until`."""
 
     address: str
     misses: int = 0
-    _since: datetime | None = None  # of the first of them
+    _since: datetime | None = None  # the first miss
     _until: datetime | None = None
     _why: str = ""
-    _excused: datetime | None = None  # until then it may be gone because we asked for it
+    _absence_until: datetime | None = None  # until then the BMC may be gone because of our own request
 
     def check(self, now: datetime) -> None:
-        """DriverError UNREACHABLE while it is not to be asked."""
+        """Raise DriverError UNREACHABLE while the breaker is open."""
         if self._until is None or self._since is None or now >= self._until:
             return
         again, since = clock_time(self._until, now), clock_time(self._since, now)
@@ -46,18 +46,18 @@ class Breaker:
     def answered(self) -> None:
         self.misses, self._since, self._until = 0, None, None
 
-    def excuse(self, seconds: float, now: datetime) -> None:
-        """It may restart in that time because we asked for it: somebody waits, so pauses stay short."""
-        self._excused = now + timedelta(seconds=seconds)
+    def expect_absence(self, seconds: float, now: datetime) -> None:
+        """Keep pauses short for that long: the BMC restarts at our request, and somebody waits for it."""
+        self._absence_until = now + timedelta(seconds=seconds)
 
     def _pause(self, now: datetime) -> float:
-        excused = self._excused is not None and now < self._excused
-        doublings = 0 if excused else min(self.misses - OPENS_AFTER, 10)
-        share = crc32(f"{self.address} {self.misses}".encode()) / 2**32  # chance that a test can repeat
+        absence_expected = self._absence_until is not None and now < self._absence_until
+        doublings = 0 if absence_expected else min(self.misses - OPENS_AFTER, 10)
+        share = crc32(f"{self.address} {self.misses}".encode()) / 2**32  # pseudo-random, and repeatable in tests
         return min(_FIRST_PAUSE_S * 2.0**doublings, _LONGEST_PAUSE_S) * (1 + _SPREAD * (2 * share - 1))
 
 
 def clock_time(at: datetime, now: datetime) -> str:
-    """An instant for somebody who reads it `now`."""
+    """Format an instant for somebody who reads it at `now`: without the date when that is the same."""
     at, now = at.astimezone(UTC), now.astimezone(UTC)
     return f"{at:%H:%M:%S}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}"

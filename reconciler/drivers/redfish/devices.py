@@ -1,4 +1,4 @@
-"""Pure: documents of devices -> rows of the inventory. Readers raise Unknown for a row that can't be told."""
+"""Decode documents of devices as rows of the inventory. Pure. Readers raise Unknown for a row they can't decode."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _GONE = frozenset({"Absent", "Disabled", "UnavailableOffline"})
 
 
 def firmware_key(item: Document, quirks: Quirks | None) -> str | None:
-    """The name that stays when the version changes. None: an entry that does not run."""
+    """Return the part of the Id that no update changes; None for an entry that does not run."""
     id_ = need(item, "Id", text)
     if absent(item):
         return None
@@ -46,7 +46,7 @@ def firmware_key(item: Document, quirks: Quirks | None) -> str | None:
 
 
 def firmware_item(item: Document, quirks: Quirks | None) -> FirmwareItem:
-    """Some devices tell their version only while the host is on (A10), and DGX writes n/a meanwhile."""
+    """Decode a component. Some have a version only while the host is on (A10); DGX then writes n/a."""
     version = need(item, "Version", stated)
     if quirks is not None and quirks.firmware_version is not None:
         decorated = quirks.firmware_version.fullmatch(version)
@@ -58,11 +58,11 @@ def firmware_item(item: Document, quirks: Quirks | None) -> FirmwareItem:
 
 
 def memory(modules: Iterable[Document]) -> tuple[int, int | None]:
-    """How many modules work, and their bytes together where each tells its size."""
+    """Count the working modules, and sum their bytes; None where one gives no size."""
     count, total, complete = 0, 0, True
     for module in modules:
         if state(module) is None:
-            raise Unknown(f"memory {quote(module.get('Id'))} does not tell whether it is there")
+            raise Unknown(f"memory {quote(module.get('Id'))} gives no state")
         if state(module) in _GONE:
             continue
         size = integer(module, "CapacityMiB")
@@ -70,12 +70,12 @@ def memory(modules: Iterable[Document]) -> tuple[int, int | None]:
         total += size or 0
         complete = complete and bool(size)
     if not count:
-        raise Unknown("it lists no memory module, and no machine runs without")
+        raise Unknown("the BMC lists no memory module")
     return count, total * 2**20 if complete else None
 
 
 def summary_bytes(system: Document) -> int:
-    """0 is what some show while they don't know."""
+    """Return the system's memory in bytes. 0, which some BMCs show while it is unknown, raises Unknown."""
     size = number(member(system, "MemorySummary"), "TotalSystemMemoryGiB")
     if not size or size < 0:
         raise Unknown("the size of memory is not given")
@@ -94,7 +94,7 @@ def nic(document: Document) -> Nic:
     speed = integer(document, "SpeedMbps")
     return Nic(
         need(document, "Id", text),
-        mac if _MAC.fullmatch(mac) and mac != "00:00:00:00:00:00" else None,  # A10: invalid ones are shown as they are
+        mac if _MAC.fullmatch(mac) and mac != "00:00:00:00:00:00" else None,  # A10: some BMCs show invalid ones
         _LINK_UP.get(text(document, "LinkStatus") or ""),
         speed if speed and speed > 0 else None,
     )
@@ -114,7 +114,7 @@ def drive(document: Document, id_field: str = "Id") -> Drive:
 
 
 def _wwn(document: Document) -> str | None:
-    """As the host's lsblk writes it, so that both can name a root disk (pitfall L1)."""
+    """Return the WWN as the host's lsblk writes it, so that both can name a root disk (pitfall L1)."""
     for identifier in objects(document, "Identifiers"):
         digits = re.sub(r"^0x|[^0-9a-f]", "", (text(identifier, "DurableName") or "").lower())
         if not digits or not digits.strip("0"):
@@ -140,7 +140,7 @@ def manager(document: Document) -> Manager:
 
 
 def clock(at: str, offset: str = "") -> datetime | None:
-    """A BMC's time as an instant. None: not a time, or without an offset."""
+    """Parse a BMC's time; None when it is no time or has no offset."""
     try:
         found = datetime.fromisoformat(at)
         if found.tzinfo is None and _OFFSET.fullmatch(offset):

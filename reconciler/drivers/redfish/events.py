@@ -1,4 +1,4 @@
-"""Pure: entries of a BMC's log -> events, with what can be told of their age and kind."""
+"""Decode entries of a BMC's log as events with age and kind. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reconciler.model.vocab import Health
 
 MOST_EVENTS = 200
 _SEVERITY = {"OK": Health.OK, "Warning": Health.WARNING, "Critical": Health.CRITICAL}
-_AHEAD_S = 300.0  # an entry may be that much younger than the clock that was read before it
+_AHEAD_S = 300.0  # an entry may be that much later than the BMC's clock, which is read before it
 # A BMC that has no time yet counts from 1970 or 2000 (HPE, DGX, ipmitool's "Pre-Init"): such a time is no age (B6).
 _CLOCK_SET = datetime(2015, 1, 1, tzinfo=UTC)
 # "Uncorrectable Memory Error (Processor 1, DIMM 3)" (HPE), "Multi-bit memory errors detected" (Dell MEM0001), "Memory
@@ -55,9 +55,9 @@ def _memory_ue(entry: Document) -> bool:
 
 
 def newest(entries: Iterable[Document], now: datetime | None = None, offset: str = "") -> tuple[BmcEvent, ...]:
-    """Newest last, at most 200. By time where every entry has one, else by numbers that grow.
+    """Return at most 200 events, newest last, sorted by time where every entry has one, else by growing numbers.
 
-    `now`, `offset`: the BMC's own clock, and its offset for times that have none.
+    `now`, `offset`: the BMC's own clock, and its offset for times without one.
     """
     rows = [
         (clock(found.at, offset), int(found.id) if found.id.isdecimal() else 0, found) for found in map(event, entries)

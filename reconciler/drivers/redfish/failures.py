@@ -1,12 +1,12 @@
-"""What went wrong between us and a BMC, as kinds of DriverError. Pure.
+"""Map errors of a BMC to kinds of DriverError. Pure.
 
-nothing was sent          UNREACHABLE, or AUTH where the BMC did not prove who it is
+nothing was sent          UNREACHABLE, or AUTH where the BMC's certificate is not trusted
 sent, no proper answer    TIMEOUT | UNREACHABLE | MALFORMED of a read; AMBIGUOUS of a write (pitfall A3)
 401, 403                  AUTH
 429, 503, "not ready"     BUSY, with the seconds to wait
 404, 405, 501             UNSUPPORTED
 412                       CONFLICT, after session.patch has tried what A1 knows
-other 4xx                 REJECTED, in the BMC's own words
+other 4xx                 REJECTED, with the BMC's own text
 other 5xx                 UNREACHABLE of a read, AMBIGUOUS of a write
 """
 
@@ -21,8 +21,8 @@ from reconciler.model.errors import DriverError, Failure
 from reconciler.model.vocab import UnknownReason
 
 _DEEPEST_WAIT_S = 3600.0
-# Refusals that pass: message id -> seconds after which asking again makes sense.
-_PASSING: Mapping[str, float] = {
+# Temporary refusals: message id -> seconds after which to ask again.
+_TEMPORARY: Mapping[str, float] = {
     "SYS518": 20.0,  # A4: iDRAC reloads
     "InvalidOperationForSystemState": 10.0,  # A7: iLO, soon after the previous change
     "UnableToModifyDuringSystemPOST": 5.0,  # A8
@@ -32,16 +32,16 @@ _PASSING: Mapping[str, float] = {
     "ServiceInUnknownState": 10.0,
     "ServiceShuttingDown": 60.0,
     "RAC0679": 30.0,  # D10: another job runs
-    "RAC0218": 60.0,  # B1: all sessions taken
+    "RAC0218": 60.0,  # B1: all sessions are taken
     "SessionLimitExceeded": 60.0,  # B1
-    "CreateLimitReachedForResource": 60.0,  # B1, as some say it
+    "CreateLimitReachedForResource": 60.0,  # B1, in other words
 }
 SESSIONS_TAKEN = frozenset({"RAC0218", "SessionLimitExceeded", "CreateLimitReachedForResource"})
 SESSION_GONE = frozenset({"NoValidSession", "InvalidSession"})
-# What a 403 says of the request rather than of us: the account works, and another login would change nothing (B3).
-_NOT_FOR_US = frozenset({"InsufficientPrivilege", "InsufficientPrivilegeForOperation", "OemLicenseNotPassed"})
+# A 403 about the request, not the account: the account works, and another login would change nothing (B3).
+_ABOUT_REQUEST = frozenset({"InsufficientPrivilege", "InsufficientPrivilegeForOperation", "OemLicenseNotPassed"})
 
-# What a read that failed means for the snapshot.
+# The reason that a snapshot gives for a failed read.
 REASONS: Mapping[Failure, UnknownReason] = {
     Failure.UNREACHABLE: UnknownReason.UNREACHABLE,
     Failure.AUTH: UnknownReason.AUTH,
@@ -51,7 +51,7 @@ REASONS: Mapping[Failure, UnknownReason] = {
     Failure.REJECTED: UnknownReason.UNSUPPORTED,
     Failure.BUSY: UnknownReason.UNREACHABLE,
     Failure.CONFLICT: UnknownReason.UNREACHABLE,
-    Failure.AMBIGUOUS: UnknownReason.TIMEOUT,  # of the login, which is a write
+    Failure.AMBIGUOUS: UnknownReason.TIMEOUT,  # from the login, which is a write
 }
 
 
@@ -65,7 +65,7 @@ class Message:
 
 
 class HttpError(DriverError):
-    """A BMC's answer that is an error."""
+    """An HTTP error that a BMC answered."""
 
     def __init__(
         self,
@@ -86,18 +86,18 @@ class HttpError(DriverError):
 
     @property
     def of_account(self) -> bool:
-        """That the BMC refuses the session or the account. A 403 may be about the resource just as well."""
+        """Say whether the BMC refuses the session or the account. A 403 may be about the resource."""
         if self.kind is not Failure.AUTH:
             return bool(self.ids & SESSION_GONE)
-        return not self.ids & _NOT_FOR_US
+        return not self.ids & _ABOUT_REQUEST
 
     def mentions(self, word: str) -> bool:
-        """That the BMC complains about `word`, a parameter's name."""
+        """Say whether the BMC complains about `word`, a parameter's name."""
         return any(word in message.text or word in message.args for message in self.messages)
 
 
 class ConnectionFailed(Exception):
-    """The transport's one exception. `sent`: the request may have reached the BMC."""
+    """Raised by the transport for every failure. `sent`: the request may have reached the BMC."""
 
     def __init__(self, kind: Failure, detail: str, *, sent: bool) -> None:
         super().__init__(detail)
@@ -107,7 +107,7 @@ class ConnectionFailed(Exception):
 
 
 def decode(raw: bytes) -> Document:
-    """A JSON object. Unknown says how it is malformed."""
+    """Decode a JSON object. Unknown when it is malformed."""
     try:
         found = json.loads(raw, parse_constant=lambda word: word)  # NaN is not JSON: a text, so no number
     except (ValueError, RecursionError) as error:
@@ -119,7 +119,7 @@ def decode(raw: bytes) -> Document:
 
 
 def messages_of(body: Document) -> tuple[Message, ...]:
-    """ExtendedInfo, which stands in `error` or at the top, and is a list, one object or a text (A10)."""
+    """Return the entries of ExtendedInfo, which is in `error` or at the top, as a list, an object or a text (A10)."""
     error = member(body, "error")
     found: list[Message] = []
     for holder in (error, body):
@@ -137,20 +137,20 @@ def messages_of(body: Document) -> tuple[Message, ...]:
 def http_error(
     method: str, path: str, status: int, raw: bytes, headers: Mapping[str, str], *, confidential: bool = False
 ) -> HttpError:
-    """`confidential`: the request carried a secret, and BMCs quote the values that they refuse."""
+    """Return the error of a response. `confidential`: leaves out texts, as BMCs quote the values that they refuse."""
     try:
         messages = messages_of(decode(raw))
     except Unknown:
         messages = ()
     kind, hint = _kind(method, status, messages)
-    said = "; ".join(message.id if confidential else message.text for message in messages[:3])
-    detail = f"{method} {path}: HTTP {status}" + (f": {said}" if said else "") + (f"; {hint}" if hint else "")
+    words = "; ".join(message.id if confidential else message.text for message in messages[:3])
+    detail = f"{method} {path}: HTTP {status}" + (f": {words}" if words else "") + (f"; {hint}" if hint else "")
     wait = _retry_after(headers, messages) if kind is Failure.BUSY else None
     return HttpError(kind, detail, status=status, messages=messages, retry_after=wait)
 
 
 def _kind(method: str, status: int, messages: tuple[Message, ...]) -> tuple[Failure, str]:
-    if any(_passing(message) is not None for message in messages) or status in (429, 503):
+    if any(_temporary(message) is not None for message in messages) or status in (429, 503):
         return Failure.BUSY, "the BMC is busy or restarting: try again later"
     match status:
         case 401 | 403:
@@ -166,21 +166,21 @@ def _kind(method: str, status: int, messages: tuple[Message, ...]) -> tuple[Fail
             return Failure.REJECTED, ""
 
 
-def _passing(message: Message) -> float | None:
-    if message.id in _PASSING:
-        return _PASSING[message.id]
-    words = message.text.casefold()
-    return 10.0 if "not ready" in words or "notready" in message.id.casefold() else None
+def _temporary(message: Message) -> float | None:
+    if message.id in _TEMPORARY:
+        return _TEMPORARY[message.id]
+    lower = message.text.casefold()
+    return 10.0 if "not ready" in lower or "notready" in message.id.casefold() else None
 
 
 def _retry_after(headers: Mapping[str, str], messages: tuple[Message, ...]) -> float | None:
     given = next((value for name, value in headers.items() if name.casefold() == "retry-after"), "")
     if given.strip().isascii() and given.strip().isdigit():
         return min(float(given), _DEEPEST_WAIT_S)
-    return next((wait for message in messages if (wait := _passing(message)) is not None), None)
+    return next((wait for message in messages if (wait := _temporary(message)) is not None), None)
 
 
 def connection_error(method: str, path: str, failed: ConnectionFailed) -> DriverError:
-    """Of a request that got no proper answer."""
+    """Return the error of a request without a proper answer: AMBIGUOUS for a write that may have arrived."""
     unsure = failed.sent and method != "GET"
     return DriverError(Failure.AMBIGUOUS if unsure else failed.kind, f"{method} {path}: {failed.detail}")

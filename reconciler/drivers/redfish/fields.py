@@ -1,7 +1,7 @@
 """Lenient readers of Redfish documents (pitfall A10).
 
 A BMC may leave out any field and give any field the wrong type. A reader that must give a value raises `Unknown` with
-the reason; `Gaps` runs readers one by one and keeps the reasons. Nothing here guesses: what isn't there stays unknown.
+the reason; `Gaps` runs readers one by one and keeps their reasons. Nothing here guesses: a missing value stays unknown.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ T = TypeVar("T")
 
 Document = Mapping[str, Any]
 
-_LONGEST = 300  # of a text by the BMC that we quote
-_PATH = re.compile(r"/(?!/)[\x21-\x22\x24-\x7e]{0,1023}")  # no host, no fragment, nothing that has to be quoted
+_LONGEST = 300  # characters of a BMC's text in our messages
+_PATH = re.compile(r"/(?!/)[\x21-\x22\x24-\x7e]{0,1023}")  # no host, no fragment, no character that needs escaping
 _NOT_PRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\s]+")
-# What firmware writes where nobody filled in a value.
+# What firmware writes where no value was filled in.
 _PLACEHOLDERS = frozenset(
     {"-", "0", "n/a", "na", "none", "null", "unknown", "empty", "default", "default string", "unspecified"}
     | {"not specified", "not available", "not applicable", "to be filled by o.e.m.", "system serial number"}
     | {"chassis serial number", "0123456789"}
 )
 HEALTH = {"ok": Health.OK, "warning": Health.WARNING, "critical": Health.CRITICAL}
-# Elsewhere Health is what is left of an absent or sleeping device: GB200 shows Absent sensors as Critical.
+# In other states Health is stale: GB200 shows Absent sensors as Critical.
 # Degraded is what GB200's leak detector says while it reports a leak.
 _JUDGED = frozenset({"Enabled", "StandbyOffline", "Degraded"})
 
 
 class Unknown(Exception):
-    """A field that has no usable value; the message says why."""
+    """Raised for a field without a usable value; the message says why."""
 
 
 class Gaps:
-    """Collects why fields have no value, for a snapshot's `unknown`."""
+    """Collects the reasons why fields have no value, for a snapshot's `unknown`."""
 
     def __init__(self) -> None:
         self.unknown: dict[str, str] = {}
@@ -51,19 +51,19 @@ class Gaps:
 
 
 def quote(value: object) -> str:
-    """A BMC's words for one of our messages: one line, not too long."""
+    """Return a BMC's text as one line of limited length, for our messages."""
     line = _NOT_PRINTABLE.sub(" ", str(value)).strip()
     return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."
 
 
 def member(document: Document, name: str) -> Document:
-    """A nested object; an empty one where there is none."""
+    """Return a nested object; {} where there is none."""
     value = document.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def objects(document: Document, name: str) -> Iterator[Document]:
-    """The objects of an array, whatever else it holds."""
+    """Yield the objects of an array; other items are left out."""
     value = document.get(name)
     return (item for item in (value if isinstance(value, list) else ()) if isinstance(item, dict))
 
@@ -74,13 +74,13 @@ def texts(document: Document, name: str) -> tuple[str, ...]:
 
 
 def text(document: Document, name: str) -> str | None:
-    """A text, without outer space, that is not empty."""
+    """Return a stripped, non-empty text, else None."""
     value = document.get(name)
     return (value.strip() or None) if isinstance(value, str) else None
 
 
 def stated(document: Document, name: str) -> str | None:
-    """A text that somebody filled in."""
+    """Return a text that is no placeholder, else None."""
     found = text(document, name)
     return None if found is None or found.casefold() in _PLACEHOLDERS else found
 
@@ -93,7 +93,7 @@ def need(document: Document, name: str, reader: Callable[[Document, str], T | No
 
 
 def missing(document: Document, name: str) -> str:
-    """Why `name` has no usable value."""
+    """Say why `name` has no usable value."""
     return f"{name} is {quote(repr(document[name]))}" if name in document else f"{name} is not given"
 
 
@@ -119,7 +119,7 @@ def boolean(document: Document, name: str) -> bool | None:
 
 
 def path(value: object) -> str | None:
-    """A path on the BMC. Never another host: a document must not send our session elsewhere."""
+    """Return a path on the BMC, else None. Never another host: a document must not redirect our session."""
     return value if isinstance(value, str) and _PATH.fullmatch(value) else None
 
 
@@ -152,7 +152,7 @@ def absent(document: Document) -> bool:
 
 
 def health(document: Document) -> Health | None:
-    """The worse of Health and HealthRollup, judged only where State says that there is something to judge."""
+    """Return the worse of Health and HealthRollup; None unless State says that the device is in use."""
     status = member(document, "Status")
     if state(document) not in _JUDGED:
         return None

@@ -1,4 +1,4 @@
-"""Starting firmware updates, and looking at tasks."""
+"""Start firmware updates, and read tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UPDATE = "#UpdateService.SimpleUpdate"
 
 
 def start_update(tree: Tree, inventory_id: str, url: str) -> str:
-    """URI of the task. AMBIGUOUS where the BMC took the update and names no task: the version will tell."""
+    """Start an update; return its task's URI. AMBIGUOUS where the BMC names no task: the version will tell."""
     service = tree.follow(tree.session.root(), "UpdateService").body
     offered = action(service, _UPDATE)
     if offered is None:
@@ -45,7 +45,7 @@ def start_update(tree: Tree, inventory_id: str, url: str) -> str:
 
 
 def _target(tree: Tree, where: str, inventory_id: str) -> str:
-    """URI of the component. Its members are read only where the id is not the last part of a URI (Dell)."""
+    """Return the URI of the component, found by the last part of a URI, or by the quirk's firmware id (Dell)."""
     listed = [uri for uri, _ in tree.listed(where)]
     found = next((uri for uri in listed if last_segment(uri) == inventory_id), None)
     if found is not None:
@@ -63,7 +63,7 @@ def _key(uri: str, quirks: Quirks) -> str | None:
 
 
 def _payloads(url: str, target: str, protocols: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """Ways to say it; each is tried once."""
+    """Yield payloads; each is tried once."""
     scheme = url.split(":", 1)[0].upper()
     full: dict[str, Any] = {"ImageURI": url, "Targets": [target]}
     if not protocols or scheme in protocols:
@@ -74,7 +74,7 @@ def _payloads(url: str, target: str, protocols: tuple[str, ...]) -> Iterator[dic
 
 
 def _about_form(error: HttpError) -> bool:
-    """That a parameter, not the image, is refused."""
+    """Say whether a parameter, not the image, is refused."""
     return any(error.mentions(word) for word in ("Targets", "TransferProtocol"))
 
 

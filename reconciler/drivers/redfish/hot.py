@@ -1,7 +1,7 @@
-"""What is read each pass: at most six GETs, once URIs and old tasks are known (DESIGN section 5).
+"""The hot read of each pass: at most six GETs, once URIs and old tasks are known (DESIGN section 5).
 
-System, its settings object where it has one (AMI, OpenBMC), the BIOS settings, BIOS only when those list something
-that has to be compared, the list of tasks, and tasks that were not seen to end.
+It reads the system, its settings object where it has one (AMI, OpenBMC), the BIOS settings, BIOS only when those list
+something to compare, the list of tasks, and the tasks that were not seen to end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read_hot(tree: Tree, running: Tasks) -> RedfishHot:
 
 
 def of_system(document: Document, boot: Document | None, quirks: Quirks | None, survey: Survey) -> RedfishHot:
-    """Pure: what the system's own document tells."""
+    """Decode the system's own document. Pure."""
     return RedfishHot(
         manufacturer=survey.read("manufacturer", lambda: need(document, "Manufacturer", stated)),
         model=survey.read("model", lambda: need(document, "Model", stated)),
@@ -54,7 +54,7 @@ def of_system(document: Document, boot: Document | None, quirks: Quirks | None, 
 
 
 def boot_of(tree: Tree, found: Resource) -> tuple[Document, Resource]:
-    """Boot as it will be used, and the resource that takes changes of it."""
+    """Return Boot with the staged override, and the resource that accepts changes of it."""
     where = link(member(found.body, "@Redfish.Settings"), "SettingsObject")
     if where is not None:
         try:
@@ -63,8 +63,8 @@ def boot_of(tree: Tree, found: Resource) -> tuple[Document, Resource]:
             if error.status != 404:
                 raise
         else:
-            takes = "BootSourceOverrideTarget" in member(settings.body, "Boot")
-            return system.boot_section(found.body, settings.body), settings if takes else found
+            accepts = "BootSourceOverrideTarget" in member(settings.body, "Boot")
+            return system.boot_section(found.body, settings.body), settings if accepts else found
     return member(found.body, "Boot"), found
 
 
@@ -76,7 +76,7 @@ def pending(tree: Tree, document: Document, quirks: Quirks | None) -> Mapping[st
 
 
 class Tasks:
-    """The tasks of one BMC. Those that were seen to end are not read again."""
+    """The unfinished tasks of one BMC. A task that was seen to end is not read again."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -85,9 +85,9 @@ class Tasks:
         self._logins = -1
 
     def unfinished(self, gets: int) -> tuple[BmcTask, ...]:
-        """Reads the list, and with what is left of `gets` the tasks that may run; newest first."""
+        """Read the list, and within `gets` requests the tasks that may run; return the unfinished, newest first."""
         if self._logins != self._tree.session.logins:
-            # A new session may be one with a BMC that has restarted, and numbers its tasks anew.
+            # After another login the BMC may have restarted, and number its tasks anew.
             self._ended.clear()
             gets = _MOST_GETS_AT_FIRST
         where, listed = self._tree.tasks()
@@ -98,21 +98,21 @@ class Tasks:
             gets -= 1
         found = []
         for uri, item in sorted(waiting, key=lambda entry: numbers(entry[0]), reverse=True):
-            told = text(item, "TaskState") is not None
-            gets -= not told
+            has_state = text(item, "TaskState") is not None
+            gets -= not has_state
             if gets < 0:
                 raise Unknown("more tasks are listed than one pass may read; the next passes will")
-            found.append(self._note(uri, item if told else self._tree.get(uri).body))
+            found.append(self._note(uri, item if has_state else self._tree.get(uri).body))
         self._logins = self._tree.session.logins
         return tuple(task for task in found if not task.done)
 
     def expect(self, uri: str, now: datetime) -> None:
-        """A task that was just started; BMCs that restarted count from 1 again."""
+        """Note a task that was just started: a BMC that restarted counts from 1 again."""
         self._ended.discard(uri)
         self._newest = uri, now
 
-    def not_yet(self, uri: str, now: datetime) -> BmcTask | None:
-        """A task that a make of BMC may not know for a while, though it named it (pitfall A5)."""
+    def starting(self, uri: str, now: datetime) -> BmcTask | None:
+        """Return a task that this make of BMC may not list for a while after naming it (pitfall A5), else None."""
         newest, started = self._newest
         if uri != newest or started is None or (now - started).total_seconds() >= self._tree.behaviours().task_grace:
             return None

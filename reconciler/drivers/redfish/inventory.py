@@ -1,6 +1,6 @@
-"""What changes seldom, read on first sight, after our writes and before decisions that use it (DESIGN section 5).
+"""The inventory: what changes seldom, read on first sight, after writes, and before decisions (DESIGN section 5).
 
-Each field stands alone: what a BMC does not have, or can't tell, leaves that field unknown with the reason.
+Fields are independent: one that a BMC lacks or can't tell is unknown, with the reason.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def read_inventory(tree: Tree) -> RedfishInventory:
     survey = Survey()
     dimms = survey.read("dimms", lambda: _bodies(tree, need_link(found, "Memory")))
     modules = None if dimms is None else survey.read("dimms", lambda: devices.memory(dimms))
-    described = survey.read("manager", lambda: tree.manager(found).body)
-    manager = None if described is None else survey.read("manager", lambda: devices.manager(described))
+    manager_body = survey.read("manager", lambda: tree.manager(found).body)
+    manager = None if manager_body is None else survey.read("manager", lambda: devices.manager(manager_body))
     inventory = RedfishInventory(
         bios=survey.read("bios", lambda: _bios(tree, found, quirks)),
         secure_boot=survey.read("secure_boot", lambda: secure_boot(tree.follow(found, "SecureBoot").body)),
@@ -53,7 +53,9 @@ def read_inventory(tree: Tree) -> RedfishInventory:
         nics=survey.read("nics", lambda: _nics(tree, found, quirks)),
         drives=survey.read("drives", lambda: _drives(tree, found)),
         sensors=None,
-        events=survey.read("events", lambda: _events(tree, found, manager.clock if manager else None, described or {})),
+        events=survey.read(
+            "events", lambda: _events(tree, found, manager.clock if manager else None, manager_body or {})
+        ),
         manager=manager,
         unknown=survey.unknown,
     )
@@ -68,14 +70,14 @@ def _bodies(tree: Tree, where: str, *, newest: int | None = None) -> list[Docume
 def _bios(tree: Tree, found: Document, quirks: Quirks | None) -> Mapping[str, AttributeValue]:
     values = bios.attributes(tree.follow(found, "Bios").body)
     if quirks is not None and quirks.pending_is_delta:
-        # These show a pending value as if it were in force (A11): until the boot, nobody can tell the value.
+        # These show a pending value as if it were in force (A11): until the boot, the value is unknown.
         waiting = hot.pending(tree, found, quirks)
         return {name: value for name, value in values.items() if name not in waiting}
     return values
 
 
 def secure_boot(document: Document) -> bool:
-    """Of the boot that runs. SecureBootEnable is what the next one will be asked for."""
+    """Return whether the current boot is secure. SecureBootEnable is about the next one."""
     word = text(document, "SecureBootCurrentBoot")
     if word not in ("Enabled", "Disabled"):
         raise Unknown(missing(document, "SecureBootCurrentBoot"))
@@ -83,7 +85,7 @@ def secure_boot(document: Document) -> bool:
 
 
 def boot_aliases(tree: Tree, found: Document) -> dict[str, str | None]:
-    """Alias by reference, for each boot option; none where the BMC describes none."""
+    """Return the alias of each boot option by reference; {} where the BMC describes none."""
     where = link(member(found, "Boot"), "BootOptions")
     if where is None:
         return {}
@@ -134,7 +136,7 @@ def _nics(tree: Tree, found: Document, quirks: Quirks | None) -> tuple[Nic, ...]
 
 
 def _drives(tree: Tree, found: Document) -> tuple[Drive, ...]:
-    """From Storage, whose drives have serials; from SimpleStorage where that is all there is."""
+    """Read drives from Storage, where they have serials, or else from SimpleStorage."""
     if link(found, "Storage") is not None:
         uris = chain.from_iterable(links(item, "Drives") for item in _bodies(tree, need_link(found, "Storage")))
         items = [tree.get(uri).body for uri in dict.fromkeys(uris)]
@@ -151,7 +153,7 @@ def _events(tree: Tree, found: Document, now: datetime | None, manager: Document
 
 
 def _log(tree: Tree, found: Document) -> str:
-    """The event log of the host: the system's, else its manager's."""
+    """Return the URI of the host's event log: the system's, else its manager's."""
     others: list[str] = []
     if link(found, "LogServices") is not None:
         others += links(tree.follow(found, "LogServices").body, "Members")

@@ -19,7 +19,10 @@ _LONGEST_S = 45.0  # wall clock; with the rest of an inventory well within its d
 
 
 class InventoryBudget:
-    """The budget of one inventory for systems, chassis and what is in them (A12)."""
+    """Limits the requests and the time that one inventory spends on systems and chassis (A12).
+
+    It counts what was not read, and `close` writes that into the survey's `unknown`.
+    """
 
     def __init__(self, tree: Tree, survey: Survey) -> None:
         self._tree = tree
@@ -28,13 +31,13 @@ class InventoryBudget:
         self._until = time.monotonic() + _LONGEST_S
         self._read: Counter[str] = Counter()
         self._missed: Counter[str] = Counter()
-        self._lists: Counter[str] = Counter()  # that could not be read, so that nobody knows how long they are
+        self._lists: Counter[str] = Counter()  # lists that could not be read, whose lengths are unknown
         self._why: dict[str, str] = {}
 
     def members(self, names: tuple[str, ...], where: str | None) -> list[Document]:
-        """What can be read of a collection. None: there is no such collection.
+        """Return the members that can be read. `where` None: there is no such collection.
 
-        What can't is told under the first of `names`; the others are of what it would lead to.
+        What can't be read is counted under the first of `names`; the others name what its members would lead to.
         """
         if where is None:
             return []
@@ -55,7 +58,7 @@ class InventoryBudget:
         return found
 
     def follow(self, names: tuple[str, ...], document: Document, property_: str) -> Document:
-        """The resource behind a link; empty where there is none. `names`: of all that it would lead to."""
+        """Read the resource behind a link; {} without one. `names`: the parts that it would lead to."""
         where = link(document, property_)
         if where is None:
             return {}
@@ -70,7 +73,7 @@ class InventoryBudget:
             self._why.setdefault(name, why or self._why[names[0]])
 
     def close(self) -> None:
-        """Say what is incomplete."""
+        """Write what is incomplete into the survey."""
         for name, why in self._why.items():
             read, missed, lists = self._read[name], self._missed[name], self._lists[name]
             total = f"at least {read + missed + lists}" if lists else str(read + missed)

@@ -1,4 +1,4 @@
-"""Virtual media: which slot, and which words (pitfalls E2-E4)."""
+"""Virtual media: the choice of a slot, and the payloads that makes accept (pitfalls E2-E4)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DISCS = frozenset({"CD", "DVD"})
 
 
 class Media:
-    """The slot for discs of one BMC, chosen once: the same one for insert, eject and look."""
+    """The slot for discs of one BMC, which is chosen once for insert, eject and read."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -49,7 +49,7 @@ class Media:
         raise DriverError(Failure.REJECTED, f"{refusal.detail}; {hint}")
 
     def eject(self) -> None:
-        """Sent even where the slot seems empty: Inserted may be stale (E2), and a refusal then means it is empty."""
+        """Eject also where the slot seems empty: Inserted may be stale (E2); a refusal then means that it is empty."""
         slot = self._read()
         offered = action(slot.body, _EJECT)
         try:
@@ -79,7 +79,7 @@ class Media:
         return best
 
     def _slots(self) -> Iterator[Resource]:
-        """Those for discs, under the system, where the standard has them now, and under its managers (E4)."""
+        """Yield slots for discs, under the system, as in the newer standard, and under its managers (E4)."""
         found = self._tree.system().body
         seen: set[str] = set()
         for holder in (found, *(self._tree.get(where).body for where in self._tree.managers(found))):
@@ -93,14 +93,14 @@ class Media:
 
 
 def _usable(slot: Document) -> int:
-    """2: has the action to insert. 1: has no actions at all, so takes a PATCH. 0: a slot that only a viewer can use."""
+    """Rank a slot: 2 has the insert action, 1 has no actions and takes a PATCH, 0 is for a console viewer only."""
     if action(slot, _INSERT) is not None:
         return 2
     return 0 if action(slot, _EJECT) is not None else 1
 
 
 def _inserted(slot: Document) -> str | None:
-    """URL of the medium. `Inserted` decides where it is given."""
+    """Return the URL of the medium, None when empty. `Inserted` decides where it is given."""
     image = text(slot, "Image") or text(slot, "ImageName")
     inserted = boolean(slot, "Inserted")
     if inserted is None:
@@ -109,7 +109,7 @@ def _inserted(slot: Document) -> str | None:
 
 
 def _payloads(url: str) -> Iterator[dict[str, Any]]:
-    """Ways to say it, the plainest first; each is tried once (E3). Supermicro X11 refuses more than the image."""
+    """Yield payloads, the plainest first; each is tried once (E3). Supermicro X11 refuses more than the image."""
     protocol = url.split(":", 1)[0].upper()
     plain = {"Image": url}
     with_protocol = {**plain, "TransferProtocolType": protocol}

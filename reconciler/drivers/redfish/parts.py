@@ -1,4 +1,4 @@
-"""Pure: documents -> parts that the BMC judges. What is absent is no part, whatever health it shows."""
+"""Decode documents as parts with their health. Pure. An absent part is left out, whatever health it shows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconciler.model.vocab import Health
 def parts(
     kind: str, where: str, documents: Iterable[Document], judge: Callable[[Document], Health | None] = health
 ) -> list[Part]:
-    """`where`: the system or chassis that holds them; "" for those that hold others."""
+    """Return parts with unique names. `where`: the system or chassis that holds them; "" for systems and chassis."""
     found: list[Part] = []
     used: dict[str, int] = {}
     for document in documents:
@@ -27,19 +27,19 @@ def parts(
 
 
 def leak(detector: Document) -> Health | None:
-    """The state of a leak detector. DetectorState is its reading; Status may describe the detector itself."""
+    """Return a leak detector's health, the worse of its reading (DetectorState) and its own Status."""
     found = [HEALTH.get((text(detector, "DetectorState") or "").casefold()), health(detector)]
     return max((item for item in found if item is not None), key=list(Health).index, default=None)
 
 
 def better(one: Sequence[Part], other: Sequence[Part]) -> Sequence[Part]:
-    """Of two lists of the same parts: the one that says more of them, and in doubt the graver one.
+    """Return the one of two lists of the same parts that has more criticals, then more health, then more parts.
 
     DGX lists its power supplies without any Status in PowerSubsystem; many list them in Power, too.
     """
 
-    def says(listed: Sequence[Part]) -> tuple[int, int, int]:
+    def rank(listed: Sequence[Part]) -> tuple[int, int, int]:
         judged = [part.health for part in listed if part.health is not None]
         return judged.count(Health.CRITICAL), len(judged), len(listed)
 
-    return max(one, other, key=says)
+    return max(one, other, key=rank)

@@ -1,4 +1,4 @@
-"""Power of the machine, and the BMC's own restart."""
+"""The machine's power, and the restart of the BMC."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def power(tree: Tree, what: PowerAction) -> None:
     except HttpError as error:
         if error.status not in (400, 409):
             raise
-        # Refused because it is so already, or because the BMC isn't ready: both come as 400 and as 409 (A7).
+        # The machine is in that state already, or the BMC isn't ready: both are answered with 400 or 409 (A7).
         state = _power(tree)
         if state is not None and state is _REACHES.get(what):
             return
@@ -66,7 +66,7 @@ def _action(document: Document, name: str) -> tuple[str, Document]:
 
 
 def _reset_type(tree: Tree, reset: Document, words: Sequence[str]) -> str:
-    """The first of our words that the BMC knows; the first at all where it does not say."""
+    """Return the first of our words that the BMC allows, or the first of all where it lists none."""
     allowed = allowable(tree, reset, "ResetType")
     chosen = next((word for word in words if word in allowed), None) if allowed else words[0]
     if chosen is None:
@@ -74,10 +74,10 @@ def _reset_type(tree: Tree, reset: Document, words: Sequence[str]) -> str:
     return chosen
 
 
-def allowable(tree: Tree, described: Document, parameter: str) -> tuple[str, ...]:
-    """Allowed values of an action's parameter: beside the action, or in its ActionInfo. Empty: it does not say."""
-    given = texts(described, f"{parameter}@Redfish.AllowableValues")
-    where = path(described.get("@Redfish.ActionInfo"))
+def allowable(tree: Tree, offered: Document, parameter: str) -> tuple[str, ...]:
+    """Return the allowed values of a parameter, from the action or its ActionInfo; () where none are given."""
+    given = texts(offered, f"{parameter}@Redfish.AllowableValues")
+    where = path(offered.get("@Redfish.ActionInfo"))
     if given or where is None:
         return given
     try:

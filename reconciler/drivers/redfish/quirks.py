@@ -1,4 +1,4 @@
-"""How makes of BMC differ: what each behaviour means. Which make has which stands in quirks.yaml, with the reasons."""
+"""The quirks of BMCs: what each behaviour means. quirks.yaml says which make has which, and why."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from reconciler.strict_yaml.read import InvalidFile, read_model
 
 T = TypeVar("T")
 
-NOBODY: frozenset[str] = frozenset()
+_NO_WORDS: frozenset[str] = frozenset()
 PACKAGED = Path(__file__).with_name("quirks.yaml")
 
 
 class Operation(StrEnum):
-    """What `patience` is told apart by."""
+    """The kinds of write that `patience` distinguishes."""
 
     BIOS = "bios"
     FIRMWARE = "firmware"
@@ -42,9 +42,9 @@ class TaskEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quirks:
-    """The behaviours of one BMC; the defaults are the standard's."""
+    """The behaviours of one BMC. The defaults are those of the standard."""
 
-    serial_property: str = "SerialNumber"  # the one that equals the serial of DMI
+    serial_property: str = "SerialNumber"  # the property with the serial that DMI shows
     pending_is_delta: bool = False  # Bios/Settings holds modified attributes only, and Bios shows them early
     restate_boot_mode: bool = False  # set the boot device together with its mode
     clear_pending: str = ""  # the OEM action of the settings object that drops what is pending
@@ -53,20 +53,24 @@ class Quirks:
     ignored_nics: frozenset[str] = frozenset()  # by Id
     stuck_at: frozenset[str] = frozenset()  # a BootProgress that it also shows while the OS runs
     post_state: Mapping[str, BootPhase] = field(default_factory=dict)  # Oem.<vendor>.PostState instead of BootProgress
-    task_states: Mapping[str, TaskEnd] = field(default_factory=dict)  # words for the end of a task or job; added up
+    task_states: Mapping[str, TaskEnd] = field(
+        default_factory=dict
+    )  # states that end a task or job; entries are merged
     task_grace: float = 0.0  # fleet seconds in which a task that was just started may not be known yet
-    media_slot: str = ""  # Id of the slot to use, of those that take a disc
-    conflict_wait: float = 0.0  # seconds until a power order that was refused with 409 makes sense again
-    patience: Mapping[Operation, float] = field(default_factory=dict)  # seconds for the answer to a write; added up
-    write_gap: float = 0.0  # seconds of rest before a write, after the last write
-    read_gap: float = 0.0  # seconds of rest before any request
+    media_slot: str = ""  # Id of the preferred slot among those for discs
+    conflict_wait: float = 0.0  # seconds after which to repeat a power order that was refused with 409
+    patience: Mapping[Operation, float] = field(
+        default_factory=dict
+    )  # seconds for the answer to a write; entries are merged
+    write_gap: float = 0.0  # seconds between two writes
+    read_gap: float = 0.0  # seconds between any two requests
 
 
 # --- the file ------------------------------------------------------------------------------------------------------
 
 
 class QuirksError(ReconcilerError):
-    """The table of quirks can't be used."""
+    """Raised for a table of quirks that can't be used; names every line that is wrong."""
 
     def lines(self) -> tuple[str, ...]:
         return tuple(map(visible, str(self).split("\n")))
@@ -88,8 +92,8 @@ _COMPARISON = r"(?:<|<=|>=|>)[0-9][^\s<>=]*"
 FirmwareRange = Annotated[str, Matching(rf"{_COMPARISON}(?: {_COMPARISON})*", "a range of versions, like '>=1.0 <2'")]
 
 
-class Told(Model, Generic[T]):
-    """One behaviour of a make, and how we know."""
+class Sourced(Model, Generic[T]):
+    """One behaviour of a make, with its source."""
 
     value: T = Field(alias="is")
     pitfall: Pitfall
@@ -98,26 +102,26 @@ class Told(Model, Generic[T]):
 
 
 class Behaviours(Model):
-    """As in `Quirks`."""
+    """The behaviours that an entry sets; see `Quirks`."""
 
-    serial_property: Told[Text] | None = None
-    pending_is_delta: Told[bool] | None = None
-    restate_boot_mode: Told[bool] | None = None
-    clear_pending: Told[Text] | None = None
-    firmware_id: Told[re.Pattern[str]] | None = None
-    firmware_version: Told[re.Pattern[str]] | None = None
-    ignored_nics: Told[frozenset[Text]] | None = None
-    stuck_at: Told[frozenset[Text]] | None = None
-    post_state: Told[Mapping[Text, BootPhase]] | None = None
-    task_states: Told[Mapping[Text, TaskEnd]] | None = None
-    task_grace: Told[Seconds] | None = None
-    media_slot: Told[Text] | None = None
-    conflict_wait: Told[Seconds] | None = None
-    patience: Told[Mapping[Operation, Seconds]] | None = None
-    write_gap: Told[Seconds] | None = None
-    read_gap: Told[Seconds] | None = None
+    serial_property: Sourced[Text] | None = None
+    pending_is_delta: Sourced[bool] | None = None
+    restate_boot_mode: Sourced[bool] | None = None
+    clear_pending: Sourced[Text] | None = None
+    firmware_id: Sourced[re.Pattern[str]] | None = None
+    firmware_version: Sourced[re.Pattern[str]] | None = None
+    ignored_nics: Sourced[frozenset[Text]] | None = None
+    stuck_at: Sourced[frozenset[Text]] | None = None
+    post_state: Sourced[Mapping[Text, BootPhase]] | None = None
+    task_states: Sourced[Mapping[Text, TaskEnd]] | None = None
+    task_grace: Sourced[Seconds] | None = None
+    media_slot: Sourced[Text] | None = None
+    conflict_wait: Sourced[Seconds] | None = None
+    patience: Sourced[Mapping[Operation, Seconds]] | None = None
+    write_gap: Sourced[Seconds] | None = None
+    read_gap: Sourced[Seconds] | None = None
 
-    def told(self) -> dict[str, Told[Any]]:
+    def given(self) -> dict[str, Sourced[Any]]:
         return {item.name: found for item in fields(Quirks) if (found := getattr(self, item.name)) is not None}
 
 
@@ -133,7 +137,7 @@ class Entry(Model):
     behaviours: Behaviours
 
     def fits(self, vendors: frozenset[str], model: str, firmware: Callable[[], str | None]) -> bool:
-        """`firmware` costs a request, and is asked last."""
+        """Say whether the entry is about this BMC. `firmware` costs a request, and is called last."""
         wanted = self.match
         if wanted.vendors and not vendors & set(wanted.vendors):
             return False
@@ -160,7 +164,7 @@ def _within(version: str | None, wanted: str) -> bool:
 
 
 class Table:
-    """The quirks that we know. `standard` are those of a BMC of which nobody says who made it."""
+    """The known quirks. `standard`: those of a BMC whose make is unknown."""
 
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         self.entries = entries
@@ -178,14 +182,14 @@ class Table:
 def _merged(entries: list[Entry]) -> Quirks:
     values: dict[str, Any] = {}
     for entry in entries:
-        for name, told in entry.behaviours.told().items():
+        for name, given in entry.behaviours.given().items():
             before = values.get(name)
-            values[name] = {**before, **told.value} if isinstance(before, dict) else told.value
+            values[name] = {**before, **given.value} if isinstance(before, dict) else given.value
     return Quirks(**values)
 
 
 def load_table(path: Path = PACKAGED) -> Table:
-    """QuirksError names every line that is wrong."""
+    """Read a table. QuirksError when it is wrong."""
     try:
         return Table(read_model(QuirksFile, path).quirks)
     except InvalidFile as error:
@@ -194,7 +198,7 @@ def load_table(path: Path = PACKAGED) -> Table:
 
 @cache
 def packaged() -> Table:
-    """What this version comes with."""
+    """Return the table of this version."""
     return load_table()
 
 
@@ -205,21 +209,21 @@ def quirks_of(
     table: Table | None = None,
     firmware: Callable[[], str | None] = lambda: None,
 ) -> Quirks | None:
-    """By the manufacturer, the root's Vendor or the Oem sections. None: nothing says who made it.
+    """Return the quirks by manufacturer, the root's Vendor or the Oem sections; None where nothing names the make.
 
-    `firmware` gives the manager's version, None where it does not tell.
+    `firmware` returns the manager's version, None where that is unknown.
     """
     claims = [claim for claim in (text(system, "Manufacturer"), text(root, "Vendor")) if claim is not None]
     claims += [*member(system, "Oem"), *member(root, "Oem")]
     if not claims:
         return None
     known = table or packaged()
-    words = next((found for claim in claims if (found := _words(claim)) & known.vendors), NOBODY)
+    words = next((found for claim in claims if (found := _words(claim)) & known.vendors), _NO_WORDS)
     return known.of(words, text(system, "Model") or "", firmware)
 
 
 @lru_cache(maxsize=256)
 def _words(claim: str) -> frozenset[str]:
-    """Each word, and the whole as one word: "ASRock Rack" is asrockrack."""
+    """Return each word in lower case, and all of them joined: "ASRock Rack" is also asrockrack."""
     words = re.split(r"[^a-z0-9]+", claim.casefold())
     return frozenset({*words, "".join(words)} - {""})

@@ -1,4 +1,4 @@
-"""Pure: documents of chassis -> sensors."""
+"""Decode documents of chassis as sensors. Pure."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""One session on one BMC: requests, the login behind them, ETags. Blocking; one thread at a time.
+"""A session on one BMC: requests, login, ETags. Blocking; one thread at a time.
 
-A session is opened by the first request that needs it, kept for some hours, and deleted by `close` (pitfall B1). One
-that the BMC does not know any more is replaced once per request. What BMCs make of the credentials is remembered for
-the whole process (`logins`): accounts get locked (B3). Without a session service there is only Basic, and each request
-is a login; with one, Basic is never a way out (B2).
+The first request that needs a session opens it; it is kept for hours, and `close` deletes it (pitfall B1). One that the
+BMC does not know any more is replaced once per request. Refused credentials are remembered for the whole process
+(`login_guard`): accounts get locked (B3). Without a session service there is only Basic, and each request is a login;
+with one, Basic is never a fallback (B2).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from sushy.auth import AuthBase, BasicAuth, SessionAuth
 
 from reconciler.drivers.redfish.failures import SESSIONS_TAKEN, HttpError, decode
 from reconciler.drivers.redfish.fields import Document, Unknown, link, member, path
-from reconciler.drivers.redfish.logins import Account
+from reconciler.drivers.redfish.login_guard import Account
 from reconciler.drivers.redfish.wire import Wire, local
 from reconciler.model.errors import DriverError, Failure
 
 ROOT = "/redfish/v1/"
 _SESSIONS = "/redfish/v1/SessionService/Sessions"
-_FORGIVEN = 2
+_UNKNOWN_SESSIONS_TOLERATED = 2
 LIFETIME_S = 12 * 3600.0  # of the fleet's time
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What a GET gave. `etag` is never empty."""
+    """The answer to a GET. `etag` is never empty."""
 
     path: str
     body: Document
@@ -39,7 +39,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a write gave. `location`: a path on this BMC."""
+    """The answer to a write. `location`: a path on this BMC."""
 
     status: int
     body: Document
@@ -54,10 +54,10 @@ class Session:
         self._auth: AuthBase | None = None
         self._ends: datetime | None = None
         self._proven = False
-        self._unheard = 0  # sessions in a row that the BMC gave and then did not know
+        self._unknown_sessions = 0  # in a row, that the BMC created and then did not know
         self._root: Document | None = None
-        self.gets = 0  # of resources, as asked for; what the login needs is not counted
-        self.logins = 0  # tells those who remember what the BMC had that it may have started anew
+        self.gets = 0  # of resources; requests of the login are not counted
+        self.logins = 0  # after another login the BMC may have restarted, and number its tasks anew
 
     # --- requests ------------------------------------------------------------------------------------------------
 
@@ -68,13 +68,13 @@ class Session:
         return Resource(where, body, _etag(response.headers.get("ETag")) or _etag(body.get("@odata.etag")))
 
     def post(self, where: str, data: Document, *, patience: float = 0.0) -> Reply:
-        """`patience`: seconds for the answer, where the default is known to be too few (pitfall A3)."""
+        """POST. `patience`: seconds for the answer, where the default is known to be too few (pitfall A3)."""
         return self._write("POST", where, data, {}, patience)
 
     def patch(self, target: Resource, data: Document, *, patience: float = 0.0) -> Reply:
-        """PATCH under the resource's ETag. BMCs disagree on ETags, so a 412 is not yet an answer (pitfall A1).
+        """PATCH under the resource's ETag. BMCs disagree on ETags, so a 412 is not final (pitfall A1).
 
-        Then the resource is read again once, and its ETag tried as it is, in its strong form, and not at all.
+        After a 412 the resource is read again once, and its ETag is sent as it is, in its strong form, and left out.
         """
         try:
             return self._patch(target.path, data, target.etag, patience)
@@ -117,7 +117,7 @@ class Session:
             return  # it has expired, or the BMC is gone
         finally:
             auth.reset_session_attrs()
-            self.wire.rest()
+            self.wire.close_connections()
 
     @property
     def open(self) -> bool:
@@ -131,51 +131,57 @@ class Session:
         headers: Mapping[str, str] | None = None,
         patience: float = 0.0,
     ) -> requests.Response:
-        """A session that the BMC does not know any more is replaced, once: it expired, or the BMC was restarted."""
+        """Send a request. A session that expired, or that the BMC lost in a restart, is replaced once."""
         self._login()
         known = self._proven
         try:
-            return self._sent(method, where, data, headers, patience)
+            return self._send(method, where, data, headers, patience)
         except HttpError as error:
             replaceable = known and isinstance(self._auth, SessionAuth)
             if not self._refuses_us(error) or not replaceable or error.status == HTTPStatus.FORBIDDEN:
-                raise self._told(error) from None
+                raise self._error_for(error) from None
         self._drop()
         self._login()
         try:
-            return self._sent(method, where, data, headers, patience)
+            return self._send(method, where, data, headers, patience)
         except HttpError as error:
-            raise self._told(error) from None
+            raise self._error_for(error) from None
 
-    def _sent(
+    def _send(
         self, method: str, where: str, data: Document | None, headers: Mapping[str, str] | None, patience: float
     ) -> requests.Response:
         response = self.wire.send(method, where, data, headers, patience=patience)
-        if not self._proven and where != ROOT:  # which answers anybody; another answer shows that the session is good
-            self._proven, self._unheard = True, 0
+        if (
+            not self._proven and where != ROOT
+        ):  # any answer but the root's, which needs no login, shows that it is valid
+            self._proven, self._unknown_sessions = True, 0
             if not isinstance(self._auth, SessionAuth):
                 self._account.accepted()
         return response
 
     def _refuses_us(self, error: HttpError) -> bool:
-        """A 403 in a session that worked is about the resource."""
+        """Say whether the BMC refuses the account. A 403 in a session that worked is about the resource."""
         return error.of_account and not (error.status == HTTPStatus.FORBIDDEN and self._proven)
 
-    def _told(self, error: HttpError) -> DriverError:
-        """What to raise; and remember what it says of the account.
+    def _error_for(self, error: HttpError) -> DriverError:
+        """Return the error to raise, and record what it says about the account.
 
-        A session that was given and is not known right afterwards is no wrong password, and a BMC that just came up
-        may do that once.
+        A session that the BMC created and does not know right afterwards is no wrong password: a BMC that has just
+        started may do that once.
         """
         if not self._refuses_us(error):
             return error
-        forgetful = isinstance(self._auth, SessionAuth) and error.status == HTTPStatus.UNAUTHORIZED
+        lost_session = isinstance(self._auth, SessionAuth) and error.status == HTTPStatus.UNAUTHORIZED
         self._drop()
-        self._unheard += forgetful
-        return error if forgetful and self._unheard < _FORGIVEN else self._account.refused(error.detail)
+        self._unknown_sessions += lost_session
+        return (
+            error
+            if lost_session and self._unknown_sessions < _UNKNOWN_SESSIONS_TOLERATED
+            else self._account.refused(error.detail)
+        )
 
     def _drop(self) -> None:
-        """Forget a session that the BMC has forgotten."""
+        """Discard a session that the BMC does not know any more."""
         if isinstance(self._auth, SessionAuth):
             self._auth.reset_session_attrs()
         self._auth = self._root = None
@@ -187,7 +193,7 @@ class Session:
             if self._ends is None or self._now() < self._ends:
                 return
             self.close()
-        if self.wire.plain:
+        if self.wire.is_cleartext:
             why = "the address is http://, which would send the password in the clear; use https://"
             raise DriverError(Failure.UNSUPPORTED, f"{self.wire.address}: {why}, or allow it with redfish.tls.insecure")
         root = self._anonymous_root()
@@ -199,14 +205,14 @@ class Session:
             auth.set_context(_Login(self, where or ""), self.wire.client)
             auth.authenticate()
         finally:
-            self._account.settle()  # of Basic, the first answer will tell
+            self._account.settle()  # with Basic, the first answer tells
         self._auth = auth
         self._ends = self._now() + timedelta(seconds=LIFETIME_S) if where else None
         self._proven = False
         self.logins += 1
 
     def _anonymous_root(self) -> Document:
-        """The root is served without a login, says the standard. Empty where a BMC wants one all the same."""
+        """Read the root, which the standard serves without a login. Empty where a BMC demands one all the same."""
         if self._root is None:
             try:
                 self._root = _document(ROOT, self.wire.send("GET", ROOT))
@@ -223,7 +229,7 @@ class Session:
         return self._root
 
     def create(self, where: str, username: str, password: str) -> tuple[str, str | None]:
-        """Log in: the token and the URI of a new session."""
+        """Log in; return token and URI of the new session."""
         try:
             response = self.wire.send("POST", where, {"UserName": username, "Password": password}, confidential=True)
         except HttpError as error:
@@ -245,7 +251,7 @@ class Session:
 
 
 class _Login:
-    """What sushy's SessionAuth expects of a service root."""
+    """The part of a service root that sushy's SessionAuth calls."""
 
     def __init__(self, session: Session, where: str) -> None:
         self._session = session
@@ -263,7 +269,7 @@ def _document(where: str, response: requests.Response) -> Document:
 
 
 def _etag(value: object) -> str | None:
-    """An ETag that may be sent back: an empty one is refused as malformed (A1)."""
+    """Return an ETag that may be sent back, else None: BMCs refuse an empty one as malformed (A1)."""
     if not isinstance(value, str) or not value.isascii() or not value.isprintable():
         return None
     return value.strip() if value.strip().removeprefix("W/").strip('"') else None

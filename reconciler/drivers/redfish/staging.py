@@ -1,4 +1,4 @@
-"""BIOS attributes for the next boot: staged, and dropped again."""
+"""Stage BIOS attributes for the next boot, and drop them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def stage_bios(tree: Tree, wanted: Mapping[str, AttributeValue]) -> None:
     found = tree.system().body
     current = tree.follow(found, "Bios").body
     values = bios.attributes(current)
-    # By the registry where the BMC serves one: an invalid value can make it apply for ever (G1).
+    # Checked against the registry where the BMC serves one: it may try to apply an invalid value for ever (G1).
     problems = list(bios.problems(wanted, _registry(tree, current) or {name: {} for name in values}))
     if problems:
         raise DriverError(Failure.REJECTED, "; ".join(problems))
@@ -40,21 +40,21 @@ def stage_bios(tree: Tree, wanted: Mapping[str, AttributeValue]) -> None:
     if not needed:
         return
     change: dict[str, Any] = {"Attributes": needed}
-    if "OnReset" in bios.apply_times(current):  # G2: some need it said, others refuse to hear it
+    if "OnReset" in bios.apply_times(current):  # G2: some need it, others refuse it
         change[_APPLY_TIME] = {"@odata.type": "#Settings.v1_1_0.PreferredApplyTime", "ApplyTime": "OnReset"}
     tree.session.patch(settings, change, patience=_patience(tree))
 
 
 def _registry(tree: Tree, current: Document) -> Mapping[str, Document]:
-    """The attribute registry that this BIOS names; BMCs list it with or without its version. Empty: not served."""
+    """Read the registry that this BIOS names, listed with or without its version; {} where it is not served."""
     name = text(current, "AttributeRegistry") or ""
     where = link(tree.session.root(), "Registries")
     if not name or where is None:
         return {}
     try:
         listed = [uri for uri, _ in tree.listed(where)]
-        for fits in (_named(name), _named(name.split(".v", 1)[0])):
-            for uri in filter(fits, listed):
+        for matches in (_named(name), _named(name.split(".v", 1)[0])):
+            for uri in filter(matches, listed):
                 places = list(objects(tree.get(uri).body, "Location"))
                 places.sort(key=lambda place: text(place, "Language") != "en")
                 target = next((found for place in places if (found := path(place.get("Uri")))), None)
@@ -65,7 +65,7 @@ def _registry(tree: Tree, current: Document) -> Mapping[str, Document]:
     except DriverError as error:
         if not isinstance(error, HttpError) and error.kind is not Failure.MALFORMED:
             raise
-    return {}  # then the BMC itself is the judge
+    return {}  # then the BMC itself checks the values
 
 
 def _named(name: str) -> Callable[[str], bool]:
@@ -83,7 +83,7 @@ def clear_bios(tree: Tree) -> None:
     if drop is not None:
         tree.session.post(drop[0], {}, patience=_patience(tree))
         return
-    # No standard way: what is pending is set to what is in force.
+    # There is no standard way: pending attributes are set to the values in force.
     values = bios.attributes(tree.follow(found, "Bios").body)
     lacking = sorted(set(staged) - set(values))
     if lacking:

@@ -1,4 +1,4 @@
-"""Pure: a ComputerSystem's document -> what a hot pass knows of it. Readers raise Unknown."""
+"""Decode a ComputerSystem's document for the hot read. Pure. Readers raise Unknown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _OEM_PROGRESS = {"OsIsRunning": BootPhase.OS_RUNNING}  # BlueField-3
 
 
 def serial(system: Document, quirks: Quirks | None) -> str:
-    """The serial that DMI shows inside the host. Which property holds it depends on the make (pitfall A13)."""
+    """Return the serial that DMI shows inside the host. The make decides which property holds it (pitfall A13)."""
     if quirks is None:
         raise Unknown("nothing says who made this system, so it is open which property holds its serial")
     return need(system, quirks.serial_property, stated)
@@ -61,7 +61,7 @@ def power(system: Document) -> Power:
 
 
 def boot_phase(system: Document, quirks: Quirks | None) -> BootPhase:
-    """How far the boot has come. What a powered-off system says of its last boot is over."""
+    """Return how far the boot has come. A system that is off is OFF, whatever it shows of its last boot."""
     if power(system) is Power.OFF:
         return BootPhase.OFF
     if quirks is None:
@@ -87,7 +87,7 @@ def _post_state(system: Document, states: Mapping[str, BootPhase]) -> BootPhase 
 
 
 def boot_section(system: Document, settings: Document) -> Document:
-    """Boot, with what the system's settings object has instead: AMI and OpenBMC keep the override there."""
+    """Return Boot, overlaid with the settings object's: AMI and OpenBMC keep the override there."""
     staged = member(settings, "Boot")
     return {**member(system, "Boot"), **{name: staged[name] for name in _OVERRIDE if name in staged}}
 
@@ -103,14 +103,14 @@ def boot_override(boot: Document) -> BootOverride:
 def rollup(system: Document) -> Health:
     found = health(system)
     if found is None:
-        raise Unknown(f"{missing(system, 'Status')}, which tells no health")
+        raise Unknown(f"{missing(system, 'Status')}, which has no health")
     return found
 
 
 def boot_order(system: Document, options: Mapping[str, str | None]) -> tuple[str, ...]:
-    """The persistent order. `options`: alias by reference; references differ from node to node, aliases don't.
+    """Return the persistent boot order by alias. `options`: alias by reference; references differ between nodes.
 
-    An option without an alias keeps its reference. An alias stands where its first option stands.
+    An option without an alias keeps its reference. An alias has the place of its first option.
     """
     boot = member(system, "Boot")
     name = "AliasBootOrder" if text(boot, "BootOrderPropertySelection") == "AliasBootOrder" else "BootOrder"

@@ -1,4 +1,4 @@
-"""Pure: tasks. What a BMC says of its work is a hint; the outcome is judged by what changed (pitfalls A5, A6)."""
+"""Decode tasks. Pure. What a BMC says about a task is a hint; the outcome is judged by what changed (A5, A6)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TASK_URI = re.compile(r"/redfish/v1/(?:TaskService/Tasks|JobService/Jobs)/[\w.:
 
 
 def task(uri: str, document: Document, quirks: Quirks) -> BmcTask:
-    """`ok` is None where the end is not clearly good or bad. A word that nobody knows means: not done yet (A6)."""
+    """Decode a task. `ok` is None where its end is not clearly good or bad. An unknown state means not done (A6)."""
     state = text(document, "TaskState") or text(document, "JobState") or "unknown"
     end = quirks.task_states.get(state)
     bad, done = end is TaskEnd.BAD, end is not None
@@ -30,7 +30,7 @@ def task(uri: str, document: Document, quirks: Quirks) -> BmcTask:
 
 
 def _verdict(document: Document, bad: bool) -> bool | None:
-    """Some complete although parts of them failed (A6)."""
+    """Say whether an ended task went well: some complete although parts of them failed (A6)."""
     severities = {text(message, "Severity") or text(message, "MessageSeverity") for message in _entries(document)}
     status = text(document, "TaskStatus") or text(document, "JobStatus")
     if bad or status == "Critical" or "Critical" in severities:
@@ -44,12 +44,12 @@ def _entries(document: Document) -> list[Document]:
 
 def _messages(document: Document) -> tuple[str, ...]:
     words = [text(entry, "Message") or text(entry, "MessageId") for entry in _entries(document)]
-    words.append(text(document, "Message"))  # of a Dell job
+    words.append(text(document, "Message"))  # Dell's jobs have it here
     return tuple(quote(word) for word in words if word)[:_MOST_MESSAGES]
 
 
 def task_of_reply(body: Document, location: str | None) -> str | None:
-    """URI of the task that a write started.
+    """Return the URI of the task that a write started, None where the reply names none.
 
     A task's own URI is better than its monitor's, which is gone once it has been read at the end. Supermicro names
     the task in the text of a message alone.
@@ -58,8 +58,10 @@ def task_of_reply(body: Document, location: str | None) -> str | None:
     kind = text(body, "@odata.type") or ""
     if own is not None and (".Task" in kind or ".Job" in kind):
         return own
-    said = [word for message in messages_of(member(body, "Accepted") or body) for word in (*message.args, message.text)]
-    named = next((found[0] for word in said if (found := _TASK_URI.search(word))), None)
+    words = [
+        word for message in messages_of(member(body, "Accepted") or body) for word in (*message.args, message.text)
+    ]
+    named = next((found[0] for word in words if (found := _TASK_URI.search(word))), None)
     if location is not None and _TASK_URI.search(location):
         return location
     return named or location

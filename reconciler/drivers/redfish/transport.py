@@ -1,9 +1,9 @@
 """Sockets, TLS and limits under sushy's Connector.
 
-sushy repeats what fails by itself: any request, writes too, up to three times with sleeps after a lost connection, and
-by its own table after errors of the BMC. A write that is sent twice is worse than one that failed (pitfall A3), and a
-sleep is ours to decide. It repeats on exceptions of `requests` and on its own; this transport raises another,
-ConnectionFailed, and judges the status before sushy does (`response_callback`), so none of that ever starts.
+The Connector repeats any failed request, writes too: up to three times with sleeps after a lost connection, and by its
+own table after errors of the BMC. A write that is sent twice is worse than one that failed (pitfall A3), and sleeps are
+the caller's decision. It repeats on exceptions of `requests` and its own; this transport raises ConnectionFailed, and
+`response_callback` raises for an error status before sushy sees it. So sushy never repeats anything.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _WHERE = "check address and port"
 
 
 class Aborted(Exception):
-    """Nobody waits for this call any more."""
+    """Raised in a call that its caller gave up."""
 
 
 @lru_cache(maxsize=64)
 def tls_context(ca_pem: str | None, insecure: bool) -> ssl.SSLContext:
-    """Trusts `ca_pem` and nothing else; without one, what the system trusts. No environment has a say (pitfall B5)."""
+    """Return a context that trusts only `ca_pem`, or what the system trusts. Ignores the environment (pitfall B5)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if insecure:
         context.check_hostname = False
@@ -50,16 +50,16 @@ def tls_context(ca_pem: str | None, insecure: bool) -> ssl.SSLContext:
         context.load_default_certs()
     else:
         context.load_verify_locations(cadata=ca_pem)
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # what the file names is trusted, root or not
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a certificate in the file is trusted, root or not
     return context
 
 
 class Transport(HTTPAdapter):
-    """Connections to one BMC. One thread at a time sends. Once `aborted` is set, nothing more is sent."""
+    """Connections to one BMC, used by one thread at a time. Nothing more is sent once `aborted` is set."""
 
     def __init__(self, context: ssl.SSLContext, read_timeout: float, aborted: threading.Event) -> None:
         self.context = context
-        self.read_timeout = read_timeout  # of the requests to come
+        self.read_timeout = read_timeout  # of the next requests
         self._aborted = aborted
         self._live: weakref.WeakSet[HTTPConnection] = weakref.WeakSet()
         super().__init__(pool_connections=1, pool_maxsize=1)
@@ -73,7 +73,7 @@ class Transport(HTTPAdapter):
         return host, tls if host["scheme"] == "https" else {}
 
     def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
-        """The context says what to trust; the base class would add the bundle of `certifi` to it."""
+        """Do nothing: the context decides whom to trust; the base class would add the bundle of `certifi`."""
 
     def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
@@ -105,7 +105,7 @@ class Transport(HTTPAdapter):
         return response
 
     def _body(self, raw: Any) -> bytes:
-        """All of the body, within limits of size and time: the timeout of a socket starts anew with each byte."""
+        """Read the body within limits of size and time: a socket's timeout starts anew with each byte."""
         deadline = time.monotonic() + self.read_timeout
         parts: list[bytes] = []
         size = 0
@@ -121,7 +121,7 @@ class Transport(HTTPAdapter):
         return b"".join(parts)
 
     def shut(self) -> None:
-        """From another thread: end the request that is under way."""
+        """End the request that is under way. Called from another thread."""
         for connection in list(self._live):
             live = connection.sock
             if live is not None:
@@ -132,7 +132,7 @@ class Transport(HTTPAdapter):
 
 
 def connector(address: str, transport: Transport, timeouts: tuple[float, float], judge: Callable[[Any], None]) -> Any:
-    """sushy's Connector over our transport. Its requests session is private, but the only way to set these."""
+    """Return sushy's Connector over our transport. Only its private requests session allows that."""
     connect, read = timeouts
     verified = transport.context.verify_mode == ssl.CERT_REQUIRED
     made = Connector(
@@ -146,14 +146,14 @@ def connector(address: str, transport: Transport, timeouts: tuple[float, float],
     session.trust_env = False  # no proxies, no .netrc, no REQUESTS_CA_BUNDLE (pitfall B5)
     session.mount("https://", transport)
     session.mount("http://", transport)
-    # One connection serves the requests of one call; sushy opens one per request. None is kept between calls, because
-    # BMCs choke on connections that stay (a note of sushy's, from the field).
+    # All requests of one call share a connection; sushy opens one per request. None is kept between calls, because
+    # BMCs fail under connections that stay open (a note in sushy, from the field).
     del session.headers["Connection"]
     return made
 
 
 def failed(error: Exception, read_timeout: float) -> ConnectionFailed:
-    """What an exception of requests, urllib3 or a socket means."""
+    """Return what an exception of requests, urllib3 or a socket means."""
     causes = list(_causes(error))
     certificate = next((cause for cause in causes if isinstance(cause, ssl.SSLCertVerificationError)), None)
     if certificate is not None:
@@ -177,7 +177,7 @@ def failed(error: Exception, read_timeout: float) -> ConnectionFailed:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The exception and what it wraps, in arguments and in chains, outermost first."""
+    """Yield the exception and all that it wraps, in arguments and chains, outermost first."""
     seen: set[int] = set()
     waiting = [error]
     while waiting:

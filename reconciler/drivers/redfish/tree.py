@@ -1,4 +1,4 @@
-"""What one BMC serves: URIs and capabilities, learned once and kept. Values are read anew each time."""
+"""URIs and capabilities of one BMC, which are learned once and kept. Values are read each time."""
 
 from __future__ import annotations
 
@@ -34,27 +34,29 @@ _NEXT = "Members@odata.nextLink"
 
 
 class Tree:
+    """The resources of one BMC."""
+
     def __init__(self, session: Session, table: Table) -> None:
         self.session = session
         self._table = table
-        self._behaviours: Quirks | None = None  # as last found
-        self._firmware: tuple[str | None] | None = None  # of the manager, once it was asked for
+        self._behaviours: Quirks | None = None  # as found last
+        self._firmware: tuple[str | None] | None = None  # the manager's version, once it was read
         self._system: str | None = None
         self._tasks: str | None = None
         self._bios_settings: dict[str, str] = {}  # Bios -> its settings object
         self._plain: set[str] = set()  # collections where $expand failed
 
-    # --- the way to resources ------------------------------------------------------------------------------------
+    # --- resources -----------------------------------------------------------------------------------------------
 
     def get(self, where: str) -> Resource:
         return self.session.get(where)
 
     def follow(self, document: Document, name: str) -> Resource:
-        """The resource behind a link. Unknown where there is no such link."""
+        """Read the resource behind a link. Unknown where there is no such link."""
         return self.get(need_link(document, name))
 
     def system(self) -> Resource:
-        """The system that runs the host. Boards such as HGX list their baseboard as a system beside it."""
+        """Read the system that runs the host. Boards such as HGX list their baseboard as another system."""
         if self._system is not None:
             try:
                 return self.get(self._system)
@@ -88,7 +90,7 @@ class Tree:
         return uris
 
     def manager(self, system: Document) -> Resource:
-        """The BMC itself: the system's manager, else the first there is."""
+        """Read the BMC's own manager: the system's, else the first that is listed."""
         return self.get(self.managers(system)[0])
 
     def managers(self, system: Document) -> tuple[str, ...]:
@@ -101,15 +103,15 @@ class Tree:
         return listed
 
     def tasks(self) -> tuple[str, list[tuple[str, Document]]]:
-        """The collection of tasks: its URI, and what it lists."""
+        """Return the URI of the collection of tasks, and its members."""
         where = self._tasks or need_link(self.follow(self.session.root(), "Tasks").body, "Tasks")
-        self._tasks = None  # asked for anew should it be gone
+        self._tasks = None  # looked up again if the collection is gone
         listed = self.listed(where)
         self._tasks = where
         return where, listed
 
     def bios_settings(self, system: Document) -> Resource:
-        """The object that holds pending BIOS attributes."""
+        """Read the object that holds pending BIOS attributes."""
         bios = need_link(system, "Bios")
         where = self._bios_settings.pop(bios, None) or settings_link(self.get(bios).body)
         found = self.get(where)
@@ -117,7 +119,7 @@ class Tree:
         return found
 
     def quirks(self, system: Document) -> Quirks | None:
-        """None where nothing says who made it."""
+        """Return the quirks of this system; None where nothing says who made it."""
 
         def firmware() -> str | None:
             if self._firmware is None:
@@ -126,11 +128,11 @@ class Tree:
 
         found = quirks_of(system, self.session.root(), table=self._table, firmware=firmware)
         self._behaviours = found or self._table.standard
-        self.session.wire.pace.rest(self._behaviours.read_gap, self._behaviours.write_gap)
+        self.session.wire.gaps.set(self._behaviours.read_gap, self._behaviours.write_gap)
         return found
 
     def behaviours(self, system: Document | None = None) -> Quirks:
-        """As `quirks`, where it does not matter that nobody says who made it; without a document, as last found."""
+        """Return the quirks, those of the standard for an unknown make; without a document, as found last."""
         if system is not None or self._behaviours is None:
             self.quirks(self.system().body if system is None else system)
         assert self._behaviours is not None
@@ -150,10 +152,10 @@ class Tree:
     # --- collections ---------------------------------------------------------------------------------------------
 
     def members(self, where: str, *, newest: int | None = None) -> tuple[Resource, ...]:
-        """All members with their content: as the collection has it, expanded by the BMC, or read one by one.
+        """Return all members with their content, as listed, expanded by the BMC, or read one by one.
 
-        Any member that can't be read fails the whole: a list that lacks one is not the list. `newest`: that many are
-        enough, judged by ids that grow, and fewer where each costs a GET (A12).
+        Raises when one member can't be read: a list without it would be wrong. `newest`: how many are enough, the
+        newest by ids that grow, and fewer where each costs a GET (A12).
         """
         listed = self.expanded(where, enough=newest)
         if newest is not None and not all(is_content(item) for _, item in listed):
@@ -161,21 +163,21 @@ class Tree:
         return tuple(Resource(uri, item) if is_content(item) else self.get(uri) for uri, item in listed)
 
     def listed(self, where: str) -> list[tuple[str, Document]]:
-        """Members as the collection lists them, most often mere links."""
+        """Return members as the collection lists them, mostly links only."""
         return self._pages(where)
 
     def expands(self, where: str) -> bool:
         return bool(self._expand_query()) and where not in self._plain
 
     def expanded(self, where: str, *, enough: int | None = None) -> list[tuple[str, Document]]:
-        """Members with their content where the BMC can do that, else as listed."""
+        """Return members with their content where the BMC can expand them, else as listed."""
         if self.expands(where):
             try:
                 return self._pages(f"{where}?{self._expand_query()}", enough)
             except HttpError as error:
                 if error.kind in (Failure.AUTH, Failure.BUSY):
                     raise
-                self._plain.add(where)  # it claims the query and fails at it
+                self._plain.add(where)  # it advertises the query and fails
         return self._pages(where, enough)
 
     def _expand_query(self) -> str:
@@ -185,7 +187,7 @@ class Tree:
         return "$expand=*" if boolean(expand, "ExpandAll") else ""
 
     def _pages(self, where: str, enough: int | None = None) -> list[tuple[str, Document]]:
-        """`enough`: as many will do of a list that begins with its newest."""
+        """Read all pages. `enough`: how many members suffice of a list that begins with its newest."""
         found: dict[str, Document] = {}
         page = where
         for _ in range(_MOST_PAGES):
@@ -211,7 +213,7 @@ class Tree:
 
 
 def settings_link(document: Document) -> str:
-    """Where changes of a resource wait for the next boot."""
+    """Return the URI of the object where changes of a resource wait for the next boot."""
     found = link(member(document, "@Redfish.Settings"), "SettingsObject")
     if found is None:
         raise Unknown("the BMC offers no object for pending settings")
@@ -219,7 +221,7 @@ def settings_link(document: Document) -> str:
 
 
 def action(document: Document, name: str) -> tuple[str, Document] | None:
-    """Target and description of an action, also of an OEM one. None: the BMC does not offer it."""
+    """Return target and description of an action, OEM or not; None where the BMC does not offer it."""
     actions = member(document, "Actions")
     for holder in (actions, member(actions, "Oem")):
         found = member(holder, name)
@@ -235,7 +237,7 @@ def _host_like(system: Document) -> int:
 
 
 def is_content(item: Document) -> bool:
-    """That a member is more than a link: every resource must have an Id."""
+    """Say whether a member is more than a link: every resource must have an Id."""
     return text(item, "Id") is not None
 
 
@@ -249,11 +251,11 @@ def _newest_first(listed: Iterable[str]) -> bool:
 
 
 class Survey(Gaps):
-    """Reads parts of a snapshot: what the BMC refuses or garbles costs the part, what concerns the BMC the whole."""
+    """Reads the parts of a snapshot. An error of one resource costs that part; an error of the BMC is raised."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._patience = 1  # a second resource that hangs is a BMC that hangs
+        self._patience = 1  # when a second resource hangs, the BMC hangs
 
     def read(self, name: str, reader: Callable[[], T]) -> T | None:
         try:
@@ -268,5 +270,5 @@ class Survey(Gaps):
 
 
 def _of_resource(error: DriverError) -> bool:
-    """That the BMC answered for this resource alone. A 401 is about us."""
+    """Say whether the error is about one resource. A 401 is about the session."""
     return isinstance(error, HttpError) and error.status != HTTPStatus.UNAUTHORIZED

@@ -1,4 +1,4 @@
-"""One request to one BMC, and its answer or what went wrong. Blocking; one thread at a time."""
+"""Send one request to one BMC; return its answer, or raise what went wrong. Blocking; one thread at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import requests
 
-from reconciler.drivers.redfish.bmc_gate import Pace
+from reconciler.drivers.redfish.bmc_gate import RequestGaps
 from reconciler.drivers.redfish.failures import ConnectionFailed, connection_error, http_error
 from reconciler.drivers.redfish.fields import Document, path, quote
 from reconciler.drivers.redfish.transport import Transport, connector, tls_context
@@ -27,31 +27,32 @@ class _Failed(Exception):
 
 
 class Wire:
-    """`trust`: CA certificates, and whether to do without. `timeouts` to connect and to read, in seconds."""
+    """HTTP to one BMC. `trust`: CA certificates; whether to trust any. `timeouts`: to connect and read, in seconds."""
 
-    def __init__(self, address: str, trust: tuple[str | None, bool], timeouts: tuple[float, float], pace: Pace) -> None:
+    def __init__(
+        self, address: str, trust: tuple[str | None, bool], timeouts: tuple[float, float], gaps: RequestGaps
+    ) -> None:
         parts = urlsplit(address)
         self.address = f"{parts.scheme}://{parts.netloc}"
-        self.plain = parts.scheme != "https" and not trust[1]
-        self.answers = 0  # errors too: of a BMC that is there
+        self.is_cleartext = parts.scheme != "https" and not trust[1]
+        self.answer_count = 0  # HTTP errors too: they show that the BMC is there
         self._trust = trust
         self._timeouts = timeouts
-        self.pace = pace
+        self.gaps = gaps
         self._made: tuple[Any, Transport] | None = None
         self._aborted = threading.Event()
 
     @property
     def client(self) -> Any:
-        """sushy's Connector, which its logins want."""
+        """sushy's Connector, which its authentication classes take."""
         return self._parts()[0]
 
-    def rest(self) -> None:
-        """Close the connections."""
+    def close_connections(self) -> None:
         if self._made is not None:
             self._made[1].close()
 
     def abort(self) -> None:
-        """From another thread: end the request that is under way, and let no other start."""
+        """End the request that is under way, and let no other start. Called from another thread."""
         self._aborted.set()
         if self._made is not None:
             self._made[1].shut()
@@ -63,12 +64,12 @@ class Wire:
         return self._aborted.is_set()
 
     def _judge(self, response: requests.Response) -> None:
-        self.answers += 1
+        self.answer_count += 1
         if response.status_code >= HTTPStatus.MULTIPLE_CHOICES:
             raise _Failed(response)
 
     def _parts(self) -> tuple[Any, Transport]:
-        """Made on first use: ten thousand of them that wait for their turn would cost a second and the memory."""
+        """Create connector and transport on first use: ten thousand idle ones would cost a second, and memory."""
         if self._made is None:
             try:
                 context = tls_context(*self._trust)
@@ -88,16 +89,14 @@ class Wire:
         confidential: bool = False,
         patience: float = 0.0,
     ) -> requests.Response:
-        """One request. `patience`: seconds for its answer, where it is known to take longer than others.
+        """Send one request. `patience`: seconds for its answer, where it is known to take longer than others.
 
-        A GET that loses its connection is sent once more: BMCs close kept connections when they like.
-
-        Other methods get a connection of their own: of a write on one that is about to be closed, nobody could say
-        whether it arrived.
+        A GET that loses its connection is sent once more: BMCs close idle connections at any time. Other methods get a
+        new connection: if the BMC closed a used one meanwhile, nobody could tell whether the write arrived.
         """
         if method != "GET":
-            self.rest()
-        self.pace.keep(method, self._aborted)
+            self.close_connections()
+        self.gaps.wait(method, self._aborted)
         self._parts()[1].read_timeout = max(self._timeouts[1], patience)
         try:
             try:
@@ -105,10 +104,10 @@ class Wire:
             except ConnectionFailed as lost:
                 if method != "GET" or not lost.sent or lost.kind is not Failure.UNREACHABLE:
                     raise
-                self.rest()
+                self.close_connections()
                 return self._once(method, where, data, headers)
         except ConnectionFailed as lost:
-            if method == "DELETE" or confidential:  # of a session, and the login: nothing of the node changes
+            if method == "DELETE" or confidential:  # the session's end and the login: they change nothing on the node
                 raise DriverError(lost.kind, f"{method} {where}: {lost.detail}") from None
             raise connection_error(method, where, lost) from None
         except _Failed as answer:
@@ -117,7 +116,7 @@ class Wire:
                 method, where, response.status_code, response.content, response.headers, confidential=confidential
             ) from None
         finally:
-            self.pace.note(method)
+            self.gaps.record(method)
 
     def _once(
         self, method: str, where: str, data: Document | None, headers: Mapping[str, str] | None
@@ -149,7 +148,7 @@ def _get(client: Any, where: str, options: dict[str, Any]) -> Any:
 
 
 def local(value: object) -> str | None:
-    """The path of a Location, which may be absolute, and may name the BMC by an address that we don't know it by."""
+    """Return the path of a Location, which may be absolute and name the BMC by another address than ours."""
     if not isinstance(value, str):
         return None
     try:

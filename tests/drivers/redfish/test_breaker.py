@@ -106,7 +106,7 @@ def test_an_answer_begins_anew() -> None:
 
 def test_after_a_restart_of_ours_pauses_stay_short_for_a_while() -> None:
     breaker = Breaker("https://10.20.0.11")
-    breaker.excuse(600.0, NOW)
+    breaker.expect_absence(600.0, NOW)
     breaker.answered()  # it has not gone down yet
     found = pauses(breaker, 60)
     assert max(found[:30]) <= 15 * 1.25
@@ -261,7 +261,7 @@ def test_dead_bmcs_cost_a_pass_nothing_and_live_ones_answer() -> None:
 
 
 def test_a_network_that_swallows_packets_costs_its_timeout_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bmc_gate, "GLANCE_S", 0.3)
+    monkeypatch.setattr(bmc_gate, "PROBE_WAIT_S", 0.3)
     clock = Time()
 
     async def story(url: str) -> list[float]:
@@ -271,7 +271,7 @@ def test_a_network_that_swallows_packets_costs_its_timeout_once(monkeypatch: pyt
             await silence(bmc)
             took.append(time.perf_counter() - began)
         await asyncio.sleep(1.6)  # the second try goes on by itself, and is counted
-        assert bmc._door._breaker.misses == 2
+        assert bmc._gate._breaker.misses == 2
         await bmc.close()
         return took
 
@@ -281,12 +281,12 @@ def test_a_network_that_swallows_packets_costs_its_timeout_once(monkeypatch: pyt
 
 
 def test_those_who_share_a_dead_bmc_find_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bmc_gate, "GLANCE_S", 0.4)
+    monkeypatch.setattr(bmc_gate, "PROBE_WAIT_S", 0.4)
     clock = Time()
     bmc_registry = BmcRegistry(clock)
 
     async def story(url: str) -> list[float]:
-        options: dict[str, Any] = {"connect_timeout": 1.0, "neighbourhood": bmc_registry, "now": clock}
+        options: dict[str, Any] = {"connect_timeout": 1.0, "bmc_registry": bmc_registry, "now": clock}
         nodes, took = [client(url, node=f"n{n}", **options) for n in range(8)], []
         for _ in range(2):
             began = time.perf_counter()

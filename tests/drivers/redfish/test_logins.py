@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.drivers.redfish import BmcRegistry, RedfishBmc
-from reconciler.drivers.redfish.logins import COOL_DOWN_S, SUSPECT_AFTER
+from reconciler.drivers.redfish.login_guard import COOL_DOWN_S, SUSPECT_AFTER
 from reconciler.drivers.secrets import Credentials, Secret
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, Silent
@@ -331,16 +331,16 @@ def test_those_who_wait_for_others_can_be_given_up() -> None:
 
 def test_what_is_remembered_tells_nothing() -> None:
     process = Process()
-    account = process.bmc_registry.logins.account(
+    account = process.bmc_registry.login_guard.account(
         "x", node="n", secret="bmc", read=lambda: Credentials(USER, Secret(PASSWORD))
     )
     account.credentials(lambda: False)
     assert isinstance(account.refused("no"), DriverError)
-    memory = vars(process.bmc_registry.logins) | vars(account)
+    memory = vars(process.bmc_registry.login_guard) | vars(account)
     assert PASSWORD not in repr(memory)
-    other = Process().bmc_registry.logins
+    other = Process().bmc_registry.login_guard
     found = Credentials(USER, Secret(PASSWORD))
-    assert process.bmc_registry.logins.digest(found) != other.digest(found)
+    assert process.bmc_registry.login_guard.digest(found) != other.digest(found)
 
 
 # --- any order of things -----------------------------------------------------------------------------------------
@@ -356,9 +356,9 @@ def test_no_order_of_logins_locks_an_account(takes: list[bool], steps: list[tupl
     """A BMC that refuses sees a value once per cool-down. One that all refuse is sent three times, then once more for
     each further cool-down. Where some take it, those that refuse are no trouble to the others in the end."""
     process = Process()
-    logins = process.bmc_registry.logins
+    guard = process.bmc_registry.login_guard
     accounts = [
-        logins.account(f"b{n}", node=f"n{n}", secret="bmc", read=lambda: Credentials(USER, Secret(PASSWORD)))
+        guard.account(f"b{n}", node=f"n{n}", secret="bmc", read=lambda: Credentials(USER, Secret(PASSWORD)))
         for n in range(BMCS)
     ]
     sends: dict[int, list[datetime]] = {n: [] for n in range(BMCS)}

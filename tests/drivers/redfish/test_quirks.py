@@ -329,7 +329,7 @@ def with_extra(table: Table, case: Case) -> Table:
 def test_every_behaviour_has_code_a_case_and_a_make() -> None:
     names = {item.name for item in fields(Quirks)}
     assert set(Behaviours.model_fields) == names == set(CASES)
-    assert {name for entry in packaged().entries for name in entry.behaviours.told()} == names
+    assert {name for entry in packaged().entries for name in entry.behaviours.given()} == names
 
 
 def test_every_entry_of_the_table_has_a_case() -> None:
@@ -341,7 +341,7 @@ def test_every_entry_of_the_table_has_a_case() -> None:
         return any(_quirks(case, alone) != Quirks() for case in cases)
 
     for entry in packaged().entries:
-        for name in entry.behaviours.told():
+        for name in entry.behaviours.given():
             assert shown(entry, name), (entry.name, name)
 
 
@@ -354,8 +354,8 @@ def test_every_quirk_cites_a_pitfall_that_there_is() -> None:
         pytest.skip("the list of pitfalls is not here")
     known = set(re.findall(r"^\| ([A-N]\d+) \|", PITFALLS.read_text(), re.MULTILINE))
     for entry in packaged().entries:
-        for name, told in entry.behaviours.told().items():
-            assert told.pitfall in known, (entry.name, name)
+        for name, given in entry.behaviours.given().items():
+            assert given.pitfall in known, (entry.name, name)
 
 
 GOOD = """\

@@ -54,7 +54,7 @@ class Lab:
                 password=PASSWORD,
                 ca_pem=self.trust.ca.read_text(),
                 insecure=False,
-                **{"now": self.now, "neighbourhood": BmcRegistry(self.now), **options},
+                **{"now": self.now, "bmc_registry": BmcRegistry(self.now), **options},
             )
             try:
                 await story(bmc)

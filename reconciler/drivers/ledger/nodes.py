@@ -1,0 +1,133 @@
+"""What is known about nodes: identities, silences, applied values, nonces and certificates.
+
+Identities and silences of many nodes are written in one statement each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.drivers.ledger import chain
+from reconciler.drivers.ledger.base import SqlRole
+from reconciler.drivers.ledger.cache import Cache
+from reconciler.drivers.ledger.episodes import of_nodes
+from reconciler.drivers.ledger.reader import read_records
+from reconciler.drivers.ledger.rows import instant, to_json
+from reconciler.drivers.ledger.schema import applied, certificates, nodes, path_sets, silences
+from reconciler.drivers.ledger.writing import insert_new, upsert, write_journal
+from reconciler.model.documents import dump
+from reconciler.model.gate import Certificate
+from reconciler.model.records import NodeRecord
+
+_IDENTIFIED = "its BMC and its host agree on its serial number"
+_Identity = tuple[str | None, str | None]  # serial, UUID
+
+
+class SqlNodes(SqlRole):
+    def node(self, name: str) -> NodeRecord:
+        return self.nodes([name])[name]
+
+    def nodes(self, names: Sequence[str]) -> Mapping[str, NodeRecord]:
+        def cached(cache: Cache) -> dict[str, NodeRecord] | None:
+            found = {name: record for name in names if (record := cache.record(name)) is not None}
+            return found if len(found) == len(set(names)) else None
+
+        return self._database.read_cached(
+            cached, lambda connection, cache: read_records(connection, names, cache, self._fleet)
+        )
+
+    def known(self) -> Sequence[str]:
+        node = applied.c.node
+        query = sa.select(node).distinct().join(nodes, nodes.c.node == node, isouter=True).order_by(node)
+        with self._database.read() as connection:
+            return list(connection.execute(query.where(self._ours(nodes))).scalars())
+
+    def remember_identities(self, found: Mapping[str, tuple[str | None, str | None]], now: datetime) -> None:
+        if not found:
+            return
+        common = {"identity_at": instant(now), "fleet": self._fleet}
+        with self._database.write([nodes], list(found)) as connection:
+            # An upsert writes the same columns of all its rows.
+            for given in {_given(identity) for identity in found.values()}:
+                alike = {node: identity for node, identity in found.items() if _given(identity) == given}
+                rows = [{"node": node, **_columns(given, one), **common} for node, one in alike.items()]
+                upsert(connection, nodes, rows)
+            known = _identities(connection, found)
+            event = {"at": instant(now), "run": "", "event": chain.IDENTITY, "detail": _IDENTIFIED}
+            events = [{**event, "node": node, "data": to_json(chain.identity_of(*known[node]))} for node in found]
+            chain.append(connection, events)  # `audit verify` compares them with the table
+
+    def note_silences(self, changes: Sequence[tuple[str, str, bool]], now: datetime) -> None:
+        if not changes:
+            return
+        with self._database.write([silences], [node for node, _, _ in changes]) as connection:
+            ended = [{"whose": node, "what": source} for node, source, silent in changes if not silent]
+            if ended:
+                this = (silences.c.node == sa.bindparam("whose")) & (silences.c.source == sa.bindparam("what"))
+                connection.execute(silences.delete().where(this), ended)
+            begun = [
+                {"node": node, "source": source, "since": instant(now)} for node, source, silent in changes if silent
+            ]
+            if begun:
+                insert_new(connection, silences, begun)
+
+    def forget(self, names: Sequence[str], now: datetime) -> None:
+        if not names:
+            return
+        with self._database.write([applied, nodes], names) as connection:
+            gone = [{"gone": name} for name in names]
+            connection.execute(applied.delete().where(applied.c.node == sa.bindparam("gone")), gone)
+            emptied = nodes.update().where(nodes.c.node == sa.bindparam("gone")).values(paths=None, fleet="")
+            connection.execute(emptied, gone)
+            common = {"at": instant(now), "run": "", "event": "forget", "detail": "it has left the spec"}
+            chain.append(connection, [common | {"node": name} for name in names])
+
+    def remember_applied(
+        self, node: str, values: Mapping[str, Any], spec_digest: str, commit: str, now: datetime
+    ) -> None:
+        row = {"node": node, "spec_digest": spec_digest, "commit_id": commit, "at": instant(now)}
+        rows = [row | {"path": path, "value": to_json(value)} for path, value in values.items()]
+        with self._database.write([applied], [node]) as connection:
+            upsert(connection, applied, rows)
+
+    def remember_paths(self, names: Sequence[str], paths: frozenset[str]) -> None:
+        text = to_json(sorted(paths))
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        with self._database.write([nodes], names) as connection:
+            upsert(connection, path_sets, [{"digest": digest, "paths": text}])
+            upsert(connection, nodes, [{"node": name, "paths": digest, "fleet": self._fleet} for name in names])
+
+    def set_nonce(self, node: str, nonce: str, now: datetime) -> None:
+        row = {"node": node, "nonce": nonce, "nonce_at": instant(now), "fleet": self._fleet}
+        with self._database.write([nodes], [node]) as connection:
+            upsert(connection, nodes, [row])
+
+    def save_certificate(self, certificate: Certificate) -> None:
+        at = instant(certificate.issued_at)
+        document = dump(certificate)
+        verdicts = ", ".join(f"{result.test} {result.verdict.value}" for result in certificate.results)
+        with self._database.write([certificates], [certificate.node]) as connection:
+            values = {"node": certificate.node, "issued_at": at, "document": document}
+            key = connection.execute(certificates.insert().values(values)).inserted_primary_key
+            assert key is not None
+            seal = to_json(chain.seal_of(key[0], document))
+            detail = "adopted" if certificate.adopted else verdicts
+            write_journal(connection, at, "", certificate.node, "certificate", detail=detail, data=seal)
+
+
+def _given(identity: _Identity) -> tuple[bool, bool]:
+    return identity[0] is not None, identity[1] is not None
+
+
+def _columns(given: tuple[bool, bool], identity: _Identity) -> dict[str, str | None]:
+    return {name: cell for name, is_given, cell in zip(("serial", "uuid"), given, identity, strict=True) if is_given}
+
+
+def _identities(connection: sa.Connection, wanted: Mapping[str, _Identity]) -> dict[str, _Identity]:
+    query = sa.select(nodes.c.node, nodes.c.serial, nodes.c.uuid).where(of_nodes(nodes.c.node, list(wanted)))
+    return {node: (serial, uuid) for node, serial, uuid in connection.execute(query) if node in wanted}
