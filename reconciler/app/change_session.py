@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from reconciler.app.gc_pause import put_off
 from reconciler.app.scope import select
 from reconciler.app.session import Session
 from reconciler.cli.options import Common
@@ -70,25 +71,33 @@ class ChangeSession(Session):
         return [name for name in named if name not in new], scope
 
     def make_plan(self, observation: Observation, ledger: Recollection, plan_id: str) -> Plan:
+        from reconciler.planner.fleet.plan_request import take_snapshot
+        from reconciler.planner.fleet.planner import plan_fleet
         from reconciler.planner.fleet.spec_change import change_of, with_change
 
-        now, known = self.clock.now(), self._known(ledger)
-        before = self.plan_of(at_once(self.base), observation, ledger, plan_id, now, (), waves=False)
-        after = whole = self.plan_of(self.fleet, observation, ledger, plan_id, now, known)
+        now, names = self.clock.now(), self.selection[0]
+
+        def plan_of(fleet: Fleet, **changes: Any) -> Plan:
+            snapshot = replace(take_snapshot(ledger, fleet, names), **changes)
+            with put_off():
+                return plan_fleet(fleet, observation, snapshot, now, self.plan_request(fleet, ledger, plan_id))
+
+        before = plan_of(at_once(self.base), known=(), rollouts={})
+        after = whole = plan_of(self.fleet, known=self._known(ledger))
         if after.rollouts:
-            whole = self.plan_of(at_once(self.fleet), observation, ledger, plan_id, now, (), waves=False)
-        records = ledger.nodes(self.selection[0])
+            whole = plan_of(at_once(self.fleet), known=(), rollouts={})
+        records = ledger.nodes(names)
         change = change_of(
             self.base, self.head, (before, whole), observation, records, selected=frozenset(self.selected), now=now
         )
         made = with_change(after, self.head, replace(change, origins=self._origins(change)))
         return replace(made, notes=(*made.notes, *self._behind()))
 
-    def _known(self, ledger: Recollection) -> Sequence[str]:
+    def _known(self, ledger: Recollection) -> tuple[str, ...]:
         """Whose absence a guard counts: those that the ledger knows; of a new ledger, those of base."""
         if len(self.selected) < len(self.head.nodes.keys() | self.base.nodes.keys()):
             return ()
-        return ledger.known() or tuple(self.base.nodes)
+        return tuple(ledger.known()) or tuple(self.base.nodes)
 
     def _origins(self, change: Change) -> Mapping[str, LineOrigin]:
         """Who set the lines that cause something."""

@@ -16,6 +16,7 @@ from reconciler.model.errors import Blind, ReconcilerError, SpecError, UsageErro
 from reconciler.model.gate import Certificate
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.render.draft.kinds import Draft, Hardware, Pool, Role, Row, draft, lacking
 from reconciler.render.draft.survey import SERVICES, SYSCTLS, Asked, Found, found, unread
@@ -154,10 +155,8 @@ def start(
         texts = files(made, access)
         fleet = _load(texts, directory)
         waived = waive(fleet, seen, records, now, anew=True)
-        plan = plan_fleet(
-            fleet, seen, waived.known, now=now, ledger=ledger.id, plan_id=new_id("init", now),
-            signatures=session.verified(fleet),
-        )  # fmt: skip
+        request = PlanRequest(new_id("init", now), session.verified(fleet))
+        plan = plan_fleet(fleet, seen, LedgerSnapshot(ledger.id, waived.known), now, request)
         troubled = {name: why for name, node in plan.nodes.items() if (why := trouble(fleet, node))}
         if not troubled:
             return Started(texts, made, fleet, seen, plan, waived.certificates)

@@ -8,7 +8,7 @@ import secrets
 import signal
 import sys
 from collections import Counter
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from reconciler.drivers.endpoints import Overlay
     from reconciler.drivers.ledger import SqlLedger
     from reconciler.drivers.secrets import SecretStore
+    from reconciler.planner.fleet.plan_request import PlanRequest
     from reconciler.planner.node.estimates import Estimates
 
 
@@ -244,24 +245,22 @@ class Session:
         return found
 
     def make_plan(self, observation: Observation, ledger: Recollection, plan_id: str) -> Plan:
-        known = ledger.known() if len(self.selection[0]) == len(self.fleet.nodes) else ()
-        return self.plan_of(self.fleet, observation, ledger, plan_id, self.clock.now(), known)
+        from reconciler.planner.fleet.plan_request import take_snapshot
+        from reconciler.planner.fleet.planner import plan_fleet
 
-    def plan_of(
-        self, fleet: Fleet, observation: Observation, ledger: Recollection, plan_id: str, now: datetime,
-        known: Sequence[str], *, waves: bool = True,
-    ) -> Plan:  # fmt: skip
-        """The plan that `fleet` makes of the selected nodes. Without `waves`: whatever rollouts are under way."""
-        from reconciler.planner.fleet.planner import plan_fleet, records_needed
+        snapshot = take_snapshot(ledger, self.fleet, self.selection[0])
+        request = self.plan_request(self.fleet, ledger, plan_id)
+        with put_off():
+            return plan_fleet(self.fleet, observation, snapshot, self.clock.now(), request)
+
+    def plan_request(self, fleet: Fleet, ledger: Recollection, plan_id: str) -> PlanRequest:
+        """The request for a plan of the selected nodes. `fleet`: whose images are to be verified."""
+        from reconciler.planner.fleet.plan_request import PlanRequest
 
         names, scope = self.selection
-        with put_off():
-            return plan_fleet(
-                fleet, observation, ledger.nodes(records_needed(fleet, names)), now=now, ledger=ledger.id,
-                plan_id=plan_id, signatures=self.verified(fleet), holds=tuple(ledger.holds()), scope=scope,
-                selected=names, known=known, estimates=self.estimates(ledger),
-                kept=ledger.rollouts() if waves else {}, endpoints=self.endpoints_digest,
-            )  # fmt: skip
+        return PlanRequest(
+            plan_id, self.verified(fleet), names, scope, self.estimates(ledger), endpoints=self.endpoints_digest
+        )
 
     def estimates(self, ledger: Recollection) -> Estimates:
         from reconciler.planner.node.estimates import estimates

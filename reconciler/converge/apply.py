@@ -34,7 +34,8 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope, is_crashed
 from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import NodeRecord, isolated_for
-from reconciler.planner.fleet.planner import node_planner, plan_fleet, records_needed
+from reconciler.planner.fleet.plan_request import PlanRequest, records_needed, take_snapshot
+from reconciler.planner.fleet.planner import node_planner, plan_fleet
 from reconciler.planner.node.estimates import Estimates
 from reconciler.planner.node.holds import by_subject, stopped
 
@@ -167,6 +168,13 @@ class _Apply:
     def _selected(self) -> frozenset[str]:
         return frozenset(self.request.selected or ())
 
+    @property
+    def plan_request(self) -> PlanRequest:
+        asked = self.request
+        return PlanRequest(
+            asked.plan_id, asked.signatures, self.names, asked.scope, asked.estimates or Estimates(), asked.endpoints
+        )
+
     async def start(self) -> None:
         """Read only, until everything was observed once; then take over what an earlier run left behind."""
         request, now = self.request, self.clock.now
@@ -191,10 +199,8 @@ class _Apply:
                 self.ledger, self.fabric.cluster(), request.fleet, self.clock, self.lease
             )
             self.ledger.forget([name for name in self.ledger.known() if name not in request.fleet.nodes], now())
-        planner = node_planner(
-            request.fleet, observation, now=now(), ledger=self.ledger.id, signatures=request.signatures,
-            holds=tuple(self.ledger.holds()), estimates=request.estimates, endpoints=request.endpoints,
-        )  # fmt: skip
+        snapshot = take_snapshot(self.ledger, request.fleet, self.names)
+        planner = node_planner(request.fleet, observation, snapshot, now(), self.plan_request)
         self.run = Run(
             id=request.run, plan_id=request.plan_id, fleet=request.fleet, fabric=self.fabric, ledger=self.ledger,
             clock=self.clock, gate=self.gate, planner=planner, lease=self.lease, approved=request.approved,
@@ -209,14 +215,9 @@ class _Apply:
         self.started = True
 
     def plan(self, observation: Observation) -> Plan:
-        request = self.request
-        return plan_fleet(
-            request.fleet, observation, self.ledger.nodes(records_needed(request.fleet, self.names)),
-            now=self.clock.now(), ledger=self.ledger.id, plan_id=request.plan_id, signatures=request.signatures,
-            holds=tuple(self.ledger.holds()), scope=request.scope, selected=self.names, estimates=request.estimates,
-            known=self.ledger.known() if request.selected is None else (), kept=self.ledger.rollouts(),
-            endpoints=request.endpoints,
-        )  # fmt: skip
+        fleet = self.request.fleet
+        snapshot = take_snapshot(self.ledger, fleet, self.names)
+        return plan_fleet(fleet, observation, snapshot, self.clock.now(), self.plan_request)
 
     def report(self, *, interrupted: bool = False) -> ApplyReport:
         observation = replace(self.dispatcher.observation, finished_at=self.clock.now())

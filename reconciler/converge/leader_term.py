@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from reconciler.converge.brake import OWNER, check_observer, look_for_storm
 from reconciler.converge.dispatcher import POLL_S, Dispatcher
@@ -38,8 +38,10 @@ from reconciler.model.ports import Clock, Fabric, Ledger, Metrics, Watch
 from reconciler.model.records import NodeRecord
 from reconciler.model.status import FleetStatus, NodeStatus
 from reconciler.model.vocab import DriftMode
-from reconciler.planner.fleet.planner import node_planner, plan_fleet, records_needed
-from reconciler.planner.node.estimates import Estimates, estimates
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest, records_needed
+from reconciler.planner.fleet.planner import node_planner, plan_fleet
+from reconciler.planner.node.estimates import estimates
+from reconciler.planner.node.planner import NodePlanner
 
 JITTER = 0.1  # of the interval: fleets that were started together don't ask their BMCs together (pitfall I9)
 NODES_PER_S = 10.0  # that a pass looks at when nobody waits for it: each costs 25 ms of CPU
@@ -199,16 +201,17 @@ class LeaderTerm:
             remember_evidence(ledger, fleet, observation, records, now)
             records = self._records()
         remember_holds(ledger, fleet, now)
-        measured_so_far = estimates(fleet, ledger.durations())
-        plan = self._make_plan(observation, records, measured_so_far, now)
+        request = PlanRequest(
+            f"pass-{now:%Y%m%d-%H%M%S}", self.deps.signatures(fleet), estimates=estimates(fleet, ledger.durations())
+        )
+        snapshot = LedgerSnapshot(ledger.id, records, tuple(ledger.known()), tuple(ledger.holds()), ledger.rollouts())
+        plan = plan_fleet(fleet, observation, snapshot, now, request)
+        planner = node_planner(fleet, observation, snapshot, now, request)
         if self._run is None:
             resumed = await take_over(ledger, self._fabric.installer(), fleet, fleet.nodes.keys(), now)
-            self._run = self._first_run(observation, plan, resumed, now)
+            self._run = self._first_run(planner, plan, resumed)
         run = self._run
-        run.planner = node_planner(
-            fleet, observation, now=now, ledger=ledger.id, signatures=self.deps.signatures(fleet),
-            holds=tuple(ledger.holds()), estimates=measured_so_far,
-        )  # fmt: skip
+        run.planner = planner
         run.plan_id = plan.id
         run.barred, run.refused = blind or _mode(fleet), _refused(plan)
         run.executed.clear()
@@ -280,23 +283,13 @@ class LeaderTerm:
         self._blind = blind
         return blind
 
-    def _make_plan(
-        self, observation: Observation, records: Mapping[str, NodeRecord], measured_so_far: Estimates, now: datetime
-    ) -> Plan:
-        ledger, fleet = self.deps.ledger, self.fleet
-        return plan_fleet(
-            fleet, observation, records, now=now, ledger=ledger.id, plan_id=f"pass-{now:%Y%m%d-%H%M%S}",
-            signatures=self.deps.signatures(fleet), holds=tuple(ledger.holds()), estimates=measured_so_far,
-            known=ledger.known(), kept=ledger.rollouts(),
-        )  # fmt: skip
-
-    def _first_run(self, observation: Observation, plan: Plan, resumed: dict[Step, Unended], now: datetime) -> Run:
+    def _first_run(self, planner: NodePlanner, plan: Plan, resumed: dict[Step, Unended]) -> Run:
         deps, fleet = self.deps, self.fleet
         return Run(
             id=deps.begin(fleet), plan_id=plan.id, fleet=fleet, fabric=self._fabric, ledger=deps.ledger,
             clock=deps.clock, gate=deps.gate, lease=self._lease, approved=None,
             progress=measured(deps.metrics, deps.progress),
-            planner=node_planner(fleet, observation, now=now, ledger=deps.ledger.id, signatures={}),
+            planner=planner,
             begun=frozenset(), resumed=resumed, interrupted={node for node, _, _ in resumed},
             reading=asyncio.Semaphore(fleet.settings.concurrency),
         )  # fmt: skip

@@ -58,7 +58,7 @@ from reconciler.model.records import (
     write_mark,
 )
 from reconciler.model.vocab import UnknownReason
-from reconciler.planner.fleet.planner import records_needed
+from reconciler.planner.fleet.plan_request import records_needed
 
 T = TypeVar("T")
 

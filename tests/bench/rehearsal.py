@@ -65,6 +65,7 @@ def script(spec: Path, nodes: int) -> Script:
     from reconciler.model.observed import Answered
     from reconciler.model.plan import Scope
     from reconciler.model.records import Applied, NodeRecord
+    from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
     from reconciler.planner.fleet.planner import plan_fleet
     from reconciler.planner.node.estimates import Estimates
     from reconciler.spec import load_spec
@@ -93,7 +94,7 @@ def script(spec: Path, nodes: int) -> Script:
             applied={f"image.{part}": Applied(value, "", "", now) for part, value in older.items()},
             certificate=Certificate("1.0", name, now, binding, (), adopted=True),
         )  # fmt: skip
-    plan = plan_fleet(fleet, seen, records, now=now, ledger="bench", plan_id="plan", signatures=signatures)
+    plan = plan_fleet(fleet, seen, LedgerSnapshot("bench", records), now, PlanRequest("plan", signatures))
     assert plan.totals.nodes_with_changes == nodes, plan.totals
     assert plan.rollouts
     return Script(

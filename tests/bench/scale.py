@@ -123,17 +123,16 @@ def stored_fleet(nodes: int) -> Iterator[tuple[Path, Path]]:
 
 def planner(fleet: Fleet, stored: Stored) -> Planner:
     from reconciler.app.gc_pause import put_off
+    from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
     from reconciler.planner.fleet.planner import plan_fleet
 
     images = [node.profile.image for node in fleet.nodes.values() if node.profile.image]
-    signatures = dict.fromkeys(((image.name, image.version) for image in images), True)
+    request = PlanRequest("plan", dict.fromkeys(((image.name, image.version) for image in images), True))
 
     def plan(observation: Observation, records: Mapping[str, NodeRecord]) -> Plan:
         with put_off():
-            return plan_fleet(
-                fleet, observation, records, now=stored.head.finished_at + timedelta(minutes=1), ledger="bench",
-                plan_id="plan", signatures=signatures,
-            )  # fmt: skip
+            now = stored.head.finished_at + timedelta(minutes=1)
+            return plan_fleet(fleet, observation, LedgerSnapshot("bench", records), now, request)
 
     return plan
 

@@ -20,6 +20,7 @@ from reconciler.model.outcome import Done
 from reconciler.model.plan import Plan, PlannedAction
 from reconciler.model.recording import RecordError, Recording
 from reconciler.model.vocab import Certainty, Concern, Disruption
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.render.redact import Names
 from reconciler.spec import load_spec
@@ -147,10 +148,8 @@ class World:
         self.failures += 1
 
     def plan(self, at: datetime = NOW, selected: list[str] | None = None) -> Plan:
-        return plan_fleet(
-            self.fleet, self.observation, {}, now=at, ledger="l", plan_id=f"pass-{at:%H%M%S}", signatures={},
-            selected=selected,
-        )  # fmt: skip
+        request = PlanRequest(f"pass-{at:%H%M%S}", {}, selected)
+        return plan_fleet(self.fleet, self.observation, LedgerSnapshot("l"), at, request)
 
     async def passes(self, plan: Plan) -> None:
         self.keeper.saw(self.fleet, plan, self.observation)

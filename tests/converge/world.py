@@ -32,6 +32,7 @@ from reconciler.model.plan import Plan, PlannedAction
 from reconciler.model.ports import Clock, Host
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION
 from reconciler.model.vocab import Activation, Certainty, Concern, Disruption, DrainProvider
+from reconciler.planner.fleet.plan_request import PlanRequest, take_snapshot
 from reconciler.planner.fleet.planner import plan_fleet
 from tests import builders as b
 
@@ -249,12 +250,9 @@ class World:
             await self.clock.sleep(0.5)
 
     def plan(self, **changes: Any) -> Plan:
-        names = list(self.fleet.nodes)
-        return plan_fleet(
-            self.fleet, self.observe(), self.ledger.nodes(names), now=self.clock.now(), ledger=self.ledger.id,
-            plan_id="approved", signatures=self.signatures, holds=tuple(self.ledger.holds()),
-            kept=self.ledger.rollouts(), **changes,
-        )  # fmt: skip
+        snapshot = replace(take_snapshot(self.ledger, self.fleet, list(self.fleet.nodes)), known=())
+        request = PlanRequest("approved", self.signatures, **changes)
+        return plan_fleet(self.fleet, self.observe(), snapshot, self.clock.now(), request)
 
     # --- the truth ---
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION
 from reconciler.model.report import ApplyOutcome
+from reconciler.planner.fleet.plan_request import PlanRequest, take_snapshot
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.render import drift as render_drift
 from reconciler.render import outcome as render_outcome
@@ -108,10 +109,9 @@ class World:
         return found
 
     def plan(self, observation: Observation | None = None) -> Plan:
-        return plan_fleet(
-            self.fleet, observation or self.observe(), self.ledger.nodes(list(self.fleet.nodes)), now=self.clock.now(),
-            ledger=self.ledger.id, plan_id="plan-1", signatures=self.signatures, holds=tuple(self.ledger.holds()),
-        )  # fmt: skip
+        seen = observation or self.observe()
+        snapshot = replace(take_snapshot(self.ledger, self.fleet, list(self.fleet.nodes)), known=(), rollouts={})
+        return plan_fleet(self.fleet, seen, snapshot, self.clock.now(), PlanRequest("plan-1", self.signatures))
 
     def apply(self, wait_s: float = 7200.0) -> ApplyReport:
         self._runs += 1

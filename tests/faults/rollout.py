@@ -32,6 +32,7 @@ from reconciler.model.spec_feed import Pulled
 from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import DriftMode, Reason
+from reconciler.planner.fleet.plan_request import PlanRequest, take_snapshot
 from reconciler.planner.fleet.planner import plan_fleet
 from tests.converge.world import QuickGate, desired_node, fleet_of
 from tests.soak.spec import FIRMWARE_IMAGES, SIGNATURES, PoolSpec, sha
@@ -180,11 +181,8 @@ class _Rollout:
         """What a plan says of those that differ."""
         fleet = self.fleet("2")
         seen = run_virtual(observe(fleet, self.names, self.fabric, self.clock), self.clock)
-        plan = plan_fleet(
-            fleet, seen, self.ledger.nodes(self.names), now=self.clock.now(), ledger=self.ledger.id, plan_id="left",
-            signatures=SIGNATURES, holds=tuple(self.ledger.holds()), known=self.ledger.known(),
-            kept=self.ledger.rollouts(),
-        )  # fmt: skip
+        snapshot = take_snapshot(self.ledger, fleet, self.names)
+        plan = plan_fleet(fleet, seen, snapshot, self.clock.now(), PlanRequest("left", SIGNATURES))
         wanting = [one for one in plan.nodes.values() if one.changes or one.blocked is not None]
         return {one.node: one.situation if one.blocked is None else one.blocked.detail for one in wanting}
 

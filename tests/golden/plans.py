@@ -60,6 +60,7 @@ from reconciler.model.records import (
     write_mark,
 )
 from reconciler.model.units import parse_duration
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.fleet.storm import BAD, gone_bad, storm
 from reconciler.planner.node.holds import by_subject
@@ -102,13 +103,12 @@ class Case:
         seen = run_virtual(observe(fleet, list(fleet.nodes), LabFabric(lab, clock), clock), clock)
         image, limit = ("ubuntu-gpu", "2026.11.1"), self.said.get("limit")
         records = self._records(fleet, seen)
-        made = plan_fleet(
-            fleet, seen, records, now=self.now, ledger="golden", plan_id="golden",
-            signatures={image: True}, known=[*fleet.nodes, *self.said.get("left", ())],
-            holds=(*self._holds(), *self._brake(fleet, seen, records)),
-            kept=self._rollouts(), selected=limit,
-            scope=None if limit is None else Scope(tuple(limit), (), len(limit), len(fleet.nodes)),
+        snapshot = LedgerSnapshot(
+            "golden", records, known=(*fleet.nodes, *self.said.get("left", ())),
+            holds=(*self._holds(), *self._brake(fleet, seen, records)), rollouts=self._rollouts(),
         )  # fmt: skip
+        scope = None if limit is None else Scope(tuple(limit), (), len(limit), len(fleet.nodes))
+        made = plan_fleet(fleet, seen, snapshot, self.now, PlanRequest("golden", {image: True}, limit, scope))
         return replace(made, insecure=())
 
     def text(self) -> str:

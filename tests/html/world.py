@@ -22,6 +22,7 @@ from reconciler.model.records import Attempt, Hold, JournalEntry, NodeRecord, Ru
 from reconciler.model.status import NodeStatus
 from reconciler.model.vocab import NodeState, UnknownReason
 from reconciler.planner.fleet.period_report import chronicle
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.render.history import NodeHistory
 from reconciler.render.html import Material
@@ -112,11 +113,10 @@ def _plan(
     fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord], holds: tuple[Hold, ...], now: datetime
 ) -> Plan:
     names = list(fleet.nodes)
-    return plan_fleet(
-        fleet, observation, records, now=now, ledger="ledger-1", plan_id="plan-20270101-000000-c0ffee",
-        signatures={("ubuntu-gpu", "2026.11.1"): True}, holds=holds, selected=names,
-        scope=Scope((), (), len(names), len(names)),
-    )  # fmt: skip
+    request = PlanRequest(
+        "plan-20270101-000000-c0ffee", {("ubuntu-gpu", "2026.11.1"): True}, names, Scope((), (), len(names), len(names))
+    )
+    return plan_fleet(fleet, observation, LedgerSnapshot("ledger-1", records, holds=holds), now, request)
 
 
 def _with_ages(plan: Plan, dice: random.Random) -> Plan:

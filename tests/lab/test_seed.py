@@ -22,6 +22,7 @@ from reconciler.model.gate import Binding, Certificate
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
 from reconciler.model.records import Applied, NodeRecord
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from tests.lab.machines import HOUR, example_fleet
 
@@ -36,10 +37,8 @@ def observed(lab: Lab, clock: VirtualClock) -> Observation:
 def planned(fleet: Fleet, seen: Observation, records: Mapping[str, NodeRecord]) -> Plan:
     gate = AcceptanceGate(known_keys(fleet).get)
     images = [node.profile.image for node in fleet.nodes.values() if node.profile.image is not None]
-    return plan_fleet(
-        fleet, seen, records, now=seen.finished_at, ledger="ledger", plan_id="plan",
-        signatures={(image.name, image.version): gate.verified(image) for image in images},
-    )  # fmt: skip
+    request = PlanRequest("plan", {(image.name, image.version): gate.verified(image) for image in images})
+    return plan_fleet(fleet, seen, LedgerSnapshot("ledger", records), seen.finished_at, request)
 
 
 def steps(plan: Plan) -> Mapping[str, Any]:

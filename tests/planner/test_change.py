@@ -22,6 +22,7 @@ from reconciler.model.observed import Observation, Observed
 from reconciler.model.plan import Plan
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import NodeState
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.fleet.revisions import TRUSTED, at_once, endpoint_changes, forgotten, joining, wanted, watched
 from reconciler.planner.fleet.spec_change import change_of, with_change
@@ -49,11 +50,10 @@ def planned(
     shared = [name for name in head.nodes if name in base.nodes]
     plans = [
         plan_fleet(
-            at_once(one), pass_over(seen), known, now=b.NOW, ledger=b.LEDGER, plan_id="p", signatures=SIGNATURES,
-            selected=shared,
+            at_once(one), pass_over(seen), LedgerSnapshot(b.LEDGER, known), b.NOW, PlanRequest("p", SIGNATURES, shared)
         )
         for one in (base, wanted(base, head))
-    ]  # fmt: skip
+    ]
     either = {*base.nodes, *head.nodes}
     change = change_of(base, head, (plans[0], plans[1]), pass_over(seen), known, selected=either, now=b.NOW)
     return with_change(plans[1], head, change), change

@@ -7,6 +7,7 @@ from dataclasses import replace
 from reconciler.model.desired import BudgetLimit, Desired, Fleet, SpecSource
 from reconciler.model.observed import Observation
 from reconciler.model.plan import BlockCode
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import fleet_permit, plan_fleet
 from reconciler.planner.fleet.schedule import schedule
 from tests import builders as b
@@ -20,7 +21,7 @@ def fleet_of(*names: str, limit: str = "1", pools: int = 1) -> tuple[Fleet, Obse
 
 
 def plan(fleet: Fleet, seen: Observation):  # type: ignore[no-untyped-def]
-    return plan_fleet(fleet, seen, {}, now=b.NOW, ledger=b.LEDGER, plan_id="p", signatures=b.CONTEXT.signatures)
+    return plan_fleet(fleet, seen, LedgerSnapshot(b.LEDGER), b.NOW, PlanRequest("p", b.CONTEXT.signatures))
 
 
 def test_one_goes_and_the_others_wait_in_batches() -> None:

@@ -24,6 +24,7 @@ from reconciler.model.inputs import fingerprint, sealed
 from reconciler.model.observed import Drive, Taint
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.vocab import Activation, DrainProvider
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.node.estimates import Estimate, Estimates
 from reconciler.planner.node.fingerprint import EXEMPT, own_inputs, place_of, shared_inputs
@@ -293,8 +294,9 @@ FLEET = d.Fleet(SETTINGS, d.SpecSource("spec", "c0ffee"), {NODE.node: NODE}, "di
 
 
 def plan_of(fleet: d.Fleet, **changes: Any) -> Plan:
-    values: dict[str, Any] = {"now": b.NOW, "plan_id": "one", "ledger": b.LEDGER, "signatures": b.CONTEXT.signatures}
-    return plan_fleet(fleet, observation_of(SEEN), {NODE.node: RECORD}, **(values | changes))
+    now = changes.pop("now", b.NOW)
+    request = PlanRequest(**{"id": "one", "signatures": b.CONTEXT.signatures, **changes})
+    return plan_fleet(fleet, observation_of(SEEN), LedgerSnapshot(b.LEDGER, {NODE.node: RECORD}), now, request)
 
 
 def test_neither_time_nor_commit_nor_durations_make_a_plan_stale() -> None:
@@ -302,7 +304,7 @@ def test_neither_time_nor_commit_nor_durations_make_a_plan_stale() -> None:
     slow = Estimate(9000.0, 20_000.0, 7, same_hardware=False)
     slower = Estimates({}, {(action.name, action.target): slow for action in plan.nodes[NODE.node].actions})
     other = replace(FLEET, source=d.SpecSource("spec", "beefed"))
-    later = plan_of(other, now=b.NOW + timedelta(days=80), plan_id="two", estimates=slower)
+    later = plan_of(other, now=b.NOW + timedelta(days=80), id="two", estimates=slower)
     assert plan.nodes[NODE.node].actions
     assert plan.fingerprint == later.fingerprint
     node, again = plan.nodes[NODE.node], later.nodes[NODE.node]
@@ -372,9 +374,8 @@ def test_ten_thousand_equal_nodes_share_one_table() -> None:
     fleet = replace(FLEET, nodes={node.node: node for node in nodes})
     seen = observation_of(*(replace(SEEN, node=node.node) for node in nodes))
     records = {node.node: replace(RECORD, node=node.node) for node in nodes}
-    plan = plan_fleet(
-        fleet, seen, records, now=b.NOW, plan_id="one", ledger=b.LEDGER, signatures=b.CONTEXT.signatures
-    )  # fmt: skip
+    snapshot = LedgerSnapshot(b.LEDGER, records)
+    plan = plan_fleet(fleet, seen, snapshot, b.NOW, PlanRequest("one", b.CONTEXT.signatures))
     assert sum(node.changes for node in plan.nodes.values()) == 20
     assert len(plan.shared) == 1
 

@@ -17,6 +17,7 @@ from reconciler.model.plan import Plan
 from reconciler.model.records import CHANGES, ISOLATED, RETRACTED, STORM, Attempt, Hold, NodeRecord
 from reconciler.model.vocab import WindowKind
 from reconciler.planner.fleet.budget import Budget
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.fleet.signal_history import states
 from tests import builders as b
@@ -77,10 +78,8 @@ def planned(case: Case) -> tuple[Plan, dict[str, str]]:
     holds = [Hold(at, name, "mine", "ops", OLD) for at, (name, state) in enumerate(kinds.items()) if state == "held"]
     holds += [Hold(98, STORM, "a storm", "storm brake", OLD)] if case.braked else []
     holds += [Hold(99, RETRACTED + "gpu_missing", "wrong", "ops", OLD)] if case.retracted else []
-    made = plan_fleet(
-        fleet, observation, records, now=b.NOW, ledger=b.LEDGER, plan_id="p", signatures=b.CONTEXT.signatures,
-        holds=tuple(holds),
-    )  # fmt: skip
+    snapshot = LedgerSnapshot(b.LEDGER, records, holds=tuple(holds))
+    made = plan_fleet(fleet, observation, snapshot, b.NOW, PlanRequest("p", b.CONTEXT.signatures))
     return made, kinds
 
 

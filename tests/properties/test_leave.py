@@ -28,6 +28,7 @@ from reconciler.model.plan import BlockCode, NodePlan, Plan, PlannedAction
 from reconciler.model.records import Applied, Attempt, NodeRecord
 from reconciler.model.vocab import BootPhase, Certainty, Concern, Disruption, NodeState, Power, Reason, WindowKind
 from reconciler.planner.fleet.budget import Budget
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.fleet.windows import Windows
 from reconciler.planner.node.backoff import MOST_S, SPREAD, backing_off
@@ -265,14 +266,13 @@ def test_breaking_the_glass_lifts_windows_until_it_ends(told: tuple[Window, ...]
 STATES = ("well", "bios", "image", "firmware", "off", "off_firmware", "blank", "sysctl")
 
 
-def planned(states: Mapping[str, str], settings: Settings, **options: Any) -> Plan:
+def planned(states: Mapping[str, str], settings: Settings, now: datetime = b.NOW, **known: Any) -> Plan:
     nodes = {name: b.node(name, pool=name[0]) for name in states}
     seen = {name: observed(name, state) for name, state in states.items()}
     records = {name: record(node, seen[name], states[name]) for name, node in nodes.items()}
     return plan_fleet(
         Fleet(settings, SpecSource("spec"), nodes, "d"), Observation("1.0", "test", "", b.NOW, b.NOW, seen),
-        options.pop("records", records), ledger=b.LEDGER, plan_id="p", signatures=b.CONTEXT.signatures,
-        **{"now": b.NOW, **options},
+        LedgerSnapshot(b.LEDGER, **{"records": records, **known}), now, PlanRequest("p", b.CONTEXT.signatures),
     )  # fmt: skip
 
 

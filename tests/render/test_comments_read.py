@@ -20,6 +20,7 @@ from reconciler.model.gate import Certificate
 from reconciler.model.limits import Brake, Guards
 from reconciler.model.plan import Plan
 from reconciler.model.records import NodeRecord
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.render.comment import Comment, comment
 from reconciler.render.headline import Verdict
@@ -117,9 +118,7 @@ def large() -> tuple[Plan, Mapping[str, o.Observed]]:
     wanted = fleet(*nodes, budgets=budgets, guards=guards, brake=brake, tolerate="5%")
     seen = {node.node: drifted(at, node.node) for at, node in enumerate(nodes)}
     known = {node.node: b.record(node) for node in nodes}
-    made = plan_fleet(
-        wanted, pass_over(seen), known, now=b.NOW, ledger=b.LEDGER, plan_id="p", signatures=SIGNATURES
-    )  # fmt: skip
+    made = plan_fleet(wanted, pass_over(seen), LedgerSnapshot(b.LEDGER, known), b.NOW, PlanRequest("p", SIGNATURES))
     return made, seen
 
 
@@ -157,9 +156,7 @@ def test_a_bmc_that_returns_hostile_strings(request: pytest.FixtureRequest) -> N
         *(b.node(name, profile=profile, domains={"rack": f"r{at}"}) for at, name in enumerate(seen)), tolerate="1"
     )
     known = {name: b.record(b.node(name)) for name in seen}
-    made = plan_fleet(
-        wanted, pass_over(seen), known, now=b.NOW, ledger=b.LEDGER, plan_id="p", signatures=SIGNATURES
-    )  # fmt: skip
+    made = plan_fleet(wanted, pass_over(seen), LedgerSnapshot(b.LEDGER, known), b.NOW, PlanRequest("p", SIGNATURES))
     assert made.nodes["gpu-a001"].actions
     assert not made.nodes["gpu-a003"].actions
     read("hostile", comment(made, PLACE), request)
@@ -176,9 +173,7 @@ def test_a_plan_that_a_guard_refuses_while_nodes_are_dark_says_both(request: pyt
         name: b.observed(name, hot=b.silent("auth", "HTTP 401"), host=b.silent("unreachable")) for name in names[6:]
     }
     known = {name: b.record(wanted.nodes[name]) for name in names}
-    made = plan_fleet(
-        wanted, pass_over(seen), known, now=b.NOW, ledger=b.LEDGER, plan_id="p", signatures=SIGNATURES
-    )  # fmt: skip
+    made = plan_fleet(wanted, pass_over(seen), LedgerSnapshot(b.LEDGER, known), b.NOW, PlanRequest("p", SIGNATURES))
     said = comment(made, PLACE)
     assert said.verdict is Verdict.BAD
     text = read("failing", said, request)

@@ -21,6 +21,7 @@ from reconciler.model.plan import Plan
 from reconciler.model.published import SEALED, Published
 from reconciler.model.records import Hold, NodeRecord, Rollout
 from reconciler.model.vocab import UnknownReason
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.render.publish import publish
 from reconciler.render.restore import Restored, restore
@@ -61,10 +62,8 @@ def observation(*seen: o.Observed) -> Observation:
 
 
 def plan(wanted: d.Fleet, seen: Observation, records: Mapping[str, NodeRecord], ledger: str) -> Plan:
-    return plan_fleet(
-        wanted, seen, records, now=b.NOW, ledger=ledger, plan_id="p", signatures=b.CONTEXT.signatures,
-        known=tuple(records),
-    )  # fmt: skip
+    snapshot = LedgerSnapshot(ledger, records, known=tuple(records))
+    return plan_fleet(wanted, seen, snapshot, b.NOW, PlanRequest("p", b.CONTEXT.signatures))
 
 
 def through(

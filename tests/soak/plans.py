@@ -11,6 +11,7 @@ from reconciler.converge.apply import ApplyReport
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import node_planner
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.catalogue import admission_requires, catalogue
@@ -105,7 +106,7 @@ def _on_the_fit(world: SmallFleet, plan: Plan) -> list[str]:
 def _not_minimal(world: SmallFleet, observation: Observation, plan: Plan) -> list[str]:
     """Invariant 2, second half, against exhaustive search: for the first few conditions that a node lacks."""
     book, fleet, now = world.book, world.fleet, world.clock.now()
-    planner = node_planner(fleet, observation, now=now, ledger=book.id, signatures=SIGNATURES)
+    planner = node_planner(fleet, observation, LedgerSnapshot(book.id), now, PlanRequest("p", SIGNATURES))
     found = []
     for name in (name for name, node in plan.nodes.items() if node.actions):
         desired, seen, record = fleet.nodes[name], observation.nodes[name], book.node(name)

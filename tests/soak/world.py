@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from reconciler.model.plan import Plan
 from reconciler.model.ports import Clock, Host, Ledger
 from reconciler.model.records import OWNER_ANNOTATION, STORM, read_mark
 from reconciler.model.vocab import NodeState
+from reconciler.planner.fleet.plan_request import PlanRequest, take_snapshot
 from reconciler.planner.fleet.planner import plan_fleet
 from tests.converge.world import QuickGate, World
 from tests.soak.referee import Fuse, Referee, WiredFabric, WiredLedger
@@ -185,12 +186,10 @@ class SmallFleet(World):
 
     def plan_of(self, fleet: d.Fleet, observation: Observation, **changes: Any) -> Plan:
         self.plans += 1
-        names, book = list(fleet.nodes), self.book
-        values: dict[str, Any] = {
-            "now": self.clock.now(), "ledger": book.id, "plan_id": f"approved-{self.plans}", "signatures": SIGNATURES,
-            "holds": tuple(book.holds()), "kept": book.rollouts(),
-        }  # fmt: skip
-        return plan_fleet(fleet, observation, book.nodes(names), **(values | changes))
+        snapshot = replace(take_snapshot(self.book, fleet, list(fleet.nodes)), known=())
+        now = changes.pop("now", self.clock.now())
+        request = PlanRequest(f"approved-{self.plans}", SIGNATURES, **changes)
+        return plan_fleet(fleet, observation, snapshot, now, request)
 
     def wait(self, seconds: float) -> None:
         self.clock.elapsed += seconds

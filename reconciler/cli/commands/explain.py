@@ -55,6 +55,7 @@ def _looked_at(session: Session, made: Explanation, file: Path | None) -> Explan
     others in peace, and tells of them only what cluster and ledger know.
     """
     from reconciler.app.session import new_id
+    from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
     from reconciler.planner.fleet.planner import node_planner
     from reconciler.planner.node.why import alternatives
 
@@ -69,9 +70,8 @@ def _looked_at(session: Session, made: Explanation, file: Path | None) -> Explan
         alone = replace(plan, nodes={node: plan.nodes[node]})
         own = session.remember(alone, ledger, plan.id, seen, now=file is None).nodes[node]
         holds, record = tuple(ledger.holds()), ledger.node(node)
-        planner = node_planner(
-            fleet, seen, now=plan.created_at, ledger=ledger.id, signatures=session.signatures, holds=holds
-        )
+        request = PlanRequest(plan.id, session.signatures)
+        planner = node_planner(fleet, seen, LedgerSnapshot(ledger.id, holds=holds), plan.created_at, request)
         question = planner.question(fleet.nodes[node], seen.nodes[node], record, postponed=own.postponed)
         return replace(
             made, now=session.clock.now(), observation=seen, plan=replace(plan, nodes={**plan.nodes, node: own}),

@@ -136,6 +136,7 @@ def waive(
 
     from reconciler.app.session import new_id
     from reconciler.app.waive import save, trouble, waive
+    from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
     from reconciler.planner.fleet.planner import plan_fleet
 
     if not yes and not sys.stdin.isatty():
@@ -147,10 +148,9 @@ def waive(
     with session.ledger() as book:
         records, now = book.nodes(list(session.fleet.nodes)), session.clock.now()
         made = waive(session.fleet, seen, records, now)
-        plan = plan_fleet(
-            session.fleet, seen, made.known, now=now, ledger=book.id, plan_id=new_id("vouch", now),
-            signatures=session.signatures, holds=tuple(book.holds()), selected=names,
-        )  # fmt: skip
+        snapshot = LedgerSnapshot(book.id, made.known, holds=tuple(book.holds()))
+        request = PlanRequest(new_id("vouch", now), session.signatures, names)
+        plan = plan_fleet(session.fleet, seen, snapshot, now, request)
         ends = {name: made.left.get(name) or trouble(session.fleet, plan.nodes[name]) for name in names}
         good = [one for one in made.certificates if not ends.get(one.node, "not asked for")]
         if good and not yes:

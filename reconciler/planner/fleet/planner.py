@@ -14,14 +14,15 @@ from reconciler.diff.ignore import IgnoreRules
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.inputs import RECIPE, fingerprint_of
 from reconciler.model.observed import Answered, Observation, Observed, Silent, was_asked
-from reconciler.model.plan import PLAN_FORMAT, Blocked, Incident, NodePlan, Plan, Scope, Totals
-from reconciler.model.records import CHANGES, MARK_TAINT, Hold, NodeRecord, Rollout
+from reconciler.model.plan import PLAN_FORMAT, Blocked, NodePlan, Plan, Scope, Totals
+from reconciler.model.records import MARK_TAINT
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState
-from reconciler.planner.fleet.budget import Budget, TimesTakenOut, has_rates, taken_out
+from reconciler.planner.fleet.budget import Budget, TimesTakenOut, taken_out
 from reconciler.planner.fleet.guards import refusals
 from reconciler.planner.fleet.isolation import Isolation, isolate, marked_for
 from reconciler.planner.fleet.observer_outage import blindness
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.rollout_member import standing
 from reconciler.planner.fleet.rollouts import Rollouts, pending, rollouts
 from reconciler.planner.fleet.schedule import Permit, schedule, takes_out
@@ -29,7 +30,6 @@ from reconciler.planner.fleet.timeline import Timetable, out_s, timetable
 from reconciler.planner.fleet.windows import Windows, glass_broken
 from reconciler.planner.node.conditions import Context
 from reconciler.planner.node.corroboration import host_is_own
-from reconciler.planner.node.estimates import Estimates
 from reconciler.planner.node.holds import braked, by_subject, stands, stopped
 from reconciler.planner.node.planner import NodePlanner
 
@@ -37,48 +37,33 @@ VALID_FOR = timedelta(hours=2)  # conventions P12
 
 
 def plan_fleet(
-    fleet: Fleet,
-    observation: Observation,
-    records: Mapping[str, NodeRecord],
-    *,
-    now: datetime,
-    ledger: str,
-    plan_id: str,
-    signatures: Mapping[tuple[str, str], bool | None],
-    holds: tuple[Hold, ...] = (),
-    scope: Scope | None = None,
-    selected: Sequence[str] | None = None,
-    estimates: Estimates | None = None,
-    known: Sequence[str] = (),
-    kept: Mapping[str, Rollout] | None = None,
-    endpoints: str = "",
+    fleet: Fleet, observation: Observation, ledger: LedgerSnapshot, now: datetime, request: PlanRequest
 ) -> Plan:
-    """Plan the `selected` nodes (None: all of the fleet). Those not selected still count against the budget.
+    """Plan the selected nodes. Those not selected still count against the budget.
 
-    `observation` holds an entry for each selected node, and at least the membership of the others; `records` are those
-    of `records_needed`. `known`: nodes that the ledger has applied values of; those that the spec does not name any
-    more are being forgotten. `kept`: the ledger's rollouts. `endpoints`: as in `Context`.
+    `observation` holds an entry for each selected node, and at least the membership of the others.
     """
-    names = list(fleet.nodes if selected is None else filter(set(selected).__contains__, fleet.nodes))
-    planner = node_planner(
-        fleet, observation, now=now, ledger=ledger, signatures=signatures, holds=holds, estimates=estimates,
-        endpoints=endpoints,
-    )  # fmt: skip
-    plans, whole, waves = _node_plans(fleet, observation, records, names, kept or {}, planner)
-    plans, incidents = _isolate(fleet, observation, records, plans, now)
-    leave = _leave(fleet, observation, records, waves, plans.values(), braked(planner.holds, now), now)
+    names = request.names(fleet)
+    planner = node_planner(fleet, observation, ledger, now, request)
+    plans, whole, waves = _node_plans(fleet, observation, ledger, names, planner)
+    isolation = Isolation(fleet, observation, ledger.records, now)
+    isolated, incidents = isolate(isolation, plans, observation.nodes, ledger.records)
+    plans |= isolated
+    taken = taken_out(ledger.records, fleet.settings)
+    leave = fleet_permit(fleet, observation, now=now, taken=taken, rollouts=waves, plans=plans.values())
+    leave = replace(leave, brake=braked(planner.holds, now))
     lines = leave.budget.lines()  # before the plans are charged to it
     times = timetable(schedule(plans, leave), leave, waves.plans, waves.missing)
     incomplete = tuple(name for name, plan in plans.items() if plan.incomplete)
     return Plan(
         format_version=PLAN_FORMAT,
         tool_version=__version__,
-        id=plan_id,
+        id=request.id,
         created_at=now,
         expires_at=now + VALID_FOR * observation.time_scale,  # who approves it does not live as fast as a lab
         fleet=fleet.settings.fleet,
         source=fleet.source,
-        scope=scope or Scope((), (), len(names), len(fleet.nodes)),
+        scope=request.scope or Scope((), (), len(names), len(fleet.nodes)),
         incomplete=incomplete,
         tolerated=len(incomplete) <= parse_nodes(fleet.settings.tolerate, len(names)),
         nodes=times.nodes,
@@ -88,7 +73,7 @@ def plan_fleet(
         insecure=fleet.settings.insecure,
         time_scale=observation.time_scale,
         notes=_notes(fleet, observation, planner.comparer.rules, now),
-        refused=refusals(fleet, plans, whole, records, known),
+        refused=refusals(fleet, plans, whole, ledger.records, ledger.known),
         rollouts=times.rollouts,
         stopped=_detail(stopped(planner.holds, now)),
         braked=_detail(leave.brake),
@@ -99,53 +84,18 @@ def plan_fleet(
 
 
 def _node_plans(
-    fleet: Fleet,
-    observation: Observation,
-    records: Mapping[str, NodeRecord],
-    names: Sequence[str],
-    kept: Mapping[str, Rollout],
-    planner: NodePlanner,
+    fleet: Fleet, observation: Observation, ledger: LedgerSnapshot, names: Sequence[str], planner: NodePlanner
 ) -> tuple[dict[str, NodePlan], Mapping[str, NodePlan], Rollouts]:
     """Each node's plan, without what waits for its wave where there is more to do; their whole plans; the waves."""
-
-    def record(name: str) -> NodeRecord:
-        return records.get(name) or NodeRecord(name)
-
     plans, rests = {}, {}
     for name in names:
-        plans[name], rest = planner.plan_apart(fleet.nodes[name], observation.nodes[name], record(name))
+        plans[name], rest = planner.plan_apart(fleet.nodes[name], observation.nodes[name], ledger.record(name))
         if rest is not None:
             rests[name] = rest
-    waves = fleet_rollouts(fleet, observation, plans, records, kept, planner)
+    waves = fleet_rollouts(fleet, observation, plans, ledger, planner)
     whole = {name: plans[name] for name in rests if waves.refusal(plans[name]) is not None}
     plans |= {name: rests[name] for name in whole}
     return plans, whole, waves
-
-
-def _isolate(
-    fleet: Fleet,
-    observation: Observation,
-    records: Mapping[str, NodeRecord],
-    plans: Mapping[str, NodePlan],
-    now: datetime,
-) -> tuple[dict[str, NodePlan], tuple[Incident, ...]]:
-    """All plans, with those of the nodes that are isolated now; and what a person has to decide."""
-    at_once, incidents = isolate(Isolation(fleet, observation, records, now), plans, observation.nodes, records)
-    return {**plans, **at_once}, incidents
-
-
-def _leave(
-    fleet: Fleet,
-    observation: Observation,
-    records: Mapping[str, NodeRecord],
-    waves: Rollouts,
-    plans: Collection[NodePlan],
-    brake: Blocked | None,
-    now: datetime,
-) -> Permit:
-    taken = taken_out(records, fleet.settings)
-    leave = fleet_permit(fleet, observation, now=now, taken=taken, rollouts=waves, plans=plans)
-    return replace(leave, brake=brake)
 
 
 def _detail(blocked: Blocked | None) -> str:
@@ -166,20 +116,13 @@ def _notes(fleet: Fleet, observation: Observation, rules: IgnoreRules, now: date
 
 
 def node_planner(
-    fleet: Fleet,
-    observation: Observation,
-    *,
-    now: datetime,
-    ledger: str,
-    signatures: Mapping[tuple[str, str], bool | None],
-    holds: tuple[Hold, ...] = (),
-    estimates: Estimates | None = None,
-    endpoints: str = "",
+    fleet: Fleet, observation: Observation, ledger: LedgerSnapshot, now: datetime, request: PlanRequest
 ) -> NodePlanner:
-    """What `plan_fleet` plans nodes with; apply uses it to plan one node again from fresh facts."""
-    context = Context(fleet.settings, ledger, now, signatures, answering_domains(fleet, observation), endpoints)
+    """Return the planner of single nodes; apply uses it to plan one node again from fresh facts."""
+    domains = answering_domains(fleet, observation)
+    context = Context(fleet.settings, ledger.id, now, request.signatures, domains, request.endpoints)
     rules = IgnoreRules(fleet.settings.ignore, now)
-    return NodePlanner(context, Comparer(rules), by_subject(fleet.holds, holds), estimates or Estimates())
+    return NodePlanner(context, Comparer(rules), by_subject(fleet.holds, ledger.holds), request.estimates)
 
 
 def answering_domains(fleet: Fleet, observation: Observation) -> frozenset[str]:
@@ -222,8 +165,7 @@ def fleet_rollouts(
     fleet: Fleet,
     observation: Observation,
     plans: Mapping[str, NodePlan],
-    records: Mapping[str, NodeRecord],
-    kept: Mapping[str, Rollout],
+    ledger: LedgerSnapshot,
     planner: NodePlanner,
 ) -> Rollouts:
     """How far the changes of the spec have come, in the pools of which some of `plans` have any."""
@@ -234,9 +176,9 @@ def fleet_rollouts(
         if node.pool in pools and node.state is NodeState.ACTIVE:
             table = tables.get(node.profile.digest) or tables.setdefault(node.profile.digest, managed(node.profile))
             in_service = serving(fleet, observation.nodes.get(name))
-            record = records.get(name) or NodeRecord(name)
+            record = ledger.record(name)
             standings[name] = standing(node, table, plans.get(name), record, in_service, planner.context.now)
-    return rollouts(fleet, standings, kept, planner.holds, planner.context.now)
+    return rollouts(fleet, standings, ledger.rollouts, planner.holds, planner.context.now)
 
 
 def fleet_permit(
@@ -272,15 +214,6 @@ def fleet_permit(
         stuck=[plan.node for plan in plans if plan.waits_for_person],
     )  # fmt: skip
     return Permit(budget, Windows(settings.windows, settings.break_glass, now), now, rollouts or Rollouts())
-
-
-def records_needed(fleet: Fleet, names: Sequence[str]) -> Sequence[str]:
-    """Whose records planning these nodes takes: a rate counts what was done to any node, a rollout goes by pool."""
-    changes = CHANGES + fleet.settings.fleet
-    if len(names) == len(fleet.nodes) or has_rates(fleet.settings):
-        return [*fleet.nodes, changes]
-    pools = {fleet.nodes[name].pool for name in names}
-    return [*(name for name, node in fleet.nodes.items() if node.pool in pools), changes]
 
 
 def _totals(fleet: Fleet, times: Timetable, observation: Observation) -> Totals:
