@@ -11,29 +11,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from reconciler.converge.brake import check_observer, look_for_storm
 from reconciler.converge.dispatcher import Dispatcher
 from reconciler.converge.events import Progress, RunEnded, ignore
 from reconciler.converge.lease import HeldLease, held_lease
 from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
+from reconciler.converge.observation_pass import ObservationPass, PlanRequest, make_plan, planner_for
 from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
-from reconciler.converge.remember import (
-    remember_evidence,
-    remember_facts,
-    remember_holds,
-    remember_plans,
-    remember_service_status,
-)
+from reconciler.converge.remember import remember_plans, remember_service_status
 from reconciler.converge.run import Ended, Executed, NodeResult, Run
 from reconciler.model.desired import Fleet
-from reconciler.model.errors import LedgerError, Refused, StalePlan
+from reconciler.model.errors import Blind, LedgerError, Refused, StalePlan
 from reconciler.model.inputs import RECIPE
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope, is_crashed
 from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import NodeRecord, isolated_for
-from reconciler.planner.fleet.planner import node_planner, plan_fleet, records_needed
+from reconciler.planner.fleet.planner import records_needed
 from reconciler.planner.node.estimates import Estimates
 from reconciler.planner.node.holds import by_subject, stopped
 
@@ -175,12 +169,14 @@ class _Apply:
             request.fleet, self.names, self.fabric, self.clock,
             fresh_inventory=True, progress=self.progress, time_scale=request.time_scale,
         )  # fmt: skip
-        check_observer(request.fleet, observation)
-        records = self.ledger.nodes(records_needed(request.fleet, self.names))
-        remember_facts(self.ledger, (observation.nodes[name] for name in self.names), records, now())
-        remember_holds(self.ledger, request.fleet, now())
-        look_for_storm(self.ledger, request.fleet, observation, records, now())
-        remember_evidence(self.ledger, request.fleet, observation, records, now())
+        look = ObservationPass(
+            request.fleet, observation, self.names, self.ledger, self.clock,
+            self.ledger.nodes(records_needed(request.fleet, self.names)),
+        )  # fmt: skip
+        if look.outage:
+            raise Blind(look.outage)
+        look.learn(evidence=True)
+        look.copy_holds()
         resumed = await take_over(self.ledger, self.fabric.installer(), request.fleet, set(self.names), now())
         plan = self.plan(observation)
         check_stop(plan.stopped)
@@ -190,32 +186,29 @@ class _Apply:
                 self.ledger, self.fabric.cluster(), request.fleet, self.clock, self.lease
             )
             self.ledger.forget([name for name in self.ledger.known() if name not in request.fleet.nodes], now())
-        planner = node_planner(
-            request.fleet, observation, now=now(), ledger=self.ledger.id, signatures=request.signatures,
-            holds=tuple(self.ledger.holds()), estimates=request.estimates, endpoints=request.endpoints,
-        )  # fmt: skip
+        planner = planner_for(request.fleet, observation, self.ledger, self.plan_request(), now())
         self.run = Run(
             id=request.run, plan_id=request.plan_id, fleet=request.fleet, fabric=self.fabric, ledger=self.ledger,
             clock=self.clock, gate=self.gate, planner=planner, lease=self.lease, approved=request.approved,
-            progress=self.progress, begun=_begun(request.approved, records), resumed=resumed,
+            progress=self.progress, begun=_begun(request.approved, look.records), resumed=resumed,
             interrupted={node for node, _, _ in resumed},
             reading=asyncio.Semaphore(request.fleet.settings.concurrency),
         )  # fmt: skip
-        remember_plans(self.ledger, request.fleet, plan.nodes, observation.nodes, records, request.run, now())
-        remember_service_status(self.ledger, request.fleet, plan.nodes, now())
+        look.remember_drift(plan.nodes, request.run)
+        look.remember_statuses(plan.nodes)
         records = self.ledger.nodes(records_needed(request.fleet, self.names))
         self.dispatcher = Dispatcher(self.run, observation, plan.nodes, records)
         self.started = True
 
     def plan(self, observation: Observation) -> Plan:
+        return make_plan(self.request.fleet, observation, self.ledger, self.plan_request(), self.clock.now())
+
+    def plan_request(self) -> PlanRequest:
         request = self.request
-        return plan_fleet(
-            request.fleet, observation, self.ledger.nodes(records_needed(request.fleet, self.names)),
-            now=self.clock.now(), ledger=self.ledger.id, plan_id=request.plan_id, signatures=request.signatures,
-            holds=tuple(self.ledger.holds()), scope=request.scope, selected=self.names, estimates=request.estimates,
-            known=self.ledger.known() if request.selected is None else (), kept=self.ledger.rollouts(),
-            endpoints=request.endpoints,
-        )  # fmt: skip
+        known = self.ledger.known() if request.selected is None else ()
+        return PlanRequest(
+            request.plan_id, self.names, request.signatures, request.scope, request.estimates, request.endpoints, known
+        )
 
     def report(self, *, interrupted: bool = False) -> ApplyReport:
         observation = replace(self.dispatcher.observation, finished_at=self.clock.now())

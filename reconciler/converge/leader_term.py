@@ -14,32 +14,26 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from reconciler.converge.brake import OWNER, check_observer, look_for_storm
+from reconciler.converge.brake import OWNER
 from reconciler.converge.dispatcher import POLL_S, Dispatcher
 from reconciler.converge.events import LoopTold, Progress, ignore
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
+from reconciler.converge.observation_pass import ObservationPass, PlanRequest, make_plan, planner_for
 from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
-from reconciler.converge.remember import (
-    remember_evidence,
-    remember_facts,
-    remember_holds,
-    remember_plans,
-    remember_service_status,
-)
 from reconciler.converge.run import Run, Step, Unended
 from reconciler.converge.status import fleet_status, held_by_brake, measured, node_status
 from reconciler.model.desired import Fleet
-from reconciler.model.errors import Blind, first_of_ours
+from reconciler.model.errors import first_of_ours
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
 from reconciler.model.ports import Clock, Fabric, Ledger, Metrics, Watch
 from reconciler.model.records import NodeRecord
 from reconciler.model.status import FleetStatus, NodeStatus
 from reconciler.model.vocab import DriftMode
-from reconciler.planner.fleet.planner import node_planner, plan_fleet, records_needed
-from reconciler.planner.node.estimates import Estimates, estimates
+from reconciler.planner.fleet.planner import node_planner, records_needed
+from reconciler.planner.node.estimates import estimates
 
 JITTER = 0.1  # of the interval: fleets that were started together don't ask their BMCs together (pitfall I9)
 NODES_PER_S = 10.0  # that a pass looks at when nobody waits for it: each costs 25 ms of CPU
@@ -89,7 +83,7 @@ class LeaderTerm:
         self._looking: asyncio.Task[Observation] | None = None  # a pass under way
         self._leisurely = False  # as it is when nobody waits for it
         self._due: float | None = None  # of the next one, by the monotonic clock; None: now
-        self._blind = ""
+        self._outage = ""
         self._braked = ""
         self._incidents: frozenset[tuple[str, str]] = frozenset()
         self._woken: dict[str, float] = {}  # when last, by the monotonic clock
@@ -190,34 +184,25 @@ class LeaderTerm:
         ledger, fleet, now = self.deps.ledger, self.fleet, self.deps.clock.now()
         observation = seen if self._dispatcher is None else self._dispatcher.merged(seen)
         idle = [name for name in fleet.nodes if self._dispatcher is None or name not in self._dispatcher.at_work]
-        records = self._records()
-        blind = self._check_sight(observation)
-        if not blind:
-            if remember_facts(ledger, (observation.nodes[name] for name in idle), records, now):
-                records = self._records()
-            look_for_storm(ledger, fleet, observation, records, now)
-            remember_evidence(ledger, fleet, observation, records, now)
-            records = self._records()
-        remember_holds(ledger, fleet, now)
-        measured_so_far = estimates(fleet, ledger.durations())
-        plan = self._make_plan(observation, records, measured_so_far, now)
+        look = ObservationPass(fleet, observation, idle, ledger, self.deps.clock, self._records())
+        self._tell_outage(look.outage)
+        look.learn(evidence=True)
+        look.copy_holds()
+        request = self._plan_request(now)
+        plan = make_plan(fleet, observation, ledger, request, now)
         if self._run is None:
             resumed = await take_over(ledger, self._fabric.installer(), fleet, fleet.nodes.keys(), now)
             self._run = self._first_run(observation, plan, resumed, now)
         run = self._run
-        run.planner = node_planner(
-            fleet, observation, now=now, ledger=ledger.id, signatures=self.deps.signatures(fleet),
-            holds=tuple(ledger.holds()), estimates=measured_so_far,
-        )  # fmt: skip
+        run.planner = planner_for(fleet, observation, ledger, request, now)
         run.plan_id = plan.id
-        run.barred, run.refused = blind or _mode(fleet), _refused(plan)
+        run.barred, run.refused = look.outage or _mode(fleet), _refused(plan)
         run.executed.clear()
-        if not blind:
+        if not look.outage:
             well = {name for name in idle if node_status(plan.nodes[name], acting=False) is NodeStatus.CONVERGED}
             close_needless(ledger, run.resumed, well, now)
-            plans = {name: plan.nodes[name] for name in idle}
-            remember_plans(ledger, fleet, plans, observation.nodes, records, run.id, now)
-            records = self._records()
+        look.remember_drift({name: plan.nodes[name] for name in idle}, run.id)
+        records = self._records()
         await self._forget(plan)
         if self._dispatcher is None:
             self._dispatcher = Dispatcher(run, observation, plan.nodes, records)
@@ -226,9 +211,9 @@ class LeaderTerm:
         ahead = {name: newer for name, newer in self._dispatcher.ahead.items() if name in plan.nodes}
         known = replace(plan, nodes={**plan.nodes, **ahead})
         acting = [name for name, newer in ahead.items() if newer.changes]  # the others are waited for
-        if not blind:
-            within = timedelta(seconds=PASSES_APART * self.deps.interval_s) + (seen.finished_at - seen.started_at)
-            remember_service_status(ledger, fleet, known.nodes, self.deps.clock.now(), acting=acting, within=within)
+        within = timedelta(seconds=PASSES_APART * self.deps.interval_s) + (seen.finished_at - seen.started_at)
+        look.remember_statuses(known.nodes, acting=acting, within=within)
+        if not look.outage:
             self.deps.saw(fleet, plan, observation)
         self.plan, self._observation = plan, observation
         self._status = fleet_status(known, observation, self._status, acting=acting)
@@ -266,28 +251,18 @@ class LeaderTerm:
     def _records(self) -> Mapping[str, NodeRecord]:
         return self.deps.ledger.nodes(records_needed(self.fleet, list(self.fleet.nodes)))
 
-    def _check_sight(self, observation: Observation) -> str:
-        """Why the pass proves nothing; "" when it does. It is told when that changes."""
-        try:
-            check_observer(self.fleet, observation)
-        except Blind as error:
-            blind = str(error)
-        else:
-            blind = ""
-        if blind != self._blind:
-            message = blind or "nodes answer again"
-            self.deps.progress(LoopTold("blind" if blind else "seeing", message, problem=bool(blind)))
-        self._blind = blind
-        return blind
+    def _tell_outage(self, outage: str) -> None:
+        """Tell when the observer outage begins and when it is over."""
+        if outage != self._outage:
+            message = outage or "nodes answer again"
+            self.deps.progress(LoopTold("blind" if outage else "seeing", message, problem=bool(outage)))
+        self._outage = outage
 
-    def _make_plan(
-        self, observation: Observation, records: Mapping[str, NodeRecord], measured_so_far: Estimates, now: datetime
-    ) -> Plan:
+    def _plan_request(self, now: datetime) -> PlanRequest:
         ledger, fleet = self.deps.ledger, self.fleet
-        return plan_fleet(
-            fleet, observation, records, now=now, ledger=ledger.id, plan_id=f"pass-{now:%Y%m%d-%H%M%S}",
-            signatures=self.deps.signatures(fleet), holds=tuple(ledger.holds()), estimates=measured_so_far,
-            known=ledger.known(), kept=ledger.rollouts(),
+        return PlanRequest(
+            plan_id=f"pass-{now:%Y%m%d-%H%M%S}", names=list(fleet.nodes), signatures=self.deps.signatures(fleet),
+            estimates=estimates(fleet, ledger.durations()), known=ledger.known(),
         )  # fmt: skip
 
     def _first_run(self, observation: Observation, plan: Plan, resumed: dict[Step, Unended], now: datetime) -> Run:
@@ -308,7 +283,7 @@ class LeaderTerm:
         busy = (
             self._dispatcher is not None and not self._dispatcher.at_work <= self.fleet.nodes.keys()
         )  # they end first
-        if (self._dispatcher is not None and not gone) or busy or self._blind or _refused(plan) or _mode(self.fleet):
+        if (self._dispatcher is not None and not gone) or busy or self._outage or _refused(plan) or _mode(self.fleet):
             return
         kept = await lift_forgotten_marks(ledger, self._fabric.cluster(), self.fleet, clock, self._lease)
         ledger.forget(gone, clock.now())
