@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.converge.apply import ApplyReport
-from reconciler.converge.events import ActionFinished, ActionStarted, NodeObserved, RunEnded
+from reconciler.converge.apply import ApplyInterrupted, ApplyReport
+from reconciler.converge.events import ActionFinished, ActionStarted, NodeObserved
 from reconciler.converge.run import Ended
 from reconciler.model.desired import BudgetLimit, Fleet
 from reconciler.model.drift import DriftClass
@@ -555,13 +555,14 @@ def test_an_interrupted_run_parks_reports_and_is_continued(adopted: Worlds) -> N
         await asyncio.sleep(60)
         work.cancel()
         began = here.clock.elapsed
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(ApplyInterrupted) as cancelled:
             await work
+        reports.append(cancelled.value.report)
         return here.clock.elapsed - began
 
+    reports: list[ApplyReport] = []
     assert here.run(interrupted()) < 7
-    [ended] = [event.report for event in here.events if isinstance(event, RunEnded)]
-    assert isinstance(ended, ApplyReport)
+    [ended] = reports
     assert ended.interrupted
     assert set(ends(ended).values()) == {Ended.FAILED}
     assert len(here.ledger.unfinished()) == 2
