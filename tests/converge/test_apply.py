@@ -96,11 +96,11 @@ def test_applied_values_tell_drift_of_the_node_from_a_change_of_the_spec(adopted
     assert item.kind is DriftClass.DRIFTED
 
 
-def test_the_ledger_tells_the_story(adopted: Worlds) -> None:
+def test_the_journal_records_each_action_before_it_is_tried(adopted: Worlds) -> None:
     here = adopted(nodes=1, drift=BIOS)
     here.apply()
-    story = [(entry.event, entry.action) for entry in here.ledger.history("n0") if entry.event != "drift"]
-    assert [pair for pair in story if pair[0] == "intent"] == [
+    entries = [(entry.event, entry.action) for entry in here.ledger.history("n0") if entry.event != "drift"]
+    assert [pair for pair in entries if pair[0] == "intent"] == [
         ("intent", name) for name in ("mark", "drain", "set_bios", "soft_restart", "run_gate", "admit")
     ]
     assert here.ledger.unfinished() == []
@@ -303,7 +303,7 @@ def test_a_fault_that_a_power_cycle_cures_is_cured(adopted: Worlds) -> None:
     assert here.serves("n0")
 
 
-def test_an_identity_that_bmc_and_host_agreed_on_is_the_witness_when_the_host_is_gone(adopted: Worlds) -> None:
+def test_an_identity_that_bmc_and_host_agreed_on_proves_the_bmc_when_the_host_is_gone(adopted: Worlds) -> None:
     """A14, with nothing declared in the spec."""
     here = adopted(nodes=1, node={"serial": None})
     here.apply()
