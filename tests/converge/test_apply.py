@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.converge.apply import ApplyInterrupted, ApplyReport
+from reconciler.converge.apply import AllNodesStale, ApplyInterrupted, ApplyReport
 from reconciler.converge.events import ActionFinished, ActionStarted, NodeObserved
 from reconciler.converge.run import Ended
 from reconciler.model.desired import BudgetLimit, Fleet
@@ -407,8 +407,9 @@ def test_when_every_node_is_stale_nothing_is_done(adopted: Worlds) -> None:
         profile=replace(PROFILE, digest="other", bios={"SriovGlobalEnable": "Enabled", "NumaNodesPerSocket": "NPS2"}),
     )
     fleet = replace(here.fleet, nodes={**here.fleet.nodes, "n0": desired})
-    with pytest.raises(StalePlan, match=r'bios\.NumaNodesPerSocket: "NPS1" -> "NPS2"'):
+    with pytest.raises(AllNodesStale, match=r'bios\.NumaNodesPerSocket: "NPS1" -> "NPS2"') as stale:
         here.apply(approved=plan, plan_id=plan.id, fleet=fleet)
+    assert Ended.STALE in ends(stale.value.report).values()
     assert here.serves("n0")
     assert not here.ledger.plan_used(plan.id)
 
