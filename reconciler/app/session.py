@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from collections.abc import Coroutine, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     from reconciler.app.wire_fabric import WireFabric
     from reconciler.converge.gate import AcceptanceGate
+    from reconciler.converge.observation_pass import ObservationPass
     from reconciler.drivers.endpoints import Overlay
     from reconciler.drivers.ledger import SqlLedger
     from reconciler.drivers.secrets import SecretStore
@@ -245,13 +245,11 @@ class Session:
         return found
 
     def make_plan(self, observation: Observation, ledger: Recollection, plan_id: str) -> Plan:
-        from reconciler.planner.fleet.plan_request import take_snapshot
-        from reconciler.planner.fleet.planner import plan_fleet
+        from reconciler.converge.observation_pass import make_plan
 
-        snapshot = take_snapshot(ledger, self.fleet, self.selection[0])
         request = self.plan_request(self.fleet, ledger, plan_id)
         with put_off():
-            return plan_fleet(self.fleet, observation, snapshot, self.clock.now(), request)
+            return make_plan(self.fleet, observation, ledger, request, self.clock.now())
 
     def plan_request(self, fleet: Fleet, ledger: Recollection, plan_id: str) -> PlanRequest:
         """The request for a plan of the selected nodes. `fleet`: whose images are to be verified."""
@@ -267,61 +265,42 @@ class Session:
 
         return estimates(self.fleet, ledger.durations())
 
+    def observation_pass(self, observation: Observation, ledger: Ledger) -> ObservationPass:
+        from reconciler.converge.observation_pass import ObservationPass
+
+        names = self.selection[0]
+        return ObservationPass(self.watched, observation, names, ledger, self.clock, ledger.nodes(names))
+
     def learn(self, observation: Observation, ledger: Ledger) -> None:
-        """Keep what this pass teaches: agreed identities, since when a source has been silent, and whether it storms.
-
-        A pass on which this machine saw nothing teaches nothing.
-        """
-        from reconciler.converge.brake import look_for_storm
-        from reconciler.converge.remember import remember_facts
-        from reconciler.planner.fleet.observer_outage import blindness
-
-        if blindness(self.watched, observation):
-            return
-        names, now = self.selection[0], self.clock.now()
-        records = ledger.nodes(names)
-        remember_facts(ledger, (observation.nodes[name] for name in names), records, now)
-        look_for_storm(ledger, self.watched, observation, records, now)
+        """Record what this observation teaches: identities, silences, and whether too many nodes went bad at once."""
+        self.observation_pass(observation, ledger).learn(evidence=False)
 
     def look_into(self, observation: Observation, ledger: SqlLedger, command: str, *, now: bool) -> Plan:
-        """The plan of a look at the nodes, kept in the ledger under its id, which is that of a run still to be ended.
+        """Plan from the observation and record the result. The plan's id is that of the run, still to be ended.
 
         `now`: as for `remember`.
         """
-        from reconciler.converge.remember import remember_holds
-
         run = new_id(command, self.clock.now())
         ledger.start_run(run, command, self.fleet.source.commit, "", self.clock.now())
+        made = self.observation_pass(observation, ledger)
         if now:
-            self.learn(observation, ledger)
-        remember_holds(ledger, self.fleet, self.clock.now())
+            made.learn(evidence=False)
+        made.copy_holds()
         return self.remember(self.make_plan(observation, ledger, run), ledger, run, observation, now=now)
 
     def remember(self, plan: Plan, ledger: Ledger, run: str, observation: Observation, *, now: bool) -> Plan:
-        """Record the drift of a plan; the plan again, each item with when it was first and last seen.
+        """Record the plan's drift, and return the plan with the times at which each difference was seen.
 
-        `now`: and how its nodes stand, as this pass found them, which an observation of earlier on does not tell. A
-        pass on which this machine saw nothing tells nothing.
+        `now`: the nodes were observed just now, so their statuses are recorded as well. Nothing is recorded of an
+        observation in which this machine reached nobody.
         """
-        from reconciler.converge.remember import remember_plans, remember_service_status
-        from reconciler.planner.fleet.observer_outage import blindness
+        from reconciler.converge.observation_pass import with_sightings
 
-        if blindness(self.watched, observation):
-            return plan
-        records = ledger.nodes(list(plan.nodes))
-        seen = remember_plans(ledger, self.fleet, plan.nodes, observation.nodes, records, run, self.clock.now())
+        made = self.observation_pass(observation, ledger)
+        sightings = made.remember_drift(plan.nodes, run)
         if now:
-            remember_service_status(ledger, self.fleet, plan.nodes, self.clock.now())
-        nodes = {}
-        for name, node in plan.nodes.items():
-            items = tuple(
-                replace(item, first_seen=seen[name, item.path][0], last_seen=seen[name, item.path][1])
-                if (name, item.path) in seen
-                else item
-                for item in node.drift
-            )
-            nodes[name] = replace(node, drift=items)
-        return replace(plan, nodes=nodes)
+            made.remember_statuses(plan.nodes)
+        return with_sightings(plan, sightings)
 
 
 def check_directory(spec: Path) -> None:

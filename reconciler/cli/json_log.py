@@ -22,7 +22,6 @@ from typing import Any, TextIO, assert_never
 from reconciler.app.crashes import CRASHES
 from reconciler.cli.progress import outcome_text
 from reconciler.cli.terminal import leave
-from reconciler.converge.apply import ApplyReport
 from reconciler.converge.events import (
     ActionFinished,
     ActionStarted,
@@ -31,7 +30,6 @@ from reconciler.converge.events import (
     LoopTold,
     NodeObserved,
     NodeSettled,
-    RunEnded,
     Waiting,
 )
 from reconciler.converge.run import Ended
@@ -114,17 +112,8 @@ class JsonLog:
                 self._waiting = nodes
             case LoopTold(event_name, message, problem, fields):
                 self.say(Level.WARNING if problem else Level.INFO, event_name, message, **fields)
-            case RunEnded(report):
-                self._ended(report)
             case _:
                 assert_never(event)
-
-    def _ended(self, report: object) -> None:
-        if not isinstance(report, ApplyReport):
-            raise TypeError(f"a run ends with an ApplyReport, not with {type(report).__name__}")
-        counts = {state.value: len(report.of(state)) for state in Ended}
-        words = "interrupted: what ran is journaled" if report.interrupted else "ended"
-        self.say(Level.INFO, "run_ended", words, run=report.run, plan=report.plan_id, nodes=counts)
 
     def _crashed(self, node: str, sentence: str, trace: str) -> None:
         self.say(Level.ERROR, "node_crashed", sentence, node=node, traceback=trace.splitlines())

@@ -18,7 +18,6 @@ from reconciler.converge.events import (
     NodeObserved,
     NodeSettled,
     Progress,
-    RunEnded,
     Waiting,
 )
 from reconciler.model.outcome import Ambiguous, Declined, Done, Permanent, Transient, outcome_word
@@ -94,7 +93,7 @@ def describe(event: Event) -> str:
             return f"{node}: {state.replace('_', ' ')}" + (f": {plain(detail, 300)}" if detail else "")
         case LoopTold(_, message):
             return plain(message, 1000)
-        case NodeObserved() | Waiting() | RunEnded():
+        case NodeObserved() | Waiting():
             return ""
 
 

@@ -1,7 +1,7 @@
-"""Taking over a node that another ledger has marked, once its reconciler is known to be gone.
+"""Take over nodes that another ledger has marked, once its reconciler is known to be gone.
 
-The owner annotation becomes ours; taint and cordon stay as they are, and so does whose the cordon is. Nothing is known
-of what was done to the node under the other ledger, so it comes back through its gate.
+The owner annotation becomes ours; taint and cordon stay as they are, and so does the record of who set the cordon. What
+was done to the node under the other ledger is unknown, so the node returns to service through its gate.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRIES = 5  # of a read-modify-write against others who write the same object
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """`problem`: why the node was not taken over; "" = it was, from `before`."""
+    """The result for one node. `before`: the other ledger's mark. `problem`: why it was not taken over; "" = it was."""
 
     node: str
     before: Mark | None
@@ -29,22 +29,22 @@ class Adopted:
 
 
 async def foreign_mark(cluster: TimedCluster, node: str, ledger: str) -> Adopted:
-    """What there is to take over. Nothing is written."""
+    """Return the mark that could be taken over, or why there is none. Nothing is written."""
     try:
         member = await cluster.member(node)
     except DriverError as error:
         return Adopted(node, None, f"it can't be read: {error.detail}")
-    return _standing(member, node, ledger)
+    return _mark_on(member, node, ledger)
 
 
 async def adopt(cluster: TimedCluster, ledger: RunStore, node: str, by: str, clock: Clock) -> Adopted:
-    """Make another ledger's mark ours, and write down whose it was."""
+    """Make another ledger's mark ours, and record in the journal whose it was."""
     first: Mark | None = None
     failed: DriverError | None = None
     for _ in range(TRIES):
         try:
             member = await cluster.member(node)
-            found = _standing(member, node, ledger.id)
+            found = _mark_on(member, node, ledger.id)
             if first is not None and found.problem == _OURS:
                 detail = f"by {by}, from ledger {first.ledger} ({first.at}, plan {first.plan}: {first.reason})"
                 ledger.note(node, "adopt", detail, clock.now())
@@ -63,7 +63,7 @@ async def adopt(cluster: TimedCluster, ledger: RunStore, node: str, by: str, clo
 _OURS = "it carries our own mark already"
 
 
-def _standing(member: Member | None, node: str, ledger: str) -> Adopted:
+def _mark_on(member: Member | None, node: str, ledger: str) -> Adopted:
     if member is None:
         return Adopted(node, None, "the cluster has no such node")
     mark = read_mark(member.annotations.get(OWNER_ANNOTATION))
@@ -73,7 +73,7 @@ def _standing(member: Member | None, node: str, ledger: str) -> Adopted:
 
 
 def _ours(member: Member, theirs: Mark, ledger: str, clock: Clock) -> Mark:
-    """A cordon that their mark brought is ours to lift from now on; one that is gone is not set anew."""
+    """Return the mark that replaces theirs. A cordon that came with it is ours to lift, unless it is gone already."""
     reason = f"adopted from ledger {theirs.ledger}: {theirs.reason}"[:200]
     at = clock.now().isoformat(timespec="seconds")
     return Mark(ledger, theirs.plan, reason, at, theirs.cordoned and member.unschedulable)

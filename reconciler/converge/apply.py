@@ -1,7 +1,7 @@
-"""Apply: the lease, one full observation, then every node that may go, until nothing more may start (DESIGN 8).
+"""Apply: take the lease, observe everything once, then work on every node that may go, until nothing more may start.
 
-Nodes run side by side under one budget. Which may start is decided again whenever one ends; a node that fails stays
-out of service, is reported, and holds nobody else up.
+Nodes are worked on side by side under one budget (DESIGN 8). Which may start is decided again whenever one ends; a node
+that fails stays out of service, is reported, and holds no other node up.
 """
 
 from __future__ import annotations
@@ -11,38 +11,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from reconciler.converge.brake import check_observer, look_for_storm
 from reconciler.converge.dispatcher import Dispatcher
-from reconciler.converge.events import Progress, RunEnded, ignore
-from reconciler.converge.lease import HeldLease, held_lease
+from reconciler.converge.events import Progress, ignore
+from reconciler.converge.lease import held_lease
 from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
+from reconciler.converge.observation_pass import ObservationPass, make_plan, planner_for
 from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
-from reconciler.converge.remember import (
-    remember_evidence,
-    remember_facts,
-    remember_holds,
-    remember_plans,
-    remember_service_status,
-)
-from reconciler.converge.run import Ended, Executed, NodeResult, Run
+from reconciler.converge.remember import remember_plans, remember_service_status
+from reconciler.converge.run import Attempts, Ended, Executed, NodeResult, PassContext, Run, RunPorts
 from reconciler.model.desired import Fleet
-from reconciler.model.errors import LedgerError, Refused, StalePlan
+from reconciler.model.errors import Blind, LedgerError, Refused, StalePlan
 from reconciler.model.inputs import RECIPE
-from reconciler.model.ledger_ports import RunStore
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope, is_crashed
 from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import NodeRecord, isolated_for
-from reconciler.planner.fleet.plan_request import PlanRequest, records_needed, take_snapshot
-from reconciler.planner.fleet.planner import node_planner, plan_fleet
+from reconciler.planner.fleet.plan_request import PlanRequest, records_needed
 from reconciler.planner.node.estimates import Estimates
 from reconciler.planner.node.holds import by_subject, stopped
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyRequest:
-    """`signatures`: (image, version) -> verified, as for `plan_fleet`. `holder`: who the lease names to others."""
+    """What one run of apply is to do.
+
+    `signatures`: (image, version) -> verified, as for `plan_fleet`. `holder`: the name that the lease shows to others.
+    `selected`: None = the whole fleet. `endpoints`: as in planner.conditions.Context. `alone`: nobody else acts on the
+    fleet, as in a rehearsal, so what only others could end is not waited for.
+    """
 
     fleet: Fleet
     run: str
@@ -55,13 +52,19 @@ class ApplyRequest:
     wait_s: float = 1800.0
     estimates: Estimates | None = None
     time_scale: float = 1.0
-    endpoints: str = ""  # as in planner.conditions.Context
-    alone: bool = False  # nobody else acts on the fleet, as in a rehearsal: what only others could end won't end
+    endpoints: str = ""
+    alone: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """The selected nodes, in the order of the fleet."""
+        selected = frozenset(self.fleet.nodes if self.selected is None else self.selected)
+        return [name for name in self.fleet.nodes if name in selected]
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyReport:
-    """What a run did. `plan`: what is left to do. `abandoned`: marks of ours on nodes that left the spec."""
+    """What a run did. `plan`: what is left to do. `abandoned`: nodes that left the spec and still carry our mark."""
 
     run: str
     plan_id: str
@@ -78,6 +81,25 @@ class ApplyReport:
         return tuple(result for result in self.results.values() if result.state is state)
 
 
+class ApplyInterrupted(asyncio.CancelledError):
+    """A run was cancelled after it had begun. `report` says how far it came.
+
+    `asyncio.timeout` and `TaskGroup` compare a cancellation by its exact type, so do not await `apply` inside of them.
+    """
+
+    def __init__(self, report: ApplyReport) -> None:
+        super().__init__()
+        self.report = report
+
+
+class AllNodesStale(StalePlan):
+    """Every node of the approved plan has changed since, so nothing was done. `report` says how."""
+
+    def __init__(self, message: str, report: ApplyReport) -> None:
+        super().__init__(message)
+        self.report = report
+
+
 async def apply(
     request: ApplyRequest,
     *,
@@ -87,31 +109,28 @@ async def apply(
     gate: GateRunner,
     progress: Progress = ignore,
 ) -> ApplyReport:
-    """LeaseHeld, StalePlan, Refused, Blind, LedgerError as in model.errors.
+    """Bring the selected nodes to what the spec says, and report what was done.
 
-    When cancelled, what runs is parked, journaled for the next run to continue; the report then goes to `progress`. So
-    it does before StalePlan, if the nodes themselves are why.
+    Raises LeaseHeld, StalePlan, Refused, Blind and LedgerError as in model.errors; AllNodesStale and, when cancelled,
+    ApplyInterrupted carry the report. What runs is parked then, and journaled for the next run to continue.
     """
     approved = request.approved
     if approved is not None:
         check_usable(approved, request.fleet, ledger, clock.now())
     async with held_lease(ledger, request.fleet.settings.fleet, request.holder, clock) as lease:
-        work = _Apply(request, fabric, ledger, clock, gate, progress, lease)
+        reads = asyncio.Semaphore(request.fleet.settings.concurrency)
+        apply_run = await _begin(request, RunPorts(fabric, ledger, clock, gate, lease, progress, reads))
         try:
-            await work.start()
-            await work.dispatcher.work(request.wait_s, alone=request.alone)
+            await apply_run.dispatcher.work(request.wait_s, alone=request.alone)
         except asyncio.CancelledError:
-            if work.started:
-                progress(RunEnded(work.report(interrupted=True)))
-            raise
+            raise ApplyInterrupted(apply_run.report(interrupted=True)) from None
         except LedgerError as error:
-            if work.started:
-                raise LedgerError(f"{error}; what was under way is parked, and the next run goes on with it") from error
-            raise
-        return work.conclude()
+            raise LedgerError(f"{error}; what was under way is parked, and the next run goes on with it") from error
+        return apply_run.conclude()
 
 
-def check_usable(plan: Plan, fleet: Fleet, ledger: RunStore, now: datetime) -> None:
+def check_usable(plan: Plan, fleet: Fleet, ledger: Ledger, now: datetime) -> None:
+    """Raise StalePlan or Refused unless the plan may be applied to this fleet now."""
     if plan.fleet != fleet.settings.fleet:
         raise StalePlan(f"plan {plan.id} is for fleet {plan.fleet}, this is {fleet.settings.fleet}")
     if plan.recipe != RECIPE:
@@ -127,154 +146,127 @@ def check_usable(plan: Plan, fleet: Fleet, ledger: RunStore, now: datetime) -> N
 
 
 def check_stop(stop: str) -> None:
-    """`stop`: as Plan.stopped."""
+    """Raise Refused when the whole fleet is stopped. `stop`: why, as in Plan.stopped; "" = it is not."""
     if stop:
         raise Refused(f"nothing is done: {stop}")
 
 
 def check_guards(plan: Plan) -> None:
+    """Raise Refused when a guard refuses the plan."""
     if plan.refused:
         raise Refused(f"plan {plan.id} is refused: {'; '.join(plan.refused)}")
 
 
-class _Apply:
-    def __init__(
-        self,
-        request: ApplyRequest,
-        fabric: Fabric,
-        ledger: Ledger,
-        clock: Clock,
-        gate: GateRunner,
-        progress: Progress,
-        lease: HeldLease,
-    ) -> None:
-        self.request = request
-        self.fabric = fabric
-        self.ledger = ledger
-        self.clock = clock
-        self.gate = gate
-        self.progress = progress
-        self.lease = lease
-        self.started_at = clock.now()
-        self.abandoned: tuple[str, ...] = ()
-        self.started = False
+async def _begin(request: ApplyRequest, ports: RunPorts) -> _ApplyRun:
+    """Observe everything before anything is written, then take over what an earlier run left behind."""
+    fleet, names, ledger, clock = request.fleet, request.names, ports.ledger, ports.clock
+    started_at = clock.now()
+    stop = stopped(by_subject((), ledger.holds()), started_at)
+    check_stop("" if stop is None else stop.detail)
+    observation = await observe(
+        fleet, names, ports.fabric, clock,
+        fresh_inventory=True, progress=ports.progress, time_scale=request.time_scale,
+    )  # fmt: skip
+    needed = records_needed(fleet, names)
+    look = ObservationPass(fleet, observation, names, ledger, clock, ledger.nodes(needed))
+    if look.outage:
+        raise Blind(look.outage)
+    look.learn(evidence=True)
+    look.copy_holds()
+    resumed = await take_over(ledger, ports.fabric.installer(), fleet, set(names), clock.now())
+    plan = make_plan(fleet, observation, ledger, _plan_request(request), clock.now())
+    check_stop(plan.stopped)
+    check_guards(plan)
+    abandoned: tuple[str, ...] = ()
+    if request.selected is None:
+        abandoned = await lift_forgotten_marks(ledger, ports.fabric.cluster(), fleet, clock, ports.lease)
+        ledger.forget([name for name in ledger.known() if name not in fleet.nodes], clock.now())
+    context = PassContext(
+        request.run, request.plan_id, fleet,
+        planner_for(fleet, observation, ledger, _plan_request(request), clock.now()),
+        approved=request.approved, begun=_begun(request.approved, look.records),
+    )  # fmt: skip
+    look.remember_drift(plan.nodes, request.run)
+    look.remember_statuses(plan.nodes)
+    run = Run(ports, Attempts(resumed), context)
+    return _ApplyRun(request, Dispatcher(run, observation, plan.nodes, ledger.nodes(needed)), started_at, abandoned)
 
-    @property
-    def names(self) -> list[str]:
-        fleet, selected = self.request.fleet, self.request.selected
-        return [name for name in fleet.nodes if selected is None or name in self._selected]
 
-    @property
-    def _selected(self) -> frozenset[str]:
-        return frozenset(self.request.selected or ())
+def _plan_request(request: ApplyRequest) -> PlanRequest:
+    return PlanRequest(
+        request.plan_id,
+        request.signatures,
+        request.names,
+        request.scope,
+        request.estimates or Estimates(),
+        request.endpoints,
+    )
 
-    @property
-    def plan_request(self) -> PlanRequest:
-        asked = self.request
-        return PlanRequest(
-            asked.plan_id, asked.signatures, self.names, asked.scope, asked.estimates or Estimates(), asked.endpoints
-        )
 
-    async def start(self) -> None:
-        """Read only, until everything was observed once; then take over what an earlier run left behind."""
-        request, now = self.request, self.clock.now
-        stop = stopped(by_subject((), self.ledger.holds()), now())
-        check_stop("" if stop is None else stop.detail)
-        observation = await observe(
-            request.fleet, self.names, self.fabric, self.clock,
-            fresh_inventory=True, progress=self.progress, time_scale=request.time_scale,
-        )  # fmt: skip
-        check_observer(request.fleet, observation)
-        records = self.ledger.nodes(records_needed(request.fleet, self.names))
-        remember_facts(self.ledger, (observation.nodes[name] for name in self.names), records, now())
-        remember_holds(self.ledger, request.fleet, now())
-        look_for_storm(self.ledger, request.fleet, observation, records, now())
-        remember_evidence(self.ledger, request.fleet, observation, records, now())
-        resumed = await take_over(self.ledger, self.fabric.installer(), request.fleet, set(self.names), now())
-        plan = self.plan(observation)
-        check_stop(plan.stopped)
-        check_guards(plan)
-        if request.selected is None:
-            self.abandoned = await lift_forgotten_marks(
-                self.ledger, self.fabric.cluster(), request.fleet, self.clock, self.lease
-            )
-            self.ledger.forget([name for name in self.ledger.known() if name not in request.fleet.nodes], now())
-        snapshot = take_snapshot(self.ledger, request.fleet, self.names)
-        planner = node_planner(request.fleet, observation, snapshot, now(), self.plan_request)
-        self.run = Run(
-            id=request.run, plan_id=request.plan_id, fleet=request.fleet, fabric=self.fabric, ledger=self.ledger,
-            clock=self.clock, gate=self.gate, planner=planner, lease=self.lease, approved=request.approved,
-            progress=self.progress, begun=_begun(request.approved, records), resumed=resumed,
-            interrupted={node for node, _, _ in resumed},
-            reading=asyncio.Semaphore(request.fleet.settings.concurrency),
-        )  # fmt: skip
-        remember_plans(self.ledger, request.fleet, plan.nodes, observation.nodes, records, request.run, now())
-        remember_service_status(self.ledger, request.fleet, plan.nodes, now())
-        records = self.ledger.nodes(records_needed(request.fleet, self.names))
-        self.dispatcher = Dispatcher(self.run, observation, plan.nodes, records)
-        self.started = True
+@dataclass(frozen=True, slots=True)
+class _ApplyRun:
+    """A run of apply whose nodes have all been observed and planned."""
 
-    def plan(self, observation: Observation) -> Plan:
-        fleet = self.request.fleet
-        snapshot = take_snapshot(self.ledger, fleet, self.names)
-        return plan_fleet(fleet, observation, snapshot, self.clock.now(), self.plan_request)
+    request: ApplyRequest
+    dispatcher: Dispatcher
+    started_at: datetime
+    abandoned: tuple[str, ...]
 
     def report(self, *, interrupted: bool = False) -> ApplyReport:
-        observation = replace(self.dispatcher.observation, finished_at=self.clock.now())
-        plan = self.plan(observation)
+        run, request = self.dispatcher.run, self.request
+        observation = replace(self.dispatcher.observation, finished_at=run.clock.now())
+        plan = make_plan(request.fleet, observation, run.ledger, _plan_request(request), run.clock.now())
         crashed = {name: node.situation for name, node in plan.nodes.items() if is_crashed(node)}
         return ApplyReport(
-            run=self.request.run,
-            plan_id=self.request.plan_id,
+            run=request.run,
+            plan_id=request.plan_id,
             results={
                 **self.dispatcher.results(),
                 **{name: NodeResult(name, Ended.CRASHED, why) for name, why in crashed.items()},
             },
-            executed=tuple(self.run.executed),
+            executed=tuple(run.attempts.executed),
             observation=observation,
             plan=plan,
             abandoned=self.abandoned,
             started_at=self.started_at,
-            ended_at=self.clock.now(),
+            ended_at=run.clock.now(),
             interrupted=interrupted,
         )
 
     def conclude(self) -> ApplyReport:
-        """What is left, after all; and the approved plan is used up once none of its nodes can go further under it."""
-        report = self.report()
+        """Record how the nodes were left, and mark the approved plan as used once no node can go further under it."""
+        report, request, run = self.report(), self.request, self.dispatcher.run
+        ledger, clock, plans = run.ledger, run.clock, report.plan.nodes
         settled = {end.node for end in (*report.of(Ended.CONVERGED), *report.of(Ended.DONE))}
-        close_needless(self.ledger, self.run.resumed, settled, self.clock.now())
-        records = self.ledger.nodes(self.names)
-        remember_plans(
-            self.ledger, self.request.fleet, report.plan.nodes, report.observation.nodes, records, self.request.run,
-            self.clock.now(),
-        )  # fmt: skip
-        remember_service_status(self.ledger, self.request.fleet, report.plan.nodes, self.clock.now())
-        approved = self.request.approved
+        close_needless(ledger, run.attempts.resumed, settled, clock.now())
+        records = ledger.nodes(request.names)
+        remember_plans(ledger, request.fleet, plans, report.observation.nodes, records, request.run, clock.now())
+        remember_service_status(ledger, request.fleet, plans, clock.now())
+        approved = request.approved
         if approved is None:
             return report
-        ends = {name: report.results[name].state for name in self.names if name in approved.nodes}
-        # Whoever the plan would change, and whoever it left alone that needs a change now: its mark was lifted, say.
+        ends = {name: report.results[name].state for name in request.names if name in approved.nodes}
+        # The nodes that the plan would change, and those that it left alone and that need a change now.
         concerned = [name for name, end in ends.items() if approved.nodes[name].changes or end is Ended.STALE]
         if concerned and not report.executed and {ends[name] for name in concerned} == {Ended.STALE}:
-            self.progress(RunEnded(report))
-            first = concerned[0]
-            raise StalePlan(
-                f"plan {approved.id}: every node changed since; {first}: {report.results[first].detail}; make a new one"
+            first = report.results[concerned[0]]
+            raise AllNodesStale(
+                f"plan {approved.id}: every node changed since; {first.node}: {first.detail}; make a new one", report
             )
-        whole = {name for name, node in approved.nodes.items() if node.changes and name in self.request.fleet.nodes}
+        whole = {name for name, node in approved.nodes.items() if node.changes and name in request.fleet.nodes}
         through = {name for name, end in ends.items() if end in (Ended.CONVERGED, Ended.DONE, Ended.STALE)}
         if whole <= through:  # nodes that this run was not asked for may still be done under it
-            self.ledger.use_plan(approved.id, self.clock.now())
+            ledger.use_plan(approved.id, clock.now())
         return report
 
 
 def _begun(approved: Plan | None, records: Mapping[str, NodeRecord]) -> frozenset[str]:
+    """Return the nodes that something of the approved plan was tried on. Isolating a node is no part of a plan."""
     if approved is None:
         return frozenset()
     since = approved.created_at
     return frozenset(
         name
         for name, record in records.items()
-        if any(a.at >= since and not isolated_for(a.cause) for a in record.attempts)  # isolating is no part of a plan
+        if any(attempt.at >= since and not isolated_for(attempt.cause) for attempt in record.attempts)
     )

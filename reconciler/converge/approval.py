@@ -1,10 +1,10 @@
 """Whether a node may still be changed under an approved plan (DESIGN 8).
 
-Approval holds per node: the same inputs, a subset of the actions, no higher disruption. Inputs are every value that
-an action may use (planner/node/fingerprint.py), and no work that has begun excuses another one: such a node is
-parked. What lies behind a boot is predicted in the plan, so once work on a node has begun, drift that the plan's own
-actions caused is no news; what a machine that is silent half way may need besides is judged when it has been read;
-and where an approved reimage turns out not to be needed, the restart that it would have brought is covered by it.
+An approval covers a node while its inputs are the same, its actions are among the approved ones and its disruption is
+no higher. Inputs are all values that an action may use (planner/node/fingerprint.py). If one changes after work on the
+node has begun, the node is parked. The plan only predicts what follows a boot. So once work has begun, drift that the
+plan's own actions caused is ignored, and actions that are not certain yet are judged once the node has been read. An
+approved reimage also covers the restart that it would have included.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from reconciler.model.inputs import changed_inputs
 from reconciler.model.plan import NodePlan
 from reconciler.model.vocab import Certainty
 
-# What they do besides, and what is left of them to a run that comes after one that died half way. A node joins again
-# after every boot: its system answers before its kubelet is Ready.
+# What these actions include, and what of them may be left to do for the run after one that died half way. A node joins
+# again after every boot: its system answers before its kubelet is Ready.
 _COVERS = {
     "soft_restart": frozenset({"join"}),
     "power_on": frozenset({"join"}),
@@ -29,13 +29,16 @@ _COVERS = {
 
 
 _PARKED = "; work on it has begun, so it is left parked, drained and marked: make a new plan to go on with it"
-_SAID = 3  # changed inputs that are told one by one
+_SHOWN = 3  # changed inputs that a message names
 _EMPTY = ("null", "{}", "[]")
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Inputs that nodes share, by key: of the approved plan and of now; and where the spec sets an input."""
+    """Inputs that nodes of one profile share, by key: the approved ones and those of now.
+
+    `place` returns where the spec sets an input.
+    """
 
     approved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     fresh: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -46,7 +49,7 @@ _NOTHING_SHARED = Shared()
 
 
 def stale_because(approved: NodePlan | None, fresh: NodePlan, *, begun: bool, shared: Shared = _NOTHING_SHARED) -> str:
-    """Why `fresh` goes beyond what was approved; "" when it does not."""
+    """Return why `fresh` goes beyond what was approved; "" when it does not. `begun`: work on the node has begun."""
     if not fresh.actions:
         return ""
     if approved is None:
@@ -66,7 +69,7 @@ def stale_because(approved: NodePlan | None, fresh: NodePlan, *, begun: bool, sh
 
 
 def other_inputs(approved: NodePlan, fresh: NodePlan, shared: Shared) -> str:
-    """The inputs that differ from the approved ones, as `path: old -> new (file:line:column)`; "" when none does."""
+    """Name the inputs that differ from the approved ones, as `path: old -> new (file:line:column)`; "" = none does."""
     changes = changed_inputs(approved.inputs, fresh.inputs)
     if approved.shared != fresh.shared:
         before, now = shared.approved.get(approved.shared), shared.fresh.get(fresh.shared)
@@ -74,8 +77,8 @@ def other_inputs(approved: NodePlan, fresh: NodePlan, shared: Shared) -> str:
             return "the plan does not hold the values that it shares with other nodes; make a new plan"
         changes = [*changed_inputs(before, now), *changes]
     telling = [one for one in changes if not (None in one[1:] and (one[1] in _EMPTY or one[2] in _EMPTY))] or changes
-    told = [_told(*one, shared.place(one[0])) for one in telling[:_SAID]]
-    more = f"; and {len(telling) - _SAID} more" if len(telling) > _SAID else ""
+    told = [_told(*one, shared.place(one[0])) for one in telling[:_SHOWN]]
+    more = f"; and {len(telling) - _SHOWN} more" if len(telling) > _SHOWN else ""
     return f"changed since it was approved: {'; '.join(told)}{more}" if told else ""
 
 

@@ -7,16 +7,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from reconciler.converge.actions.context import ActionContext
-from reconciler.converge.events import ActionStep
+from reconciler.converge.actions import ACTIONS
+from reconciler.converge.actions.context import ActionContext, carried_out
+from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep
 from reconciler.converge.guarded_ports import GuardedBmc, TimedCluster, TimedHost
-from reconciler.converge.run import Run
+from reconciler.converge.run import Executed, Run
 from reconciler.health.ladder import REMEDIATION
+from reconciler.model.crash import Crash, of_its_own_async
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, Observed
+from reconciler.model.outcome import Ambiguous, Declined, Outcome, outcome_word
 from reconciler.model.plan import NodePlan, PlannedAction
 from reconciler.model.records import NodeRecord
+from reconciler.model.vocab import Disruption
 from reconciler.planner.node import conditions as c
+
+PROVED_BY_BOOT = ("soft_restart", "power_cycle")
+BOOTS = (*PROVED_BY_BOOT, "power_on", "reimage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,33 +41,77 @@ class Subject:
         return host.value.boot_id if isinstance(host, Answered) else None
 
 
-def begin(
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """How an attempt ended. `crash`: the bug that ended it. `inventory_due`: it may have changed the inventory."""
+
+    outcome: Outcome
+    crash: Crash | None
+    inventory_due: bool
+
+
+async def attempt(run: Run, subject: Subject, action: PlannedAction) -> Attempted:
+    """Try an action once: begin it in the journal, carry it out, and record how it ended."""
+    clock, node = run.clock, subject.desired.node
+    began, zero = clock.now(), clock.monotonic()
+    number, intent, resumed = _begin(run, subject, action, began)
+    run.ports.progress(ActionStarted(node, action))
+    ctx = _context(run, subject, action, number, intent, resumed)
+    crashes: list[Crash] = []
+
+    def crashed(crash: Crash) -> Outcome:
+        crashes.append(crash)
+        return Ambiguous(crash.sentence)  # what the action had begun may go on, as after a write without an answer
+
+    outcome = await of_its_own_async(node, action.id, lambda: carried_out(ACTIONS[action.name], ctx), crashed)
+    ended = clock.now()
+    run.ledger.finish(number, outcome_word(outcome), outcome.detail, ended)
+    if not isinstance(outcome, Declined) and action.name in BOOTS:
+        _outdate(run, node, ended)
+    seconds = clock.monotonic() - zero
+    run.attempts.executed.append(Executed(node, action.name, action.target, action.because, outcome, began, seconds))
+    run.ports.progress(ActionFinished(node, action, outcome, seconds))
+    wrote = ctx.bmc_port is not None and ctx.bmc_port.wrote
+    return Attempted(outcome, crashes[0] if crashes else None, action.disruption >= Disruption.RESTART or wrote)
+
+
+def _begin(
     run: Run, subject: Subject, action: PlannedAction, now: datetime
 ) -> tuple[int, Mapping[str, Any], Mapping[str, Any]]:
-    """(attempt, intent, what a dead run intended): counted before it is tried, or gone on with."""
+    """Count the attempt in the journal, or resume that of a dead run: (attempt, intent, what the dead run intended)."""
     node = subject.desired.node
-    left = run.resumed.pop((node, action.name, action.target), None)
+    left = run.attempts.resumed.pop((node, action.name, action.target), None)
+    token = run.ports.lease.token()
     if left is not None:
-        run.ledger.resume(left.attempt, run.id, run.lease.token(), now)
+        run.ledger.resume(left.attempt, run.context.run_id, token, now)
         return left.attempt, left.intent, left.intent
-    intent = {"at": now.isoformat(), "boot_id": subject.boot_id, "plan": run.plan_id}
+    intent = {"at": now.isoformat(), "boot_id": subject.boot_id, "plan": run.context.plan_id}
     cause = REMEDIATION if c.TREATED in action.achieves else ", ".join(action.because)
-    attempt = run.ledger.begin(run.id, node, action.name, action.target, cause, intent, run.lease.token(), now)
-    return attempt, intent, {}
+    number = run.ledger.begin(run.context.run_id, node, action.name, action.target, cause, intent, token, now)
+    return number, intent, {}
 
 
-def context_of(
+def _outdate(run: Run, node: str, now: datetime) -> None:
+    """Close attempts at a restart that a dead run began: after another restart, nothing can prove them any more."""
+    resumed = run.attempts.resumed
+    for step in [step for step in resumed if step[0] == node and step[1] in PROVED_BY_BOOT]:
+        left = resumed.pop(step)
+        run.ledger.finish(left.attempt, "ambiguous", "the node was restarted for something else since", now)
+
+
+def _context(
     run: Run,
     subject: Subject,
     action: PlannedAction,
-    attempt: int,
+    number: int,
     intent: Mapping[str, Any],
     resumed: Mapping[str, Any],
 ) -> ActionContext:
-    """`intent`: as journaled; `resumed`: of an earlier attempt whose run died, {} when there is none."""
+    """Build what the action works with. `resumed`: the intent of an attempt whose run died; {} when there is none."""
     desired, observed, record = subject.desired, subject.observed, subject.record
-    settings, clock, lease = run.fleet.settings, run.clock, run.lease
-    bmc, host, cluster = run.fabric.bmc(desired), run.fabric.host(desired), run.fabric.cluster()
+    ports, settings = run.ports, run.fleet.settings
+    clock, lease = ports.clock, ports.lease
+    bmc, host, cluster = ports.fabric.bmc(desired), ports.fabric.host(desired), ports.fabric.cluster()
     facts = observed.host.value if isinstance(observed.host, Answered) else None
     return ActionContext(
         action=action,
@@ -68,18 +119,18 @@ def context_of(
         observed=observed,
         record=record,
         drift=subject.plan.drift,
-        comparer=run.planner.comparer,
+        comparer=run.context.planner.comparer,
         settings=settings,
         bmc_port=None if bmc is None else GuardedBmc(bmc, desired, facts, record, clock, settings, lease),
         host_port=None if host is None else TimedHost(host, clock, settings, lease),
         cluster_port=None if cluster is None else TimedCluster(cluster, clock, settings, lease),
-        installer_port=run.fabric.installer(),
-        gate=run.gate,
-        ledger=run.ledger,
+        installer_port=ports.fabric.installer(),
+        gate=ports.gate,
+        ledger=ports.ledger,
         clock=clock,
-        attempt=attempt,
+        attempt=number,
         intent=intent,
         resumed=resumed,
-        plan=run.plan_id,
-        step=lambda text: run.progress(ActionStep(desired.node, action.id, text)),
+        plan=run.context.plan_id,
+        step=lambda text: ports.progress(ActionStep(desired.node, action.id, text)),
     )

@@ -1,4 +1,4 @@
-"""Calls that must end."""
+"""A deadline for calls, as cheap as no deadline for calls that never wait."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _Step = Generator[Any, Any, Any]
 
 @coroutine
 def within(seconds: float, call: Awaitable[T]) -> Generator[Any, Any, T]:
-    """As under `asyncio.timeout`: TimeoutError when it takes longer, in wall-clock seconds.
+    """Await `call`, and raise TimeoutError when it takes longer than `seconds` of wall-clock time.
 
-    What ends without ever waiting needs no timer and gets none: in virtual time that is nearly every call, and a
-    rehearsal of thousands of nodes makes a hundred of them a node.
+    Unlike `asyncio.timeout`, it sets no timer for a call that never waits. In virtual time nearly every call is such,
+    and a rehearsal of thousands of nodes makes a hundred of them per node.
     """
     steps: Any = call.__await__()
     try:
@@ -35,13 +35,13 @@ async def _timed(seconds: float, first: object, steps: _Step) -> Any:
 
 @coroutine
 def _rest(first: object, steps: _Step) -> Generator[Any, Any, Any]:
-    """`yield from steps`, of which the first step has been taken (PEP 380)."""
+    """Continue `yield from steps` (PEP 380) after its first step has been taken."""
     waits_for = first
     while True:
         step: Callable[[], object]
         try:
             step = partial(steps.send, (yield waits_for))
-        except BaseException as thrown:  # noqa: BLE001 - a cancellation, which is the call's own to deal with
+        except BaseException as thrown:  # noqa: BLE001 - a cancellation: the call itself handles it
             step = partial(steps.throw, thrown)
         try:
             waits_for = step()

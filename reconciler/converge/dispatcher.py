@@ -1,8 +1,7 @@
 """Which nodes of a run are worked on now: as many as the budget allows, the most urgent first, no pool starving.
 
-The budget is charged in one place. A node is reserved before the first action that ends its service, against a fresh
-read of the cluster, together with every other node that the run has in hand; so no prefix of the run exceeds a limit
-(invariant budget_never_exceeded), whoever else takes nodes out meanwhile.
+A pass gives the dispatcher the plans of all nodes. It starts one task per node that may go, and decides again whenever
+a node ends or is to be looked at. The limits of the fleet are those of `FleetLimits`.
 """
 
 from __future__ import annotations
@@ -13,124 +12,113 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import timedelta
 
-from reconciler.converge.brake import look_for_storm
 from reconciler.converge.events import NodeSettled, Waiting
-from reconciler.converge.execute import Asks, NodeRun, is_stopped
-from reconciler.converge.observe import answer, control_plane
+from reconciler.converge.execute import NodeRun, is_stopped
+from reconciler.converge.fleet_limits import FleetLimits
 from reconciler.converge.remember import remember_plans
 from reconciler.converge.run import Ended, NodeResult, Run
 from reconciler.converge.work_queue import WorkQueue
 from reconciler.diff.facts import Managed
-from reconciler.model.observed import Answered, Observation, Observed, Silent, was_asked
+from reconciler.model.observed import Observation, Observed, was_asked
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, is_crashed
 from reconciler.model.records import NodeRecord
-from reconciler.planner.fleet.budget import taken_out
-from reconciler.planner.fleet.isolation import Isolation, taken_back
-from reconciler.planner.fleet.live_permit import LivePermit, LiveRollouts
+from reconciler.planner.fleet.isolation import taken_back
 from reconciler.planner.fleet.schedule import Permit, takes_out, waits
-from reconciler.planner.node.holds import by_subject, retracted
-from reconciler.planner.node.workload import flashes
+from reconciler.planner.node.holds import retracted
 
 _LASTING = (BlockCode.HALTED, BlockCode.STOPPED, BlockCode.STORM)  # until a person does something about it
-NODES_AT_ONCE = 512  # tasks that mostly wait; what they read at once is bounded apart
-CLUSTER_AGE_S = 10.0  # reservations of one moment share a read of the cluster
+NODES_AT_ONCE = 512  # tasks that mostly wait; a semaphore bounds how many read at once
 POLL_S = 30.0
 PARK_S = 7.0  # wall clock: CI kills what does not end soon after its first signal (conventions C14)
 
 
 class Dispatcher:
-    """`plans`: the latest of each selected node; observation and records are kept current too.
+    """Starts and ends the work on nodes.
 
-    `stirred`: something has happened that may let somebody go: a node has ended, or is to be looked at.
+    `plans`: the latest plan of each selected node. `changed` is set when something has happened that may let a node
+    start: a node has ended, or is to be looked at.
     """
 
     def __init__(
         self, run: Run, observation: Observation, plans: Mapping[str, NodePlan], records: Mapping[str, NodeRecord]
     ) -> None:
         self.run = run
-        self.stirred = asyncio.Event()
-        self.plans: dict[str, NodePlan] = {}
-        self._nodes: dict[str, Observed] = {}
-        self._running: dict[str, asyncio.Task[NodeResult]] = {}
+        self.changed = asyncio.Event()
+        self.plans = dict(plans)
+        self._tasks: dict[str, asyncio.Task[NodeResult]] = {}
         self._ended: list[str] = []
-        self._at_work: dict[str, NodeRun] = {}
+        self._workers: dict[str, NodeRun] = {}
         self._woken: dict[str, None] = {}  # to be looked at, whatever is planned
-        self._reserved: set[str] = set()
-        self._leaving: dict[str, None] = {}  # those at work that are to be reserved, or are
-        self._stopped: Blocked | None = None  # as a whole
-        self._lock = asyncio.Lock()
-        self._cluster_read: float | None = None  # by the monotonic clock
-        self.renew(observation, plans, records)
+        self._taking_out: dict[str, None] = {}  # nodes at work that are to be reserved, or are
+        self._stopped: Blocked | None = None  # why nothing of the whole fleet begins
+        self._postponed: dict[str, str] = {}  # node -> why, until something has changed
+        self._limits = FleetLimits(run, observation, self.plans, records, self._postponed.clear)
+        self._take_plans(plans)
 
     def renew(self, observation: Observation, plans: Mapping[str, NodePlan], records: Mapping[str, NodeRecord]) -> None:
-        """Take in another look at all of them, or another spec. Nodes at work go on, and are known better here."""
-        run, now = self.run, self.run.clock.now()
-        self.observation = self.merged(observation)
-        self._nodes = dict(self.observation.nodes)
-        self.observation = replace(self.observation, nodes=self._nodes)
-        self.plans = dict(plans) | {name: self.plans[name] for name in self._running if name in plans}
+        """Go on from another look at all nodes, or another spec. Work on nodes continues, and knows them better."""
+        merged = self.merged(observation)
+        self.plans = dict(plans) | {name: self.plans[name] for name in self._tasks if name in plans}
+        self._limits.renew(merged, self.plans, plans, records)
+        self._take_plans(plans)
+
+    def _take_plans(self, plans: Mapping[str, NodePlan]) -> None:
         self._settled: dict[str, NodeResult] = {}
-        self._postponed: dict[str, str] = {}  # node -> why, until something has changed
+        self._postponed.clear()
         self._tables: dict[str, tuple[Managed, ...]] = {}
-        self._kept = dict(run.ledger.rollouts())
-        self._leave = LivePermit(
-            run.fleet, self.observation, now=now, taken=taken_out(records, run.fleet.settings),
-            plans=list(plans.values()),
-        )  # fmt: skip
-        self._isolation = Isolation(run.fleet, self.observation, records, now)
-        for name, plan in self.plans.items():
-            self._isolation.suspect(plan, self._nodes[name], records.get(name) or NodeRecord(name))
         self._at_once = {name for name in self.plans if self._goes_at_once(name)}
-        for name in self._reserved & run.fleet.nodes.keys():
-            self._leave.reserve(name)
-        self._rollouts = LiveRollouts(run.fleet, self.observation, self.plans, records, now)
-        self._unapproved = set(plans)  # not held against the approved plan yet
-        self._line = WorkQueue(self.plans.values())
+        self._unapproved = set(plans)  # not compared with the approved plan yet
+        self._queue = WorkQueue(self.plans.values())
         for name in self.plans:
-            self._line_up(name)
+            self._enqueue(name)
 
     def merged(self, observation: Observation) -> Observation:
-        """With what is known here of nodes that were at work meanwhile, and that the pass left out.
+        """Return the observation with what is known here of nodes at work, which the pass did not read.
 
-        Of the cluster, which the pass asks about all of them, the later answer counts, were it that it gave none.
+        The pass reads the cluster's view of every node; the later of both views counts, even if it is silence.
         """
         newer = {}
         for name, seen in observation.nodes.items():
-            mine = self._nodes.get(name)
-            if mine is not None and (name in self._running or not was_asked(seen) or mine.hot.at > seen.hot.at):
+            mine = self._limits.nodes.get(name)
+            if mine is not None and (name in self._tasks or not was_asked(seen) or mine.hot.at > seen.hot.at):
                 newer[name] = replace(mine, member=max(mine.member, seen.member, key=lambda reading: reading.at))
         return replace(observation, nodes={**observation.nodes, **newer})
 
     @property
-    def at_work(self) -> AbstractSet[str]:
-        return self._running.keys()
+    def observation(self) -> Observation:
+        """The latest that is known of every node, as one observation."""
+        return self._limits.observation
 
     @property
-    def ahead(self) -> Mapping[str, NodePlan]:
-        """Of nodes at work, what those who work on them know, which is newer than any pass."""
-        return {name: worker.plan for name, worker in self._at_work.items() if worker.plan is not None}
+    def at_work(self) -> AbstractSet[str]:
+        return self._tasks.keys()
+
+    @property
+    def worker_plans(self) -> Mapping[str, NodePlan]:
+        """The plans of nodes at work, which are newer than those of any pass."""
+        return {name: worker.plan for name, worker in self._workers.items() if worker.plan is not None}
 
     # --- the loop ---
 
     async def work(self, wait_s: float, *, alone: bool = False) -> None:
-        """Until nothing more may start. `wait_s`: how long to wait in all while nothing runs; 0 = start once only.
+        """Work until nothing more may start. `wait_s`: how long to wait in all while nothing runs; 0 = start once only.
 
-        `alone`: nobody else acts on the fleet, so that what only others could end is not waited for.
+        `alone`: nobody else acts on the fleet, so what only others could end is not waited for.
         """
         waited = 0.0
         try:
             self.start()
             while True:
-                if self._running:
-                    await self.stirred.wait()
-                    self.take_in()
-                elif self._line and waited < wait_s and self._in_time(wait_s - waited, alone=alone):
-                    self.run.progress(Waiting(tuple(self._line), wait_s - waited))
+                if self._tasks:
+                    await self.changed.wait()
+                    self.collect_ended()
+                elif self._queue and waited < wait_s and self._in_time(wait_s - waited, alone=alone):
+                    self.run.ports.progress(Waiting(tuple(self._queue), wait_s - waited))
                     pause = self._until_next() if alone else POLL_S
                     await self.run.clock.sleep(pause)
                     waited += pause
                     self._postponed.clear()
-                    await self._look_at_cluster()
+                    await self._limits.look_at_cluster()
                 else:
                     return
                 if wait_s > 0:
@@ -139,136 +127,127 @@ class Dispatcher:
             await self.park()
 
     def wake(self, name: str) -> None:
-        """It is looked at first thing; one that is at work, as soon as it waits."""
-        if name in self._at_work:
-            self._at_work[name].tell()
-        elif name in self.plans and name not in self._running:
+        """Have a node looked at before anything else; a node at work, as soon as it waits."""
+        if name in self._workers:
+            self._workers[name].wake()
+        elif name in self.plans and name not in self._tasks:
             self._woken[name] = None
-            self.stirred.set()
+            self.changed.set()
 
     def start(self) -> None:
-        """Those whose turn it is, of all that have something to do."""
+        """Start the nodes that may go now, of all that have something to do."""
         for name in list(self._woken):
-            if len(self._running) < NODES_AT_ONCE:
+            if len(self._tasks) < NODES_AT_ONCE:
                 del self._woken[name]
-                self._begin(name, self._nodes.get(name))
+                self._begin(name, self._limits.nodes.get(name))
         self._isolate()
         self._stopped = self.run.stop()
         if self._stopped is not None:
             return
         self._settle_stale()
-        self._look_at_rollouts()
-        leave = self._leave.now(self.run.clock.now(), self.run.rollouts, self.run.brake())
-        with leave.budget.supposing():
-            for name in self._leaving:
-                leave.budget.charge(name)
-            self._line.ask(leave, lambda: len(self._running) < NODES_AT_ONCE, lambda name: self._ask(name, leave))
+        self._limits.look_at_rollouts()
+        permit = self._limits.permit()
+        with permit.budget.supposing():
+            for name in self._taking_out:
+                permit.budget.charge(name)
+            self._queue.ask(permit, lambda: len(self._tasks) < NODES_AT_ONCE, lambda name: self._offer(name, permit))
 
     def _isolate(self) -> None:
-        """Evidence of illness waits for no turn: not for budget, wave, window, brake or approval.
+        """Start nodes with evidence of illness at once, whatever budget, wave, window, brake or approval say.
 
-        Nor for those at work to be fewer: the caps of isolation bound how many these are.
+        NODES_AT_ONCE does not hold them back either: the caps of isolation bound how many they are.
         """
         if not self._at_once or self.run.stop_of_all() is not None:
             return
-        for name in sorted(self._at_once - self._running.keys()):
+        for name in sorted(self._at_once - self._tasks.keys()):
             self._begin(name, suspected=self.plans[name].isolation)
             if self.plans[name].isolation:
-                self._leave.isolate(name)
+                self._limits.count_isolated(name)
         self._at_once.clear()
 
     def _goes_at_once(self, name: str) -> bool:
         plan = self.plans[name]
-        if name in self._running or not (plan.isolation or plan.isolated):
+        if name in self._tasks or not (plan.isolation or plan.isolated):
             return False
-        return bool(plan.isolation) or taken_back(plan, retracted(self.run.planner.holds, self.run.clock.now()))
+        holds = self.run.context.planner.holds
+        return bool(plan.isolation) or taken_back(plan, retracted(holds, self.run.clock.now()))
 
-    def isolate(
-        self, plan: NodePlan, observed: Observed, record: NodeRecord, confirmed: AbstractSet[str]
-    ) -> tuple[str, ...]:
-        """Return the confirmed signals for which the caps let this node be isolated now, and count it as isolated."""
-        self._isolation.suspect(plan, observed, record)
-        allowed = tuple(signal for signal in self._isolation.verdict(plan)[0] if signal in confirmed)
-        if allowed:
-            self._isolation.charge(plan.node, allowed)
-            self._leave.isolate(plan.node)
-        return allowed
-
-    def _ask(self, name: str, leave: Permit) -> Blocked | None:
-        """Start it, if it may."""
+    def _offer(self, name: str, permit: Permit) -> Blocked | None:
+        """Start the node if it may; return why it waits."""
         plan = self.plans[name]
         if name in self._postponed:
             return None
         if plan.actions and plan.goal is not Goal.NOTHING:
-            blocked = leave.refusal(plan)
+            blocked = permit.refusal(plan)
             if blocked is not None and waits(blocked):
                 return blocked
             if takes_out(plan):
-                leave.budget.charge(name)
-                self._leaving[name] = None
+                permit.budget.charge(name)
+                self._taking_out[name] = None
         self._begin(name)
         return None
 
     def _begin(self, name: str, seen: Observed | None = None, suspected: tuple[str, ...] = ()) -> None:
         def ended(_task: asyncio.Task[NodeResult]) -> None:
             self._ended.append(name)
-            self.stirred.set()
+            self.changed.set()
 
-        asks = Asks(self.reserve, self._begin_rollout, self.isolate)
-        worker = self._at_work[name] = NodeRun(self.run, name, asks, seen, suspected)
-        self._running[name] = task = asyncio.create_task(worker.to_the_end(), name=name)
+        worker = self._workers[name] = NodeRun(self.run, name, self._limits, seen, suspected)
+        self._tasks[name] = task = asyncio.create_task(worker.to_the_end(), name=name)
         task.add_done_callback(ended)
-        self._line.leave(name)
+        self._queue.leave(name)
 
     def _why(self, name: str) -> Blocked | None:
-        """Why a candidate waits."""
-        return self._stopped or self._line.why(name)
+        """Return why a queued node waits."""
+        return self._stopped or self._queue.why(name)
 
     def _in_time(self, left_s: float, *, alone: bool) -> bool:
-        """Whether a candidate may come to its turn while the run still waits."""
+        """Whether a queued node may start while the run still waits."""
         end = self.run.clock.now() + timedelta(seconds=left_s)
-        blocks = map(self._why, self._line)
+        blocks = map(self._why, self._queue)
         return any(
             one is None or (one.code not in _LASTING and (not alone if one.until is None else one.until <= end))
             for one in blocks
         )
 
     def _until_next(self) -> float:
-        """Seconds until the first of those that wait may come to its turn."""
-        ends = [one.until for one in map(self._why, self._line) if one is not None and one.until is not None]
+        """Return the seconds until the first queued node may start."""
+        ends = [one.until for one in map(self._why, self._queue) if one is not None and one.until is not None]
         return max((min(ends) - self.run.clock.now()).total_seconds(), 1.0) if ends else POLL_S
 
-    def _line_up(self, name: str) -> None:
-        """A node with something to do, or with a boot under way whose end will tell, waits for its turn."""
+    def _enqueue(self, name: str) -> None:
+        """Queue a node that has something to do, or whose boot under way will tell what there is to do."""
         plan = self.plans[name]
-        if name in self._settled or name in self._running:
+        if name in self._settled or name in self._tasks:
             return
-        if plan.changes or (plan.goal is not Goal.NOTHING and self.run.worth_waiting(self._nodes[name], plan)):
-            self._line.join(plan)
+        if plan.changes or (plan.goal is not Goal.NOTHING and self.run.worth_waiting(self._limits.nodes[name], plan)):
+            self._queue.join(plan)
         else:
-            self._line.leave(name)
+            self._queue.leave(name)
 
     def _settle_stale(self) -> None:
-        """Nodes that need more than was approved, before anything is started on them."""
-        for name in [name for name in self._line if name in self._unapproved] if self.run.approved is not None else ():
-            begun = name in self.run.begun or name in self._postponed
+        """Settle queued nodes that need more than was approved, before anything is started on them."""
+        if self.run.context.approved is None:
+            return
+        for name in [name for name in self._queue if name in self._unapproved]:
+            begun = name in self.run.context.begun or name in self._postponed
             if why := self.run.stale_because(self.plans[name], begun=begun):
                 self._settle(NodeResult(name, Ended.STALE, why))
             self._unapproved.discard(name)
 
-    def take_in(self) -> None:
-        """The nodes that have ended since."""
-        self.stirred.clear()
+    def collect_ended(self) -> None:
+        """Take in the results of the nodes that have ended since the last call."""
+        self.changed.clear()
         names, self._ended = self._ended, []
         for name in names:
-            result = self._running.pop(name).result()
-            worker = self._at_work.pop(name)
-            self._reserved.discard(name)
-            self._leaving.pop(name, None)
+            result = self._tasks.pop(name).result()
+            worker = self._workers.pop(name)
+            self._limits.end(name)
+            self._taking_out.pop(name, None)
             self._postponed.clear()
-            self.run.interrupted.discard(name)
-            if name not in self.run.fleet.nodes:  # the spec has forgotten it meanwhile
-                self.run.progress(NodeSettled(name, result.state.value, result.detail))
+            self.run.attempts.interrupted.discard(name)
+            if name not in self.run.fleet.nodes:  # a new spec no longer names it
+                self.run.ports.progress(NodeSettled(name, result.state.value, result.detail))
                 self.plans.pop(name, None)
                 continue
             if result.state is Ended.POSTPONED and not (worker.plan is not None and is_stopped(worker.plan)):
@@ -277,110 +256,46 @@ class Dispatcher:
                 self._settle(result)
             if worker.observed is not None and worker.plan is not None:
                 self.plans[name] = worker.plan
-                self._see(worker.observed)
+                self._limits.see(worker.observed)
                 self._remember(worker.observed, worker.plan, worker.record)
-            self._leave.release(self._nodes[name], worker.plan)
-            self._line_up(name)
+            self._limits.release(name, worker.plan)
+            self._enqueue(name)
             self._unapproved.add(name)
+
+    def _remember(self, observed: Observed, plan: NodePlan, record: NodeRecord) -> None:
+        """Record what a node has converged to. That is when its wave begins to bake."""
+        run, name = self.run, plan.node
+        remember_plans(
+            run.ledger, run.fleet, {name: plan}, {name: observed}, {name: record}, run.context.run_id, run.clock.now(),
+            self._tables,
+        )  # fmt: skip
+        self._limits.see_member(observed, plan)
 
     def _settle(self, result: NodeResult) -> None:
         self._settled[result.node] = result
-        self._line.leave(result.node)
-        self.run.progress(NodeSettled(result.node, result.state.value, result.detail))
+        self._queue.leave(result.node)
+        self.run.ports.progress(NodeSettled(result.node, result.state.value, result.detail))
 
     async def park(self) -> None:
         """Stop what runs. What it had begun is journaled, and the next run continues from there."""
-        for task in self._running.values():
+        for task in self._tasks.values():
             task.cancel()
-        if self._running:
-            await asyncio.wait(self._running.values(), timeout=PARK_S)
-        for name, task in self._running.items():
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=PARK_S)
+        for name, task in self._tasks.items():
             if task.done() and not task.cancelled() and task.exception() is None:
                 self._settle(task.result())
             else:
                 self._settle(NodeResult(name, Ended.FAILED, "parked: the next run continues it"))
-        self._running.clear()
+        self._tasks.clear()
 
-    def _remember(self, observed: Observed, plan: NodePlan, record: NodeRecord) -> None:
-        """What it has converged to is known from now on, which is when a wave begins to bake."""
-        run, now = self.run, self.run.clock.now()
-        name, plans, seen = plan.node, {plan.node: plan}, {plan.node: observed}
-        remember_plans(run.ledger, run.fleet, plans, seen, {name: record}, run.id, now, self._tables)
-        self._rollouts.see(observed, plan, run.ledger.node(plan.node), now)
-
-    # --- rollouts ---
-
-    def _look_at_rollouts(self) -> None:
-        run = self.run
-        run.planner.context = replace(run.planner.context, now=run.clock.now())
-        run.planner.holds = by_subject(run.fleet.holds, run.ledger.holds())
-        run.rollouts = self._rollouts.now(self._kept, run.planner.holds, run.clock.now())
-
-    def _begin_rollout(self, plan: NodePlan) -> None:
-        """It is on record from its first node on, with the order in which all of them go."""
-        progress = self.run.rollouts.by_pool.get(plan.pool)
-        if progress is not None and progress.new:
-            self.run.lease.token()  # whoever lost the lease begins nothing
-            self.run.ledger.start_rollout(progress.rollout, self.run.id)
-            self._kept[plan.pool] = progress.rollout
-            progress.new = False
-            self._rollouts.begun(plan.pool)
-
-    # --- leave ---
-
-    async def reserve(self, plan: NodePlan) -> str:
-        async with self._lock:
-            if plan.node not in self.run.fleet.nodes:
-                return "the spec does not name it any more"
-            if plan.node in self._reserved and not flashes(plan.actions[0]):
-                return ""
-            await self._look_at_cluster()
-            if plan.isolated:
-                self._leave.see(self._nodes[plan.node], plan)
-            leave = self._leave.now(self.run.clock.now(), self.run.rollouts, self.run.brake())
-            blocked = leave.refusal_of_next(plan)
-            if blocked is not None:
-                return blocked.detail
-            self._leave.reserve(plan.node)
-            self._reserved.add(plan.node)
-            return ""
-
-    async def _look_at_cluster(self) -> None:
-        """Who is in service now, for all nodes of the fleet."""
-        cluster, clock, settings = self.run.fabric.cluster(), self.run.clock, self.run.fleet.settings
-        if cluster is None:
-            return
-        if self._cluster_read is not None and clock.monotonic() - self._cluster_read < CLUSTER_AGE_S:
-            return
-        state = await answer(cluster.state, settings.kubernetes_deadline_s, clock)
-        self._cluster_read = clock.monotonic()
-        members = None if isinstance(state, Silent) else state.value.members
-        fell = False
-        for name, seen in self._nodes.items():
-            found = None if members is None else members.get(name)
-            if members is not None and isinstance(seen.member, Answered) and found is seen.member.value:
-                continue  # the very same: nothing has changed
-            self._see(replace(seen, member=state if isinstance(state, Silent) else Answered(state.at, found)))
-            # What goes down under our hands is no news, and in a rollout something always does.
-            fell = fell or (name not in self._reserved and found is not None and not found.ready)
-            if name not in self.plans:
-                self._rollouts.see(self._nodes[name], None, self.run.ledger.node(name), clock.now())
-        self._postponed.clear()
-        self.observation = replace(self.observation, control_plane=control_plane(state))
-        self._leave.see_control_plane(self.observation.control_plane)
-        if fell:
-            look_for_storm(self.run.ledger, self.run.fleet, self.observation, {}, clock.now())
-
-    def _see(self, observed: Observed) -> None:
-        self._nodes[observed.node] = observed
-        self._leave.see(observed)
-
-    # --- the end ---
+    # --- results ---
 
     def results(self) -> Mapping[str, NodeResult]:
-        return {name: self._settled.get(name) or self._left(plan) for name, plan in self.plans.items()}
+        """Return how the run ends for each node, were it to end now."""
+        return {name: self._settled.get(name) or self._unsettled(plan) for name, plan in self.plans.items()}
 
-    def _left(self, plan: NodePlan) -> NodeResult:
+    def _unsettled(self, plan: NodePlan) -> NodeResult:
         if is_crashed(plan):
             return NodeResult(plan.node, Ended.CRASHED, plan.situation)
         blocked = self._why(plan.node)

@@ -1,4 +1,4 @@
-"""What the shell tells while it works. The command line renders it; nothing is decided by it."""
+"""Events that runs report while they work. The command line shows them; nothing is decided by them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class ActionStarted:
 
 @dataclass(frozen=True, slots=True)
 class ActionStep:
-    """A line about an action that is under way: "powering off", "waiting for the host"."""
+    """A step of an action that is under way, in words: "powering off", "waiting for the host"."""
 
     node: str
-    action: str  # its id
+    action: str  # the action's id, such as "update_firmware:bmc"
     step: str
 
 
@@ -41,7 +41,7 @@ class ActionFinished:
 
 @dataclass(frozen=True, slots=True)
 class NodeSettled:
-    """Nothing more will be done to this node in this run. `state`: done | failed | crashed | ..."""
+    """Nothing more will be done to this node in this run. `state`: a value of `run.Ended`, such as "done"."""
 
     node: str
     state: str
@@ -50,22 +50,15 @@ class NodeSettled:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The run has nothing to start now. `seconds`: how much longer it will wait for budget or a boot."""
+    """The run can start nothing now. `seconds`: how much longer it waits for budget, a window or a boot."""
 
     nodes: tuple[str, ...]
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class RunEnded:
-    """The report of a run that was interrupted (an `ApplyReport`): its caller gets a CancelledError."""
-
-    report: object
-
-
-@dataclass(frozen=True, slots=True)
 class LoopTold:
-    """What a long-running reconciler says of itself: `event` is a word, such as "leading" or "spec_changed"."""
+    """A message of `reconciler run` about itself. `event` is a word for the log, such as "leading" or "spec"."""
 
     event: str
     message: str
@@ -73,9 +66,9 @@ class LoopTold:
     fields: Mapping[str, str | int | float] = field(default_factory=dict)
 
 
-Event = NodeObserved | ActionStarted | ActionStep | ActionFinished | NodeSettled | Waiting | RunEnded | LoopTold
+Event = NodeObserved | ActionStarted | ActionStep | ActionFinished | NodeSettled | Waiting | LoopTold
 Progress = Callable[[Event], None]
 
 
 def ignore(_event: Event) -> None:
-    """Progress for those who don't show any."""
+    """Show no progress."""

@@ -1,4 +1,4 @@
-"""Runs the acceptance tests over SSH and keeps what was measured. The verdict is gate/'s, a pure function of it."""
+"""Run the acceptance tests over SSH and keep what was measured. reconciler/gate judges it, without any I/O."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from reconciler.model.observed import Observed, Silent
 from reconciler.model.ports import Clock, Host
 
 CERTIFICATE_FORMAT = "1.0"
-_AGAIN = (Verdict.UNJUDGED, Verdict.ERROR)  # retried once; they never count against the hardware
+_RETRIED = (Verdict.UNJUDGED, Verdict.ERROR)  # once; they never count against the hardware
 
 
 class AcceptanceGate:
-    """Implements GateRunner. `public_key`: a minisign key by name, from outside the spec."""
+    """Implements GateRunner. `public_key` returns a minisign key by name, from outside the spec; None = unknown."""
 
     def __init__(self, public_key: Callable[[str], str | None]) -> None:
         self._public_key = public_key
 
     def verified(self, image: DesiredImage) -> bool | None:
-        """Whether the image is signed as the spec says; None where its key is not known here."""
+        """Return whether the image is signed as the spec says; None where its key is not known here."""
         return verify_image(image, self._public_key(image.key) if image.key is not None else None)
 
     def trust(self, desired: Desired, observed: Observed) -> GateJudgement:
@@ -41,12 +41,13 @@ class AcceptanceGate:
         return judge(certificate, acceptance, binding, clock.now())
 
     async def run(self, desired: Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
-        """Phases in order; a phase that does not pass ends the run, and what follows counts as not run.
+        """Run the test phases in order, and certify what was measured.
 
-        Passive health is read before and after: what a burn-in brings to light is the verdict of the burn-in.
+        A phase that does not pass ends the run; tests after it are missing from the certificate. Passive health is
+        read before and after: what a burn-in brings to light counts against the node. DriverError: the host was lost.
         """
         acceptance = _acceptance(desired)
-        observed = await _look_again(desired, host, observed)
+        observed = await _read_again(desired, host, observed)
         results: dict[str, TestResult] = {}
         for phase in acceptance.phases:
             verdict = Verdict.PASS
@@ -55,7 +56,7 @@ class AcceptanceGate:
                 verdict = worse(verdict, judge_test(test, results[test.name])[0])
             if verdict is not Verdict.PASS:
                 break
-        observed = await _look_again(desired, host, observed)
+        observed = await _read_again(desired, host, observed)
         for test in (test for phase in acceptance.phases for test in phase.tests):
             if test.name in results and TOOLS[test.tool].commands(test, desired, observed) == ():
                 after = TOOLS[test.tool].judge(test, desired, observed, ())
@@ -83,7 +84,7 @@ def _binding(desired: Desired, observed: Observed, acceptance: Acceptance) -> Bi
     return binding
 
 
-async def _look_again(desired: Desired, host: Host, observed: Observed) -> Observed:
+async def _read_again(desired: Desired, host: Host, observed: Observed) -> Observed:
     wanted = desired.profile.host
     reading = await host.facts(tuple(wanted.sysctls), tuple(wanted.services))
     if isinstance(reading, Silent):
@@ -95,7 +96,7 @@ async def _look_again(desired: Desired, host: Host, observed: Observed) -> Obser
 
 async def _run_with_retry(test: GateTest, desired: Desired, host: Host, observed: Observed, clock: Clock) -> TestResult:
     result = await _run(test, desired, host, observed, clock)
-    if judge_test(test, result)[0] in _AGAIN:
+    if judge_test(test, result)[0] in _RETRIED:
         result = await _run(test, desired, host, observed, clock)
     return result
 

@@ -1,11 +1,11 @@
-"""The ports as actions see them: each call within a deadline, no write without a lease, and none to a wrong BMC.
+"""The ports as actions see them: every call has a deadline, and no write goes out without a lease or to a wrong BMC.
 
 Invariant identity_before_any_bmc_write: `GuardedBmc` is the only Bmc that an action can reach, and each of its writes
-goes through `_write`, which first compares the serial number and UUID behind the address with the node's other
-witnesses, read afresh (pitfall A14). A write that outlives its deadline is ambiguous, never failed (pitfall A3).
+goes through `_write`. That first reads the serial number and UUID behind the address and compares them with those from
+the node's other sources (pitfall A14). A write that outlives its deadline is ambiguous, never failed (pitfall A3).
 
-Right before each write, to a BMC, a cluster or a host, the ledger is asked whether this run still holds the lease on
-the fleet; and an action has its BMC to itself, by a lease of its own, from its first write to it to its end.
+Right before each write to a BMC, a cluster or a host, the ledger is asked whether this run still holds the lease on the
+fleet. From its first write to a BMC to its end, an action also holds a lease on that BMC.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from reconciler.planner.node.corroboration import identity
 
 T = TypeVar("T")
 
-PROVED_S = 5.0  # for so long what was read of a BMC's identity may be taken for the present: actions take hours
+PROVED_S = 5.0  # how long a proof of a BMC's identity is good for: an action takes up to hours
 _FAILURES = {
     UnknownReason.UNREACHABLE: Failure.UNREACHABLE,
     UnknownReason.AUTH: Failure.AUTH,
@@ -53,18 +53,18 @@ _FAILURES = {
 
 
 class WrongMachine(Exception):
-    """The BMC is not shown to be this node's. Nothing was written."""
+    """The BMC could not be proved to be this node's. Nothing was written."""
 
 
 def known(reading: Answered[T] | Silent) -> T:
-    """The value, or a DriverError that says why there is none."""
+    """Return the value of a reading; raise a DriverError that says why there is none."""
     if isinstance(reading, Silent):
         raise DriverError(_FAILURES[reading.reason], reading.detail or reading.reason.value)
     return reading.value
 
 
 class Deadlines:
-    """Calls that must end. A read that does not is a timeout; a write, ambiguous."""
+    """Bounds calls by a deadline in fleet time. A read that is late is a timeout; a write, ambiguous."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self.clock = clock
@@ -84,7 +84,7 @@ class Deadlines:
 
 
 class GuardedBmc:
-    """model.ports.Bmc for one action on one node. `wrote`: it changed something, so the inventory is due."""
+    """The Bmc port for one action on one node. `wrote`: something was written, so the inventory must be read again."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class GuardedBmc:
         self._proved_at: float | None = None  # by the monotonic clock: a wall clock may be set
 
     async def prove(self) -> None:
-        """WrongMachine unless the BMC is shown to be this node's; DriverError when it does not answer."""
+        """Raise WrongMachine unless the BMC is proved to be this node's, and DriverError when it does not answer."""
         asked_at = self._clock.monotonic()
         system = known(await self.hot())
         verdict, why = identity(self._desired, system, self._facts, self._record)
@@ -118,7 +118,7 @@ class GuardedBmc:
         self._proved_at = asked_at
 
     async def _write(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Occupied while somebody else writes to this BMC, LeaseHeld when the run has lost its lease."""
+        """Write to the BMC. Raise Occupied while somebody else writes to it, LeaseHeld when the run lost its lease."""
         if not self._taken:
             self._lease.take(self._scope)
             self._taken = True
@@ -130,7 +130,7 @@ class GuardedBmc:
         return await self._deadlines.write(call())
 
     def leave(self) -> None:
-        """The action is over: others may write."""
+        """Give back the lease on the BMC, since the action is over."""
         if self._taken:
             self._taken = False
             self._lease.give_back(self._scope)
@@ -185,11 +185,11 @@ class GuardedBmc:
         await self._write(self._bmc.reset)
 
     async def close(self) -> None:
-        """The session outlives an action; the fabric closes it."""
+        """Do nothing: the session outlives an action, and the fabric closes it."""
 
 
 class TimedHost:
-    """model.ports.Host with deadlines. Whatever runs there may change something, so all of it takes the lease."""
+    """The Host port with deadlines. Any command may change the host, so every one of them needs the lease."""
 
     def __init__(self, host: Host, clock: Clock, settings: Settings, lease: HeldLease) -> None:
         self._host = host
@@ -201,7 +201,7 @@ class TimedHost:
         return await answer(lambda: self._host.facts(sysctls, services), self._seconds, self._clock)
 
     async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:
-        """`timeout`: of the command; connecting has the SSH deadline on top."""
+        """Run a command. `timeout`: wall-clock seconds for the command; the SSH deadline for connecting is added."""
         spare = io_seconds(self._clock, self._seconds)
         self._lease.prove()
         try:
@@ -210,11 +210,11 @@ class TimedHost:
             raise DriverError(Failure.AMBIGUOUS, f"{argv[0]}: no answer after its deadline") from error
 
     async def close(self) -> None:
-        """As for a BMC."""
+        """Do nothing, as for a BMC."""
 
 
 class TimedCluster:
-    """model.ports.Cluster with deadlines, and no write without the lease."""
+    """The Cluster port with deadlines. It writes only while the run holds the lease."""
 
     def __init__(self, cluster: Cluster, clock: Clock, settings: Settings, lease: HeldLease) -> None:
         self._cluster = cluster

@@ -1,62 +1,55 @@
-"""What the leader does from taking the lease to losing it: pass after pass over the fleet, and one crew all the while.
+"""A term of leadership, from taking the lease to losing it: pass after pass over the fleet, with one dispatcher.
 
-Each pass looks at every node that nobody works on, plans the fleet anew, and hands both to the crew. In between, nodes
-that end, that the cluster tells of, or whose time has come are seen to at once. A new spec comes into force with a pass
-of its own; whoever is in the middle of an action ends it first.
+Each pass looks at every node that is not being worked on, plans the fleet anew, and hands both to the dispatcher.
+Between passes, nodes are attended to at once when work on them ends, the cluster reports them, or their time has come.
+A new spec comes into force with a pass of its own; a node in the middle of an action ends it first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from reconciler.converge.brake import OWNER, check_observer, look_for_storm
+from reconciler.converge.cluster_listener import ClusterListener
 from reconciler.converge.dispatcher import POLL_S, Dispatcher
 from reconciler.converge.events import LoopTold, Progress, ignore
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
+from reconciler.converge.observation_pass import ObservationPass, make_plan, planner_for
 from reconciler.converge.observe import observe
+from reconciler.converge.pass_messages import PassMessages
 from reconciler.converge.ports import GateRunner
-from reconciler.converge.remember import (
-    remember_evidence,
-    remember_facts,
-    remember_holds,
-    remember_plans,
-    remember_service_status,
-)
-from reconciler.converge.run import Run, Step, Unended
-from reconciler.converge.status import fleet_status, held_by_brake, measured, node_status
+from reconciler.converge.run import Attempts, PassContext, Run, RunPorts
+from reconciler.converge.status import fleet_status, measured, node_status
 from reconciler.model.desired import Fleet
-from reconciler.model.errors import Blind, first_of_ours
+from reconciler.model.errors import first_of_ours
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
-from reconciler.model.ports import Clock, Fabric, Ledger, Metrics, Watch
+from reconciler.model.ports import Clock, Fabric, Ledger, Metrics
 from reconciler.model.records import NodeRecord
 from reconciler.model.status import FleetStatus, NodeStatus
 from reconciler.model.vocab import DriftMode
-from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest, records_needed
-from reconciler.planner.fleet.planner import node_planner, plan_fleet
+from reconciler.planner.fleet.plan_request import PlanRequest, records_needed
 from reconciler.planner.node.estimates import estimates
 from reconciler.planner.node.planner import NodePlanner
 
 JITTER = 0.1  # of the interval: fleets that were started together don't ask their BMCs together (pitfall I9)
-NODES_PER_S = 10.0  # that a pass looks at when nobody waits for it: each costs 25 ms of CPU
-LEISURE = 0.4  # of the interval: what it may take longer for that
+NODES_PER_S = 10.0  # that a pass reads when nobody waits for it: each costs 25 ms of CPU
+UNHURRIED = 0.4  # of the interval: how much longer such a pass may take
 PASSES_APART = 3  # intervals, and what a pass takes: when they are further apart, nobody knows what was between
 REST = 0.25  # of the interval, after a pass that took longer than that
-NAMED = 8  # nodes that a message names
-WAKES_S = 5.0  # a node that the cluster tells of again and again is looked at so often, at most
 
 
 @dataclass(frozen=True, slots=True)
 class LoopDeps:
-    """What a reconciler stands on, whoever leads. `signatures`: as for `plan_fleet`.
+    """What every term of a reconciler works with. `signatures`: as for `plan_fleet`.
 
-    `begin`: puts the work under a spec on record; the id of that run. `saw`: is told what a pass found.
+    `begin` puts the work under a spec on record and returns the id of that run. `saw` is called with each pass.
     """
 
     begin: Callable[[Fleet], str]
@@ -71,298 +64,261 @@ class LoopDeps:
     saw: Callable[[Fleet, Plan, Observation], None] = lambda _fleet, _plan, _observation: None
 
 
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A pass whose observation was planned."""
+
+    look: ObservationPass
+    plan: Plan
+    planner: NodePlanner
+
+    @property
+    def barred(self) -> str:
+        """Why nothing may begin, whatever is planned."""
+        return self.look.outage or _mode(self.look.fleet)
+
+    @property
+    def refused(self) -> str:
+        """Why nothing that was planned may begin."""
+        return f"the plan is refused: {'; '.join(self.plan.refused)}" if self.plan.refused else ""
+
+
 class LeaderTerm:
-    """`fleet`: what is in force, and `change` puts another in its place. `passed` is called after every pass."""
+    """A term whose first pass is over. `begin` makes one."""
 
     def __init__(
-        self, deps: LoopDeps, fleet: Fleet, fabric: Fabric, lease: HeldLease, passed: Callable[[Plan], None]
-    ) -> None:
-        self.deps = deps
-        self.fleet = fleet
-        self.plan: Plan | None = None
-        self._fabric = fabric
-        self._lease = lease
+        self, deps: LoopDeps, dispatcher: Dispatcher, observation: Observation, messages: PassMessages,
+        listening: asyncio.Task[None], due: float, passed: Callable[[Plan], None],
+    ) -> None:  # fmt: skip
+        self._deps = deps
+        self._run = dispatcher.run
+        self._dispatcher = dispatcher
+        self._messages = messages
+        self._listening = listening
         self._passed = passed
-        self._run: Run | None = None
-        self._dispatcher: Dispatcher | None = None
-        self._observation: Observation | None = None
+        self._next: Fleet | None = None  # a new spec, which the next pass puts in force
+        self._reading: asyncio.Task[Observation] | None = None  # a pass under way
+        self._unhurried = False  # the pass under way takes its time, since nobody waits for it
+        self._due = due  # when the next pass begins, by the monotonic clock
+        self._observation = observation  # the latest
         self._status: FleetStatus | None = None
-        self._next: Fleet | None = None
-        self._looking: asyncio.Task[Observation] | None = None  # a pass under way
-        self._leisurely = False  # as it is when nobody waits for it
-        self._due: float | None = None  # of the next one, by the monotonic clock; None: now
-        self._blind = ""
-        self._braked = ""
-        self._incidents: frozenset[tuple[str, str]] = frozenset()
-        self._woken: dict[str, float] = {}  # when last, by the monotonic clock
 
-    # --- from outside ---
+    @classmethod
+    async def begin(
+        cls, deps: LoopDeps, fleet: Fleet, fabric: Fabric, lease: HeldLease, passed: Callable[[Plan], None]
+    ) -> LeaderTerm:
+        """Make the first pass, and return the term that continues from it. `passed` is called after every pass."""
+        listener, messages = ClusterListener(deps.clock, deps.progress), PassMessages(deps.progress)
+        listening = asyncio.create_task(listener.listen(fabric.watch()))
+        try:
+            began, names = deps.clock.monotonic(), list(fleet.nodes)
+            observation = await _observe(deps, fleet, fabric, names, fresh_inventory=True)
+            due = _next_pass(deps, began)
+            planned = _plan(deps, fleet, observation, names, messages)
+            installer, now = fabric.installer(), planned.plan.created_at
+            resumed = await take_over(deps.ledger, installer, fleet, fleet.nodes.keys(), now)
+            ports = RunPorts(
+                fabric, deps.ledger, deps.clock, deps.gate, lease, measured(deps.metrics, deps.progress),
+                asyncio.Semaphore(fleet.settings.concurrency),
+            )  # fmt: skip
+            run = Run(ports, Attempts(resumed), _context(planned, deps.begin(fleet)))
+            records = _remember(planned, run)
+            await _forget(planned, run, None)
+            listener.dispatcher = Dispatcher(run, observation, planned.plan.nodes, records)
+            term = cls(deps, listener.dispatcher, observation, messages, listening, due, passed)
+            term._publish(planned)
+        except BaseException:
+            listening.cancel()
+            await asyncio.wait([listening])
+            raise
+        return term
 
     def change(self, fleet: Fleet) -> None:
-        """Another spec, with the next pass, which begins at once."""
+        """Put another spec in force with the next pass, which begins at once."""
         self._next = fleet
-        if self._dispatcher is not None:
-            self._dispatcher.stirred.set()
+        self._dispatcher.changed.set()
 
     # --- the loop ---
 
     async def work(self) -> None:
-        """Until it is cancelled or the lease is lost; what runs is parked then."""
-        listening = asyncio.create_task(self._listen(self._fabric.watch()))
+        """Work until cancelled or the lease is lost; what runs is parked then."""
         try:
-            await self._take(await self._look(fresh=True, hurry=True))
-            await self._go_on(listening)
+            await self._loop()
         finally:
-            listening.cancel()
-            if self._looking is not None:
-                self._looking.cancel()
-            if self._dispatcher is not None:
-                await self._dispatcher.park()
-            await asyncio.wait([task for task in (listening, self._looking) if task is not None])
+            self._listening.cancel()
+            if self._reading is not None:
+                self._reading.cancel()
+            await self._dispatcher.park()
+            await asyncio.wait([task for task in (self._listening, self._reading) if task is not None])
 
-    async def _go_on(self, listening: asyncio.Task[None]) -> None:
+    async def _loop(self) -> None:
         dispatcher = self._dispatcher
-        assert dispatcher is not None
         while True:
-            if self._looking is not None and self._looking.done():
-                seen, self._looking = self._looking.result(), None
-                await self._take(seen)
-            if self._next is not None and self._leisurely and self._looking is not None:
-                self._looking.cancel()
-                await asyncio.wait([self._looking])
-                self._looking = None
-            if self._looking is None and (self._next is not None or self._is_due()):
-                self._leisurely = self._next is None
+            if self._reading is not None and self._reading.done():
+                observation, self._reading = self._reading.result(), None
+                await self._take(observation)
+            if self._next is not None and self._unhurried and self._reading is not None:
+                self._reading.cancel()
+                await asyncio.wait([self._reading])
+                self._reading = None
+            if self._reading is None and (self._next is not None or self._deps.clock.monotonic() >= self._due):
+                self._unhurried = self._next is None
                 await self._change()
-                self._looking = asyncio.create_task(self._look(fresh=False, hurry=not self._leisurely))
-                self._looking.add_done_callback(lambda _: dispatcher.stirred.set())
-            dispatcher.take_in()
+                self._reading = asyncio.create_task(self._read())
+                self._reading.add_done_callback(lambda _: dispatcher.changed.set())
+            dispatcher.collect_ended()
             dispatcher.start()
-            await self._until_stirred(dispatcher)
-            if listening.done():
-                listening.result()
+            await self._until_changed()
+            if self._listening.done():
+                self._listening.result()
 
-    def _is_due(self) -> bool:
-        return self._due is None or self.deps.clock.monotonic() >= self._due
-
-    async def _until_stirred(self, dispatcher: Dispatcher) -> None:
-        """Time, too, opens windows, ends bakes and lets pauses run out."""
-        clock = self.deps.clock
+    async def _until_changed(self) -> None:
+        """Wait until something has changed, or for a while: time, too, opens windows, ends bakes and pauses."""
+        clock = self._deps.clock
         pause = POLL_S
-        if self._looking is None and self._due is not None:
+        if self._reading is None:
             pause = min(pause, max(self._due - clock.monotonic(), 0.0))
         with suppress(TimeoutError):
             async with asyncio.timeout(clock.real_seconds(pause)):
-                await dispatcher.stirred.wait()
+                await self._dispatcher.changed.wait()
 
     async def _change(self) -> None:
-        """Put the new spec in place. What is begun from now on goes by it."""
+        """Put the new spec in force. What begins from now on goes by it."""
         if self._next is None:
             return
-        self.fleet, self._next = self._next, None
-        assert self._run is not None
-        self._run.fleet = self.fleet
-        self._run.id = self.deps.begin(self.fleet)
-        self._run.barred = "a new spec has come, and the fleet is being looked at"
-        await self._fabric.refit(self.fleet)
+        fleet, self._next = self._next, None
+        self._run.context = replace(
+            self._run.context, fleet=fleet, run_id=self._deps.begin(fleet),
+            barred="a new spec has come, and the fleet is being looked at",
+        )  # fmt: skip
+        await self._run.ports.fabric.refit(fleet)
 
     # --- one pass ---
 
-    async def _look(self, *, fresh: bool, hurry: bool) -> Observation:
-        """Whoever is worked on is looked at by those who work on it.
+    async def _read(self) -> Observation:
+        """Read the nodes that are not being worked on; work on a node reads it itself.
 
-        Unless in a hurry it leaves time for what the cluster tells meanwhile, which would else wait for the whole pass.
+        An unhurried pass leaves time for what the cluster reports meanwhile, which would otherwise wait for its end.
         """
-        clock, busy = self.deps.clock, () if self._dispatcher is None else self._dispatcher.at_work
-        began = clock.monotonic()
-        try:
-            seen = await observe(
-                self.fleet, [name for name in self.fleet.nodes if name not in busy], self._fabric, clock,
-                previous=self._observation, fresh_inventory=fresh, progress=ignore, time_scale=self.deps.time_scale,
-                over_s=0.0 if hurry else min(len(self.fleet.nodes) / NODES_PER_S, self.deps.interval_s * LEISURE),
-            )  # fmt: skip
-        except ExceptionGroup as group:  # a secret that can't be had is missed by all of them
-            raise first_of_ours(group) or group from None
-        interval = self.deps.interval_s * (1 + JITTER * random.uniform(-1, 1))  # noqa: S311 - it spreads load
-        self._due = max(began + interval, clock.monotonic() + interval * REST)
-        return seen
-
-    async def _take(self, seen: Observation) -> None:
-        """What the pass teaches; who may go now."""
-        ledger, fleet, now = self.deps.ledger, self.fleet, self.deps.clock.now()
-        observation = seen if self._dispatcher is None else self._dispatcher.merged(seen)
-        idle = [name for name in fleet.nodes if self._dispatcher is None or name not in self._dispatcher.at_work]
-        records = self._records()
-        blind = self._check_sight(observation)
-        if not blind:
-            if remember_facts(ledger, (observation.nodes[name] for name in idle), records, now):
-                records = self._records()
-            look_for_storm(ledger, fleet, observation, records, now)
-            remember_evidence(ledger, fleet, observation, records, now)
-            records = self._records()
-        remember_holds(ledger, fleet, now)
-        request = PlanRequest(
-            f"pass-{now:%Y%m%d-%H%M%S}", self.deps.signatures(fleet), estimates=estimates(fleet, ledger.durations())
-        )
-        snapshot = LedgerSnapshot(ledger.id, records, tuple(ledger.known()), tuple(ledger.holds()), ledger.rollouts())
-        plan = plan_fleet(fleet, observation, snapshot, now, request)
-        planner = node_planner(fleet, observation, snapshot, now, request)
-        if self._run is None:
-            resumed = await take_over(ledger, self._fabric.installer(), fleet, fleet.nodes.keys(), now)
-            self._run = self._first_run(planner, plan, resumed)
-        run = self._run
-        run.planner = planner
-        run.plan_id = plan.id
-        run.barred, run.refused = blind or _mode(fleet), _refused(plan)
-        run.executed.clear()
-        if not blind:
-            well = {name for name in idle if node_status(plan.nodes[name], acting=False) is NodeStatus.CONVERGED}
-            close_needless(ledger, run.resumed, well, now)
-            plans = {name: plan.nodes[name] for name in idle}
-            remember_plans(ledger, fleet, plans, observation.nodes, records, run.id, now)
-            records = self._records()
-        await self._forget(plan)
-        if self._dispatcher is None:
-            self._dispatcher = Dispatcher(run, observation, plan.nodes, records)
-        else:
-            self._dispatcher.renew(observation, plan.nodes, records)
-        ahead = {name: newer for name, newer in self._dispatcher.ahead.items() if name in plan.nodes}
-        known = replace(plan, nodes={**plan.nodes, **ahead})
-        acting = [name for name, newer in ahead.items() if newer.changes]  # the others are waited for
-        if not blind:
-            within = timedelta(seconds=PASSES_APART * self.deps.interval_s) + (seen.finished_at - seen.started_at)
-            remember_service_status(ledger, fleet, known.nodes, self.deps.clock.now(), acting=acting, within=within)
-            self.deps.saw(fleet, plan, observation)
-        self.plan, self._observation = plan, observation
-        self._status = fleet_status(known, observation, self._status, acting=acting)
-        self.deps.metrics.passed(self._status)
-        self._tell_brake(plan)
-        self._tell_incidents(plan)
-        self._tell(plan, observation)
-
-    def _tell_brake(self, plan: Plan) -> None:
-        """When it is set, by what and what it holds back; and when it is lifted."""
-        if plan.braked == self._braked:
-            return
-        self._braked = plan.braked
-        held = held_by_brake(plan)
-        message = "the storm brake is lifted"
-        if plan.braked:
-            shown = ", ".join(held[:NAMED]) + (f" and {len(held) - NAMED} more" if len(held) > NAMED else "")
-            why = plan.braked.removeprefix(f"{OWNER}: ")
-            message = f"the storm brake is set: {why}. It holds back {shown or 'nothing yet'}"
-        self.deps.progress(LoopTold("brake", message, problem=bool(plan.braked), fields={"held_back": len(held)}))
-
-    def _tell_incidents(self, plan: Plan) -> None:
-        """Each once, when it begins and when it is over."""
-        current = {(one.signal, one.scope): one for one in plan.incidents}
-        for key, one in current.items():
-            if key not in self._incidents:
-                many = "1 node" if len(one.nodes) == 1 else f"{len(one.nodes)} nodes"
-                told = f"{one.signal} on {many} of {one.scope}: {one.detail}"
-                fields: dict[str, str | int | float] = {"signal": one.signal, "nodes": len(one.nodes)}
-                self.deps.progress(LoopTold("incident", told, problem=True, fields=fields))
-        for signal, scope in sorted(self._incidents - current.keys()):
-            self.deps.progress(LoopTold("incident_over", f"{signal} of {scope}: the incident is over"))
-        self._incidents = frozenset(current)
-
-    def _records(self) -> Mapping[str, NodeRecord]:
-        return self.deps.ledger.nodes(records_needed(self.fleet, list(self.fleet.nodes)))
-
-    def _check_sight(self, observation: Observation) -> str:
-        """Why the pass proves nothing; "" when it does. It is told when that changes."""
-        try:
-            check_observer(self.fleet, observation)
-        except Blind as error:
-            blind = str(error)
-        else:
-            blind = ""
-        if blind != self._blind:
-            message = blind or "nodes answer again"
-            self.deps.progress(LoopTold("blind" if blind else "seeing", message, problem=bool(blind)))
-        self._blind = blind
-        return blind
-
-    def _first_run(self, planner: NodePlanner, plan: Plan, resumed: dict[Step, Unended]) -> Run:
-        deps, fleet = self.deps, self.fleet
-        return Run(
-            id=deps.begin(fleet), plan_id=plan.id, fleet=fleet, fabric=self._fabric, ledger=deps.ledger,
-            clock=deps.clock, gate=deps.gate, lease=self._lease, approved=None,
-            progress=measured(deps.metrics, deps.progress),
-            planner=planner,
-            begun=frozenset(), resumed=resumed, interrupted={node for node, _, _ in resumed},
-            reading=asyncio.Semaphore(fleet.settings.concurrency),
+        deps, fleet = self._deps, self._run.fleet
+        began = deps.clock.monotonic()
+        unhurried_s = min(len(fleet.nodes) / NODES_PER_S, deps.interval_s * UNHURRIED)
+        at_work = self._dispatcher.at_work
+        observation = await _observe(
+            deps, fleet, self._run.ports.fabric, [name for name in fleet.nodes if name not in at_work],
+            previous=self._observation, over_s=unhurried_s if self._unhurried else 0.0,
         )  # fmt: skip
+        self._due = _next_pass(deps, began)
+        return observation
 
-    async def _forget(self, plan: Plan) -> None:
-        """Nodes that left the spec: our marks are lifted, and what was applied to them means nothing any more."""
-        ledger, clock = self.deps.ledger, self.deps.clock
-        gone = [name for name in ledger.known() if name not in self.fleet.nodes]
-        busy = (
-            self._dispatcher is not None and not self._dispatcher.at_work <= self.fleet.nodes.keys()
-        )  # they end first
-        if (self._dispatcher is not None and not gone) or busy or self._blind or _refused(plan) or _mode(self.fleet):
-            return
-        kept = await lift_forgotten_marks(ledger, self._fabric.cluster(), self.fleet, clock, self._lease)
-        ledger.forget(gone, clock.now())
-        if not gone and not kept:
-            return
-        more = f"; {', '.join(kept)} keep our mark, since no gate has judged what was done to them" if kept else ""
-        message = f"{len(gone)} nodes left the spec and are forgotten: {', '.join(gone[:5])}{more}"
-        self.deps.progress(LoopTold("forgotten", message, problem=bool(kept)))
+    async def _take(self, observation: Observation) -> None:
+        """Learn and plan from an observation, and hand it to the dispatcher."""
+        run, dispatcher, fleet = self._run, self._dispatcher, self._run.fleet
+        idle = [name for name in fleet.nodes if name not in dispatcher.at_work]
+        planned = _plan(self._deps, fleet, dispatcher.merged(observation), idle, self._messages)
+        run.context = _context(planned, run.context.run_id)
+        run.attempts.executed.clear()
+        records = _remember(planned, run)
+        await _forget(planned, run, dispatcher.at_work)
+        dispatcher.renew(planned.look.observation, planned.plan.nodes, records)
+        self._publish(planned)
 
-    def _tell(self, plan: Plan, observation: Observation) -> None:
-        assert self._dispatcher is not None
+    def _publish(self, planned: _Planned) -> None:
+        """Record the nodes' statuses and report the pass to everybody who watches."""
+        deps, look, plan = self._deps, planned.look, planned.plan
+        newer = {name: own for name, own in self._dispatcher.worker_plans.items() if name in plan.nodes}
+        known = replace(plan, nodes={**plan.nodes, **newer})
+        acting = [name for name, own in newer.items() if own.changes]  # the others are waited for
+        took = look.observation.finished_at - look.observation.started_at
+        within = timedelta(seconds=PASSES_APART * deps.interval_s) + took
+        look.remember_statuses(known.nodes, acting=acting, within=within)
+        if not look.outage:
+            deps.saw(look.fleet, plan, look.observation)
+        self._observation = look.observation
+        self._status = fleet_status(known, look.observation, self._status, acting=acting)
+        deps.metrics.passed(self._status)
         self._passed(plan)
-        seconds = (observation.finished_at - observation.started_at).total_seconds()
-        totals = plan.totals
-        self.deps.progress(LoopTold(
-            "pass",
-            f"{len(plan.nodes)} nodes seen in {seconds:.1f} s: {totals.nodes_with_changes} differ, "
-            f"{len(self._dispatcher.at_work)} at work, {len(plan.incomplete)} unknown",
-            fields={
-                "seconds": round(seconds, 3), "nodes": len(plan.nodes), "changes": totals.nodes_with_changes,
-                "at_work": len(self._dispatcher.at_work), "unknown": len(plan.incomplete), "plan": plan.id,
-            },
-        ))  # fmt: skip
-
-    # --- what the cluster tells ---
-
-    async def _listen(self, watch: Watch | None) -> None:
-        if watch is None:
-            await asyncio.Event().wait()
-            return
-
-        def tell(problem: str) -> None:
-            message = f"the cluster tells nothing of its nodes: {problem}" if problem else "the cluster tells again"
-            self.deps.progress(LoopTold("watch", message, problem=bool(problem)))
-
-        async with aclosing(watch.changes(tell)) as names:
-            async for name in names:
-                self._wake(name)
-
-    def _wake(self, name: str) -> None:
-        now, last = self.deps.clock.monotonic(), self._woken.get(name)
-        if self._dispatcher is None or name not in self.fleet.nodes:
-            return
-        if last is not None and now - last < WAKES_S:
-            later = last + WAKES_S
-            if last < now:  # else one is due already
-                self._woken[name] = later
-                pause = self.deps.clock.real_seconds(later - now)
-                asyncio.get_running_loop().call_later(pause, self._dispatcher.wake, name)
-            return
-        self._woken[name] = now
-        self._dispatcher.wake(name)
+        self._messages.planned(plan, look.observation, len(self._dispatcher.at_work))
 
 
-def _refused(plan: Plan) -> str:
-    """Why nothing of the plan may begin."""
-    return f"the plan is refused: {'; '.join(plan.refused)}" if plan.refused else ""
+async def _observe(
+    deps: LoopDeps, fleet: Fleet, fabric: Fabric, names: Sequence[str], *, previous: Observation | None = None,
+    fresh_inventory: bool = False, over_s: float = 0.0,
+) -> Observation:  # fmt: skip
+    try:
+        return await observe(
+            fleet, names, fabric, deps.clock, previous=previous, fresh_inventory=fresh_inventory, progress=ignore,
+            time_scale=deps.time_scale, over_s=over_s,
+        )  # fmt: skip
+    except ExceptionGroup as group:  # a secret that can't be had is missed by all of them
+        raise first_of_ours(group) or group from None
+
+
+def _next_pass(deps: LoopDeps, began: float) -> float:
+    """Return when the next pass is due, by the monotonic clock. `began`: when this one began."""
+    interval = deps.interval_s * (1 + JITTER * random.uniform(-1, 1))  # noqa: S311 - it spreads load
+    return max(began + interval, deps.clock.monotonic() + interval * REST)
+
+
+def _plan(
+    deps: LoopDeps, fleet: Fleet, observation: Observation, idle: Sequence[str], messages: PassMessages
+) -> _Planned:
+    ledger, now = deps.ledger, deps.clock.now()
+    look = ObservationPass(fleet, observation, idle, ledger, deps.clock, _records(fleet, ledger))
+    messages.outage(look.outage)
+    look.learn(evidence=True)
+    look.copy_holds()
+    request = PlanRequest(
+        id=f"pass-{now:%Y%m%d-%H%M%S}",
+        signatures=deps.signatures(fleet),
+        estimates=estimates(fleet, ledger.durations()),
+    )
+    plan = make_plan(fleet, observation, ledger, request, now)
+    return _Planned(look, plan, planner_for(fleet, observation, ledger, request, now))
+
+
+def _records(fleet: Fleet, ledger: Ledger) -> Mapping[str, NodeRecord]:
+    return ledger.nodes(records_needed(fleet, list(fleet.nodes)))
+
+
+def _context(planned: _Planned, run_id: str) -> PassContext:
+    return PassContext(
+        run_id, planned.plan.id, planned.look.fleet, planned.planner, barred=planned.barred, refused=planned.refused
+    )
+
+
+def _remember(planned: _Planned, run: Run) -> Mapping[str, NodeRecord]:
+    """Record the drift of nodes that nobody works on, and return the records of all nodes."""
+    look, plans = planned.look, {name: planned.plan.nodes[name] for name in planned.look.names}
+    if not look.outage:
+        well = {name for name, plan in plans.items() if node_status(plan, acting=False) is NodeStatus.CONVERGED}
+        close_needless(run.ledger, run.attempts.resumed, well, planned.plan.created_at)
+    look.remember_drift(plans, run.context.run_id)
+    return _records(look.fleet, run.ledger)
+
+
+async def _forget(planned: _Planned, run: Run, at_work: AbstractSet[str] | None) -> None:
+    """Forget nodes that left the spec: lift our marks, and drop what the ledger knows to be applied to them.
+
+    `at_work`: None in the first pass of a term, which lifts marks even where the ledger knows of no such node.
+    """
+    fleet, ledger = planned.look.fleet, run.ledger
+    gone = [name for name in ledger.known() if name not in fleet.nodes]
+    if at_work is not None and (not gone or not at_work <= fleet.nodes.keys()):  # work on them ends first
+        return
+    if planned.barred or planned.refused:
+        return
+    kept = await lift_forgotten_marks(ledger, run.ports.fabric.cluster(), fleet, run.clock, run.ports.lease)
+    ledger.forget(gone, run.clock.now())
+    if not gone and not kept:
+        return
+    more = f"; {', '.join(kept)} keep our mark, since no gate has judged what was done to them" if kept else ""
+    message = f"{len(gone)} nodes left the spec and are forgotten: {', '.join(gone[:5])}{more}"
+    run.ports.progress(LoopTold("forgotten", message, problem=bool(kept)))
 
 
 def _mode(fleet: Fleet) -> str:
-    """Why nothing may begin, whatever is planned or seen."""
+    """Return why nothing may begin, whatever is planned or seen, by the spec's drift mode."""
     if fleet.settings.drift_mode is not DriftMode.CORRECT:
         return f"the spec's mode is {fleet.settings.drift_mode.value}: drift is reported and left as it is"
     return ""

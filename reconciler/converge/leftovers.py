@@ -1,14 +1,13 @@
-"""What earlier runs left behind: attempts that never ended, and our marks on nodes that the spec has forgotten."""
+"""What earlier runs left behind: attempts that never ended, and our marks on nodes that left the spec."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from reconciler.converge.actions.context import Stop
 from reconciler.converge.actions.membership import lift_mark
-from reconciler.converge.execute import RESUME_WITHIN
 from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.observe import answer
@@ -21,16 +20,17 @@ from reconciler.model.ports import Clock, Cluster, Installer
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
 from reconciler.planner.node.record import untouched
 
+RESUME_WITHIN = timedelta(hours=2)  # an older intent says nothing about what is needed now
 DIED = "its run ended before it did"
 
 
 async def take_over(
     ledger: AttemptStore, installer: Installer | None, fleet: Fleet, selected: Container[str], now: datetime
 ) -> dict[Step, Unended]:
-    """Attempts of runs that died, to be gone on with; those that mean nothing any more are closed.
+    """Return the attempts of dead runs that this run is to continue, and close those that are outdated.
 
-    We hold the lease, so whoever wrote them is gone. An installer that is asking for its document gets it again. A
-    flash is gone on with whatever its age: its BMC is asked, and nothing else shows that new firmware is staged.
+    We hold the lease, so the runs that began them are dead. An installer that asks for its document gets it again. A
+    flash is continued whatever its age: only its task on the BMC shows whether new firmware is staged.
     """
     resumed: dict[Step, Unended] = {}
     for attempt, node, action, target, intent in ledger.unfinished():
@@ -49,7 +49,7 @@ async def take_over(
 
 
 def close_needless(ledger: AttemptStore, resumed: dict[Step, Unended], done: Container[str], now: datetime) -> None:
-    """Attempts of dead runs on nodes that need nothing any more: whatever they did, it is seen in the node."""
+    """Close attempts of dead runs on nodes that need nothing any more: whatever they did was seen on the node."""
     for step in [step for step in resumed if step[0] in done]:
         left = resumed.pop(step)
         ledger.finish(left.attempt, "ambiguous", f"{DIED}; nothing of it is needed any more", now)
@@ -65,9 +65,9 @@ def _recent(intent: Mapping[str, Any], now: datetime) -> bool:
 async def lift_forgotten_marks(
     ledger: NodeStore, cluster: Cluster | None, fleet: Fleet, clock: Clock, lease: HeldLease
 ) -> tuple[str, ...]:
-    """Removing a node from the spec means to forget it: our mark is lifted, and nothing else is touched (invariant 8).
+    """Lift our marks on nodes that left the spec, and touch nothing else of them (invariant 8).
 
-    The names of nodes that keep their mark, since something was done to them that no gate has judged.
+    Return the nodes that keep their mark, since something was done to them that no gate has judged.
     """
     if cluster is None:
         return ()

@@ -1,8 +1,8 @@
-"""The reconciler that runs for ever: follows the spec, and leads the fleet while it holds the lease (DESIGN 8, 9).
+"""`reconciler run`: follow the spec for ever, and lead the fleet while this process holds the lease (DESIGN 8, 9).
 
-One of several leads, the others stand by and ask for the lease every few seconds. Whatever ends a term (the lease is
-lost, the ledger can't be reached) parks what runs; the next term begins like a first one, with a look at everything and
-with what the journal says was under way.
+One of several processes leads; the others ask for the lease every few seconds. Whatever ends a term (the lease is lost,
+the ledger can't be reached) parks what runs. The next term begins like the first one: it looks at every node, and takes
+over what the journal says was under way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ PASSES_LATE = 3  # intervals without a pass make a leader unready
 
 
 class Loop:
-    """`holder`: whom the lease names to others. `pull_s`: between looks for a new spec."""
+    """The loop of one process.
+
+    `reach` connects to a fleet as its spec says. `holder`: the name that the lease shows to others. `pull_s`: seconds
+    between looks for a new spec.
+    """
 
     def __init__(
         self, deps: LoopDeps, feed: SpecFeed, reach: Callable[[Fleet], Fabric], *, holder: str, pull_s: float
@@ -38,35 +42,36 @@ class Loop:
         self._reach = reach
         self._holder = holder
         self._pull_s = pull_s
-        self._shift: LeaderTerm | None = None
+        self._term: LeaderTerm | None = None  # None also until its first pass is over
+        self._next: Fleet | None = None  # a spec that came during the first pass
         self._name = ""  # of the fleet
         self._passes = 0
-        self._trouble = ""  # why this process does not lead, as last told
+        self._trouble = ""  # why this process does not lead, as last reported
         self._status = LoopStatus(pass_due_s=PASSES_LATE * deps.interval_s, time_scale=deps.time_scale)
 
     async def run(self) -> None:
-        """Until it is cancelled. UsageError and the like where no later try could fare better."""
-        self._stand()
+        """Run until cancelled. Raise UsageError and the like where no later try could succeed."""
+        self._set_status()
         try:
             async with asyncio.TaskGroup() as group:
                 first = asyncio.Event()
                 group.create_task(self._follow(first))
                 await first.wait()
                 while True:
-                    await self._term()
+                    await self._lead()
                     await self._pause(ASK_AGAIN_S)
         except ExceptionGroup as errors:
             raise first_of_ours(errors) or errors from None
 
     async def _follow(self, first: asyncio.Event) -> None:
         while True:
-            self._hear(await self._feed.pull())
+            self._take(await self._feed.pull())
             if self._feed.fleet is not None:
                 first.set()
             await self._deps.clock.sleep(self._pull_s)
 
-    def _hear(self, pulled: Pulled) -> None:
-        self._stand(
+    def _take(self, pulled: Pulled) -> None:
+        self._set_status(
             spec_commit=pulled.commit, spec_head=pulled.head,
             spec_trouble=pulled.trouble.value if pulled.trouble is not None else "",
         )  # fmt: skip
@@ -89,27 +94,31 @@ class Loop:
             )
         commit = fields["commit"][:12]
         self._tell("spec", f"commit {commit} is in force: {len(fleet.nodes)} nodes", **fields)
-        if self._shift is not None:
-            self._shift.change(fleet)
+        if self._term is not None:
+            self._term.change(fleet)
+        else:
+            self._next = fleet
 
     # --- one term of leadership ---
 
-    async def _term(self) -> None:
-        """From taking the lease to losing it, or one vain try."""
+    async def _lead(self) -> None:
+        """Try once to take the lease, and lead until it is lost."""
         fleet, deps = self._feed.fleet, self._deps
         assert fleet is not None
-        self._name = fleet.settings.fleet
+        self._name, self._next = fleet.settings.fleet, None
         try:
             async with held_lease(deps.ledger, fleet.settings.fleet, self._holder, deps.clock) as lease:
                 self._tell("leading", f"holds the lease on {fleet.settings.fleet}: looking at everything first")
                 self._trouble = ""
-                self._stand(role=Role.LEADER, last_pass=None)
+                self._set_status(role=Role.LEADER, last_pass=None)
                 fabric = self._reach(fleet)
                 try:
-                    self._shift = LeaderTerm(deps, fleet, fabric, lease, self._passed)
-                    await self._shift.work()
+                    self._term = await LeaderTerm.begin(deps, fleet, fabric, lease, self._passed)
+                    if self._next is not None:
+                        self._term.change(self._next)
+                    await self._term.work()
                 finally:
-                    self._shift = None
+                    self._term = None
                     await fabric.close()
         except LeaseHeld as error:
             self._step_back(Role.STANDBY, "standby", str(error), problem=self._status.role is Role.LEADER)
@@ -124,15 +133,15 @@ class Loop:
         if self._status.role is not role or (problem and why != self._trouble):
             self._tell(event, why, problem=problem)
         self._trouble = why
-        self._stand(role=role)
+        self._set_status(role=role)
 
     def _passed(self, plan: Plan) -> None:
         self._passes += 1
-        self._stand(last_pass=self._deps.clock.now(), stopped=plan.stopped or plan.braked)
+        self._set_status(last_pass=self._deps.clock.now(), stopped=plan.stopped or plan.braked)
 
-    # --- telling ---
+    # --- reporting ---
 
-    def _stand(self, **changes: Any) -> None:
+    def _set_status(self, **changes: Any) -> None:
         self._status = replace(self._status, **changes)
         self._deps.metrics.stand(self._status)
 

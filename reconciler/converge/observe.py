@@ -1,7 +1,7 @@
-"""One pass over nodes: everything that plans are made from, read at once and with a result for every node.
+"""Read everything that plans are made from, from all sources at once, with a result for every node.
 
-A source that fails, hangs or is cut off costs its own answer and nothing else. Redfish is read in two tiers, to be
-kind to BMCs (DESIGN 5): hot facts each pass, the inventory when something says that it may have changed.
+A source that fails, hangs or is cut off costs its own answer and nothing else. Redfish is read in two tiers, to spare
+BMCs (DESIGN 5): the hot facts in each pass, the inventory when something says that it may have changed.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
 T = TypeVar("T")
 
 OBSERVATION_FORMAT = "1.0"
-INVENTORY = 4  # deadlines: a BMC that can't expand collections is asked a hundred times and more
+INVENTORY_DEADLINES = 4  # a BMC that can't expand collections is asked a hundred times and more
 IN_DOUBT_S = 900.0  # how old an inventory gets while the BMC says that something is wrong
-AT_LEISURE = 16  # nodes at once, when a pass shall leave time for others: who has begun, ends
+UNHURRIED_READS = 16  # nodes at once in a pass that leaves time for others: a read that has begun is not put off
 LEAST_REAL_S = 5.0  # a scaled clock shortens deadlines; loopback servers, kubectl and threads stay as slow as they are
 
 _REASONS = {
@@ -66,14 +66,15 @@ async def observe(
     time_scale: float = 1.0,
     over_s: float = 0.0,
 ) -> Observation:
-    """Read `nodes`, all sources at once, the cluster in one bulk read. `fresh_inventory`: whatever its age.
+    """Read `nodes` from all sources at once, and the cluster in one bulk read.
 
-    Of the fleet's other nodes the membership is there too, or why it is not known: they count against the budget.
-    `over_s`: begin with nodes one after another over so long a time, and read the cluster last.
+    The observation also has the membership of the fleet's other nodes, or why it is unknown: they count against the
+    budget. `fresh_inventory`: read the inventory whatever its age. `over_s`: seconds of fleet time over which to spread
+    the reads of nodes; the cluster is then read last.
     """
     settings = fleet.settings
     started_at = clock.now()
-    limit = asyncio.Semaphore(min(settings.concurrency, AT_LEISURE) if over_s else settings.concurrency)
+    limit = asyncio.Semaphore(min(settings.concurrency, UNHURRIED_READS) if over_s else settings.concurrency)
     readings: dict[str, _Own] = {}
 
     async def read(name: str, after_s: float) -> None:
@@ -114,7 +115,7 @@ async def observe_node(
     *,
     previous: Observed | None = None,
 ) -> Observed:
-    """One node, as a decision needs it: its node object read afresh. `previous` None: the inventory too."""
+    """Read one node for a decision, with its node object. `previous`: None = read its inventory anew as well."""
     async with asyncio.TaskGroup() as group:
         own = group.create_task(_own_readings(desired, fabric, clock, settings, previous))
         member = group.create_task(_read_member(desired.node, fabric.cluster(), clock, settings))
@@ -122,7 +123,7 @@ async def observe_node(
 
 
 def io_seconds(clock: Clock, seconds: float) -> float:
-    """A deadline of I/O, in wall-clock seconds."""
+    """Return the wall-clock seconds of an I/O deadline that is given in fleet time."""
     return max(LEAST_REAL_S, clock.real_seconds(seconds))
 
 
@@ -171,11 +172,11 @@ async def _read_redfish(
 
 
 async def _read_inventory(bmc: Bmc, clock: Clock, settings: Settings, node: str) -> Answered[RedfishInventory] | Silent:
-    return await answer(bmc.inventory, INVENTORY * settings.redfish_deadline_s, clock, node=node)
+    return await answer(bmc.inventory, INVENTORY_DEADLINES * settings.redfish_deadline_s, clock, node=node)
 
 
 def _rebooted(before: Observed, host: _Host) -> bool:
-    """Somebody has restarted it since: settings and firmware that waited for that are in force, whatever the ETag."""
+    """Whether the host was restarted since, so that staged settings and firmware may be in force, whatever the ETag."""
     if isinstance(host, Silent) or isinstance(before.host, Silent):
         return False
     return before.host.value.boot_id != host.value.boot_id
@@ -184,19 +185,19 @@ def _rebooted(before: Observed, host: _Host) -> bool:
 def _still_good(
     desired: Desired, before: Observed | None, hot: Answered[RedfishHot], clock: Clock, settings: Settings
 ) -> Answered[RedfishInventory] | None:
-    """The inventory of an earlier pass, while nothing says that it changed. It keeps its own time."""
+    """Return the inventory of an earlier pass, with its own time, unless something says that it changed since."""
     if before is None or isinstance(before.inventory, Silent) or isinstance(before.hot, Silent):
         return None
     if _moved(before.hot.value, hot.value):
         return None
     ill = hot.value.health not in (None, Health.OK) or any(bmc_health.bmc_signals(desired.profile, before))
     oldest = min(IN_DOUBT_S, settings.inventory_max_age_s) if ill else settings.inventory_max_age_s
-    age = (clock.now() - before.inventory.at).total_seconds()  # below 0: the clock was set back, so nobody can tell
+    age = (clock.now() - before.inventory.at).total_seconds()  # below 0: the clock was set back, so its age is unknown
     return before.inventory if 0 <= age <= oldest else None
 
 
 def _moved(before: RedfishHot, now: RedfishHot) -> bool:
-    """Whether the BMC reports a change of the machine. Many parts can't be seen before the boot is over."""
+    """Whether the BMC reports a change of the machine. Before a boot is over, it can't see many parts."""
     up = now.boot_phase is BootPhase.OS_RUNNING and before.boot_phase in _EXPLAINING
     return up or (before.etag, before.health, before.power) != (now.etag, now.health, now.power)
 
@@ -212,7 +213,7 @@ async def _read_host(host: Host | None, desired: Desired, clock: Clock, settings
 
 
 def _explain(host: _Host, hot: Answered[RedfishHot] | Silent) -> _Host:
-    """A host that can't answer is no mystery: its BMC says that it is off, or not that far yet."""
+    """Explain a silent host by its BMC, which may say that it is off or still booting."""
     if isinstance(host, Answered) or isinstance(hot, Silent) or host.reason is UnknownReason.NOT_ASKED:
         return host
     if hot.value.power is Power.OFF:
@@ -233,7 +234,7 @@ async def _read_cluster(
 
 
 def control_plane(state: Answered[ClusterState] | Silent) -> dict[str, bool]:
-    """Each member of the cluster's control plane -> Ready."""
+    """Return the members of the cluster's control plane: name -> Ready."""
     members = {} if isinstance(state, Silent) else state.value.members
     return {name: bool(member.ready) for name, member in members.items() if member.control_plane}
 
@@ -277,9 +278,10 @@ def _no_cluster(clock: Clock) -> Silent:
 async def answer(
     read: Callable[[], Awaitable[Answered[T] | Silent]], deadline_s: float, clock: Clock, *, node: str = "the cluster"
 ) -> Answered[T] | Silent:
-    """The answer of one source within its deadline. A read that is cut off, but not by us, is silence too.
+    """Return what one source answers within its deadline, or Silent with the reason.
 
-    So is one that our own code does not survive: its other sources are read (invariant 22).
+    A read that somebody else cancels is silence too, and so is one that crashes in our own code: the other sources are
+    read all the same (invariant 22).
     """
 
     async def told() -> Answered[T] | Silent:

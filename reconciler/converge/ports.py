@@ -1,4 +1,4 @@
-"""What the shell needs of the gate. The command line wires it to reconciler/gate."""
+"""What converge needs of the acceptance gate; converge/gate.py implements it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from reconciler.model.ports import Clock, Host
 
 class GateRunner(Protocol):
     async def run(self, desired: Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
-        """Run the acceptance tests on the host. A test that can't run is a result in the certificate, no exception;
-        DriverError where the host is lost altogether."""
+        """Run the acceptance tests on the host. A test that can't run is a result in the certificate, no exception.
+
+        Raises DriverError when the host is lost.
+        """
 
     def judge(self, certificate: Certificate, desired: Desired, observed: Observed, clock: Clock) -> GateJudgement:
-        """Whether this certificate admits the node as observed now."""
+        """Judge whether this certificate admits the node as observed now."""
 
     def trust(self, desired: Desired, observed: Observed) -> GateJudgement:
-        """Whether what runs on the node is what was signed and measured."""
+        """Judge whether what runs on the node is what was signed and measured."""

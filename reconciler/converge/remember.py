@@ -1,4 +1,4 @@
-"""What a pass teaches the ledger: identities, silences, drift, and what nodes have converged to."""
+"""Record in the ledger what an observation shows: identities, silences, drift, and what nodes have converged to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from reconciler.converge.status import standing
+from reconciler.converge.status import service_statuses
 from reconciler.diff import normalise
 from reconciler.diff.facts import Managed, managed
 from reconciler.health.signals import unread_signals
@@ -21,22 +21,25 @@ from reconciler.model.vocab import BootPhase, UnknownReason
 from reconciler.planner.fleet import signal_history
 from reconciler.planner.node.holds import end_of, is_copy, stands
 
-LOOKS_APART = timedelta(hours=2)  # scheduled ones come hourly, and late
-# A bug of ours is no silence of theirs, and no evidence of a host that is down.
+LOOKS_APART = timedelta(hours=2)  # scheduled looks come hourly, and late
+# A bug of ours is no silence of a source, and no evidence that a host is down.
 _NO_SILENCE = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED, UnknownReason.CRASHED})
 
 
 def remember_facts(
     ledger: NodeStore, observed: Iterable[Observed], records: Mapping[str, NodeRecord], now: datetime
 ) -> bool:
-    """Identity that BMC and host agree on, and since when sources have been silent. Whether anything was news."""
+    """Record identities on which BMC and host agree, and since when sources have been silent.
+
+    Return whether anything was news. Nodes of another fleet are left out.
+    """
     identities: dict[str, tuple[str | None, str | None]] = {}
     silent: list[tuple[str, str, bool]] = []
     for seen in observed:
         record = records.get(seen.node) or NodeRecord(seen.node)
         if record.fleet:
             continue
-        identity, changed = of_its_own(seen.node, "noting who it is", partial(_news, seen, record), _none)
+        identity, changed = of_its_own(seen.node, "noting who it is", partial(_news, seen, record), _no_news)
         if identity is not None:
             identities[seen.node] = identity
         silent += changed
@@ -50,7 +53,7 @@ def remember_facts(
 _News = tuple[tuple[str | None, str | None] | None, list[tuple[str, str, bool]]]  # identity, silences
 
 
-def _none(_crash: Crash) -> _News:
+def _no_news(_crash: Crash) -> _News:
     return None, []
 
 
@@ -59,7 +62,7 @@ def _unknown(_crash: Crash) -> None:
 
 
 def _news(seen: Observed, record: NodeRecord) -> _News:
-    """The identity that the ledger does not know yet (None: it does), and the silences that have begun or ended."""
+    """Return the identity that is new to the ledger (None = none is), and the silences that have begun or ended."""
     serial, uuid = agreed_identity(seen)
     is_new = serial is not None and (serial, uuid or record.uuid) != (record.serial, record.uuid)
     changed = [
@@ -73,9 +76,9 @@ def _news(seen: Observed, record: NodeRecord) -> _News:
 def remember_evidence(
     ledger: NodeStore, fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord], now: datetime
 ) -> None:
-    """Since when nodes have shown what isolates, and since when version, spec and drivers are what they are.
+    """Record since when nodes show what isolates them, and since when version, spec and drivers are what they are.
 
-    `records`: of the nodes that were looked at, and of the fleet's changes (`records_needed`).
+    `records`: those of the nodes that were looked at, and that of the fleet's changes (`records_needed`).
     """
     name = CHANGES + fleet.settings.fleet
     kept = records.get(name)
@@ -89,7 +92,10 @@ def remember_evidence(
 
 
 def agreed_identity(seen: Observed) -> tuple[str | None, str | None]:
-    """Serial that the BMC and the host both give; UUID that both give, or the host alone where its BMC gives none."""
+    """Return the serial that BMC and host both report, and the UUID: of both, or of the host where the BMC has none.
+
+    None where they disagree or one of them is silent.
+    """
     if isinstance(seen.hot, Silent) or isinstance(seen.host, Silent):
         return None, None
     bmc, host = seen.hot.value, seen.host.value
@@ -101,9 +107,9 @@ def agreed_identity(seen: Observed) -> tuple[str | None, str | None]:
 
 
 def silences(seen: Observed) -> Mapping[str, bool]:
-    """By source: silent without a known cause. `not_ready`: the cluster says that there is no Ready node.
+    """Return for each source whether it is silent without a known cause, and for `not_ready` what the cluster says.
 
-    A boot is a known cause and counts all the same: one that takes for ever is none.
+    A host that boots counts as silent, though its cause is known: the boot may never end.
     """
     found = {"redfish": _silent(seen.hot), "ssh": _silent(seen.host) or _boots(seen)}
     if isinstance(seen.member, Answered):
@@ -122,7 +128,7 @@ def _silent(reading: Answered[Any] | Silent) -> bool:
 
 
 def remember_holds(ledger: HoldStore, fleet: Fleet, now: datetime) -> None:
-    """Copy what the spec holds, once each, so that it outlives its line there (invariant 10)."""
+    """Copy each hold of the spec to the ledger once, so that it outlives its line in the spec (invariant 10)."""
     kept = ledger.holds() if fleet.holds else ()
     new = [hold for hold in fleet.holds if stands(hold, now) and not any(is_copy(known, hold) for known in kept)]
     if not new:
@@ -142,9 +148,10 @@ def remember_plans(
     now: datetime,
     tables: dict[str, tuple[Managed, ...]] | None = None,
 ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
-    """Drift as of now, with its first and last sight by (node, path); and what is as desired is as applied.
+    """Record the drift of these plans, and values that are as desired as applied.
 
-    `observed`: what the plans were made of. A node that nobody could plan was not compared: it stays as it was known.
+    Return when each difference was first and last seen, by (node, path). `observed`: what the plans were made from. A
+    node whose planning crashed was not compared, so what is recorded of it stays. `tables`: a cache by profile digest.
     """
     tables = {} if tables is None else tables
     plans = {
@@ -182,20 +189,23 @@ def remember_service_status(
     ledger: NodeStore, fleet: Fleet, plans: Mapping[str, NodePlan], now: datetime, *, acting: Collection[str] = (),
     within: timedelta = LOOKS_APART,
 ) -> None:  # fmt: skip
-    """How these nodes stand, for reports of availability. `within`: of a longer gap nobody knows anything."""
+    """Record the service status of these nodes, for reports of availability.
+
+    `acting`: nodes that are being worked on. `within`: the longest gap over which an earlier status still counts.
+    """
     ledger.record_service_status(
-        standing(plans, acting=acting), now, within=within, whole=len(plans) == len(fleet.nodes)
+        service_statuses(plans, acting=acting), now, within=within, whole=len(plans) == len(fleet.nodes)
     )
 
 
 def _managed_paths(desired: Desired, table: tuple[Managed, ...]) -> frozenset[str]:
-    """With those of the node's own that no change of the spec brings about."""
+    """Return the paths of all values that are compared, with those that are the node's own and no profile's."""
     own = ("identity.serial", "identity.uuid", "image.nonce", *(("host.hostname",) if desired.hostname else ()))
     return frozenset({*own, *(row.path for row in table)})
 
 
 def _converged(desired: Desired, plan: NodePlan, table: tuple[Managed, ...], record: NodeRecord) -> Mapping[str, Any]:
-    """Managed values that the node has and the ledger does not know of yet. What differs or is unknown is drift."""
+    """Return the managed values that the node has and that the ledger has not recorded yet, by path."""
     differing = {item.path for item in plan.drift}
     values = {row.path: row.shown for row in table}
     if desired.hostname is not None:

@@ -1,6 +1,6 @@
-"""Lifting the marks of nodes that were isolated for a signal which a person has retracted, without a gate.
+"""Lift the marks of nodes that were isolated for signals which a person has retracted, without a gate.
 
-A node of which anything was drained or treated since is left to its plan, whose gate judges it.
+A node that was drained or treated since keeps its mark: its plan leads it through its gate.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reconciler.planner.node.record import isolated
 
 @dataclass(frozen=True, slots=True)
 class IsolatedNode:
-    """`signals`: on which it was isolated, as value paths. `drained`: or treated, since."""
+    """A node that our mark isolates. `signals`: what for, as value paths. `drained`: drained or treated since."""
 
     node: str
     signals: tuple[str, ...]
@@ -48,7 +48,7 @@ def isolated_nodes(state: ClusterState, records: dict[str, NodeRecord], ledger: 
 def why_it_stays(
     one: IsolatedNode, desired: Desired, record: NodeRecord, holds: Holds, retracted: AbstractSet[str], now: datetime
 ) -> str:
-    """Why a node keeps its mark though all signals of it are retracted, from what the ledger knows; "" = it does not.
+    """Return why a node keeps its mark though its signals are retracted, as far as the ledger knows; "" = it does not.
 
     `retracted`: value paths.
     """
@@ -65,7 +65,7 @@ def why_it_stays(
 
 
 async def take_back(cluster: TimedCluster, ledger: RunStore, node: str, signals: tuple[str, ...], clock: Clock) -> str:
-    """Why the mark stays; "" when it is lifted, and journaled."""
+    """Lift the mark and record that in the journal. Return why the mark stays; "" = it is lifted."""
     try:
         await lift_mark(cluster, node, ledger.id)
     except Stop as stop:

@@ -1,4 +1,8 @@
-"""What the nodes of one run share, and how each of them ends."""
+"""What the work on all nodes of a run shares, and how it ends for each of them.
+
+`RunPorts` stay the same from the beginning of a run to its end. `PassContext` is replaced as a whole by each pass.
+What changes in between has one owner each: `Attempts`, `FleetLimits` for budget and rollouts, and the ledger.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +25,9 @@ from reconciler.model.plan import BlockCode, Blocked, NodePlan, Plan
 from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import BootPhase, UnknownReason
-from reconciler.planner.fleet.rollouts import Rollouts
 from reconciler.planner.node.corroboration import boot_is_stuck
 from reconciler.planner.node.fingerprint import place_of
-from reconciler.planner.node.holds import braked, by_subject, stopped
+from reconciler.planner.node.holds import Holds, braked, by_subject, stopped
 from reconciler.planner.node.planner import NodePlanner
 
 _BOOTING = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
@@ -49,7 +52,7 @@ class NodeResult:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """One attempt. `seconds`: of the fleet's time."""
+    """An attempt that has ended. `seconds` are those of the fleet's clock."""
 
     node: str
     action: str
@@ -65,47 +68,95 @@ Step = tuple[str, str, str]  # node, action, target
 
 @dataclass(frozen=True, slots=True)
 class Unended:
-    """An attempt whose run died, and its intent with all that was learnt on the way."""
+    """An attempt whose run died. `intent` holds what the run had learned by then."""
 
     attempt: int
     intent: Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class Run:
-    """What the nodes of one run share."""
+class Attempts:
+    """The attempts of a run, and those of dead runs that it continues.
 
-    id: str
-    plan_id: str
-    fleet: Fleet
+    `resumed`: attempts of dead runs; each is continued once. `interrupted`: nodes on which an earlier run died in the
+    middle of an action, until this run is done with them.
+    """
+
+    resumed: dict[Step, Unended]
+    interrupted: set[str] = field(init=False)
+    executed: list[Executed] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.interrupted = {node for node, _, _ in self.resumed}
+
+
+@dataclass(frozen=True, slots=True)
+class RunPorts:
+    """How a run reaches the world. `reads` bounds how many nodes are read at once."""
+
     fabric: Fabric
     ledger: Ledger
     clock: Clock
     gate: GateRunner
-    planner: NodePlanner
     lease: HeldLease
-    approved: Plan | None
     progress: Progress
-    interrupted: set[str]  # nodes on which an earlier run died in the middle of an action
-    begun: frozenset[str]  # nodes on which an earlier run has begun with the approved plan
-    resumed: dict[Step, Unended]  # each is gone on with once
-    executed: list[Executed] = field(default_factory=list)
-    reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(64))
-    rollouts: Rollouts = field(default_factory=Rollouts)  # as of the latest end of a node
-    barred: str = ""  # why nothing may begin now, whatever is planned
-    refused: str = ""  # why nothing that was planned may begin now; evidence of illness isolates all the same
+    reads: asyncio.Semaphore
+
+
+@dataclass(frozen=True, slots=True)
+class PassContext:
+    """What the work on every node goes by until the next pass replaces it.
+
+    `approved`: the plan that a person approved; None when no approval is needed. `begun`: nodes on which an earlier
+    run began with that plan. `barred`: why nothing may begin, whatever is planned. `refused`: why nothing that was
+    planned may begin; evidence of illness isolates nodes all the same.
+    """
+
+    run_id: str
+    plan_id: str
+    fleet: Fleet
+    planner: NodePlanner
+    approved: Plan | None = None
+    begun: frozenset[str] = frozenset()
+    barred: str = ""
+    refused: str = ""
+
+
+@dataclass(slots=True)
+class Run:
+    """A run: its ports, its attempts, and the context of its latest pass, which a new pass replaces as a whole."""
+
+    ports: RunPorts
+    attempts: Attempts
+    context: PassContext
+
+    @property
+    def fleet(self) -> Fleet:
+        return self.context.fleet
+
+    @property
+    def clock(self) -> Clock:
+        return self.ports.clock
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.ports.ledger
+
+    def holds(self) -> Holds:
+        """Return the holds of the spec and of the ledger, as of this moment."""
+        return by_subject(self.fleet.holds, self.ledger.holds())
 
     def worth_waiting(self, observed: Observed, plan: NodePlan) -> bool:
-        """The host is silent because of a boot under way, or it or its BMC because of what an earlier run has begun."""
-        readings = (observed.host, observed.hot) if observed.node in self.interrupted else ()
+        """Whether a silent host or BMC is likely to answer soon: it boots, or an earlier run was interrupted on it."""
+        readings = (observed.host, observed.hot) if observed.node in self.attempts.interrupted else ()
         silent = any(isinstance(one, Silent) and one.reason is not UnknownReason.NOT_ASKED for one in readings)
         return self.boots(observed, plan) or silent
 
     def boots(self, observed: Observed, plan: NodePlan) -> bool:
-        """A boot or an installation is under way: its end is worth waiting for.
+        """Whether a boot or an installation is under way and may still end by itself.
 
-        One that takes too long has none: it is waited for only until the witnesses agree on what that means, where
-        there is a policy that says what they are to agree on.
+        A boot that takes too long counts until the sources agree that it is stuck, where a remediation policy says
+        what follows from that.
         """
         system = observed.hot
         if isinstance(system, Silent) or isinstance(observed.host, Answered):
@@ -118,41 +169,45 @@ class Run:
         return not (agreed and boot_is_stuck(system.value, self.ledger.node(observed.node), self.clock.now()))
 
     def stop(self) -> Blocked | None:
-        """Somebody or something has stopped the whole fleet: what runs ends its action, nothing else begins."""
-        if self.refused and not self.barred:
-            return Blocked(BlockCode.STOPPED, self.refused)
+        """Return why nothing that was planned may begin on any node; None when nothing stops the fleet.
+
+        Work that runs ends its current action.
+        """
+        if self.context.refused and not self.context.barred:
+            return Blocked(BlockCode.STOPPED, self.context.refused)
         return self.stop_of_all()
 
     def stop_of_all(self) -> Blocked | None:
-        """As `stop`, for what no guard of a plan refuses."""
-        if self.barred:
-            return Blocked(BlockCode.STOPPED, self.barred)
+        """Return why nothing at all may begin, not even what no guard of a plan refuses, such as isolation."""
+        if self.context.barred:
+            return Blocked(BlockCode.STOPPED, self.context.barred)
         return stopped(by_subject((), self.ledger.holds()), self.clock.now())
 
     def brake(self) -> Blocked | None:
-        """Too many nodes went bad at once: nothing that disrupts begins. Whoever noticed, it is in the ledger."""
+        """Return the storm brake, which holds back every disruption; None when it is not set. Any runner may set it."""
         return braked(by_subject((), self.ledger.holds()), self.clock.now())
 
     def stale_because(self, plan: NodePlan, *, begun: bool) -> str:
-        """Why this plan of now goes beyond the approved one; "" when it does not, or when none had to be approved."""
-        if self.approved is None:
+        """Return why this fresh plan goes beyond the approved one; "" when it does not or no approval is needed."""
+        approved = self.context.approved
+        if approved is None:
             return ""
-        return stale_because(self.approved.nodes.get(plan.node), plan, begun=begun, shared=self._shared(plan.node))
+        return stale_because(approved.nodes.get(plan.node), plan, begun=begun, shared=self._shared(approved, plan.node))
 
     def other_inputs(self, plan: NodePlan) -> str:
         """Name the inputs of this fresh plan that differ from the approved ones; "" when none does."""
-        approved = None if self.approved is None else self.approved.nodes.get(plan.node)
-        return "" if approved is None else other_inputs(approved, plan, self._shared(plan.node))
+        approved = self.context.approved
+        if approved is None or plan.node not in approved.nodes:
+            return ""
+        return other_inputs(approved.nodes[plan.node], plan, self._shared(approved, plan.node))
 
-    def _shared(self, node: str) -> Shared:
-        desired = self.fleet.nodes[node]
-        self.planner.key(desired.profile)  # the node may have been planned by another planner
-        approved = {} if self.approved is None else self.approved.shared
-        return Shared(approved, self.planner.shared, partial(place_of, desired=desired, fleet=self.fleet))
+    def _shared(self, approved: Plan, node: str) -> Shared:
+        desired, planner = self.fleet.nodes[node], self.context.planner
+        planner.key(desired.profile)  # the node may have been planned by another planner
+        return Shared(approved.shared, planner.shared, partial(place_of, desired=desired, fleet=self.fleet))
 
-    def plan_node(self, desired: Desired, observed: Observed, record: NodeRecord, *, let_go: bool) -> NodePlan:
-        """`let_go`: its wave was open when work on it began, so it is finished whatever becomes of the rollout."""
-        self.planner.context = replace(self.planner.context, now=self.clock.now())
-        self.planner.holds = by_subject(self.fleet.holds, self.ledger.holds())
-        plan, rest = self.planner.plan_apart(desired, observed, record)
-        return plan if let_go else self.rollouts.in_turn(plan, rest)
+    def plan_node(self, desired: Desired, observed: Observed, record: NodeRecord) -> tuple[NodePlan, NodePlan | None]:
+        """Plan one node from fresh facts: its whole plan, and its part that waits for no rollout (None: nothing)."""
+        planner = self.context.planner
+        context = replace(planner.context, now=self.clock.now())
+        return replace(planner, context=context, holds=self.holds()).plan_apart(desired, observed, record)

@@ -1,4 +1,4 @@
-"""What a pass found, for those who watch the fleet from outside (model/status.py)."""
+"""Turn a pass into the status that is published to watchers of the fleet (model/status.py)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from reconciler.model.vocab import Source, UnknownReason
 from reconciler.planner.fleet.isolation import marked_for
 
 _ASIDE = (BlockCode.QUARANTINED, BlockCode.RETIRED)
-_TELLING = (NodeStatus.BLOCKED, NodeStatus.HELD, NodeStatus.SET_ASIDE)
+_WITH_REASON = (NodeStatus.BLOCKED, NodeStatus.HELD, NodeStatus.SET_ASIDE)
 _HELD = (BlockCode.HELD, BlockCode.STOPPED, BlockCode.STORM, BlockCode.FOREIGN_CORDON)
 
 
 def measured(metrics: Metrics, progress: Progress) -> Progress:
-    """A Progress that counts actions on its way."""
+    """Return a Progress that also counts actions in the metrics."""
 
     def tell(event: Event) -> None:
         if isinstance(event, ActionFinished):
@@ -38,10 +38,11 @@ def measured(metrics: Metrics, progress: Progress) -> Progress:
 def fleet_status(
     plan: Plan, observation: Observation, before: FleetStatus | None = None, *, acting: Collection[str] = ()
 ) -> FleetStatus:
-    """`before`: of the last pass, which times in state go on from. `acting`: nodes that something is being done to.
+    """Return the status of the fleet after a pass.
 
-    Without `before`, as after a restart, a node has stood so since the ledger first saw it differ, and has been out
-    since our mark was put on it; where neither is known, since this pass.
+    `before`: the status after the previous pass, whose times in a state are continued. Without it, as after a restart,
+    a node has had its status since the ledger first saw it differ, and has been out of service since our mark was put
+    on it; where neither is known, since this pass. `acting`: nodes that something is being done to.
     """
     known = {} if before is None else before.nodes
     nodes = {
@@ -71,13 +72,13 @@ def fleet_status(
 
 
 def held_by_brake(plan: Plan) -> tuple[str, ...]:
-    """Nodes that the storm brake holds back."""
+    """Return the nodes that the storm brake holds back."""
     found = ((node.node, node.blocked) for node in plan.nodes.values())
     return tuple(name for name, blocked in found if blocked is not None and blocked.code is BlockCode.STORM)
 
 
 def node_status(plan: NodePlan, *, acting: bool) -> NodeStatus:
-    """The first that fits."""
+    """Return the node's status: the first that fits, in the order of the tests below."""
     blocked = plan.blocked.code if plan.blocked is not None else None
     if acting:
         return NodeStatus.ACTING
@@ -98,12 +99,12 @@ def node_status(plan: NodePlan, *, acting: bool) -> NodeStatus:
     return NodeStatus.UNKNOWN if plan.incomplete else NodeStatus.CONVERGED
 
 
-def standing(plans: Mapping[str, NodePlan], *, acting: Collection[str] = ()) -> Mapping[str, ServiceStatus]:
-    """For the ledger. Why a node waits changes by the minute, and is no other way to stand."""
+def service_statuses(plans: Mapping[str, NodePlan], *, acting: Collection[str] = ()) -> Mapping[str, ServiceStatus]:
+    """Return the statuses to record in the ledger. The reason of a wait is left out, since it changes by the minute."""
     found = {}
     for name, plan in plans.items():
         status, blocked = node_status(plan, acting=name in acting), plan.blocked
-        told = blocked if status in _TELLING else None
+        told = blocked if status in _WITH_REASON else None
         out = None if plan.in_service is None else not plan.in_service
         code, why = ("", "") if told is None else (told.code.value, told.detail)
         found[name] = ServiceStatus(plan.pool, status, out, code, why)
@@ -124,7 +125,7 @@ def _report(plan: NodePlan, observed: Observed, before: NodeReport | None, actin
 
 
 def _marked_at(observed: Observed) -> datetime | None:
-    """When somebody put a mark of ours on it."""
+    """Return when a reconciler's mark was put on the node."""
     member = observed.member.value if isinstance(observed.member, Answered) else None
     mark = read_mark(member.annotations.get(OWNER_ANNOTATION)) if member is not None else None
     try:

@@ -15,7 +15,6 @@ from hypothesis import given
 
 from reconciler.cli.json_log import JsonLog, Level
 from reconciler.converge import events
-from reconciler.converge.apply import ApplyReport
 from reconciler.converge.events import (
     ActionFinished,
     ActionStarted,
@@ -24,25 +23,18 @@ from reconciler.converge.events import (
     LoopTold,
     NodeObserved,
     NodeSettled,
-    RunEnded,
     Waiting,
 )
-from reconciler.converge.run import Ended, NodeResult
 from reconciler.drivers.secrets import Credentials, Secret
-from reconciler.model.observed import Observation
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Permanent, Transient
 from reconciler.model.plan import PlannedAction
 from reconciler.model.vocab import Certainty, Concern, Disruption
-from tests.render.test_plan import plan
 from tests.render.test_text import HOSTILE
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
 FLASH = PlannedAction(
     "update_firmware", "bmc", Concern.FIRMWARE, ("firmware.bmc",), Disruption.FIRMWARE, 300.0, Certainty.EXACT, (), ()
 )
-OBSERVATION = Observation("1.0", "demo", "c0ffee", NOW, NOW, {})
-RESULTS = {"n1": NodeResult("n1", Ended.DONE, ""), "n2": NodeResult("n2", Ended.FAILED, "x")}
-REPORT = ApplyReport("run-1", "plan-1", RESULTS, (), OBSERVATION, plan(), (), NOW, NOW, interrupted=True)
 EVENTS: tuple[Event, ...] = (
     NodeObserved("n1", 1, 2),
     ActionStarted("n1", FLASH),
@@ -50,7 +42,6 @@ EVENTS: tuple[Event, ...] = (
     ActionFinished("n1", FLASH, Done("now 2.0"), 95.0),
     NodeSettled("n1", "failed", "no"),
     Waiting(("n3", "n4"), 1800.0),
-    RunEnded(REPORT),
     LoopTold("leading", "holds the lease", problem=False, fields={"commit": "c0ffee"}),
 )
 
@@ -67,7 +58,7 @@ def test_every_kind_of_event_is_a_line() -> None:
     assert {type(event) for event in EVENTS} == set(typing.get_args(events.Event))
     told = lines(*EVENTS, run="run-1", fleet="demo")
     assert [line["event"] for line in told] == [
-        "node_observed", "action_started", "action_step", "action_finished", "node_settled", "waiting", "run_ended",
+        "node_observed", "action_started", "action_step", "action_finished", "node_settled", "waiting",
         "leading",
     ]  # fmt: skip
     for line in told:
@@ -77,15 +68,13 @@ def test_every_kind_of_event_is_a_line() -> None:
 
 
 def test_an_action_says_which_and_on_what() -> None:
-    _, started, step, finished, settled, waiting, ended, leading = lines(*EVENTS)
+    _, started, step, finished, settled, waiting, leading = lines(*EVENTS)
     for line in (started, step, finished):
         assert (line["node"], line["action"]) == ("n1", "update_firmware:bmc")
     assert (started["disruption"], started["because"]) == ("firmware", ["firmware.bmc"])
     assert (finished["outcome"], finished["detail"], finished["seconds"]) == ("done", "now 2.0", 95.0)
     assert (settled["level"], settled["state"]) == ("error", "failed")
     assert waiting["nodes"] == ["n3", "n4"]
-    assert ended["nodes"]["done"] == ended["nodes"]["failed"] == 1
-    assert ended["message"] == "interrupted: what ran is journaled"
     assert (leading["level"], leading["message"], leading["commit"]) == ("info", "holds the lease", "c0ffee")
 
 

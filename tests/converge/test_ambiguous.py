@@ -10,7 +10,7 @@ import pytest
 from reconciler.model.desired import Desired
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.outcome import Ambiguous, Done
-from tests.converge.watch import counters
+from tests.converge.invariant_checker import counters
 from tests.converge.world import World
 
 Worlds = Callable[..., World]

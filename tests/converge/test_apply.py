@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.converge.apply import ApplyReport
-from reconciler.converge.events import ActionFinished, ActionStarted, NodeObserved, RunEnded
+from reconciler.converge.apply import AllNodesStale, ApplyInterrupted, ApplyReport
+from reconciler.converge.events import ActionFinished, ActionStarted, NodeObserved
 from reconciler.converge.run import Ended
 from reconciler.model.desired import BudgetLimit, Fleet
 from reconciler.model.drift import DriftClass
@@ -96,11 +96,11 @@ def test_applied_values_tell_drift_of_the_node_from_a_change_of_the_spec(adopted
     assert item.kind is DriftClass.DRIFTED
 
 
-def test_the_ledger_tells_the_story(adopted: Worlds) -> None:
+def test_the_journal_records_each_action_before_it_is_tried(adopted: Worlds) -> None:
     here = adopted(nodes=1, drift=BIOS)
     here.apply()
-    story = [(entry.event, entry.action) for entry in here.ledger.history("n0") if entry.event != "drift"]
-    assert [pair for pair in story if pair[0] == "intent"] == [
+    entries = [(entry.event, entry.action) for entry in here.ledger.history("n0") if entry.event != "drift"]
+    assert [pair for pair in entries if pair[0] == "intent"] == [
         ("intent", name) for name in ("mark", "drain", "set_bios", "soft_restart", "run_gate", "admit")
     ]
     assert here.ledger.unfinished() == []
@@ -303,7 +303,7 @@ def test_a_fault_that_a_power_cycle_cures_is_cured(adopted: Worlds) -> None:
     assert here.serves("n0")
 
 
-def test_an_identity_that_bmc_and_host_agreed_on_is_the_witness_when_the_host_is_gone(adopted: Worlds) -> None:
+def test_an_identity_that_bmc_and_host_agreed_on_proves_the_bmc_when_the_host_is_gone(adopted: Worlds) -> None:
     """A14, with nothing declared in the spec."""
     here = adopted(nodes=1, node={"serial": None})
     here.apply()
@@ -407,8 +407,9 @@ def test_when_every_node_is_stale_nothing_is_done(adopted: Worlds) -> None:
         profile=replace(PROFILE, digest="other", bios={"SriovGlobalEnable": "Enabled", "NumaNodesPerSocket": "NPS2"}),
     )
     fleet = replace(here.fleet, nodes={**here.fleet.nodes, "n0": desired})
-    with pytest.raises(StalePlan, match=r'bios\.NumaNodesPerSocket: "NPS1" -> "NPS2"'):
+    with pytest.raises(AllNodesStale, match=r'bios\.NumaNodesPerSocket: "NPS1" -> "NPS2"') as stale:
         here.apply(approved=plan, plan_id=plan.id, fleet=fleet)
+    assert Ended.STALE in ends(stale.value.report).values()
     assert here.serves("n0")
     assert not here.ledger.plan_used(plan.id)
 
@@ -555,13 +556,14 @@ def test_an_interrupted_run_parks_reports_and_is_continued(adopted: Worlds) -> N
         await asyncio.sleep(60)
         work.cancel()
         began = here.clock.elapsed
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(ApplyInterrupted) as cancelled:
             await work
+        reports.append(cancelled.value.report)
         return here.clock.elapsed - began
 
+    reports: list[ApplyReport] = []
     assert here.run(interrupted()) < 7
-    [ended] = [event.report for event in here.events if isinstance(event, RunEnded)]
-    assert isinstance(ended, ApplyReport)
+    [ended] = reports
     assert ended.interrupted
     assert set(ends(ended).values()) == {Ended.FAILED}
     assert len(here.ledger.unfinished()) == 2

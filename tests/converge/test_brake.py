@@ -257,7 +257,7 @@ def test_a_dead_node_that_no_attempt_brings_back_stays_out(serving: Callable[...
 # --- the observer's own network --------------------------------------------------------------------------------------
 
 
-def test_when_all_is_dark_the_observer_is_at_fault(serving: Callable[..., World]) -> None:
+def test_when_no_node_answers_the_observer_is_at_fault(serving: Callable[..., World]) -> None:
     here = serving()
     assert here.lab.cluster is not None
     for name in here.fleet.nodes:
@@ -277,7 +277,7 @@ def test_when_all_is_dark_the_observer_is_at_fault(serving: Callable[..., World]
     assert ended(here.apply()) == {Ended.CONVERGED}
 
 
-def test_a_cluster_that_misses_them_too_is_a_second_witness(serving: Callable[..., World]) -> None:
+def test_a_cluster_that_misses_them_too_proves_that_they_are_down(serving: Callable[..., World]) -> None:
     here = serving()
     cut_off(here, here.fleet.nodes)
     report = here.apply()

@@ -72,7 +72,7 @@ def test_a_hold_outlives_its_line_in_the_spec_until_it_is_released(adopted: Call
     assert ends(here.apply(fleet=bare)) == {"n0": Ended.DONE}
 
 
-def test_a_released_hold_that_still_stands_in_the_spec_holds_again(adopted: Callable[..., World]) -> None:
+def test_a_released_hold_that_is_still_in_the_spec_holds_again(adopted: Callable[..., World]) -> None:
     here = adopted(nodes=1)
     fleet = declaring(here, HOLD)
     here.apply(fleet=fleet)
@@ -122,7 +122,7 @@ def test_what_has_ended_is_not_copied(adopted: Callable[..., World]) -> None:
     assert list(here.ledger.holds()) == []
 
 
-def test_a_hold_that_was_changed_stands_beside_what_it_was(adopted: Callable[..., World]) -> None:
+def test_a_changed_hold_is_kept_beside_the_former_one(adopted: Callable[..., World]) -> None:
     """A shorter one would otherwise lift the longer one by an edit of the spec alone."""
     here = adopted(nodes=1)
     here.apply(fleet=declaring(here, HOLD))

@@ -59,7 +59,7 @@ def test_a_node_that_a_person_keeps_out_stays_out_when_its_signal_is_retracted(a
 # --- the mark --------------------------------------------------------------------------------------------------------
 
 
-def test_a_mark_that_failed_often_is_tried_again_while_the_evidence_stands(adopted: Worlds) -> None:
+def test_a_mark_that_failed_often_is_tried_again_while_the_evidence_lasts(adopted: Worlds) -> None:
     here = adopted(settings={"budgets": NONE_OUT})
     port = here.fabric.cluster()
     assert port is not None
@@ -110,7 +110,7 @@ def test_a_node_is_isolated_though_as_many_as_may_be_are_at_work(
 # --- two reads, of each signal ---------------------------------------------------------------------------------------
 
 
-def test_a_latched_signal_does_not_vouch_for_another_that_was_read_once(adopted: Worlds) -> None:
+def test_a_latched_signal_does_not_confirm_another_that_was_read_once(adopted: Worlds) -> None:
     here = adopted(settings={"budgets": NONE_OUT})
     fall_ill(here, "n1", persistent=True)
     left = lose_gpu(here, "n1", 0)

@@ -148,7 +148,7 @@ def test_drift_is_repaired_pass_after_pass(looped: Callable[..., Looped]) -> Non
     assert 50 <= here.seen.passes <= 70, "one every two minutes"
 
 
-def test_what_the_cluster_tells_is_seen_to_at_once(looped: Callable[..., Looped]) -> None:
+def test_a_node_that_the_cluster_reports_is_looked_at_at_once(looped: Callable[..., Looped]) -> None:
     """Not with the next pass: within seconds of the event."""
     here = looped(nodes=3)
     moments: list[float] = []
@@ -187,7 +187,7 @@ def test_a_dead_node_comes_back_untouched_by_hand(looped: Callable[..., Looped],
     assert {name for name in here.lab.machines if here.did(name)} == {"n2"}
 
 
-def test_a_treatment_that_was_parked_is_gone_on_with(looped: Callable[..., Looped]) -> None:
+def test_a_treatment_that_was_parked_is_continued(looped: Callable[..., Looped]) -> None:
     """Its attempt was counted when it began, and is no reason to give the node up."""
     remediation = replace(PROFILE.remediation, ladder=(Rung("power_cycle", 1),)) if PROFILE.remediation else None
     here = looped(nodes=4, profile=replace(PROFILE, remediation=remediation, digest="one rung"))
@@ -349,7 +349,7 @@ def test_a_storm_brakes_until_a_person_resumes(looped: Callable[..., Looped]) ->
     assert all(map(here.serves, here.lab.machines)), "long since no storm any more: a person's word holds"
 
 
-def test_all_dark_is_the_observers_fault(looped: Callable[..., Looped]) -> None:
+def test_when_no_node_answers_the_observer_is_at_fault(looped: Callable[..., Looped]) -> None:
     here = looped(nodes=5)
 
     async def darkens() -> None:

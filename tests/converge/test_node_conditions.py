@@ -127,7 +127,7 @@ def _status(event: Mapping[str, Any]) -> str | None:
     return None if found is None else str(found["status"])
 
 
-def test_a_pass_at_leisure_begins_with_one_after_another_and_reads_the_cluster_last(world: Worlds) -> None:
+def test_an_unhurried_pass_spreads_its_reads_and_reads_the_cluster_last(world: Worlds) -> None:
     here = world(nodes=4)
     seen = here.run(observe(here.fleet, list(here.fleet.nodes), here.fabric, here.clock, over_s=40))
     times = [(node.hot.at - seen.started_at).total_seconds() for node in seen.nodes.values()]

@@ -139,7 +139,7 @@ def test_several_short_runs_come_to_the_same(racked: Callable[..., Racked]) -> N
     check_kept(here, reports, waves)
 
 
-def test_a_run_that_is_interrupted_in_the_middle_is_gone_on_with(racked: Callable[..., Racked]) -> None:
+def test_a_run_that_is_interrupted_in_the_middle_is_continued(racked: Callable[..., Racked]) -> None:
     """No canary again, no wave twice: where it is, is read from the nodes and the ledger."""
     here = racked(nodes=60)
     here.bump(image=NEW)
@@ -247,7 +247,7 @@ def test_a_node_that_is_held_in_the_middle_is_left_out_and_goes_when_it_is_relea
     assert here.installs() == set(here.fleet.nodes)
 
 
-def test_nodes_that_come_back_from_quarantine_go_in_their_turn(racked: Callable[..., Racked]) -> None:
+def test_nodes_that_come_back_from_quarantine_wait_for_their_wave(racked: Callable[..., Racked]) -> None:
     """They were converged once, so that the change is as new to them as to the others."""
     here = racked()
     away = {"n7", "n8", "n9"}

@@ -1,4 +1,4 @@
-"""What a pass found, in the words of metrics."""
+"""The status of a fleet that is published after a pass."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def blocked(code: BlockCode) -> dict[str, Any]:
         ({"actions": (), "incomplete": ("ssh: timeout",)}, NodeStatus.UNKNOWN),
     ],
 )
-def test_how_a_node_stands(changes: dict[str, Any], expected: NodeStatus) -> None:
+def test_the_status_of_a_node(changes: dict[str, Any], expected: NodeStatus) -> None:
     assert status(node("a1", **changes)).nodes["a1"].status is expected
 
 

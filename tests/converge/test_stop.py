@@ -168,7 +168,7 @@ def test_a_stop_leaves_nobody_out_of_a_rollout(adopted: Callable[..., World]) ->
     assert [(r.waves, r.left_out) for r in here.plan().rollouts] == [(r.waves, r.left_out) for r in before]
 
 
-def test_a_hold_that_stands_too_is_told_once_the_stop_is_lifted(adopted: Callable[..., World]) -> None:
+def test_a_hold_that_is_active_too_is_reported_once_the_stop_is_lifted(adopted: Callable[..., World]) -> None:
     here = adopted(nodes=1)
     here.ledger.hold("n0", "a cable is out", "ops", None, here.clock.now())
     stop(here)

@@ -19,7 +19,7 @@ from reconciler.converge.run import Ended
 from reconciler.model.desired import BudgetLimit
 from reconciler.model.limits import Brake
 from reconciler.model.plan import BlockCode
-from tests.converge.watch import Witness, counters
+from tests.converge.invariant_checker import InvariantChecker, counters
 from tests.converge.world import World
 from tests.properties.test_execute import CURABLE, FAULTS, Case, cases, few, fleet_of
 
@@ -41,7 +41,7 @@ NOTES = (
     "reconciler.converge.remember._news",
     "reconciler.planner.fleet.rollout_member._missing_now",
 )
-# The evidence of one is no news to another: neighbours witness that a host is down.
+# The evidence of one is no news to another: neighbours checker that a host is down.
 ALONE = tuple(fault for fault in FAULTS if not {"host_hung", "ssh_refused", "ssh_hang"} & fault.keys())
 # Nor is it to others whether there is room for them: nodes share budgets and the storm brake by design.
 ROOM: dict[str, Any] = {"budgets": (BudgetLimit("fleet", "100%"),), "brake": Brake("100%", "100%")}
@@ -69,12 +69,12 @@ def bugs(draw: st.DrawFn) -> Bug:
 class Struck:
     """Counts the calls about one node, and raises. `at`: how many writes anybody had seen by the first time."""
 
-    def __init__(self, bug: Bug, node: str, witness: Witness) -> None:
+    def __init__(self, bug: Bug, node: str, checker: InvariantChecker) -> None:
         self.bug = bug
         self.node = node
         self.calls = 0
         self.at: int | None = None
-        self._witness = witness
+        self._witness = checker
 
     def call(self) -> None:
         self.calls += 1
@@ -88,8 +88,8 @@ class Struck:
 
 
 @contextmanager
-def struck(here: World, bug: Bug, node: str, witness: Witness) -> Iterator[Struck]:
-    found = Struck(bug, node, witness)
+def struck(here: World, bug: Bug, node: str, checker: InvariantChecker) -> Iterator[Struck]:
+    found = Struck(bug, node, checker)
     if bug.port:
         _break_port(here, found)
         yield found
@@ -122,7 +122,7 @@ def _break_port(here: World, found: Struck) -> None:
     """The node's own port, which all of its fabric's callers get."""
     desired = here.fleet.nodes[found.node]
     port: Any = here.fabric.bmc(desired) if found.bug.port == "bmc" else here.fabric.host(desired)
-    inner = port._port  # behind the witness
+    inner = port._port  # behind the checker
     real = getattr(inner, found.bug.call)
 
     async def call(*words: Any, **options: Any) -> Any:
@@ -154,15 +154,15 @@ def test_one_nodes_crash_is_its_own(case: Case, at: int, bug: Bug) -> None:
         others = [other for other in calm.fleet.nodes if other != name]
         done = {other: (expected[other].state, calm.did(other), counters(calm)[other]) for other in others}
     with fleet_of(case, **ROOM) as here:
-        witness = Witness(here)
-        with struck(here, bug, name, witness) as found:
+        checker = InvariantChecker(here)
+        with struck(here, bug, name, checker) as found:
             report = here.apply(wait_s=36000.0)
         ends = {other: (report.results[other].state, here.did(other), counters(here)[other]) for other in others}
         assert ends == done
         if found.at is None or bug.call in NOTES:
             return
-        assert [write for node, write in witness.writes[found.at :] if node == name] == [], "it is left alone"
-        assert witness.seen == {}
+        assert [write for node, write in checker.writes[found.at :] if node == name] == [], "it is left alone"
+        assert checker.seen == {}
         assert report.results[name].state is Ended.CRASHED
         assert type(bug.error).__name__ in report.results[name].detail
 
@@ -171,15 +171,15 @@ def test_a_node_that_crashes_is_told_as_crashed_and_others_go_on() -> None:
     """By name and message, in its result and in the plan."""
     case = Case((("bios_off",), ("bios_off",)), ({}, {}), ())
     with fleet_of(case, **ROOM) as here:
-        witness = Witness(here)
-        with struck(here, Bug("", "reconciler.planner.node.planner.find", 0, ERRORS[0]), "n0", witness):
+        checker = InvariantChecker(here)
+        with struck(here, Bug("", "reconciler.planner.node.planner.find", 0, ERRORS[0]), "n0", checker):
             report = here.apply()
         assert report.results["n0"].state is Ended.CRASHED
         assert "KeyError: 'nobody expects it' at " in report.results["n0"].detail
         blocked = report.plan.nodes["n0"].blocked
         assert blocked is not None
         assert blocked.code is BlockCode.CRASHED
-        assert not any(node == "n0" for node, _ in witness.writes)
+        assert not any(node == "n0" for node, _ in checker.writes)
         assert report.results["n1"].state is Ended.DONE
         assert here.serves("n1")
         assert here.ledger.node("n0").applied == {}, "nothing was compared, so nothing is known to be as desired"

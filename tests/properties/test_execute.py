@@ -1,6 +1,6 @@
 """Invariants of DESIGN section 13 that the executor keeps, on lab fleets that drift, lie and fail.
 
-A witness between the executor and the lab looks at the truth before each write; see tests/converge/watch.py.
+Before each write, an InvariantChecker between the run and the lab compares it with the true state of the lab.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reconciler.converge.run import Ended
 from reconciler.model.desired import BudgetLimit, SpecHold
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.plan import Goal
-from tests.converge.watch import Witness, counters
+from tests.converge.invariant_checker import InvariantChecker, counters
 from tests.converge.world import World
 
 # Each example is a whole run of a fleet: few of them, and a failing one is told as it was found.
@@ -82,11 +82,11 @@ def fleet_of(case: Case, **settings: Any) -> Iterator[World]:
             here.ledger.close()
 
 
-def watched(case: Case, check: Callable[[World, Witness, ApplyReport], None]) -> None:
+def watched(case: Case, check: Callable[[World, InvariantChecker, ApplyReport], None]) -> None:
     with fleet_of(case) as here:
-        witness = Witness(here)
+        checker = InvariantChecker(here)
         report = here.apply(wait_s=3600.0)
-        check(here, witness, report)
+        check(here, checker, report)
 
 
 @few
@@ -94,8 +94,8 @@ def watched(case: Case, check: Callable[[World, Witness, ApplyReport], None]) ->
 def test_never_disrupt_unquiesced(case: Case) -> None:
     """Invariant 5."""
 
-    def check(_here: World, witness: Witness, _report: ApplyReport) -> None:
-        assert witness.seen.get("never_disrupt_unquiesced", []) == []
+    def check(_here: World, checker: InvariantChecker, _report: ApplyReport) -> None:
+        assert checker.seen.get("never_disrupt_unquiesced", []) == []
 
     watched(case, check)
 
@@ -105,8 +105,8 @@ def test_never_disrupt_unquiesced(case: Case) -> None:
 def test_never_admit_without_gate_and_trust(case: Case) -> None:
     """Invariant 6."""
 
-    def check(_here: World, witness: Witness, _report: ApplyReport) -> None:
-        assert witness.seen.get("never_admit_without_gate_and_trust", []) == []
+    def check(_here: World, checker: InvariantChecker, _report: ApplyReport) -> None:
+        assert checker.seen.get("never_admit_without_gate_and_trust", []) == []
 
     watched(case, check)
 
@@ -116,8 +116,8 @@ def test_never_admit_without_gate_and_trust(case: Case) -> None:
 def test_budget_never_exceeded(case: Case) -> None:
     """Invariant 7: at the moment of each mark, whoever else is out."""
 
-    def check(_here: World, witness: Witness, _report: ApplyReport) -> None:
-        assert witness.seen.get("budget_never_exceeded", []) == []
+    def check(_here: World, checker: InvariantChecker, _report: ApplyReport) -> None:
+        assert checker.seen.get("budget_never_exceeded", []) == []
 
     watched(case, check)
 
@@ -132,11 +132,11 @@ def test_forget_never_touches(case: Case, forgotten: set[int], marked: bool) -> 
             name = min(names)
             if any(node.name == name for node in here.lab.cluster.nodes()):
                 here.act("mark", name)
-        witness = Witness(here)
+        checker = InvariantChecker(here)
         kept = {name: desired for name, desired in here.fleet.nodes.items() if name not in names}
         before = {name: here.machine(name).dump() for name in names}
         here.apply(fleet=replace(here.fleet, nodes=kept), wait_s=600.0)
-        assert [write for node, write in witness.writes if node in names and write != "unmark"] == []
+        assert [write for node, write in checker.writes if node in names and write != "unmark"] == []
         for name in names:
             after = here.machine(name).dump()
             for key in ("power", "disks", "bios", "pending_bios", "counters", "media", "boot_order"):
@@ -148,7 +148,7 @@ def test_forget_never_touches(case: Case, forgotten: set[int], marked: bool) -> 
 def test_foreign_cordon_is_kept(case: Case) -> None:
     """Invariant 9, first half."""
 
-    def check(here: World, _witness: Witness, _report: ApplyReport) -> None:
+    def check(here: World, _witness: InvariantChecker, _report: ApplyReport) -> None:
         assert here.lab.cluster is not None
         for at, drift in enumerate(case.drift):
             if "foreign_cordon" in drift and "not_a_member" not in drift:
@@ -162,7 +162,7 @@ def test_foreign_cordon_is_kept(case: Case) -> None:
 def test_own_mark_is_not_leaked(case: Case) -> None:
     """Invariant 9, second half: our mark is on nodes that are reported as failed or isolated, and on no other."""
 
-    def check(here: World, _witness: Witness, report: ApplyReport) -> None:
+    def check(here: World, _witness: InvariantChecker, report: ApplyReport) -> None:
         assert here.lab.cluster is not None
         members = {node.name for node in here.lab.cluster.nodes()}
         for name, result in report.results.items():
@@ -181,26 +181,26 @@ def test_own_mark_is_not_leaked(case: Case) -> None:
 def test_held_node_is_never_disrupted(case: Case, holds: list[tuple[int, float, bool]]) -> None:
     """Invariant 10: holds come and go while the run works; what has begun ends, and nothing begins."""
     with fleet_of(case) as here:
-        witness = Witness(here)
+        checker = InvariantChecker(here)
 
         async def hold(at: int, after: float, pool: bool) -> None:
             await here.clock.sleep(after)
             subject = "pool/train" if pool else f"n{at}"
             here.ledger.hold(subject, "a test", "ops", None, here.clock.now())
-            witness.held |= set(here.fleet.nodes) if pool else {f"n{at}"}
+            checker.held |= set(here.fleet.nodes) if pool else {f"n{at}"}
 
         async def both() -> None:
             held = [asyncio.create_task(hold(*one)) for one in holds]
-            here.events = _Events(witness)
+            here.events = _Events(checker)
             await here.applying(wait_s=1200.0)
             for task in held:
                 task.cancel()
 
         here.run(both())
-        assert witness.seen.get("held_node_is_never_disrupted", []) == []
+        assert checker.seen.get("held_node_is_never_disrupted", []) == []
         before = counters(here)
         here.apply(wait_s=0.0, fleet=here.fleet)
-        for name in witness.held & set(here.fleet.nodes):
+        for name in checker.held & set(here.fleet.nodes):
             assert counters(here)[name] == before[name], "a hold outlives the run that first saw it"
 
 
@@ -209,26 +209,26 @@ def test_held_node_is_never_disrupted(case: Case, holds: list[tuple[int, float, 
 def test_held_node_is_never_disrupted_though_its_line_is_deleted(case: Case, at: int, pool: bool) -> None:
     """Invariant 10: what the spec held when apply last saw it, is held until somebody releases it."""
     with fleet_of(case) as here:
-        witness = Witness(here)
-        here.events = _Events(witness)
+        checker = InvariantChecker(here)
+        here.events = _Events(checker)
         subject = "pool/train" if pool else f"n{at}"
-        witness.held = set(here.fleet.nodes) if pool else {subject}
+        checker.held = set(here.fleet.nodes) if pool else {subject}
         before = counters(here)
         hold = SpecHold(subject, "a test", "ops", None, "pools/a.yaml:1:1")
         for fleet in (replace(here.fleet, holds=(hold,)), here.fleet):
             here.apply(wait_s=1200.0, fleet=fleet)
-            assert witness.seen.get("held_node_is_never_disrupted", []) == []
-            for name in witness.held & set(here.fleet.nodes):
+            assert checker.seen.get("held_node_is_never_disrupted", []) == []
+            for name in checker.held & set(here.fleet.nodes):
                 assert counters(here)[name] == before[name]
         assert here.ledger.release(subject, "ops", here.clock.now()) == 1
 
 
 class _Events(list[Any]):
-    """Hands each event to the witness at the moment it is told."""
+    """Hands each event to the checker at the moment it is told."""
 
-    def __init__(self, witness: Witness) -> None:
+    def __init__(self, checker: InvariantChecker) -> None:
         super().__init__()
-        self._witness = witness
+        self._witness = checker
 
     def append(self, event: Any) -> None:
         super().append(event)
@@ -242,8 +242,8 @@ class _Events(list[Any]):
 def test_identity_before_any_bmc_write(case: Case) -> None:
     """Invariant 17."""
 
-    def check(_here: World, witness: Witness, _report: ApplyReport) -> None:
-        assert witness.seen.get("identity_before_any_bmc_write", []) == []
+    def check(_here: World, checker: InvariantChecker, _report: ApplyReport) -> None:
+        assert checker.seen.get("identity_before_any_bmc_write", []) == []
 
     watched(case, check)
 

@@ -118,8 +118,7 @@ def carry_out(
     """One run, and what came of it; an interrupted one is told as far as it came."""
     from reconciler.app.session import run_async, whoami
     from reconciler.cli.progress import make_progress
-    from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
-    from reconciler.converge.events import Event, RunEnded
+    from reconciler.converge.apply import AllNodesStale, ApplyInterrupted, ApplyRequest, apply
 
     names, scope = session.selection
     request = ApplyRequest(
@@ -128,39 +127,34 @@ def carry_out(
         wait_s=wait, time_scale=session.time_scale, estimates=session.estimates(ledger),
         endpoints=session.endpoints_digest,
     )  # fmt: skip
-    ended: list[ApplyReport] = []
+    interrupted: list[ApplyReport] = []
 
     async def work() -> ApplyReport:
         fabric = session.fabric()
         try:
             with make_progress("observing", session.time_scale, terse=redact) as progress:
-
-                def told(event: Event) -> None:
-                    if isinstance(event, RunEnded) and isinstance(event.report, ApplyReport):
-                        ended.append(event.report)
-                    progress(event)
-
                 return await apply(
-                    request, fabric=fabric, ledger=ledger, clock=session.clock, gate=session.gate, progress=told
+                    request, fabric=fabric, ledger=ledger, clock=session.clock, gate=session.gate, progress=progress
                 )
+        except ApplyInterrupted as cancelled:
+            interrupted.append(cancelled.report)
+            raise
         finally:
             await fabric.close()
 
     try:
         report = run_async(work())
-    except StalePlan:
-        if not ended:
-            raise
-        print_outcome(document_of(ended[0], session, ledger, redact=redact), session.common.output)
+    except AllNodesStale as stale:
+        print_outcome(document_of(stale.report, session, ledger, redact=redact), session.common.output)
         if redact:
             raise StalePlan(f"plan {plan_id}: every node changed since it was made") from None
         raise
     except KeyboardInterrupt:
         for number in (signal.SIGINT, signal.SIGTERM):  # what is left is short: to close the ledger, and to tell
             signal.signal(number, signal.SIG_IGN)
-        if not ended:
+        if not interrupted:
             raise
-        report = ended[0]
+        report = interrupted[0]
     return report
 
 

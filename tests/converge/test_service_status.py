@@ -1,4 +1,4 @@
-"""What apply and the loop note of how nodes stand is what happened to them, as far as anybody looked."""
+"""The statuses that apply and the loop record are what happened to the nodes, as far as anybody looked."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def known(here: World, since: datetime) -> Hours:
     return hours(here.ledger.past(since, now), since, now, here.fleet.nodes)
 
 
-def test_apply_notes_each_minute_that_it_kept_a_node_out(tmp_path: Path) -> None:
+def test_apply_records_each_minute_that_it_kept_a_node_out(tmp_path: Path) -> None:
     here = World(tmp_path, drift={"n*": ["bios_off"]})
     here.adopt()
     since, truth = here.clock.now(), Truth(here)
@@ -61,7 +61,7 @@ def test_apply_notes_each_minute_that_it_kept_a_node_out(tmp_path: Path) -> None
     here.ledger.close()
 
 
-def test_the_loop_notes_what_was_out_to_within_a_pass(looped: Callable[..., Looped]) -> None:
+def test_the_loop_records_outages_to_within_a_pass(looped: Callable[..., Looped]) -> None:
     here = looped(nodes=3)
     since, truth = here.clock.now(), Truth(here)
 
@@ -94,7 +94,7 @@ def test_a_day_in_which_nobody_ran_is_not_observed(looped: Callable[..., Looped]
     assert found.unobserved > 2 * 23.9
 
 
-def test_a_pass_that_saw_nothing_is_no_look(looped: Callable[..., Looped]) -> None:
+def test_a_pass_in_an_observer_outage_counts_as_no_look(looped: Callable[..., Looped]) -> None:
     """The network of this machine is down: the nodes may be well, and nobody knows."""
     here = looped(nodes=3)
     since = here.clock.now()
@@ -111,7 +111,7 @@ def test_a_pass_that_saw_nothing_is_no_look(looped: Callable[..., Looped]) -> No
     assert found.unobserved > 3 * 1.4
 
 
-def test_what_the_spec_sets_aside_is_said_with_its_reason(looped: Callable[..., Looped]) -> None:
+def test_a_node_that_the_spec_sets_aside_is_recorded_with_its_reason(looped: Callable[..., Looped]) -> None:
     here = looped(nodes=2, node={"state": NodeState.QUARANTINED})
     since = here.clock.now()
     here.go(20 * MINUTE)

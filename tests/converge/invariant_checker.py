@@ -1,4 +1,4 @@
-"""The ports of a world with a witness: before each write it looks at the truth, and remembers what it should not see.
+"""Ports that check the invariants before each write, against the true state of the hardware and the cluster.
 
 The checks are written apart from the code under test: they know the hardware and the cluster, not plans or guards.
 """
@@ -28,8 +28,8 @@ _HARMLESS = frozenset({PowerAction.ON})
 _RESTARTS = (("systemctl", "reboot"), ("nvidia-smi", "-mig"))
 
 
-class Witness:
-    """`seen`: invariant -> what broke it."""
+class InvariantChecker:
+    """Wraps the ports between a run and the lab. `seen`: invariant -> what broke it."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -167,9 +167,9 @@ def unfit(world: World, node: str) -> str:
 
 
 class _Port:
-    def __init__(self, port: Any, witness: Witness, node: str) -> None:
+    def __init__(self, port: Any, checker: InvariantChecker, node: str) -> None:
         self._port = port
-        self._witness = witness
+        self._witness = checker
         self._node = node
 
     def __getattr__(self, name: str) -> Any:
@@ -192,9 +192,9 @@ class _Host(_Port):
 
 
 class _Cluster:
-    def __init__(self, port: Any, witness: Witness) -> None:
+    def __init__(self, port: Any, checker: InvariantChecker) -> None:
         self._port = port
-        self._witness = witness
+        self._witness = checker
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._port, name)

@@ -1,0 +1,54 @@
+"""What the cluster reports of its nodes between passes: each node that changes is looked at soon."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+from reconciler.converge.dispatcher import Dispatcher
+from reconciler.converge.events import LoopTold, Progress
+from reconciler.model.ports import Clock, Watch
+
+WAKES_S = 5.0  # a node that the cluster reports again and again is looked at so often, at most
+
+
+class ClusterListener:
+    """Wakes nodes that the cluster reports changes of.
+
+    `dispatcher`: None until the first pass is over. That pass looks at every node, so what is reported meanwhile is
+    dropped.
+    """
+
+    def __init__(self, clock: Clock, progress: Progress) -> None:
+        self.dispatcher: Dispatcher | None = None
+        self._clock = clock
+        self._progress = progress
+        self._woken: dict[str, float] = {}  # node -> when it was last woken, by the monotonic clock
+
+    async def listen(self, watch: Watch | None) -> None:
+        """Listen until cancelled. `watch`: None where the cluster offers none."""
+        if watch is None:
+            await asyncio.Event().wait()
+            return
+
+        def tell(problem: str) -> None:
+            message = f"the cluster tells nothing of its nodes: {problem}" if problem else "the cluster tells again"
+            self._progress(LoopTold("watch", message, problem=bool(problem)))
+
+        async with aclosing(watch.changes(tell)) as names:
+            async for name in names:
+                self._wake(name)
+
+    def _wake(self, name: str) -> None:
+        now, last = self._clock.monotonic(), self._woken.get(name)
+        if self.dispatcher is None or name not in self.dispatcher.run.fleet.nodes:
+            return
+        if last is not None and now - last < WAKES_S:
+            later = last + WAKES_S
+            if last < now:  # otherwise it is to be woken later already
+                self._woken[name] = later
+                pause = self._clock.real_seconds(later - now)
+                asyncio.get_running_loop().call_later(pause, self.dispatcher.wake, name)
+            return
+        self._woken[name] = now
+        self.dispatcher.wake(name)

@@ -1,0 +1,179 @@
+"""What the whole fleet allows one node to do now: budget, windows, rollouts and caps of isolation, kept current.
+
+The budget is charged in one place. A node is reserved before the first action that ends its service, against a fresh
+read of the cluster, together with every other node that is reserved. So no prefix of the run exceeds a limit
+(invariant budget_never_exceeded), whoever else takes nodes out meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from reconciler.converge.brake import look_for_storm
+from reconciler.converge.observe import answer, control_plane
+from reconciler.converge.run import Run
+from reconciler.model.observed import Answered, Observation, Observed, Silent
+from reconciler.model.plan import NodePlan
+from reconciler.model.records import NodeRecord
+from reconciler.planner.fleet.budget import taken_out
+from reconciler.planner.fleet.isolation import Isolation
+from reconciler.planner.fleet.live_permit import LivePermit, LiveRollouts
+from reconciler.planner.fleet.rollouts import Rollouts
+from reconciler.planner.fleet.schedule import Permit
+from reconciler.planner.node.workload import flashes
+
+CLUSTER_AGE_S = 10.0  # reservations within this time share one read of the cluster
+
+
+class FleetLimits:
+    """Questions that the work on one node asks about the whole fleet.
+
+    `nodes`: the latest that is known of every node; `rollouts`: as of the latest `look_at_rollouts`. `plans`: the
+    latest plan of each selected node, which its owner keeps current. `cluster_changed` is called after each read of the
+    cluster.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        observation: Observation,
+        plans: Mapping[str, NodePlan],
+        records: Mapping[str, NodeRecord],
+        cluster_changed: Callable[[], None],
+    ) -> None:
+        self.rollouts = Rollouts()
+        self._run = run
+        self._reserved: set[str] = set()
+        self._lock = asyncio.Lock()
+        self._cluster_read: float | None = None  # by the monotonic clock
+        self._cluster_changed = cluster_changed
+        self.renew(observation, plans, plans, records)
+
+    def renew(
+        self,
+        observation: Observation,
+        plans: Mapping[str, NodePlan],
+        planned: Mapping[str, NodePlan],
+        records: Mapping[str, NodeRecord],
+    ) -> None:
+        """Start again from another observation, or another spec. Reservations are kept.
+
+        `planned`: the plans that the pass made, which those of nodes at work may be ahead of.
+        """
+        run, now = self._run, self._run.clock.now()
+        self.nodes = dict(observation.nodes)
+        self.observation = replace(observation, nodes=self.nodes)
+        self._plans = plans
+        self._begun_rollouts = dict(run.ledger.rollouts())
+        self._permit = LivePermit(
+            run.fleet, self.observation, now=now, taken=taken_out(records, run.fleet.settings),
+            plans=list(planned.values()),
+        )  # fmt: skip
+        self._isolation = Isolation(run.fleet, self.observation, records, now)
+        for name, plan in plans.items():
+            self._isolation.suspect(plan, self.nodes[name], records.get(name) or NodeRecord(name))
+        for name in self._reserved & run.fleet.nodes.keys():
+            self._permit.reserve(name)
+        self._live_rollouts = LiveRollouts(run.fleet, self.observation, plans, records, now)
+
+    # --- what is asked ---
+
+    def permit(self) -> Permit:
+        """Return what budget, windows, rollouts and storm brake allow at this moment."""
+        return self._permit.now(self._run.clock.now(), self.rollouts, self._run.brake())
+
+    async def reserve(self, plan: NodePlan) -> str:
+        """Charge the node to the budget if its first action may begin now; return why it may not, "" when it may."""
+        async with self._lock:
+            if plan.node not in self._run.fleet.nodes:
+                return "the spec does not name it any more"
+            if plan.node in self._reserved and not flashes(plan.actions[0]):
+                return ""
+            await self.look_at_cluster()
+            if plan.isolated:
+                self._permit.see(self.nodes[plan.node], plan)
+            blocked = self.permit().refusal_of_next(plan)
+            if blocked is not None:
+                return blocked.detail
+            self._permit.reserve(plan.node)
+            self._reserved.add(plan.node)
+            return ""
+
+    def isolate(
+        self, plan: NodePlan, observed: Observed, record: NodeRecord, confirmed: AbstractSet[str]
+    ) -> tuple[str, ...]:
+        """Return the confirmed signals for which the caps let this node be isolated now, and count it as isolated."""
+        self._isolation.suspect(plan, observed, record)
+        allowed = tuple(signal for signal in self._isolation.verdict(plan)[0] if signal in confirmed)
+        if allowed:
+            self._isolation.charge(plan.node, allowed)
+            self._permit.isolate(plan.node)
+        return allowed
+
+    def begin_rollout(self, plan: NodePlan) -> None:
+        """Put the rollout of the node's pool, and the order of its nodes, on record before its first node changes."""
+        progress = self.rollouts.by_pool.get(plan.pool)
+        if progress is not None and progress.new:
+            self._run.ports.lease.token()  # a runner that lost the lease begins nothing
+            self._run.ledger.start_rollout(progress.rollout, self._run.context.run_id)
+            self._begun_rollouts[plan.pool] = progress.rollout
+            progress.new = False
+            self._live_rollouts.begun(plan.pool)
+
+    # --- what is reported ---
+
+    def see(self, observed: Observed) -> None:
+        """Take in a fresh look at a node."""
+        self.nodes[observed.node] = observed
+        self._permit.see(observed)
+
+    def see_member(self, observed: Observed, plan: NodePlan | None) -> None:
+        """Take in what a look at a node says of its rollout, once it is in the ledger."""
+        record = self._run.ledger.node(observed.node)
+        self._live_rollouts.see(observed, plan, record, self._run.clock.now())
+
+    def count_isolated(self, node: str) -> None:
+        """Count a node as out of service that is about to be isolated."""
+        self._permit.isolate(node)
+
+    def end(self, node: str) -> None:
+        """Forget the reservation of a node that nobody works on any more."""
+        self._reserved.discard(node)
+
+    def release(self, node: str, plan: NodePlan | None) -> None:
+        """Charge a node that nobody works on any more by what is seen of it."""
+        self._permit.release(self.nodes[node], plan)
+
+    def look_at_rollouts(self) -> None:
+        """Bring `rollouts` up to date with holds, time and what was reported."""
+        self.rollouts = self._live_rollouts.now(self._begun_rollouts, self._run.holds(), self._run.clock.now())
+
+    async def look_at_cluster(self) -> None:
+        """Read which nodes of the fleet are in service, unless that was read just now."""
+        run, clock = self._run, self._run.clock
+        cluster, settings = run.ports.fabric.cluster(), run.fleet.settings
+        if cluster is None:
+            return
+        if self._cluster_read is not None and clock.monotonic() - self._cluster_read < CLUSTER_AGE_S:
+            return
+        state = await answer(cluster.state, settings.kubernetes_deadline_s, clock)
+        self._cluster_read = clock.monotonic()
+        members = None if isinstance(state, Silent) else state.value.members
+        fell = False
+        for name, seen in self.nodes.items():
+            found = None if members is None else members.get(name)
+            if members is not None and isinstance(seen.member, Answered) and found is seen.member.value:
+                continue  # the very same object: nothing has changed
+            self.see(replace(seen, member=state if isinstance(state, Silent) else Answered(state.at, found)))
+            # A reserved node goes down because of us, which is no news; in a rollout some node always does.
+            fell = fell or (name not in self._reserved and found is not None and not found.ready)
+            if name not in self._plans:
+                self.see_member(self.nodes[name], None)
+        self._cluster_changed()
+        self.observation = replace(self.observation, control_plane=control_plane(state))
+        self._permit.see_control_plane(self.observation.control_plane)
+        if fell:
+            look_for_storm(run.ledger, run.fleet, self.observation, {}, clock.now())

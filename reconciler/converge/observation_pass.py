@@ -1,0 +1,122 @@
+"""What follows from an observation, for every command that makes one: observe, drift, plan, apply, run and report.
+
+The order is always the same. An observation by a machine that reaches nobody teaches nothing (pitfall J6). Otherwise
+the ledger learns identities, silences and evidence of illness, and the storm brake is set if too many nodes went bad.
+Then the spec's holds are copied, the plan is made, and drift and node statuses are recorded from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from reconciler.converge.brake import look_for_storm
+from reconciler.converge.remember import (
+    LOOKS_APART,
+    remember_evidence,
+    remember_facts,
+    remember_holds,
+    remember_plans,
+    remember_service_status,
+)
+from reconciler.model.desired import Fleet
+from reconciler.model.observed import Observation
+from reconciler.model.plan import NodePlan, Plan
+from reconciler.model.ports import Clock, Ledger, Recollection
+from reconciler.model.records import NodeRecord
+from reconciler.planner.fleet.observer_outage import blindness
+from reconciler.planner.fleet.plan_request import PlanRequest, take_snapshot
+from reconciler.planner.fleet.planner import node_planner, plan_fleet
+from reconciler.planner.node.planner import NodePlanner
+
+Sightings = Mapping[tuple[str, str], tuple[datetime, datetime]]  # (node, path) -> first seen, last seen
+
+
+def make_plan(
+    fleet: Fleet, observation: Observation, ledger: Recollection, request: PlanRequest, now: datetime
+) -> Plan:
+    """Plan the requested nodes from an observation and from what the ledger holds at this moment."""
+    return plan_fleet(fleet, observation, take_snapshot(ledger, fleet, request.names(fleet)), now, request)
+
+
+def planner_for(
+    fleet: Fleet, observation: Observation, ledger: Recollection, request: PlanRequest, now: datetime
+) -> NodePlanner:
+    """Return the planner that plans single nodes again as `make_plan` plans them all."""
+    return node_planner(fleet, observation, take_snapshot(ledger, fleet, request.names(fleet)), now, request)
+
+
+@dataclass(frozen=True)
+class ObservationPass:
+    """One look at a fleet, and what the ledger learns from it.
+
+    `names`: the nodes that were looked at for this pass. `records`: at least theirs, from before this pass.
+    """
+
+    fleet: Fleet
+    observation: Observation
+    names: Sequence[str]
+    ledger: Ledger
+    clock: Clock
+    records: Mapping[str, NodeRecord]
+
+    @cached_property
+    def outage(self) -> str:
+        """Why the observation proves nothing about the nodes; "" when it does prove something."""
+        return blindness(self.fleet, self.observation)
+
+    def learn(self, *, evidence: bool) -> None:
+        """Record identities and silences, and set the storm brake if too many nodes went bad; nothing in an outage.
+
+        `evidence`: also record since when nodes show what isolates them, which only those that isolate nodes need. It
+        takes the records of `records_needed`.
+        """
+        if self.outage:
+            return
+        now = self.clock.now()
+        looked_at = (self.observation.nodes[name] for name in self.names)
+        remember_facts(self.ledger, looked_at, self.records, now)
+        look_for_storm(self.ledger, self.fleet, self.observation, self.records, now)
+        if evidence:
+            remember_evidence(self.ledger, self.fleet, self.observation, self.records, now)
+
+    def copy_holds(self) -> None:
+        """Copy the spec's holds to the ledger, where they outlive their lines in the spec (invariant 10)."""
+        remember_holds(self.ledger, self.fleet, self.clock.now())
+
+    def remember_drift(self, plans: Mapping[str, NodePlan], run: str) -> Sightings:
+        """Record the drift of these plans and what their nodes have converged to; nothing in an outage.
+
+        Return when each difference was first and last seen.
+        """
+        if self.outage:
+            return {}
+        return remember_plans(
+            self.ledger, self.fleet, plans, self.observation.nodes, self.records, run, self.clock.now()
+        )
+
+    def remember_statuses(
+        self, plans: Mapping[str, NodePlan], *, acting: Collection[str] = (), within: timedelta = LOOKS_APART
+    ) -> None:
+        """Record the nodes' statuses for reports of availability; nothing in an outage.
+
+        `acting`: nodes that are being worked on. `within`: a status is known to have lasted over no longer gap.
+        """
+        if not self.outage:
+            remember_service_status(self.ledger, self.fleet, plans, self.clock.now(), acting=acting, within=within)
+
+
+def with_sightings(plan: Plan, sightings: Sightings) -> Plan:
+    """Return the plan with the times at which each of its differences was first and last seen."""
+    nodes = {}
+    for name, node in plan.nodes.items():
+        items = tuple(
+            replace(item, first_seen=sightings[name, item.path][0], last_seen=sightings[name, item.path][1])
+            if (name, item.path) in sightings
+            else item
+            for item in node.drift
+        )
+        nodes[name] = replace(node, drift=items)
+    return replace(plan, nodes=nodes)
