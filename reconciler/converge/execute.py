@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from reconciler.converge.actions import ACTIONS
+from reconciler.converge.actions import FUNCTIONS
 from reconciler.converge.actions.context import Stop, carried_out
 from reconciler.converge.actions.membership import lift_mark
 from reconciler.converge.attempt import Subject, begin, context_of
@@ -39,6 +39,7 @@ from reconciler.model.vocab import Disruption
 from reconciler.planner.fleet.isolation import evidence, taken_back
 from reconciler.planner.fleet.rollouts import pending
 from reconciler.planner.fleet.schedule import OF_ROLLOUTS
+from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.backoff import failures
 from reconciler.planner.node.corroboration import BOOT_S
 from reconciler.planner.node.holds import retracted
@@ -50,9 +51,6 @@ HOLDS_AFTER = 2  # what was done so often for the same drift and is needed again
 PATIENCE_S = 300.0  # a longer pause after a failure is left to a later run
 LOOK_S = 20.0
 CONFIRM_S = 5.0  # between the two reads of evidence that is not latched
-TAKE_OUT = ("mark", "drain")
-PROVED_BY_BOOT = ("soft_restart", "power_cycle")
-BOOTS = (*PROVED_BY_BOOT, "power_on", "reimage")
 RESUME_WITHIN = timedelta(hours=2)  # an older intent says nothing about what is needed now
 
 
@@ -124,7 +122,7 @@ class NodeRun:
                     if (result := await self._isolate(plan, signals)) is not None:
                         return await self._leave(result)
                     continue
-            if self._glanced and plan.actions and not (plan.illness and plan.actions[0].name in TAKE_OUT):
+            if self._glanced and plan.actions and not (plan.illness and spec_of(plan.actions[0].name).takes_out):
                 self._inventory_due = True  # it is to be of now before a decision that uses it (DESIGN 5)
                 continue
             if wait_s := self._wait_s(plan):
@@ -273,7 +271,7 @@ class NodeRun:
                 self._last, self._failures[action.id] = "", 0
                 self._done[action.id, drift_of(plan)] += 1
                 return None
-            case Transient() | Ambiguous() if action.name != "drain":
+            case Transient() | Ambiguous() if spec_of(action.name).retriable:
                 self._last = outcome.detail
                 self._failures[action.id] += 1
                 if isinstance(outcome, Transient) and outcome.retry_after_s and self._failures[action.id] < TRIES:
@@ -296,13 +294,13 @@ class NodeRun:
         ctx = context_of(run, subject, action, attempt, intent, resumed)
         self._seen_since = False
         outcome = await of_its_own_async(
-            self.node, action.id, lambda: carried_out(ACTIONS[action.name], ctx), self._crashed
+            self.node, action.id, lambda: carried_out(FUNCTIONS[action.name], ctx), self._crashed
         )
         ended = run.clock.now()
         run.ledger.finish(attempt, outcome_word(outcome), outcome.detail, ended)
         if not isinstance(outcome, Declined):
             self._worked = True
-            if action.name in BOOTS:
+            if spec_of(action.name).boots:
                 self._outdate(ended)
         if action.disruption >= Disruption.RESTART or (ctx.bmc_port is not None and ctx.bmc_port.wrote):
             self._inventory_due = True
@@ -318,7 +316,7 @@ class NodeRun:
 
     def _outdate(self, now: datetime) -> None:
         """A restart that an earlier run had begun can't be told any more from the one that came just now."""
-        for step in [step for step in self.run.resumed if step[0] == self.node and step[1] in PROVED_BY_BOOT]:
+        for step in [step for step in self.run.resumed if step[0] == self.node and spec_of(step[1]).proved_by_boot]:
             left = self.run.resumed.pop(step)
             self.run.ledger.finish(left.attempt, "ambiguous", "the node was restarted for something else since", now)
 

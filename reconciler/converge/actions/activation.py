@@ -12,7 +12,8 @@ from reconciler.model.desired import DesiredFirmware
 from reconciler.model.observed import Answered, AttributeValue, RedfishInventory, Silent
 from reconciler.model.outcome import Permanent, Transient
 from reconciler.model.vocab import Activation
-from reconciler.planner.node.staged import ACTIVATES, NOT_TAKEN, waits
+from reconciler.planner.node.actions import spec_of
+from reconciler.planner.node.staged import NOT_TAKEN, waits
 
 STEADY_READS = 3  # pitfall F1: a BMC that has just come back tells different things for a while
 BETWEEN_READS_S = 10.0
@@ -28,7 +29,7 @@ class Pending:
 
 
 async def pending_settings(ctx: ActionContext) -> Pending:
-    classes = ACTIVATES[ctx.action.name]
+    classes = spec_of(ctx.action.name).activates
     bios = known(await ctx.bmc.hot()).pending_bios if Activation.REBOOT in classes else None
     staged = tuple(
         item

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, assert_never
+from typing import Any, Final, TypeVar, assert_never
 
 from reconciler.converge.guarded_ports import GuardedBmc, TimedCluster, TimedHost, WrongMachine, known
 from reconciler.converge.lease import Occupied
@@ -21,9 +21,18 @@ from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Concern
 
 T = TypeVar("T")
+Act = Callable[["ActionContext"], Awaitable[Outcome]]
+
+FUNCTIONS: Final[dict[str, Act]] = {}  # by the name of the action
 
 OCCUPIED_S = 30.0  # until it is worth asking again whether a BMC is free
 LEAST_WAIT_REAL_S = 6.0  # what a scaled clock leaves of a wait must still fit some real requests
+
+
+def action(function: Act) -> Act:
+    """Register a function as what carries out the action of its name."""
+    FUNCTIONS[function.__name__] = function
+    return function
 
 
 class Stop(Exception):
@@ -136,7 +145,7 @@ def outcome_of(error: DriverError) -> Outcome:
             assert_never(error.kind)
 
 
-async def carried_out(act: Callable[[ActionContext], Awaitable[Outcome]], ctx: ActionContext) -> Outcome:
+async def carried_out(act: Act, ctx: ActionContext) -> Outcome:
     """Run an action to its outcome. Errors of our own go through: they abort the run."""
     try:
         return await act(ctx)

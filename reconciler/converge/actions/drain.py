@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from reconciler.converge.actions.context import ActionContext, Stop
+from reconciler.converge.actions.context import ActionContext, Stop, action
 from reconciler.converge.actions.host import drain_by_command
 from reconciler.converge.actions.membership import mark_of, tainted
 from reconciler.model.errors import DriverError, Failure
@@ -21,6 +21,7 @@ FORCED_S = 120.0
 REPEAT_S = 60.0  # a person who waits wants to see that it goes on, not the same line every round
 
 
+@action
 async def drain(ctx: ActionContext) -> Outcome:
     match ctx.desired.profile.drain.provider:
         case DrainProvider.KUBERNETES:

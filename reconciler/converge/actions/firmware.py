@@ -15,7 +15,7 @@ from reconciler.converge.actions.activation import (
     verify_activation,
     version_of,
 )
-from reconciler.converge.actions.context import ActionContext, Stop, tolerate, until
+from reconciler.converge.actions.context import ActionContext, Stop, action, tolerate, until
 from reconciler.converge.guarded_ports import WrongMachine, known
 from reconciler.converge.lease import Occupied
 from reconciler.model.desired import DesiredFirmware
@@ -44,6 +44,7 @@ class _Task:
     asked: datetime | None
 
 
+@action
 async def update_firmware(ctx: ActionContext) -> Outcome:
     """Flash one component once: what an earlier attempt began is gone on with, and never begun again blindly."""
     item = next((item for item in ctx.desired.profile.firmware if item.component == ctx.action.target), None)
@@ -237,6 +238,7 @@ def _gone(ctx: ActionContext, last_seen: float) -> bool:
     return ctx.clock.monotonic() - last_seen > GRACE_S
 
 
+@action
 async def reset_bmc(ctx: ActionContext) -> Outcome:
     """Restart the BMC, and check the firmware that waited for it."""
     pending = await pending_settings(ctx)

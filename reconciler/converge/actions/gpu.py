@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconciler.converge.actions.command import run
-from reconciler.converge.actions.context import ActionContext, Stop
+from reconciler.converge.actions.context import ActionContext, Stop, action
 from reconciler.converge.actions.host import still_wrong
 from reconciler.converge.actions.power import restart, wait_for_host
 from reconciler.model.gpus import Gpu
@@ -11,6 +11,7 @@ from reconciler.model.outcome import Done, Outcome, Transient
 from reconciler.model.vocab import Concern
 
 
+@action
 async def set_gpu_mode(ctx: ActionContext) -> Outcome:
     """Target "off": plain GPUs, as diagnostics need them; otherwise the layout that the spec says."""
     wanted = None if ctx.action.target == "off" or ctx.desired.profile.gpu is None else ctx.desired.profile.gpu.mig

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reconciler.converge.actions.command import run
-from reconciler.converge.actions.context import ActionContext, Stop
+from reconciler.converge.actions.context import ActionContext, Stop, action
 from reconciler.converge.actions.membership import registered
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.errors import DriverError, Failure
@@ -32,6 +32,7 @@ async def still_wrong(ctx: ActionContext, concern: Concern, only: str = "") -> s
     return "; ".join(f"{item.path} is {item.observed!r}, not {item.desired!r}" for item in left)
 
 
+@action
 async def configure_host(ctx: ActionContext) -> Outcome:
     """Target: one service, of which alone something is needed now; otherwise all that drifted."""
     only = f"host.services.{ctx.action.target}" if ctx.action.target else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from reconciler.converge.actions.command import run
-from reconciler.converge.actions.context import ActionContext, Stop, tolerate, until
+from reconciler.converge.actions.context import ActionContext, Stop, action, tolerate, until
 from reconciler.converge.actions.medium import eject_left_over
 from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.model.drift import DriftItem
@@ -36,6 +36,7 @@ def tainted(member: Member) -> bool:
     return any(taint.key == MARK_TAINT for taint in member.taints)
 
 
+@action
 async def mark(ctx: ActionContext) -> Outcome:
     def wanted(member: Member) -> bool:
         ours = mark_of(member, ctx.ledger.id)
@@ -53,6 +54,7 @@ async def mark(ctx: ActionContext) -> Outcome:
     return Done("out of service", changed=changed)
 
 
+@action
 async def admit(ctx: ActionContext) -> Outcome:
     """Lift our mark, and the cordon if it is ours. Ready and schedulable afterwards, or it has not served."""
     if ctx.cluster_port is None:
@@ -80,6 +82,7 @@ async def lift_mark(cluster: TimedCluster, node: str, ledger: str) -> bool:
     raise Stop(Transient(f"the mark could not be lifted: {failed or 'it is still there'}"))
 
 
+@action
 async def set_labels(ctx: ActionContext) -> Outcome:
     items = [item for item in ctx.to_do(Concern.CLUSTER) if item.path != "cluster.member"]
     membership = ctx.desired.profile.membership
@@ -131,6 +134,7 @@ async def registered(ctx: ActionContext, *, anew: bool, within_s: float) -> bool
     return True
 
 
+@action
 async def join(ctx: ActionContext) -> Outcome:
     """Register and become Ready; without a command, its kubelet does so by itself."""
     membership = ctx.desired.profile.membership

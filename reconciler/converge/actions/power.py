@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconciler.converge.actions.activation import Pending, pending_settings, verify_activation
-from reconciler.converge.actions.context import ActionContext, Stop, outcome_of, tolerate, until
+from reconciler.converge.actions.context import ActionContext, Stop, action, outcome_of, tolerate, until
 from reconciler.converge.actions.medium import eject_left_over
 from reconciler.converge.guarded_ports import known
 from reconciler.model.errors import DriverError, Failure
@@ -21,6 +21,7 @@ BETWEEN_TRIES_S = 10.0  # pitfall A7: 409 to On for a while after power-off
 _MAY_HAVE_WORKED = (Failure.AMBIGUOUS, Failure.CONFLICT, Failure.BUSY)
 
 
+@action
 async def power_on(ctx: ActionContext) -> Outcome:
     """On is done. Whether a system follows shows when the node is looked at again: there may be none to boot."""
     if await _power(ctx) is Power.OFF:
@@ -30,6 +31,7 @@ async def power_on(ctx: ActionContext) -> Outcome:
     return Done("on, and the host answers" if facts else "on, but no system answers", changed=changed)
 
 
+@action
 async def power_cycle(ctx: ActionContext) -> Outcome:
     """Off, confirmed off, on, confirmed on, and a new boot id."""
     boot_id = ctx.intent.get("boot_id")
@@ -41,6 +43,7 @@ async def power_cycle(ctx: ActionContext) -> Outcome:
     return await _came_back(ctx, boot_id, pending)
 
 
+@action
 async def soft_restart(ctx: ActionContext) -> Outcome:
     boot_id = ctx.intent.get("boot_id")
     if boot_id is None:
@@ -109,11 +112,11 @@ async def ensure_off(ctx: ActionContext) -> None:
     if await _power(ctx) is Power.OFF:
         return
     failed: DriverError | None = None
-    for action, seconds in ((PowerAction.GRACEFUL_OFF, GRACEFUL_S), (PowerAction.FORCE_OFF, FORCED_S)):
-        if action is PowerAction.GRACEFUL_OFF and isinstance(ctx.observed.host, Silent):
+    for order, seconds in ((PowerAction.GRACEFUL_OFF, GRACEFUL_S), (PowerAction.FORCE_OFF, FORCED_S)):
+        if order is PowerAction.GRACEFUL_OFF and isinstance(ctx.observed.host, Silent):
             continue  # nobody there to end anything
-        ctx.step("powering off" if action is PowerAction.GRACEFUL_OFF else "forcing power off")
-        failed = await tolerate(ctx.bmc.power(action), *_MAY_HAVE_WORKED, Failure.UNSUPPORTED, Failure.REJECTED)
+        ctx.step("powering off" if order is PowerAction.GRACEFUL_OFF else "forcing power off")
+        failed = await tolerate(ctx.bmc.power(order), *_MAY_HAVE_WORKED, Failure.UNSUPPORTED, Failure.REJECTED)
         if await until(ctx, lambda: _reached(ctx, Power.OFF), within_s=seconds, every_s=2.0):
             return
     raise Stop(outcome_of(failed) if failed else Transient("it did not power off, neither asked nor forced"))

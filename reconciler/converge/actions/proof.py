@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from reconciler.converge.actions.context import ActionContext
+from reconciler.converge.actions.context import ActionContext, action
 from reconciler.model.gate import GateJudgement, Verdict
 from reconciler.model.outcome import Done, Outcome, Permanent, Transient
 
 
+@action
 async def check_trust(ctx: ActionContext) -> Outcome:
     return _outcome(ctx.gate.trust(ctx.desired, ctx.observed), "what runs here is what was signed")
 
 
+@action
 async def run_gate(ctx: ActionContext) -> Outcome:
     """The ledger's copy decides, and it keeps what was measured whatever the verdict."""
     ctx.step("running the acceptance tests")

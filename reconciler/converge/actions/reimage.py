@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reconciler.converge.actions.activation import pending_settings, verify_activation
-from reconciler.converge.actions.context import ActionContext, Stop, outcome_of, tolerate, until
+from reconciler.converge.actions.context import ActionContext, Stop, action, outcome_of, tolerate, until
 from reconciler.converge.actions.medium import REPEATABLE
 from reconciler.converge.actions.power import ensure_off, ensure_on
 from reconciler.converge.guarded_ports import known
@@ -30,6 +30,7 @@ TRIES = 2
 _UNDER_WAY = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
 
 
+@action
 async def reimage(ctx: ActionContext) -> Outcome:
     image, rule = ctx.desired.profile.image, root_disk_rule(ctx)
     if image is None or rule is None:

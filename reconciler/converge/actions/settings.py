@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconciler.converge.actions.context import ActionContext, Stop, tolerate, until
+from reconciler.converge.actions.context import ActionContext, Stop, action, tolerate, until
 from reconciler.converge.guarded_ports import known
 from reconciler.diff import normalise
 from reconciler.model.errors import Failure
@@ -13,6 +13,7 @@ from reconciler.model.vocab import BootPhase, Concern
 _READ_BACK_S = 20.0
 
 
+@action
 async def set_bios(ctx: ActionContext) -> Outcome:
     """Stage what drifted and is not staged yet. A BMC that says 200 and forgets is caught by reading back."""
     wanted: dict[str, AttributeValue] = {
@@ -41,6 +42,7 @@ def _missing(wanted: dict[str, AttributeValue], hot: RedfishHot) -> dict[str, At
     return {name: value for name, value in wanted.items() if pending.get(name) != normalise.attribute(value)}
 
 
+@action
 async def set_boot(ctx: ActionContext) -> Outcome:
     """Secure boot and boot order. The order is read back; secure boot shows only after the restart."""
     items = {item.path: item.desired for item in ctx.to_do(Concern.BOOT)}

@@ -10,24 +10,18 @@ sets it back. Without a pause every pass would drain and restart that node (pitf
 from __future__ import annotations
 
 import zlib
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.plan import BlockCode, Blocked, PlannedAction
 from reconciler.model.records import Attempt, NodeRecord
+from reconciler.planner.node.actions import spec_of
 
 FIRST_S, FACTOR, MOST_S = 15.0, 4.0, 4 * 3600.0
 SPREAD = 0.25  # of a pause, on top of it
 HELD_OFTEN, HELD_WITHIN = 2, timedelta(days=3)  # done so often within them, and needed again
 HOUR_S, DAY_S = 3600.0, 86400.0
-# What of our own undoes what an action did: that it is needed again then is no news.
-_UNDONE_BY: Mapping[str, frozenset[str]] = {
-    "set_gpu_mode": frozenset({"set_gpu_mode", "soft_restart", "power_cycle", "power_on", "reimage"}),
-    "set_bios": frozenset({"update_firmware"}),
-    "configure_host": frozenset({"reimage"}),
-    "join": frozenset({"reimage"}),
-}
 
 
 def failures(attempts: Sequence[Attempt], action: str, target: str) -> list[Attempt]:
@@ -105,7 +99,7 @@ def _undone_by_others(record: NodeRecord, action: PlannedAction, cause: str, sin
             if attempt.outcome == "done" and attempt.cause == cause != REMEDIATION:
                 found.append(attempt)
                 standing = True
-        elif standing and attempt.action in _UNDONE_BY.get(action.name, ()):
+        elif standing and action.name in spec_of(attempt.action).undoes:
             found.pop()
             standing = False
     return found

@@ -11,6 +11,7 @@ from reconciler.model.drift import ACTIONABLE
 from reconciler.model.gate import Certificate, Verdict
 from reconciler.model.observed import FirmwareItem, Observed, Silent
 from reconciler.model.plan import NodePlan
+from reconciler.planner.node.conditions import GATE
 
 
 def flaws(
@@ -26,7 +27,7 @@ def flaws(
         return None
     judgement = judge(certificate, acceptance, binding, now)
     if judgement.valid:
-        tested = [action for action in plan.actions if action.name == "run_gate"]
+        tested = [action for action in plan.actions if GATE in action.achieves]
         return tuple(f"tested again: {', '.join(action.because)}" for action in tested)
     return judgement.reasons
 

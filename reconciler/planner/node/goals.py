@@ -12,8 +12,9 @@ from reconciler.model.plan import BlockCode, Blocked, Goal
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import NodeState
 from reconciler.planner.node import conditions as c
+from reconciler.planner.node.actions import admission_requires, spec_of
 from reconciler.planner.node.backoff import failures
-from reconciler.planner.node.catalogue import Catalogue, Row, admission_requires
+from reconciler.planner.node.catalogue import Catalogue, Row
 from reconciler.planner.node.conditions import Conditions
 from reconciler.planner.node.holds import Holds, held, stopped
 
@@ -137,15 +138,15 @@ def usable_rows(
         brings = set(row.achieves) | {s.achieves for s in catalogue.staged if s.condition in row.achieves}
         if brings & set(state.unknown):
             continue
-        if exhausted(row, record, now) and not (row.name == "mark" and ill):
+        if exhausted(row, record, now) and not (ill and c.MARKED in row.achieves):
             continue  # that an API server refused it for a while is no reason to leave an ill node in service
-        if row.name == "run_gate" and state.gate_failed and not changes(state):
+        if c.GATE in row.achieves and state.gate_failed and not changes(state):
             if found.rung is None:
                 continue
             row = replace(row, requires=(*row.requires, c.TREATED))  # a treatment is a repair, after which it may run
-        if host_down and row.name == "power_cycle" and not rung:
+        if host_down and c.POWER_ON in row.requires and c.HOST_UP in row.achieves and not rung:
             continue  # a host that is down is treated by the ladder alone
-        if row.name in ("reimage", "update_firmware") and brings & set(state.explained):
+        if spec_of(row.name).overwrites and brings & set(state.explained):
             # Look before wiping or flashing: nobody has read what a machine that is off or hangs carries (invariant 4).
             looked = (c.POWER_ON,) if rung or found.rung is None else (c.POWER_ON, c.TREATED)
             row = replace(row, requires=(*row.requires, *looked))

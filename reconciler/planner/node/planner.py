@@ -18,6 +18,7 @@ from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAct
 from reconciler.model.records import FLEET, NodeRecord
 from reconciler.model.vocab import Certainty, Concern, NodeState, Source, UnknownReason
 from reconciler.planner.node import conditions as c
+from reconciler.planner.node.actions import NodeTraits, spec_of
 from reconciler.planner.node.assessment import find
 from reconciler.planner.node.backoff import backing_off
 from reconciler.planner.node.catalogue import Catalogue, Row, catalogue
@@ -206,9 +207,7 @@ class NodePlanner:
         stuck = busy and KUBELET_SERVICE in state.because.get(c.HOST, ())
         key = (desired.profile.digest, clustered, registered, busy, cordoned, stuck)
         if key not in self._catalogues:
-            self._catalogues[key] = catalogue(
-                desired, clustered=clustered, registered=registered, busy=busy, cordoned=cordoned, stuck=stuck
-            )
+            self._catalogues[key] = catalogue(NodeTraits(desired, clustered, registered, busy, cordoned, stuck))
         return self._catalogues[key]
 
     def _choose(
@@ -259,7 +258,7 @@ class NodePlanner:
             uncertain = predicted or bool(set(row.achieves) & set(state.explained))
             actions.append(self._action(desired, row, because, uncertain))
             # What lies behind a boot, a flash or a treatment is seen only when it has happened.
-            predicted = predicted or bool(row.reboots) or row.name == "update_firmware"
+            predicted = predicted or bool(row.reboots) or spec_of(row.name).flashes
             if found.rung is not None and row.name == found.rung.action:
                 actions += self._later_rungs(desired, full, found.rung, remedy_of(s.name for s in state.signals))
         return tuple(actions)

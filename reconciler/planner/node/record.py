@@ -9,12 +9,11 @@ from reconciler.health.ladder import REMEDIATION
 from reconciler.health.table import for_a_person
 from reconciler.model.gate import Binding
 from reconciler.model.records import Mark, NodeRecord, isolated_for
+from reconciler.planner.node.actions import spec_of
 
 DETECTOR_S = 600.0  # what runs in containers on top of drivers in containers takes minutes to speak after a boot
 _NO_TRY = frozenset({"refused", "started"})
 _UNEVENTFUL = frozenset({"done", *_NO_TRY})
-_UNNOTICED = frozenset({"configure_host", "join", "check_trust", "set_labels"})  # no job on the node ends for them
-_VOIDS = frozenset({"reimage", "update_firmware"})  # a certificate that is older, whatever its binding says
 
 
 def drained(record: NodeRecord, mark: Mark | None) -> bool:
@@ -31,7 +30,7 @@ def isolated(record: NodeRecord, mark: Mark) -> tuple[str, ...]:
     """The signals on which our mark was set, while the node has neither been drained nor treated since; else ()."""
     signals = isolated_for(mark.reason)
     for attempt in reversed(record.attempts) if signals else ():
-        if attempt.outcome == "refused" or attempt.action in _UNNOTICED:
+        if attempt.outcome == "refused" or spec_of(attempt.action).harmless:
             continue
         if attempt.action == "admit" and attempt.outcome != "done":
             continue  # the mark still stands, and its jobs run on
@@ -51,7 +50,7 @@ def failed_gate(record: NodeRecord, binding: Binding | str) -> str:
         return ""
     if isinstance(binding, str) or not same_machine(record.certificate, binding):
         return ""
-    repaired = any(a.at > last.at and (a.cause == REMEDIATION or a.action in _VOIDS) for a in tried)
+    repaired = any(a.at > last.at and (a.cause == REMEDIATION or spec_of(a.action).overwrites) for a in tried)
     released = record.released_at is not None and record.released_at > last.at
     return "" if repaired or released else last.detail
 
@@ -80,7 +79,7 @@ def treated_after(record: NodeRecord) -> tuple[str, ...]:
         return ()
     issued = record.certificate.issued_at
     done = [attempt for attempt in record.attempts if attempt.at >= issued and attempt.outcome != "refused"]
-    treated = (attempt.action for attempt in done if attempt.cause == REMEDIATION or attempt.action in _VOIDS)
+    treated = (attempt.action for attempt in done if attempt.cause == REMEDIATION or spec_of(attempt.action).overwrites)
     told = [f"{action} after the certificate was issued" for action in dict.fromkeys(treated)]
     left = (path for attempt in done if attempt.action == "drain" for path in for_a_person(attempt.cause.split(", ")))
     return (*told, *(f"left to a person for {path} after the certificate was issued" for path in dict.fromkeys(left)))

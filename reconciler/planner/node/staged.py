@@ -6,20 +6,9 @@ our own journaled attempts are the only witness.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
-
 from reconciler.model.records import Attempt, NodeRecord
 from reconciler.model.vocab import Activation
-
-ACTIVATES: Final[Mapping[str, frozenset[Activation]]] = {
-    "reset_bmc": frozenset({Activation.BMC_RESET}),
-    "soft_restart": frozenset({Activation.REBOOT}),
-    "power_cycle": frozenset({Activation.REBOOT, Activation.POWER_CYCLE}),
-    "power_on": frozenset({Activation.REBOOT, Activation.POWER_CYCLE}),
-    "reimage": frozenset({Activation.REBOOT, Activation.POWER_CYCLE}),
-}
-
+from reconciler.planner.node.actions import spec_of
 
 NOT_TAKEN = "it restarted, but did not take what was staged"  # how the detail of such an attempt begins
 
@@ -31,7 +20,7 @@ def waits(record: NodeRecord, action: str, target: str, activation: Activation) 
     did not.
     """
     for attempt in reversed(record.attempts):
-        if activation in ACTIVATES.get(attempt.action, ()) and _restarted(attempt):
+        if activation in spec_of(attempt.action).activates and _restarted(attempt):
             return False
         if (attempt.action, attempt.target, attempt.outcome) == (action, target, "done"):
             return True
@@ -44,7 +33,7 @@ def unjudged(record: NodeRecord, action: str, target: str, activation: Activatio
     What it began may go on, or wait for its activation: nothing of it is to be begun again before it was looked at.
     """
     for attempt in reversed(record.attempts):
-        if activation in ACTIVATES.get(attempt.action, ()) and _restarted(attempt):
+        if activation in spec_of(attempt.action).activates and _restarted(attempt):
             return False
         if (attempt.action, attempt.target) == (action, target) and attempt.outcome != "refused":
             return attempt.outcome != "done"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from reconciler.model.plan import PlannedAction
 from reconciler.model.vocab import Disruption
+from reconciler.planner.node.actions import spec_of
 
 _KEPT = 256  # a fleet has few; each pass has its own
 
@@ -25,7 +26,7 @@ class Work:
 
 def disrupts(action: PlannedAction) -> bool:
     """Whether it ends the node's service, or would if the node were in service."""
-    return action.name == "mark" or action.disruption >= Disruption.DRAIN
+    return spec_of(action.name).takes_out or action.disruption >= Disruption.DRAIN
 
 
 def shakes(action: PlannedAction) -> bool:
@@ -34,11 +35,11 @@ def shakes(action: PlannedAction) -> bool:
     Also the mark of a sick node, which protects jobs and takes capacity: if it is the network that is sick, the mark
     would empty a rack that works. To switch on at once all that lost its power is for a person to decide (pitfall C5).
     """
-    return disrupts(action) or action.name in ("power_on", "reset_bmc")
+    return disrupts(action) or bool(spec_of(action.name).activates)
 
 
 def flashes(action: PlannedAction) -> bool:
-    return action.name == "update_firmware"
+    return spec_of(action.name).flashes
 
 
 _known: dict[int, tuple[tuple[PlannedAction, ...], Work]] = {}
