@@ -43,8 +43,8 @@ from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.backoff import failures
 from reconciler.planner.node.corroboration import BOOT_S
 from reconciler.planner.node.holds import retracted
-from reconciler.planner.node.record import untouched
-from reconciler.planner.node.workload import disrupts, shakes
+from reconciler.planner.node.record import is_untouched
+from reconciler.planner.node.workload import disrupts, is_braked
 
 TRIES = 3  # of one action in a row
 HOLDS_AFTER = 2  # what was done so often for the same drift and is needed again does not hold
@@ -244,7 +244,7 @@ class NodeRun:
                 return self._result(Ended.POSTPONED, why)
             if stop := self.run.stop():  # it took a while to ask
                 return self._result(Ended.POSTPONED, stop.detail)
-        if shakes(action) and (brake := self.run.brake()):
+        if is_braked(action) and (brake := self.run.brake()):
             return self._result(Ended.POSTPONED, brake.detail)
         self._begun = True
         return None
@@ -358,7 +358,7 @@ class NodeRun:
             return False
         mark = read_mark(member.value.annotations.get(OWNER_ANNOTATION))
         healthy = bool(member.value.ready) and self.plan is not None and not _isolated(self.plan)
-        if mark is None or mark.ledger != self.run.ledger.id or not healthy or not untouched(self.record):
+        if mark is None or mark.ledger != self.run.ledger.id or not healthy or not is_untouched(self.record):
             return False
         if isolated_for(mark.reason):
             return False  # evidence that is gone is no proof: the gate judges

@@ -18,7 +18,7 @@ from reconciler.model.errors import DriverError
 from reconciler.model.observed import Silent
 from reconciler.model.ports import Clock, Cluster, Installer, Ledger
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
-from reconciler.planner.node.record import untouched
+from reconciler.planner.node.record import is_untouched
 
 DIED = "its run ended before it did"
 
@@ -81,7 +81,7 @@ async def lift_forgotten_marks(
         lifted, record = False, ledger.node(name)
         if record.fleet:
             continue
-        if member.ready and untouched(record):
+        if member.ready and is_untouched(record):
             try:
                 lifted = await lift_mark(TimedCluster(cluster, clock, fleet.settings, lease), name, ledger.id)
             except (Stop, DriverError):

@@ -154,5 +154,5 @@ class Run:
         """`let_go`: its wave was open when work on it began, so it is finished whatever becomes of the rollout."""
         self.planner.context = replace(self.planner.context, now=self.clock.now())
         self.planner.holds = by_subject(self.fleet.holds, self.ledger.holds())
-        plan, rest = self.planner.plan_apart(desired, observed, record)
+        plan, rest = self.planner.plan_parts(desired, observed, record)
         return plan if let_go else self.rollouts.in_turn(plan, rest)

@@ -13,7 +13,7 @@ from reconciler.model.observed import Answered, AttributeValue, RedfishInventory
 from reconciler.model.outcome import Permanent, Transient
 from reconciler.model.vocab import Activation
 from reconciler.planner.node.actions import spec_of
-from reconciler.planner.node.staged import NOT_TAKEN, waits
+from reconciler.planner.node.staged import NOT_ACTIVATED, is_staged
 
 STEADY_READS = 3  # pitfall F1: a BMC that has just come back tells different things for a while
 BETWEEN_READS_S = 10.0
@@ -34,7 +34,7 @@ async def pending_settings(ctx: ActionContext) -> Pending:
     staged = tuple(
         item
         for item in ctx.desired.profile.firmware
-        if item.activation in classes and waits(ctx.record, "update_firmware", item.component, item.activation)
+        if item.activation in classes and is_staged(ctx.record, "update_firmware", item.component, item.activation)
     )
     return Pending(dict(bios or {}), staged)
 
@@ -59,7 +59,7 @@ async def verify_activation(ctx: ActionContext, pending: Pending) -> None:
         if not satisfies(item, version):
             stale.append(f"{item.component} runs {version}, {item.version} was staged")
     if stale:
-        raise Stop(Permanent(f"{NOT_TAKEN}: {'; '.join(stale)}"))
+        raise Stop(Permanent(f"{NOT_ACTIVATED}: {'; '.join(stale)}"))
 
 
 async def steady_inventory(ctx: ActionContext) -> RedfishInventory:

@@ -24,7 +24,7 @@ from reconciler.model.observed import Answered, BmcTask, Silent
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Transient
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Activation
-from reconciler.planner.node.staged import unjudged
+from reconciler.planner.node.staged import is_unverified
 
 POLL_S = 12.0  # old iDRACs delete a finished task after a minute (pitfall A5)
 GRACE_S = 60.0  # so long may a new task be unknown, or a BMC that flashes itself be silent
@@ -114,7 +114,7 @@ def _learnt_before(ctx: ActionContext, item: DesiredFirmware) -> Mapping[str, An
     It becomes part of this attempt too: the next one asks this one.
     """
     found: Mapping[str, Any] = ctx.resumed
-    if not found and unjudged(ctx.record, "update_firmware", item.component, item.activation):
+    if not found and is_unverified(ctx.record, "update_firmware", item.component, item.activation):
         found = ctx.ledger.before(ctx.attempt)
     if "tasks" not in found or found.get("version", item.version) != item.version or found.get("ended") == FAILED:
         return {}  # it asked for nothing, the spec has moved on, or it is over

@@ -24,7 +24,7 @@ from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transie
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import BootPhase, Power
 from reconciler.planner.node.corroboration import INSTALL_S
-from reconciler.planner.node.disks import matching
+from reconciler.planner.node.disks import matching_drives
 
 TRIES = 2
 _UNDER_WAY = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
@@ -70,7 +70,7 @@ def the_drive(rule: RootDisk, drives: tuple[Drive, ...] | None) -> Drive:
     """The one drive that the rule means."""
     if drives is None:
         raise Stop(Transient("the BMC does not list the drives"))
-    found = matching(rule, drives)
+    found = matching_drives(rule, drives)
     if len(found) != 1:
         listed = ", ".join(f"{drive.id} ({drive.model}, {drive.serial})" for drive in found or drives)
         problem = f"{len(found)} drives match" if found else "no drive matches"

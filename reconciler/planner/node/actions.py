@@ -1,4 +1,4 @@
-"""The actions: all that the reconciler knows of each of them, in one table.
+"""Specify the actions: all that the reconciler knows of each of them, in one table.
 
 `ACTIONS` is the only list of actions. Everything else that differs from action to action (what voids a certificate,
 what the storm brake stops, what an approval covers, how a rehearsal makes it fail) is derived from it. To add an
@@ -22,11 +22,11 @@ from reconciler.planner.node.conditions import firmware_ok, firmware_staged
 
 @dataclass(frozen=True, slots=True)
 class NodeTraits:
-    """What decides which variants of the actions a node has.
+    """Facts of a node that decide which variants of the actions it has.
 
-    `clustered`: it belongs to a cluster; `registered`: its node object exists now; `busy`: pods are bound to it, which
-    start again as soon as it has power; `cordoned`: by somebody else, so that labels attract no work; `stuck`: its
-    kubelet is stopped, so that no pod on it ends.
+    `clustered`: the node belongs to a cluster. `registered`: its node object exists now. `busy`: pods are bound to it,
+    which start again as soon as it has power. `cordoned`: somebody else cordoned it, so labels attract no work.
+    `stuck`: its kubelet is stopped, so no pod on it ends.
     """
 
     desired: Desired
@@ -46,12 +46,12 @@ class NodeTraits:
 
     @property
     def mark(self) -> tuple[str, ...]:
-        """The mark, where a node of a cluster needs it."""
+        """The condition that a node of a cluster is marked; empty for a node without a cluster."""
         return (c.MARKED,) if self.clustered else ()
 
     @property
     def mark_if_registered(self) -> tuple[str, ...]:
-        """The mark, where there is a node object to carry it."""
+        """The same, and empty while no node object exists that could carry the mark."""
         return self.mark if self.registered else ()
 
     @property
@@ -65,7 +65,7 @@ class NodeTraits:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What an action needs and does on one node, beyond what its spec says of every node."""
+    """Additions to a spec for one kind of node, or one target: the conditions and seconds are added to the spec's."""
 
     target: str = ""
     requires: tuple[str, ...] = ()
@@ -73,12 +73,12 @@ class Variant:
     breaks: tuple[str, ...] = ()
     forbids: tuple[str, ...] = ()
     seconds: float = 0.0
-    only_out_of_service: bool = False  # though other variants may run on a node in service
+    only_out_of_service: bool = False  # overrides `harmless` of the spec
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What comes true when a staged condition is activated, and what that undoes."""
+    """A staged condition: which activation consumes it, which condition then becomes true, and which become false."""
 
     condition: str
     activation: Activation
@@ -96,38 +96,38 @@ def _nothing(_: NodeTraits) -> Iterable[Staged]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionSpec:
-    """One action. Every other list of actions is derived from these fields.
+    """All facts about one action. Every other list of actions is derived from these fields.
 
-    `requires`, `achieves`, `breaks` and `forbids` are conditions; `variants` adds what depends on the node, and yields
-    nothing for a node that can't have the action.
+    `requires`, `achieves`, `breaks` and `forbids` name conditions. `variants` adds the conditions that depend on the
+    node, and yields nothing for a node on which the action makes no sense.
     """
 
     name: str
     concern: Concern
     disruption: Disruption
-    seconds: float  # fixed cost; estimates come from the ledger's history
+    seconds: float  # fixed cost of a plan; estimates come from the ledger's history
     requires: tuple[str, ...] = ()
     achieves: tuple[str, ...] = ()
     breaks: tuple[str, ...] = ()
-    forbids: tuple[str, ...] = ()  # it is not planned where one of these holds
+    forbids: tuple[str, ...] = ()  # the action is not planned while one of them is true
     variants: Callable[[NodeTraits], Iterable[Variant]] = _everywhere
-    stages: Callable[[NodeTraits], Iterable[Staged]] = _nothing  # conditions that a later activation consumes
+    stages: Callable[[NodeTraits], Iterable[Staged]] = _nothing  # conditions that wait for a later activation
     activates: frozenset[Activation] = frozenset()  # classes of staged settings that it brings into effect
     drains: bool = False
     boots: bool = False
     flashes: bool = False  # writes firmware
     installs: bool = False  # writes an image
-    takes_out: bool = False  # takes a node out of service, for which a glance at an ill node is enough
-    harmless: bool = False  # no workload notices it: it may run on a node in service
-    retriable: bool = True  # False: it waits by itself as long as it may, so a failure ends the work on the node
-    proved_by_boot: bool = False  # nothing but a new boot id shows that it was done
-    covers: frozenset[str] = frozenset()  # actions that an approval of this one allows as well
-    undoes: frozenset[str] = frozenset()  # actions whose effect it may undo, so that they are needed again
-    fault: str | None = None  # the lab's fault that makes it fail in a rehearsal; None: it fails by its verdict
+    takes_out: bool = False  # ends the node's service: planned for an ill node without a fresh inventory
+    harmless: bool = False  # no workload notices it, so it may run on a node in service
+    retriable: bool = True  # False: the action itself waits as long as allowed, so its failure ends the node's run
+    proved_by_boot: bool = False  # only a new boot id shows that it was done
+    covers: frozenset[str] = frozenset()  # actions that approving this one also approves
+    undoes: frozenset[str] = frozenset()  # actions that may be needed again after this one
+    fault: str | None = None  # the lab's fault that makes it fail in a rehearsal; None: its verdict fails
 
     @property
     def overwrites(self) -> bool:
-        """Whether it writes what the machine runs: never blindly, and no earlier certificate proves anything after."""
+        """Whether it replaces an image or firmware, which voids the certificate and is never done unread or twice."""
         return self.flashes or self.installs
 
 
@@ -140,7 +140,7 @@ def admission_requires(desired: Desired) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-# --- variants: what depends on the node ---
+# --- variants and staged conditions ---
 
 
 def _in_a_cluster(node: NodeTraits) -> Iterable[Variant]:
@@ -239,8 +239,8 @@ def _admit(node: NodeTraits) -> Iterable[Variant]:
 _BOOT = frozenset({Activation.REBOOT})
 _POWER = frozenset({Activation.REBOOT, Activation.POWER_CYCLE})
 
-# A node joins again after every boot: its system answers before its kubelet is Ready. What else an action covers is
-# what is left of it to a run that comes after one that died half way.
+# A boot covers `join`: the host answers before its kubelet is Ready. The other actions that one covers are what remains
+# to do when a run died in the middle of it.
 _SPECS = (
     ActionSpec(
         name="mark", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=5,
@@ -337,5 +337,8 @@ _UNKNOWN = ActionSpec(name="", concern=Concern.HOST, disruption=Disruption.NONE,
 
 
 def spec_of(name: str) -> ActionSpec:
-    """Return the spec of an action of a plan or a journal; one without effects for a name of another version."""
+    """Return the spec of an action by its name.
+
+    A name that only another version knew, as old journals may hold, gets a spec without any effect.
+    """
     return ACTIONS.get(name, _UNKNOWN)

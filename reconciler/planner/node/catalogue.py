@@ -1,7 +1,7 @@
-"""The actions of one node: the table of `actions`, expanded by the node's traits.
+"""Expand the table of actions for one node.
 
-A staging action leaves a condition that the next action of its activation class consumes, so that firmware, BIOS and
-image share one drain and, where activations and the profile's order allow, one reboot.
+An action that stages something leaves a condition, which the next action of its activation class consumes. So
+firmware, BIOS settings and image share one drain and, where activations and the profile's order allow, one reboot.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from reconciler.planner.node.actions import ACTIONS, ActionSpec, NodeTraits, Sta
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One action of one node, as the search uses it. `activates`: classes of staged settings that it consumes."""
+    """One action of one node, as the search uses it."""
 
     name: str
     concern: Concern
@@ -37,12 +37,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
+    """All actions of one node, and the conditions that they may stage."""
+
     rows: tuple[Row, ...]
     staged: tuple[Staged, ...]
 
 
 def catalogue(node: NodeTraits) -> Catalogue:
-    """Return the actions that a node with these traits can have, in the order of the table."""
+    """Return all actions that make sense for the node, in the order of the table, which breaks ties."""
     rows = tuple(_row(spec, variant) for spec in ACTIONS.values() for variant in spec.variants(node))
     return Catalogue(rows, tuple(staged for spec in ACTIONS.values() for staged in spec.stages(node)))
 
