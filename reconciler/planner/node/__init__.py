@@ -10,7 +10,7 @@ actions         specifies the actions: the only list of them
 catalogue       expands the actions for one node
 goals           chooses the node's goal: the first situation that matches
 search          finds the cheapest actions from the conditions to the goal
-reasons         says what each action is for, and what stands in the way of a goal
+reasons         says what each action is for, and what prevents a goal
 planner         makes the plan of one node
 
 Nothing here knows of other nodes: budgets, rollouts and windows are planned in `planner.fleet`.
