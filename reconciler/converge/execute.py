@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from reconciler.converge.actions import FUNCTIONS
-from reconciler.converge.actions.context import Stop, carried_out
+from reconciler.converge.actions.context import Stop, carry_out
 from reconciler.converge.actions.membership import lift_mark
 from reconciler.converge.attempt import Subject, begin, context_of
 from reconciler.converge.events import ActionFinished, ActionStarted
@@ -294,7 +294,7 @@ class NodeRun:
         ctx = context_of(run, subject, action, attempt, intent, resumed)
         self._seen_since = False
         outcome = await of_its_own_async(
-            self.node, action.id, lambda: carried_out(FUNCTIONS[action.name], ctx), self._crashed
+            self.node, action.id, lambda: carry_out(FUNCTIONS[action.name], ctx), self._crashed
         )
         ended = run.clock.now()
         run.ledger.finish(attempt, outcome_word(outcome), outcome.detail, ended)

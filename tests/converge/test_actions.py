@@ -146,7 +146,7 @@ def test_a_throw_away_action_is_its_spec_its_function_and_its_cases(tmp_path: Pa
     for lacks in ("no `@action` function", "no Case", "not tried"):
         assert re.search(rf"AssertionError: blink (has|is) {lacks}", told), told
 
-    add("reconciler/converge/actions/proof.py", FUNCTION)
+    add("reconciler/converge/actions/acceptance.py", FUNCTION)
     add("tests/chaos/cases.py", CASE, before='    Case("admit", "admit"),\n')
     (tmp_path / "tests/converge/test_blink.py").write_text(TEST)
     told = _pytest(tmp_path)
