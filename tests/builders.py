@@ -218,7 +218,7 @@ def record(wanted: d.Desired, seen: o.Observed | None = None, **changes: Any) ->
 
 
 def planner(rules: tuple[d.IgnoreRule, ...] = (), holds: tuple[Any, ...] = (), **context: Any) -> NodePlanner:
-    fresh = replace(CONTEXT, **({"_of_profiles": {}} | context))  # what tests call a profile, others call so too
+    fresh = replace(CONTEXT, **({"_profiles": {}} | context))  # what tests call a profile, others call so too
     return NodePlanner(fresh, Comparer(IgnoreRules(rules, NOW)), by_subject((), holds))
 
 

@@ -24,8 +24,8 @@ from reconciler.model.rehearsal import BrokenInvariant, PeakOut
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, DrainProvider, NodeState, Reason
 from reconciler.planner.fleet.hours import cover
+from reconciler.planner.node.actions import spec_of
 
-DESTRUCTIVE = frozenset({"reimage", "update_firmware"})
 Reasons = Mapping[str, Collection[Reason]]  # node -> what it is taken out for
 
 
@@ -203,9 +203,10 @@ class Checks:
 
     def _did(self, name: str, action: PlannedAction, *, changed: bool) -> None:
         now = self._clock.now()
-        if action.name in DESTRUCTIVE and changed:
+        overwritten = changed and spec_of(action.name).overwrites
+        if overwritten:
             self._changed_at[name] = now
-        if action.name in DESTRUCTIVE and changed and "treated" not in action.achieves:
+        if overwritten and "treated" not in action.achieves:
             self._destroyed[name, action.id, action.because] += 1
             if self._destroyed[name, action.id, action.because] > 1:
                 why = ", ".join(action.because)

@@ -17,16 +17,7 @@ from reconciler.model.errors import Position
 from reconciler.model.inputs import changed_inputs
 from reconciler.model.plan import NodePlan
 from reconciler.model.vocab import Certainty
-
-# What these actions include, and what of them may be left to do for the run after one that died half way. A node joins
-# again after every boot: its system answers before its kubelet is Ready.
-_COVERS = {
-    "soft_restart": frozenset({"join"}),
-    "power_on": frozenset({"join"}),
-    "power_cycle": frozenset({"soft_restart", "power_on", "join"}),
-    "reimage": frozenset({"soft_restart", "power_on", "power_cycle", "join"}),
-}
-
+from reconciler.planner.node.actions import spec_of
 
 _PARKED = "; work on it has begun, so it is left parked, drained and marked: make a new plan to go on with it"
 _SHOWN = 3  # changed inputs that a message names
@@ -57,8 +48,7 @@ def stale_because(approved: NodePlan | None, fresh: NodePlan, *, begun: bool, sh
     if approved.actions and (why := other_inputs(approved, fresh, shared)):
         return why + (_PARKED if begun else "")
     allowed = {action.id for action in approved.actions}
-    for name in [name for name in _COVERS if name in allowed]:
-        allowed |= _COVERS[name]
+    allowed = allowed.union(*(spec_of(action.name).covers for action in approved.actions))
     sure = [action for action in fresh.actions if not begun or action.certainty is Certainty.EXACT]
     beyond = [action.id for action in sure if action.id not in allowed]
     if beyond:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from reconciler.converge.actions import ACTIONS
-from reconciler.converge.actions.context import ActionContext, carried_out
+from reconciler.converge.actions import FUNCTIONS
+from reconciler.converge.actions.context import ActionContext, carry_out
 from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep
 from reconciler.converge.guarded_ports import GuardedBmc, TimedCluster, TimedHost
 from reconciler.converge.run import Executed, Run
@@ -21,9 +21,7 @@ from reconciler.model.plan import NodePlan, PlannedAction
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Disruption
 from reconciler.planner.node import conditions as c
-
-PROVED_BY_BOOT = ("soft_restart", "power_cycle")
-BOOTS = (*PROVED_BY_BOOT, "power_on", "reimage")
+from reconciler.planner.node.actions import spec_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +61,10 @@ async def attempt(run: Run, subject: Subject, action: PlannedAction) -> Attempte
         crashes.append(crash)
         return Ambiguous(crash.sentence)  # what the action had begun may go on, as after a write without an answer
 
-    outcome = await of_its_own_async(node, action.id, lambda: carried_out(ACTIONS[action.name], ctx), crashed)
+    outcome = await of_its_own_async(node, action.id, lambda: carry_out(FUNCTIONS[action.name], ctx), crashed)
     ended = clock.now()
     run.ledger.finish(number, outcome_word(outcome), outcome.detail, ended)
-    if not isinstance(outcome, Declined) and action.name in BOOTS:
+    if not isinstance(outcome, Declined) and spec_of(action.name).boots:
         _outdate(run, node, ended)
     seconds = clock.monotonic() - zero
     run.attempts.executed.append(Executed(node, action.name, action.target, action.because, outcome, began, seconds))
@@ -94,7 +92,7 @@ def _begin(
 def _outdate(run: Run, node: str, now: datetime) -> None:
     """Close attempts at a restart that a dead run began: after another restart, nothing can prove them any more."""
     resumed = run.attempts.resumed
-    for step in [step for step in resumed if step[0] == node and step[1] in PROVED_BY_BOOT]:
+    for step in [step for step in resumed if step[0] == node and spec_of(step[1]).proved_by_boot]:
         left = resumed.pop(step)
         run.ledger.finish(left.attempt, "ambiguous", "the node was restarted for something else since", now)
 

@@ -36,18 +36,18 @@ from reconciler.model.records import ISOLATED, OWNER_ANNOTATION, NodeRecord, iso
 from reconciler.planner.fleet.isolation import evidence, taken_back
 from reconciler.planner.fleet.rollouts import pending
 from reconciler.planner.fleet.schedule import OF_ROLLOUTS
+from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.backoff import failures
 from reconciler.planner.node.corroboration import BOOT_S
 from reconciler.planner.node.holds import retracted
-from reconciler.planner.node.record import untouched
-from reconciler.planner.node.workload import disrupts, shakes
+from reconciler.planner.node.record import is_untouched
+from reconciler.planner.node.workload import disrupts, is_braked
 
 TRIES = 3  # of one action in a row
 HOLDS_AFTER = 2  # an action done so often for the same drift, and needed again, does not hold
 PATIENCE_S = 300.0  # a longer pause after a failure is left to a later run
 LOOK_S = 20.0
 CONFIRM_S = 5.0  # between the two reads of evidence that is not latched
-TAKE_OUT = ("mark", "drain")
 
 
 class NodeRun:
@@ -112,7 +112,7 @@ class NodeRun:
                     if (result := await self._isolate(plan, signals)) is not None:
                         return await self._finish(result)
                     continue
-            if self._old_inventory and plan.actions and not (plan.illness and plan.actions[0].name in TAKE_OUT):
+            if self._old_inventory and plan.actions and not (plan.illness and spec_of(plan.actions[0].name).takes_out):
                 self._inventory_due = True  # a decision that uses the inventory needs a fresh one (DESIGN 5)
                 continue
             if wait_s := self._wait_s(plan):
@@ -241,7 +241,7 @@ class NodeRun:
                 return self._result(Ended.POSTPONED, why)
             if stop := self.run.stop():  # somebody may have stopped the fleet meanwhile
                 return self._result(Ended.POSTPONED, stop.detail)
-        if shakes(action) and (brake := self.run.brake()):
+        if is_braked(action) and (brake := self.run.brake()):
             return self._result(Ended.POSTPONED, brake.detail)
         self._begun = True
         return None
@@ -275,7 +275,7 @@ class NodeRun:
                 self._last_failure, self._failures[action.id] = "", 0
                 self._done[action.id, drift_of(plan)] += 1
                 return None
-            case Transient() | Ambiguous() if action.name != "drain":
+            case Transient() | Ambiguous() if spec_of(action.name).retriable:
                 self._last_failure = outcome.detail
                 self._failures[action.id] += 1
                 if isinstance(outcome, Transient) and outcome.retry_after_s and self._failures[action.id] < TRIES:
@@ -329,7 +329,7 @@ class NodeRun:
             return False
         mark = read_mark(member.value.annotations.get(OWNER_ANNOTATION))
         healthy = bool(member.value.ready) and self.plan is not None and not _isolated(self.plan)
-        if mark is None or mark.ledger != self.run.ledger.id or not healthy or not untouched(self.record):
+        if mark is None or mark.ledger != self.run.ledger.id or not healthy or not is_untouched(self.record):
             return False
         if isolated_for(mark.reason):
             return False  # evidence that is gone proves nothing: the gate judges

@@ -18,7 +18,7 @@ from reconciler.model.ledger_ports import AttemptStore, NodeStore
 from reconciler.model.observed import Silent
 from reconciler.model.ports import Clock, Cluster, Installer
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
-from reconciler.planner.node.record import untouched
+from reconciler.planner.node.record import is_untouched
 
 RESUME_WITHIN = timedelta(hours=2)  # an older intent says nothing about what is needed now
 DIED = "its run ended before it did"
@@ -82,7 +82,7 @@ async def lift_forgotten_marks(
         lifted, record = False, ledger.node(name)
         if record.fleet:
             continue
-        if member.ready and untouched(record):
+        if member.ready and is_untouched(record):
             try:
                 lifted = await lift_mark(TimedCluster(cluster, clock, fleet.settings, lease), name, ledger.id)
             except (Stop, DriverError):

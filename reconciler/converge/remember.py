@@ -19,7 +19,7 @@ from reconciler.model.plan import NodePlan, is_crashed
 from reconciler.model.records import CHANGES, NodeRecord
 from reconciler.model.vocab import BootPhase, UnknownReason
 from reconciler.planner.fleet import signal_history
-from reconciler.planner.node.holds import end_of, is_copy, stands
+from reconciler.planner.node.holds import end_of, is_active, is_copy
 
 LOOKS_APART = timedelta(hours=2)  # scheduled looks come hourly, and late
 # A bug of ours is no silence of a source, and no evidence that a host is down.
@@ -130,7 +130,7 @@ def _silent(reading: Answered[Any] | Silent) -> bool:
 def remember_holds(ledger: HoldStore, fleet: Fleet, now: datetime) -> None:
     """Copy each hold of the spec to the ledger once, so that it outlives its line in the spec (invariant 10)."""
     kept = ledger.holds() if fleet.holds else ()
-    new = [hold for hold in fleet.holds if stands(hold, now) and not any(is_copy(known, hold) for known in kept)]
+    new = [hold for hold in fleet.holds if is_active(hold, now) and not any(is_copy(known, hold) for known in kept)]
     if not new:
         return
     with ledger.batch():

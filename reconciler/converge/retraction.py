@@ -21,7 +21,7 @@ from reconciler.model.records import OWNER_ANNOTATION, Mark, NodeRecord, isolate
 from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet.signal_history import first_seen
 from reconciler.planner.node.holds import Holds, held
-from reconciler.planner.node.record import isolated
+from reconciler.planner.node.record import isolating_signals
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def isolated_nodes(state: ClusterState, records: dict[str, NodeRecord], ledger: 
         member = state.members.get(name)
         mark = None if member is None else read_mark(member.annotations.get(OWNER_ANNOTATION))
         if mark is not None and mark.ledger == ledger and (signals := isolated_for(mark.reason)):
-            found.append(IsolatedNode(name, signals, mark, drained=not isolated(record, mark)))
+            found.append(IsolatedNode(name, signals, mark, drained=not isolating_signals(record, mark)))
     return found
 
 

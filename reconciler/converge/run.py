@@ -210,4 +210,4 @@ class Run:
         """Plan one node from fresh facts: its whole plan, and its part that waits for no rollout (None: nothing)."""
         planner = self.context.planner
         context = replace(planner.context, now=self.clock.now())
-        return replace(planner, context=context, holds=self.holds()).plan_apart(desired, observed, record)
+        return replace(planner, context=context, holds=self.holds()).plan_parts(desired, observed, record)

@@ -54,7 +54,7 @@ class WorkQueue:
             takes_out(plan),
             work(plan.actions).flashes,
             bool(plan.actions),
-            work(plan.actions).shakes,
+            work(plan.actions).braked,
             window,
         )
         if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF:

@@ -9,38 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from reconciler.lab.hardware.faults import FaultValue
 from reconciler.lab.hardware.machine import Machine
+from reconciler.planner.node.actions import spec_of
 
 EVERY = "*"
-
-Fault = tuple[str, Mapping[str, FaultValue]]
-
-_NO_HOST: Fault = ("ssh_refused", {})
-_NO_BMC: Fault = ("bmc_503", {"times": 0})
-_NO_BOOT: Fault = ("post_hang", {"times": 0})
-_NO_PATCH: Fault = ("node_conflicts", {})
-
-# Action -> how it fails. The gate and the check of trust fail by their verdict.
-FAULTS: Mapping[str, Fault | None] = {
-    "mark": _NO_PATCH,
-    "drain": ("pdb_never_yields", {}),
-    "set_bios": ("bios_write_ignored", {}),
-    "set_boot": _NO_BMC,
-    "update_firmware": ("firmware_fails", {}),
-    "reset_bmc": _NO_BMC,
-    "soft_restart": _NO_BOOT,
-    "power_cycle": _NO_BOOT,
-    "power_on": _NO_BOOT,
-    "reimage": ("installer_fails", {"times": 0}),
-    "configure_host": _NO_HOST,
-    "join": _NO_HOST,
-    "check_trust": None,
-    "run_gate": None,
-    "set_gpu_mode": _NO_HOST,
-    "set_labels": _NO_PATCH,
-    "admit": _NO_PATCH,
-}
+_NO_BOOT = "post_hang"
 
 
 class Misfortune:
@@ -59,11 +32,11 @@ class Misfortune:
         return int.from_bytes(drawn[:8], "big") / 2**64 < rate
 
     def begins(self, machine: Machine, action: str) -> None:
-        fault = FAULTS.get(action)
-        if fault is not None and fault[0] not in machine.state.faults and self.strikes(machine.name, action):
-            machine.inject(fault[0], **fault[1])
+        fault = spec_of(action).fault
+        if fault is not None and fault not in machine.state.faults and self.strikes(machine.name, action):
+            machine.inject(fault, times=0)
 
     def ended(self, machine: Machine, action: str) -> None:
-        fault = FAULTS.get(action)
-        if fault is not None and fault is not _NO_BOOT and self.strikes(machine.name, action):
-            machine.clear(fault[0])
+        fault = spec_of(action).fault
+        if fault is not None and fault != _NO_BOOT and self.strikes(machine.name, action):
+            machine.clear(fault)

@@ -36,12 +36,12 @@ from reconciler.model.observed import (
 )
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import BootPhase, Power, UnknownReason
+from reconciler.planner.node.actions import spec_of
 
 GRACE_S = 30.0  # pods don't tell theirs
 _NO_FAULT = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED})
 _BMC_FAULTS = {UnknownReason.AUTH: "bmc_wrong_password", UnknownReason.MALFORMED: "bmc_garbage"}
 _BOOTING = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
-_RESTARTS = frozenset({"soft_restart", "power_cycle", "power_on", "reimage"})
 
 
 def seed_lab(
@@ -257,7 +257,7 @@ def _stage(state: MachineState, desired: Desired, record: NodeRecord) -> None:
     """What we staged and no restart has brought in: of that, our own attempts are the only witness."""
     done = [attempt for attempt in record.attempts if attempt.outcome == "done"]
     for at, attempt in enumerate(done):
-        if any(later.action in _RESTARTS for later in done[at + 1 :]):
+        if any(spec_of(later.action).boots for later in done[at + 1 :]):
             continue
         if attempt.action == "set_boot" and desired.profile.secure_boot not in (None, state.secure_boot):
             state.pending_secure_boot = desired.profile.secure_boot

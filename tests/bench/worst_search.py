@@ -7,7 +7,8 @@ import time
 
 from reconciler.model.desired import DesiredGpu
 from reconciler.planner.node import conditions as c
-from reconciler.planner.node.catalogue import Catalogue, admission_requires, catalogue
+from reconciler.planner.node.actions import NodeTraits, admission_requires
+from reconciler.planner.node.catalogue import Catalogue, catalogue
 from reconciler.planner.node.search import search
 from tests import builders
 from tests.bench.report import Table
@@ -21,7 +22,7 @@ _VARIED = (c.HOST_UP, c.POWER_ON, c.REGISTERED, c.MEMBER, c.IN_SERVICE, c.GPU_PL
 
 def section(runs: int) -> list[Table]:
     wanted = builders.node(profile=builders.profile(gpu=DesiredGpu({"3g.40gb": 2})))
-    table = catalogue(wanted, clustered=True, registered=True, busy=True, cordoned=False)
+    table = catalogue(NodeTraits(wanted, clustered=True, registered=True, busy=True, cordoned=False))
     goal = frozenset({*admission_requires(wanted), c.IN_SERVICE})
     starts = [_GIVEN | set(some) for size in range(len(_VARIED) + 1) for some in itertools.combinations(_VARIED, size)]
     slowest = max(starts, key=lambda start: min(_milliseconds(table, start, goal, 3)))

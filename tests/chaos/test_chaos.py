@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import pytest
 
 from reconciler.converge.dispatcher import PARK_S
-from reconciler.planner.node.catalogue import ACTIONS
 from tests.chaos.cases import CASES, Case
 from tests.chaos.cell import Cell, cells_of, play, wrong_with
 from tests.chaos.misfortune import API_AWAY, BMC_AWAY, DATABASE_AWAY, POSTGRESQL_AWAY
@@ -133,8 +132,3 @@ def test_an_outage_befalls_each_kind_of_step_once() -> None:
     assert cells_of(_CASES["reimage"], writes, BMC_AWAY) == []
     flash = [cell.where for cell in cells_of(_CASES["update_firmware:nic0"], ["update_firmware"], BMC_AWAY)]
     assert flash == ["before intent", "during 1", "after 1", "before outcome"]
-
-
-def test_every_action_has_its_case() -> None:
-    """But for one: trust is read off the node as soon as what it needs is there, so that no run ever asks for it."""
-    assert {case.action for case in CASES} == set(ACTIONS) - {"check_trust"}

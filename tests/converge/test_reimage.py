@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.converge.actions.reimage import judged
+from reconciler.converge.actions.reimage import judge_install
 from reconciler.lab.hardware.timings import TYPICAL
 from reconciler.model.desired import RootDisk
 from reconciler.model.observed import Drive, ImageIdentity
@@ -118,8 +118,8 @@ def test_our_nonce_alone_does_not_make_an_installation(wrong: dict[str, str | No
     """L1, L2."""
     drive = Drive("0", serial="D1")
     right = ImageIdentity(IMAGE.name, IMAGE.version, IMAGE.sha256, "d1 ", "n", booted_disk="D1")
-    assert isinstance(judged(right, IMAGE, drive), Done)
-    outcome = judged(replace(right, **wrong), IMAGE, drive)
+    assert isinstance(judge_install(right, IMAGE, drive), Done)
+    outcome = judge_install(replace(right, **wrong), IMAGE, drive)
     assert isinstance(outcome, Permanent)
     assert told in outcome.detail
 

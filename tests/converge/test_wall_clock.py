@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.converge.actions.context import until
+from reconciler.converge.actions.context import poll
 from reconciler.converge.guarded_ports import PROVED_S, GuardedBmc, WrongMachine
 from reconciler.converge.lease import TTL_REAL_S, held_lease
 from reconciler.drivers.ledger import SqlLedger
@@ -68,7 +68,7 @@ def test_an_action_waits_as_long_as_it_should_when_the_clock_is_set(world: World
                 here.clock.stepped += step
 
         began = here.clock.elapsed
-        await until(Context(), probe, within_s=60.0, every_s=5.0)  # type: ignore[arg-type]  # its clock
+        await poll(Context(), probe, within_s=60.0, every_s=5.0)  # type: ignore[arg-type]  # its clock
         assert here.clock.elapsed - began == pytest.approx(60.0)
 
     here.run(run())

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from reconciler.converge.actions import ACTIONS
-from reconciler.converge.actions.context import ActionContext, carried_out
+from reconciler.converge.actions import FUNCTIONS
+from reconciler.converge.actions.context import ActionContext, carry_out
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
 from reconciler.converge.events import ActionFinished, ActionStarted, Event
 from reconciler.converge.guarded_ports import GuardedBmc, TimedCluster, TimedHost
@@ -235,7 +235,7 @@ class World:
             "intent": intent, "resumed": {}, "plan": "plan", "step": lambda _: None,
         }  # fmt: skip
         ctx = ActionContext(**(values | context))
-        outcome = await carried_out(ACTIONS[action], ctx)
+        outcome = await carry_out(FUNCTIONS[action], ctx)
         self.ledger.finish(ctx.attempt, outcome_word(outcome), outcome.detail, self.clock.now())
         return outcome
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.lab.hardware.faults import FAULTS
-from reconciler.planner.node.catalogue import ACTIONS
+from reconciler.planner.node.actions import ACTIONS
 from tests.faults.cells import CLUSTER_DOWN
 from tests.faults.matrix import LETTERS, ROWS, SCENES, Row, differences
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.plan import BlockCode
 from reconciler.model.vocab import UnknownReason
-from reconciler.planner.node.unknowns import LENGTH, sentence
+from reconciler.planner.node.unknowns import LENGTH, summarize
 from tests import builders as b
 
 HANGS = "accepts connections, but SSH does not answer within 30 s: the host hangs or is overloaded"
@@ -42,7 +42,7 @@ def test_each_cause_is_told_once_with_all_that_it_hides() -> None:
         "healthy": "SSH unreachable: gpu-a001 (10.0.0.1:22) closed the connection (reset by peer)",
         "member": "cluster timeout",
     }
-    assert sentence(unknown, b.node()) == (
+    assert summarize(unknown, b.node()) == (
         "SSH unreachable: closed the connection (reset by peer): gpu, hardware, healthy not known; "
         "BMC auth: hardware not known; cluster timeout: member not known"
     )

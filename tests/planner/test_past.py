@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from reconciler.model.records import Attempt, NodeRecord
-from reconciler.planner.node.record import isolated, treated_after
+from reconciler.planner.node.record import isolating_signals, treatments_since_certificate
 from tests import builders as b
 
 LOST = "health.gpu_missing"
@@ -45,8 +45,8 @@ def record(*tried: tuple[str, str], cause: str = "isolated: " + LOST) -> NodeRec
     ],
 )
 def test_who_was_isolated_and_is_not_drained_yet(tried: list[tuple[str, str]], undrained: bool) -> None:
-    assert isolated(record(*tried), MARK) == ((LOST,) if undrained else ())
-    assert isolated(record(*tried), b.our_mark()) == (), "a mark of something else"
+    assert isolating_signals(record(*tried), MARK) == ((LOST,) if undrained else ())
+    assert isolating_signals(record(*tried), b.our_mark()) == (), "a mark of something else"
 
 
 @pytest.mark.parametrize(("cause", "void"), [("health.leak", True), ("health.gpu_missing", False), ("image", False)])
@@ -54,4 +54,4 @@ def test_what_a_person_has_repaired_is_tested_anew(cause: str, void: bool) -> No
     desired = b.node("gpu-a001")
     known = b.record(desired)
     drain = Attempt("drain", "", cause, b.NOW + timedelta(minutes=1), "done")
-    assert bool(treated_after(replace(known, attempts=(drain,)))) is void
+    assert bool(treatments_since_certificate(replace(known, attempts=(drain,)))) is void

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from reconciler.model.desired import DesiredGpu
 from reconciler.model.vocab import Activation
 from reconciler.planner.node import conditions as c
-from reconciler.planner.node.catalogue import Catalogue, Row, Staged, admission_requires, catalogue
+from reconciler.planner.node.actions import NodeTraits, Staged, admission_requires
+from reconciler.planner.node.catalogue import Catalogue, Row, catalogue
 from reconciler.planner.node.search import search
 from reconciler.planner.node.why import Alternative, Question, alternatives, cost_of
 from tests import builders as b
@@ -139,7 +140,7 @@ def seconds(question: Question) -> float:
 def test_the_worst_node_is_explained_in_a_tenth_of_a_second() -> None:
     """Every start of an all but wholly drifted node. CPU time, and the better of two: others share the machine."""
     wanted = b.node(profile=b.profile(gpu=DesiredGpu({"3g.40gb": 2})))
-    full = catalogue(wanted, clustered=True, registered=True, busy=True, cordoned=False)
+    full = catalogue(NodeTraits(wanted, clustered=True, registered=True, busy=True, cordoned=False))
     goal = frozenset({*admission_requires(wanted), c.IN_SERVICE})
     given_ = frozenset({c.IDENTITY, c.SIGNATURE, c.HEALTHY, c.HARDWARE})
     varied = (c.HOST_UP, c.POWER_ON, c.REGISTERED, c.MEMBER, c.IN_SERVICE, c.GPU_PLAIN)

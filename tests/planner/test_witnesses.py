@@ -14,7 +14,7 @@ from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import UnknownReason
 from reconciler.planner.fleet.planner import answering_domains
-from reconciler.planner.node.assessment import find
+from reconciler.planner.node.assessment import assess
 from reconciler.planner.node.conditions import HOST_UP
 from reconciler.planner.node.corroboration import host_down, not_installed
 from tests import builders as b
@@ -93,8 +93,8 @@ def test_a_node_object_that_nothing_can_be_compared_with_is_no_witness() -> None
 
 def test_the_plan_says_which_witness_is_not_its_own() -> None:
     seen = down(system_uuid=OTHER)
-    found = find(b.node(), seen, record(), replace(b.CONTEXT, neighbours_answer=NEIGHBOURS))
-    why = found.sheet.unknown[HOST_UP]
+    found = assess(b.node(), seen, record(), replace(b.CONTEXT, neighbours_answer=NEIGHBOURS))
+    why = found.conditions.unknown[HOST_UP]
     assert f"the node object gpu-a001 is of the machine with UUID {OTHER}, not of this one ({OWN})" in why
     assert "delete the object, or correct the node's addresses" in why
 

@@ -15,7 +15,8 @@ from reconciler.model.plan import Goal
 from reconciler.model.records import Hold, NodeRecord
 from reconciler.model.vocab import Activation, Concern, Disruption
 from reconciler.planner.node import conditions as c
-from reconciler.planner.node.catalogue import Catalogue, Row, Staged, admission_requires, catalogue
+from reconciler.planner.node.actions import NodeTraits, Staged, admission_requires
+from reconciler.planner.node.catalogue import Catalogue, Row, catalogue
 from reconciler.planner.node.estimates import Estimate, Estimates
 from reconciler.planner.node.evaluate import evaluate
 from reconciler.planner.node.reasons import starting_conditions
@@ -73,7 +74,9 @@ def test_plan_converges(case: Any) -> None:
 
 def _after(wanted: Any, seen: Any, state: Any, action: Any, reached: frozenset[str]) -> frozenset[str]:
     full = catalogue(
-        wanted, clustered=True, registered=c.REGISTERED in state.true, busy=False, cordoned=state.foreign_cordon
+        NodeTraits(
+            wanted, clustered=True, registered=c.REGISTERED in state.true, busy=False, cordoned=state.foreign_cordon
+        )
     )
     row = next(row for row in full.rows if row.id == action.id)
     return apply(full, replace(row, achieves=action.achieves, breaks=action.breaks), reached)
@@ -141,7 +144,9 @@ def test_plan_is_minimal_on_the_real_catalogue(case: Any) -> None:
     """Invariant 2, second half: no cheaper plan exists, by exhaustive search of the real table, cut to what is off."""
     wanted, seen, record = case
     state = state_of(wanted, seen, record)
-    full = catalogue(wanted, clustered=True, registered=c.REGISTERED in state.true, busy=False, cordoned=False)
+    full = catalogue(
+        NodeTraits(wanted, clustered=True, registered=c.REGISTERED in state.true, busy=False, cordoned=False)
+    )
     goal = frozenset(sorted(set(admission_requires(wanted)) - state.true)[:3]) | {c.IN_SERVICE}
     start = state.true | (frozenset(admission_requires(wanted)) - goal)
     found = search(full, start, goal)

@@ -14,7 +14,8 @@ from reconciler.model.plan import Plan
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import node_planner
 from reconciler.planner.node import conditions as c
-from reconciler.planner.node.catalogue import admission_requires, catalogue
+from reconciler.planner.node.actions import NodeTraits, admission_requires
+from reconciler.planner.node.catalogue import catalogue
 from reconciler.planner.node.evaluate import evaluate
 from reconciler.planner.node.search import search
 from tests.properties.test_planner import cost, exhaustive
@@ -128,7 +129,7 @@ def _costs(digest: str, desired: Desired, true: frozenset[str], registered: bool
         needs = frozenset(admission_requires(desired))
         goal = frozenset(sorted(needs - true)[:3]) | {c.IN_SERVICE}
         start = true | (needs - goal)
-        table = catalogue(desired, clustered=True, registered=registered, busy=False, cordoned=False)
+        table = catalogue(NodeTraits(desired, clustered=True, registered=registered, busy=False, cordoned=False))
         path = search(table, start, goal)
         _known[key] = exhaustive(table, start, goal), None if path is None else cost(path)
     return _known[key]

@@ -30,13 +30,14 @@ class FailureRate(click.ParamType[tuple[str, float]]):
     name = "failure-rate"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
-        from reconciler.lab.failure_rates import EVERY, FAULTS
+        from reconciler.lab.failure_rates import EVERY
+        from reconciler.planner.node.actions import ACTIONS
 
         if isinstance(value, tuple):
             return value
         action, named, share = value.rpartition("=")
-        if named and action not in FAULTS:
-            self.fail(f"there is no action {action!r}; there are {', '.join(FAULTS)}", param, ctx)
+        if named and action not in ACTIONS:
+            self.fail(f"there is no action {action!r}; there are {', '.join(ACTIONS)}", param, ctx)
         try:
             rate = float(share.removesuffix("%")) / (100.0 if share.endswith("%") else 1.0)
         except ValueError:

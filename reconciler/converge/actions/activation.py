@@ -1,45 +1,47 @@
-"""Staged settings and firmware, and whether the restart that was to bring them in did."""
+"""Find staged settings and firmware, and verify that a restart brought them into effect."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reconciler.converge.actions.context import ActionContext, Stop, until
+from reconciler.converge.actions.context import ActionContext, Stop, poll
 from reconciler.converge.guarded_ports import known
 from reconciler.diff import normalise
 from reconciler.model.desired import DesiredFirmware
 from reconciler.model.observed import Answered, AttributeValue, RedfishInventory, Silent
 from reconciler.model.outcome import Permanent, Transient
 from reconciler.model.vocab import Activation
-from reconciler.planner.node.staged import ACTIVATES, NOT_TAKEN, waits
+from reconciler.planner.node.actions import spec_of
+from reconciler.planner.node.staged import NOT_ACTIVATED, is_staged
 
-STEADY_READS = 3  # pitfall F1: a BMC that has just come back tells different things for a while
+STEADY_READS = 3  # pitfall F1: a BMC that has just restarted gives inconsistent answers for a while
 BETWEEN_READS_S = 10.0
 STEADY_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What waits for a restart: BIOS attributes that the BMC shows as pending, and firmware that we staged."""
+    """Staged values: BIOS attributes that the BMC shows as pending, and firmware that we staged."""
 
     bios: Mapping[str, AttributeValue]
     firmware: tuple[DesiredFirmware, ...]
 
 
 async def pending_settings(ctx: ActionContext) -> Pending:
-    classes = ACTIVATES[ctx.action.name]
+    """Return what this action is to activate."""
+    classes = spec_of(ctx.action.name).activates
     bios = known(await ctx.bmc.hot()).pending_bios if Activation.REBOOT in classes else None
     staged = tuple(
         item
         for item in ctx.desired.profile.firmware
-        if item.activation in classes and waits(ctx.record, "update_firmware", item.component, item.activation)
+        if item.activation in classes and is_staged(ctx.record, "update_firmware", item.component, item.activation)
     )
     return Pending(dict(bios or {}), staged)
 
 
 async def verify_activation(ctx: ActionContext, pending: Pending) -> None:
-    """Stop unless everything that was pending is in effect now, told by three equal readings."""
+    """Verify by three equal readings that all that was pending is in effect; raise Stop if it is not."""
     if not pending.bios and not pending.firmware:
         return
     ctx.step("checking what the restart brought in")
@@ -58,11 +60,11 @@ async def verify_activation(ctx: ActionContext, pending: Pending) -> None:
         if not satisfies(item, version):
             stale.append(f"{item.component} runs {version}, {item.version} was staged")
     if stale:
-        raise Stop(Permanent(f"{NOT_TAKEN}: {'; '.join(stale)}"))
+        raise Stop(Permanent(f"{NOT_ACTIVATED}: {'; '.join(stale)}"))
 
 
 async def steady_inventory(ctx: ActionContext) -> RedfishInventory:
-    """The inventory, once three readings in a row agree on versions, settings and power."""
+    """Return the inventory once three readings in a row agree; raise Stop if they do not agree in time."""
     reads: list[tuple[object, ...]] = []
 
     async def probe() -> RedfishInventory | None:
@@ -74,7 +76,7 @@ async def steady_inventory(ctx: ActionContext) -> RedfishInventory:
         reads.append((value.firmware, value.bios, value.secure_boot, hot.value.power, hot.value.serial))
         return value if len(reads) >= STEADY_READS and reads[-STEADY_READS:] == [reads[-1]] * STEADY_READS else None
 
-    inventory = await until(ctx, probe, within_s=STEADY_S, every_s=BETWEEN_READS_S)
+    inventory = await poll(ctx, probe, within_s=STEADY_S, every_s=BETWEEN_READS_S)
     if inventory is None:
         raise Stop(Transient("the BMC does not give the same answer three times in a row"))
     return inventory
@@ -86,6 +88,7 @@ def version_of(inventory: RedfishInventory, item: DesiredFirmware) -> str | None
 
 
 def satisfies(item: DesiredFirmware, version: str | None) -> bool:
+    """Return whether a version is the desired one, or at least as high where the policy is `min`."""
     if version is None:
         return False
     if item.policy == "min":
@@ -94,9 +97,9 @@ def satisfies(item: DesiredFirmware, version: str | None) -> bool:
 
 
 async def answers_again(ctx: ActionContext, within_s: float) -> bool:
-    """Whether the BMC came back."""
+    """Wait for the BMC; return whether it answered in time."""
 
     async def probe() -> bool | None:
         return True if isinstance(await ctx.bmc.hot(), Answered) else None
 
-    return bool(await until(ctx, probe, within_s=within_s, every_s=10.0))
+    return bool(await poll(ctx, probe, within_s=within_s, every_s=10.0))

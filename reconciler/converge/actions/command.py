@@ -1,4 +1,4 @@
-"""Running one command on a host."""
+"""Run one command on a host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COMMAND_S = 120.0
 
 
 async def run(ctx: ActionContext, argv: Sequence[str], *, seconds: float = COMMAND_S, stdin: str = "") -> CommandResult:
-    """Stop when it fails."""
+    """Run a command and return its result. Raise Stop if it fails or takes longer than `seconds` of fleet time."""
     result = await ctx.host.run(argv, timeout=max(2.0, ctx.clock.real_seconds(seconds)), stdin=stdin)
     if result.timed_out:
         raise Stop(Transient(f"{' '.join(argv)}: killed after {seconds:g}s"))

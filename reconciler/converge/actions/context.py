@@ -1,10 +1,10 @@
-"""What an action gets to work with, and the ways in which it ends early."""
+"""Give actions their context: ports, facts and settings, and helpers to wait, to write and to end early."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar, assert_never
+from typing import Any, Final, TypeVar, assert_never
 
 from reconciler.converge.guarded_ports import GuardedBmc, TimedCluster, TimedHost, WrongMachine, known
 from reconciler.converge.lease import Occupied
@@ -21,13 +21,22 @@ from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Concern
 
 T = TypeVar("T")
+Act = Callable[["ActionContext"], Awaitable[Outcome]]
+
+FUNCTIONS: Final[dict[str, Act]] = {}  # by the name of the action
 
 OCCUPIED_S = 30.0  # until it is worth asking again whether a BMC is free
-LEAST_WAIT_REAL_S = 6.0  # what a scaled clock leaves of a wait must still fit some real requests
+LEAST_WAIT_REAL_S = 6.0  # a wait on a scaled clock must still leave time for some real requests
+
+
+def action(function: Act) -> Act:
+    """Register a function as what carries out the action of its name."""
+    FUNCTIONS[function.__name__] = function
+    return function
 
 
 class Stop(Exception):
-    """Ends an action from anywhere within it."""
+    """Raised anywhere within an action to end it with an outcome."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(str(outcome))
@@ -36,8 +45,11 @@ class Stop(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ActionContext:
-    """`observed` and `drift` were read for this very action. `intent` is journaled; `resumed` is that of an earlier
-    attempt at the same thing whose run ended before it did, {} when there is none."""
+    """All that an action may use.
+
+    `observed` and `drift` were read for this action. `intent` is journaled. `resumed` is the intent of an earlier
+    attempt whose run ended before the attempt did, {} if there is none.
+    """
 
     action: PlannedAction
     desired: Desired
@@ -57,7 +69,7 @@ class ActionContext:
     intent: Mapping[str, Any]
     resumed: Mapping[str, Any]
     plan: str
-    step: Callable[[str], None]  # tells what is being done
+    step: Callable[[str], None]  # reports progress to whoever watches the run
 
     @property
     def node(self) -> str:
@@ -85,24 +97,24 @@ class ActionContext:
             raise Stop(Declined("no_port", why))
         return port
 
-    def to_do(self, concern: Concern) -> tuple[DriftItem, ...]:
-        """The drift of one concern that is to be removed: what ignore rules leave of it (invariant 15)."""
+    def drift_to_remove(self, concern: Concern) -> tuple[DriftItem, ...]:
+        """Return the drift of one concern that is to be removed: what ignore rules do not cover (invariant 15)."""
         return tuple(item for item in self.drift if item.concern is concern and item.kind in ACTIONABLE)
 
-    def learn(self, **facts: Any) -> None:
-        """Journal what a later run must know if this one dies here."""
+    def journal(self, **facts: Any) -> None:
+        """Journal facts that a later run needs if this one dies here."""
         self.ledger.amend(self.attempt, facts, self.clock.now())
 
     async def facts(self) -> HostFacts:
-        """The host's facts, read now; DriverError when it does not answer."""
+        """Read the host's facts now. Raise DriverError if it does not answer."""
         wanted = self.desired.profile.host
         return known(await self.host.facts(tuple(wanted.sysctls), tuple(wanted.services)))
 
 
-async def until(
+async def poll(
     ctx: ActionContext, probe: Callable[[], Awaitable[T | None]], *, within_s: float, every_s: float
 ) -> T | None:
-    """Ask until there is an answer; None when the time is over. Seconds are the fleet's."""
+    """Call `probe` until it returns a value; None if the time is over. Seconds are those of the fleet's clock."""
     spare = LEAST_WAIT_REAL_S / max(ctx.clock.real_seconds(1.0), 1e-6)
     deadline = ctx.clock.monotonic() + max(within_s, min(spare, 3600.0))
     while True:
@@ -113,7 +125,7 @@ async def until(
 
 
 async def tolerate(write: Awaitable[object], *kinds: Failure) -> DriverError | None:
-    """Do a write whose effect is read back anyway. The failures named are handed back, to tell if it had none."""
+    """Do a write whose effect is read back anyway. Return a failure of one of `kinds` instead of raising it."""
     try:
         await write
     except DriverError as error:
@@ -124,7 +136,7 @@ async def tolerate(write: Awaitable[object], *kinds: Failure) -> DriverError | N
 
 
 def outcome_of(error: DriverError) -> Outcome:
-    """The one place where failures of drivers become outcomes."""
+    """Return the outcome of an action that a driver's failure ended. No other place decides this."""
     match error.kind:
         case Failure.AMBIGUOUS:
             return Ambiguous(error.detail)
@@ -136,15 +148,15 @@ def outcome_of(error: DriverError) -> Outcome:
             assert_never(error.kind)
 
 
-async def carried_out(act: Callable[[ActionContext], Awaitable[Outcome]], ctx: ActionContext) -> Outcome:
-    """Run an action to its outcome. Errors of our own go through: they abort the run."""
+async def carry_out(act: Act, ctx: ActionContext) -> Outcome:
+    """Run an action and return its outcome. Errors of the reconciler itself are not caught."""
     try:
         return await act(ctx)
     except Stop as stop:
         return stop.outcome
     except WrongMachine as wrong:
         if ctx.bmc_port is not None and ctx.bmc_port.wrote:
-            return Permanent(f"in the midst of it: {wrong}")  # it is not as it was before
+            return Permanent(f"in the midst of it: {wrong}")  # the action has changed something already
         return Declined("identity", str(wrong))
     except Occupied as occupied:
         return Transient(str(occupied), OCCUPIED_S)

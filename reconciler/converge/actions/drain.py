@@ -1,4 +1,4 @@
-"""Quiescing a node: nothing evictable runs on it any more (pitfalls H1-H7)."""
+"""Drain a node, so that no evictable pod runs on it (pitfalls H1-H7)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from reconciler.converge.actions.context import ActionContext, Stop
+from reconciler.converge.actions.context import ActionContext, Stop, action
 from reconciler.converge.actions.host import drain_by_command
 from reconciler.converge.actions.membership import mark_of, tainted
 from reconciler.model.errors import DriverError, Failure
@@ -18,10 +18,12 @@ from reconciler.model.vocab import DrainProvider
 ROUND_S = 3.0
 USUAL_GRACE_S = 30.0  # Kubernetes' own default
 FORCED_S = 120.0
-REPEAT_S = 60.0  # a person who waits wants to see that it goes on, not the same line every round
+REPEAT_S = 60.0  # repeat an unchanged progress line only so often
 
 
+@action
 async def drain(ctx: ActionContext) -> Outcome:
+    """Drain the node by the provider that the spec names."""
     match ctx.desired.profile.drain.provider:
         case DrainProvider.KUBERNETES:
             return await _drain_pods(ctx)
@@ -35,43 +37,46 @@ async def drain(ctx: ActionContext) -> Outcome:
 
 @dataclass(slots=True)
 class _Evictions:
-    """What was asked for so far. By UID: a pod of the same name elsewhere is another pod (H6)."""
+    """The evictions requested so far, by pod UID: a pod of the same name elsewhere is another pod (H6)."""
 
-    met: set[str] = field(default_factory=set)
+    found: set[str] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)  # uid -> why, e.g. which budget
-    told: tuple[str, float] | None = None  # which pods are to go, as it was said last, and when (monotonic)
+    reported: tuple[str, float] | None = None  # the latest progress line, and when (monotonic)
 
-    def tell(self, ctx: ActionContext, left: Sequence[Pod]) -> None:
-        """News, or once in a while the same."""
+    def report(self, ctx: ActionContext, left: Sequence[Pod]) -> None:
+        """Report which pods are left, if that has changed or was reported long ago."""
         text, now = f"{_pods(len(left))} to go: {_names(left, 3)}", ctx.clock.monotonic()
-        if self.told is None or text != self.told[0] or now - self.told[1] >= REPEAT_S:
+        if self.reported is None or text != self.reported[0] or now - self.reported[1] >= REPEAT_S:
             ctx.step(text)
-            self.told = text, now
+            self.reported = text, now
 
 
 async def _drain_pods(ctx: ActionContext) -> Outcome:
     policy = ctx.desired.profile.drain
-    seen = _Evictions()
+    evictions = _Evictions()
     began = ctx.clock.monotonic()
     while left := await _evictable(ctx):
         elapsed = ctx.clock.monotonic() - began
         late = elapsed >= policy.timeout_s
-        dead = await _dead(ctx) and elapsed >= (policy.grace_s or USUAL_GRACE_S)
+        dead = await _pods_are_dead(ctx) and elapsed >= (policy.grace_s or USUAL_GRACE_S)
         if dead or (late and policy.force):
             return await _delete(ctx, left, at_once=dead)
         if late:
-            return Transient(_blocking(left, seen, policy.timeout_s))
-        seen.tell(ctx, left)
-        seen.met |= {pod.uid for pod in left}
+            return Transient(_blocking(left, evictions, policy.timeout_s))
+        evictions.report(ctx, left)
+        evictions.found |= {pod.uid for pod in left}
         for pod in left:
-            await _evict(ctx, pod, seen)
+            await _evict(ctx, pod, evictions)
         await ctx.clock.sleep(ROUND_S)
-    return Done(f"{_pods(len(seen.met))} evicted" if seen.met else "nothing to evict", changed=bool(seen.met))
+    return Done(
+        f"{_pods(len(evictions.found))} evicted" if evictions.found else "nothing to evict",
+        changed=bool(evictions.found),
+    )
 
 
 async def _evictable(ctx: ActionContext) -> Sequence[Pod]:
-    """What is left to go. Only under our mark, as it stands now: without it, new pods would come (H5)."""
+    """Return the pods still to be evicted. Raise Stop if our mark is gone: new pods would come (H5)."""
     member = await ctx.cluster.member(ctx.node)
     if member is None:
         return ()  # no node object, no pods (H7)
@@ -80,22 +85,22 @@ async def _evictable(ctx: ActionContext) -> Sequence[Pod]:
     return [pod for pod in member.pods if pod.evictable]
 
 
-async def _evict(ctx: ActionContext, pod: Pod, seen: _Evictions) -> None:
-    if pod.uid in seen.asked:
-        return  # it is on its way out
+async def _evict(ctx: ActionContext, pod: Pod, evictions: _Evictions) -> None:
+    if pod.uid in evictions.asked:
+        return  # it is terminating
     try:
         await ctx.cluster.evict(pod, grace_s=ctx.desired.profile.drain.grace_s)
     except DriverError as error:
         if error.kind not in (Failure.BUSY, Failure.AMBIGUOUS, Failure.CONFLICT):
             raise
-        seen.refused[pod.uid] = error.detail
+        evictions.refused[pod.uid] = error.detail
         return
-    seen.asked.add(pod.uid)
-    seen.refused.pop(pod.uid, None)
+    evictions.asked.add(pod.uid)
+    evictions.refused.pop(pod.uid, None)
 
 
-async def _dead(ctx: ActionContext) -> bool:
-    """Whether nothing on the node can end its pods: host silent, kubelet too. They do not run, and never say so."""
+async def _pods_are_dead(ctx: ActionContext) -> bool:
+    """Return whether host and kubelet are silent, so that the pods do not run and nothing can terminate them."""
     if not isinstance(ctx.observed.host, Silent):
         return False
     member = await ctx.cluster.member(ctx.node)
@@ -114,10 +119,10 @@ async def _delete(ctx: ActionContext, pods: Sequence[Pod], *, at_once: bool) -> 
     return Done(f"{_pods(len(pods))} deleted")
 
 
-def _blocking(left: Sequence[Pod], seen: _Evictions, timeout_s: float) -> str:
-    refused = [pod for pod in left if pod.uid in seen.refused]
-    parts = [f"{pod.namespace}/{pod.name}: {seen.refused[pod.uid]}" for pod in refused[:5]]
-    slow = [pod for pod in left if pod.uid not in seen.refused]
+def _blocking(left: Sequence[Pod], evictions: _Evictions, timeout_s: float) -> str:
+    refused = [pod for pod in left if pod.uid in evictions.refused]
+    parts = [f"{pod.namespace}/{pod.name}: {evictions.refused[pod.uid]}" for pod in refused[:5]]
+    slow = [pod for pod in left if pod.uid not in evictions.refused]
     if slow:
         parts.append(f"asked to end, still running: {_names(slow)}")
     return f"{_pods(len(left))} left after {format_duration(timeout_s)}: " + "; ".join(parts)

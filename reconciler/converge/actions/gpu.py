@@ -1,18 +1,19 @@
-"""MIG mode and layout: a transaction, verified by what nvidia-smi reports and not by what was asked (pitfall K4)."""
+"""Set MIG mode and layout, verified by what nvidia-smi reports afterwards (pitfall K4)."""
 
 from __future__ import annotations
 
 from reconciler.converge.actions.command import run
-from reconciler.converge.actions.context import ActionContext, Stop
-from reconciler.converge.actions.host import still_wrong
+from reconciler.converge.actions.context import ActionContext, Stop, action
+from reconciler.converge.actions.host import remaining_drift
 from reconciler.converge.actions.power import restart, wait_for_host
 from reconciler.model.gpus import Gpu
 from reconciler.model.outcome import Done, Outcome, Transient
 from reconciler.model.vocab import Concern
 
 
+@action
 async def set_gpu_mode(ctx: ActionContext) -> Outcome:
-    """Target "off": plain GPUs, as diagnostics need them; otherwise the layout that the spec says."""
+    """Set the layout that the spec specifies; with the target "off", turn MIG off, as diagnostics need it."""
     wanted = None if ctx.action.target == "off" or ctx.desired.profile.gpu is None else ctx.desired.profile.gpu.mig
     gpus = await _gpus(ctx)
     if wanted is None:
@@ -21,7 +22,7 @@ async def set_gpu_mode(ctx: ActionContext) -> Outcome:
         await _clear_layout(ctx, gpus)
         await _set_mode(ctx, enabled=False)
         return Done("MIG is off")
-    if not await still_wrong(ctx, Concern.GPU):
+    if not await remaining_drift(ctx, Concern.GPU):
         return Done("the layout is there already", changed=False)
     if not _mode_is(gpus, enabled=True):
         await _set_mode(ctx, enabled=True)
@@ -30,7 +31,7 @@ async def set_gpu_mode(ctx: ActionContext) -> Outcome:
     if profiles:
         ctx.step(f"creating {profiles}")
         await run(ctx, ("nvidia-smi", "mig", "-cgi", profiles, "-C"))
-    left = await still_wrong(ctx, Concern.GPU)
+    left = await remaining_drift(ctx, Concern.GPU)
     return Transient(f"set, but reading back: {left}") if left else Done(f"MIG layout {profiles or 'empty'}")
 
 
@@ -46,7 +47,7 @@ def _mode_is(gpus: tuple[Gpu, ...], *, enabled: bool) -> bool:
 
 
 async def _set_mode(ctx: ActionContext, *, enabled: bool) -> None:
-    """Some GPUs change only at a restart; one is tried, once (pitfall K4). The node is quiesced."""
+    """Set the MIG mode. Some GPUs change it only at a restart, so restart the quiesced node once (pitfall K4)."""
     ctx.step(f"MIG mode {'on' if enabled else 'off'}")
     await run(ctx, ("nvidia-smi", "-mig", "1" if enabled else "0"))
     if _mode_is(await _gpus(ctx), enabled=enabled):

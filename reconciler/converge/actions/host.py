@@ -1,4 +1,4 @@
-"""Configuration of the running system. What was set is read back by the facts program and compared as the plan does."""
+"""Configure the running system. The facts program reads back what was set, and the planner's comparison judges it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reconciler.converge.actions.command import run
-from reconciler.converge.actions.context import ActionContext, Stop
-from reconciler.converge.actions.membership import registered
+from reconciler.converge.actions.context import ActionContext, Stop, action
+from reconciler.converge.actions.membership import wait_registered
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered
@@ -19,10 +19,10 @@ KUBELET = "host.services.kubelet"
 REGISTERS_S = 60.0
 
 
-async def still_wrong(ctx: ActionContext, concern: Concern, only: str = "") -> str:
-    """Read the host again and compare as the planner does; what is left of the concern's drift, in words.
+async def remaining_drift(ctx: ActionContext, concern: Concern, only: str = "") -> str:
+    """Read the host again, compare as the planner does, and return what is left of a concern's drift, in words.
 
-    `only`: of this path alone.
+    `only`: the one value path to look at; "" for all.
     """
     facts = await ctx.facts()
     seen = replace(ctx.observed, host=Answered(ctx.clock.now(), facts))
@@ -32,14 +32,15 @@ async def still_wrong(ctx: ActionContext, concern: Concern, only: str = "") -> s
     return "; ".join(f"{item.path} is {item.observed!r}, not {item.desired!r}" for item in left)
 
 
+@action
 async def configure_host(ctx: ActionContext) -> Outcome:
-    """Target: one service, of which alone something is needed now; otherwise all that drifted."""
+    """Set what drifted, or the one service that the action's target names."""
     only = f"host.services.{ctx.action.target}" if ctx.action.target else ""
-    items = [item for item in ctx.to_do(Concern.HOST) if only in ("", item.path)]
+    items = [item for item in ctx.drift_to_remove(Concern.HOST) if only in ("", item.path)]
     if not items:
         return Done("nothing to configure", changed=False)
     sysctls = {item.path.removeprefix("host.sysctls."): str(item.desired) for item in items if "sysctls." in item.path}
-    registers = await _registers(ctx, items)
+    registers = await _will_register(ctx, items)
     for item in items:
         ctx.step(f"setting {item.path}")
         if item.path == "host.hostname":
@@ -51,21 +52,21 @@ async def configure_host(ctx: ActionContext) -> Outcome:
     if sysctls:
         await run(ctx, ("tee", SYSCTL_FILE), stdin=_sysctl_file(ctx))
     if registers:
-        await registered(ctx, anew=True, within_s=REGISTERS_S)
-    left = await still_wrong(ctx, Concern.HOST, only)
+        await wait_registered(ctx, new=True, within_s=REGISTERS_S)
+    left = await remaining_drift(ctx, Concern.HOST, only)
     if left:
         return Transient(f"set, but reading back: {left}", 10.0)
     return Done(", ".join(item.path for item in items))
 
 
-async def _registers(ctx: ActionContext, items: Sequence[DriftItem]) -> bool:
-    """Whether a kubelet is about to start that registers its node, which would serve at once."""
+async def _will_register(ctx: ActionContext, items: Sequence[DriftItem]) -> bool:
+    """Return whether a kubelet is about to start that registers a new node, which would get work at once."""
     starts = any(item.path == KUBELET and item.desired == "running" for item in items)
     return starts and ctx.cluster_port is not None and await ctx.cluster.member(ctx.node) is None
 
 
 def _sysctl_file(ctx: ActionContext) -> str:
-    """All that is managed, so that a boot restores it; what an ignore rule covers is left out."""
+    """Return the file that restores the managed values at boot; values that an ignore rule covers are left out."""
     ignored = {item.path for item in ctx.drift if item.kind is DriftClass.IGNORED}
     lines = [
         f"{name} = {value}\n"
@@ -86,7 +87,7 @@ async def _set_service(ctx: ActionContext, name: str, state: str) -> None:
 
 
 async def drain_by_command(ctx: ActionContext) -> Outcome:
-    """Exit 0 = quiesced."""
+    """Run the drain command. Exit status 0 means that the node is quiesced."""
     policy = ctx.desired.profile.drain
     ctx.step(f"draining: {' '.join(policy.command)}")
     try:

@@ -1,4 +1,4 @@
-"""The boot medium of an install whose run died: nobody serves it any more, and nothing else takes it out."""
+"""Eject the boot medium of an installation whose run died: it is not served any more, and nothing else ejects it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from reconciler.converge.actions.context import ActionContext, tolerate
 from reconciler.model.errors import Failure
 
 REPEATABLE = (Failure.AMBIGUOUS, Failure.BUSY, Failure.CONFLICT)
-_OURS = re.compile(r"/[0-9a-f]{32}/boot\.iso$")  # as ports.Installer has it; a person's medium is left alone
+_OURS = re.compile(r"/[0-9a-f]{32}/boot\.iso$")  # the URLs of ports.Installer; other media are not ours to eject
 
 
 async def eject_left_over(ctx: ActionContext) -> None:
-    """Not while an installer runs from it, which would lose its file system (E1)."""
+    """Eject our medium after an unfinished installation. A running installer would lose its file system (E1)."""
     last = next((attempt for attempt in reversed(ctx.record.attempts) if attempt.action == "reimage"), None)
     if last is None or last.outcome == "done" or ctx.bmc_port is None:
         return

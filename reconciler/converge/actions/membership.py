@@ -1,7 +1,7 @@
-"""The node object: our mark, labels, joining, admission. Every write is under the version it was decided on.
+"""Change the node object: mark, label, join, admit. Every write names the resource version that it was decided on.
 
-A mark is the taint, the owner annotation and the cordon in one patch. `Mark.cordoned` remembers whether the cordon is
-ours: somebody else's is never lifted, ours never leaked (invariant 9).
+A mark is the taint, the owner annotation and the cordon in one patch. `Mark.cordoned` says whether the cordon is ours:
+another's cordon is never lifted, and ours is never left behind (invariant 9).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from reconciler.converge.actions.command import run
-from reconciler.converge.actions.context import ActionContext, Stop, tolerate, until
+from reconciler.converge.actions.context import ActionContext, Stop, action, poll, tolerate
 from reconciler.converge.actions.medium import eject_left_over
 from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.model.drift import DriftItem
@@ -25,7 +25,7 @@ READY_S = 900.0
 
 
 def mark_of(member: Member, ledger: str) -> Mark | None:
-    """Our mark on a node; Stop when another ledger's is there."""
+    """Return our mark on a node. Raise Stop if it carries another ledger's."""
     mark = read_mark(member.annotations.get(OWNER_ANNOTATION))
     if mark is not None and mark.ledger != ledger:
         raise Stop(Declined("foreign_mark", f"marked by another reconciler (ledger {mark.ledger}): {mark.reason}"))
@@ -36,7 +36,10 @@ def tainted(member: Member) -> bool:
     return any(taint.key == MARK_TAINT for taint in member.taints)
 
 
+@action
 async def mark(ctx: ActionContext) -> Outcome:
+    """Take the node out of service: taint, annotate and cordon it."""
+
     def wanted(member: Member) -> bool:
         ours = mark_of(member, ctx.ledger.id)
         return ours is not None and tainted(member) and member.unschedulable
@@ -45,16 +48,17 @@ async def mark(ctx: ActionContext) -> Outcome:
         ours = mark_of(member, ctx.ledger.id)
         cordoned = not member.unschedulable or (ours is not None and ours.cordoned)
         at = ctx.clock.now().isoformat(timespec="seconds")
-        told = ", ".join(ctx.action.because)
-        reason = told if isolated_for(told) else told[:200]  # signals are read again, and compared
+        because = ", ".join(ctx.action.because)
+        reason = because if isolated_for(because) else because[:200]  # the planner parses the signals again
         return ctx.cluster.mark(member, Mark(ctx.ledger.id, ctx.plan, reason, at, cordoned))
 
     changed = await _modify(ctx, wanted, write)
     return Done("out of service", changed=changed)
 
 
+@action
 async def admit(ctx: ActionContext) -> Outcome:
-    """Lift our mark, and the cordon if it is ours. Ready and schedulable afterwards, or it has not served."""
+    """Lift our mark, and the cordon if it is ours; then verify that the node is Ready and schedulable."""
     if ctx.cluster_port is None:
         return Done("no cluster to admit it to")
     await eject_left_over(ctx)
@@ -63,12 +67,12 @@ async def admit(ctx: ActionContext) -> Outcome:
     if member is None or not member.ready:
         return Transient("the mark is lifted, but the node is not Ready", 30.0)
     if member.unschedulable:
-        return Permanent("the mark is lifted, but somebody else's cordon stands")
+        return Permanent("the mark is lifted, but somebody else's cordon is still there")
     return Done("in service", changed=changed)
 
 
 async def lift_mark(cluster: TimedCluster, node: str, ledger: str) -> bool:
-    """Whether there was one of ours. Stop when it could not be lifted, or is another ledger's."""
+    """Lift our mark and return whether there was one. Raise Stop if that fails, or the mark is another ledger's."""
     failed = None
     for attempt in range(TRIES):
         member = await cluster.member(node)
@@ -80,8 +84,10 @@ async def lift_mark(cluster: TimedCluster, node: str, ledger: str) -> bool:
     raise Stop(Transient(f"the mark could not be lifted: {failed or 'it is still there'}"))
 
 
+@action
 async def set_labels(ctx: ActionContext) -> Outcome:
-    items = [item for item in ctx.to_do(Concern.CLUSTER) if item.path != "cluster.member"]
+    """Set the labels and taints that drifted."""
+    items = [item for item in ctx.drift_to_remove(Concern.CLUSTER) if item.path != "cluster.member"]
     membership = ctx.desired.profile.membership
     if not items or membership is None:
         return Done("nothing to label", changed=False)
@@ -110,7 +116,7 @@ def _has(member: Member, taint: Taint) -> bool:
 async def _modify(
     ctx: ActionContext, wanted: Callable[[Member], bool], write: Callable[[Member], Awaitable[None]]
 ) -> bool:
-    """Write until a fresh read shows it (pitfall H5). False: it was so already."""
+    """Write until a fresh read shows the change (pitfall H5). Return False if there was nothing to change."""
     failed = None
     for attempt in range(TRIES):
         member = await ctx.cluster.member(ctx.node)
@@ -122,17 +128,21 @@ async def _modify(
     raise Stop(Transient(f"the node object does not show what was written: {failed or 'the write was accepted'}"))
 
 
-async def registered(ctx: ActionContext, *, anew: bool, within_s: float) -> bool:
-    """Wait for the node object. `anew`: there was none; it is marked at once, for the node has not been accepted."""
-    if await until(ctx, lambda: ctx.cluster.member(ctx.node), within_s=within_s, every_s=1.0) is None:
+async def wait_registered(ctx: ActionContext, *, new: bool, within_s: float) -> bool:
+    """Wait for the node object, and return whether it came.
+
+    `new`: there was none before, so it is marked at once: the node has not been accepted yet.
+    """
+    if await poll(ctx, lambda: ctx.cluster.member(ctx.node), within_s=within_s, every_s=1.0) is None:
         return False
-    if anew:
+    if new:
         await mark(ctx)
     return True
 
 
+@action
 async def join(ctx: ActionContext) -> Outcome:
-    """Register and become Ready; without a command, its kubelet does so by itself."""
+    """Make the node register and become Ready. Without a join command its kubelet does so by itself."""
     membership = ctx.desired.profile.membership
     member = await ctx.cluster.member(ctx.node)
     if member is not None and member.ready:
@@ -140,13 +150,13 @@ async def join(ctx: ActionContext) -> Outcome:
     if membership is not None and membership.join:
         ctx.step(f"joining: {' '.join(membership.join)}")
         await run(ctx, membership.join, seconds=REGISTER_S)
-    if not await registered(ctx, anew=member is None, within_s=REGISTER_S):
+    if not await wait_registered(ctx, new=member is None, within_s=REGISTER_S):
         return Transient("the node did not register with the cluster")
 
     async def ready() -> Member | None:
         found = await ctx.cluster.member(ctx.node)
         return found if found is not None and found.ready else None
 
-    if await until(ctx, ready, within_s=READY_S, every_s=2.0) is None:
+    if await poll(ctx, ready, within_s=READY_S, every_s=2.0) is None:
         return Transient("the node registered, but it does not become Ready")
     return Done("a Ready member")

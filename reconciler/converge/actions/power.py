@@ -1,9 +1,9 @@
-"""Power and restarts. Proof of a restart is a new boot id, never the answer of a BMC (pitfalls A9, I1)."""
+"""Switch power and restart nodes. Only a new boot id proves a restart, never a BMC's answer (pitfalls A9, I1)."""
 
 from __future__ import annotations
 
 from reconciler.converge.actions.activation import Pending, pending_settings, verify_activation
-from reconciler.converge.actions.context import ActionContext, Stop, outcome_of, tolerate, until
+from reconciler.converge.actions.context import ActionContext, Stop, action, outcome_of, poll, tolerate
 from reconciler.converge.actions.medium import eject_left_over
 from reconciler.converge.guarded_ports import known
 from reconciler.model.errors import DriverError, Failure
@@ -17,21 +17,23 @@ from reconciler.planner.node.corroboration import BOOT_S
 GRACEFUL_S = 180.0  # a hung system never ends by itself (pitfall C3)
 FORCED_S = 60.0
 POWER_ON_TRIES = 6
-BETWEEN_TRIES_S = 10.0  # pitfall A7: 409 to On for a while after power-off
+BETWEEN_TRIES_S = 10.0  # pitfall A7: BMCs answer 409 to On for a while after power-off
 _MAY_HAVE_WORKED = (Failure.AMBIGUOUS, Failure.CONFLICT, Failure.BUSY)
 
 
+@action
 async def power_on(ctx: ActionContext) -> Outcome:
-    """On is done. Whether a system follows shows when the node is looked at again: there may be none to boot."""
+    """Switch the node on. No answer from the host is no failure: there may be no system to boot."""
     if await _power(ctx) is Power.OFF:
-        await eject_left_over(ctx)  # or it boots an installer that nobody answers
+        await eject_left_over(ctx)  # or it boots an installer that gets no answer
     changed = await ensure_on(ctx)
     facts = await _host_after(ctx, unlike=None)
     return Done("on, and the host answers" if facts else "on, but no system answers", changed=changed)
 
 
+@action
 async def power_cycle(ctx: ActionContext) -> Outcome:
-    """Off, confirmed off, on, confirmed on, and a new boot id."""
+    """Switch the node off and on, verify each by reading it back, and wait for a new boot id."""
     boot_id = ctx.intent.get("boot_id")
     if ctx.resumed and await has_restarted(ctx, boot_id):
         return Done("it had restarted before the last run ended", changed=False)
@@ -41,7 +43,9 @@ async def power_cycle(ctx: ActionContext) -> Outcome:
     return await _came_back(ctx, boot_id, pending)
 
 
+@action
 async def soft_restart(ctx: ActionContext) -> Outcome:
+    """Restart the system through its host, and wait for a new boot id."""
     boot_id = ctx.intent.get("boot_id")
     if boot_id is None:
         return Declined("unknown", "the host gives no boot id, so a restart could not be proved")
@@ -53,7 +57,7 @@ async def soft_restart(ctx: ActionContext) -> Outcome:
 
 
 async def restart(ctx: ActionContext) -> None:
-    """Ask the system to restart. The connection may be gone before it could answer."""
+    """Ask the system to restart. The connection may close before an answer comes."""
     ctx.step("restarting the system")
     seconds = ctx.clock.real_seconds(30.0)
     try:
@@ -78,7 +82,7 @@ async def _came_back(ctx: ActionContext, boot_id: str | None, pending: Pending) 
 
 
 async def wait_for_host(ctx: ActionContext, *, unlike: str | None) -> HostFacts:
-    """Until the host answers with a boot id other than `unlike`."""
+    """Wait until the host answers with a boot id other than `unlike`. Raise Stop if it does not in time."""
     facts = await _host_after(ctx, unlike=unlike)
     if facts is None:
         hot = await ctx.bmc_port.hot() if ctx.bmc_port is not None else None
@@ -88,7 +92,7 @@ async def wait_for_host(ctx: ActionContext, *, unlike: str | None) -> HostFacts:
 
 
 async def _host_after(ctx: ActionContext, *, unlike: str | None) -> HostFacts | None:
-    """As `wait_for_host`; None, and the ledger knows since when there is silence, when it does not come."""
+    """Wait as `wait_for_host` does; if no host answers, record since when and return None."""
     ctx.step("waiting for the host")
     since = ctx.clock.now()
 
@@ -98,36 +102,36 @@ async def _host_after(ctx: ActionContext, *, unlike: str | None) -> HostFacts | 
             return None
         return reading.value
 
-    facts = await until(ctx, probe, within_s=BOOT_S, every_s=3.0)
+    facts = await poll(ctx, probe, within_s=BOOT_S, every_s=3.0)
     if facts is None:
         ctx.ledger.note_silences([(ctx.node, "ssh", True)], since)
     return facts
 
 
 async def ensure_off(ctx: ActionContext) -> None:
-    """Ask the system to end, then force it; off is what the BMC shows afterwards, twice."""
+    """Ask the system to shut down, then force it off, until the BMC twice shows that it is off. Raise Stop if not."""
     if await _power(ctx) is Power.OFF:
         return
     failed: DriverError | None = None
-    for action, seconds in ((PowerAction.GRACEFUL_OFF, GRACEFUL_S), (PowerAction.FORCE_OFF, FORCED_S)):
-        if action is PowerAction.GRACEFUL_OFF and isinstance(ctx.observed.host, Silent):
-            continue  # nobody there to end anything
-        ctx.step("powering off" if action is PowerAction.GRACEFUL_OFF else "forcing power off")
-        failed = await tolerate(ctx.bmc.power(action), *_MAY_HAVE_WORKED, Failure.UNSUPPORTED, Failure.REJECTED)
-        if await until(ctx, lambda: _reached(ctx, Power.OFF), within_s=seconds, every_s=2.0):
+    for order, seconds in ((PowerAction.GRACEFUL_OFF, GRACEFUL_S), (PowerAction.FORCE_OFF, FORCED_S)):
+        if order is PowerAction.GRACEFUL_OFF and isinstance(ctx.observed.host, Silent):
+            continue  # no system answers that could shut down
+        ctx.step("powering off" if order is PowerAction.GRACEFUL_OFF else "forcing power off")
+        failed = await tolerate(ctx.bmc.power(order), *_MAY_HAVE_WORKED, Failure.UNSUPPORTED, Failure.REJECTED)
+        if await poll(ctx, lambda: _reached(ctx, Power.OFF), within_s=seconds, every_s=2.0):
             return
     raise Stop(outcome_of(failed) if failed else Transient("it did not power off, neither asked nor forced"))
 
 
 async def ensure_on(ctx: ActionContext) -> bool:
-    """Whether anything had to be done."""
+    """Switch the power on unless it is on, and return whether that was needed. Raise Stop if it fails."""
     if await _power(ctx) is Power.ON:
         return False
     ctx.step("powering on")
     failed: DriverError | None = None
     for _ in range(POWER_ON_TRIES):
         failed = await tolerate(ctx.bmc.power(PowerAction.ON), *_MAY_HAVE_WORKED)
-        if await until(ctx, lambda: _reached(ctx, Power.ON), within_s=BETWEEN_TRIES_S, every_s=5.0):
+        if await poll(ctx, lambda: _reached(ctx, Power.ON), within_s=BETWEEN_TRIES_S, every_s=5.0):
             return True
     raise Stop(outcome_of(failed) if failed else Transient("it did not power on"))
 
@@ -137,7 +141,7 @@ async def _power(ctx: ActionContext) -> Power | None:
 
 
 async def _reached(ctx: ActionContext, wanted: Power) -> bool | None:
-    """Two equal readings: BMCs show a stale power state now and then (pitfall A11)."""
+    """Return True if two readings show the wanted power state: BMCs sometimes show a stale one (pitfall A11)."""
     for _ in range(2):
         reading = await ctx.bmc.hot()
         if isinstance(reading, Silent) or reading.value.power is not wanted:

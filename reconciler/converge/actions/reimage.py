@@ -1,8 +1,8 @@
-"""Writing an image (DESIGN 7.5): one document on a URL of its own per attempt, and proof from the booted system.
+"""Write an image (DESIGN 7.5): each attempt serves one document on its own URL, and the booted system proves it.
 
-The order is the safety: what can be refused is refused before anything is touched; the nonce is in the ledger before
-the machine is; the medium and the one-time boot are read back before power comes on (pitfalls D2, D8, E2). Done is a
-system that shows our nonce and digest, on the disk that was meant (L1, L2).
+The order makes it safe. All that can be refused is refused before the machine is touched. The ledger has the nonce
+before the machine does. The medium and the one-time boot are read back before power comes on (pitfalls D2, D8, E2). It
+is done when a system shows our nonce and digest, on the intended disk (L1, L2).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reconciler.converge.actions.activation import pending_settings, verify_activation
-from reconciler.converge.actions.context import ActionContext, Stop, outcome_of, tolerate, until
+from reconciler.converge.actions.context import ActionContext, Stop, action, outcome_of, poll, tolerate
 from reconciler.converge.actions.medium import REPEATABLE
 from reconciler.converge.actions.power import ensure_off, ensure_on
 from reconciler.converge.guarded_ports import known
@@ -24,17 +24,19 @@ from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transie
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import BootPhase, Power
 from reconciler.planner.node.corroboration import INSTALL_S
-from reconciler.planner.node.disks import matching
+from reconciler.planner.node.disks import matching_drives
 
 TRIES = 2
 _UNDER_WAY = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
 
 
+@action
 async def reimage(ctx: ActionContext) -> Outcome:
+    """Install the image on the root disk, or continue an installation that an earlier run began."""
     image, rule = ctx.desired.profile.image, root_disk_rule(ctx)
     if image is None or rule is None:
         return Declined("no_root_disk", "the spec names no image, or no root disk to write it to")
-    drive = the_drive(rule, known(await ctx.bmc.inventory()).drives)
+    drive = target_drive(rule, known(await ctx.bmc.inventory()).drives)
     pending = await pending_settings(ctx)
     outcome = await _continue(ctx, image, drive, ctx.resumed) if ctx.resumed.get("nonce") else None
     if outcome is None:
@@ -48,12 +50,12 @@ async def reimage(ctx: ActionContext) -> Outcome:
 async def _begin(ctx: ActionContext, image: DesiredImage, drive: Drive) -> Outcome:
     token, nonce = secrets.token_hex(16), secrets.token_hex(16)
     answer = document(ctx, image, drive, nonce)
-    ctx.learn(token=token, nonce=nonce, document=answer)
+    ctx.journal(token=token, nonce=nonce, document=answer)
     url = await ctx.installer.publish(token, answer)
     try:
         await _prepare(ctx, url)
         ctx.ledger.set_nonce(ctx.node, nonce, ctx.clock.now())
-        ctx.learn(started=True)
+        ctx.journal(started=True)
         await ensure_on(ctx)
         return await _installed(ctx, image, drive, nonce)
     finally:
@@ -65,11 +67,11 @@ def root_disk_rule(ctx: ActionContext) -> RootDisk | None:
     return ctx.desired.root_disk or (image.root_disk if image is not None else None)
 
 
-def the_drive(rule: RootDisk, drives: tuple[Drive, ...] | None) -> Drive:
-    """The one drive that the rule means."""
+def target_drive(rule: RootDisk, drives: tuple[Drive, ...] | None) -> Drive:
+    """Return the one drive that the rule matches. Raise Stop if none or several match, or it has no serial number."""
     if drives is None:
         raise Stop(Transient("the BMC does not list the drives"))
-    found = matching(rule, drives)
+    found = matching_drives(rule, drives)
     if len(found) != 1:
         listed = ", ".join(f"{drive.id} ({drive.model}, {drive.serial})" for drive in found or drives)
         problem = f"{len(found)} drives match" if found else "no drive matches"
@@ -98,7 +100,7 @@ def document(ctx: ActionContext, image: DesiredImage, drive: Drive, nonce: str) 
 
 
 async def _prepare(ctx: ActionContext, url: str) -> None:
-    """Power off, our medium and only ours, boot from it once; each read back."""
+    """Power off, insert our medium alone, and set a one-time boot from it; read each back. Raise Stop if one fails."""
     await ensure_off(ctx)  # first: ejecting under a running system corrupts it (E1)
     ctx.step("inserting the boot medium")
     await _insert(ctx, url)
@@ -114,7 +116,7 @@ async def _prepare(ctx: ActionContext, url: str) -> None:
 
 
 async def _insert(ctx: ActionContext, url: str) -> None:
-    """Eject, see that it is empty, insert, see that it is ours: BMCs show media that are not there (E2)."""
+    """Eject what is inserted and insert our medium; read back both: BMCs show media that are not there (E2)."""
     failed: DriverError | None = None
     for _ in range(TRIES):
         failed = await tolerate(ctx.bmc.eject_media(), *REPEATABLE)
@@ -127,17 +129,17 @@ async def _insert(ctx: ActionContext, url: str) -> None:
 
 
 async def _continue(ctx: ActionContext, image: DesiredImage, drive: Drive, before: Mapping[str, Any]) -> Outcome | None:
-    """What an earlier run began. None: it did not get far enough, or failed; begin again with a new nonce."""
+    """Continue what an earlier run began; None if it failed or did not get far enough, so that a new one must begin."""
     nonce = str(before["nonce"])
     reading = await ctx.host.facts((), ())
     if isinstance(reading, Answered):
         found = reading.value.image
-        return judged(found, image, drive) if found is not None and found.nonce == nonce else None
+        return judge_install(found, image, drive) if found is not None and found.nonce == nonce else None
     hot = known(await ctx.bmc.hot())
     if not before.get("started") or hot.power is not Power.ON or hot.boot_phase not in _UNDER_WAY:
         return None
     ctx.step("an installation is under way")
-    # The installer may still be asking, and the process that answered it is gone.
+    # The installer may still ask for its document, and the process that served it is gone.
     await ctx.installer.publish(str(before["token"]), before["document"])
     try:
         outcome = await _installed(ctx, image, drive, nonce)
@@ -147,7 +149,7 @@ async def _continue(ctx: ActionContext, image: DesiredImage, drive: Drive, befor
 
 
 async def _installed(ctx: ActionContext, image: DesiredImage, drive: Drive, nonce: str) -> Outcome:
-    """Wait for a system, whichever it is, and judge it. What answered before the wipe was powered off."""
+    """Wait for any system to answer, and judge it. The old system is powered off, so it can't be the one."""
     ctx.step("installing")
     seen_installer = False
 
@@ -158,7 +160,7 @@ async def _installed(ctx: ActionContext, image: DesiredImage, drive: Drive, nonc
         reading = await ctx.host.facts((), ())
         return Answered(reading.at, reading.value.image) if isinstance(reading, Answered) else None
 
-    answer = await until(ctx, probe, within_s=INSTALL_S, every_s=30.0)
+    answer = await poll(ctx, probe, within_s=INSTALL_S, every_s=30.0)
     if answer is None:
         where = "the installer started, but no system followed" if seen_installer else "the installer did not start"
         return Transient(f"no answer within {format_duration(INSTALL_S)}: {where}")
@@ -168,11 +170,11 @@ async def _installed(ctx: ActionContext, image: DesiredImage, drive: Drive, nonc
         if seen_installer:
             return Permanent(f"the installer ran, and then the machine booted {what}, not the image just written (L1)")
         return Transient(f"the machine did not boot the installer but {what}")
-    return judged(found, image, drive)
+    return judge_install(found, image, drive)
 
 
-def judged(found: ImageIdentity, image: DesiredImage, drive: Drive) -> Outcome:
-    """What a system with our nonce says of itself, against what was to be written, and where."""
+def judge_install(found: ImageIdentity, image: DesiredImage, drive: Drive) -> Outcome:
+    """Compare what a system with our nonce reports with the image and the drive that were meant."""
     wanted = {
         "image": (found.image, image.name),
         "version": (found.version, image.version),

@@ -1,8 +1,8 @@
-"""BIOS attributes and boot settings: staged and read back. The next restart brings them in."""
+"""Stage BIOS attributes and boot settings, and read them back. The next restart brings them into effect."""
 
 from __future__ import annotations
 
-from reconciler.converge.actions.context import ActionContext, Stop, tolerate, until
+from reconciler.converge.actions.context import ActionContext, Stop, action, poll, tolerate
 from reconciler.converge.guarded_ports import known
 from reconciler.diff import normalise
 from reconciler.model.errors import Failure
@@ -13,22 +13,23 @@ from reconciler.model.vocab import BootPhase, Concern
 _READ_BACK_S = 20.0
 
 
+@action
 async def set_bios(ctx: ActionContext) -> Outcome:
-    """Stage what drifted and is not staged yet. A BMC that says 200 and forgets is caught by reading back."""
+    """Stage the attributes that drifted. Reading them back catches a BMC that answers 200 and forgets them."""
     wanted: dict[str, AttributeValue] = {
-        item.path.removeprefix("bios."): item.desired for item in ctx.to_do(Concern.BIOS)
+        item.path.removeprefix("bios."): item.desired for item in ctx.drift_to_remove(Concern.BIOS)
     }
     missing = _missing(wanted, known(await ctx.bmc.hot()))
     if not missing:
         return Done("already staged" if wanted else "nothing to stage", changed=False)
     ctx.step(f"staging {', '.join(sorted(missing))}")
-    # All of them: what is pending and is not among those asked for is somebody else's, which the driver refuses (G3).
+    # Send all of them: the driver takes a pending attribute that is not among them for another's, and refuses (G3).
     failed = await tolerate(ctx.bmc.stage_bios(wanted), Failure.AMBIGUOUS)
 
     async def staged() -> bool | None:
         return None if _missing(wanted, known(await ctx.bmc.hot())) else True
 
-    if await until(ctx, staged, within_s=_READ_BACK_S, every_s=5.0):
+    if await poll(ctx, staged, within_s=_READ_BACK_S, every_s=5.0):
         return Done(f"staged {', '.join(f'{name}={value}' for name, value in sorted(missing.items()))}")
     forgotten = ", ".join(sorted(_missing(wanted, known(await ctx.bmc.hot()))))
     return Transient(f"{failed or 'accepted'}, but the BMC does not show as pending: {forgotten}")
@@ -41,16 +42,17 @@ def _missing(wanted: dict[str, AttributeValue], hot: RedfishHot) -> dict[str, At
     return {name: value for name, value in wanted.items() if pending.get(name) != normalise.attribute(value)}
 
 
+@action
 async def set_boot(ctx: ActionContext) -> Outcome:
-    """Secure boot and boot order. The order is read back; secure boot shows only after the restart."""
-    items = {item.path: item.desired for item in ctx.to_do(Concern.BOOT)}
+    """Set secure boot and boot order. The order is read back; secure boot shows only after the restart."""
+    items = {item.path: item.desired for item in ctx.drift_to_remove(Concern.BOOT)}
     if not items:
         return Done("nothing to set", changed=False)
     if known(await ctx.bmc.hot()).boot_phase is BootPhase.POST:
         return Transient("the machine is in POST, which refuses boot settings", 30.0)  # pitfall A8
     if "boot.secure_boot" in items:
         ctx.step("setting secure boot")
-        # Whether a write that got no answer was heard shows at the next boot, as it does for any other.
+        # The next boot shows whether the write took effect, with an answer or without one.
         await tolerate(ctx.bmc.set_secure_boot(bool(items["boot.secure_boot"])), Failure.AMBIGUOUS)
     if "boot.order" not in items:
         return Done("secure boot set, for the next boot")
@@ -60,15 +62,15 @@ async def set_boot(ctx: ActionContext) -> Outcome:
 
     async def shown() -> bool | None:
         found = known(await ctx.bmc.inventory()).boot_order or ()
-        return True if _alike(found, order) else None
+        return True if _same_order(found, order) else None
 
-    if not await until(ctx, shown, within_s=_READ_BACK_S, every_s=5.0):
+    if not await poll(ctx, shown, within_s=_READ_BACK_S, every_s=5.0):
         return Transient(f"{failed or 'accepted'}, but the BMC does not show the boot order {', '.join(order)}")
     return Done(f"boot order {', '.join(order)}")
 
 
 async def _full_order(ctx: ActionContext, wanted: list[str]) -> tuple[str, ...]:
-    """The declared entries first, in the BMC's own spelling; what stands behind them keeps its order."""
+    """Return the declared entries, as the BMC spells them, followed by all others in their present order."""
     present = known(await ctx.bmc.inventory()).boot_order
     if present is None:
         raise Stop(Declined("unknown", "the BMC does not tell its boot order"))
@@ -80,5 +82,5 @@ async def _full_order(ctx: ActionContext, wanted: list[str]) -> tuple[str, ...]:
     return (*first, *(entry for entry in present if entry not in first))
 
 
-def _alike(found: tuple[str, ...], order: tuple[str, ...]) -> bool:
+def _same_order(found: tuple[str, ...], order: tuple[str, ...]) -> bool:
     return tuple(map(normalise.text, found)) == tuple(map(normalise.text, order))

@@ -30,7 +30,7 @@ from reconciler.planner.fleet.timeline import Timetable, out_s, timetable
 from reconciler.planner.fleet.windows import Windows, glass_broken
 from reconciler.planner.node.conditions import Context
 from reconciler.planner.node.corroboration import host_is_own
-from reconciler.planner.node.holds import braked, by_subject, stands, stopped
+from reconciler.planner.node.holds import braked, by_subject, is_active, stopped
 from reconciler.planner.node.planner import NodePlanner
 
 VALID_FOR = timedelta(hours=2)  # conventions P12
@@ -89,7 +89,7 @@ def _node_plans(
     """Each node's plan, without what waits for its wave where there is more to do; their whole plans; the waves."""
     plans, rests = {}, {}
     for name in names:
-        plans[name], rest = planner.plan_apart(fleet.nodes[name], observation.nodes[name], ledger.record(name))
+        plans[name], rest = planner.plan_parts(fleet.nodes[name], observation.nodes[name], ledger.record(name))
         if rest is not None:
             rests[name] = rest
     waves = fleet_rollouts(fleet, observation, plans, ledger, planner)
@@ -110,7 +110,7 @@ def _notes(fleet: Fleet, observation: Observation, rules: IgnoreRules, now: date
         notes.append(f"BREAK GLASS: windows are lifted until {glass.until} by {glass.by}: {glass.reason}")
     elif glass is not None:
         notes.append(f"breakGlass of {glass.by} ended at {glass.until}: take it out of the spec")
-    over = [hold for hold in fleet.holds if not stands(hold, now)]
+    over = [hold for hold in fleet.holds if not is_active(hold, now)]
     notes += [f"hold of {h.subject} by {h.owner} ended at {h.until}: take it out of {h.position}" for h in over]
     return tuple(notes)
 

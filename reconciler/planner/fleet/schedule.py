@@ -17,7 +17,7 @@ from reconciler.model.vocab import Concern, Reason
 from reconciler.planner.fleet.budget import Budget
 from reconciler.planner.fleet.rollouts import Rollouts
 from reconciler.planner.fleet.windows import Windows
-from reconciler.planner.node.workload import disrupts, flashes, shakes, work
+from reconciler.planner.node.workload import disrupts, flashes, is_braked, work
 
 _REASONS = {
     DriftClass.DRIFTED: frozenset({Reason.DRIFT}),
@@ -42,7 +42,7 @@ class Permit:
 
     def refusal(self, plan: NodePlan) -> Blocked | None:
         """None: all that is planned may begin now."""
-        if self.brake is not None and work(plan.actions).shakes:
+        if self.brake is not None and work(plan.actions).braked:
             return self.brake
         if plan.blocked is not None and _pauses(plan.blocked, self.now):
             return plan.blocked
@@ -58,7 +58,7 @@ class Permit:
         if plan.in_service is not False or plan.isolated:
             return self.refusal(plan)
         first = plan.actions[0]
-        if self.brake is not None and shakes(first):
+        if self.brake is not None and is_braked(first):
             return self.brake
         refused = self._window(plan) if flashes(first) else None
         return refused or (self._budget(plan) if disrupts(first) else None)

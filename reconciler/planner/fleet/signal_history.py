@@ -21,11 +21,11 @@ from reconciler.model.desired import DesiredInventory, Fleet, Profile, Remediati
 from reconciler.model.observed import Answered, Observation, Observed
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import NodeState
+from reconciler.planner.node.actions import spec_of
 
 NEWS = timedelta(hours=1)
 FLAPS = timedelta(days=1)  # what first showed after a change, and shows again within it, is no news
 _AFTER = " after "
-_INSTALLS = ("reimage", "update_firmware")
 
 
 def first_seen(key: str) -> tuple[str, str]:
@@ -77,7 +77,7 @@ def after_change(
         if since > now - NEWS:
             return f"{what} since {since:%Y-%m-%d %H:%M} UTC"
     for attempt in reversed(record.attempts):
-        if attempt.action in _INSTALLS and attempt.outcome != "refused" and attempt.at > now - NEWS:
+        if spec_of(attempt.action).overwrites and attempt.outcome != "refused" and attempt.at > now - NEWS:
             return f"{attempt.action} at {attempt.at:%Y-%m-%d %H:%M} UTC"
     return ""
 

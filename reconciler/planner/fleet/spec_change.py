@@ -21,7 +21,7 @@ from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Concern, Disruption, NodeState
 from reconciler.planner.fleet.revisions import endpoint_changes, forgotten, joining, settings_edited
 from reconciler.planner.fleet.schedule import takes_out
-from reconciler.planner.node.certificate import Bars, flaws
+from reconciler.planner.node.certificate import MovedThresholds, certificate_flaws
 
 _LEFT_ALONE = "the change adds this node: nobody contacts it before the change is merged"
 
@@ -227,7 +227,9 @@ class _Proofs:
         above: list[str] = []
         unmeasured: list[str] = []
         for name in self._affected(names):
-            bars = Bars.moved(self.base.nodes[name].profile.acceptance, self.head.nodes[name].profile.acceptance)
+            bars = MovedThresholds.between(
+                self.base.nodes[name].profile.acceptance, self.head.nodes[name].profile.acceptance
+            )
             void += self._void(name, bars)
             certificate = self.records[name].certificate if name in self.records else None
             if not bars:
@@ -248,15 +250,15 @@ class _Proofs:
             if old.state is NodeState.ACTIVE is new.state and old.profile.digest != new.profile.digest:
                 yield name
 
-    def _void(self, name: str, bars: Bars) -> Iterator[VoidCertificate]:
+    def _void(self, name: str, bars: MovedThresholds) -> Iterator[VoidCertificate]:
         old, new = self.base.nodes[name], self.head.nodes[name]
         record = self.records.get(name) or NodeRecord(name)
         certificate, seen = record.certificate, self.observation.nodes[name]
         if certificate is None or old.profile.acceptance is None:
             return
-        if flaws(old, seen, self.before.nodes[name], certificate, self.now) != ():
+        if certificate_flaws(old, seen, self.before.nodes[name], certificate, self.now) != ():
             return
-        found = flaws(new, seen, self.after.nodes[name], certificate, self.now)
+        found = certificate_flaws(new, seen, self.after.nodes[name], certificate, self.now)
         reasons = tuple(reason for reason in found or () if reason not in bars.reasons(certificate))
         if reasons:
             validity = old.profile.acceptance.validity_s

@@ -134,7 +134,7 @@ class _Table:
     def _never(self, plan: NodePlan) -> bool:
         """Whether time alone does not let it go."""
         halted = plan.blocked is not None and plan.blocked.code is BlockCode.HALTED
-        braked = self.leave.brake is not None and work(plan.actions).shakes
+        braked = self.leave.brake is not None and work(plan.actions).braked
         return halted or braked or (takes_out(plan) and self.leave.budget.unreadable(plan.node))
 
     def _queue(self, plan: NodePlan, out: bool) -> Queue:

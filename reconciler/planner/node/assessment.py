@@ -1,4 +1,4 @@
-"""What is found of a node whatever its drift is: power, host, cluster, health, gate and identity."""
+"""Assess what does not depend on a node's drift: power, host, cluster, health, gate and identity."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ from reconciler.planner.node.corroboration import (
     identity,
     known_cause,
     not_installed,
-    not_its_own,
     tampered,
+    unproved_source,
 )
-from reconciler.planner.node.record import detectors_until, drained, failed_gate, treated_after
+from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, treatments_since_certificate
 
 _ON = frozenset({Power.ON, Power.POWERING_ON})
 
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What holds of a node whatever its drift is."""
+    """The conditions and evidence of a node that do not depend on its drift. `Conditions` describes most fields."""
 
-    sheet: ConditionBuilder
-    plain: bool | None  # GPU_PLAIN, for which drift is the evidence
+    conditions: ConditionBuilder
+    mig_off: bool | None  # the value of GPU_PLAIN; drift gives its evidence
     signals: tuple[Signal, ...]
     reported: tuple[Signal, ...]
     ignored: tuple[Signal, ...]
-    doubted: tuple[Signal, ...]
+    unconfirmed: tuple[Signal, ...]
     mark: Mark | None
     foreign_mark: Mark | None
     foreign_cordon: bool
@@ -61,7 +61,7 @@ class Assessment:
     gate_failed: str
 
 
-def find(
+def assess(
     desired: Desired,
     observed: Observed,
     record: NodeRecord,
@@ -69,7 +69,10 @@ def find(
     rules: IgnoreRules | None = None,
     retracted: Collection[str] = (),
 ) -> Assessment:
-    """`retracted`: value paths of signals that a person has taken back (`reconciler isolation retract`)."""
+    """Assess a node from what was observed and recorded of it.
+
+    `retracted`: value paths of signals that a person has taken back (`reconciler isolation retract`).
+    """
     system = observed.hot.value if isinstance(observed.hot, Answered) else None
     facts = observed.host.value if isinstance(observed.host, Answered) else None
     explained_by, waiting = known_cause(system, observed)
@@ -87,43 +90,43 @@ def find(
         and host_down(desired, observed, record, context.now, context.neighbours_answer)
     ):
         explained_by = "the host is down"
-    sheet = ConditionBuilder(explained_by if facts is None else "")
-    _power(sheet, desired, observed, record, context, waiting)
-    heard, ignored = _heard(desired, observed, rules)
+    builder = ConditionBuilder(explained_by if facts is None else "")
+    _power(builder, desired, observed, record, context, waiting)
+    heard, ignored = _split_ignored(desired, observed, rules)
     found = tuple(s for s in heard if s.path not in retracted and s.effect is not Effect.REPORTS) if heard else heard
     reported = tuple(signal for signal in heard if signal not in found)
-    until = detectors_until(record, context.now) if found else None
-    doubted = tuple(s for s in found if s.source is Source.KUBERNETES) if until is not None else ()
-    found = tuple(s for s in found if s not in doubted) if doubted else found
-    if doubted and not found and not waiting:
-        waiting = f"{doubted[0].detail}, maybe from before the treatment: its detector has time to take it back"
+    until = stale_signals_until(record, context.now) if found else None
+    unconfirmed = tuple(s for s in found if s.source is Source.KUBERNETES) if until is not None else ()
+    found = tuple(s for s in found if s not in unconfirmed) if unconfirmed else found
+    if unconfirmed and not found and not waiting:
+        waiting = f"{unconfirmed[0].detail}, maybe from before the treatment: its detector has time to take it back"
     else:
         until = None
-    _health(sheet, observed, found, doubted)
-    mark, foreign_mark, foreign_cordon = _cluster(sheet, desired, observed, record, context)
-    _gate(sheet, desired, observed, record, context)
-    _identity(sheet, desired, observed, facts, record)
+    _health(builder, observed, found, unconfirmed)
+    mark, foreign_mark, foreign_cordon = _cluster(builder, desired, observed, record, context)
+    _gate(builder, desired, observed, record, context)
+    _identity(builder, desired, observed, facts, record)
     return Assessment(
-        sheet=sheet,
-        plain=_gpu_plain(facts),
+        conditions=builder,
+        mig_off=_gpu_plain(facts),
         signals=found,
         reported=reported,
         ignored=ignored,
-        doubted=doubted,
+        unconfirmed=unconfirmed,
         mark=mark,
         foreign_mark=foreign_mark,
         foreign_cordon=foreign_cordon,
         tampered=tampered(desired, facts),
         waiting=waiting,
         waits_until=until,
-        gate_failed=_failed_gate(sheet, desired, observed, record, context),
+        gate_failed=_failed_gate(builder, desired, observed, record, context),
     )
 
 
-def _heard(
+def _split_ignored(
     desired: Desired, observed: Observed, rules: IgnoreRules | None
 ) -> tuple[tuple[Signal, ...], tuple[Signal, ...]]:
-    """Signals that count, and those that a rule of the spec ignores."""
+    """Return the signals that count, and those that an ignore rule of the spec covers."""
     found = signals(desired.profile, observed)
     if not found or rules is None:
         return found, ()
@@ -132,45 +135,45 @@ def _heard(
 
 
 def _power(
-    sheet: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord, context: Context, waiting: str
+    builder: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord, context: Context, waiting: str
 ) -> None:
     if isinstance(observed.hot, Silent):
         power: bool | None = True if isinstance(observed.host, Answered) else None
-        sheet.set(POWER_ON, power, f"BMC {observed.hot.reason}")
+        builder.set(POWER_ON, power, f"BMC {observed.hot.reason}")
     else:
         state = observed.hot.value.power
-        sheet.set(POWER_ON, None if state is None else state in _ON, f"power {state}")
+        builder.set(POWER_ON, None if state is None else state in _ON, f"power {state}")
     if isinstance(observed.host, Answered):
-        sheet.set(HOST_UP, True)
-    elif POWER_ON not in sheet.true and POWER_ON not in sheet.unknown:
-        sheet.because[HOST_UP] = sheet.because[POWER_ON]
+        builder.set(HOST_UP, True)
+    elif POWER_ON not in builder.true and POWER_ON not in builder.unknown:
+        builder.because[HOST_UP] = builder.because[POWER_ON]
     elif host_down(desired, observed, record, context.now, context.neighbours_answer) and not waiting:
-        sheet.because[HOST_UP] = ("host_down: NotReady and SSH silent, while its BMC and its neighbours answer",)
+        builder.because[HOST_UP] = ("host_down: NotReady and SSH silent, while its BMC and its neighbours answer",)
     else:
         reason = f"SSH {observed.host.reason}" + (f": {observed.host.detail}" if observed.host.detail else "")
-        if record.silent_since.keys() >= {"ssh", "not_ready"} and (why := not_its_own(desired, observed, record)):
+        if record.silent_since.keys() >= {"ssh", "not_ready"} and (why := unproved_source(desired, observed, record)):
             reason += f"; and nobody can say that the host is down: {why}"
-        sheet.set(HOST_UP, None, reason)
+        builder.set(HOST_UP, None, reason)
 
 
 def _health(
-    sheet: ConditionBuilder, observed: Observed, found: tuple[Signal, ...], doubted: tuple[Signal, ...]
+    builder: ConditionBuilder, observed: Observed, found: tuple[Signal, ...], unconfirmed: tuple[Signal, ...]
 ) -> None:
     if found:
-        sheet.because[HEALTHY] = tuple(signal.path for signal in found)
-    elif doubted:
-        sheet.unknown[HEALTHY] = f"{doubted[0].detail}, maybe from before the treatment"
+        builder.because[HEALTHY] = tuple(signal.path for signal in found)
+    elif unconfirmed:
+        builder.unknown[HEALTHY] = f"{unconfirmed[0].detail}, maybe from before the treatment"
     elif isinstance(observed.host, Answered):
         facts = observed.host.value
         blind = [name for name, value in (("GPUs", facts.gpus), ("kernel log", facts.xids)) if value is None]
-        sheet.set(HEALTHY, None if blind else True, *(f"{name} could not be read" for name in blind))
-    elif HOST_UP not in sheet.true and HOST_UP not in sheet.unknown and POWER_ON in sheet.true:
+        builder.set(HEALTHY, None if blind else True, *(f"{name} could not be read" for name in blind))
+    elif HOST_UP not in builder.true and HOST_UP not in builder.unknown and POWER_ON in builder.true:
         if isinstance(observed.member, Answered) and observed.member.value is None:
-            sheet.set(HEALTHY, None)  # nothing is installed: there is nothing to be ill
+            builder.set(HEALTHY, None)  # nothing is installed, so health has no meaning
         else:
-            sheet.because[HEALTHY] = ("health.host_down",)
+            builder.because[HEALTHY] = ("health.host_down",)
     else:
-        sheet.set(HEALTHY, None, sheet.unknown.get(HOST_UP) or "the host does not answer")
+        builder.set(HEALTHY, None, builder.unknown.get(HOST_UP) or "the host does not answer")
 
 
 def _gpu_plain(facts: HostFacts | None) -> bool | None:
@@ -183,32 +186,32 @@ def _gpu_plain(facts: HostFacts | None) -> bool | None:
 
 
 def _cluster(
-    sheet: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord, context: Context
+    builder: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord, context: Context
 ) -> tuple[Mark | None, Mark | None, bool]:
     drain = desired.profile.drain
     if context.settings.cluster is None or desired.profile.membership is None:
-        # Nothing schedules work here that we know of: in service means that the host is up.
-        sheet.set(IN_SERVICE, HOST_UP in sheet.true and not drained(record, None))
-        quiet = POWER_ON not in sheet.true or drained(record, None)
-        sheet.set(QUIESCED, quiet and POWER_ON not in sheet.unknown)
+        # No scheduler of ours places work here: in service means that the host is up.
+        builder.set(IN_SERVICE, HOST_UP in builder.true and not is_drained(record, None))
+        quiet = POWER_ON not in builder.true or is_drained(record, None)
+        builder.set(QUIESCED, quiet and POWER_ON not in builder.unknown)
         return None, None, False
     if isinstance(observed.member, Silent):
         why = f"cluster {observed.member.reason}"
         for name in (REGISTERED, MARKED, QUIESCED, IN_SERVICE):
-            sheet.unknown[name] = why
+            builder.unknown[name] = why
         return None, None, False
     member = observed.member.value
     if member is None:
-        sheet.set(QUIESCED, True)  # no node object, no pods (pitfall H7)
-        sheet.because[REGISTERED] = ("cluster.member",)
+        builder.set(QUIESCED, True)  # no node object, no pods (pitfall H7)
+        builder.because[REGISTERED] = ("cluster.member",)
         return None, None, False
-    sheet.set(REGISTERED, True)
+    builder.set(REGISTERED, True)
     mark = read_mark(member.annotations.get(OWNER_ANNOTATION))
     ours = mark if mark is not None and mark.ledger == context.ledger else None
     tainted = any(taint.key == MARK_TAINT for taint in member.taints)
-    sheet.set(MARKED, ours is not None and tainted and member.unschedulable)
-    sheet.set(IN_SERVICE, bool(member.ready) and not member.unschedulable and not tainted)
-    sheet.set(QUIESCED, MARKED in sheet.true and _quiet(member, ours, drain.provider, record))
+    builder.set(MARKED, ours is not None and tainted and member.unschedulable)
+    builder.set(IN_SERVICE, bool(member.ready) and not member.unschedulable and not tainted)
+    builder.set(QUIESCED, MARKED in builder.true and _quiet(member, ours, drain.provider, record))
     foreign_cordon = member.unschedulable and (mark is None or (ours is not None and not ours.cordoned))
     return ours, (mark if ours is None else None), foreign_cordon
 
@@ -217,54 +220,56 @@ def _quiet(member: Member, mark: Mark | None, provider: DrainProvider, record: N
     if provider is DrainProvider.NONE:
         return True
     if provider is DrainProvider.COMMAND:
-        return drained(record, mark)
+        return is_drained(record, mark)
     return not any(pod.evictable for pod in member.pods)
 
 
-def _gate(sheet: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> None:
+def _gate(
+    builder: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord, context: Context
+) -> None:
     acceptance = desired.profile.acceptance
     if acceptance is None:
-        sheet.because[GATE] = ("the persona declares no acceptance profile: nothing can prove this node",)
+        builder.because[GATE] = ("the persona declares no acceptance profile: nothing can prove this node",)
         return
     binding = _binding(desired, observed, context)
     if isinstance(binding, str):
         if record.certificate is None:
-            sheet.because[GATE] = ("no certificate",)
+            builder.because[GATE] = ("no certificate",)
         else:
-            sheet.set(GATE, None, binding)
+            builder.set(GATE, None, binding)
         return
     judgement = judge(record.certificate, acceptance, binding, context.now)
-    later = treated_after(record)
-    sheet.set(GATE, judgement.valid and not later, *judgement.reasons, *later)
+    later = treatments_since_certificate(record)
+    builder.set(GATE, judgement.valid and not later, *judgement.reasons, *later)
 
 
 def _failed_gate(
-    sheet: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord, context: Context
+    builder: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord, context: Context
 ) -> str:
-    if GATE not in sheet.because or not record.attempts:
+    if GATE not in builder.because or not record.attempts:
         return ""
-    return failed_gate(record, _binding(desired, observed, context))
+    return gate_failure(record, _binding(desired, observed, context))
 
 
 def _binding(desired: Desired, observed: Observed, context: Context) -> Binding | str:
-    """What a certificate must bind; a sentence when that is not known, or nothing can prove the node."""
+    """Return what a certificate must bind, or a sentence that says why this is not known."""
     acceptance = desired.profile.acceptance
     if acceptance is None:
         return "no acceptance profile"
-    return binding_of(desired, observed, context.of(desired.profile).tests_digest)
+    return binding_of(desired, observed, context.of_profile(desired.profile).tests_digest)
 
 
 def _identity(
-    sheet: ConditionBuilder, desired: Desired, observed: Observed, facts: HostFacts | None, record: NodeRecord
+    builder: ConditionBuilder, desired: Desired, observed: Observed, facts: HostFacts | None, record: NodeRecord
 ) -> None:
-    """Serial (and UUID) over Redfish against every other witness: the spec, the host, or the ledger (pitfall A14)."""
+    """Compare the BMC's serial number and UUID with those of the spec, the host or the ledger (pitfall A14)."""
     if isinstance(observed.hot, Silent):
-        sheet.unknown[IDENTITY] = f"BMC {observed.hot.reason}"
+        builder.unknown[IDENTITY] = f"BMC {observed.hot.reason}"
         return
     verdict, why = identity(desired, observed.hot.value, facts, record)
     if verdict:
-        sheet.true.add(IDENTITY)
+        builder.true.add(IDENTITY)
     elif verdict is None:
-        sheet.unknown[IDENTITY] = why
+        builder.unknown[IDENTITY] = why
     else:
-        sheet.because[IDENTITY] = (why,)
+        builder.because[IDENTITY] = (why,)

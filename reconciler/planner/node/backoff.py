@@ -1,43 +1,38 @@
-"""When an action that failed, or that does not hold, may be planned again: after a pause that grows each time.
+"""Decide when an action that failed, or whose effect does not last, may be planned again.
 
-Pure from the ledger's attempts, so that a restart resets nothing (pitfall I1). The pause is spread by a hash, so that
-nodes that failed together don't come back together (pitfall I9), and no two runs disagree.
+The pause grows each time. It follows from the ledger's attempts alone, so a restart of the reconciler resets nothing
+(pitfall I1). A hash spreads it: nodes that failed together are not retried together (pitfall I9), and all runs agree.
 
-What was done well and is needed again for the same drift does not hold: a BIOS that drops a setting, or somebody who
+An action that succeeded and is needed again for the same drift does not last: a BIOS drops the setting, or somebody
 sets it back. Without a pause every pass would drain and restart that node (pitfalls C2, I10).
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.plan import BlockCode, Blocked, PlannedAction
 from reconciler.model.records import Attempt, NodeRecord
+from reconciler.planner.node.actions import spec_of
+from reconciler.planner.node.record import is_admission
 
 FIRST_S, FACTOR, MOST_S = 15.0, 4.0, 4 * 3600.0
-SPREAD = 0.25  # of a pause, on top of it
-HELD_OFTEN, HELD_WITHIN = 2, timedelta(days=3)  # done so often within them, and needed again
+SPREAD = 0.25  # the largest share of a pause that is added to it
+RELAPSES, RELAPSE_WITHIN = 2, timedelta(days=3)  # done so often within this time, and needed again
 HOUR_S, DAY_S = 3600.0, 86400.0
-# What of our own undoes what an action did: that it is needed again then is no news.
-_UNDONE_BY: Mapping[str, frozenset[str]] = {
-    "set_gpu_mode": frozenset({"set_gpu_mode", "soft_restart", "power_cycle", "power_on", "reimage"}),
-    "set_bios": frozenset({"update_firmware"}),
-    "configure_host": frozenset({"reimage"}),
-    "join": frozenset({"reimage"}),
-}
 
 
 def failures(attempts: Sequence[Attempt], action: str, target: str) -> list[Attempt]:
-    """Of one action, newest first, since it last succeeded or the node was last admitted.
+    """Return the failed attempts at one action since it last succeeded or the node was last admitted, newest first.
 
-    An admission proves that nothing of what failed before was still wrong.
+    An admission proves that whatever failed before has been put right.
     """
     found = []
     for attempt in reversed(attempts):
-        if attempt.action == "admit" and attempt.outcome == "done":
+        if is_admission(attempt):
             break
         if (attempt.action, attempt.target) != (action, target):
             continue
@@ -49,7 +44,7 @@ def failures(attempts: Sequence[Attempt], action: str, target: str) -> list[Atte
 
 
 def pause_s(node: str, action: str, failed: int) -> float:
-    """After so many failures in a row."""
+    """Return the seconds to wait after so many failures in a row."""
     pause = min(FIRST_S * FACTOR ** min(failed - 1, 20), MOST_S)
     return pause * (1 + SPREAD * (zlib.crc32(f"{node} {action} {failed}".encode()) / 2**32))
 
@@ -57,13 +52,14 @@ def pause_s(node: str, action: str, failed: int) -> float:
 def backing_off(
     record: NodeRecord, actions: Iterable[PlannedAction], drifted: Container[str], now: datetime
 ) -> Blocked | None:
-    """Whether one of `actions` has to wait; the one that waits longest speaks.
+    """Return why `actions` have to wait, by the action that has to wait longest; None if all may go now.
 
-    `drifted`: paths that were as they should be, and are not any more. What the spec has changed since is none of them.
+    `drifted`: value paths that were as specified and are not any more. Paths that the spec has changed since are not
+    among them.
     """
     longest: Blocked | None = None
     for action in actions if record.attempts else ():
-        for found in (_failed(record, action), _unheld(record, action, drifted, now)):
+        for found in (_failed(record, action), _relapsed(record, action, drifted, now)):
             if found is not None and found.until is not None and found.until > now:
                 longest = found if longest is None or longest.until is None or found.until > longest.until else longest
     return longest
@@ -79,33 +75,33 @@ def _failed(record: NodeRecord, action: PlannedAction) -> Blocked | None:
     return Blocked(BlockCode.BACKOFF, detail, until)
 
 
-def _unheld(record: NodeRecord, action: PlannedAction, drifted: Container[str], now: datetime) -> Blocked | None:
-    """An hour after the second time, four after the third, a day at most."""
+def _relapsed(record: NodeRecord, action: PlannedAction, drifted: Container[str], now: datetime) -> Blocked | None:
+    """Make an action wait whose effect does not last: an hour after the second time, then four, a day at most."""
     if not action.because or any(path not in drifted for path in action.because):
         return None
     cause = ", ".join(action.because)
-    done = _undone_by_others(record, action, cause, now - HELD_WITHIN)
-    if len(done) < HELD_OFTEN:
+    done = _done_and_lost(record, action, cause, now - RELAPSE_WITHIN)
+    if len(done) < RELAPSES:
         return None
-    pause = min(HOUR_S * FACTOR ** (len(done) - HELD_OFTEN), DAY_S)
+    pause = min(HOUR_S * FACTOR ** (len(done) - RELAPSES), DAY_S)
     until = (done[-1].ended_at or done[-1].at) + timedelta(seconds=pause)
     return Blocked(
         BlockCode.BACKOFF, f"{action.id} was done {len(done)} times in three days and does not hold: {cause}", until
     )
 
 
-def _undone_by_others(record: NodeRecord, action: PlannedAction, cause: str, since: datetime) -> list[Attempt]:
-    """The times that it was done for this cause, but for those that we undid ourselves."""
+def _done_and_lost(record: NodeRecord, action: PlannedAction, cause: str, since: datetime) -> list[Attempt]:
+    """Return the attempts that succeeded for this cause, without those whose effect another action of ours undid."""
     found: list[Attempt] = []
-    standing = False  # the last of them, as far as we know
+    in_effect = False  # whether the last attempt found is still in effect, as far as we know
     for attempt in record.attempts:
         if attempt.at < since or attempt.outcome == "refused":
             continue
         if (attempt.action, attempt.target) == (action.name, action.target):
             if attempt.outcome == "done" and attempt.cause == cause != REMEDIATION:
                 found.append(attempt)
-                standing = True
-        elif standing and attempt.action in _UNDONE_BY.get(action.name, ()):
+                in_effect = True
+        elif in_effect and action.name in spec_of(attempt.action).undoes:
             found.pop()
-            standing = False
+            in_effect = False
     return found

@@ -1,4 +1,4 @@
-"""What certificates are worth under a change of the spec, before anything of it has been done."""
+"""Judge certificates against a change of the spec that has not been carried out yet."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from reconciler.model.drift import ACTIONABLE
 from reconciler.model.gate import Certificate, Verdict
 from reconciler.model.observed import FirmwareItem, Observed, Silent
 from reconciler.model.plan import NodePlan
+from reconciler.planner.node.conditions import GATE
 
 
-def flaws(
+def certificate_flaws(
     desired: Desired, seen: Observed, plan: NodePlan, certificate: Certificate, now: datetime
 ) -> tuple[str, ...] | None:
-    """Why the certificate does not hold once the plan is carried out. None: what it would have to bind is not known."""
+    """Return why the certificate will be void once the plan is carried out; () if it stays valid.
+
+    None: some value that the certificate would have to bind is not known.
+    """
     acceptance = desired.profile.acceptance
     if acceptance is None:
         return ("no acceptance profile: nothing proves this node",)
@@ -26,13 +30,13 @@ def flaws(
         return None
     judgement = judge(certificate, acceptance, binding, now)
     if judgement.valid:
-        tested = [action for action in plan.actions if action.name == "run_gate"]
+        tested = [action for action in plan.actions if GATE in action.achieves]
         return tuple(f"tested again: {', '.join(action.because)}" for action in tested)
     return judgement.reasons
 
 
 def _converged(desired: Desired, seen: Observed, drifting: set[str]) -> Observed:
-    """The node with what drifts as desired, as far as a certificate binds it. What is ignored stays as it is."""
+    """Return the node as it will be without its drift, in all that a certificate binds. Ignored drift remains."""
     profile, inventory, host = desired.profile, seen.inventory, seen.host
     if not isinstance(inventory, Silent) and inventory.value.bios is not None and inventory.value.firmware is not None:
         bios = {name: value for name, value in profile.bios.items() if f"bios.{name}" in drifting}
@@ -52,14 +56,14 @@ def _converged(desired: Desired, seen: Observed, drifting: set[str]) -> Observed
 
 
 @dataclass(frozen=True, slots=True)
-class Bars:
-    """Tests that stay the same while their thresholds move: (at base, at head)."""
+class MovedThresholds:
+    """Gate tests whose thresholds change between two revisions of the spec, as (test at base, test at head)."""
 
     tests: tuple[tuple[GateTest, GateTest], ...]
 
     @classmethod
-    def moved(cls, base: Acceptance | None, head: Acceptance | None) -> Bars:
-        """A test that itself changes is another test, and has to be run."""
+    def between(cls, base: Acceptance | None, head: Acceptance | None) -> MovedThresholds:
+        """Compare two acceptance profiles. A test of which more than thresholds changes is left out: it must be run."""
         if base is None or head is None:
             return cls(())
         old = {test.name: test for phase in base.phases for test in phase.tests}
@@ -70,7 +74,10 @@ class Bars:
         return bool(self.tests)
 
     def judge(self, certificate: Certificate | None) -> tuple[str, ...] | None:
-        """Why its metrics do not clear head's bars, though they clear base's. None: there are no metrics to judge."""
+        """Return why the certificate's metrics fail head's thresholds, though they pass base's.
+
+        None: the certificate has no metrics of these tests.
+        """
         if certificate is None or certificate.adopted:
             return None
         results = {result.test: result for result in certificate.results}

@@ -1,7 +1,7 @@
-"""What the planner reasons over: conditions of one node, each true, false or unknown.
+"""Conditions of one node, each true, false or unknown: the planner reasons over nothing else.
 
-An unknown is *explained* when its cause is known (powered off, in POST, in the installer): planning goes on and what
-lies behind it is predicted. Any other unknown never leads to a disruptive action (invariant 4).
+An unknown is *explained* when its cause is known (powered off, in POST, in the installer). Planning then goes on, and
+predicts the value. An unknown without such a cause never leads to a disruptive action (invariant 4).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ IDENTITY = "identity_ok"
 POWER_ON = "power_on"
 HOST_UP = "host_up"
 REGISTERED = "registered"  # the cluster has a node object
-MEMBER = "member"  # and it is Ready
+MEMBER = "member"  # the node object is Ready
 MARKED = "marked"
 QUIESCED = "quiesced"
 IN_SERVICE = "in_service"
@@ -31,7 +31,7 @@ BOOT_STAGED = "boot_staged"
 IMAGE = "image_ok"
 SIGNATURE = "signature_ok"  # the image that the spec pins is signed by a key we trust
 HOST = "host_ok"
-KUBELET = "kubelet_runs"  # asked for only where it is stopped under pods
+KUBELET = "kubelet_runs"  # used only where the kubelet is stopped and pods are bound to the node
 GPU_PLAIN = "gpu_plain"  # MIG off, as diagnostics need it
 GPU = "gpu_ok"
 LABELS = "labels_ok"
@@ -51,8 +51,8 @@ def firmware_staged(component: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class OfProfile:
-    """What nodes of one profile share. `compared`: conditions that drift speaks of; `trusted`: those behind TRUST."""
+class ProfileConditions:
+    """Values that nodes of one profile share. `compared`: conditions that drift decides; `trusted`: parts of TRUST."""
 
     tests_digest: str
     compared: frozenset[str]
@@ -61,72 +61,76 @@ class OfProfile:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a node's conditions depend on besides the node.
+    """Inputs of a node's conditions that are not its own.
 
-    `signatures`: (image, version) -> whether its signature verifies; None where the key is not known. `endpoints`:
-    digest of the file that says where else than at their addresses the nodes are reached; "" = there is none.
+    `signatures`: (image, version) -> whether its signature verifies; None if the key is not known. `endpoints`: digest
+    of the file given with --endpoints, which overrides the addresses of nodes; "" if there is none.
     """
 
     settings: Settings
     ledger: str
     now: datetime
     signatures: Mapping[tuple[str, str], bool | None]
-    neighbours_answer: frozenset[str] = frozenset()  # "label=value" domains in which some other node answers over SSH
+    neighbours_answer: frozenset[str] = frozenset()  # failure domains, as "label=value", in which another node answers
     endpoints: str = ""
-    _of_profiles: dict[str, OfProfile] = field(default_factory=dict, compare=False)
+    _profiles: dict[str, ProfileConditions] = field(default_factory=dict, compare=False)
 
-    def of(self, profile: Profile) -> OfProfile:
-        if profile.digest not in self._of_profiles:
+    def of_profile(self, profile: Profile) -> ProfileConditions:
+        if profile.digest not in self._profiles:
             firmware = [firmware_ok(row.component) for row in profile.firmware]
-            self._of_profiles[profile.digest] = OfProfile(
+            self._profiles[profile.digest] = ProfileConditions(
                 tests_digest="" if profile.acceptance is None else tests_digest(profile.acceptance),
-                compared=frozenset({*OF_CONCERN.values(), MEMBER, LABELS, *firmware}),
+                compared=frozenset({*BY_CONCERN.values(), MEMBER, LABELS, *firmware}),
                 trusted=(IMAGE, SIGNATURE, BOOT, *firmware),
             )
-        return self._of_profiles[profile.digest]
+        return self._profiles[profile.digest]
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """`false` is everything that is neither true nor unknown. `because`: condition -> the drift or evidence for it."""
+    """The conditions of one node. One that is neither in `true` nor in `unknown` nor in `explained` is false.
+
+    `because`: condition -> value paths of the drift, or sentences of evidence, that make it false.
+    """
 
     true: frozenset[str]
     unknown: Mapping[str, str]
     explained: Mapping[str, str]
     because: Mapping[str, tuple[str, ...]]
     signals: tuple[Signal, ...]
-    reported: tuple[Signal, ...]  # told, and nothing else: by the table of signals, or because a person retracted them
-    ignored: tuple[Signal, ...]  # by a rule of the spec: told, and nothing else
-    doubted: tuple[Signal, ...]  # which may be of before a treatment
-    mark: Mark | None  # ours
+    reported: tuple[Signal, ...]  # shown and not acted upon, by the table of signals or because a person retracted them
+    ignored: tuple[Signal, ...]  # shown and not acted upon, by an ignore rule of the spec
+    unconfirmed: tuple[Signal, ...]  # may date from before the latest treatment
+    mark: Mark | None  # of this ledger
     foreign_mark: Mark | None
     foreign_cordon: bool
-    tampered: str  # evidence that the running image is not what it claims to be
-    waiting: str  # a boot or an installation is under way, or a detector is to speak: look again
-    waits_until: datetime | None  # for how long, where that is known
-    gate_failed: str  # what the gate found wrong with this very machine, to which nothing was done since
+    tampered: str  # evidence that the running image is not the one it claims to be; "" if there is none
+    waiting: str  # why to look again later: a boot, an installation or a detector is under way; "" if nothing is
+    waits_until: datetime | None  # the end of the wait, if known
+    gate_failed: str  # why the gate failed on this machine, which has not been repaired since; "" if it did not
 
     @property
     def key(self) -> Hashable:
-        """Equal for states in which the same is to be done for the same reasons."""
-        told = (self.unknown, self.explained, self.because)
+        """Equal for nodes of a profile that need the same actions for the same reasons."""
+        reasons = (self.unknown, self.explained, self.because)
         return (
-            self.true, *[tuple(words.items()) for words in told], self.signals, self.reported, self.ignored,
-            self.doubted, self.foreign_cordon, self.tampered, self.waiting, self.waits_until, self.gate_failed,
+            self.true, *[tuple(words.items()) for words in reasons], self.signals, self.reported, self.ignored,
+            self.unconfirmed, self.foreign_cordon, self.tampered, self.waiting, self.waits_until, self.gate_failed,
         )  # fmt: skip
 
 
 @dataclass(slots=True)
 class ConditionBuilder:
-    """Collects verdicts while a node is judged."""
+    """Collects conditions while a node is assessed."""
 
-    explained_by: str  # "" = unknowns of the host have no known cause
+    explained_by: str  # the known cause of unknowns; "" if there is none
     true: set[str] = field(default_factory=set)
     unknown: dict[str, str] = field(default_factory=dict)
     explained: dict[str, str] = field(default_factory=dict)
     because: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def set(self, name: str, value: bool | None, *why: str) -> None:
+        """Set a condition: True, False, or None if it is not known. `why` is kept unless it is true."""
         if value:
             self.true.add(name)
         elif value is None and self.explained_by:
@@ -142,7 +146,7 @@ class ConditionBuilder:
         )
 
 
-OF_CONCERN: Mapping[Concern, str] = {
+BY_CONCERN: Mapping[Concern, str] = {
     Concern.BIOS: BIOS,
     Concern.BOOT: BOOT,
     Concern.IMAGE: IMAGE,

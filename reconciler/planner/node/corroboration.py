@@ -1,6 +1,7 @@
-"""What several witnesses say together: whose machine a BMC answers for, and whether a host is down, booting or absent.
+"""Combine sources: whose machine a BMC answers for, and whether a host is down, booting or absent.
 
-One silent source is no fact. `neighbours`: the "label=value" failure domains in which some other node answers.
+The silence of one source proves nothing. `neighbours`: the failure domains, as "label=value", in which another node
+answers.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ INSTALL_S = 5400.0  # a large image on a slow network
 
 
 def known_cause(system: RedfishHot | None, observed: Observed) -> tuple[str, str]:
-    """(why the host can't answer, what to wait for)."""
+    """Return the known cause of the host's silence and what to wait for; "" for what there is not."""
     if system is not None and system.power is _OFF:
         return "powered off", ""
     if system is not None and system.boot_phase in _BOOTING:
@@ -34,7 +35,7 @@ def known_cause(system: RedfishHot | None, observed: Observed) -> tuple[str, str
 
 
 def boot_is_stuck(system: RedfishHot | None, record: NodeRecord, now: datetime) -> bool:
-    """A boot that takes this long is none: it hangs in POST, there is no system to boot, or the installer gave up."""
+    """Return whether the boot takes too long: it hangs in POST, finds no system, or the installer gave up."""
     since = record.silent_since.get("ssh")
     installs = system is not None and system.boot_phase is BootPhase.INSTALLER
     limit = timedelta(seconds=INSTALL_S if installs else BOOT_S)
@@ -44,7 +45,7 @@ def boot_is_stuck(system: RedfishHot | None, record: NodeRecord, now: datetime) 
 def not_installed(
     desired: Desired, observed: Observed, record: NodeRecord, now: datetime, neighbours: frozenset[str]
 ) -> bool:
-    """A machine that is on, is known to the cluster as absent, and on which nothing has answered for long."""
+    """Return whether nothing is installed: the machine is on, no host answers, and the cluster has no such node."""
     absent = isinstance(observed.member, Answered) and observed.member.value is None
     return isinstance(observed.host, Silent) and absent and host_down(desired, observed, record, now, neighbours)
 
@@ -52,9 +53,10 @@ def not_installed(
 def host_down(
     desired: Desired, observed: Observed, record: NodeRecord, now: datetime, neighbours: frozenset[str]
 ) -> bool:
-    """Agreement, not silence (DESIGN 5): no Ready node and SSH silent for long enough, BMC and neighbours answering.
+    """Return whether sources agree that the host is down (DESIGN 5).
 
-    A witness counts that is proved to be this node's own: another machine's BMC answers whatever becomes of this one.
+    The node must be not Ready and SSH silent for long enough, while its BMC and its neighbours answer. Only a source
+    that is proved to be this node's counts: another machine's BMC answers whatever happens to this one.
     """
     policy = desired.profile.remediation
     silent, not_ready = record.silent_since.get("ssh"), record.silent_since.get("not_ready")
@@ -64,7 +66,7 @@ def host_down(
         return False
     if observed.member.value is not None and observed.member.value.ready is not False:
         return False
-    if not_its_own(desired, observed, record):
+    if unproved_source(desired, observed, record):
         return False
     domains = {f"{label}={value}" for label, value in desired.domains.items()}
     long_enough = max(silent, not_ready) <= now - timedelta(seconds=policy.host_down_after_s)
@@ -73,16 +75,16 @@ def host_down(
     return long_enough and (no_system or not domains or bool(domains & neighbours))
 
 
-def not_its_own(desired: Desired, observed: Observed, record: NodeRecord) -> str:
-    """Name the witness of a silent host that is not proved to be this node's, and the remedy; "" when all are."""
+def unproved_source(desired: Desired, observed: Observed, record: NodeRecord) -> str:
+    """Return which source of a silent host is not proved to be this node's, and the remedy; "" if all are proved."""
     if isinstance(observed.hot, Silent) or isinstance(observed.member, Silent):
-        return ""  # it says nothing
+        return ""  # a silent source gives no evidence
     system, member = observed.hot.value, observed.member.value
     proved, why = identity(desired, system, None, record)
     if not proved:
         return why
     if member is None:
-        return ""  # the cluster's own word, about a name
+        return ""  # the cluster says that no node has this name
     if not member.system_uuid:
         return f"the node object {member.name} does not say which machine's it is (no nodeInfo.systemUUID)"
     known = [uuid for uuid in (desired.uuid, record.uuid, system.uuid) if uuid is not None]
@@ -100,10 +102,10 @@ def not_its_own(desired: Desired, observed: Observed, record: NodeRecord) -> str
 
 
 def _same_uuid(one: str, other: str) -> bool:
-    """DMI stores the first three fields in little endian, and not every BMC turns them round (SMBIOS 2.6, 7.2.1)."""
+    """Compare UUIDs. DMI stores three fields in little endian, and some BMCs show them so (SMBIOS 2.6, 7.2.1)."""
     first, second = _digits(one), _digits(other)
-    turned = "".join(first[at : at + 2] for at in (6, 4, 2, 0, 10, 8, 14, 12)) + first[16:]
-    return second == first or (len(first) == UUID_DIGITS and second == turned)
+    swapped = "".join(first[at : at + 2] for at in (6, 4, 2, 0, 10, 8, 14, 12)) + first[16:]
+    return second == first or (len(first) == UUID_DIGITS and second == swapped)
 
 
 def _digits(uuid: str) -> str:
@@ -113,21 +115,24 @@ def _digits(uuid: str) -> str:
 def identity(
     desired: Desired, system: RedfishHot | None, facts: HostFacts | None, record: NodeRecord
 ) -> tuple[bool | None, str]:
-    """True when the BMC is shown to be this node's; False when a witness contradicts; None when nobody can tell."""
+    """Return whether the BMC is this node's, and why not.
+
+    True: the spec, the host or the ledger agrees. False: one of them contradicts. None: there is nothing to compare.
+    """
     if system is None:
         return None, "the BMC does not answer"
     if system.serial is None:
         return None, "the BMC gives no serial number"
-    witnesses = {"the spec": (desired.serial, desired.uuid)}
+    sources = {"the spec": (desired.serial, desired.uuid)}
     if facts is not None and facts.serial is not None:
-        witnesses["the host"] = (facts.serial, facts.uuid)
+        sources["the host"] = (facts.serial, facts.uuid)
     else:
-        witnesses["the ledger"] = (record.serial, record.uuid)
+        sources["the ledger"] = (record.serial, record.uuid)
     agreed = False
-    for witness, (serial, uuid) in witnesses.items():
+    for source, (serial, uuid) in sources.items():
         for kind, said, wanted in (("serial", system.serial, serial), ("UUID", system.uuid, uuid)):
             if wanted is not None and said is not None and not same(said, wanted):
-                return False, f"the BMC answers for {kind} {said}, {witness} says {wanted}: is this the right machine?"
+                return False, f"the BMC answers for {kind} {said}, {source} says {wanted}: is this the right machine?"
         agreed = agreed or serial is not None
     if agreed:
         return True, ""
@@ -135,7 +140,7 @@ def identity(
 
 
 def host_is_own(desired: Desired, observed: Observed) -> bool:
-    """Whether the host that answers is shown to be this node's: by the serial number of the spec, or of its BMC."""
+    """Return whether the serial number of the spec or of the BMC shows that the answering host is this node's."""
     if isinstance(observed.host, Silent) or observed.host.value.serial is None:
         return False
     serial = observed.host.value.serial
@@ -145,6 +150,7 @@ def host_is_own(desired: Desired, observed: Observed) -> bool:
 
 
 def tampered(desired: Desired, facts: HostFacts | None) -> str:
+    """Return the evidence that a host claims the specified image with another digest; "" if it does not."""
     image = desired.profile.image
     if image is None or facts is None or facts.image is None:
         return ""

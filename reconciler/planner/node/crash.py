@@ -1,4 +1,4 @@
-"""The plan of a node on which a bug of ours shows: nothing is done to it, and it says why (invariant 22)."""
+"""Make the plan of a node for which the reconciler itself failed: it says why, and has no actions (invariant 22)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.model.vocab import Concern
 
 
 def unplanned(desired: Desired, observed: Observed, crash: Crash) -> NodePlan:
-    """Nothing is known of what it needs, so nothing is done to it."""
+    """Return the plan of a node that could not be planned."""
     kind = DriftClass.UNKNOWN
     unknown = DriftItem(desired.node, Concern.IDENTITY, "identity", kind, None, None, detail=crash.sentence)
     return NodePlan(
@@ -33,7 +33,7 @@ def unplanned(desired: Desired, observed: Observed, crash: Crash) -> NodePlan:
 
 
 def stopped_by(crash: str, plan: NodePlan) -> NodePlan:
-    """Report what else was read of the node; no action may rest on it."""
+    """Return a plan without its actions, for a node of which some value could not be read; its drift is still shown."""
     blocked = Blocked(BlockCode.CRASHED, crash)
     return replace(
         plan, goal=Goal.NOTHING, situation=crash, actions=(), blocked=blocked, wave=None, postponed=(), fingerprint=""

@@ -1,4 +1,4 @@
-"""Which drives a root disk rule means. Kernel names play no part: they change between boots (pitfall L4)."""
+"""Find the drives that a root disk rule matches. It has no kernel names, which change between boots (pitfall L4)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from reconciler.model.desired import RootDisk
 from reconciler.model.observed import Drive
 
 
-def matching(rule: RootDisk, drives: Iterable[Drive]) -> list[Drive]:
-    """An image may be written only where this is exactly one."""
+def matching_drives(rule: RootDisk, drives: Iterable[Drive]) -> list[Drive]:
+    """Return the drives that match. An image may be written only if exactly one does."""
     return [drive for drive in drives if _matches(rule, drive)]
 
 

@@ -1,7 +1,7 @@
-"""How long actions take here: from the ledger's history where there is enough of it (DESIGN 7.1).
+"""Estimate how long actions take, from the ledger's history where there is enough of it (DESIGN 7.1).
 
-Estimates are told to people and place a plan in time. They never choose between plans: costs stay those of catalogue
-and spec, or the same fleet would be planned differently from day to day.
+Estimates are shown to people and place a plan in time. They never choose between plans: those costs are fixed by the
+catalogue and the spec, or the same fleet would be planned differently from day to day.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from dataclasses import dataclass, field
 
 from reconciler.model.desired import DesiredInventory, Fleet
 
-LEAST = 3  # runs; the fewest of which a single odd one can't be the median
-MOST_S = 12 * 3600.0  # longer than any deadline of an action: such a run tells of a runner that slept or a clock set
+LEAST = 3  # runs; with fewer, one outlier could be the median
+MOST_S = 12 * 3600.0  # longer than any deadline of an action: the runner slept, or a clock was set
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """`same_hardware`: measured on machines alike; otherwise on any machine of any fleet that this ledger served."""
+    """The measured duration of an action.
+
+    `same_hardware`: measured on machines with the same hardware profile; otherwise on all that this ledger served.
+    """
 
     median_s: float
     p90_s: float
@@ -30,21 +33,24 @@ _Key = tuple[str, str]  # action, target
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """What history tells. Machines are alike whose hardware profiles expect the same inventory, models and all."""
+    """The measured durations, by hardware profile (the expected inventory, models included) and over all machines."""
 
-    _alike: Mapping[DesiredInventory, Mapping[_Key, Estimate]] = field(default_factory=dict)
-    _any: Mapping[_Key, Estimate] = field(default_factory=dict)
+    _by_hardware: Mapping[DesiredInventory, Mapping[_Key, Estimate]] = field(default_factory=dict)
+    _everywhere: Mapping[_Key, Estimate] = field(default_factory=dict)
 
     def of(self, hardware: DesiredInventory, action: str, target: str) -> Estimate | None:
-        """None: too little history, so that the seconds of catalogue and spec stand."""
-        if not self._any:
+        """Return the estimate of an action; None if there is too little history, so that the fixed cost serves."""
+        if not self._everywhere:
             return None
         key = (action, target)
-        return self._alike.get(hardware, {}).get(key) or self._any.get(key)
+        return self._by_hardware.get(hardware, {}).get(key) or self._everywhere.get(key)
 
 
 def estimates(fleet: Fleet, durations: Iterable[tuple[str, str, str, float]]) -> Estimates:
-    """From `Ledger.durations()`: (node, action, target, seconds). A node's hardware is what the spec says today."""
+    """Build the estimates from `Ledger.durations()`: (node, action, target, seconds).
+
+    A node's hardware is what the spec says today.
+    """
     alike: dict[DesiredInventory, dict[_Key, list[float]]] = {}
     everywhere: dict[_Key, list[float]] = {}
     for name, action, target, seconds in durations:
@@ -65,7 +71,7 @@ def _estimated(runs: Mapping[_Key, list[float]], *, same_hardware: bool) -> dict
 
 
 def _estimate(took: list[float], same_hardware: bool) -> Estimate:
-    """Both by nearest rank, the median between the two in the middle: neither leaves the range of what was measured."""
+    """Take median and 90th percentile by nearest rank, so that neither leaves the range of the measurements."""
     runs = len(took)
     median = (took[(runs - 1) // 2] + took[runs // 2]) / 2
     return Estimate(round(median, 1), round(took[(9 * runs + 9) // 10 - 1], 1), runs, same_hardware)

@@ -1,4 +1,4 @@
-"""All conditions of one node: what is found of it, and what its drift says."""
+"""Evaluate all conditions of one node: those of its assessment and those that its drift decides."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.observed import Observed
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Activation, Concern, Source
-from reconciler.planner.node.assessment import Assessment, find
+from reconciler.planner.node.assessment import Assessment, assess
 from reconciler.planner.node.conditions import (
     BIOS,
     BIOS_STAGED,
     BOOT,
     BOOT_STAGED,
+    BY_CONCERN,
     GPU_PLAIN,
     LABELS,
     MEMBER,
-    OF_CONCERN,
     SIGNATURE,
     TRUST,
     ConditionBuilder,
     Conditions,
     Context,
-    OfProfile,
+    ProfileConditions,
     firmware_ok,
     firmware_staged,
 )
-from reconciler.planner.node.staged import waits
+from reconciler.planner.node.staged import is_staged
 
 
 def evaluate(
@@ -41,38 +41,38 @@ def evaluate(
     rules: IgnoreRules | None = None,
     retracted: Collection[str] = (),
 ) -> Conditions:
-    """All conditions of one node, as of `context.now`. `rules`: for signals; `items` know them already.
+    """Return all conditions of one node at `context.now`.
 
-    `retracted`: value paths of signals, as in `find`.
+    `rules`: ignore rules, used for signals; `items` are filtered already. `retracted`: value paths, as for `assess`.
     """
-    return with_drift(find(desired, observed, record, context, rules, retracted), desired, items, record, context)
+    return with_drift(assess(desired, observed, record, context, rules, retracted), desired, items, record, context)
 
 
 def with_drift(
-    findings: Assessment, desired: Desired, items: Sequence[DriftItem], record: NodeRecord, context: Context
+    assessment: Assessment, desired: Desired, items: Sequence[DriftItem], record: NodeRecord, context: Context
 ) -> Conditions:
-    """All conditions of a node with these findings and this drift."""
-    sheet = findings.sheet.copy()
-    _from_drift(sheet, context.of(desired.profile), items)
-    _from_attempts(sheet, desired, record)
-    sheet.set(GPU_PLAIN, findings.plain, *_paths(items, Concern.GPU))
-    _signature_and_trust(sheet, desired, context)
+    """Return all conditions of a node with this assessment and this drift."""
+    builder = assessment.conditions.copy()
+    _from_drift(builder, context.of_profile(desired.profile), items)
+    _from_attempts(builder, desired, record)
+    builder.set(GPU_PLAIN, assessment.mig_off, *_paths(items, Concern.GPU))
+    _signature_and_trust(builder, desired, context)
     return Conditions(
-        true=frozenset(sheet.true),
-        unknown=sheet.unknown,
-        explained=sheet.explained,
-        because=sheet.because,
-        signals=findings.signals,
-        reported=findings.reported,
-        ignored=findings.ignored,
-        doubted=findings.doubted,
-        mark=findings.mark,
-        foreign_mark=findings.foreign_mark,
-        foreign_cordon=findings.foreign_cordon,
-        tampered=findings.tampered,
-        waiting=findings.waiting,
-        waits_until=findings.waits_until,
-        gate_failed=findings.gate_failed,
+        true=frozenset(builder.true),
+        unknown=builder.unknown,
+        explained=builder.explained,
+        because=builder.because,
+        signals=assessment.signals,
+        reported=assessment.reported,
+        ignored=assessment.ignored,
+        unconfirmed=assessment.unconfirmed,
+        mark=assessment.mark,
+        foreign_mark=assessment.foreign_mark,
+        foreign_cordon=assessment.foreign_cordon,
+        tampered=assessment.tampered,
+        waiting=assessment.waiting,
+        waits_until=assessment.waits_until,
+        gate_failed=assessment.gate_failed,
     )
 
 
@@ -80,84 +80,86 @@ def _paths(items: Iterable[DriftItem], *concerns: Concern) -> tuple[str, ...]:
     return tuple(item.path for item in items if item.concern in concerns and item.kind in ACTIONABLE)
 
 
-_WITNESSES: Mapping[Source | None, str] = {Source.REDFISH: "BMC ", Source.SSH: "SSH ", Source.KUBERNETES: "cluster "}
+_SOURCES: Mapping[Source | None, str] = {Source.REDFISH: "BMC ", Source.SSH: "SSH ", Source.KUBERNETES: "cluster "}
 
 
-def _verdict(sheet: ConditionBuilder, name: str, items: Iterable[DriftItem]) -> None:
-    """A condition from the drift items that speak about it: any drift makes it false, else any unknown unknown."""
+def _verdict(builder: ConditionBuilder, name: str, items: Iterable[DriftItem]) -> None:
+    """Set a condition from its drift items: false if one has drifted, else unknown if one is unknown, else true."""
     bad, unknown = [], []
     for item in items:
         if item.kind in ACTIONABLE:
             bad.append(item.path)
         elif item.kind is DriftClass.UNKNOWN:
-            unknown.append(f"{item.path} ({_WITNESSES.get(item.source, '')}{item.detail})")
+            unknown.append(f"{item.path} ({_SOURCES.get(item.source, '')}{item.detail})")
     if bad:
-        sheet.because[name] = tuple(bad)
+        builder.because[name] = tuple(bad)
     else:
-        sheet.set(name, None if unknown else True, *unknown)
+        builder.set(name, None if unknown else True, *unknown)
 
 
-def _speaks_of(item: DriftItem) -> str | None:
-    """The condition that an item of drift speaks about."""
+def _condition_of(item: DriftItem) -> str | None:
+    """Return the condition that an item of drift belongs to; None if it belongs to none."""
     if item.concern is Concern.FIRMWARE:
         return firmware_ok(item.path.removeprefix("firmware."))
     if item.concern is Concern.CLUSTER:
         return MEMBER if item.path == "cluster.member" else LABELS
-    return OF_CONCERN.get(item.concern)
+    return BY_CONCERN.get(item.concern)
 
 
-def _from_drift(sheet: ConditionBuilder, profile: OfProfile, items: Sequence[DriftItem]) -> None:
-    """What no item speaks about is as desired."""
-    sheet.true |= profile.compared
+def _from_drift(builder: ConditionBuilder, profile: ProfileConditions, items: Sequence[DriftItem]) -> None:
+    """Set the conditions that drift decides. A condition without an item of drift is true."""
+    builder.true |= profile.compared
     if not items:
         return
     about: dict[str, list[DriftItem]] = {}
     for item in items:
-        name = _speaks_of(item)
+        name = _condition_of(item)
         if name is not None:
             about.setdefault(name, []).append(item)
-    sheet.true.difference_update(about)
+    builder.true.difference_update(about)
     for name, found in about.items():
-        _verdict(sheet, name, found)
+        _verdict(builder, name, found)
     drifted = [item for item in about.get(BIOS, ()) if item.kind in ACTIONABLE]
     if drifted and all(item.kind is DriftClass.IN_PROGRESS for item in drifted):
-        sheet.set(BIOS_STAGED, True)
+        builder.set(BIOS_STAGED, True)
 
 
-def _from_attempts(sheet: ConditionBuilder, desired: Desired, record: NodeRecord) -> None:
-    """Staged by us, as far as it still is to take effect."""
+def _from_attempts(builder: ConditionBuilder, desired: Desired, record: NodeRecord) -> None:
+    """Set the staged conditions that only our own attempts show."""
     if not record.attempts:
         return
-    if BOOT not in sheet.true and waits(record, "set_boot", "", Activation.REBOOT):
-        sheet.true.add(BOOT_STAGED)
+    if BOOT not in builder.true and is_staged(record, "set_boot", "", Activation.REBOOT):
+        builder.true.add(BOOT_STAGED)
     for item in desired.profile.firmware:
-        if firmware_ok(item.component) not in sheet.true and waits(
+        if firmware_ok(item.component) not in builder.true and is_staged(
             record, "update_firmware", item.component, item.activation
         ):
-            sheet.true.add(firmware_staged(item.component))
+            builder.true.add(firmware_staged(item.component))
 
 
-def _signature_and_trust(sheet: ConditionBuilder, desired: Desired, context: Context) -> None:
+def _signature_and_trust(builder: ConditionBuilder, desired: Desired, context: Context) -> None:
     image = desired.profile.image
     verified: bool | None = True
     if image is not None:
         verified = context.signatures.get((image.name, image.version))
         if verified:
-            sheet.true.add(SIGNATURE)
+            builder.true.add(SIGNATURE)
         elif verified is None:
-            sheet.unknown[SIGNATURE] = f"no trusted key {image.key!r} for image {image.name} {image.version}"
+            builder.unknown[SIGNATURE] = f"no trusted key {image.key!r} for image {image.name} {image.version}"
         else:
-            sheet.because[SIGNATURE] = (f"the signature of image {image.name} {image.version} does not verify",)
+            builder.because[SIGNATURE] = (f"the signature of image {image.name} {image.version} does not verify",)
     else:
-        sheet.true.add(SIGNATURE)
-    parts = context.of(desired.profile).trusted
-    if sheet.true.issuperset(parts):
-        sheet.true.add(TRUST)
+        builder.true.add(SIGNATURE)
+    parts = context.of_profile(desired.profile).trusted
+    if builder.true.issuperset(parts):
+        builder.true.add(TRUST)
         return
     false = [
-        part for part in parts if part not in sheet.true and part not in sheet.unknown and part not in sheet.explained
+        part
+        for part in parts
+        if part not in builder.true and part not in builder.unknown and part not in builder.explained
     ]
     if false:
-        sheet.because[TRUST] = tuple(why for part in false for why in sheet.because.get(part, (part,)))
+        builder.because[TRUST] = tuple(why for part in false for why in builder.because.get(part, (part,)))
     else:
-        sheet.set(TRUST, None, *(sheet.unknown[part] for part in parts if part in sheet.unknown))
+        builder.set(TRUST, None, *(builder.unknown[part] for part in parts if part in builder.unknown))

@@ -1,6 +1,6 @@
-"""What an approval is bound to: every value that an action may use, under a path (DESIGN 7.3).
+"""List the inputs that an approval binds: every value that an action may use, by its path (DESIGN 7.3).
 
-Walked by the fields of the dataclasses, so that a field is bound unless it stands in `EXEMPT` with its reason.
+The fields of the dataclasses are walked, so every field is bound unless `EXEMPT` names it with a reason.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from reconciler.model.errors import Position
 from reconciler.model.inputs import MACHINE, text_of
 from reconciler.model.observed import Answered, Observed, Taint
 from reconciler.model.records import NodeRecord
-from reconciler.planner.node.disks import matching
+from reconciler.planner.node.disks import matching_drives
 
-_WAIT = "how long and how often is read: no action does anything else for it"
-_LIVE = "asked afresh before each action, whatever was approved"
+_WAIT = "decides how long and how often to read: no action does anything else for it"
+_LIVE = "checked again before each action, whatever was approved"
 EXEMPT: Final[Mapping[type, Mapping[str, str]]] = {
     Desired: {
         "profile": "bound apart, as what equal nodes share",
-        "provenance": "lines of the spec: a value that has moved is the same value",
-        "domains": "budgets, floors, the brake and the witnesses of a silent host look at them afresh; no action does",
+        "provenance": "lines of the spec: a value on another line is the same value",
+        "domains": "budgets, floors, the storm brake and host_down use their current values; no action uses them",
     },
     Profile: {
         "digest": "follows from the other fields",
-        "provenance": "lines of the spec: a value that has moved is the same value",
+        "provenance": "lines of the spec: a value on another line is the same value",
     },
     Settings: {
         "concurrency": _WAIT,
@@ -36,20 +36,20 @@ EXEMPT: Final[Mapping[type, Mapping[str, str]]] = {
         "ssh_deadline_s": _WAIT,
         "kubernetes_deadline_s": _WAIT,
         "inventory_max_age_s": _WAIT,
-        "tolerate": "what a report calls incomplete",
+        "tolerate": "decides what a report calls incomplete",
         "budgets": _LIVE,
         "floors": _LIVE,
         "windows": _LIVE,
         "break_glass": _LIVE,
-        "guards": "the plan of the moment is held against them",
+        "guards": "the current plan is checked against them",
         "brake": _LIVE,
         "drift_mode": "governs `run` and schedules, not an apply",
-        "ignore": "decides which actions there are, and they are bound",
+        "ignore": "decides which actions are planned, and those are bound",
         "insecure": "sentences that follow from the TLS and host-key policy, which are bound",
     },
 }
 
-# As the spec calls it, where a field is called otherwise.
+# The names that the spec uses, where those of the fields differ.
 _NAMES: Final[Mapping[tuple[type, str], str]] = {
     (Desired, "serial"): "identity.serial",
     (Desired, "uuid"): "identity.uuid",
@@ -67,19 +67,20 @@ _NAMES: Final[Mapping[tuple[type, str], str]] = {
     (Settings, "cluster"): "fleet.cluster",
     (Settings, "installer"): "fleet.installer",
 }
-_KEYS: Final[Mapping[type, str]] = {DesiredFirmware: "component", Taint: "key"}  # which one it is, wherever it stands
-# Inputs whose place is told under another path, and those that the line of the node sets if no other does.
+# The field that identifies an item of a list, whatever its position.
+_KEYS: Final[Mapping[type, str]] = {DesiredFirmware: "component", Taint: "key"}
+# Inputs whose position is recorded under another path, and inputs that the node's own line sets if no other does.
 _PLACED: Final = (("root_disk", "image.root_disk"), ("image.contents", "image"), ("acceptance", "gate.certificate"))
 _OF_NODES: Final = ("node", "pool", "state", "endpoints", "identity", "root_disk")
 
 
 def shared_inputs(profile: Profile, settings: Settings, endpoints: str) -> dict[str, str]:
-    """What equal nodes share. `endpoints`: digest of the file given with --endpoints."""
+    """Return the inputs that nodes of one profile share. `endpoints`: digest of the file given with --endpoints."""
     return _walk(settings, "", _walk(profile, "", {"--endpoints": text_of(endpoints or None)}))
 
 
 def own_inputs(desired: Desired, observed: Observed, record: NodeRecord) -> dict[str, str]:
-    """The inputs of this node alone, and the identity of its machine as far as it is known."""
+    """Return the inputs of this node alone, and the identity of its machine as far as it is known."""
     found = _walk(desired, "", {})
     for path, value in zip(MACHINE, _machine(desired, observed, record), strict=True):
         if value:
@@ -88,20 +89,20 @@ def own_inputs(desired: Desired, observed: Observed, record: NodeRecord) -> dict
 
 
 def _machine(desired: Desired, observed: Observed, record: NodeRecord) -> tuple[str, str, str]:
-    """Serial number and UUID behind the BMC's address, or the ledger's; serial number of the disk for the image."""
+    """Return serial number and UUID, of the BMC or else the ledger, and the serial number of the root disk."""
     hot = observed.hot.value if isinstance(observed.hot, Answered) else None
     serial = (hot.serial if hot is not None else None) or record.serial
     uuid = (hot.uuid if hot is not None else None) or record.uuid
     image = desired.profile.image
     rule = desired.root_disk or (image.root_disk if image is not None else None)
     drives = observed.inventory.value.drives if isinstance(observed.inventory, Answered) else None
-    found = [] if rule is None else matching(rule, drives or ())
+    found = [] if rule is None else matching_drives(rule, drives or ())
     disk = found[0].serial if len(found) == 1 else None
     return normalise.text(serial or ""), normalise.text(uuid or ""), normalise.text(disk or "")
 
 
 def place_of(path: str, desired: Desired, fleet: Fleet) -> Position | None:
-    """Where the spec sets an input, or what encloses it."""
+    """Return where the spec sets an input, or else the mapping that contains it; None if it sets neither."""
     if path.startswith("fleet."):
         return _nearest(path.removeprefix("fleet."), fleet.places)
     spellings = [path, *(there + path[len(name) :] for name, there in _PLACED if f"{path}.".startswith(f"{name}."))]
@@ -122,9 +123,9 @@ def _nearest(path: str, places: Mapping[str, Position]) -> Position | None:
 
 
 def _walk(value: Any, path: str, found: dict[str, str]) -> dict[str, str]:
-    """`found` with the leaves of a value. TypeError for one that JSON does not know: it needs a rule here."""
+    """Add the leaves of a value to `found`. Raise TypeError for a type that JSON lacks: it needs a rule here."""
     if value is None or isinstance(value, str):
-        _keep(path, value, found)
+        _bind(path, value, found)
     elif is_dataclass(value):
         kind: Any = type(value)
         for name, called in _bound(kind):
@@ -136,11 +137,11 @@ def _walk(value: Any, path: str, found: dict[str, str]) -> dict[str, str]:
         for key, item in _keyed(value):
             _walk(item, f"{path}.{key}", found)
     else:
-        _keep(path, value, found)
+        _bind(path, value, found)
     return found
 
 
-def _keep(path: str, value: Any, found: dict[str, str]) -> None:
+def _bind(path: str, value: Any, found: dict[str, str]) -> None:
     if path in found:
         raise ValueError(f"two inputs are called {path}: one would hide the other")
     found[path] = text_of(value)
@@ -148,13 +149,13 @@ def _keep(path: str, value: Any, found: dict[str, str]) -> None:
 
 @lru_cache
 def _bound(kind: Any) -> tuple[tuple[str, str], ...]:
-    """(field, what it is called) of all fields that are not exempt."""
+    """Return (field, name in the spec) of all fields that are not exempt."""
     exempt = EXEMPT.get(kind, {})
     return tuple((f.name, _NAMES.get((kind, f.name), f.name)) for f in fields(kind) if f.name not in exempt)
 
 
 def _keyed(items: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """By name where order says nothing and names are unique, else by place."""
+    """Key items by name where they have unique names and their order means nothing, else by position."""
     key = _KEYS.get(type(items[0]), "")
     names = [str(getattr(item, key)) for item in items] if key else []
     if len(set(names)) == len(items):

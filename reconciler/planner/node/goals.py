@@ -1,4 +1,4 @@
-"""Goals by situation: the first that matches (DESIGN 7.1)."""
+"""Choose the goal of a node by its situation: the first one that matches (DESIGN 7.1)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from reconciler.model.plan import BlockCode, Blocked, Goal
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import NodeState
 from reconciler.planner.node import conditions as c
+from reconciler.planner.node.actions import admission_requires, spec_of
 from reconciler.planner.node.backoff import failures
-from reconciler.planner.node.catalogue import Catalogue, Row, admission_requires
+from reconciler.planner.node.catalogue import Catalogue, Row
 from reconciler.planner.node.conditions import Conditions
 from reconciler.planner.node.holds import Holds, held, stopped
 
-FAILURES = 3  # of one action in a row within a day; then a person must look (pitfalls F7, I5)
+FAILURES = 3  # of one action in a row within a day, after which a person must look (pitfalls F7, I5)
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """`wanted`: the conditions of the goal. `harmless_only`: nothing that a workload could notice may run.
+    """The situation of a node, and the goal that follows from it.
 
-    `evidence`: value paths that actions are for which serve no later one.
+    `wanted`: the conditions of the goal. `harmless_only`: only actions that no workload notices may run. `evidence`:
+    value paths given as the reason of actions that no later action requires.
     """
 
     goal: Goal
@@ -37,7 +39,8 @@ class Situation:
 
 
 def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditions, now: datetime) -> Situation:
-    stop = _hands_off(desired, record, holds, state, now)
+    """Return the situation of a node, its goal, and what blocks it."""
+    stop = _untouchable(desired, record, holds, state, now)
     if stop is not None:
         return Situation(Goal.NOTHING, stop.detail, frozenset(), stop)
     wanted = goal_conditions(desired, state)
@@ -45,8 +48,8 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
         detail = "somebody else cordoned this node; their cordon is kept"
         blocked = Blocked(BlockCode.FOREIGN_CORDON, detail)
         return Situation(Goal.CONVERGED_CORDONED, detail, wanted - {c.IN_SERVICE}, blocked, harmless_only=True)
-    if state.waiting and c.IN_SERVICE in state.true and (ill := _isolates(state)):
-        # A BMC that shows a boot which never ends would keep it schedulable.
+    if state.waiting and c.IN_SERVICE in state.true and (ill := _isolating_evidence(state)):
+        # Waiting for a boot that never ends would leave an ill node schedulable.
         return isolate(f"unhealthy ({ill}); {state.waiting}", BlockCode.UNKNOWN)
     if state.waiting:
         blocked = Blocked(BlockCode.UNKNOWN, state.waiting, state.waits_until)
@@ -56,12 +59,14 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
     return Situation(Goal.IN_SERVICE, "in service as specified", wanted)
 
 
-def _isolates(state: Conditions) -> str:
-    """The evidence on which it is taken out of service at once; "" = there is none."""
+def _isolating_evidence(state: Conditions) -> str:
+    """Return the evidence on which the node is taken out of service at once; "" if there is none."""
     return "; ".join(signal.detail for signal in state.signals if isolating((signal.path,)))
 
 
-def _hands_off(desired: Desired, record: NodeRecord, holds: Holds, state: Conditions, now: datetime) -> Blocked | None:
+def _untouchable(
+    desired: Desired, record: NodeRecord, holds: Holds, state: Conditions, now: datetime
+) -> Blocked | None:
     if desired.state is NodeState.RETIRED:
         return Blocked(BlockCode.RETIRED, "retired in the spec: not acted upon")
     if desired.state is NodeState.QUARANTINED:
@@ -86,13 +91,14 @@ def _hands_off(desired: Desired, record: NodeRecord, holds: Holds, state: Condit
 
 
 def goal_conditions(desired: Desired, state: Conditions) -> frozenset[str]:
+    """Return the conditions of a node that is in service as specified."""
     wanted = set(admission_requires(desired))
     if desired.profile.membership is None:
         wanted -= {c.MEMBER, c.LABELS}
     else:
         wanted.add(c.IN_SERVICE)
     if desired.profile.acceptance is None and c.IN_SERVICE in state.true:
-        wanted.discard(c.GATE)  # nothing can prove it; it serves, and is left serving
+        wanted.discard(c.GATE)  # nothing can prove the node, and it is in service: leave it there
     return frozenset(wanted)
 
 
@@ -121,53 +127,53 @@ def _unhealthy(
 
 
 def isolate(sentence: str, code: BlockCode) -> Situation:
-    """Out of service, and reported: nothing else is done to it."""
+    """Return the situation of a node that is taken out of service and reported, and to which nothing else is done."""
     return Situation(Goal.ISOLATED, sentence, frozenset({c.MARKED}), Blocked(code, sentence))
 
 
 def usable_rows(
     catalogue: Catalogue, state: Conditions, found: Situation, record: NodeRecord, now: datetime
 ) -> Catalogue:
-    """The rows that may be planned: none that would act on an unknown, none whose attempts are used up."""
+    """Return the actions that may be planned: none that would act on an unknown, none that failed too often."""
     host_down = c.HOST_UP not in state.true and c.POWER_ON in state.true
-    ill = bool(_isolates(state))
+    ill = bool(_isolating_evidence(state))
     rows = []
     for row in catalogue.rows:
         rung = found.rung is not None and row.name == found.rung.action
         brings = set(row.achieves) | {s.achieves for s in catalogue.staged if s.condition in row.achieves}
         if brings & set(state.unknown):
             continue
-        if exhausted(row, record, now) and not (row.name == "mark" and ill):
-            continue  # that an API server refused it for a while is no reason to leave an ill node in service
-        if row.name == "run_gate" and state.gate_failed and not changes(state):
+        if exhausted(row, record, now) and not (ill and c.MARKED in row.achieves):
+            continue  # failures of the API server must not keep an ill node in service
+        if c.GATE in row.achieves and state.gate_failed and not changes(state):
             if found.rung is None:
                 continue
-            row = replace(row, requires=(*row.requires, c.TREATED))  # a treatment is a repair, after which it may run
-        if host_down and row.name == "power_cycle" and not rung:
-            continue  # a host that is down is treated by the ladder alone
-        if row.name in ("reimage", "update_firmware") and brings & set(state.explained):
-            # Look before wiping or flashing: nobody has read what a machine that is off or hangs carries (invariant 4).
-            looked = (c.POWER_ON,) if rung or found.rung is None else (c.POWER_ON, c.TREATED)
-            row = replace(row, requires=(*row.requires, *looked))
-        rows.append(as_rung(row) if rung else row)
+            row = replace(row, requires=(*row.requires, c.TREATED))  # after a treatment the gate may run again
+        if host_down and c.POWER_ON in row.requires and c.HOST_UP in row.achieves and not rung:
+            continue  # only the ladder restarts a host that is down
+        if spec_of(row.name).overwrites and brings & set(state.explained):
+            # A machine that is off or hangs can't be read: it must be, before it is wiped or flashed (invariant 4).
+            readable = (c.POWER_ON,) if rung or found.rung is None else (c.POWER_ON, c.TREATED)
+            row = replace(row, requires=(*row.requires, *readable))
+        rows.append(as_treatment(row) if rung else row)
     return Catalogue(tuple(rows), catalogue.staged)
 
 
 def changes(state: Conditions) -> bool:
-    """Whether image, firmware or settings are to change: what the gate found may then be gone."""
+    """Return whether image, firmware or BIOS settings are to change, which may remove why the gate failed."""
     return any(name in state.because for name in (c.IMAGE, c.BIOS)) or any(
         name.startswith("firmware_ok") for name in state.because
     )
 
 
-def as_rung(row: Row) -> Row:
-    """The treatment: what it heals is a prediction, which only observation confirms. It voids the certificate."""
+def as_treatment(row: Row) -> Row:
+    """Return an action as a treatment: it voids the certificate, and is expected to heal the node."""
     heals = (c.TREATED, c.HEALTHY, c.HARDWARE)
     return replace(row, achieves=(*row.achieves, *heals), breaks=(*row.breaks, c.GATE), forbids=())
 
 
 def exhausted(row: Row, record: NodeRecord, now: datetime) -> bool:
-    """Whether this action failed too often in a row. Attempts persist: a restart resets nothing (pitfall I1)."""
+    """Return whether the action failed too often in a row. The ledger keeps attempts over restarts (pitfall I1)."""
     if not record.attempts:
         return False
     since = now - timedelta(days=1)

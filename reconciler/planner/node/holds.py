@@ -1,4 +1,4 @@
-"""Who must not be touched: holds of the ledger, and of the spec, which hold before a ledger has them.
+"""Find the holds on a node: those of the ledger, and those of the spec, which apply before the ledger has them.
 
 A stop is a hold of the whole fleet (pitfall J9): nothing begins anywhere, whatever a plan says.
 """
@@ -15,47 +15,47 @@ from reconciler.model.records import FLEET, RETRACTED, STORM, Hold, NodeRecord
 Holds = Mapping[str, tuple[Hold | SpecHold, ...]]  # by subject, those of the spec first
 
 
-def by_subject(declared: Iterable[SpecHold], kept: Iterable[Hold]) -> Holds:
+def by_subject(declared: Iterable[SpecHold], recorded: Iterable[Hold]) -> Holds:
+    """Group the holds of the spec and of the ledger by subject."""
     found: dict[str, tuple[Hold | SpecHold, ...]] = {}
-    holds: tuple[Hold | SpecHold, ...] = (*declared, *kept)
+    holds: tuple[Hold | SpecHold, ...] = (*declared, *recorded)
     for hold in holds:
         found[hold.subject] = (*found.get(hold.subject, ()), hold)
     return found
 
 
 def stopped(holds: Holds, now: datetime) -> Blocked | None:
-    """The first stop of the whole fleet that stands."""
-    found = next((hold for hold in holds.get(FLEET, ()) if stands(hold, now)), None)
+    """Return the first active stop of the whole fleet."""
+    found = next((hold for hold in holds.get(FLEET, ()) if is_active(hold, now)), None)
     return None if found is None else Blocked(BlockCode.STOPPED, _sentence(found, ()), end_of(found))
 
 
 def braked(holds: Holds, now: datetime) -> Blocked | None:
-    """The storm brake, while nobody has lifted it."""
-    found = next((hold for hold in holds.get(STORM, ()) if stands(hold, now)), None)
+    """Return the storm brake while it is active, that is until somebody lifts it."""
+    found = next((hold for hold in holds.get(STORM, ()) if is_active(hold, now)), None)
     return None if found is None else Blocked(BlockCode.STORM, _sentence(found, ()), end_of(found))
 
 
 def retracted(holds: Holds, now: datetime) -> frozenset[str]:
-    """Value paths (health.NAME) of signals that a person has retracted."""
+    """Return the value paths (health.NAME) of the signals that a person has retracted."""
     subjects = (subject for subject in holds if subject.startswith(RETRACTED))
     return frozenset(
         f"health.{subject.removeprefix(RETRACTED)}"
         for subject in subjects
-        if any(stands(hold, now) for hold in holds[subject])
+        if any(is_active(hold, now) for hold in holds[subject])
     )
 
 
 def held(desired: Desired, record: NodeRecord, holds: Holds, now: datetime) -> Blocked | None:
-    """The first hold on the node or its pool that stands."""
-    kept = record.holds
-    for hold in (*holds.get(desired.node, ()), *kept, *holds.get(f"pool/{desired.pool}", ())):
-        if stands(hold, now):
-            copies = (*kept, *holds.get(hold.subject, ()))
+    """Return the first active hold on the node or its pool."""
+    for hold in (*holds.get(desired.node, ()), *record.holds, *holds.get(f"pool/{desired.pool}", ())):
+        if is_active(hold, now):
+            copies = (*record.holds, *holds.get(hold.subject, ()))
             return Blocked(BlockCode.HELD, _sentence(hold, copies), end_of(hold))
     return None
 
 
-def stands(hold: Hold | SpecHold, now: datetime) -> bool:
+def is_active(hold: Hold | SpecHold, now: datetime) -> bool:
     until = end_of(hold)
     return until is None or until > now
 
@@ -66,14 +66,14 @@ def end_of(hold: Hold | SpecHold) -> datetime | None:
     return None if hold.until is None else datetime.fromisoformat(hold.until)
 
 
-def is_copy(kept: Hold, declared: SpecHold) -> bool:
-    """Whether this is what the ledger has of it. A line that moved is the same hold, one that changed is another."""
-    same = (kept.subject, kept.reason, kept.owner) == (declared.subject, declared.reason, declared.owner)
-    return same and kept.position != "" and kept.until == end_of(declared)
+def is_copy(recorded: Hold, declared: SpecHold) -> bool:
+    """Return whether a hold of the ledger is its copy of one of the spec, whatever line of the spec it is on now."""
+    same = (recorded.subject, recorded.reason, recorded.owner) == (declared.subject, declared.reason, declared.owner)
+    return same and recorded.position != "" and recorded.until == end_of(declared)
 
 
 def origin(hold: Hold | SpecHold) -> str:
-    """Where it stands, or stood; "" = a command set it."""
+    """Return what set the hold and what ends it; "" for one that a command set on a node or a pool."""
     if isinstance(hold, SpecHold):
         return f"by {hold.position}"
     if hold.subject in (FLEET, STORM):
@@ -84,7 +84,7 @@ def origin(hold: Hold | SpecHold) -> str:
 
 
 def _sentence(hold: Hold | SpecHold, others: Iterable[Hold | SpecHold]) -> str:
-    """Owner and reason first; then since and until when, and which line says so."""
+    """Return a hold in words: owner and reason, then since and until when, and the line of the spec that sets it."""
     first: Hold | None = None
     for other in (hold, *others):
         if isinstance(other, Hold) and (other is hold or (isinstance(hold, SpecHold) and is_copy(other, hold))):

@@ -1,4 +1,4 @@
-"""The plan of one node: drift -> conditions -> goal -> the fewest actions, each with its reason."""
+"""Plan one node: drift -> conditions -> goal -> the fewest actions, each with its reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAct
 from reconciler.model.records import FLEET, NodeRecord
 from reconciler.model.vocab import Certainty, Concern, NodeState, Source, UnknownReason
 from reconciler.planner.node import conditions as c
-from reconciler.planner.node.assessment import find
+from reconciler.planner.node.actions import NodeTraits, spec_of
+from reconciler.planner.node.assessment import assess
 from reconciler.planner.node.backoff import backing_off
 from reconciler.planner.node.catalogue import Catalogue, Row, catalogue
 from reconciler.planner.node.conditions import Conditions, Context
@@ -26,10 +27,10 @@ from reconciler.planner.node.crash import stopped_by, unplanned
 from reconciler.planner.node.estimates import Estimates
 from reconciler.planner.node.evaluate import evaluate, with_drift
 from reconciler.planner.node.fingerprint import own_inputs, shared_inputs
-from reconciler.planner.node.goals import Situation, as_rung, isolate, situation, usable_rows
+from reconciler.planner.node.goals import Situation, as_treatment, isolate, situation, usable_rows
 from reconciler.planner.node.holds import Holds, retracted
-from reconciler.planner.node.reasons import left_alone, reasons, starting_conditions, unmet
-from reconciler.planner.node.record import isolated, uneventful
+from reconciler.planner.node.reasons import no_path, reasons, starting_conditions, unmet
+from reconciler.planner.node.record import is_uneventful, isolating_signals
 from reconciler.planner.node.search import apply, search
 from reconciler.planner.node.why import Question
 
@@ -38,7 +39,7 @@ KUBELET_SERVICE = "host.services.kubelet"
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """What is to be done about a node in some state, and why."""
+    """The situation of a node, and the actions that follow from it."""
 
     found: Situation
     rows: tuple[Row, ...]
@@ -47,7 +48,7 @@ class _Decision:
 
 @dataclass(slots=True)
 class NodePlanner:
-    """Plans nodes, one after another. Equal nodes share one catalogue, and those in the same state one decision.
+    """Plans nodes one by one. Nodes of one profile share a catalogue, and in the same state they share the decision.
 
     `shared`: the inputs that equal nodes share, by the key under which their plans name them.
     """
@@ -63,32 +64,32 @@ class NodePlanner:
     _keys: dict[str, str] = field(default_factory=dict)
 
     def plan(self, desired: Desired, observed: Observed, record: NodeRecord) -> NodePlan:
-        return self.plan_apart(desired, observed, record)[0]
+        return self.plan_parts(desired, observed, record)[0]
 
-    def plan_apart(self, desired: Desired, observed: Observed, record: NodeRecord) -> tuple[NodePlan, NodePlan | None]:
-        """The whole plan, and the plan of what needs not wait for a rollout; None when nothing would be left to do.
+    def plan_parts(self, desired: Desired, observed: Observed, record: NodeRecord) -> tuple[NodePlan, NodePlan | None]:
+        """Return the whole plan, and the plan without the changes that wait for a rollout; None if that has no actions.
 
-        A bug that this node brings to light, here or when it was read, blocks this node (invariant 22).
+        A failure of our own code, here or when the node was read, blocks this node alone (invariant 22).
         """
         whole, rest = of_its_own(
             desired.node,
             "planning it",
-            lambda: self._plan_apart(desired, observed, record),
+            lambda: self._plan_parts(desired, observed, record),
             lambda crash: (unplanned(desired, observed, crash), None),
         )
         crash = crash_in(observed)
         return (stopped_by(crash, whole), None) if crash and desired.state is NodeState.ACTIVE else (whole, rest)
 
-    def _plan_apart(self, desired: Desired, observed: Observed, record: NodeRecord) -> tuple[NodePlan, NodePlan | None]:
+    def _plan_parts(self, desired: Desired, observed: Observed, record: NodeRecord) -> tuple[NodePlan, NodePlan | None]:
         items = self.comparer.compare(desired, observed, record)
-        findings = find(desired, observed, record, self.context, self.comparer.rules, self._retracted())
-        state = with_drift(findings, desired, items, record, self.context)
+        assessment = assess(desired, observed, record, self.context, self.comparer.rules, self._retracted())
+        state = with_drift(assessment, desired, items, record, self.context)
         decided = self._decide(desired, observed, record, state)
         whole = self._node_plan(desired, observed, record, items, state, decided)
         changed = tuple([item.path for item in items if item.kind is DriftClass.PENDING])
         if not changed:
             return whole, None
-        state = with_drift(findings, desired, _due(items, changed), record, self.context)
+        state = with_drift(assessment, desired, _without_postponed(items, changed), record, self.context)
         decided = self._decide(desired, observed, record, state)
         if whole.actions and not decided.actions:
             return whole, None
@@ -123,7 +124,7 @@ class NodePlanner:
             fingerprint=fingerprint(shared, inputs, items, actions),
             shared=shared,
             inputs=inputs,
-            isolated=() if state.mark is None else isolated(record, state.mark),
+            isolated=() if state.mark is None else isolating_signals(record, state.mark),
         )
 
     def _retracted(self) -> frozenset[str]:
@@ -141,7 +142,7 @@ class NodePlanner:
         rules = self.comparer.rules
         told = [
             *((signal, DriftClass.DRIFTED, "") for signal in state.signals),
-            *((signal, DriftClass.UNKNOWN, "maybe from before the treatment") for signal in state.doubted),
+            *((signal, DriftClass.UNKNOWN, "maybe from before the treatment") for signal in state.unconfirmed),
             *((signal, DriftClass.REPORTED, _reported(signal)) for signal in state.reported),
             *((s, DriftClass.IGNORED, rule.reason) for s in state.ignored if (rule := rules.match(desired, s.path))),
         ]
@@ -156,7 +157,7 @@ class NodePlanner:
     def _backing_off(
         self, record: NodeRecord, rows: Sequence[Row], actions: Sequence[PlannedAction], items: Sequence[DriftItem]
     ) -> Blocked | None:
-        """Of what goes now; a later rung may never be needed."""
+        """Return why the actions that go now must wait. Later rungs are left out: they may never be needed."""
         if not record.attempts:
             return None
         now = {row.id for row in rows}
@@ -166,8 +167,8 @@ class NodePlanner:
     def question(
         self, desired: Desired, observed: Observed, record: NodeRecord, *, postponed: Collection[str] = ()
     ) -> Question | None:
-        """What the actions that `plan` chose are the cheapest answer to; None when it chose none."""
-        items = _due(self.comparer.compare(desired, observed, record), postponed)
+        """Return the search that chose the actions of a plan; None if it has none."""
+        items = _without_postponed(self.comparer.compare(desired, observed, record), postponed)
         state = evaluate(desired, observed, items, record, self.context, self.comparer.rules, self._retracted())
         decided = self._decide(desired, observed, record, state)
         found, rows = decided.found, decided.rows
@@ -176,7 +177,7 @@ class NodePlanner:
         full, start, wanted = self._catalogue(desired, observed, state), starting_conditions(state), found.wanted
         usable = usable_rows(full, state, found, record, self.context.now)
         if found.harmless_only or self._search(desired, usable, start, found) != rows:
-            # Not all of the goal can be had now: they were to bring about what no workload notices.
+            # The goal is out of reach: the actions achieve as much of it as no workload notices.
             usable, reached = Catalogue(tuple(row for row in full.rows if row.harmless), ()), start
             for row in rows:
                 reached = apply(full, row, reached)
@@ -184,16 +185,16 @@ class NodePlanner:
         return Question(usable, start, wanted, rows)
 
     def _decide(self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions) -> _Decision:
-        """Nodes of one profile and in one state share what is decided, but for those that have a story of their own."""
+        """Decide what to do. Nodes of one profile in one state share this, unless holds or attempts set one apart."""
         held = record.holds or not self.holds.keys().isdisjoint((FLEET, f"pool/{desired.pool}", desired.node))
-        if held or record.malformed or state.foreign_mark is not None or not uneventful(record):
-            return self._decided(desired, observed, record, state)
+        if held or record.malformed or state.foreign_mark is not None or not is_uneventful(record):
+            return self._make_decision(desired, observed, record, state)
         key = (desired.profile.digest, desired.state, _busy(observed), state.key)
         if key not in self._decisions:
-            self._decisions[key] = self._decided(desired, observed, record, state)
+            self._decisions[key] = self._make_decision(desired, observed, record, state)
         return self._decisions[key]
 
-    def _decided(self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions) -> _Decision:
+    def _make_decision(self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions) -> _Decision:
         found = situation(desired, record, self.holds, state, self.context.now)
         rows, found = self._choose(desired, observed, record, state, found)
         actions = self._explain(desired, observed, state, found, rows)
@@ -206,9 +207,7 @@ class NodePlanner:
         stuck = busy and KUBELET_SERVICE in state.because.get(c.HOST, ())
         key = (desired.profile.digest, clustered, registered, busy, cordoned, stuck)
         if key not in self._catalogues:
-            self._catalogues[key] = catalogue(
-                desired, clustered=clustered, registered=registered, busy=busy, cordoned=cordoned, stuck=stuck
-            )
+            self._catalogues[key] = catalogue(NodeTraits(desired, clustered, registered, busy, cordoned, stuck))
         return self._catalogues[key]
 
     def _choose(
@@ -223,7 +222,7 @@ class NodePlanner:
         if found.harmless_only:
             return _harmless(full, state, start, found.wanted), found
         rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
-        if rows is None and found.goal is Goal.ISOLATED:  # it can't be drained: no new work starts there at least
+        if rows is None and found.goal is Goal.ISOLATED:  # it can't be drained: at least keep new work away
             found = replace(found, wanted=frozenset({c.MARKED}))
             rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
         if rows is not None:
@@ -233,9 +232,7 @@ class NodePlanner:
             found = isolate(f"{evidence}; no way back into service: {unmet(state, found.wanted)}", BlockCode.NO_PATH)
             rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
             return rows or (), found
-        return _harmless(full, state, start, found.wanted), left_alone(
-            desired, state, found, full, record, self.context
-        )
+        return _harmless(full, state, start, found.wanted), no_path(desired, state, found, full, record, self.context)
 
     def _search(
         self, desired: Desired, usable: Catalogue, start: frozenset[str], found: Situation
@@ -258,14 +255,14 @@ class NodePlanner:
         for row, because in zip(rows, because_of, strict=True):
             uncertain = predicted or bool(set(row.achieves) & set(state.explained))
             actions.append(self._action(desired, row, because, uncertain))
-            # What lies behind a boot, a flash or a treatment is seen only when it has happened.
-            predicted = predicted or bool(row.reboots) or row.name == "update_firmware"
+            # What follows a boot, a flash or a treatment can be observed only after it has happened.
+            predicted = predicted or bool(row.reboots) or spec_of(row.name).flashes
             if found.rung is not None and row.name == found.rung.action:
                 actions += self._later_rungs(desired, full, found.rung, remedy_of(s.name for s in state.signals))
         return tuple(actions)
 
     def _later_rungs(self, desired: Desired, full: Catalogue, first: Rung, remedy: Remedy) -> list[PlannedAction]:
-        """The rest of the ladder: who approves a treatment approves what follows when it does not help."""
+        """Return the later rungs of the ladder: approving a treatment approves what follows if it does not help."""
         policy = desired.profile.remediation
         assert policy is not None, "a rung comes from a policy"
         later = [
@@ -275,7 +272,9 @@ class NodePlanner:
         ]
         rows = {row.name: row for row in full.rows}
         why = (f"if {first.action} does not help",)
-        return [self._action(desired, as_rung(rows[rung.action]), why, True) for rung in later if rung.action in rows]
+        return [
+            self._action(desired, as_treatment(rows[rung.action]), why, True) for rung in later if rung.action in rows
+        ]
 
     def _action(self, desired: Desired, row: Row, because: tuple[str, ...], predicted: bool) -> PlannedAction:
         measured = self.estimates.of(desired.profile.inventory, row.name, row.target)
@@ -294,8 +293,8 @@ class NodePlanner:
         )
 
 
-def _due(items: tuple[DriftItem, ...], postponed: Collection[str]) -> tuple[DriftItem, ...]:
-    """`postponed`: paths that the spec changed and that are left as they are for now."""
+def _without_postponed(items: tuple[DriftItem, ...], postponed: Collection[str]) -> tuple[DriftItem, ...]:
+    """Return the items but for those under `postponed`: paths that the spec changed and that a rollout holds back."""
     return tuple([item for item in items if item.path not in postponed]) if postponed else items
 
 
@@ -309,7 +308,7 @@ def _busy(observed: Observed) -> bool:
 
 
 def _harmless(full: Catalogue, state: Conditions, start: frozenset[str], wanted: frozenset[str]) -> tuple[Row, ...]:
-    """What can be done without any workload noticing, in catalogue order, until nothing more helps."""
+    """Choose actions that no workload notices, in catalogue order, until none adds to the goal."""
     chosen: list[Row] = []
     reached = start
     while True:
@@ -339,7 +338,7 @@ def _certificate(desired: Desired, kind: DriftClass, observed: str | None, detai
 
 
 def _incomplete(desired: Desired, observed: Observed, state: Conditions) -> tuple[str, ...]:
-    """Sources that the spec configures and that gave no answer, without a known cause."""
+    """Return the configured sources that did not answer for no known reason, each with its failure."""
     found = []
     for name, reading in (("redfish", observed.hot), ("redfish inventory", observed.inventory), ("ssh", observed.host),
                           ("kubernetes", observed.member)):  # fmt: skip

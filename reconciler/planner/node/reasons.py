@@ -1,4 +1,4 @@
-"""Why a node's plan is as it is, in words: what each action is for, and what stands in the way of a goal."""
+"""Explain a node's plan in words: what each action is for, and what prevents a goal."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from reconciler.planner.node.catalogue import Catalogue, Row
 from reconciler.planner.node.conditions import Conditions, Context
 from reconciler.planner.node.goals import Situation, changes, goal_conditions, usable_rows
 from reconciler.planner.node.search import apply
-from reconciler.planner.node.unknowns import sentence
+from reconciler.planner.node.unknowns import summarize
 
 
 def starting_conditions(state: Conditions) -> frozenset[str]:
-    """What the search starts from. Behind a known cause, health is hoped for, and everything else is to be redone."""
+    """Return the conditions that the search starts from. Where the cause of an unknown is known, health is assumed."""
     return state.true | ({c.HEALTHY, c.HARDWARE} & set(state.explained))
 
 
 def unmet(state: Conditions, wanted: frozenset[str]) -> str:
+    """Return the wanted conditions that are not true, each with its reason, in words."""
     parts = []
     for name in sorted(wanted - state.true):
         why = state.unknown.get(name) or "; ".join(state.because.get(name, ())) or state.explained.get(name, "")
@@ -27,20 +28,22 @@ def unmet(state: Conditions, wanted: frozenset[str]) -> str:
 
 
 def _words(condition: str) -> str:
-    """firmware_ok:nic0 is "firmware nic0" to people, who know concerns and no conditions."""
+    """Return a condition as reports name it: firmware_ok:nic0 is "firmware nic0"."""
     return "MIG mode" if condition == c.GPU_PLAIN else condition.replace("_ok", "").replace(":", " ").replace("_", " ")
 
 
-def left_alone(
+def no_path(
     desired: Desired, state: Conditions, found: Situation, full: Catalogue, record: NodeRecord, context: Context
 ) -> Situation:
-    """No path: say which conditions stand in the way, and whether it is for want of knowledge, attempts or a remedy."""
+    """Return the situation of a node that no actions bring to its goal, and say which conditions are in the way."""
     missing = goal_conditions(desired, state) - state.true
     unknown = {name: why for name, why in state.unknown.items() if name in missing}
     usable = {row.id for row in usable_rows(full, state, found, record, context.now).rows}
-    tired = sorted({row.id for row in full.rows if row.id not in usable and not set(row.achieves) & set(state.unknown)})
+    used_up = sorted(
+        {row.id for row in full.rows if row.id not in usable and not set(row.achieves) & set(state.unknown)}
+    )
     if unknown:
-        detail = sentence({_words(name): why for name, why in sorted(unknown.items())}, desired)
+        detail = summarize({_words(name): why for name, why in sorted(unknown.items())}, desired)
         code = BlockCode.UNKNOWN
     elif state.gate_failed and not changes(state):
         name = desired.node
@@ -49,8 +52,8 @@ def left_alone(
             f"`reconciler hold {name} --reason ...` while you see to it, then `reconciler release {name}`"
         )
         code = BlockCode.GATE
-    elif tired:
-        detail = f"{', '.join(tired)} failed too often; unmet: {unmet(state, missing)}"
+    elif used_up:
+        detail = f"{', '.join(used_up)} failed too often; unmet: {unmet(state, missing)}"
         code = BlockCode.ATTEMPTS
     else:
         detail = (
@@ -61,7 +64,7 @@ def left_alone(
 
 
 def reasons(full: Catalogue, state: Conditions, found: Situation, rows: tuple[Row, ...]) -> list[tuple[str, ...]]:
-    """Why each action is there: the drift it removes, what undid its effect, or the later action that requires it."""
+    """Return the reasons of each action: the drift that it removes, what undid its effect, or what requires it."""
     staged = {s.condition: s.achieves for s in full.staged}
     reached, undone_by, found_reasons = starting_conditions(state), dict[str, str](), []
     for at, row in enumerate(rows):

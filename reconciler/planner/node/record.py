@@ -1,4 +1,4 @@
-"""What the ledger's record of a node tells of the conditions that it is in now."""
+"""Read from a node's record in the ledger what its earlier attempts mean for its conditions now."""
 
 from __future__ import annotations
 
@@ -8,42 +8,49 @@ from reconciler.gate.certificate import same_machine
 from reconciler.health.ladder import REMEDIATION
 from reconciler.health.table import for_a_person
 from reconciler.model.gate import Binding
-from reconciler.model.records import Mark, NodeRecord, isolated_for
+from reconciler.model.records import Attempt, Mark, NodeRecord, isolated_for
+from reconciler.planner.node.actions import spec_of
 
-DETECTOR_S = 600.0  # what runs in containers on top of drivers in containers takes minutes to speak after a boot
+DETECTOR_S = 600.0  # a detector runs in a container, on drivers in containers: after a boot it needs minutes
 _NO_TRY = frozenset({"refused", "started"})
 _UNEVENTFUL = frozenset({"done", *_NO_TRY})
-_UNNOTICED = frozenset({"configure_host", "join", "check_trust", "set_labels"})  # no job on the node ends for them
-_VOIDS = frozenset({"reimage", "update_firmware"})  # a certificate that is older, whatever its binding says
 
 
-def drained(record: NodeRecord, mark: Mark | None) -> bool:
-    """A drain that ended well, and no admission after it: what a drain command or `none` leaves as proof."""
+def is_admission(attempt: Attempt) -> bool:
+    """Return whether this attempt put the node into service."""
+    return attempt.action == "admit" and attempt.outcome == "done"
+
+
+def is_drained(record: NodeRecord, mark: Mark | None) -> bool:
+    """Return whether a drain succeeded, under this mark if one is given, and no admission came after it.
+
+    It is the only proof where the drain provider is a command or `none`.
+    """
     for attempt in reversed(record.attempts):
-        if attempt.action == "admit" and attempt.outcome == "done":
+        if is_admission(attempt):
             return False
         if attempt.action == "drain" and attempt.outcome == "done":
             return mark is None or attempt.at.isoformat() >= mark.at
     return False
 
 
-def isolated(record: NodeRecord, mark: Mark) -> tuple[str, ...]:
-    """The signals on which our mark was set, while the node has neither been drained nor treated since; else ()."""
+def isolating_signals(record: NodeRecord, mark: Mark) -> tuple[str, ...]:
+    """Return the signals for which our mark was set; () once the node has been drained or treated since."""
     signals = isolated_for(mark.reason)
     for attempt in reversed(record.attempts) if signals else ():
-        if attempt.outcome == "refused" or attempt.action in _UNNOTICED:
+        if attempt.outcome == "refused" or spec_of(attempt.action).harmless:
             continue
         if attempt.action == "admit" and attempt.outcome != "done":
-            continue  # the mark still stands, and its jobs run on
+            continue  # the mark is still there, and the jobs go on
         return signals if attempt.action == "mark" else ()
     return signals
 
 
-def failed_gate(record: NodeRecord, binding: Binding | str) -> str:
-    """What the gate found wrong with this very machine; "" when nothing did, or a repair is on record since.
+def gate_failure(record: NodeRecord, binding: Binding | str) -> str:
+    """Return why the gate failed on this machine; "" if it did not fail, or a repair is on record since.
 
-    A failure is evidence, and is not tried again before a repair (DESIGN 7.4): other hardware, a treatment, an
-    install, new firmware; or a hold that somebody lifted again, who has then seen to it.
+    A failure is evidence, so the gate does not run again before a repair (DESIGN 7.4): other hardware, a treatment, an
+    installation, new firmware, or a hold that somebody set and released.
     """
     tried = [attempt for attempt in record.attempts if attempt.outcome not in _NO_TRY]
     last = next((attempt for attempt in reversed(tried) if attempt.action == "run_gate"), None)
@@ -51,18 +58,18 @@ def failed_gate(record: NodeRecord, binding: Binding | str) -> str:
         return ""
     if isinstance(binding, str) or not same_machine(record.certificate, binding):
         return ""
-    repaired = any(a.at > last.at and (a.cause == REMEDIATION or a.action in _VOIDS) for a in tried)
+    repaired = any(a.at > last.at and (a.cause == REMEDIATION or spec_of(a.action).overwrites) for a in tried)
     released = record.released_at is not None and record.released_at > last.at
     return "" if repaired or released else last.detail
 
 
-def detectors_until(record: NodeRecord, now: datetime) -> datetime | None:
-    """Until when a condition of the node object may be of before the latest treatment; None: it is of now.
+def stale_signals_until(record: NodeRecord, now: datetime) -> datetime | None:
+    """Return until when conditions of the node object may date from before the latest treatment; None if they do not.
 
-    Node objects outlive reboots: what a detector once said stands there until it runs again and takes it back.
+    Node objects outlive reboots: a detector's condition stays there until the detector runs again and clears it.
     """
     for attempt in reversed(record.attempts):
-        if attempt.action == "admit" and attempt.outcome == "done":
+        if is_admission(attempt):
             return None
         if attempt.cause == REMEDIATION and attempt.outcome != "refused":
             until = (attempt.ended_at or attempt.at) + timedelta(seconds=DETECTOR_S)
@@ -70,31 +77,31 @@ def detectors_until(record: NodeRecord, now: datetime) -> datetime | None:
     return None
 
 
-def treated_after(record: NodeRecord) -> tuple[str, ...]:
-    """What was done to the machine itself since its certificate, which proves nothing of what came after it.
+def treatments_since_certificate(record: NodeRecord) -> tuple[str, ...]:
+    """Return what was done to the machine since its certificate was issued, as sentences; each voids the certificate.
 
-    The certificate's binding shows other hardware and firmware, not that a sick node was treated or wiped, nor what a
-    person has replaced for whom it was drained.
+    The binding of a certificate shows changed hardware and firmware. It does not show that the node was treated or
+    wiped, nor what a person replaced after it was drained for a repair.
     """
     if record.certificate is None:
         return ()
     issued = record.certificate.issued_at
     done = [attempt for attempt in record.attempts if attempt.at >= issued and attempt.outcome != "refused"]
-    treated = (attempt.action for attempt in done if attempt.cause == REMEDIATION or attempt.action in _VOIDS)
+    treated = (attempt.action for attempt in done if attempt.cause == REMEDIATION or spec_of(attempt.action).overwrites)
     told = [f"{action} after the certificate was issued" for action in dict.fromkeys(treated)]
     left = (path for attempt in done if attempt.action == "drain" for path in for_a_person(attempt.cause.split(", ")))
     return (*told, *(f"left to a person for {path} after the certificate was issued" for path in dict.fromkeys(left)))
 
 
-def uneventful(record: NodeRecord) -> bool:
-    """Nothing has failed and nothing was treated: what was tried before decides nothing of what is to be done now."""
+def is_uneventful(record: NodeRecord) -> bool:
+    """Return whether no attempt failed and none was a treatment, so that earlier attempts decide nothing now."""
     return all(attempt.outcome in _UNEVENTFUL and attempt.cause != REMEDIATION for attempt in record.attempts)
 
 
-def untouched(record: NodeRecord) -> bool:
-    """Whether the node is as it was when it was marked: nothing came after that but drains, by any run.
+def is_untouched(record: NodeRecord) -> bool:
+    """Return whether nothing but drains came after the node was marked, by any run.
 
-    A mark that came with something else, such as joining, says that the node was never accepted.
+    A mark that another action set, such as joining, is no attempt of its own: such a node was never accepted.
     """
     for attempt in reversed(record.attempts):
         if attempt.action == "mark" and attempt.outcome != "refused":

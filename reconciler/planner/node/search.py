@@ -1,4 +1,4 @@
-"""The fewest actions from a set of conditions to a goal: a shortest-path search.
+"""Find the fewest actions from a set of conditions to a goal, by a shortest-path search.
 
 States are bit masks. Cost is lexicographic: drains, reboots, seconds, actions. Ties are broken by catalogue order, so
 the answer is minimal and the same every time.
@@ -18,7 +18,7 @@ _ACTION, _MILLISECOND, _REBOOT, _DRAIN = 1, 1 << 16, 1 << 64, 1 << 80
 
 
 class _Step(NamedTuple):
-    """A row in bits. `keeps`: all that it does not break. `consumes`: (staged bit, bit it sets, bits it clears)."""
+    """An action in bits. `keeps`: all that it does not break. `consumes`: (staged bit, bit it sets, bits it clears)."""
 
     requires: int
     forbids: int
@@ -30,11 +30,14 @@ class _Step(NamedTuple):
 
 
 class Unsearchable(RuntimeError):
-    """The search grew beyond all bounds: a defect of the catalogue."""
+    """The search visited more states than a sound catalogue has: a defect of the catalogue."""
 
 
 def search(catalogue: Catalogue, start: frozenset[str], goal: frozenset[str]) -> tuple[Row, ...] | None:
-    """The cheapest sequence of rows from `start` to a state where all of `goal` holds; None when there is none."""
+    """Return the cheapest actions from `start` to a state that includes all of `goal`; None if there are none.
+
+    Raise Unsearchable if the search visits more states than a sound catalogue has.
+    """
     bits = _number(catalogue, start, goal)
     steps = [(at, *_compile(row, catalogue, bits)) for at, row in enumerate(catalogue.rows)]
     target, origin = _mask(goal, bits), _mask(start, bits)
@@ -67,7 +70,7 @@ def search(catalogue: Catalogue, start: frozenset[str], goal: frozenset[str]) ->
 
 
 def _activated(state: int, achieves: int, keeps: int, consumes: tuple[tuple[int, int, int], ...]) -> int:
-    """The conditions after a row that brings in what is staged. What the row itself achieves, nothing staged undoes."""
+    """Return the conditions after an action that activates staged ones, which break nothing that it achieves itself."""
     left, gained, kept = state, achieves, keeps
     for staged, sets, clears in consumes:
         if state & staged:
@@ -107,7 +110,7 @@ def _compile(row: Row, catalogue: Catalogue, bits: dict[str, int]) -> _Step:
 
 
 def apply(catalogue: Catalogue, row: Row, state: frozenset[str]) -> frozenset[str]:
-    """The conditions after `row`, by name: what `search` does in bits."""
+    """Return the conditions after an action, by name, as `search` computes them in bits."""
     achieved, broken, consumed = set(row.achieves), set(row.breaks), set()
     for staged in catalogue.staged:
         if staged.activation in row.activates and staged.condition in state:

@@ -1,50 +1,39 @@
-"""What we staged and no restart has brought in yet.
+"""Find what is staged on a node: written, and not in effect before a restart.
 
-A BMC shows pending BIOS attributes, but neither a flashed image that waits nor a pending secure-boot mode: for those,
-our own journaled attempts are the only witness.
+A BMC shows pending BIOS attributes. It shows neither flashed firmware that waits for a restart nor a pending
+secure-boot mode: only our own journaled attempts tell of those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
-
 from reconciler.model.records import Attempt, NodeRecord
 from reconciler.model.vocab import Activation
+from reconciler.planner.node.actions import spec_of
 
-ACTIVATES: Final[Mapping[str, frozenset[Activation]]] = {
-    "reset_bmc": frozenset({Activation.BMC_RESET}),
-    "soft_restart": frozenset({Activation.REBOOT}),
-    "power_cycle": frozenset({Activation.REBOOT, Activation.POWER_CYCLE}),
-    "power_on": frozenset({Activation.REBOOT, Activation.POWER_CYCLE}),
-    "reimage": frozenset({Activation.REBOOT, Activation.POWER_CYCLE}),
-}
+NOT_ACTIVATED = "it restarted, but did not take what was staged"  # the start of such an attempt's detail
 
 
-NOT_TAKEN = "it restarted, but did not take what was staged"  # how the detail of such an attempt begins
+def is_staged(record: NodeRecord, action: str, target: str, activation: Activation) -> bool:
+    """Return whether `action` was done and no action of its activation class came after it.
 
-
-def waits(record: NodeRecord, action: str, target: str, activation: Activation) -> bool:
-    """Whether `action` was done and nothing of its activation class came after it.
-
-    A restart that failed because the setting did not take did restart: it is staged no more. One that a BMC refused
-    did not.
+    A restart that failed because the setting did not take effect still was a restart: nothing is staged any more. A
+    restart that a BMC refused was none.
     """
     for attempt in reversed(record.attempts):
-        if activation in ACTIVATES.get(attempt.action, ()) and _restarted(attempt):
+        if activation in spec_of(attempt.action).activates and _restarted(attempt):
             return False
         if (attempt.action, attempt.target, attempt.outcome) == (action, target, "done"):
             return True
     return False
 
 
-def unjudged(record: NodeRecord, action: str, target: str, activation: Activation) -> bool:
-    """Whether the latest attempt came to no good end, and nothing has shown since what it did.
+def is_unverified(record: NodeRecord, action: str, target: str, activation: Activation) -> bool:
+    """Return whether the latest attempt failed, and no restart has shown since what it did.
 
-    What it began may go on, or wait for its activation: nothing of it is to be begun again before it was looked at.
+    What it began may still go on, or wait for its activation, so look at that before beginning it again.
     """
     for attempt in reversed(record.attempts):
-        if activation in ACTIVATES.get(attempt.action, ()) and _restarted(attempt):
+        if activation in spec_of(attempt.action).activates and _restarted(attempt):
             return False
         if (attempt.action, attempt.target) == (action, target) and attempt.outcome != "refused":
             return attempt.outcome != "done"
@@ -52,4 +41,4 @@ def unjudged(record: NodeRecord, action: str, target: str, activation: Activatio
 
 
 def _restarted(attempt: Attempt) -> bool:
-    return attempt.outcome == "done" or attempt.detail.startswith(NOT_TAKEN)
+    return attempt.outcome == "done" or attempt.detail.startswith(NOT_ACTIVATED)

@@ -1,4 +1,4 @@
-"""Why things are not known, in a sentence that is the same of all nodes that are silent for the same reason."""
+"""Summarize why values are not known, in the same words for all nodes that are silent for the same reason."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from textwrap import shorten
 
 from reconciler.model.desired import Desired
 
-LENGTH = 200  # characters of a sentence, about; `explain` has every value with its reason
-_CAUSE = 120  # characters
+LENGTH = 200  # characters of a summary, about; `explain` has every value with its reason
+_CAUSE = 120  # characters of one cause
 _PART = re.compile(r"; (?=\S+ \(|(?:BMC|SSH|cluster) )")
 _OF_A_VALUE = re.compile(r"\S+ \((.*)\)")  # "firmware.bmc (BMC unreachable)"
 _NAMED = re.compile(r"(\S+) \(\S+\):? ?")  # "gpu-0001 (10.0.0.1:22): ..."
 _SOCKET = re.compile(r" ?\('[^']*', \d+[^)]*\)")  # as in "Connect call failed ('10.0.0.1', 22)"
 
 
-def sentence(unknown: Mapping[str, str], desired: Desired) -> str:
-    """`unknown`: what is not known -> why. One cause takes many things with it, and is told once."""
-    roots = {what: [_common(root, desired) for root in _roots(why)] for what, why in unknown.items()}
+def summarize(unknown: Mapping[str, str], desired: Desired) -> str:
+    """Return one sentence about `unknown` (value -> why it is not known), which names each cause once."""
+    roots = {what: [_without_node(root, desired) for root in _roots(why)] for what, why in unknown.items()}
     every = {root for found in roots.values() for root in found}
     causes: dict[str, dict[str, None]] = {}
     for what, found in roots.items():
@@ -26,26 +26,28 @@ def sentence(unknown: Mapping[str, str], desired: Desired) -> str:
             # "SSH unreachable" and "SSH unreachable: connection refused" are one cause.
             longest = max((other for other in sorted(every) if f"{other}:".startswith(f"{root}:")), key=len)
             causes.setdefault(shorten(longest, _CAUSE, placeholder=" …"), {})[what] = None
-    whole = _told(causes)
-    return whole if len(whole) <= LENGTH else _told({cause: _few(list(names)) for cause, names in causes.items()})
+    whole = _join(causes)
+    return (
+        whole if len(whole) <= LENGTH else _join({cause: _abbreviate(list(names)) for cause, names in causes.items()})
+    )
 
 
-def _told(causes: Mapping[str, Iterable[str]]) -> str:
+def _join(causes: Mapping[str, Iterable[str]]) -> str:
     return "; ".join(f"{cause}: {', '.join(names)} not known" for cause, names in causes.items())
 
 
-def _few(names: list[str]) -> list[str]:
+def _abbreviate(names: list[str]) -> list[str]:
     return names if len(names) <= 3 else [*names[:1], f"{names[1]} and {len(names) - 2} more"]
 
 
 def _roots(why: str) -> list[str]:
-    """The reasons in "firmware.bmc (BMC unreachable); firmware.bios (BMC unreachable)": "BMC unreachable"."""
+    """Return the causes in a reason: "BMC timeout" for "firmware.bmc (BMC timeout); bios.A (BMC timeout)"."""
     parts = _PART.split(why)
     return list(dict.fromkeys(inner[1] if (inner := _OF_A_VALUE.fullmatch(part)) else part for part in parts))
 
 
-def _common(reason: str, desired: Desired) -> str:
-    """Without the node's name and addresses, which are told beside it and would make each node a case of its own."""
+def _without_node(reason: str, desired: Desired) -> str:
+    """Remove the node's name and addresses, so that nodes with the same cause get the same words."""
     text = _NAMED.sub(lambda said: "" if said[1] == desired.node else said[0], reason)
     for address in (desired.endpoints.bmc, desired.endpoints.host):
         text = text.replace(address, "its address") if address else text

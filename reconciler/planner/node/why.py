@@ -1,7 +1,7 @@
-"""Why each action of a plan is in it: what there would be without it.
+"""Explain why each action of a plan is in it, by the best plan without it.
 
-A plan is the cheapest way from a node's conditions to its goal, so the answer is a second search, with the action
-struck from the catalogue. Either nothing leads to the goal any more, or the least that does costs no less.
+A plan is the cheapest way from a node's conditions to its goal. A second search, with one action removed from the
+catalogue, finds either no way at all or one that costs at least as much.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from reconciler.planner.node.search import search
 
 
 class Cost(NamedTuple):
-    """As `search` compares: in this order."""
+    """The cost of a plan. Costs compare field by field, in this order."""
 
     drains: int
     reboots: int
@@ -25,7 +25,7 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a plan is the answer to: `rows` lead from `start` to where all of `wanted` holds."""
+    """The input and the result of a search: `rows` lead from `start` to conditions that include all of `wanted`."""
 
     catalogue: Catalogue
     start: frozenset[str]
@@ -35,12 +35,12 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What there is without one action.
+    """The best plan without one action.
 
-    `more` None: nothing leads to the goal any more. `missing` are then the conditions of the goal that nothing else
-    brings about, in the order in which the catalogue does, and `own` those of them that the action itself is for.
-    Otherwise `instead` are the actions that the least other way takes and the plan does not, `spared` those of the plan
-    that it does not take, and `more` what it costs beyond the plan, never less than nothing.
+    `more` is None if there is none. Then `missing` are the conditions of the goal that no other action achieves, in
+    catalogue order, and `own` are those of them that the action itself is for. Otherwise `instead` are the actions that
+    only the other plan has, `spared` those that only this plan has, and `more` is what the other plan costs beyond this
+    one, never less than zero.
     """
 
     missing: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Alternative:
 
 
 def alternatives(question: Question) -> Mapping[str, Alternative]:
-    """By id, for each action of the plan."""
+    """Return the best plan without each action, by the id of the action."""
     names = dict.fromkeys(row.id for row in question.rows)
     return {name: _without(question, name) for name in names}
 
@@ -65,12 +65,12 @@ def cost_of(rows: tuple[Row, ...]) -> Cost:
 def _without(question: Question, name: str) -> Alternative:
     full = question.catalogue
     rest = replace(full, rows=tuple(row for row in full.rows if row.id != name))
-    missing = question.wanted - _imaginable(rest, question.start)
+    missing = question.wanted - _reachable(rest, question.start)
     other = None if missing else search(rest, question.start, question.wanted)
     if other is None:
         mine = question.wanted & _effects(full, name)
-        # Each may be had by itself, and still not all at once: then what the action is for stands for the rest; or all
-        # that is still to come about, of an action that only makes way for others.
+        # Each condition may be reachable alone and still not all together. Then name what the action itself is for, or
+        # every unmet condition if the action only makes others possible.
         missing = missing or (mine - question.start) or mine or (question.wanted - question.start)
         place = {condition: at for at, row in reversed([*enumerate(full.rows)]) for condition in _effects(full, row.id)}
         ordered = sorted(missing, key=lambda condition: (place.get(condition, 0), condition))
@@ -81,13 +81,13 @@ def _without(question: Question, name: str) -> Alternative:
         most.drains - least.drains, most.reboots - least.reboots, most.seconds - least.seconds,
         most.actions - least.actions,
     )  # fmt: skip
-    return Alternative(more=more, instead=_beyond(its, ours), spared=_beyond(ours, its))
+    return Alternative(more=more, instead=_difference(its, ours), spared=_difference(ours, its))
 
 
-def _imaginable(catalogue: Catalogue, start: frozenset[str]) -> frozenset[str]:
-    """All that could come true if nothing ever undid or forbade anything: what is not in it is out of reach for good.
+def _reachable(catalogue: Catalogue, start: frozenset[str]) -> frozenset[str]:
+    """Return all conditions that could come true if no action broke or forbade any: all others are out of reach.
 
-    It spares most searches: without the one action that achieves something, a search would look everywhere in vain.
+    It saves most searches: without the only action that achieves a condition, a search would try every state in vain.
     """
     reached = set(start)
     size = -1
@@ -105,7 +105,7 @@ def _imaginable(catalogue: Catalogue, start: frozenset[str]) -> frozenset[str]:
 
 
 def _effects(catalogue: Catalogue, name: str) -> set[str]:
-    """What an action is for: what it achieves, at once or by an activation that it makes possible or carries out."""
+    """Return what an action is for: what it achieves itself or by an activation that it prepares or carries out."""
     found: set[str] = set()
     for row in catalogue.rows:
         if row.id == name:
@@ -114,8 +114,8 @@ def _effects(catalogue: Catalogue, name: str) -> set[str]:
     return found
 
 
-def _beyond(some: list[str], others: list[str]) -> tuple[str, ...]:
-    """`some` without `others`, each as often as it is there more often."""
+def _difference(some: list[str], others: list[str]) -> tuple[str, ...]:
+    """Return `some` without `others`, counting repetitions."""
     left = list(others)
     found = []
     for name in some:

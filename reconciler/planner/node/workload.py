@@ -1,4 +1,4 @@
-"""What a sequence of actions amounts to. Of many nodes it is the very same sequence, which is summed up once."""
+"""Sum up a sequence of actions: how long it takes, and what it disrupts. Nodes that share a sequence share the sum."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ from dataclasses import dataclass
 
 from reconciler.model.plan import PlannedAction
 from reconciler.model.vocab import Disruption
+from reconciler.planner.node.actions import spec_of
 
-_KEPT = 256  # a fleet has few; each pass has its own
+_CACHE_SIZE = 256  # a fleet has few different sequences; each pass makes its own
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`takes_s`: all of it. `need_s`: to the end of the last disruptive step, as nine of ten runs go; what follows,
-    brings the node back. `out_s`: from the first disrupting one on, of a node that is in service till then."""
+    """The sum of a sequence of actions.
+
+    `takes_s`: all of it. `need_s`: up to the end of the last disruptive action, by the 90th percentile; what follows
+    brings the node back. `out_s`: from the first action on that ends the node's service.
+    """
 
     disrupts: bool
-    shakes: bool
+    braked: bool
     flashes: bool
     takes_s: float
     need_s: float
@@ -24,31 +28,36 @@ class Work:
 
 
 def disrupts(action: PlannedAction) -> bool:
-    """Whether it ends the node's service, or would if the node were in service."""
-    return action.name == "mark" or action.disruption >= Disruption.DRAIN
+    """Return whether the action ends the node's service, or would if the node were in service."""
+    return spec_of(action.name).takes_out or action.disruption >= Disruption.DRAIN
 
 
-def shakes(action: PlannedAction) -> bool:
-    """Whether the storm brake forbids it: what disrupts, on nodes in service or not, and whatever else moves power.
+def is_braked(action: PlannedAction) -> bool:
+    """Return whether the storm brake forbids the action: it disrupts, on a node in service or not, or changes power.
 
-    Also the mark of a sick node, which protects jobs and takes capacity: if it is the network that is sick, the mark
-    would empty a rack that works. To switch on at once all that lost its power is for a person to decide (pitfall C5).
+    The mark of an ill node is included, since it takes capacity: if the network is at fault, marks would empty a rack
+    that works. Whether to switch on at once all nodes that lost power is for a person to decide (pitfall C5).
     """
-    return disrupts(action) or action.name in ("power_on", "reset_bmc")
+    return disrupts(action) or bool(spec_of(action.name).activates)
 
 
 def flashes(action: PlannedAction) -> bool:
-    return action.name == "update_firmware"
+    """Return whether the action writes firmware."""
+    return spec_of(action.name).flashes
 
 
 _known: dict[int, tuple[tuple[PlannedAction, ...], Work]] = {}
 
 
 def work(actions: tuple[PlannedAction, ...]) -> Work:
-    """By identity: to compare the actions would take longer than to sum them up. What is kept keeps its id."""
+    """Return the sum of a plan's actions.
+
+    Sums are kept by the identity of the tuple: comparing actions takes longer than summing them up. An entry holds its
+    tuple, so its id is not used again.
+    """
     found = _known.get(id(actions))
     if found is None or found[0] is not actions:
-        if len(_known) >= _KEPT:
+        if len(_known) >= _CACHE_SIZE:
             _known.clear()
         found = _known[id(actions)] = (actions, _sum(actions))
     return found[1]
@@ -59,7 +68,7 @@ def _sum(actions: tuple[PlannedAction, ...]) -> Work:
     last = max((at for at, action in enumerate(actions) if action.disruption >= Disruption.DRAIN), default=0)
     return Work(
         disrupts=first < len(actions),
-        shakes=any(map(shakes, actions)),
+        braked=any(map(is_braked, actions)),
         flashes=any(map(flashes, actions)),
         takes_s=sum(action.estimate_s for action in actions),
         need_s=sum(action.p90_s or action.estimate_s for action in actions[: last + 1]),

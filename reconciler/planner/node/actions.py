@@ -1,0 +1,344 @@
+"""Specify the actions: all that the reconciler knows of each of them, in one table.
+
+`ACTIONS` is the only list of actions. Everything else that differs from action to action (what voids a certificate,
+what the storm brake stops, what an approval covers, how a rehearsal makes it fail) is derived from it. To add an
+action, add its `ActionSpec` here and the function of the same name in converge/actions.
+
+The order of the table breaks ties between plans of equal cost. `seconds` decides between plans: it is fixed, so that
+the same fleet is planned the same way every day, and estimates are told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from reconciler.model.desired import Desired
+from reconciler.model.vocab import Activation, Concern, Disruption
+from reconciler.planner.node import conditions as c
+from reconciler.planner.node.conditions import firmware_ok, firmware_staged
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTraits:
+    """Facts of a node that decide which variants of the actions it has.
+
+    `clustered`: the node belongs to a cluster. `registered`: its node object exists now. `busy`: pods are bound to it,
+    which start again as soon as it has power. `cordoned`: somebody else cordoned it, so labels attract no work.
+    `stuck`: its kubelet is stopped, so no pod on it ends.
+    """
+
+    desired: Desired
+    clustered: bool
+    registered: bool
+    busy: bool
+    cordoned: bool
+    stuck: bool = False
+
+    @property
+    def mig(self) -> bool:
+        return self.desired.profile.gpu is not None and self.desired.profile.gpu.mig is not None
+
+    @property
+    def lost_by_boot(self) -> tuple[str, ...]:
+        return (c.GPU,) if self.mig else ()
+
+    @property
+    def mark(self) -> tuple[str, ...]:
+        """The condition that a node of a cluster is marked; empty for a node without a cluster."""
+        return (c.MARKED,) if self.clustered else ()
+
+    @property
+    def mark_if_registered(self) -> tuple[str, ...]:
+        """The same, and empty while no node object exists that could carry the mark."""
+        return self.mark if self.registered else ()
+
+    @property
+    def kubelet(self) -> tuple[str, ...]:
+        return (c.KUBELET,) if self.stuck else ()
+
+    @property
+    def firmware(self) -> tuple[str, ...]:
+        return tuple(firmware_ok(item.component) for item in self.desired.profile.firmware)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Additions to a spec for one kind of node, or one target: the conditions and seconds are added to the spec's."""
+
+    target: str = ""
+    requires: tuple[str, ...] = ()
+    achieves: tuple[str, ...] = ()
+    breaks: tuple[str, ...] = ()
+    forbids: tuple[str, ...] = ()
+    seconds: float = 0.0
+    only_out_of_service: bool = False  # overrides `harmless` of the spec
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A staged condition: which activation consumes it, which condition then becomes true, and which become false."""
+
+    condition: str
+    activation: Activation
+    achieves: str
+    breaks: tuple[str, ...] = ()
+
+
+def _everywhere(_: NodeTraits) -> Iterable[Variant]:
+    return (Variant(),)
+
+
+def _nothing(_: NodeTraits) -> Iterable[Staged]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionSpec:
+    """All facts about one action. Every other list of actions is derived from these fields.
+
+    `requires`, `achieves`, `breaks` and `forbids` name conditions. `variants` adds the conditions that depend on the
+    node, and yields nothing for a node on which the action makes no sense.
+    """
+
+    name: str
+    concern: Concern
+    disruption: Disruption
+    seconds: float  # fixed cost of a plan; estimates come from the ledger's history
+    requires: tuple[str, ...] = ()
+    achieves: tuple[str, ...] = ()
+    breaks: tuple[str, ...] = ()
+    forbids: tuple[str, ...] = ()  # the action is not planned while one of them is true
+    variants: Callable[[NodeTraits], Iterable[Variant]] = _everywhere
+    stages: Callable[[NodeTraits], Iterable[Staged]] = _nothing  # conditions that wait for a later activation
+    activates: frozenset[Activation] = frozenset()  # classes of staged settings that it brings into effect
+    drains: bool = False
+    boots: bool = False
+    flashes: bool = False  # writes firmware
+    installs: bool = False  # writes an image
+    takes_out: bool = False  # ends the node's service: planned for an ill node without a fresh inventory
+    harmless: bool = False  # no workload notices it, so it may run on a node in service
+    retriable: bool = True  # False: the action itself waits as long as allowed, so its failure ends the node's run
+    proved_by_boot: bool = False  # only a new boot id shows that it was done
+    covers: frozenset[str] = frozenset()  # actions that approving this one also approves
+    undoes: frozenset[str] = frozenset()  # actions that may be needed again after this one
+    fault: str | None = None  # the lab's fault that makes it fail in a rehearsal; None: its verdict fails
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether it replaces an image or firmware, which voids the certificate and is never done unread or twice."""
+        return self.flashes or self.installs
+
+
+def admission_requires(desired: Desired) -> tuple[str, ...]:
+    """Return the conditions that must be known and true before a node may serve (invariant 6)."""
+    firmware = tuple(firmware_ok(item.component) for item in desired.profile.firmware)
+    return (
+        c.IDENTITY, c.POWER_ON, c.HOST_UP, c.IMAGE, *firmware, c.BIOS, c.BOOT, c.HOST, c.GPU, c.HARDWARE,
+        c.HEALTHY, c.MEMBER, c.LABELS, c.TRUST, c.GATE,
+    )  # fmt: skip
+
+
+# --- variants and staged conditions ---
+
+
+def _in_a_cluster(node: NodeTraits) -> Iterable[Variant]:
+    if node.clustered:
+        yield Variant()
+
+
+def _configure_host(node: NodeTraits) -> Iterable[Variant]:
+    yield Variant(requires=(c.IMAGE,), achieves=(c.HOST, *node.kubelet))
+    if node.stuck:
+        # Alone, and whatever image runs: the drain for another image can't end without it.
+        yield Variant("kubelet", achieves=node.kubelet, forbids=node.kubelet, only_out_of_service=True)
+
+
+def _drain(node: NodeTraits) -> Iterable[Variant]:
+    yield Variant(requires=(*node.mark, *node.kubelet))
+
+
+def _update_firmware(node: NodeTraits) -> Iterable[Variant]:
+    """One variant per component that has a URL. Drift of one without is reported, with no action that removes it."""
+    firmware = node.desired.profile.firmware
+    for item in firmware:
+        if item.url is None:
+            continue
+        done, staged = firmware_ok(item.component), firmware_staged(item.component)
+        immediate = item.activation is Activation.IMMEDIATE
+        yield Variant(
+            item.component,
+            requires=tuple(firmware_ok(other.component) for other in firmware if other.stage < item.stage),
+            achieves=(done,) if immediate else (staged,),
+            breaks=(c.GATE,) if immediate else (),
+            forbids=(done, staged),
+            seconds=item.minutes * 60 + item.settle_s,
+        )
+
+
+def _staged_firmware(node: NodeTraits) -> Iterable[Staged]:
+    """New firmware voids a certificate; BIOS firmware resets its settings as well."""
+    for item in node.desired.profile.firmware:
+        breaks = (c.BIOS, c.GATE) if item.component == "bios" and node.desired.profile.bios else (c.GATE,)
+        if item.activation is not Activation.IMMEDIATE:
+            yield Staged(firmware_staged(item.component), item.activation, firmware_ok(item.component), breaks)
+
+
+def _boot(node: NodeTraits) -> Iterable[Variant]:
+    yield Variant(breaks=node.lost_by_boot)
+
+
+def _power_on(node: NodeTraits) -> Iterable[Variant]:
+    """A node that is off is out of service. It must be marked first, or it would serve as soon as it is up."""
+    yield Variant(requires=node.mark_if_registered, breaks=(*node.lost_by_boot, *((c.QUIESCED,) if node.busy else ())))
+
+
+def _reimage(node: NodeTraits) -> Iterable[Variant]:
+    if node.desired.profile.image is not None:
+        member = (c.MEMBER,) if node.desired.profile.membership else ()
+        yield Variant(breaks=(*member, c.TRUST, c.GATE, *node.lost_by_boot))
+
+
+def _join(node: NodeTraits) -> Iterable[Variant]:
+    if node.desired.profile.membership is not None:
+        yield Variant()
+
+
+def _check_trust(node: NodeTraits) -> Iterable[Variant]:
+    yield Variant(requires=node.firmware)
+
+
+def _run_gate(node: NodeTraits) -> Iterable[Variant]:
+    """Attestation comes before any workload; diagnostics run on an idle node with MIG off (acceptance section 10)."""
+    if node.desired.profile.acceptance is not None:
+        needs = (*node.firmware, c.TRUST, c.GPU_PLAIN, c.QUIESCED, c.HEALTHY, c.HARDWARE)
+        yield Variant(requires=(*needs, *node.mark_if_registered))
+
+
+def _set_gpu_mode(node: NodeTraits) -> Iterable[Variant]:
+    if node.mig:
+        yield Variant("off", achieves=(c.GPU_PLAIN,), breaks=(c.GPU,), forbids=(c.GPU_PLAIN,))
+        yield Variant(requires=(c.GATE,), achieves=(c.GPU,), breaks=(c.GPU_PLAIN,))
+    elif node.desired.profile.gpu is not None:
+        yield Variant(achieves=(c.GPU, c.GPU_PLAIN))
+
+
+def _set_labels(node: NodeTraits) -> Iterable[Variant]:
+    if node.clustered:
+        yield Variant(requires=() if node.cordoned else (c.IN_SERVICE,))
+        # Out of service, labels that attract work come last: after gate and GPU mode, just before admission.
+        yield Variant(requires=(c.MARKED, c.GATE, c.GPU), only_out_of_service=True)
+
+
+def _admit(node: NodeTraits) -> Iterable[Variant]:
+    if node.clustered:
+        yield Variant(requires=admission_requires(node.desired))
+
+
+_BOOT = frozenset({Activation.REBOOT})
+_POWER = frozenset({Activation.REBOOT, Activation.POWER_CYCLE})
+
+# A boot covers `join`: the host answers before its kubelet is Ready. The other actions that one covers are what remains
+# to do when a run died in the middle of it.
+_SPECS = (
+    ActionSpec(
+        name="mark", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=5,
+        requires=(c.REGISTERED,), achieves=(c.MARKED,), breaks=(c.IN_SERVICE,), variants=_in_a_cluster,
+        takes_out=True, fault="node_conflicts",
+    ),
+    ActionSpec(
+        name="configure_host", concern=Concern.HOST, disruption=Disruption.RESTART, seconds=20,
+        requires=(c.HOST_UP,), variants=_configure_host, harmless=True, fault="ssh_refused",
+    ),
+    ActionSpec(
+        name="drain", concern=Concern.CLUSTER, disruption=Disruption.DRAIN, seconds=300,
+        achieves=(c.QUIESCED,), forbids=(c.QUIESCED,), variants=_drain,
+        drains=True, takes_out=True, retriable=False, fault="pdb_never_yields",
+    ),
+    # The BMC stages settings without an operating system (pitfall D9). New settings void a certificate.
+    ActionSpec(
+        name="set_bios", concern=Concern.BIOS, disruption=Disruption.NONE, seconds=30,
+        requires=(c.IDENTITY, c.QUIESCED), achieves=(c.BIOS_STAGED,), forbids=(c.BIOS_STAGED, c.BIOS),
+        stages=lambda _: [Staged(c.BIOS_STAGED, Activation.REBOOT, c.BIOS, (c.GATE,))], fault="bios_write_ignored",
+    ),
+    ActionSpec(
+        name="set_boot", concern=Concern.BOOT, disruption=Disruption.NONE, seconds=30,
+        requires=(c.IDENTITY, c.QUIESCED), achieves=(c.BOOT_STAGED,), forbids=(c.BOOT_STAGED, c.BOOT),
+        stages=lambda _: [Staged(c.BOOT_STAGED, Activation.REBOOT, c.BOOT)], fault="bmc_503",
+    ),
+    ActionSpec(
+        name="update_firmware", concern=Concern.FIRMWARE, disruption=Disruption.FIRMWARE, seconds=0,
+        requires=(c.IDENTITY, c.QUIESCED), variants=_update_firmware, stages=_staged_firmware,
+        flashes=True, undoes=frozenset({"set_bios"}), fault="firmware_fails",
+    ),
+    ActionSpec(
+        name="reset_bmc", concern=Concern.FIRMWARE, disruption=Disruption.RESTART, seconds=180,
+        requires=(c.IDENTITY, c.QUIESCED), activates=frozenset({Activation.BMC_RESET}), fault="bmc_503",
+    ),
+    ActionSpec(
+        name="soft_restart", concern=Concern.HEALTH, disruption=Disruption.REBOOT, seconds=420,
+        requires=(c.HOST_UP, c.POWER_ON, c.QUIESCED), variants=_boot, activates=_BOOT, boots=True, proved_by_boot=True,
+        covers=frozenset({"join"}), undoes=frozenset({"set_gpu_mode"}), fault="post_hang",
+    ),
+    ActionSpec(
+        name="power_cycle", concern=Concern.HEALTH, disruption=Disruption.POWER_CYCLE, seconds=480,
+        requires=(c.IDENTITY, c.POWER_ON, c.QUIESCED), achieves=(c.HOST_UP,), variants=_boot,
+        activates=_POWER, boots=True, proved_by_boot=True,
+        covers=frozenset({"soft_restart", "power_on", "join"}), undoes=frozenset({"set_gpu_mode"}), fault="post_hang",
+    ),
+    ActionSpec(
+        name="power_on", concern=Concern.HEALTH, disruption=Disruption.NONE, seconds=420,
+        requires=(c.IDENTITY,), achieves=(c.POWER_ON, c.HOST_UP), forbids=(c.POWER_ON,), variants=_power_on,
+        activates=_POWER, boots=True,
+        covers=frozenset({"join"}), undoes=frozenset({"set_gpu_mode"}), fault="post_hang",
+    ),
+    # It forbids what it achieves: wiping is no way to restart a machine, nor to bring firmware in.
+    ActionSpec(
+        name="reimage", concern=Concern.IMAGE, disruption=Disruption.REIMAGE, seconds=1500,
+        requires=(c.IDENTITY, c.SIGNATURE, c.QUIESCED), achieves=(c.IMAGE, c.POWER_ON, c.HOST_UP), breaks=(c.HOST,),
+        forbids=(c.IMAGE,), variants=_reimage, activates=_POWER, boots=True, installs=True,
+        covers=frozenset({"soft_restart", "power_on", "power_cycle", "join"}),
+        undoes=frozenset({"set_gpu_mode", "configure_host", "join"}), fault="installer_fails",
+    ),
+    ActionSpec(
+        name="join", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=60,
+        requires=(c.HOST_UP, c.IMAGE, c.HOST), achieves=(c.REGISTERED, c.MEMBER), forbids=(c.MEMBER,), variants=_join,
+        harmless=True, fault="ssh_refused",
+    ),
+    ActionSpec(
+        name="check_trust", concern=Concern.TRUST, disruption=Disruption.NONE, seconds=10,
+        requires=(c.HOST_UP, c.IMAGE, c.SIGNATURE, c.BOOT), achieves=(c.TRUST,), variants=_check_trust, harmless=True,
+    ),
+    ActionSpec(
+        name="run_gate", concern=Concern.GATE, disruption=Disruption.NONE, seconds=1800,
+        requires=(c.HOST_UP, c.IMAGE, c.HOST, c.BIOS, c.BOOT), achieves=(c.GATE,), forbids=(c.GATE,),
+        variants=_run_gate,
+    ),
+    ActionSpec(
+        name="set_gpu_mode", concern=Concern.GPU, disruption=Disruption.DRAIN, seconds=60,
+        requires=(c.HOST_UP, c.IMAGE, c.QUIESCED), variants=_set_gpu_mode,
+        undoes=frozenset({"set_gpu_mode"}), fault="ssh_refused",
+    ),
+    ActionSpec(
+        name="set_labels", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=5,
+        requires=(c.REGISTERED,), achieves=(c.LABELS,), forbids=(c.LABELS,), variants=_set_labels,
+        harmless=True, fault="node_conflicts",
+    ),
+    ActionSpec(
+        name="admit", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=5,
+        requires=(c.MARKED,), achieves=(c.IN_SERVICE,), breaks=(c.MARKED, c.QUIESCED), forbids=(c.IN_SERVICE,),
+        variants=_admit, fault="node_conflicts",
+    ),
+)  # fmt: skip
+
+ACTIONS: Final[Mapping[str, ActionSpec]] = {spec.name: spec for spec in _SPECS}
+_UNKNOWN = ActionSpec(name="", concern=Concern.HOST, disruption=Disruption.NONE, seconds=0)
+
+
+def spec_of(name: str) -> ActionSpec:
+    """Return the spec of an action by its name.
+
+    A name that only another version knew, as old journals may hold, gets a spec without any effect.
+    """
+    return ACTIONS.get(name, _UNKNOWN)
