@@ -1,4 +1,4 @@
-"""One planner for many nodes: what equal nodes share is no node's own story."""
+"""One planner for many nodes: nodes share a decision only if it would be the same for each of them."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def _power(
     else:
         reason = f"SSH {observed.host.reason}" + (f": {observed.host.detail}" if observed.host.detail else "")
         if record.silent_since.keys() >= {"ssh", "not_ready"} and (why := unproved_source(desired, observed, record)):
-            reason += f"; and nobody can say that the host is down: {why}"
+            reason += f"; whether the host is down is not known: {why}"
         builder.set(HOST_UP, None, reason)
 
 

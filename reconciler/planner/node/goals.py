@@ -72,7 +72,9 @@ def _untouchable(
     if desired.state is NodeState.QUARANTINED:
         return Blocked(BlockCode.QUARANTINED, "quarantined in the spec: not acted upon")
     if record.fleet:
-        return Blocked(BlockCode.UNKNOWN, f"it is fleet {record.fleet}'s on this ledger, until that spec lets it go")
+        return Blocked(
+            BlockCode.UNKNOWN, f"this ledger has it as a node of fleet {record.fleet}, whose spec must give it up first"
+        )
     if record.malformed:
         return Blocked(BlockCode.UNKNOWN, f"its ledger record can't be read: {record.malformed}")
     hold = stopped(holds, now) or held(desired, record, holds, now)
