@@ -1,10 +1,10 @@
-"""Which rung of the remediation ladder is next."""
+"""Choose the next rung of the remediation ladder."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from reconciler.health.table import Remedy
 from reconciler.model.desired import Remediation, Rung
 from reconciler.model.records import Attempt
 
@@ -12,28 +12,21 @@ REMEDIATION = "remediation"  # the cause under which rungs are journaled
 _UNUSED = frozenset({"started", "refused"})  # under way or parked, to be gone on with; never tried
 
 
-def may_heal(action: str, remedy: Remedy) -> bool:
-    """Whether a rung may heal what asks for this remedy."""
-    return remedy is Remedy.LADDER or (remedy is Remedy.POWER and action != "reimage")
-
-
 def next_rung(
     policy: Remediation | None,
     attempts: tuple[Attempt, ...],
     now: datetime,
-    *,
-    answers: bool = True,
-    remedy: Remedy = Remedy.LADDER,
+    may_help: Callable[[str], bool] = lambda _: True,
 ) -> Rung | None:
-    """The first rung that may help, with attempts left inside the policy's window; None when none is left.
+    """Return the first rung that has attempts left within the policy's window; None if there is none.
 
-    `answers`: the host does. One that does not can't be asked to restart, so that rung is passed over (pitfall C3).
+    `may_help`: whether an action can be tried on the node and may heal it; other rungs are passed over.
     """
     if policy is None:
         return None
     since = now - timedelta(seconds=policy.window_s)
     for rung in policy.ladder:
-        if (rung.action == "soft_restart" and not answers) or not may_heal(rung.action, remedy):
+        if not may_help(rung.action):
             continue
         used = sum(_counts(attempt) and attempt.action == rung.action and attempt.at > since for attempt in attempts)
         if used < rung.attempts:

@@ -287,7 +287,7 @@ OTHERS: dict[str, Any] = {"hot": {"serial": "NEW-7"}, "serial": "NEW-7"}
         ("", {}, {"hot": {"serial": "NEW-7"}}, "the BMC answers for serial NEW-7, the host says SN-gpu-003"),
         ("bios", {}, {"hot": {"serial": None}}, "the BMC gives no serial number"),
         ("", {"serial": "SN-gpu-003"}, {"hot": {"serial": "NEW-7"}, "serial": None}, "the ledger says SN-gpu-003"),
-        ("bios", {}, {"serial": None}, "no second witness"),
+        ("bios", {}, {"serial": None}, "nothing to compare the serial number with"),
     ],
 )
 def test_nothing_is_adopted_of_what_may_be_another_machine(

@@ -1,4 +1,4 @@
-"""Pauses after what failed, and after what was done well and did not hold."""
+"""Pauses after failures, and after actions whose effect did not last."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_a_bmc_that_answers_for_another_machine_amid_an_installation_is_not_writ
     here.machine("n0").state.media = None
     report = here.apply(wait_s=0.0)
     assert ends(report)["n0"] is Ended.FAILED
-    assert "in the midst of it: the BMC answers for serial XN-n0" in report.results["n0"].detail
+    assert "while it was under way: the BMC answers for serial XN-n0" in report.results["n0"].detail
     assert here.machine("n0").state.media is not None, "ours is still in it: nothing was written"
     assert here.marked("n0")
     assert not here.serves("n0")

@@ -69,7 +69,7 @@ def test_two_fleets_at_once_leave_each_other_alone(where: str, tmp_path: Path) -
     one, two = here.run(both())
     assert {name: result.state for name, result in one.results.items()} == {"n0": Ended.DONE, "n1": Ended.DONE}
     assert (two.results["n1"].state, two.results["n2"].state) == (Ended.NOT_STARTED, Ended.DONE)
-    assert two.results["n1"].detail == "it is fleet test's on this ledger, until that spec lets it go"
+    assert two.results["n1"].detail == "this ledger has it as a node of fleet test, whose spec must give it up first"
     assert two.abandoned == ()
     assert {here.machine(name).state.counters.boots for name in nodes} == {1}
     assert (east.known(), west.known()) == (["n0", "n1"], ["n2"])

@@ -1,4 +1,4 @@
-"""One planner for many nodes: what equal nodes share is no node's own story."""
+"""One planner for many nodes: nodes share a decision only if it would be the same for each of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from reconciler.health.signals import Signal, signals
 from reconciler.model import gpus
 from reconciler.model import observed as o
 from reconciler.model.plan import BlockCode
 from reconciler.model.records import FLEET, Attempt, Hold
+from reconciler.planner.node import signal_cache
 from reconciler.planner.node.holds import by_subject
 from tests import builders as b
 
@@ -74,3 +76,19 @@ def test_a_part_that_was_not_read_is_left_alone_and_hinders_no_repair(unread: di
     assert plan.blocked.code is BlockCode.UNKNOWN
     ill = b.observed(host=b.facts(**unread, xids=(o.Xid(79, "0", 1),)))
     assert "power_cycle" in b.actions(b.planner().plan(wanted, ill, b.record(wanted)))
+
+
+def test_signals_of_one_read_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And anew for another read of the node, or another profile: an apply reads it again under the same planner."""
+    computed: list[str] = []
+
+    def counted(profile: Any, observed: Any) -> tuple[Signal, ...]:
+        computed.append(observed.node)
+        return signals(profile, observed)
+
+    monkeypatch.setattr(signal_cache, "signals", counted)
+    cache, wanted, seen = signal_cache.SignalCache(), b.node(), b.observed()
+    assert cache.of(wanted.profile, seen) == cache.of(wanted.profile, seen) == ()
+    assert cache.of(wanted.profile, ILL) == signals(wanted.profile, ILL) != ()
+    assert cache.of(b.profile(gpu=None), ILL) == signals(b.profile(gpu=None), ILL)
+    assert len(computed) == 3

@@ -1,4 +1,4 @@
-"""What there is without an action is never told wrongly: not as out of reach, nor as cheaper, nor as dearer."""
+"""The best plan without an action is never wrong: not out of reach by mistake, nor cheaper, nor dearer than it is."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check(question: Question) -> None:
     st.lists(st.sampled_from(NAMES), unique=True),
     st.lists(st.sampled_from(NAMES), unique=True),
 )
-def test_whatever_is_struck_the_alternative_is_the_truth(table: list[Row], start: list[str], goal: list[str]) -> None:
+def test_the_alternative_is_the_cheapest_other_plan(table: list[Row], start: list[str], goal: list[str]) -> None:
     full = Catalogue(tuple(table), (Staged("a", Activation.REBOOT, "b", ("c",)),))
     found = search(full, frozenset(start), frozenset(goal))
     if found:

@@ -156,7 +156,7 @@ async def carry_out(act: Act, ctx: ActionContext) -> Outcome:
         return stop.outcome
     except WrongMachine as wrong:
         if ctx.bmc_port is not None and ctx.bmc_port.wrote:
-            return Permanent(f"in the midst of it: {wrong}")  # the action has changed something already
+            return Permanent(f"while it was under way: {wrong}")  # the action has changed something already
         return Declined("identity", str(wrong))
     except Occupied as occupied:
         return Transient(str(occupied), OCCUPIED_S)

@@ -101,7 +101,7 @@ def _outcome_if_unread(item: DesiredFirmware, ended: str, failure: str, unread: 
         return Transient(failure, AGAIN_S)
     if item.activation is Activation.IMMEDIATE:
         return Transient(f"{item.component} {item.version} is flashed and can't be read back: {why}", AGAIN_S)
-    doubt = "" if ended == SUCCEEDED else ", as far as anybody can say: the BMC lost its task"
+    doubt = "" if ended == SUCCEEDED else ", but the BMC lost its task"
     return Done(f"{item.component} {item.version} is staged{doubt}; it could not be read back: {why}")
 
 

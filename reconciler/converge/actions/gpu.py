@@ -38,7 +38,7 @@ async def set_gpu_mode(ctx: ActionContext) -> Outcome:
 async def _gpus(ctx: ActionContext) -> tuple[Gpu, ...]:
     gpus = (await ctx.facts()).gpus
     if gpus is None or any(gpu.mig_current is None for gpu in gpus if not gpu.lost):
-        raise Stop(Transient("nvidia-smi does not tell the MIG mode of every GPU"))
+        raise Stop(Transient("nvidia-smi does not report the MIG mode of every GPU"))
     return tuple(gpu for gpu in gpus if not gpu.lost)
 
 

@@ -120,7 +120,7 @@ async def ensure_off(ctx: ActionContext) -> None:
         failed = await tolerate(ctx.bmc.power(order), *_MAY_HAVE_WORKED, Failure.UNSUPPORTED, Failure.REJECTED)
         if await poll(ctx, lambda: _reached(ctx, Power.OFF), within_s=seconds, every_s=2.0):
             return
-    raise Stop(outcome_of(failed) if failed else Transient("it did not power off, neither asked nor forced"))
+    raise Stop(outcome_of(failed) if failed else Transient("it did not power off, neither on request nor by force"))
 
 
 async def ensure_on(ctx: ActionContext) -> bool:

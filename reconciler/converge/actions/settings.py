@@ -73,7 +73,7 @@ async def _full_order(ctx: ActionContext, wanted: list[str]) -> tuple[str, ...]:
     """Return the declared entries, as the BMC spells them, followed by all others in their present order."""
     present = known(await ctx.bmc.inventory()).boot_order
     if present is None:
-        raise Stop(Declined("unknown", "the BMC does not tell its boot order"))
+        raise Stop(Declined("unknown", "the BMC does not report its boot order"))
     spelled = {normalise.text(entry): entry for entry in present}
     absent = [entry for entry in wanted if normalise.text(entry) not in spelled]
     if absent:

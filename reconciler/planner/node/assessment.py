@@ -8,7 +8,7 @@ from datetime import datetime
 
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.certificate import binding_of, judge
-from reconciler.health.signals import Signal, signals
+from reconciler.health.signals import Signal
 from reconciler.health.table import Effect
 from reconciler.model.desired import Desired
 from reconciler.model.gate import Binding
@@ -73,28 +73,13 @@ def assess(
 
     `retracted`: value paths of signals that a person has taken back (`reconciler isolation retract`).
     """
-    system = observed.hot.value if isinstance(observed.hot, Answered) else None
     facts = observed.host.value if isinstance(observed.host, Answered) else None
-    explained_by, waiting = known_cause(system, observed)
-    if waiting and boot_is_stuck(system, record, context.now):
-        explained_by = waiting = ""
-    if (
-        not waiting
-        and not explained_by
-        and not_installed(desired, observed, record, context.now, context.neighbours_answer)
-    ):
-        explained_by = "no system answers, and the node is in no cluster"
-    elif (
-        not waiting
-        and not explained_by
-        and host_down(desired, observed, record, context.now, context.neighbours_answer)
-    ):
-        explained_by = "the host is down"
+    explained_by, waiting = _host_cause(desired, observed, record, context)
     builder = ConditionBuilder(explained_by if facts is None else "")
     _power(builder, desired, observed, record, context, waiting)
-    heard, ignored = _split_ignored(desired, observed, rules)
-    found = tuple(s for s in heard if s.path not in retracted and s.effect is not Effect.REPORTS) if heard else heard
-    reported = tuple(signal for signal in heard if signal not in found)
+    counted, ignored = _split_ignored(desired, context.signals.of(desired.profile, observed), rules)
+    found = tuple(s for s in counted if s.path not in retracted and s.effect is not Effect.REPORTS)
+    reported = tuple(signal for signal in counted if signal not in found)
     until = stale_signals_until(record, context.now) if found else None
     unconfirmed = tuple(s for s in found if s.source is Source.KUBERNETES) if until is not None else ()
     found = tuple(s for s in found if s not in unconfirmed) if unconfirmed else found
@@ -123,11 +108,25 @@ def assess(
     )
 
 
+def _host_cause(desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> tuple[str, str]:
+    """Return the known cause of the host's silence, and why to wait for it; "" for what there is not."""
+    system = observed.hot.value if isinstance(observed.hot, Answered) else None
+    explained_by, waiting = known_cause(system, observed)
+    if waiting and not boot_is_stuck(system, record, context.now):
+        return explained_by, waiting
+    if explained_by and not waiting:
+        return explained_by, ""
+    if not_installed(desired, observed, record, context.now, context.neighbours_answer):
+        return "no system answers, and the node is in no cluster", ""
+    if host_down(desired, observed, record, context.now, context.neighbours_answer):
+        return "the host is down", ""
+    return "", ""
+
+
 def _split_ignored(
-    desired: Desired, observed: Observed, rules: IgnoreRules | None
+    desired: Desired, found: tuple[Signal, ...], rules: IgnoreRules | None
 ) -> tuple[tuple[Signal, ...], tuple[Signal, ...]]:
     """Return the signals that count, and those that an ignore rule of the spec covers."""
-    found = signals(desired.profile, observed)
     if not found or rules is None:
         return found, ()
     ignored = tuple(signal for signal in found if rules.match(desired, signal.path) is not None)
@@ -152,7 +151,7 @@ def _power(
     else:
         reason = f"SSH {observed.host.reason}" + (f": {observed.host.detail}" if observed.host.detail else "")
         if record.silent_since.keys() >= {"ssh", "not_ready"} and (why := unproved_source(desired, observed, record)):
-            reason += f"; and nobody can say that the host is down: {why}"
+            reason += f"; whether the host is down is not known: {why}"
         builder.set(HOST_UP, None, reason)
 
 

@@ -15,6 +15,7 @@ from reconciler.health.signals import Signal
 from reconciler.model.desired import Profile, Settings
 from reconciler.model.records import Mark
 from reconciler.model.vocab import Concern
+from reconciler.planner.node.signal_cache import SignalCache
 
 IDENTITY = "identity_ok"
 POWER_ON = "power_on"
@@ -64,7 +65,8 @@ class Context:
     """Inputs of a node's conditions that are not its own.
 
     `signatures`: (image, version) -> whether its signature verifies; None if the key is not known. `endpoints`: digest
-    of the file given with --endpoints, which overrides the addresses of nodes; "" if there is none.
+    of the file given with --endpoints, which overrides the addresses of nodes; "" if there is none. `signals`: those
+    that were computed already.
     """
 
     settings: Settings
@@ -73,6 +75,7 @@ class Context:
     signatures: Mapping[tuple[str, str], bool | None]
     neighbours_answer: frozenset[str] = frozenset()  # failure domains, as "label=value", in which another node answers
     endpoints: str = ""
+    signals: SignalCache = field(default_factory=SignalCache, compare=False)
     _profiles: dict[str, ProfileConditions] = field(default_factory=dict, compare=False)
 
     def of_profile(self, profile: Profile) -> ProfileConditions:

@@ -136,7 +136,10 @@ def identity(
         agreed = agreed or serial is not None
     if agreed:
         return True, ""
-    return None, "no second witness for the serial number; declare `serial` for this node, or let its host answer once"
+    return (
+        None,
+        "nothing to compare the serial number with: declare `serial` for the node, or let its host answer once",
+    )
 
 
 def host_is_own(desired: Desired, observed: Observed) -> bool:

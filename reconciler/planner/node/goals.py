@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from reconciler.health.ladder import next_rung
 from reconciler.health.table import Remedy, for_a_person, isolating, remedy_of
@@ -72,7 +73,9 @@ def _untouchable(
     if desired.state is NodeState.QUARANTINED:
         return Blocked(BlockCode.QUARANTINED, "quarantined in the spec: not acted upon")
     if record.fleet:
-        return Blocked(BlockCode.UNKNOWN, f"it is fleet {record.fleet}'s on this ledger, until that spec lets it go")
+        return Blocked(
+            BlockCode.UNKNOWN, f"this ledger has it as a node of fleet {record.fleet}, whose spec must give it up first"
+        )
     if record.malformed:
         return Blocked(BlockCode.UNKNOWN, f"its ledger record can't be read: {record.malformed}")
     hold = stopped(holds, now) or held(desired, record, holds, now)
@@ -116,7 +119,8 @@ def _unhealthy(
             BlockCode.NO_PATH,
         )
         return replace(found, wanted=found.wanted | {c.QUIESCED}, evidence=paths)
-    rung = next_rung(desired.profile.remediation, record.attempts, now, answers=c.HOST_UP in state.true, remedy=remedy)
+    may_help = partial(_may_be_tried, state=state, remedy=remedy)
+    rung = next_rung(desired.profile.remediation, record.attempts, now, may_help)
     if rung is not None:
         sentence = f"unhealthy ({evidence}); next rung of the ladder: {rung.action}"
         return Situation(Goal.IN_SERVICE, sentence, wanted, rung=rung)
@@ -124,6 +128,16 @@ def _unhealthy(
     if remedy is Remedy.POWER and desired.profile.remediation:
         why += ", but for those that can't help"
     return isolate(f"unhealthy ({evidence}); {why}", BlockCode.ATTEMPTS)
+
+
+def may_heal(action: str, remedy: Remedy) -> bool:
+    """Return whether a treatment may heal what needs this remedy: a new image heals nothing that needs power."""
+    return remedy is Remedy.LADDER or (remedy is Remedy.POWER and not spec_of(action).installs)
+
+
+def _may_be_tried(action: str, state: Conditions, remedy: Remedy) -> bool:
+    """Return whether a treatment may heal the node, and needs no host that does not answer (pitfall C3)."""
+    return may_heal(action, remedy) and (c.HOST_UP in state.true or c.HOST_UP not in spec_of(action).requires)
 
 
 def isolate(sentence: str, code: BlockCode) -> Situation:

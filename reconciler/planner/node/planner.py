@@ -6,7 +6,6 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.diff.compare import Comparer
-from reconciler.health.ladder import may_heal
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect, Remedy, remedy_of
 from reconciler.model.crash import of_its_own
@@ -27,7 +26,7 @@ from reconciler.planner.node.crash import stopped_by, unplanned
 from reconciler.planner.node.estimates import Estimates
 from reconciler.planner.node.evaluate import evaluate, with_drift
 from reconciler.planner.node.fingerprint import own_inputs, shared_inputs
-from reconciler.planner.node.goals import Situation, as_treatment, isolate, situation, usable_rows
+from reconciler.planner.node.goals import Situation, as_treatment, isolate, may_heal, situation, usable_rows
 from reconciler.planner.node.holds import Holds, retracted
 from reconciler.planner.node.reasons import no_path, reasons, starting_conditions, unmet
 from reconciler.planner.node.record import is_uneventful, isolating_signals

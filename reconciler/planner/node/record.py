@@ -88,9 +88,9 @@ def treatments_since_certificate(record: NodeRecord) -> tuple[str, ...]:
     issued = record.certificate.issued_at
     done = [attempt for attempt in record.attempts if attempt.at >= issued and attempt.outcome != "refused"]
     treated = (attempt.action for attempt in done if attempt.cause == REMEDIATION or spec_of(attempt.action).overwrites)
-    told = [f"{action} after the certificate was issued" for action in dict.fromkeys(treated)]
     left = (path for attempt in done if attempt.action == "drain" for path in for_a_person(attempt.cause.split(", ")))
-    return (*told, *(f"left to a person for {path} after the certificate was issued" for path in dict.fromkeys(left)))
+    reasons = (*treated, *(f"drained for the repair of {path}" for path in left))
+    return tuple(f"{reason} after the certificate was issued" for reason in dict.fromkeys(reasons))
 
 
 def is_uneventful(record: NodeRecord) -> bool:

@@ -18,7 +18,7 @@ def dark(name: str, port: int) -> Observed:
     return Observed(name, hot=silent, inventory=silent, host=host, member=silent)
 
 
-def test_dark_nodes_are_one_case_whatever_their_names_and_addresses() -> None:
+def test_silent_nodes_share_one_sentence_whatever_their_names_and_addresses() -> None:
     planner, told = b.planner(), set()
     for at in range(3):
         node = b.node(f"gpu-000{at}")
@@ -35,7 +35,7 @@ def test_dark_nodes_are_one_case_whatever_their_names_and_addresses() -> None:
     assert len(detail) < LENGTH + 100
 
 
-def test_each_cause_is_told_once_with_all_that_it_hides() -> None:
+def test_each_cause_is_named_once_with_all_values_that_it_hides() -> None:
     unknown = {
         "gpu": "SSH unreachable",
         "hardware": "hardware.gpus (SSH unreachable); hardware.nics (BMC auth)",

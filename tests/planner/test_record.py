@@ -1,4 +1,4 @@
-"""What the attempts say of a node under our mark."""
+"""What earlier attempts mean for a node that carries our mark."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def record(*tried: tuple[str, str], cause: str = "isolated: " + LOST) -> NodeRec
         ([("mark", "done"), ("run_gate", "permanent")], False),
     ],
 )
-def test_who_was_isolated_and_is_not_drained_yet(tried: list[tuple[str, str]], undrained: bool) -> None:
+def test_an_isolated_node_keeps_its_signals_until_it_is_drained(tried: list[tuple[str, str]], undrained: bool) -> None:
     assert isolating_signals(record(*tried), MARK) == ((LOST,) if undrained else ())
     assert isolating_signals(record(*tried), b.our_mark()) == (), "a mark of something else"
 
 
 @pytest.mark.parametrize(("cause", "void"), [("health.leak", True), ("health.gpu_missing", False), ("image", False)])
-def test_what_a_person_has_repaired_is_tested_anew(cause: str, void: bool) -> None:
+def test_a_repair_by_a_person_voids_the_certificate(cause: str, void: bool) -> None:
     desired = b.node("gpu-a001")
     known = b.record(desired)
     drain = Attempt("drain", "", cause, b.NOW + timedelta(minutes=1), "done")

@@ -1,4 +1,4 @@
-"""host_down is agreed by witnesses that are shown to be the node's own; any other leaves it unknown."""
+"""host_down needs sources that are proved to be the node's own; any other leaves it unknown."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def agreed(seen: Observed, known: NodeRecord, **desired: Any) -> bool:
     return host_down(b.node(**desired), seen, known, b.NOW, NEIGHBOURS)
 
 
-def test_witnesses_that_are_its_own_agree() -> None:
+def test_sources_of_the_node_agree_that_it_is_down() -> None:
     assert agreed(down(), record())
     assert agreed(down(), record(serial=None, uuid=None)), "the spec has its serial number"
     assert agreed(down(system_uuid=SWAPPED.upper()), record(), serial=None)
@@ -71,7 +71,7 @@ def test_witnesses_that_are_its_own_agree() -> None:
         ({}, {}, {"uuid": OTHER}),
     ],
 )
-def test_a_bmc_that_is_not_shown_to_be_its_own_is_no_witness(
+def test_a_bmc_that_is_not_proved_to_be_its_own_does_not_count(
     bmc: dict[str, Any], known: dict[str, Any], desired: dict[str, Any]
 ) -> None:
     seen = replace(down(), hot=Answered(b.NOW, b.hot(**({"uuid": OWN} | bmc))))
@@ -81,17 +81,17 @@ def test_a_bmc_that_is_not_shown_to_be_its_own_is_no_witness(
 
 
 @pytest.mark.parametrize("said", ["", OTHER, "not a uuid"])
-def test_a_node_object_of_another_machine_is_no_witness(said: str) -> None:
+def test_a_node_object_of_another_machine_does_not_count(said: str) -> None:
     assert not agreed(down(system_uuid=said), record())
 
 
-def test_a_node_object_that_nothing_can_be_compared_with_is_no_witness() -> None:
+def test_a_node_object_that_nothing_can_be_compared_with_does_not_count() -> None:
     seen = replace(down(), hot=Answered(b.NOW, b.hot(uuid=None)))
     assert not agreed(seen, record(uuid=None))
     assert agreed(seen, record(uuid=None), uuid=OWN)
 
 
-def test_the_plan_says_which_witness_is_not_its_own() -> None:
+def test_the_plan_says_which_source_is_not_proved() -> None:
     seen = down(system_uuid=OTHER)
     found = assess(b.node(), seen, record(), replace(b.CONTEXT, neighbours_answer=NEIGHBOURS))
     why = found.conditions.unknown[HOST_UP]
@@ -103,8 +103,8 @@ def test_the_plan_says_which_witness_is_not_its_own() -> None:
     ("SN-gpu-a002", "SN-gpu-a002", True), (None, "SN-gpu-a002", True), ("SN-gpu-a002", None, True),
     ("ANOTHER", "SN-gpu-a002", False), ("SN-gpu-a002", "ANOTHER", False), (None, None, False),
 ])  # fmt: skip
-def test_a_neighbour_counts_where_it_is_shown_to_be_itself(serial: str | None, bmc: str | None, counts: bool) -> None:
-    """A host that answers at this neighbour's address may stand in another rack."""
+def test_a_neighbour_counts_if_it_is_proved_to_be_itself(serial: str | None, bmc: str | None, counts: bool) -> None:
+    """A host that answers at this neighbour's address may be in another rack."""
     nodes = [b.node("gpu-a001"), b.node("gpu-a002", serial=serial)]
     answers = b.observed("gpu-a002")
     hot = silent() if bmc is None else Answered(b.NOW, b.hot("gpu-a002", serial=bmc))
