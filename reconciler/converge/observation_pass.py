@@ -1,4 +1,4 @@
-"""What follows from an observation, for every command that makes one: observe, drift, plan, apply, run and report.
+"""Learn, plan and record from an observation: the same for observe, drift, plan, apply, run and report.
 
 The order is always the same. An observation by a machine that reaches nobody teaches nothing (pitfall J6). Otherwise
 the ledger learns identities, silences and evidence of illness, and the storm brake is set if too many nodes went bad.
@@ -36,7 +36,7 @@ Sightings = Mapping[tuple[str, str], tuple[datetime, datetime]]  # (node, path) 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What a plan is made for, besides fleet, observation, ledger and time.
+    """The inputs of a plan besides fleet, observation, ledger and time.
 
     `names`: the nodes to plan. `signatures`, `endpoints`: as for `plan_fleet`. `known`: nodes that the ledger has
     applied values of; a guard counts those that the spec no longer names. `waves`: False ignores rollouts under way.
@@ -76,7 +76,7 @@ def planner_for(
 
 @dataclass(frozen=True)
 class ObservationPass:
-    """One look at a fleet, and what the ledger learns from it.
+    """One look at a fleet, from which the ledger learns and plans are made.
 
     `names`: the nodes that were looked at for this pass. `records`: at least theirs, from before this pass.
     """

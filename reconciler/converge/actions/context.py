@@ -152,4 +152,4 @@ async def carried_out(act: Callable[[ActionContext], Awaitable[Outcome]], ctx: A
         return outcome_of(error)
     finally:
         if ctx.bmc_port is not None:
-            ctx.bmc_port.leave()
+            ctx.bmc_port.release()
