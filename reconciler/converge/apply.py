@@ -34,7 +34,7 @@ from reconciler.planner.node.holds import by_subject, stopped
 
 @dataclass(frozen=True, slots=True)
 class ApplyRequest:
-    """What one run of apply is to do.
+    """The task of one run of apply.
 
     `signatures`: (image, version) -> verified, as for `plan_fleet`. `holder`: the name that the lease shows to others.
     `selected`: None = the whole fleet. `endpoints`: as in planner.conditions.Context. `alone`: nobody else acts on the
@@ -64,7 +64,7 @@ class ApplyRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApplyReport:
-    """What a run did. `plan`: what is left to do. `abandoned`: nodes that left the spec and still carry our mark."""
+    """The results of a run. `plan`: what is left to do. `abandoned`: nodes that left the spec with our mark on them."""
 
     run: str
     plan_id: str
@@ -125,7 +125,7 @@ async def apply(
         except asyncio.CancelledError:
             raise ApplyInterrupted(apply_run.report(interrupted=True)) from None
         except LedgerError as error:
-            raise LedgerError(f"{error}; what was under way is parked, and the next run goes on with it") from error
+            raise LedgerError(f"{error}; what was under way is parked, and the next run continues it") from error
         return apply_run.conclude()
 
 

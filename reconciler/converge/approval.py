@@ -67,12 +67,12 @@ def other_inputs(approved: NodePlan, fresh: NodePlan, shared: Shared) -> str:
             return "the plan does not hold the values that it shares with other nodes; make a new plan"
         changes = [*changed_inputs(before, now), *changes]
     telling = [one for one in changes if not (None in one[1:] and (one[1] in _EMPTY or one[2] in _EMPTY))] or changes
-    told = [_told(*one, shared.place(one[0])) for one in telling[:_SHOWN]]
+    shown = [_described(*one, shared.place(one[0])) for one in telling[:_SHOWN]]
     more = f"; and {len(telling) - _SHOWN} more" if len(telling) > _SHOWN else ""
-    return f"changed since it was approved: {'; '.join(told)}{more}" if told else ""
+    return f"changed since it was approved: {'; '.join(shown)}{more}" if shown else ""
 
 
-def _told(path: str, old: str | None, new: str | None, at: Position | None) -> str:
+def _described(path: str, old: str | None, new: str | None, at: Position | None) -> str:
     return f"{path}: {_value(old)} -> {_value(new)}" + (f" ({at})" if at is not None else "")
 
 

@@ -1,4 +1,4 @@
-"""One attempt at one action: counted in the journal before it is tried, and all that the action may reach."""
+"""Make one attempt at one action, which is counted in the journal before it is tried."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """How an attempt ended. `crash`: the bug that ended it. `inventory_due`: it may have changed the inventory."""
+    """The end of an attempt. `crash`: the bug that ended it. `inventory_due`: it may have changed the inventory."""
 
     outcome: Outcome
     crash: Crash | None

@@ -1,4 +1,4 @@
-"""What the cluster reports of its nodes between passes: each node that changes is looked at soon."""
+"""Listen to the cluster between passes, and wake the nodes that it reports changes of."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ClusterListener:
             return
 
         def tell(problem: str) -> None:
-            message = f"the cluster tells nothing of its nodes: {problem}" if problem else "the cluster tells again"
+            message = f"the cluster reports no changes: {problem}" if problem else "the cluster reports changes again"
             self._progress(LoopTold("watch", message, problem=bool(problem)))
 
         async with aclosing(watch.changes(tell)) as names:

@@ -302,6 +302,6 @@ class Dispatcher:
         if blocked is None and plan.blocked is not None and not waits(plan.blocked):
             blocked = plan.blocked
         if plan.changes or (blocked is not None and blocked.code is not BlockCode.FOREIGN_CORDON):
-            postponed = self._postponed.get(plan.node, "its turn did not come")
+            postponed = self._postponed.get(plan.node, "the run ended before it could start")
             return NodeResult(plan.node, Ended.NOT_STARTED, blocked.detail if blocked else postponed)
         return NodeResult(plan.node, Ended.CONVERGED, plan.situation)

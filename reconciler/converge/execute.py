@@ -98,7 +98,7 @@ class NodeRun:
     async def _work(self) -> NodeResult:
         while True:
             if self.node not in self.run.fleet.nodes:
-                return self._result(Ended.POSTPONED, "the spec does not name it any more: it is left as it is")
+                return self._result(Ended.POSTPONED, "the spec no longer names it: it is left as it is")
             plan = await self._look()
             if plan.isolated and taken_back(plan, retracted(self.run.holds(), self.run.clock.now())):
                 return await self._finish(await self._take_back(plan))

@@ -1,4 +1,4 @@
-"""What the whole fleet allows one node to do now: budget, windows, rollouts and caps of isolation, kept current.
+"""Limits of the whole fleet on work on one node: budget, windows, rollouts and caps of isolation, kept current.
 
 The budget is charged in one place. A node is reserved before the first action that ends its service, against a fresh
 read of the cluster, together with every other node that is reserved. So no prefix of the run exceeds a limit
@@ -89,7 +89,7 @@ class FleetLimits:
         """Charge the node to the budget if its first action may begin now; return why it may not, "" when it may."""
         async with self._lock:
             if plan.node not in self._run.fleet.nodes:
-                return "the spec does not name it any more"
+                return "the spec no longer names it"
             if plan.node in self._reserved and not flashes(plan.actions[0]):
                 return ""
             await self.look_at_cluster()

@@ -129,7 +129,7 @@ class GuardedBmc:
         self.wrote = True
         return await self._deadlines.write(call())
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Give back the lease on the BMC, since the action is over."""
         if self._taken:
             self._taken = False

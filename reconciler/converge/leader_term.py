@@ -47,7 +47,7 @@ REST = 0.25  # of the interval, after a pass that took longer than that
 
 @dataclass(frozen=True, slots=True)
 class LoopDeps:
-    """What every term of a reconciler works with. `signatures`: as for `plan_fleet`.
+    """Everything that outlasts a term of leadership. `signatures`: as for `plan_fleet`.
 
     `begin` puts the work under a spec on record and returns the id of that run. `saw` is called with each pass.
     """
@@ -84,7 +84,7 @@ class _Planned:
 
 
 class LeaderTerm:
-    """A term whose first pass is over. `begin` makes one."""
+    """A term of leadership whose first pass is over; `begin` makes one."""
 
     def __init__(
         self, deps: LoopDeps, dispatcher: Dispatcher, observation: Observation, messages: PassMessages,
@@ -189,7 +189,7 @@ class LeaderTerm:
         fleet, self._next = self._next, None
         self._run.context = replace(
             self._run.context, fleet=fleet, run_id=self._deps.begin(fleet),
-            barred="a new spec has come, and the fleet is being looked at",
+            barred="a new spec has come, and the fleet is being read first",
         )  # fmt: skip
         await self._run.ports.fabric.refit(fleet)
 

@@ -1,4 +1,4 @@
-"""What earlier runs left behind: attempts that never ended, and our marks on nodes that left the spec."""
+"""Take over from earlier runs: attempts that never ended, and our marks on nodes that left the spec."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Loop:
         assert fleet is not None
         if self._name and fleet.settings.fleet != self._name:
             raise UsageError(
-                f"the spec is of fleet {fleet.settings.fleet} now, and this process keeps {self._name}: start it anew"
+                f"the spec is of fleet {fleet.settings.fleet} now, and this process manages {self._name}: restart it"
             )
         commit = fields["commit"][:12]
         self._tell("spec", f"commit {commit} is in force: {len(fleet.nodes)} nodes", **fields)
@@ -108,7 +108,7 @@ class Loop:
         self._name, self._next = fleet.settings.fleet, None
         try:
             async with held_lease(deps.ledger, fleet.settings.fleet, self._holder, deps.clock) as lease:
-                self._tell("leading", f"holds the lease on {fleet.settings.fleet}: looking at everything first")
+                self._tell("leading", f"holds the lease on {fleet.settings.fleet}: reading every node first")
                 self._trouble = ""
                 self._set_status(role=Role.LEADER, last_pass=None)
                 fabric = self._reach(fleet)

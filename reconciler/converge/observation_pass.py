@@ -1,4 +1,4 @@
-"""What follows from an observation, for every command that makes one: observe, drift, plan, apply, run and report.
+"""Learn, plan and record from an observation: the same for observe, drift, plan, apply, run and report.
 
 The order is always the same. An observation by a machine that reaches nobody teaches nothing (pitfall J6). Otherwise
 the ledger learns identities, silences and evidence of illness, and the storm brake is set if too many nodes went bad.
@@ -50,7 +50,7 @@ def planner_for(
 
 @dataclass(frozen=True)
 class ObservationPass:
-    """One look at a fleet, and what the ledger learns from it.
+    """One look at a fleet, from which the ledger learns and plans are made.
 
     `names`: the nodes that were looked at for this pass. `records`: at least theirs, from before this pass.
     """

@@ -1,4 +1,4 @@
-"""What a pass of `reconciler run` reports in words. What lasts is reported when it begins and when it is over."""
+"""Report the passes of `reconciler run` in words; outages, brakes and incidents when they begin and end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What converge needs of the acceptance gate; converge/gate.py implements it."""
+"""The acceptance gate as converge uses it; converge/gate.py implements it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the work on all nodes of a run shares, and how it ends for each of them.
+"""The state that the work on all nodes of a run shares, and the results of that work.
 
 `RunPorts` stay the same from the beginning of a run to its end. `PassContext` is replaced as a whole by each pass.
 What changes in between has one owner each: `Attempts`, `FleetLimits` for budget and rollouts, and the ledger.
@@ -34,6 +34,8 @@ _BOOTING = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING}
 
 
 class Ended(StrEnum):
+    """The ways in which the work on a node ends."""
+
     CONVERGED = "converged"  # there was nothing to do
     DONE = "done"
     FAILED = "failed"
@@ -92,7 +94,7 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class RunPorts:
-    """How a run reaches the world. `reads` bounds how many nodes are read at once."""
+    """The ports of a run, which do not change. `reads` bounds how many nodes are read at once."""
 
     fabric: Fabric
     ledger: Ledger
@@ -105,7 +107,7 @@ class RunPorts:
 
 @dataclass(frozen=True, slots=True)
 class PassContext:
-    """What the work on every node goes by until the next pass replaces it.
+    """The facts and decisions of one pass that the work on every node uses until the next pass replaces them.
 
     `approved`: the plan that a person approved; None when no approval is needed. `begun`: nodes on which an earlier
     run began with that plan. `barred`: why nothing may begin, whatever is planned. `refused`: why nothing that was

@@ -104,7 +104,7 @@ class InvariantChecker:
         self._within_budget(node, (out - new) | {node})
 
     def before_drain(self, node: str) -> None:
-        """What still runs on an isolated node ends: that takes room of the budget, which drained ones leave."""
+        """Draining an isolated node ends what still runs on it, so it needs room in the budget."""
         if node not in self.isolated:
             return
         del self.isolated[node]
@@ -217,6 +217,6 @@ class _Cluster:
 
 
 def counters(world: World) -> Mapping[str, tuple[int, int, int]]:
-    """What must not happen twice: installations, flashes, boots."""
+    """Count what must not happen twice, by node: installations, flashes, boots."""
     found = {name: machine.state.counters for name, machine in world.lab.machines.items()}
     return {name: (c.installs, c.flashes, c.boots) for name, c in found.items()}

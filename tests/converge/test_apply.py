@@ -153,7 +153,7 @@ def test_the_budget_counts_nodes_that_were_not_selected(adopted: Worlds) -> None
 
 
 async def observed_all(here: World) -> None:
-    """Until the pass that plans are made from is over, and nothing has been started yet."""
+    """Wait until the pass that plans are made from is over, while nothing has been started yet."""
     while sum(isinstance(event, NodeObserved) for event in here.events) < len(here.fleet.nodes):
         await here.clock.sleep(0.1)
 

@@ -1,4 +1,4 @@
-"""What an approved plan covers, per node."""
+"""An approved plan covers a node as long as it needs nothing else, and nothing more."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def test_a_bmc_that_does_not_answer_is_told_apart(
 
 
 def _drift(here: World) -> Any:
-    """As it was when the BMC still answered."""
+    """Return the drift from when the BMC still answered."""
     from reconciler.model.drift import DriftClass, DriftItem
     from reconciler.model.vocab import Concern
 

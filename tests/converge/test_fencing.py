@@ -1,4 +1,4 @@
-"""Who has lost the lease writes nothing any more, and no two write to one BMC at once: by what reaches the hardware."""
+"""A runner that lost its lease writes nothing more, and no two write to one BMC at once, as the hardware sees it."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def asleep(here: World) -> None:
 
 @pytest.fixture
 def whole(world: Worlds) -> tuple[int, Any]:
-    """How many writes it takes if nothing comes between, and what they do to the hardware."""
+    """Count the writes of an undisturbed run, and what they do to the hardware."""
     here = world(nodes=1, drift=ALL)
     scribe = Scribe(here)
     assert here.apply().results["n0"].state is Ended.DONE
@@ -107,7 +107,7 @@ def whole(world: Worlds) -> tuple[int, Any]:
 
 
 def lasting(here: World) -> list[tuple[int, int, int]]:
-    """What must not be done twice; a look at a node that was left powered off takes a boot more."""
+    """Count what must not be done twice. Reading a node that was left powered off takes one more boot."""
     counted = [here.machine(name).state.counters for name in here.fleet.nodes]
     return [(one.installs, one.flashes, one.killed_work) for one in counted]
 

@@ -93,7 +93,7 @@ def test_the_storm_brake_does_not_keep_an_ill_node_schedulable(adopted: Worlds) 
 
 
 def test_an_isolated_node_is_drained_when_the_budget_has_room(adopted: Worlds) -> None:
-    """One may be out, and one is; the isolated ones go one after another."""
+    """The budget allows one node out and one is out, so the isolated nodes are drained one after another."""
     here = adopted(nodes=10, settings={"budgets": (BudgetLimit("fleet", "1"),)})
     fall_ill(here, "n1", "n2")
     report = here.apply()

@@ -150,7 +150,7 @@ def test_quarantined_nodes_use_up_no_cap(adopted: Worlds) -> None:
 
 
 def test_those_that_fell_ill_after_different_changes_are_no_incident(adopted: Worlds) -> None:
-    """One after each of four changes, a day and more apart: a coincidence each time."""
+    """Four changes, a day and more apart, with one ill node after each: a coincidence each time."""
     here = adopted(nodes=40, racks=40, settings={"budgets": NONE_OUT})
     for at in range(4):
         policy = replace(POLICY, ignore_xids=(13, 31 + at))

@@ -30,7 +30,7 @@ def test_another_image_for_a_node_whose_kubelet_is_stopped(world: Worlds) -> Non
 
 
 def test_nothing_else_of_an_image_that_is_to_go_is_configured(world: Worlds) -> None:
-    """What else differs there may not even exist in it."""
+    """Other values that differ in the old image may not exist in the new one."""
     here = stopped(world, "old_image", "wrong_hostname")
     plan = here.plan().nodes["n0"]
     first = next(action for action in plan.actions if action.id == "configure_host:kubelet")

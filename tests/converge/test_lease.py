@@ -51,7 +51,7 @@ def test_after_a_short_stall_the_lease_is_renewed_before_anything_is_written(led
 
 
 def test_who_slept_through_its_lease_does_nothing_though_nobody_took_it(ledger: SqlLedger) -> None:
-    """What it had read is as old as its sleep was long; and the next one finds the lease free."""
+    """A run that slept through its lease has outdated readings; the next run finds the lease free."""
     clock = VirtualClock()
 
     async def run() -> None:

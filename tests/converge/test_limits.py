@@ -46,7 +46,7 @@ def marked_at(report: ApplyReport) -> list[datetime]:
 
 
 def window(here: World, kind: str, after_s: float, until_s: float) -> Window:
-    """From now on, in minutes that are rounded down."""
+    """Return a daily window between two times, in seconds from now, rounded down to minutes."""
     begin, end = (here.clock.now() + timedelta(seconds=seconds) for seconds in (after_s, until_s))
     hours = Hours(DAILY, begin.hour * 60 + begin.minute, end.hour * 60 + end.minute, "UTC")
     return Window(WindowKind(kind), hours)

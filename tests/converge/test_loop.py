@@ -79,7 +79,7 @@ class Looped(World):
         return Loop(deps, self.feed, lambda _: self.fabric, holder=holder, pull_s=30.0)
 
     def go(self, seconds: float, meanwhile: Callable[[], Awaitable[None]] | None = None, **loop: Any) -> None:
-        """Let it run, and end as by SIGTERM."""
+        """Let the loop run for so many seconds, and end it as SIGTERM does."""
 
         async def work() -> None:
             running = asyncio.create_task(self.loop(**loop).run())
@@ -122,7 +122,7 @@ def looped(tmp_path: Path) -> Iterator[Callable[..., Looped]]:
 
 
 def disable(machine: Machine) -> None:
-    """As by somebody in the BMC's menus."""
+    """Change a setting as a person does in the BMC's menus."""
     machine.state.bios[BIOS] = "Disabled"
     machine.state.etag += 1
 
@@ -419,7 +419,7 @@ def test_a_ledger_that_is_away_for_a_while(looped: Callable[..., Looped]) -> Non
 
 @contextmanager
 def unreadable(ledger: SqlLedger) -> Iterator[None]:
-    """As when its database is down: every call fails."""
+    """Make every call of the ledger fail, as when its database is down."""
     names = [n for n in dir(SqlLedger) if not n.startswith("_") and callable(getattr(SqlLedger, n)) and n != "close"]
 
     def fail(*_: Any, **__: Any) -> Any:

@@ -42,12 +42,12 @@ def known(here: World) -> dict[str, NodeRecord]:
 
 
 def evidence(here: World) -> list[str]:
-    """What the ledger knows of evidence of illness, by its value paths."""
+    """Return the value paths of the evidence of illness that the ledger has recorded."""
     return [key for record in known(here).values() for key in record.silent_since if key.startswith("health.")]
 
 
 def seen_until(here: World) -> dict[str, datetime]:
-    """When each node's status was last seen."""
+    """Return when each node's status was last seen."""
     past = here.ledger.past(here.clock.now() - timedelta(days=1), here.clock.now())
     return {interval.node: interval.seen for interval in past.status_intervals}
 

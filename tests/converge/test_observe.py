@@ -236,7 +236,7 @@ def test_a_changed_roll_up_makes_the_inventory_due(world: Worlds, turned: str) -
 def test_an_inventory_that_says_that_something_is_wrong_is_read_again_soon(
     world: Worlds, fault: dict[str, Any]
 ) -> None:
-    """What isolates takes two reads, and what was repaired must be seen; but a BMC is not asked each pass (A12)."""
+    """Isolating takes two reads, and a repair must be noticed; but a BMC is not asked in each pass (A12)."""
     here = world(nodes=1)
     here.machine("n0").inject("failed_part", **fault)
     first = here.observe()

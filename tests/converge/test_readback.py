@@ -83,7 +83,7 @@ def ended_well(here: World) -> bool:
 
 
 def learnt(here: World) -> dict[str, Any]:
-    """What the attempt that is under way has journaled."""
+    """Return the intent that the attempt under way has journaled."""
     return {key: value for row in here.ledger.unfinished() for key, value in row[4].items()}
 
 

@@ -1,4 +1,4 @@
-"""What keeps the mark of a node whose signal was retracted, from what the ledger knows."""
+"""Reasons in the ledger that keep the mark of a node whose signal was retracted."""
 
 from __future__ import annotations
 

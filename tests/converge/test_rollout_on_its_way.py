@@ -1,4 +1,4 @@
-"""What may happen to a change of the spec on its way through six racks, under virtual time."""
+"""A change of the spec on its way through six racks, and what may disturb it, under virtual time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Racked(Rolled):
         return {name for name, found in self.versions().items() if found == version}
 
     def installs(self) -> set[str]:
-        """Who was installed; nobody twice."""
+        """Return the installed nodes; fail if one was installed twice."""
         counts = {name: machine.state.counters.installs for name, machine in self.lab.machines.items()}
         assert set(counts.values()) <= {0, 1}, counts
         return {name for name, count in counts.items() if count}
@@ -68,7 +68,7 @@ class Racked(Rolled):
         self.clock.elapsed += seconds
 
     def wave(self) -> ApplyReport:
-        """One short run, and then the time that its wave bakes."""
+        """Make one short run, and let the time pass that its wave bakes."""
         report = self.go()
         self.later()
         return report
@@ -206,7 +206,7 @@ def test_a_newer_change_supersedes_it_and_begins_with_a_canary(racked: Callable[
 
 
 def test_going_back_is_a_rollback_of_those_that_had_gone(racked: Callable[..., Racked]) -> None:
-    """One first, then all that are left, without a bake."""
+    """One node goes back first, then all the others, without a bake."""
     here = racked()
     before = here.fleet
     here.bump(image=NEW)

@@ -119,7 +119,7 @@ def test_what_the_spec_newly_manages_goes_in_waves_too(rolled: Callable[..., Rol
 
 
 def test_a_node_that_was_off_overtakes_no_wave_when_it_comes_back(rolled: Callable[..., Rolled]) -> None:
-    """What its devices run can't be read while it has no power, so it is in no wave when the rollout begins."""
+    """The versions of its devices can't be read while it has no power, so it is in no wave when the rollout begins."""
     here = rolled(nodes=4)
     here.machine("n3").power("force_off")
     here.clock.elapsed += 60

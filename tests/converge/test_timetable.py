@@ -1,4 +1,4 @@
-"""What a timetable expects, and what an apply then does: with estimates from history, they agree."""
+"""A timetable with estimates from history agrees with what an apply then does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anybody may set a machine's clock while a run works: elapsed time is judged by a clock that nobody sets."""
+"""A machine's clock may be set while a run works: elapsed time is measured by a clock that can't be set."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_an_inventory_from_the_future_is_read_anew(world: Worlds, step: timedelt
 
 
 class SharedVirtualClock(VirtualClock):
-    """As a machine's: `monotonic` is of all its processes."""
+    """A clock like a machine's: all its processes share `monotonic`."""
 
     def at(self, wall: datetime) -> datetime:
         return wall

@@ -1,4 +1,4 @@
-"""A fleet that exists under virtual time, all that apply needs, and questions about the truth."""
+"""A lab fleet under virtual time, with all that apply needs, and its true state to compare with."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class World:
         )
 
     def act(self, action: str, node: str = "n0", target: str = "", **context: Any) -> Outcome:
-        """One action on a node as it is, whatever a plan would say. `context`: fields of ActionContext to replace."""
+        """Run one action on a node as it is, without a plan. `context`: fields of ActionContext to replace."""
         return self.run(self.acting(action, node, target, **context))
 
     async def acting(self, action: str, node: str = "n0", target: str = "", **context: Any) -> Outcome:
@@ -240,12 +240,12 @@ class World:
         return outcome
 
     def lease(self) -> HeldLease:
-        """For single actions, beside those of runs."""
+        """Acquire a lease for single actions, apart from the leases of runs."""
         held = self.ledger.acquire("single actions", "test", 36000.0, self.clock.now())
         return HeldLease(held, self.ledger, self.clock, 36000.0, self.clock.monotonic() + 36000.0)
 
     async def started(self, action: str) -> None:
-        """Until some node has started `action`."""
+        """Wait until some node has started `action`."""
         while not any(isinstance(event, ActionStarted) and event.action.name == action for event in self.events):
             await self.clock.sleep(0.5)
 

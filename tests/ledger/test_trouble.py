@@ -104,7 +104,7 @@ def test_a_run_ends_with_a_clear_error_and_the_next_one_goes_on(
             here.apply()
         written = len(scribe.writes)
     assert "\n" not in str(raised.value)
-    assert str(raised.value).endswith("what was under way is parked, and the next run goes on with it")
+    assert str(raised.value).endswith("what was under way is parked, and the next run continues it")
     here.ledger.close()
 
     here.ledger = SqlLedger(place, lock_timeout_s=5.0)

@@ -164,4 +164,4 @@ async def carry_out(act: Act, ctx: ActionContext) -> Outcome:
         return outcome_of(error)
     finally:
         if ctx.bmc_port is not None:
-            ctx.bmc_port.leave()
+            ctx.bmc_port.release()
