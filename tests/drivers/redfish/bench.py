@@ -202,7 +202,7 @@ def client(url: str, *, username: str = USER, password: str = PASSWORD, **change
         "node": "gpu-a001",
         "connect_timeout": 2,
         "read_timeout": 2,
-        "neighbourhood": BmcRegistry(now),
+        "bmc_registry": BmcRegistry(now),
     }
     return RedfishBmc(url, **{**options, **changes})
 
