@@ -142,7 +142,7 @@ def _type(part: dict[str, Any], definitions: dict[str, Any], kind: str) -> str:
     if "enum" in part:
         return " or ".join(f"`{value}`" for value in part["enum"])
     if "anyOf" in part or "oneOf" in part:
-        options = [_type(option, definitions, kind) for option in part.get("anyOf", part.get("oneOf"))]
+        options = [_type(option, definitions, kind) for option in part.get("anyOf") or part["oneOf"]]
         return " or ".join(dict.fromkeys(option for option in options if option != "null"))
     kinds_of = part.get("type", "any value")
     if isinstance(kinds_of, list):
@@ -171,7 +171,7 @@ def actions() -> str:
     """Every action as it is for a node of the worked example."""
     fleet, problems = check_spec(ROOT / "fleet-spec", directory="fleet-spec")
     assert fleet is not None, problems
-    by_id = {}
+    by_id: dict[str, Any] = {}
     for node in fleet.nodes.values():
         for row in catalogue(node, clustered=True, registered=True, busy=False, cordoned=False).rows:
             by_id.setdefault(row.id, row)

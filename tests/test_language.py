@@ -130,3 +130,18 @@ def test_each_term_has_one_row() -> None:
     terms = [term.strip() for row in re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE) for term in row.split(",")]
     named = [term for term in terms if term not in ("term", "---")]
     assert [term for term in named if named.count(term) > 1] == []
+
+
+def test_classes_that_the_glossary_names_exist() -> None:
+    text = GLOSSARY.read_text().partition("\n## Words that must not come back\n")[0]
+    named = {
+        term
+        for row in re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE)
+        for term in re.findall(r"\b(?:[A-Z][a-z]+){2,}\b", row)
+    }
+    defined = {
+        node.name for folder in FOLDERS for path in modules(folder) for node in tree_of(path).body
+        if isinstance(node, ast.ClassDef)
+    }  # fmt: skip
+    assert len(named) > 5
+    assert named - defined == set()

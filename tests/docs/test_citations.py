@@ -38,6 +38,64 @@ _CITED = {
 _DESIGN = re.compile(rf"\bDESIGN(?: sections?)? ({_NUMBERS})")
 _INVARIANT = re.compile(rf"\b[Ii]nvariants? ({_NUMBERS})")
 
+# Rules that no file cites by ID, and the test that keeps each.
+KEPT = {
+    ("Pitfalls", "F2"): "two_fleets_never_have_one_bmc_at_once_and_a_lease_on_it_lives_with_that_on_the_fleet",
+    ("Pitfalls", "F9"): "attempts_persist_so_the_next_run_does_not_begin_to_count_again",
+    ("Pitfalls", "H4"): "foreign_cordon_is_kept",
+    ("Pitfalls", "H9"): "a_drain_by_command_ends_as_the_command_does",
+    ("Pitfalls", "I2"): "an_attempt_that_is_needless_when_the_next_run_looks_is_closed",
+    ("Pitfalls", "I6"): "crash_anywhere_converges",
+    ("Pitfalls", "I8"): "a_setting_that_does_not_hold_is_set_less_and_less_often",
+    ("Pitfalls", "I12"): "forget_never_touches",
+    ("Pitfalls", "J2"): "the_share_of_a_wave_is_rounded_up_and_the_rest_goes_last",
+    ("Pitfalls", "J3"): "a_canary_that_fails_its_gate_halts_the_rollout_until_somebody_has_seen_to_it",
+    ("Pitfalls", "J4"): "bringing_a_node_back_is_always_allowed",
+    ("Pitfalls", "J8"): "nothing_starts_outside_of_its_window_and_all_when_it_opens",
+    ("Pitfalls", "J10"): "a_runner_that_lost_its_lease_stops_at_once",
+    ("Pitfalls", "L5"): "an_image_without_key_or_signature_is_not_trusted",
+    ("Pitfalls", "M3"): "an_expired_plan_and_one_of_another_fleet_are_not_done",
+    ("Pitfalls", "N2"): "an_audit_names_the_row_that_was_changed",
+    ("Conventions", "C1"): "help_lists_every_command",
+    ("Conventions", "C3"): "apply_off_a_terminal_needs_a_plan_and_yes",
+    ("Conventions", "C4"): "json_is_all_there_is_on_stdout",
+    ("Conventions", "C5"): "documents_are_as_their_schemas_say",
+    ("Conventions", "C8"): "limit_includes_then_exclude_takes_away",
+    ("Conventions", "C10"): "plan_is_deterministic",
+    ("Conventions", "C12"): "off_a_terminal_everything_is_plain",
+    ("Conventions", "C13"): "a_lease_excludes_others_and_names_its_holder",
+    ("Conventions", "E1"): "a_run_ends_with_the_strongest_of_what_happened",
+    ("Conventions", "E2"): "a_report_that_could_not_be_posted_fails_the_job",
+    ("Conventions", "E3"): "a_silent_node_alone_is_never_0_with_detailed_exitcode",
+    ("Conventions", "P1"): "documents_are_canonical",
+    ("Conventions", "P2"): "a_field_of_a_later_version_is_refused_and_not_ignored",
+    ("Conventions", "P7"): "a_node_that_needs_more_than_was_approved_is_skipped_and_others_go_on",
+    ("Conventions", "P9"): "fingerprint_ignores_commit_and_time_but_not_actions",
+    ("Conventions", "P10"): "no_secret_in_any_output",
+    ("Conventions", "P11"): "an_incomplete_observation_is_4_whatever_else_was_found",
+    ("Conventions", "D2"): "unknown_never_disrupts",
+    ("Conventions", "D5"): "ignore_rules_same_in_drift_plan_apply",
+    ("Conventions", "D8"): "in_mode_observe_nothing_is_done",
+    ("Conventions", "D9"): "a_setting_that_does_not_hold_is_set_less_and_less_often",
+    ("Conventions", "R6"): "the_summary_of_the_job_is_written",
+    ("Conventions", "G4"): "permissions_are_as_few_as_can_be",
+    ("Conventions", "Y1"): "unknown_units_and_keys",
+    ("Conventions", "Y2"): "every_key_and_value_has_a_position",
+    ("Conventions", "Y4"): "schemas_are_up_to_date",
+    ("Conventions", "Y7"): "breaking_the_glass_opens_all_windows",
+    ("Conventions", "Y8"): "a_change_goes_in_waves_and_a_failed_canary_halts_it",
+    ("Conventions", "Y9"): "a_hold_outlives_its_line_in_the_spec_until_it_is_released",
+    ("Conventions", "L3"): "it_trips_when_too_many_go_bad_and_never_else",
+    ("Conventions", "L4"): "a_node_that_fails_stays_out_and_holds_nobody_up",
+    ("Conventions", "L5"): "a_hold_set_while_a_node_is_worked_on_stops_it_before_the_next_action",
+    ("Conventions", "L6"): "own_mark_is_not_leaked",
+    ("Acceptance", "rule 1"): "not_evidence_is_not_pass_of_a_fact",
+    ("Acceptance", "rule 2"): "exit_status_and_document_must_agree",
+    ("Acceptance", "rule 6"): "a_command_that_ignores_its_deadline_is_killed",
+    ("Acceptance", "rule 7"): "prefixes_of_a_version_end_at_a_dot",
+    ("Acceptance", "8"): "every_truncation_is_noticed",
+}
+
 
 class Citation(NamedTuple):
     """A document's ID, and the file that cites it."""
@@ -108,6 +166,8 @@ def written(text: str) -> str:
     for one in citations():
         if one.file.startswith(("reconciler/", "tests/")):
             kept[one.group, one.id].append(f"`{one.file}`")
+    for rule, test in KEPT.items():
+        kept[rule] += [f"`{file}`: {test}" for file, source in sources().items() if f"def test_{test}(" in source]
     for group, section in sections(text).items():
 
         def anew(row: re.Match[str], group: str = group) -> str:
@@ -131,6 +191,12 @@ def test_pitfalls_name_who_keeps_each_rule(pytestconfig: pytest.Config) -> None:
     wanted = rows(written(text))
     changed = {row: (kept, wanted[row]) for row, kept in rows(text).items() if kept != wanted[row]}
     assert changed == {}, "run: pytest tests/docs/test_citations.py --update"
+
+
+def test_every_rule_that_is_kept_without_a_citation_names_its_test() -> None:
+    tests = "\n".join(text for file, text in sources().items() if file.startswith("tests/"))
+    assert {rule: test for rule, test in KEPT.items() if f"def test_{test}(" not in tests} == {}
+    assert set(KEPT) <= set(rows(PITFALLS.read_text()))
 
 
 def test_every_section_of_the_design_that_is_cited_is_there() -> None:
