@@ -257,7 +257,7 @@ def test_a_fork_before_anything_was_published_is_told_so(day: Day) -> None:
 
 
 def test_an_approval_that_the_world_has_overtaken_is_refused_and_told(day: Day) -> None:
-    """G9: what main says by now was not approved."""
+    """Conventions G9: what main says by now was not approved."""
     day.propose(11, "personas.yaml", "vm.swappiness: '5'", "vm.swappiness: '6'")
     day.merge(11)
     assert day.on_main("apply", "plan") == ["success"], day.runner.log()

@@ -44,7 +44,7 @@ def expressions(value: Any) -> list[str]:
     return EXPRESSION.findall(value) if isinstance(value, str) else []
 
 
-# --- G1, G2, G8: what starts them ---------------------------------------------------------------------------------
+# --- conventions G1, G2, G8: what starts them ------------------------------------------------------------------------
 
 
 def test_what_starts_each() -> None:
@@ -225,12 +225,12 @@ def test_what_acts_is_interrupted_itself_and_not_its_shell() -> None:
     """G6: on cancellation the process that holds the lease gets the signal."""
     [apply] = [step for step in steps("apply") if step.job == "apply" and step.run]
     assert apply.run.startswith("exec reconciler apply ")
-    assert "--plan approved/plan.json --yes" in apply.run, "what was approved, and nothing else (G9)"
+    assert "--plan approved/plan.json --yes" in apply.run, "what was approved, and nothing else (conventions G9)"
     assert job("apply", "apply")["timeout-minutes"] > 300
 
 
 def test_exit_codes_are_handled_one_by_one() -> None:
-    """G11."""
+    """Conventions G11."""
     [plan] = [step for step in steps("apply") if step.name == "Plan"]
     assert "--detailed-exitcode" in plan.run
     assert re.search(r"0 \| 2\) ;;.*\n\s*\*\) exit \"\$code\" ;;", plan.run)
@@ -240,7 +240,7 @@ def test_exit_codes_are_handled_one_by_one() -> None:
             assert step.said["uses"].startswith("actions/download-artifact@")
 
 
-# --- G5, G7, G10 --------------------------------------------------------------------------------------------------
+# --- conventions G5, G7, G10 -----------------------------------------------------------------------------------------
 
 
 def test_runs_do_not_get_in_each_others_way() -> None:
@@ -266,7 +266,7 @@ def test_artifacts_are_kept_for_a_time_and_survive_a_failure() -> None:
 
 
 def test_artifacts_name_no_machine() -> None:
-    """G10: of what a command that reads nodes leaves behind."""
+    """Conventions G10: of what a command that reads nodes leaves behind."""
     for step in steps(*FLEET):
         if (step.workflow, step.job) in OPERATING and re.search(r"reconciler (plan|apply|drift) ", step.run):
             assert "--redact" in step.run, step
@@ -310,11 +310,11 @@ def test_what_it_needs_can_be_pinned(tmp_path: Path, given: str, words: list[str
 
 
 def test_the_action_is_one_that_others_can_use() -> None:
-    """What it takes and gives is what README says, and nothing of a caller is pasted into its scripts."""
+    """What it takes and gives is what the guide says, and nothing of a caller is pasted into its scripts."""
     action = read(ACTION)
     assert set(action) == {"name", "description", "inputs", "outputs", "runs"}
     assert action["runs"]["using"] == "composite"
-    said = (ROOT / "README.md").read_text()
+    said = (ROOT / "docs" / "how-to" / "github.md").read_text()
     for kind in ("inputs", "outputs"):
         for name, entry in action[kind].items():
             assert entry["description"]

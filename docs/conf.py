@@ -1,0 +1,27 @@
+"""Sphinx: `make docs` builds these pages with every warning as an error."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+from generated import fill  # noqa: E402
+
+from reconciler import __version__  # noqa: E402
+
+project = "reconciler"
+version = release = __version__
+extensions = ["myst_parser"]
+html_theme = "furo"
+html_title = "reconciler"
+html_copy_source = False
+exclude_patterns = ["_build"]
+nitpicky = True
+myst_heading_anchors = 3
+
+
+def setup(app: Any) -> None:
+    app.connect("source-read", lambda _app, _name, source: source.__setitem__(0, fill(source[0])))

@@ -1,0 +1,242 @@
+"""Write the reference from the code: `<!-- generated: NAME -->` in a page is replaced by PAGES[NAME]().
+
+Each function returns Markdown. Nothing here is committed as text, so that the reference can't lag behind the code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reconciler.cli.exit_codes import MEANING
+from reconciler.cli.main import COMMANDS, cli
+from reconciler.converge.actions import ACTIONS
+from reconciler.drivers.redfish.quirks import packaged
+from reconciler.drivers.status.metrics import PrometheusMetrics
+from reconciler.health.table import TABLE
+from reconciler.model.status import FleetStatus
+from reconciler.planner.node.catalogue import catalogue
+from reconciler.spec import check_spec
+
+ROOT = Path(__file__).resolve().parents[1]
+_MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+
+
+def fill(text: str) -> str:
+    """Return the page with each mark replaced by what it names."""
+    return _MARK.sub(lambda mark: PAGES[mark[1]](), text)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *([_cell(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split()) or "-"
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+# --- the command line ------------------------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    root = click.Context(cli, info_name="reconciler", terminal_width=100)
+    return "\n".join(part for name in COMMANDS for part in _command(root, name, cli))
+
+
+def _command(parent: click.Context, name: str, group: click.Group) -> Iterator[str]:
+    command = group.get_command(parent, name)
+    assert command is not None
+    context = click.Context(command, info_name=name, parent=parent, terminal_width=100)
+    level = "##" if parent.parent is None else "###"
+    yield f"{level} {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n"
+    if isinstance(command, click.Group):
+        for sub in command.list_commands(context):
+            yield from _command(context, sub, command)
+
+
+def exit_codes() -> str:
+    return table(("exit code", "meaning"), ((str(int(code)), meaning) for code, meaning in MEANING.items()))
+
+
+# --- the spec --------------------------------------------------------------------------------------------------------
+
+
+def kinds() -> str:
+    """Every kind of the spec: each field with its type, its default and what it says."""
+    schemas = [json.loads(path.read_text()) for path in sorted((ROOT / "schemas").glob("*.json"))]
+    return "\n".join(_kind(schema) for schema in schemas if "kind" in schema.get("properties", {}))
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    kind = schema["properties"]["kind"]["const"]
+    definitions = schema["$defs"]
+    first = schema["properties"]["spec"]["$ref"].rsplit("/", 1)[1]
+    order = [first]
+    for name in order:  # grows while it is read: breadth first
+        order += [found for found in _references(definitions[name]) if found not in order]
+    parts = [f"({kind.lower()})=\n## {kind}\n"]
+    for name in order:
+        definition = definitions[name]
+        if "properties" not in definition:
+            continue
+        if name != first:
+            parts.append(f"({kind.lower()}-{name.lower()})=\n### {kind}: {name}\n")
+        parts.append(f"{_prose(definition)}\n")
+        needed = definition.get("required", ())
+        parts.append(
+            table(
+                ("field", "type", "default", "says"),
+                (
+                    (
+                        f"`{field}`",
+                        _type(part, definitions, kind.lower()),
+                        "required" if field in needed else _default(part),
+                        _prose(part) or _prose(definitions[next(_references(part), first)]).partition("\n")[0],
+                    )
+                    for field, part in definition["properties"].items()
+                ),
+            )
+        )
+    return "\n".join(parts)
+
+
+def _references(part: Any) -> Iterator[str]:
+    if isinstance(part, dict):
+        if "$ref" in part:
+            yield part["$ref"].rsplit("/", 1)[1]
+        part = list(part.values())
+    if isinstance(part, list):
+        for item in part:
+            yield from _references(item)
+
+
+def _prose(part: dict[str, Any]) -> str:
+    text = part.get("description", "")
+    enforced = part.get("x-enforced", True)
+    if enforced is False:
+        text += " Not enforced by this version."
+    elif enforced is not True:
+        text += f" Enforced by this version: {', '.join(map(str, enforced))}."
+    return re.sub(r"([<>*_])", r"\\\1", text) if "`" not in text else text
+
+
+def _type(part: dict[str, Any], definitions: dict[str, Any], kind: str) -> str:
+    if "$ref" in part:
+        name = part["$ref"].rsplit("/", 1)[1]
+        found = definitions[name]
+        return f"[{name}](#{kind}-{name.lower()})" if "properties" in found else _type(found, definitions, kind)
+    if "const" in part:
+        return f"`{json.dumps(part['const'])}`"
+    if "enum" in part:
+        return " or ".join(f"`{value}`" for value in part["enum"])
+    if "anyOf" in part or "oneOf" in part:
+        options = [_type(option, definitions, kind) for option in part.get("anyOf") or part["oneOf"]]
+        return " or ".join(dict.fromkeys(option for option in options if option != "null"))
+    kinds_of = part.get("type", "any value")
+    if isinstance(kinds_of, list):
+        return " or ".join(kinds_of)
+    if kinds_of == "array":
+        return f"list of {_type(part.get('items', {}), definitions, kind)}"
+    if kinds_of == "object" and "patternProperties" in part:
+        values = {_type(value, definitions, kind) for value in part["patternProperties"].values()}
+        return f"map to {' or '.join(sorted(values))}"
+    return str(kinds_of)
+
+
+def _default(part: dict[str, Any]) -> str:
+    value = part.get("default")
+    return (
+        f"`{json.dumps(value)}`"
+        if "default" in part and value not in (None, {}, []) and not isinstance(value, dict)
+        else ""
+    )
+
+
+# --- what the planner and health know --------------------------------------------------------------------------------
+
+
+def actions() -> str:
+    """Every action as it is for a node of the worked example."""
+    fleet, problems = check_spec(ROOT / "fleet-spec", directory="fleet-spec")
+    assert fleet is not None, problems
+    by_id: dict[str, Any] = {}
+    for node in fleet.nodes.values():
+        for row in catalogue(node, clustered=True, registered=True, busy=False, cordoned=False).rows:
+            by_id.setdefault(row.id, row)
+    text = table(
+        ("action", "disruption", "requires", "achieves", "undoes"),
+        (
+            (f"`{row.id}`", row.disruption.label, _code(row.requires), _code(row.achieves), _code(row.breaks))
+            for row in by_id.values()
+        ),
+    )
+    said = (f"- `{name}`: {_first_paragraph(act)}" for name, act in ACTIONS.items() if act.__doc__)
+    return text + "\n" + "\n".join(said) + "\n"
+
+
+def _first_paragraph(item: object) -> str:
+    return " ".join((inspect.getdoc(item) or "").split("\n\n")[0].split())
+
+
+def signals() -> str:
+    return table(
+        ("signal", "effect", "reads", "remedy", "why"),
+        (
+            (
+                f"`{name}TYPE`" if name.endswith("_") else f"`{name}`",
+                row.effect.value,
+                "one" if row.latched else "two",
+                row.remedy.value if row.effect.value != "reports" else "",
+                row.why,
+            )
+            for name, row in TABLE.items()
+        ),
+    )
+
+
+def quirks() -> str:
+    return table(
+        ("make", "behaviour", "pitfall", "source", "because"),
+        (
+            (entry.name, f"`{name}`", told.pitfall, told.source, told.because)
+            for entry in packaged().entries
+            for name, told in entry.behaviours.told().items()
+        ),
+    )
+
+
+# --- the service -----------------------------------------------------------------------------------------------------
+
+
+_SUFFIX = {"counter": "_total", "info": "_info"}
+
+
+def metrics() -> str:
+    found = PrometheusMetrics()
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    found.passed(FleetStatus(started_at=at, ended_at=at))
+    return table(
+        ("metric", "type", "says"),
+        (
+            (f"`{metric.name}{_SUFFIX.get(metric.type, '')}`", metric.type, metric.documentation)
+            for metric in found.registry.collect()
+            if metric.name.startswith("reconciler_")
+        ),
+    )
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    one.__name__: one for one in (commands, exit_codes, kinds, actions, signals, quirks, metrics)
+}
