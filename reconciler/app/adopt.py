@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from reconciler.app.node_selection import select_nodes
+from reconciler.app.workspace import Workspace
 from reconciler.diff.adopt import IMAGE, NotAdoptable, adoptable, check_path, disproof
 from reconciler.diff.compare import Comparer
 from reconciler.diff.facts import managed
@@ -21,7 +23,7 @@ from reconciler.model.observed import Observed
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Concern
 from reconciler.planner.node.corroboration import identity
-from reconciler.render.text import fold
+from reconciler.render.text import clock, fold
 from reconciler.spec import check_spec
 from reconciler.spec.edit.accept import At, Wanted, Written, accept
 from reconciler.spec.edit.files import SpecFiles
@@ -54,6 +56,35 @@ class _Chosen:
         if item.kind is DriftClass.UNKNOWN and not one:
             why = f"values of {item.source} could not be read ({item.detail}), and are not adopted"
         self.left.setdefault(why, {})[node] = None
+
+
+def adopt_drift(workspace: Workspace, what: str, observation: Path | None, at: At, *, dry_run: bool) -> Adoption:
+    """Edit the spec so that it asks for what `what` has, which is NODES or NODES.path, and write it unless `dry_run`.
+
+    The values are read from the nodes, or taken from the file `observation`.
+    """
+    spec = workspace.request.spec
+    files = SpecFiles(read_tree(spec), str(spec))
+    nodes, path = target(what, workspace.fleet)
+    if read_tree(spec) != files.original:  # positions in the fleet would be those of other lines
+        raise ReconcilerError(f"{spec} was changed meanwhile; nothing is written")
+    named = set(select_nodes(workspace.fleet, (nodes,), ())[0])
+    selected, scope = workspace.selection
+    names = [name for name in selected if name in named]
+    workspace.selection = names, scope
+    if not names:
+        raise UsageError(f"{nodes} and --limit or --exclude have no node in common")
+    seen = workspace.observation(observation)
+    if observation is not None:
+        workspace.frontend.say(f"values of {clock(seen.finished_at)}, from {observation}")
+    with workspace.ledger() as ledger:
+        records, acting = ledger.nodes(names), {node for _, node, *_ in ledger.unfinished()}
+    doubted = doubts(workspace.fleet, names, path, seen.nodes, records, acting)
+    rules = IgnoreRules(workspace.fleet.settings.ignore, workspace.clock.now())
+    adoption = adopt(workspace.fleet, files, names, path, seen.nodes, at, rules, doubted)
+    if adoption.written and not dry_run:
+        write_files(spec, adoption.files)
+    return adoption
 
 
 def target(what: str, fleet: Fleet) -> tuple[str, str]:

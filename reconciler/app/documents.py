@@ -1,11 +1,12 @@
-"""Documents in files, of whatever kind they are."""
+"""Documents in files: telling their kinds apart, reading and writing them."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from reconciler.model.documents import load
-from reconciler.model.errors import UsageError
+from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.model.json_text import parse_json
 from reconciler.model.observed import Observation
 from reconciler.model.period_report import PeriodReport
@@ -51,3 +52,20 @@ def read_document(file: Path) -> Plan | DriftReport | ApplyOutcome | PeriodRepor
     if "nodes" in keys:
         return load(Observation, text, name=str(file))
     raise UsageError(f"{file}: neither a plan, nor a drift report, nor an outcome, nor a report, nor an observation")
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write the whole text or nothing, since half a plan is no plan. Raise ReconcilerError when it can't be written."""
+    whole = path.resolve()
+    part = whole.with_name(f".{whole.name}.{os.getpid()}")
+    try:
+        if whole.exists() and not whole.is_file():  # a pipe, a terminal
+            whole.write_text(text, encoding="utf-8")
+            return
+        try:
+            part.write_text(text, encoding="utf-8")
+            part.replace(whole)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise ReconcilerError(f"{path} can't be written: {error.strerror}") from error

@@ -7,10 +7,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from reconciler.app.session import Session, new_id
+from reconciler.app.init_access import NewSecrets
+from reconciler.app.runtime import new_id
 from reconciler.app.waive import save, trouble, waive
+from reconciler.app.workspace import Workspace
+from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.desired import Fleet, SpecSource
 from reconciler.model.errors import Blind, ReconcilerError, SpecError, UsageError
 from reconciler.model.gate import Certificate
@@ -24,9 +27,7 @@ from reconciler.spec import check_spec
 from reconciler.spec.model_errors import did_you_mean
 from reconciler.spec.node_source import NORMAL
 from reconciler.spec.ranges import expand
-
-if TYPE_CHECKING:
-    from reconciler.drivers.ledger import SqlLedger
+from reconciler.spec.schema import write_schemas
 
 _COLUMNS: Final = ("name", "bmc", "host", "pool", "rack")
 _DOMAIN: Final = re.compile(r"(?:domains\.)?([a-z][a-z0-9-]*)")
@@ -43,6 +44,15 @@ class Started:
     observation: Observation
     plan: Plan
     certificates: tuple[Certificate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Initialized:
+    """`paths`: files and directories that were written. `waived`: how many nodes got a certificate without a test."""
+
+    started: Started
+    paths: Sequence[Path]
+    waived: int
 
 
 # --- the CSV file --------------------------------------------------------------------------------------------------
@@ -136,10 +146,10 @@ def _load(texts: Mapping[str, str], directory: str) -> Fleet:
 
 
 def start(
-    session: Session, ledger: SqlLedger, rows: Mapping[str, Row], access: Access, asked: Asked, seen: Observation
+    workspace: Workspace, ledger: SqlLedger, rows: Mapping[str, Row], access: Access, asked: Asked, seen: Observation
 ) -> Started:
     """A spec of which it was seen that it plans nothing. What would be acted upon is left alone, and said."""
-    first, directory, now = session.fleet, str(session.common.spec), session.clock.now()
+    first, directory, now = workspace.fleet, str(workspace.request.spec), workspace.clock.now()
     missing = {name: why for name, node in first.nodes.items() if (why := unread(node, seen.nodes[name]))}
     nodes = [found(seen.nodes[name], asked) for name in rows if name not in missing]
     if not nodes:
@@ -157,7 +167,7 @@ def start(
         waived = waive(fleet, seen, records, now, anew=True)
         plan = plan_fleet(
             fleet, seen, waived.known, now=now, ledger=ledger.id, plan_id=new_id("init", now),
-            signatures=session.verified(fleet),
+            signatures=workspace.verified(fleet),
         )  # fmt: skip
         troubled = {name: why for name, node in plan.nodes.items() if (why := trouble(fleet, node))}
         if not troubled:
@@ -203,32 +213,39 @@ def write_spec(directory: Path, texts: Mapping[str, str]) -> list[Path]:
     return paths
 
 
-def record(session: Session, ledger: SqlLedger, made: Started) -> int:
+def record(workspace: Workspace, ledger: SqlLedger, made: Started) -> int:
     """What the nodes are is as applied, and those that serve are vouched for: how many."""
 
     def learn(run: str) -> None:
-        session.learn(made.observation, ledger)
-        session.remember(made.plan, ledger, run, made.observation, now=True)
+        workspace.learn(made.observation, ledger)
+        workspace.remember(made.plan, ledger, run, made.observation, now=True)
 
-    session.fleet = made.fleet
-    session.selection = list(made.fleet.nodes), made.plan.scope
-    late = save(session, ledger, "init", made.certificates, "it served when its spec was written", learn, anew=True)
+    workspace.fleet = made.fleet
+    workspace.selection = list(made.fleet.nodes), made.plan.scope
+    late = save(workspace, ledger, "init", made.certificates, "it served when its spec was written", learn, anew=True)
     return len(made.certificates) - len(late)
 
 
-def networks(addresses: Sequence[str]) -> Iterator[str]:
-    """What an `allow` list has to name, so that a secret may be sent to these and to few others."""
-    from ipaddress import ip_address, ip_network
+def initialize(
+    workspace: Workspace, rows: Mapping[str, Row], access: Access, asked: Asked, secrets: NewSecrets | None
+) -> Initialized:
+    """Read the nodes, and write a spec that plans nothing for them, its schemas and `secrets`.
 
-    from reconciler.spec.addresses import split_authority
-
-    told: dict[str, None] = {}
-    for address in addresses:
-        host, _ = split_authority(address.partition("://")[2] or address, 1)
-        try:
-            ip = ip_address(host)
-        except ValueError:
-            told[host] = None
-        else:
-            told[str(ip_network(f"{ip}/{24 if ip.version == 4 else 64}", strict=False))] = None
-    yield from told
+    `workspace.fleet` is that of `first_look`.
+    """
+    directory = workspace.request.spec
+    if secrets is not None:
+        workspace.secrets = secrets.store()
+    seen = workspace.observe()
+    with workspace.ledger() as ledger:
+        made = start(workspace, ledger, rows, access, asked, seen)
+        if secrets is not None:  # only now that they proved right, since a next try changes no existing file
+            for path in secrets.write():
+                workspace.frontend.say(f"written: {path} (mode 600)")
+        waived = record(workspace, ledger, made)
+        paths = write_spec(directory, made.texts)
+    schemas = directory.parent / "schemas"
+    if not schemas.exists():
+        write_schemas(schemas)
+        paths.append(schemas)
+    return Initialized(made, paths, waived)

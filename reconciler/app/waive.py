@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from reconciler.app.session import Session, new_id, run_async, whoami
+from reconciler.app.runtime import new_id, run_async, whoami
+from reconciler.app.workspace import Workspace
+from reconciler.converge.lease import held_lease
+from reconciler.drivers.ledger import SqlLedger
 from reconciler.gate.waiver import waived
 from reconciler.model.desired import Fleet
 from reconciler.model.drift import ACTIONABLE, DriftClass
@@ -16,9 +18,7 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import NodePlan
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import NodeState
-
-if TYPE_CHECKING:
-    from reconciler.drivers.ledger import SqlLedger
+from reconciler.planner.fleet.planner import plan_fleet
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +77,17 @@ def trouble(fleet: Fleet, node: NodePlan) -> str:
 
 
 def save(
-    session: Session, ledger: SqlLedger, command: str, certificates: Sequence[Certificate], reason: str,
+    workspace: Workspace, ledger: SqlLedger, command: str, certificates: Sequence[Certificate], reason: str,
     also: Callable[[str], None] = lambda _: None, *, anew: bool = False,
 ) -> dict[str, str]:  # fmt: skip
     """Under the fleet's lease, with who vouched and why; `also`: what else the run of this name leaves.
 
     Nodes that have a story by now, of another run while people thought: not vouched for, and why. `anew`: see above.
     """
-    from reconciler.converge.lease import held_lease
-
     late: dict[str, str] = {}
 
     async def write() -> None:
-        clock, fleet = session.clock, session.fleet
+        clock, fleet = workspace.clock, workspace.fleet
         run = new_id(command, clock.now())
         async with held_lease(ledger, fleet.settings.fleet, f"{whoami()}, {run}", clock):
             ledger.start_run(run, command, fleet.source.commit, "", clock.now())
@@ -106,3 +104,25 @@ def save(
 
     run_async(write())
     return late
+
+
+def waive_tests(workspace: Workspace, reason: str, confirm: Callable[[int, int], None]) -> Mapping[str, str]:
+    """Issue certificates without a test for the selected nodes that need none: node -> why it got none, or "".
+
+    `confirm` gets how many of how many nodes would get one, before anything is written; it raises to stop.
+    """
+    names, _ = workspace.selection
+    seen = workspace.observe()
+    with workspace.ledger() as ledger:
+        records, now = ledger.nodes(list(workspace.fleet.nodes)), workspace.clock.now()
+        made = waive(workspace.fleet, seen, records, now)
+        plan = plan_fleet(
+            workspace.fleet, seen, made.known, now=now, ledger=ledger.id, plan_id=new_id("vouch", now),
+            signatures=workspace.signatures, holds=tuple(ledger.holds()), selected=names,
+        )  # fmt: skip
+        ends = {name: made.left.get(name) or trouble(workspace.fleet, plan.nodes[name]) for name in names}
+        good = [one for one in made.certificates if not ends.get(one.node, "not asked for")]
+        if good:
+            confirm(len(good), len(names))
+            ends |= save(workspace, ledger, "vouch", good, reason)
+    return ends

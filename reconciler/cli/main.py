@@ -13,8 +13,8 @@ from typing import Any, Final
 import click
 
 from reconciler import __version__
-from reconciler.app.crashes import told_crashes
-from reconciler.cli.exit_codes import ExitCode, of_error, strongest
+from reconciler.cli.crash_reports import reported_crashes
+from reconciler.cli.exit_codes import ExitCode, exit_code_of, strongest
 from reconciler.cli.terminal import leave, say
 from reconciler.model.errors import ReconcilerError
 from reconciler.render.text import plain
@@ -114,7 +114,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """A bug that showed in the work on one node makes the code 1, as the table has it: the document is whole."""
-    with told_crashes() as crashes:
+    with reported_crashes() as crashes:
         code = _run(arguments)
     return strongest([code, crashes.code]) if crashes.count else code
 
@@ -137,7 +137,7 @@ def _run(arguments: list[str] | None) -> int:
     except ReconcilerError as error:
         first, *more = error.lines()
         say(*(plain(line, 4000) for line in (f"reconciler: {first}", *more)), err=True)  # machines have a say in it
-        return of_error(error)
+        return exit_code_of(error)
     except (BrokenPipeError, SystemExit):  # SystemExit: click's way to say the same
         leave(sys.stdout)
         return ExitCode.DONE

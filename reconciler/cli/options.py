@@ -6,19 +6,22 @@ import math
 import os
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
 
-from reconciler.model.errors import ReconcilerError
+from reconciler.app.ports import AllowedSigners, FleetRequest, PlanSource, RecordTarget
+from reconciler.cli.crash_reports import CRASHES
 from reconciler.model.printable import shown_url
 from reconciler.model.units import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 OUTPUTS = ("human", "json", "markdown")
+_BRANCH = "branch:"
 _COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 
 
@@ -36,6 +39,23 @@ class Duration(click.ParamType[float]):
             return parse_duration(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Since(click.ParamType[timedelta | datetime]):
+    """2h, 3d: so long ago; or an instant, in UTC unless it says otherwise."""
+
+    name = "since"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta | datetime:
+        try:
+            return timedelta(seconds=parse_duration(value))
+        except ValueError:
+            pass
+        try:
+            at = datetime.fromisoformat(value)
+            return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).astimezone(UTC)
+        except (ValueError, OverflowError):  # overflow: of the first and the last day that there is
+            self.fail(f"{value!r} is neither a duration (2h, 3d) nor a time (2026-11-21, 2026-11-21T03:00)", param, ctx)
 
 
 class TimeScale(click.FloatRange):
@@ -67,36 +87,6 @@ class OutFile(click.Path):
         return path
 
 
-def write_file(path: Path, text: str) -> None:
-    """All of it or nothing: a plan that is cut short is no plan. ReconcilerError when it can't be written."""
-    whole = path.resolve()
-    part = whole.with_name(f".{whole.name}.{os.getpid()}")
-    try:
-        if whole.exists() and not whole.is_file():  # a pipe, a terminal
-            whole.write_text(text, encoding="utf-8")
-            return
-        try:
-            part.write_text(text, encoding="utf-8")
-            part.replace(whole)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise ReconcilerError(f"{path} can't be written: {error.strerror}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class Common:
-    """What every command that works on a fleet is told."""
-
-    spec: Path
-    rev: str | None
-    output: str
-    limit: tuple[str, ...]
-    exclude: tuple[str, ...]
-    ledger: str | None
-    endpoints: Path | None
-
-
 def ledger_option(
     told: str = "Ledger: a file or a postgresql:// URL. Default: SQLite in the state directory, one file per fleet.",
 ) -> Callable[[F], F]:
@@ -112,28 +102,37 @@ def endpoints_option(
     )  # fmt: skip
 
 
+spec_argument = click.argument("spec", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec"))
+
+
 def fleet_options(*, rev: bool = False) -> Callable[[F], F]:
-    """SPEC, --output, --limit, --exclude, --ledger, --endpoints (and --rev), handed over as one `common`."""
+    """Add SPEC, --limit, --exclude, --ledger, --endpoints and --rev as one FleetRequest, and --output."""
+    options = [
+        spec_argument,
+        output_option,
+        click.option("--limit", multiple=True, metavar="EXPR",
+                     help="Only these nodes: a name, gpu-a*, gpu-a[001-008], pool=P or rack=R."),
+        click.option("--exclude", multiple=True, metavar="EXPR",
+                     help="Leave these nodes out; like --limit, applied after it."),
+        endpoints_option(),
+        ledger_option(),
+    ]  # fmt: skip
+    if rev:
+        options.insert(2, click.option("--rev", metavar="REV", help="Read the spec at this git revision."))
+    return grouped(FleetRequest, *options)
 
-    def decorate(function: F) -> F:
-        wrapped: Any = gather(function, _common)
-        wrapped = ledger_option()(endpoints_option()(wrapped))
-        wrapped = click.option(
-            "--exclude", multiple=True, metavar="EXPR", help="Leave these nodes out; like --limit, applied after it."
-        )(wrapped)
-        wrapped = click.option(
-            "--limit",
-            multiple=True,
-            metavar="EXPR",
-            help="Only these: a name, gpu-a*, gpu-a[001-008], pool=P or rack=R.",
-        )(wrapped)
-        if rev:
-            wrapped = click.option("--rev", metavar="REV", help="Read the spec at this git revision.")(wrapped)
-        wrapped = output_option(wrapped)
-        spec = click.argument("spec", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec"))
-        return cast("F", spec(wrapped))
 
-    return decorate
+def spec_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Add --spec, --ledger and --endpoints, handed over as one FleetRequest.
+
+    They are for commands whose arguments name something else than a spec. `options` replaces the option for the spec.
+    """
+    spec = click.option(
+        "--spec", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec"), show_default=True,
+        metavar="SPEC",
+    )  # fmt: skip
+    ledger = ledger_option("Ledger: a file or a postgresql:// URL.")
+    return grouped(FleetRequest, *(options or (spec,)), ledger, endpoints_option())
 
 
 def same_place() -> str:
@@ -153,31 +152,108 @@ def output_option(function: F) -> F:
     )(function)
 
 
-def _common(given: dict[str, Any]) -> Common:
-    return Common(
-        spec=given.pop("spec"),
-        rev=given.pop("rev", None),
-        output=given.pop("output"),
-        limit=given.pop("limit"),
-        exclude=given.pop("exclude"),
-        ledger=given.pop("ledger"),
-        endpoints=given.pop("endpoints"),
-    )
+def grouped(kind: type[Any], *options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Add options, and hand those that are named like fields of the dataclass `kind` to the command as one value.
 
+    Values of several such decorators come before the other parameters, in the order of the decorators.
+    """
+    names = [field.name for field in fields(kind)]
 
-def gather(function: Callable[..., Any], take: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
-    """A command whose shared options arrive as one value: `take` makes it, and takes them out of what was given."""
+    def decorate(function: F) -> F:
+        def call(*groups: Any, **given: Any) -> Any:
+            group = kind(**{name: given.pop(name) for name in names if name in given})
+            return function(*groups, group, **given)
 
-    def call(**given: Any) -> Any:
-        taken = take(given)
-        return function(taken, **given)
+        call.__doc__ = function.__doc__
+        call.__name__ = function.__name__
+        call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]  # options below us
+        wrapped: Any = call
+        for option in reversed(options):
+            wrapped = option(wrapped)
+        return cast("F", wrapped)
 
-    call.__doc__ = function.__doc__
-    call.__name__ = function.__name__
-    call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]  # options below us
-    return call
+    return decorate
 
 
 detailed_exitcode = click.option(
     "--detailed-exitcode", is_flag=True, help="Exit with 2 when drift, changes or waits are present."
 )
+
+publish_option = click.option(
+    "--publish", type=OutFile(), metavar="FILE",
+    help="Also write what anybody may see, for offline plans: digests in place of serials and names of hosts.",
+)  # fmt: skip
+
+
+class RecordTargetType(click.ParamType[RecordTarget]):
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> RecordTarget:
+        if isinstance(value, RecordTarget):
+            return value
+        text = str(value)
+        if text.startswith(_BRANCH):
+            branch = text.removeprefix(_BRANCH)
+            return RecordTarget(branch) if branch else self.fail("branch: needs a name", param, ctx)
+        path = Path(text)
+        if path.exists() and not path.is_dir():
+            self.fail(f"{text} is a file: name a directory, or branch:NAME", param, ctx)
+        return RecordTarget(directory=path)
+
+
+record_option = click.option(
+    "--record", "record_to", type=RecordTargetType(), metavar="PLACE",
+    help="Also keep what changed in branch:NAME of the spec's repository, or in a directory: a commit per change.",
+)  # fmt: skip
+
+
+def _quietly(_ctx: click.Context, _option: click.Parameter, redact: bool) -> bool:
+    CRASHES.terse = redact
+    return redact
+
+
+redact_option = click.option(
+    "--redact", is_flag=True, envvar="RECONCILER_REDACT", callback=_quietly,
+    help="Leave serials, names and addresses of machines out of what is printed and written.",
+)  # fmt: skip
+
+
+def signer_options(function: F) -> F:
+    """Add --allowed-signers and --allowed-keys, handed over as one AllowedSigners."""
+    signers = click.option(
+        "--allowed-signers", "ssh", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+        envvar="RECONCILER_ALLOWED_SIGNERS",
+        help="Accept commits with an SSH signature of one of these signers only (see ssh-keygen(1)).",
+    )  # fmt: skip
+    keys = click.option(
+        "--allowed-keys", "gpg", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+        envvar="RECONCILER_ALLOWED_KEYS",
+        help="Accept commits with an OpenPGP signature of one of these public keys.",
+    )  # fmt: skip
+    return grouped(AllowedSigners, signers, keys)(function)
+
+
+def plan_source_options(*, observation: str, base: str) -> Callable[[F], F]:
+    """Add --observation, --base and --head with these help texts, handed over as one PlanSource."""
+    return grouped(
+        PlanSource,
+        observation_option(observation),
+        click.option("--base", metavar="REV", help=base),
+        click.option("--head", metavar="REV", help="The revision that the change leads to; the work tree if left out."),
+    )
+
+
+def observation_option(told: str) -> Callable[[F], F]:
+    file = click.Path(path_type=Path, exists=True, dir_okay=False)
+    return click.option("--observation", type=file, metavar="FILE", help=told)
+
+
+def ledger_location_options(function: F) -> F:
+    """Add SPEC, --fleet, --ledger and --endpoints, handed over as one FleetRequest."""
+    return grouped(
+        FleetRequest,
+        spec_argument,
+        click.option("--fleet", metavar="NAME", help="Name of the fleet. No spec is read then."),
+        ledger_option("Ledger: a file or a postgresql:// URL. No spec is read then."),
+        endpoints_option("endpoints.json of a lab, whose ledger lies beside it."),
+    )(function)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.app.recorder import Keeper
+from reconciler.app.recording import LoopRecorder
 from reconciler.converge.events import ActionFinished, Event, LoopTold, NodeSettled
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import LedgerError
@@ -141,7 +141,7 @@ class World:
         self.shelf = Shelf()
         self.told: list[Event] = []
         self.failures = 0
-        self.keeper = Keeper(self.shelf, self.told.append, lambda: NOW, self.failed)
+        self.keeper = LoopRecorder(self.shelf, self.told.append, lambda: NOW, self.failed)
 
     def failed(self) -> None:
         self.failures += 1

@@ -10,12 +10,18 @@ from pathlib import Path
 
 import click
 
+from reconciler.cli import main
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import TimeScale
 from reconciler.cli.terminal import say, show
+from reconciler.lab.process import lab_process
+from reconciler.lab.scenario import load_scenario
+from reconciler.model.documents import load
 from reconciler.model.errors import UsageError
 from reconciler.model.plan import Goal, NodePlan, Plan
 from reconciler.model.units import format_duration
+from reconciler.render.tables import table
+from reconciler.render.text import plain
 
 
 @click.command()
@@ -30,8 +36,6 @@ def demo(spec: Path, scenario: str, time_scale: float, keep: bool) -> int:
 
     Ends with 0 when every node ended as the scenario declares.
     """
-    from reconciler.lab.process import lab_process
-
     directory = Path(tempfile.mkdtemp(prefix="reconciler-demo-"))
     say(f"Starting a lab on loopback that plays {spec}, scenario {scenario}, in {directory}.")
     say(
@@ -69,8 +73,6 @@ def play(directory: Path, spec: Path, scenario: str) -> ExitCode:
 
 def run(*words: str, allow: tuple[int, ...]) -> None:
     """One command, shown as a person would type it. Its exit status must be among `allow`."""
-    from reconciler.cli import main
-
     say(f"$ reconciler {' '.join(words)}", bold=True)
     sys.stdout.flush()
     code = main.run(list(words))
@@ -80,11 +82,6 @@ def run(*words: str, allow: tuple[int, ...]) -> None:
 
 def judge(last: Path, spec: Path, scenario: str) -> ExitCode:
     """Each node's end against what the scenario declares."""
-    from reconciler.lab.scenario import load_scenario
-    from reconciler.model.documents import load
-    from reconciler.render.tables import table
-    from reconciler.render.text import plain
-
     plan = load(Plan, last.read_bytes(), name=str(last))
     wanted = load_scenario(scenario)
     rows, good = [], True

@@ -12,6 +12,11 @@ import click
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import TimeScale
 from reconciler.cli.terminal import say, show
+from reconciler.lab.control import clear_fault, inject_fault, read_state, shut_down
+from reconciler.lab.hardware.faults import FAULTS
+from reconciler.lab.scenario import load_scenario
+from reconciler.render.tables import table
+from reconciler.render.text import count
 
 directory = click.option(
     "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), required=True, metavar="DIR",
@@ -43,9 +48,7 @@ def up(
     directory: Path, nodes: int | None, spec: Path | None, scenario: str, seed: int | None, time_scale: float
 ) -> None:
     """Run in the foreground until SIGINT or `lab down`."""
-    from reconciler.lab.scenario import load_scenario
     from reconciler.lab.up import Options, Running, up
-    from reconciler.render.text import count
 
     def announce(running: Running) -> None:
         nodes_up = count(len(running.lab.machines), "node")
@@ -69,10 +72,6 @@ def up(
 @click.argument("parameters", nargs=-1, metavar="[KEY=VALUE]...")
 def fault(directory: Path, node: str, kind: str | None, parameters: tuple[str, ...]) -> None:
     """Make NODE fail in a way of KIND. Without KIND: list the kinds."""
-    from reconciler.lab.control import inject_fault
-    from reconciler.lab.hardware.faults import FAULTS
-    from reconciler.render.tables import table
-
     if kind is None:
         rows = [
             (name, " ".join(f"{key}={value}" for key, value in found.parameters.items()), found.description)
@@ -100,8 +99,6 @@ def _parameter(text: str) -> tuple[str, Any]:
 @click.argument("kind", required=False)
 def clear(directory: Path, node: str, kind: str | None) -> None:
     """Lift a fault of NODE, or all of them."""
-    from reconciler.lab.control import clear_fault
-
     clear_fault(directory, node, kind)
     say(f"{node}: {kind or 'every fault'} lifted")
 
@@ -111,9 +108,6 @@ def clear(directory: Path, node: str, kind: str | None) -> None:
 @click.option("--output", "-o", type=click.Choice(["human", "json"]), default="human", show_default=True)
 def state(directory: Path, output: str) -> None:
     """What the hardware really is, whatever its BMC says."""
-    from reconciler.lab.control import read_state
-    from reconciler.render.tables import table
-
     found = read_state(directory)
     if output == "json":
         show(json.dumps(found, indent=1, sort_keys=True) + "\n", output)
@@ -142,7 +136,5 @@ def _state_row(name: str, machine: dict[str, Any]) -> tuple[str, ...]:
 @directory
 def down(directory: Path) -> int:
     """End the lab."""
-    from reconciler.lab.control import shut_down
-
     shut_down(directory)
     return ExitCode.DONE

@@ -8,6 +8,8 @@ import click
 
 from reconciler.cli.terminal import say, show
 from reconciler.model.errors import UsageError
+from reconciler.spec.model_errors import did_you_mean
+from reconciler.spec.schema import all_schemas, render_schema, write_schemas
 
 
 @click.command()
@@ -21,9 +23,6 @@ from reconciler.model.errors import UsageError
 )
 def schema(name: str | None, directory: Path | None) -> None:
     """Print the JSON Schema of NAME, list the names, or write them all."""
-    from reconciler.spec.model_errors import did_you_mean
-    from reconciler.spec.schema import all_schemas, render_schema, write_schemas
-
     if directory is not None:
         for path in write_schemas(directory):
             say(path)

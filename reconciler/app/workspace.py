@@ -1,85 +1,68 @@
-"""One command's world: the spec, the clock, the ledger, the fabric, and the passes over them."""
+"""The spec, the nodes, the clock, the ledger and the drivers that one use case works with, and its passes over them."""
 
 from __future__ import annotations
 
-import asyncio
 import os
-import secrets
-import signal
-import sys
 from collections import Counter
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from reconciler import __version__
 from reconciler.app.clocks import RealClock, ScaledClock
-from reconciler.app.gc_pause import put_off
-from reconciler.app.scope import select
-from reconciler.cli.options import Common
-from reconciler.cli.terminal import say
+from reconciler.app.documents import for_plans_alone, is_published
+from reconciler.app.node_selection import select_nodes
+from reconciler.app.ports import FleetRequest, Frontend
+from reconciler.app.runtime import new_id, paused_garbage_collection, run_async
+from reconciler.app.validate import check_directory
+from reconciler.converge.brake import look_for_storm
+from reconciler.converge.gate import AcceptanceGate
+from reconciler.converge.observe import observe
+from reconciler.converge.remember import remember_facts, remember_holds, remember_plans, remember_service_status
+from reconciler.drivers.endpoints import Overlay, load_endpoints
+from reconciler.drivers.git import describe, read_revision
+from reconciler.drivers.secrets import SecretStore
 from reconciler.model.desired import DesiredImage, Fleet
 from reconciler.model.documents import load
 from reconciler.model.drift import TOLD
-from reconciler.model.errors import StalePlan, UsageError, first_of_ours
+from reconciler.model.errors import SpecError, StalePlan, UsageError
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope
 from reconciler.model.ports import Ledger, Recollection
 from reconciler.model.report import DRIFT_FORMAT, DriftReport
-
-T = TypeVar("T")
+from reconciler.planner.fleet.observer_outage import blindness
+from reconciler.planner.fleet.planner import plan_fleet, records_needed
+from reconciler.planner.node.estimates import Estimates, estimates
+from reconciler.spec import check_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reconciler.app.wire_fabric import WireFabric
-    from reconciler.converge.gate import AcceptanceGate
-    from reconciler.drivers.endpoints import Overlay
     from reconciler.drivers.ledger import SqlLedger
-    from reconciler.drivers.secrets import SecretStore
-    from reconciler.planner.node.estimates import Estimates
 
 
-def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """asyncio.run, but for what it returns: asyncio formats a finished main task, result and all, twice.
+class Workspace:
+    """What one use case works with. Everything is loaded or opened when it is first asked for.
 
-    SIGINT, or SIGTERM, cancels `work` each time that it comes, so that a second one cuts the tidying up short. A
-    KeyboardInterrupt out of nowhere, as asyncio raises for the second, could come while a journal is being written.
+    SQLAlchemy, asyncssh, sushy and aiohttp take a second to import, which `validate --help` and offline plans need not
+    spend: `open_ledger` and `fabric` are the two places that import a driver on demand.
     """
-    found: list[T] = []
 
-    async def keep() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        found.append(await work)
-
-    try:
-        asyncio.run(keep())
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
-    except ExceptionGroup as group:
-        if (error := first_of_ours(group)) is None:
-            raise
-        raise error from None
-    return found[0]
-
-
-class Session:
-    def __init__(self, common: Common) -> None:
-        self.common = common
+    def __init__(self, request: FleetRequest, frontend: Frontend = Frontend()) -> None:  # noqa: B008 - it is frozen
+        self.request = request
+        self.frontend = frontend
 
     # --- the spec ------------------------------------------------------------------------------------------------
 
     @cached_property
     def fleet(self) -> Fleet:
         """Loaded, checked and resolved; warnings go to stderr. SpecError with every problem at once."""
-        return self.fleet_at(self.common.rev)
+        return self.fleet_at(self.request.rev)
 
     @property
     def watched(self) -> Fleet:
@@ -87,28 +70,24 @@ class Session:
         return self.fleet
 
     def fleet_at(self, rev: str | None) -> Fleet:
-        from reconciler.drivers.git import describe, read_revision
-        from reconciler.model.errors import SpecError
-        from reconciler.spec import check_spec
-
-        directory = self.common.spec
+        directory = self.request.spec
         source: Path | Mapping[str, bytes] = directory
         if rev is None:
             check_directory(directory)
             origin = describe(directory)
         else:
             source, origin = read_revision(directory, rev)
-        with put_off():
+        with paused_garbage_collection():
             fleet, diagnostics = check_spec(source, directory=str(directory), origin=origin)
         if fleet is None:
             raise SpecError(diagnostics)
         for diagnostic in diagnostics:
-            say(f"warning: {diagnostic}", err=True)
+            self.frontend.say(f"warning: {diagnostic}")
         return fleet
 
     @cached_property
     def selection(self) -> tuple[list[str], Scope]:
-        return select(self.fleet, self.common.limit, self.common.exclude)
+        return select_nodes(self.fleet, self.request.limit, self.request.exclude)
 
     def check_selection(self) -> None:
         """UsageError for a wrong --limit or --exclude, which is said before anything is contacted."""
@@ -127,11 +106,9 @@ class Session:
 
     @cached_property
     def overlay(self) -> Overlay | None:
-        if self.common.endpoints is None:
+        if self.request.endpoints is None:
             return None
-        from reconciler.drivers.endpoints import load_endpoints
-
-        return load_endpoints(self.common.endpoints)
+        return load_endpoints(self.request.endpoints)
 
     @property
     def endpoints_digest(self) -> str:
@@ -150,16 +127,14 @@ class Session:
 
     @cached_property
     def secrets(self) -> SecretStore:
-        from reconciler.drivers.secrets import SecretStore
-
         return SecretStore.load() if self.overlay is None else self.overlay.secrets
 
     def ledger_place(self, fleet: str) -> str | Path:
         """--ledger; beside the endpoints of a lab; or one file per fleet in the user's state directory."""
-        if self.common.ledger is not None:
-            return self.common.ledger
-        if self.common.endpoints is not None:
-            return self.common.endpoints.parent / "ledger.sqlite"
+        if self.request.ledger is not None:
+            return self.request.ledger
+        if self.request.endpoints is not None:
+            return self.request.endpoints.parent / "ledger.sqlite"
         return self.state_directory() / f"{fleet}.sqlite"
 
     def state_directory(self) -> Path:
@@ -190,8 +165,6 @@ class Session:
 
     @cached_property
     def gate(self) -> AcceptanceGate:
-        from reconciler.converge.gate import AcceptanceGate
-
         return AcceptanceGate(self.secrets.public_key)
 
     @cached_property
@@ -209,16 +182,13 @@ class Session:
     # --- passes --------------------------------------------------------------------------------------------------
 
     def observe(self) -> Observation:
-        """One pass over the selected nodes; progress on stderr."""
+        """Read the selected nodes once, and show the progress."""
         return run_async(self._observe())
 
     async def _observe(self) -> Observation:
-        from reconciler.cli.progress import make_progress
-        from reconciler.converge.observe import observe
-
         fabric = self.fabric()
         try:
-            with make_progress("observing", self.time_scale) as progress:
+            with self.frontend.progress("observing", self.time_scale) as progress:
                 return await observe(
                     self.watched, self.selection[0], fabric, self.clock,
                     fresh_inventory=True, progress=progress, time_scale=self.time_scale,
@@ -226,10 +196,12 @@ class Session:
         finally:
             await fabric.close()
 
+    def observation(self, file: Path | None) -> Observation:
+        """Return the observation in `file`, or read the nodes when it is None."""
+        return self.observe() if file is None else self.observation_from(file)
+
     def observation_from(self, path: Path) -> Observation:
         """A pass that `observe --out` wrote. UsageError when it is another fleet's, or lacks selected nodes."""
-        from reconciler.app.documents import for_plans_alone, is_published
-
         text = path.read_bytes()
         if is_published(text):
             raise for_plans_alone(path)
@@ -252,10 +224,8 @@ class Session:
         known: Sequence[str], *, waves: bool = True,
     ) -> Plan:  # fmt: skip
         """The plan that `fleet` makes of the selected nodes. Without `waves`: whatever rollouts are under way."""
-        from reconciler.planner.fleet.planner import plan_fleet, records_needed
-
         names, scope = self.selection
-        with put_off():
+        with paused_garbage_collection():
             return plan_fleet(
                 fleet, observation, ledger.nodes(records_needed(fleet, names)), now=now, ledger=ledger.id,
                 plan_id=plan_id, signatures=self.verified(fleet), holds=tuple(ledger.holds()), scope=scope,
@@ -264,8 +234,6 @@ class Session:
             )  # fmt: skip
 
     def estimates(self, ledger: Recollection) -> Estimates:
-        from reconciler.planner.node.estimates import estimates
-
         return estimates(self.fleet, ledger.durations())
 
     def learn(self, observation: Observation, ledger: Ledger) -> None:
@@ -273,10 +241,6 @@ class Session:
 
         A pass on which this machine saw nothing teaches nothing.
         """
-        from reconciler.converge.brake import look_for_storm
-        from reconciler.converge.remember import remember_facts
-        from reconciler.planner.fleet.observer_outage import blindness
-
         if blindness(self.watched, observation):
             return
         names, now = self.selection[0], self.clock.now()
@@ -289,8 +253,6 @@ class Session:
 
         `now`: as for `remember`.
         """
-        from reconciler.converge.remember import remember_holds
-
         run = new_id(command, self.clock.now())
         ledger.start_run(run, command, self.fleet.source.commit, "", self.clock.now())
         if now:
@@ -304,9 +266,6 @@ class Session:
         `now`: and how its nodes stand, as this pass found them, which an observation of earlier on does not tell. A
         pass on which this machine saw nothing tells nothing.
         """
-        from reconciler.converge.remember import remember_plans, remember_service_status
-        from reconciler.planner.fleet.observer_outage import blindness
-
         if blindness(self.watched, observation):
             return plan
         records = ledger.nodes(list(plan.nodes))
@@ -323,12 +282,6 @@ class Session:
             )
             nodes[name] = replace(node, drift=items)
         return replace(plan, nodes=nodes)
-
-
-def check_directory(spec: Path) -> None:
-    """UsageError unless there is such a directory: a wrong path is no invalid spec."""
-    if not spec.is_dir():
-        raise UsageError(f"there is no directory {spec}; name the one that holds the spec, or change to where it is")
 
 
 def drift_report(plan: Plan, observation: Observation) -> DriftReport:
@@ -352,20 +305,3 @@ def drift_report(plan: Plan, observation: Observation) -> DriftReport:
         stopped=plan.stopped,
         braked=plan.braked,
     )
-
-
-def new_id(prefix: str, now: datetime) -> str:
-    """Readable and sortable, and unguessable enough that two runs never share one."""
-    return f"{prefix}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-
-
-def whoami() -> str:
-    """Who holds a lease or sets a hold, as others will read it."""
-    import getpass
-    import socket
-
-    return os.environ.get("RECONCILER_ACTOR") or f"{getpass.getuser()}@{socket.gethostname()} pid {os.getpid()}"
-
-
-def on_terminal() -> bool:
-    return sys.stderr.isatty()

@@ -2,39 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from reconciler.app.scope import select
-from reconciler.app.session import Session
-from reconciler.cli.options import Common
+from reconciler.app.node_selection import select_nodes
+from reconciler.app.ports import FleetRequest, Frontend
+from reconciler.app.workspace import Workspace
+from reconciler.drivers.git import commits_lacking, origins
 from reconciler.model.change import Change
 from reconciler.model.desired import Fleet, LineOrigin
-from reconciler.model.errors import SpecError, UsageError, read_position
+from reconciler.model.errors import SpecError, read_position
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope
 from reconciler.model.ports import Recollection
 from reconciler.planner.fleet.revisions import at_once, forgotten, joining, wanted, watched
+from reconciler.planner.fleet.spec_change import change_of, with_change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-class ChangeSession(Session):
+@dataclass(frozen=True, slots=True)
+class Revisions:
+    """A change of the spec from `base` to `head`, which is the work tree when it is None."""
+
+    base: str
+    head: str | None
+
+
+class ChangeWorkspace(Workspace):
     """What `head` wants (None: the work tree), planned for the nodes of `base`, which are reached as base says."""
 
-    def __init__(self, common: Common, base: str, head: str | None) -> None:
-        super().__init__(common)
-        self._revisions = base, head
+    def __init__(self, request: FleetRequest, revisions: Revisions, frontend: Frontend) -> None:
+        super().__init__(request, frontend)
+        self._revisions = revisions
 
     @cached_property
     def base(self) -> Fleet:
-        return self._at(self._revisions[0])
+        return self._at(self._revisions.base)
 
     @cached_property
     def head(self) -> Fleet:
-        return self._at(self._revisions[1])
+        return self._at(self._revisions.head)
 
     def _at(self, rev: str | None) -> Fleet:
         try:
@@ -59,19 +69,17 @@ class ChangeSession(Session):
         """Names at either revision: what leaves can be selected too."""
         gone = {name: self.base.nodes[name] for name in forgotten(self.base, self.head)}
         either = replace(self.fleet, nodes={**self.fleet.nodes, **gone})
-        return select(either, self.common.limit, self.common.exclude)[0]
+        return select_nodes(either, self.request.limit, self.request.exclude)[0]
 
     @cached_property
     def selection(self) -> tuple[list[str], Scope]:
         """Those that can be looked at: at both revisions."""
         new = set(joining(self.base, self.head))
         named = [name for name in self.selected if name in self.head.nodes]
-        scope = Scope(self.common.limit, self.common.exclude, len(named), len(self.head.nodes))
+        scope = Scope(self.request.limit, self.request.exclude, len(named), len(self.head.nodes))
         return [name for name in named if name not in new], scope
 
     def make_plan(self, observation: Observation, ledger: Recollection, plan_id: str) -> Plan:
-        from reconciler.planner.fleet.spec_change import change_of, with_change
-
         now, known = self.clock.now(), self._known(ledger)
         before = self.plan_of(at_once(self.base), observation, ledger, plan_id, now, (), waves=False)
         after = whole = self.plan_of(self.fleet, observation, ledger, plan_id, now, known)
@@ -92,34 +100,16 @@ class ChangeSession(Session):
 
     def _origins(self, change: Change) -> Mapping[str, LineOrigin]:
         """Who set the lines that cause something."""
-        from reconciler.drivers.git import origins
-
         places = {place for found in change.set_by.values() for place in found}
         found = origins(self.head.source, [position for place in places if (position := read_position(place)).line])
         return {str(at): origin for at, origin in found.items()}
 
     def _behind(self) -> tuple[str, ...]:
         """What base has and head lacks looks as if the change undid it."""
-        from reconciler.drivers.git import commits_lacking
-
-        base, head = self._revisions
-        lacking = commits_lacking(self.common.spec, base, head or "HEAD")
+        lacking = commits_lacking(self.request.spec, self._revisions.base, self._revisions.head or "HEAD")
         if not lacking:
             return ()
         commits = "1 commit" if lacking == 1 else f"{lacking} commits"
         return (
             f"head lacks {commits} of base that changed the spec, and seems to undo what they did: merge base first",
         )
-
-
-def session_for(common: Common, base: str | None, head: str | None) -> Session:
-    """The world of one revision, or of a change from one to another."""
-    check_revisions(common, base, head)
-    return Session(common) if base is None else ChangeSession(common, base, head)
-
-
-def check_revisions(common: Common, base: str | None, head: str | None) -> None:
-    if base is None and head is not None:
-        raise UsageError("--head is what a change leads to: say with --base from where, or use --rev")
-    if base is not None and common.rev is not None:
-        raise UsageError("--rev is one revision, --base and --head are two: use one or the other")

@@ -8,10 +8,11 @@ from fnmatch import fnmatchcase
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import UsageError
 from reconciler.model.plan import Scope
+from reconciler.spec.model_errors import did_you_mean
 from reconciler.spec.ranges import expand
 
 
-def select(fleet: Fleet, limit: tuple[str, ...], exclude: tuple[str, ...]) -> tuple[list[str], Scope]:
+def select_nodes(fleet: Fleet, limit: tuple[str, ...], exclude: tuple[str, ...]) -> tuple[list[str], Scope]:
     """Names in the fleet's order. Include first, then exclude. UsageError for an expression that matches no node."""
     chosen = set(fleet.nodes)
     if limit:
@@ -60,8 +61,6 @@ def _matching(fleet: Fleet, expression: str) -> set[str]:
 
 def _hint(fleet: Fleet, expression: str) -> str:
     """The nearest that there is, unless it is a pattern; else what may be said at all."""
-    from reconciler.spec.model_errors import did_you_mean
-
     key, equals, value = expression.partition("=")
     known = {label for node in fleet.nodes.values() if (label := _label(node, key))} if equals else fleet.nodes
     near = "" if set(expression) & set("*?[") else did_you_mean(value if equals else expression, known)

@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from reconciler.app.change_session import ChangeSession, check_revisions
-from reconciler.app.change_session import session_for as online
+from reconciler.app.change_workspace import ChangeWorkspace, Revisions
 from reconciler.app.clocks import RealClock, ScaledClock
-from reconciler.app.session import Session
-from reconciler.cli.options import Common
+from reconciler.app.ports import FleetRequest, Frontend
+from reconciler.app.workspace import Workspace
+from reconciler.converge.gate import AcceptanceGate
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import SpecError, UsageError
 from reconciler.model.observed import Observation
@@ -21,10 +20,7 @@ from reconciler.model.plan import Offline, Plan
 from reconciler.model.ports import Recollection
 from reconciler.model.published import Published
 from reconciler.model.records import Hold, NodeRecord, Rollout
-from reconciler.render.restore import Restored
-
-if TYPE_CHECKING:
-    from reconciler.converge.gate import AcceptanceGate
+from reconciler.render.restore import Restored, restore
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +50,11 @@ class PublishedLedger:
         return self.published.durations[:limit]
 
 
-class OfflineSession(Session):
+class OfflineWorkspace(Workspace):
     """The world as it was published. `revisions`: what it is to be judged by."""
 
-    def __init__(self, common: Common, published: Published) -> None:
-        super().__init__(common)
+    def __init__(self, request: FleetRequest, published: Published, frontend: Frontend) -> None:
+        super().__init__(request, frontend)
         self.published = published
 
     @property
@@ -71,8 +67,6 @@ class OfflineSession(Session):
         ours = self.revisions[0].settings.fleet
         if self.published.fleet != ours:
             raise UsageError(f"what was published is of fleet {self.published.fleet}, the spec is of {ours}")
-        from reconciler.render.restore import restore
-
         return restore(self.published, self._then(), self.revisions)
 
     def _then(self) -> Fleet | None:
@@ -95,8 +89,6 @@ class OfflineSession(Session):
 
     @cached_property
     def gate(self) -> AcceptanceGate:
-        from reconciler.converge.gate import AcceptanceGate
-
         return AcceptanceGate(self.published.keys.get)
 
     @contextmanager
@@ -117,26 +109,13 @@ class OfflineSession(Session):
         return replace(made, offline=Offline(self.published.finished_at, unjudged))
 
 
-class OfflineChange(OfflineSession, ChangeSession):
-    """The same of a change from one revision to another."""
+class OfflineChangeWorkspace(OfflineWorkspace, ChangeWorkspace):
+    """The published state of a fleet, for the plan of a change between two revisions of its spec."""
 
-    def __init__(self, common: Common, published: Published, base: str, head: str | None) -> None:
-        ChangeSession.__init__(self, common, base, head)
+    def __init__(self, request: FleetRequest, published: Published, change: Revisions, frontend: Frontend) -> None:
+        ChangeWorkspace.__init__(self, request, change, frontend)
         self.published = published
 
     @property
     def revisions(self) -> Sequence[Fleet]:
         return self.base, self.head
-
-
-def session_for(common: Common, base: str | None, head: str | None, observation: Path | None) -> Session:
-    """The world that a plan is made in, by what it is to be made from."""
-    from reconciler.app.documents import is_published
-    from reconciler.model.documents import load
-
-    text = b"" if observation is None else observation.read_bytes()
-    if not is_published(text):
-        return online(common, base, head)
-    check_revisions(common, base, head)
-    published = load(Published, text, name=str(observation))
-    return OfflineSession(common, published) if base is None else OfflineChange(common, published, base, head)

@@ -83,7 +83,7 @@ def _floor(floor: Floor, active: Mapping[str, Desired]) -> _Line:
     return _Line(f"persona {floor.persona}", spare, names)
 
 
-class Checks:
+class InvariantChecks:
     """Told of every change of a node object as it happens, and of what the reconciler says that it does.
 
     `held`: node -> until when, None = for ever.

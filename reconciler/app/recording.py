@@ -1,83 +1,43 @@
-"""--record: where what happened is kept, and who keeps it while the loop goes on."""
+"""`--record`: saving reports to a branch or a directory, once or beside the loop of `run`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import click
 
 from reconciler import __version__
+from reconciler.app.ports import RecordTarget
+from reconciler.app.runtime import run_async
+from reconciler.app.workspace import Workspace, drift_report
 from reconciler.converge.events import ActionFinished, Event, LoopTold, NodeSettled, Progress
+from reconciler.drivers.record import BranchRecorder, DirectoryRecorder
+from reconciler.model.desired import Fleet
 from reconciler.model.errors import ReconcilerError, UsageError
+from reconciler.model.observed import Observation
 from reconciler.model.outcome import outcome_word
-from reconciler.model.recording import Recorder, RecordError
+from reconciler.model.plan import Plan
+from reconciler.model.recording import Recorder, RecordError, Recording
 from reconciler.model.report import APPLY_FORMAT, ActionEnd, ApplyOutcome, NodeEnd
+from reconciler.render.record import of_apply, of_drift
+from reconciler.render.redact import Names, redact_drift, redact_outcome
 
-if TYPE_CHECKING:
-    from reconciler.app.session import Session
-    from reconciler.model.desired import Fleet
-    from reconciler.model.observed import Observation
-    from reconciler.model.plan import Plan
-    from reconciler.model.recording import Recording
-    from reconciler.render.redact import Names
-
-BRANCH = "branch:"
 CLOSING_S = 4.0  # wall clock
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A branch of the spec's repository, or a directory."""
-
-    branch: str = ""
-    directory: Path | None = None
-
-
-class PlaceType(click.ParamType[Place]):
-    name = "place"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
-        if isinstance(value, Place):
-            return value
-        text = str(value)
-        if text.startswith(BRANCH):
-            branch = text.removeprefix(BRANCH)
-            return Place(branch) if branch else self.fail("branch: needs a name", param, ctx)
-        path = Path(text)
-        if path.exists() and not path.is_dir():
-            self.fail(f"{text} is a file: name a directory, or branch:NAME", param, ctx)
-        return Place(directory=path)
-
-
-record_option = click.option(
-    "--record", type=PlaceType(), metavar="PLACE",
-    help="Also keep what changed in branch:NAME of the spec's repository, or in a directory: a commit per change.",
-)  # fmt: skip
-
-
-def recorder_of(place: Place, spec: Path) -> Recorder:
-    from reconciler.drivers.record import BranchRecorder, DirectoryRecorder
-
-    if place.directory is None:
-        return BranchRecorder(spec, place.branch)
-    if place.directory.resolve().is_relative_to(spec.resolve()):
-        raise UsageError(f"{place.directory} is part of the spec: record to another directory")
-    return DirectoryRecorder(place.directory)
-
-
-def ready_recorder(place: Place | None, session: Session) -> Recorder | None:
-    """One that can be written to, as far as anybody knows before there is anything to write."""
-    from reconciler.app.session import run_async
-
-    if place is None:
+def open_recorder(target: RecordTarget | None, workspace: Workspace) -> Recorder | None:
+    """Return the recorder that writes to `target`. Raise UsageError when it can't be written to, as far as is known."""
+    if target is None:
         return None
-    recorder = recorder_of(place, session.common.spec)
+    spec = workspace.request.spec
+    recorder: Recorder
+    if target.directory is None:
+        recorder = BranchRecorder(spec, target.branch)
+    elif target.directory.resolve().is_relative_to(spec.resolve()):
+        raise UsageError(f"{target.directory} is part of the spec: record to another directory")
+    else:
+        recorder = DirectoryRecorder(target.directory)
     try:
         run_async(recorder.check())
     except RecordError as error:
@@ -85,10 +45,8 @@ def ready_recorder(place: Place | None, session: Session) -> Recorder | None:
     return recorder
 
 
-def keep(recorder: Recorder, recording: Recording) -> None:
-    """RecordError when it fails: the document is told by then, and what was done is done."""
-    from reconciler.app.session import run_async
-
+def record(recorder: Recorder, recording: Recording) -> None:
+    """Save `recording`. Raise RecordError when that fails, which undoes nothing of what is recorded."""
     run_async(recorder.save(recording))
 
 
@@ -99,7 +57,7 @@ def pools_of(fleet: Fleet, names: Iterable[str]) -> Mapping[str, str]:
 # --- the loop ---------------------------------------------------------------------------------------------------------
 
 
-class Keeper:
+class LoopRecorder:
     """Records what passes found and what was done between them, beside the loop: it waits for nothing of this.
 
     What could not be recorded is said, once for as long as it is the same, and tried again after the next pass.
@@ -161,10 +119,6 @@ class Keeper:
             self._tell(str(error))
 
     async def _keep(self, fleet: Fleet, plan: Plan, observation: Observation) -> None:
-        from reconciler.app.session import drift_report
-        from reconciler.render.record import of_apply, of_drift
-        from reconciler.render.redact import redact_drift, redact_outcome
-
         names = {} if self.names is None else self.names(fleet, observation)
         left, pools = redact_drift(drift_report(plan, observation), names), pools_of(fleet, plan.nodes)
         drift, done, ends = of_drift(left, pools), list(self._done), dict(self._ends)

@@ -17,7 +17,7 @@ from reconciler.model.ports import Clock, Host
 FAILED = "fails in this rehearsal"
 
 
-class SupposedGate:
+class RehearsalGate:
     """A GateRunner. Judging a certificate, and trust in an image, are the real ones."""
 
     def __init__(self, real: AcceptanceGate, luck: Misfortune, pace: Pace) -> None:

@@ -1,6 +1,6 @@
-"""A rollout played before it happens: planner, scheduler and executor as they are, on a lab under virtual time.
+"""The simulation of a rollout: the real planner, scheduler and executor run against a lab under virtual time.
 
-Nothing is contacted and nothing is written: the lab is seeded from an observation, the ledger is a copy in memory.
+No node is contacted and nothing is written. The lab is seeded from an observation; the ledger is a copy in memory.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from datetime import datetime, timedelta
 from statistics import median
 
 from reconciler import __version__
-from reconciler.app.gc_pause import put_off
-from reconciler.app.rehearsal_checks import Checks
-from reconciler.app.rehearsal_gate import SupposedGate
+from reconciler.app.rehearsal.gate import RehearsalGate
+from reconciler.app.rehearsal.inputs import RehearsalInput
+from reconciler.app.rehearsal.invariants import InvariantChecks
+from reconciler.app.runtime import paused_garbage_collection
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
 from reconciler.converge.events import ActionFinished, ActionStarted, Event, NodeSettled
-from reconciler.converge.gate import AcceptanceGate
 from reconciler.converge.run import Ended, NodeResult
 from reconciler.lab.failure_rates import Misfortune
 from reconciler.lab.hardware.commands import TOOLS
@@ -28,11 +28,10 @@ from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
 from reconciler.lab.inprocess.ledger import MemoryLedger
 from reconciler.lab.pace import History, Pace, Told
 from reconciler.lab.seed import seed_lab
-from reconciler.model.desired import Fleet, SpecSource
-from reconciler.model.observed import Observation, Silent
+from reconciler.model.desired import Fleet
+from reconciler.model.observed import Silent
 from reconciler.model.outcome import Done
-from reconciler.model.plan import Plan, Scope, Wave, WaveState
-from reconciler.model.records import Hold, NodeRecord, Rollout
+from reconciler.model.plan import Plan, Wave, WaveState
 from reconciler.model.rehearsal import (
     REHEARSAL_FORMAT,
     BrokenInvariant,
@@ -44,7 +43,6 @@ from reconciler.model.rehearsal import (
 )
 from reconciler.model.vocab import UnknownReason
 from reconciler.planner.fleet.schedule import reasons
-from reconciler.planner.node.estimates import Estimates
 from reconciler.planner.node.holds import by_subject, end_of
 
 HORIZON_S = 30 * 86400.0  # how long the rollout may wait for windows, bakes and budgets, all told
@@ -52,29 +50,6 @@ APPLIES = 6  # one after another, while they get anywhere: what failed for a tim
 BETWEEN_S = 1800.0
 REASONS_SHOWN = 20
 WHY = 160  # characters
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """What is played. `plan`: of the observation as it is, by the real ledger."""
-
-    fleet: Fleet
-    observation: Observation
-    seen_in: str
-    plan: Plan
-    base: SpecSource | None
-    selected: Sequence[str] | None
-    scope: Scope
-    ledger_id: str
-    records: Mapping[str, NodeRecord]
-    holds: Sequence[Hold]
-    rollouts: Mapping[str, Rollout]
-    estimates: Estimates
-    history: Sequence[str]  # actions that they tell of
-    signatures: Mapping[tuple[str, str], bool | None]
-    gate: AcceptanceGate
-    starts_at: datetime
-    rates: Mapping[str, float]
 
 
 @dataclass(slots=True)
@@ -118,7 +93,7 @@ class _RunLog:
                 pass
 
 
-def rehearse(script: Script, seeds: Sequence[int], told: Callable[[int], None]) -> Rehearsal:
+def rehearse(script: RehearsalInput, seeds: Sequence[int], told: Callable[[int], None]) -> Rehearsal:
     """`told`: with which of the runs begins, from 1."""
     played: list[_Played] = []
     refused = script.plan.refused
@@ -157,7 +132,7 @@ def rehearse(script: Script, seeds: Sequence[int], told: Callable[[int], None]) 
 # --- one run ---------------------------------------------------------------------------------------------------------
 
 
-def _play(script: Script, seed: int) -> _Played:
+def _play(script: RehearsalInput, seed: int) -> _Played:
     clock = VirtualClock(script.starts_at)
     pace, luck = Pace(seed, lambda node: _history(script, node)), Misfortune(script.rates, seed)
     lab = seed_lab(
@@ -166,7 +141,7 @@ def _play(script: Script, seed: int) -> _Played:
     ledger = MemoryLedger(
         script.ledger_id, script.records.values(), holds=script.holds, rollouts=script.rollouts
     )  # fmt: skip
-    checks = Checks(
+    checks = InvariantChecks(
         script.fleet, lab, ledger, clock,
         reasons={name: reasons(plan) for name, plan in script.plan.nodes.items()}, held=_held(script), seed=seed,
     )  # fmt: skip
@@ -183,7 +158,7 @@ def _play(script: Script, seed: int) -> _Played:
         checks(event)
         diary(event)
 
-    gate = SupposedGate(script.gate, luck, pace)
+    gate = RehearsalGate(script.gate, luck, pace)
     fabric = LabFabric(lab, clock, epoch=script.starts_at, tools=_tools(script.fleet), latency=False)
     for number in range(1, APPLIES + 1):
         request = _request(script, f"rehearsal-{seed}-{number}")
@@ -196,7 +171,7 @@ def _play(script: Script, seed: int) -> _Played:
     return _told(seed, report, diary, checks)
 
 
-def _request(script: Script, run: str) -> ApplyRequest:
+def _request(script: RehearsalInput, run: str) -> ApplyRequest:
     return ApplyRequest(
         fleet=script.fleet,
         run=run,
@@ -211,7 +186,7 @@ def _request(script: Script, run: str) -> ApplyRequest:
     )
 
 
-def _told(seed: int, report: ApplyReport, diary: _RunLog, checks: Checks) -> _Played:
+def _told(seed: int, report: ApplyReport, diary: _RunLog, checks: InvariantChecks) -> _Played:
     ends = report.results
     good = {name for name, end in ends.items() if end.state in (Ended.DONE, Ended.CONVERGED)}
     failed = {
@@ -256,7 +231,7 @@ def _wave(waves: Sequence[Wave]) -> int:
     return next((at for at, wave in enumerate(waves, start=1) if wave.state is not WaveState.DONE), len(waves))
 
 
-def _history(script: Script, node: str) -> History:
+def _history(script: RehearsalInput, node: str) -> History:
     hardware = script.fleet.nodes[node].profile.inventory
 
     def told(action: str, target: str) -> Told | None:
@@ -266,7 +241,7 @@ def _history(script: Script, node: str) -> History:
     return told
 
 
-def _held(script: Script) -> Mapping[str, datetime | None]:
+def _held(script: RehearsalInput) -> Mapping[str, datetime | None]:
     """Until when each node must not be touched; the hold that ends last counts."""
     subjects = by_subject(script.fleet.holds, script.holds)
     found: dict[str, datetime | None] = {}
@@ -304,7 +279,7 @@ def _start_kubelet(call: Call) -> Ran:
 def _swept() -> Iterator[None]:
     """Garbage is taken out after a run: to look through a whole fleet for it again and again takes long."""
     try:
-        with put_off():
+        with paused_garbage_collection():
             yield
     finally:
         gc.collect()
@@ -350,7 +325,7 @@ def _halts(played: Sequence[_Played]) -> tuple[RehearsedHalt, ...]:
     return tuple(RehearsedHalt(pool, wave, len(whys), whys[0]) for (pool, wave), whys in sorted(found.items()))
 
 
-def _supposed(script: Script) -> Iterator[str]:
+def _supposed(script: RehearsalInput) -> Iterator[str]:
     yield "tests are passed and actions succeed, but for the failure rates; nobody else does anything meanwhile"
     yield "where nodes are left, apply runs again half an hour later, while that helps"
     if script.history:
@@ -368,7 +343,7 @@ def _supposed(script: Script) -> Iterator[str]:
         yield f"the nodes are as they were seen {round(age.total_seconds() / 3600)} hours ago"
 
 
-def _unseen(script: Script, name: str) -> bool:
+def _unseen(script: RehearsalInput, name: str) -> bool:
     seen = script.observation.nodes[name]
     readings = (seen.hot, seen.inventory, seen.host, seen.member)
     return any(isinstance(one, Silent) and one.reason is not UnknownReason.NOT_ASKED for one in readings)
