@@ -58,10 +58,10 @@ class _Chosen:
         self.left.setdefault(why, {})[node] = None
 
 
-def adopt_drift(workspace: Workspace, what: str, observation: Path | None, at: At, *, dry_run: bool) -> Adoption:
+def adopt_drift(workspace: Workspace, what: str, observation: Path | None, at: str, *, dry_run: bool) -> Adoption:
     """Edit the spec so that it asks for what `what` has, which is NODES or NODES.path, and write it unless `dry_run`.
 
-    The values are read from the nodes, or taken from the file `observation`.
+    The values are read from the nodes, or taken from the file `observation`. `at`: auto, node, pool or origin.
     """
     spec = workspace.request.spec
     files = SpecFiles(read_tree(spec), str(spec))
@@ -81,7 +81,7 @@ def adopt_drift(workspace: Workspace, what: str, observation: Path | None, at: A
         records, acting = ledger.nodes(names), {node for _, node, *_ in ledger.unfinished()}
     doubted = doubts(workspace.fleet, names, path, seen.nodes, records, acting)
     rules = IgnoreRules(workspace.fleet.settings.ignore, workspace.clock.now())
-    adoption = adopt(workspace.fleet, files, names, path, seen.nodes, at, rules, doubted)
+    adoption = adopt(workspace.fleet, files, names, path, seen.nodes, At(at), rules, doubted)
     if adoption.written and not dry_run:
         write_files(spec, adoption.files)
     return adoption

@@ -55,7 +55,7 @@ def retract(workspace: Workspace, signal: str, reason: str, duration_s: float | 
     """Retract `signal` for `duration_s`, or until it is restored, and lift the cordons that it alone has set."""
     name = _known_signal(signal)
     if not reason.strip():
-        raise UsageError("a retraction needs a --reason: everybody who sees the signal will read it")
+        raise UsageError("a retraction needs a --reason: every report of the signal shows it")
     _need_cluster(workspace)
     now = workspace.clock.now()
     until = None if duration_s is None else now + timedelta(seconds=duration_s)
@@ -77,7 +77,10 @@ def restore(workspace: Workspace, signal: str) -> str:
 
 
 def lift_cordons(workspace: Workspace, ledger: SqlLedger) -> list[tuple[str, str]]:
-    """(node, what became of it), of all that are isolated for nothing but retracted signals. LeaseHeld."""
+    """Lift the cordons of nodes isolated by retracted signals alone. Return (node, what became of it) for each.
+
+    Raise LeaseHeld when a run has the lease, which then lifts them itself.
+    """
     settings, clock = workspace.fleet.settings, workspace.clock
     holds = by_subject(workspace.fleet.holds, ledger.holds())
     if stopped(holds, clock.now()):
@@ -132,7 +135,9 @@ def _need_cluster(workspace: Workspace) -> None:
 
 
 def _known_signal(said: str) -> str:
-    """The name without health.; UsageError for one that isolates nobody: a typo must not look like a remedy."""
+    """Return the name without "health.". Raise UsageError for a signal that isolates no node: a typo must not look like
+    a remedy.
+    """
     name = said.removeprefix(PREFIX)
     if not isolating((PREFIX + name,)):
         names = [known for known in TABLE if isolating((PREFIX + known,))]

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from reconciler.converge.events import Progress, ignore
+from reconciler.converge.events import Progress as Progress
+from reconciler.converge.events import ignore
 from reconciler.model.errors import ReconcilerError
 
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the values they make."""
+"""Options that several commands share, and the values that they are parsed into."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 
 
 class Duration(click.ParamType[float]):
-    """10m, 1h30m, 0: seconds as a float."""
+    """A duration such as 10m, 1h30m or 0, parsed into seconds."""
 
     name = "duration"
 
@@ -42,7 +42,7 @@ class Duration(click.ParamType[float]):
 
 
 class Since(click.ParamType[timedelta | datetime]):
-    """2h, 3d: so long ago; or an instant, in UTC unless it says otherwise."""
+    """A duration such as 2h or 3d before now, or an instant, which is in UTC unless it names a time zone."""
 
     name = "since"
 
@@ -54,12 +54,12 @@ class Since(click.ParamType[timedelta | datetime]):
         try:
             at = datetime.fromisoformat(value)
             return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).astimezone(UTC)
-        except (ValueError, OverflowError):  # overflow: of the first and the last day that there is
+        except (ValueError, OverflowError):  # overflow: the first or last day of the calendar
             self.fail(f"{value!r} is neither a duration (2h, 3d) nor a time (2026-11-21, 2026-11-21T03:00)", param, ctx)
 
 
 class TimeScale(click.FloatRange):
-    """How much faster than time the clock of a lab goes."""
+    """A factor by which the clock of a lab is faster than the wall clock."""
 
     name = "factor"
 
@@ -67,13 +67,13 @@ class TimeScale(click.FloatRange):
         super().__init__(min=0, min_open=True, max=1_000_000)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if math.isnan(factor := float(super().convert(value, param, ctx))):  # which no bound holds back
+        if math.isnan(factor := float(super().convert(value, param, ctx))):  # NaN passes every bound
             self.fail(f"{value!r} is not a number", param, ctx)
         return factor
 
 
 class OutFile(click.Path):
-    """A file to write. That it can't be written is said before a fleet is read for it, not after."""
+    """A file to write. It is checked before a fleet is read, so that no pass is made in vain."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path, dir_okay=False, writable=True)
@@ -88,17 +88,17 @@ class OutFile(click.Path):
 
 
 def ledger_option(
-    told: str = "Ledger: a file or a postgresql:// URL. Default: SQLite in the state directory, one file per fleet.",
+    help_text: str = "Ledger: a file or a postgresql:// URL. Default: a file for each fleet in the state directory.",
 ) -> Callable[[F], F]:
-    return click.option("--ledger", envvar="RECONCILER_LEDGER", metavar="URL", help=told)
+    return click.option("--ledger", envvar="RECONCILER_LEDGER", metavar="URL", help=help_text)
 
 
 def endpoints_option(
-    told: str = "endpoints.json of a lab: loopback targets for the spec's addresses.",
+    help_text: str = "endpoints.json of a lab: the loopback address of each address in the spec.",
 ) -> Callable[[F], F]:
     return click.option(
         "--endpoints", envvar="RECONCILER_ENDPOINTS", type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        metavar="FILE", help=told,
+        metavar="FILE", help=help_text,
     )  # fmt: skip
 
 
@@ -111,9 +111,9 @@ def fleet_options(*, rev: bool = False) -> Callable[[F], F]:
         spec_argument,
         output_option,
         click.option("--limit", multiple=True, metavar="EXPR",
-                     help="Only these nodes: a name, gpu-a*, gpu-a[001-008], pool=P or rack=R."),
+                     help="Select only these nodes: a name, gpu-a*, gpu-a[001-008], pool=P or rack=R."),
         click.option("--exclude", multiple=True, metavar="EXPR",
-                     help="Leave these nodes out; like --limit, applied after it."),
+                     help="Leave these nodes out. Same syntax as --limit, applied after it."),
         endpoints_option(),
         ledger_option(),
     ]  # fmt: skip
@@ -123,9 +123,9 @@ def fleet_options(*, rev: bool = False) -> Callable[[F], F]:
 
 
 def spec_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Add --spec, --ledger and --endpoints, handed over as one FleetRequest.
+    """Add --spec, --ledger and --endpoints, passed as one FleetRequest.
 
-    They are for commands whose arguments name something else than a spec. `options` replaces the option for the spec.
+    They suit commands whose argument is not a spec. `options` replaces the option for the spec.
     """
     spec = click.option(
         "--spec", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec"), show_default=True,
@@ -135,10 +135,10 @@ def spec_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     return grouped(FleetRequest, *(options or (spec,)), ledger, endpoints_option())
 
 
-def same_place() -> str:
-    """Repeat the --endpoints and --ledger that the user gave, for the next command that a message suggests.
+def location_options() -> str:
+    """Return the --endpoints and --ledger that the user gave, for a command that a message suggests.
 
-    A password is left for a person to fill in.
+    A password in the URL is masked.
     """
     context = click.get_current_context()
     given = [name for name in ("endpoints", "ledger") if context.get_parameter_source(name) is _COMMANDLINE]
@@ -148,14 +148,14 @@ def same_place() -> str:
 def output_option(function: F) -> F:
     choice = click.Choice(OUTPUTS)
     return click.option(
-        "--output", "-o", type=choice, default="human", show_default=True, help="Form of the document on stdout."
+        "--output", "-o", type=choice, default="human", show_default=True, help="Format of the document on stdout."
     )(function)
 
 
 def grouped(kind: type[Any], *options: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Add options, and hand those that are named like fields of the dataclass `kind` to the command as one value.
+    """Add options, and pass those named like fields of the dataclass `kind` to the command as one value of it.
 
-    Values of several such decorators come before the other parameters, in the order of the decorators.
+    Several such values are positional arguments, in the order of the decorators.
     """
     names = [field.name for field in fields(kind)]
 
@@ -166,7 +166,7 @@ def grouped(kind: type[Any], *options: Callable[[Any], Any]) -> Callable[[F], F]
 
         call.__doc__ = function.__doc__
         call.__name__ = function.__name__
-        call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]  # options below us
+        call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]  # of the options below
         wrapped: Any = call
         for option in reversed(options):
             wrapped = option(wrapped)
@@ -176,16 +176,18 @@ def grouped(kind: type[Any], *options: Callable[[Any], Any]) -> Callable[[F], F]
 
 
 detailed_exitcode = click.option(
-    "--detailed-exitcode", is_flag=True, help="Exit with 2 when drift, changes or waits are present."
+    "--detailed-exitcode", is_flag=True, help="Exit with 2 when there is drift, a change to make, or a node that waits."
 )
 
 publish_option = click.option(
     "--publish", type=OutFile(), metavar="FILE",
-    help="Also write what anybody may see, for offline plans: digests in place of serials and names of hosts.",
+    help="Also write an observation for offline plans, with digests in place of serials and host names.",
 )  # fmt: skip
 
 
 class RecordTargetType(click.ParamType[RecordTarget]):
+    """branch:NAME of the spec's repository, or a directory."""
+
     name = "place"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> RecordTarget:
@@ -203,57 +205,57 @@ class RecordTargetType(click.ParamType[RecordTarget]):
 
 record_option = click.option(
     "--record", "record_to", type=RecordTargetType(), metavar="PLACE",
-    help="Also keep what changed in branch:NAME of the spec's repository, or in a directory: a commit per change.",
+    help="Also record changes in branch:NAME of the spec's repository, a commit for each, or in a directory.",
 )  # fmt: skip
 
 
-def _quietly(_ctx: click.Context, _option: click.Parameter, redact: bool) -> bool:
+def _make_crash_reports_terse(_ctx: click.Context, _option: click.Parameter, redact: bool) -> bool:
     CRASHES.terse = redact
     return redact
 
 
 redact_option = click.option(
-    "--redact", is_flag=True, envvar="RECONCILER_REDACT", callback=_quietly,
-    help="Leave serials, names and addresses of machines out of what is printed and written.",
+    "--redact", is_flag=True, envvar="RECONCILER_REDACT", callback=_make_crash_reports_terse,
+    help="Leave serials, host names and addresses of machines out of all output.",
 )  # fmt: skip
 
 
 def signer_options(function: F) -> F:
-    """Add --allowed-signers and --allowed-keys, handed over as one AllowedSigners."""
+    """Add --allowed-signers and --allowed-keys, passed as one AllowedSigners."""
     signers = click.option(
         "--allowed-signers", "ssh", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
         envvar="RECONCILER_ALLOWED_SIGNERS",
-        help="Accept commits with an SSH signature of one of these signers only (see ssh-keygen(1)).",
+        help="Accept only commits signed with SSH by one of these signers (ALLOWED SIGNERS in ssh-keygen(1)).",
     )  # fmt: skip
     keys = click.option(
         "--allowed-keys", "gpg", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
         envvar="RECONCILER_ALLOWED_KEYS",
-        help="Accept commits with an OpenPGP signature of one of these public keys.",
+        help="Accept only commits signed with one of these OpenPGP public keys.",
     )  # fmt: skip
     return grouped(AllowedSigners, signers, keys)(function)
 
 
 def plan_source_options(*, observation: str, base: str) -> Callable[[F], F]:
-    """Add --observation, --base and --head with these help texts, handed over as one PlanSource."""
+    """Add --observation, --base and --head with these help texts, passed as one PlanSource."""
     return grouped(
         PlanSource,
         observation_option(observation),
         click.option("--base", metavar="REV", help=base),
-        click.option("--head", metavar="REV", help="The revision that the change leads to; the work tree if left out."),
+        click.option("--head", metavar="REV", help="Revision that the change leads to. Default: the work tree."),
     )
 
 
-def observation_option(told: str) -> Callable[[F], F]:
+def observation_option(help_text: str) -> Callable[[F], F]:
     file = click.Path(path_type=Path, exists=True, dir_okay=False)
-    return click.option("--observation", type=file, metavar="FILE", help=told)
+    return click.option("--observation", type=file, metavar="FILE", help=help_text)
 
 
 def ledger_location_options(function: F) -> F:
-    """Add SPEC, --fleet, --ledger and --endpoints, handed over as one FleetRequest."""
+    """Add SPEC, --fleet, --ledger and --endpoints, passed as one FleetRequest."""
     return grouped(
         FleetRequest,
         spec_argument,
-        click.option("--fleet", metavar="NAME", help="Name of the fleet. No spec is read then."),
-        ledger_option("Ledger: a file or a postgresql:// URL. No spec is read then."),
-        endpoints_option("endpoints.json of a lab, whose ledger lies beside it."),
+        click.option("--fleet", metavar="NAME", help="Name of the fleet, in place of SPEC."),
+        ledger_option("Ledger: a file or a postgresql:// URL, in place of SPEC."),
+        endpoints_option("endpoints.json of a lab, whose ledger is in the same directory."),
     )(function)

@@ -11,29 +11,28 @@ from reconciler.app.adopt import Adoption, adopt_drift
 from reconciler.app.ports import FleetRequest
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.frontend import workspace_for
-from reconciler.cli.options import fleet_options, observation_option, same_place
+from reconciler.cli.options import fleet_options, location_options, observation_option
 from reconciler.cli.terminal import say, show
 from reconciler.render.text import fold, value
-from reconciler.spec.edit.accept import At
 
 
 @click.command()
 @click.argument("what", metavar="NODE[.path]")
 @fleet_options()
-@observation_option("Take the values from this observation instead of reading the nodes.")
+@observation_option("Take the values from this observation, and read no node.")
 @click.option(
     "--at", type=click.Choice(("auto", "node", "pool", "origin")), default="auto", show_default=True,
-    help="Where to write: the node, its pool, or the line that says it now. auto: where it changes no other node, in "
-    "the fewest lines.",
+    help="Where to edit the spec: the node, its pool, or the line that sets the value now. auto: the fewest lines that "
+    "change no other node.",
 )  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Print the diff; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the diff and write nothing.")
 def adopt(request: FleetRequest, what: str, observation: Path | None, at: str, dry_run: bool, output: str) -> int:
-    """Accept what NODE has: edit the spec so that it asks for just that. NODE may be gpu-a*, gpu-a[001-008], pool=P.
+    """Accept drift: edit the spec so that it wants what NODE has. NODE may be gpu-a*, gpu-a[001-008] or pool=P.
 
-    Comments, quotes and order are kept. Nothing is written unless the edited spec is proved to remove that drift and to
-    want everything else as before. stdout is a unified diff.
+    Comments, quotes and order are kept. Nothing is written unless a check proves that the edited spec removes this
+    drift and changes nothing else. stdout is a unified diff.
     """
-    adoption = adopt_drift(workspace_for(request), what, observation, At(at), dry_run=dry_run)
+    adoption = adopt_drift(workspace_for(request), what, observation, at, dry_run=dry_run)
     _print(adoption, request.spec, output, dry_run=dry_run)
     return ExitCode.REFUSED if adoption.left and not adoption.written else ExitCode.DONE
 
@@ -72,7 +71,7 @@ def _print(made: Adoption, spec: Path, output: str, *, dry_run: bool) -> None:
     elif made.written and dry_run:
         say("nothing is written (--dry-run)", err=True)
     elif made.written:
-        say(f"written; see: git diff, reconciler drift {spec}{same_place()}", err=True)
+        say(f"written; see: git diff, reconciler drift {spec}{location_options()}", err=True)
 
 
 def _about(path: str, adopted: str) -> bool:

@@ -44,11 +44,11 @@ from reconciler.render.plan import human as plan_text
 @fleet_options(rev=True)
 @click.option(
     "--plan", "plan_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-    help="Do what this plan says, or a part of it, and nothing else.",
+    help="Carry out this plan, or a part of it, and nothing else.",
 )  # fmt: skip
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.option("--wait", type=Duration(), default="30m", show_default=True, metavar="DURATION",
-              help="Wait for budget, boots and tests at most as long; 0 = one pass.")  # fmt: skip
+              help="Time limit for waiting, whether for budget, boots or tests. 0: make one pass.")  # fmt: skip
 @signer_options
 @record_option
 @redact_option
@@ -57,7 +57,10 @@ def apply(
     request: FleetRequest, signers: AllowedSigners, plan_file: Path | None, yes: bool, wait: float,
     record_to: RecordTarget | None, redact: bool, detailed_exitcode: bool, output: str,
 ) -> int:  # fmt: skip
-    """Bring the nodes to what the spec says, under one budget. Ctrl-C starts nothing more and parks what runs."""
+    """Converge the nodes to the spec, under one disruption budget.
+
+    Ctrl-C starts nothing more, and parks what runs so that the next run continues it.
+    """
     if not sys.stdin.isatty() and (plan_file is None or not yes):
         raise UsageError(
             "off a terminal, apply needs --plan FILE and --yes: make the plan with `reconciler plan --out FILE`"

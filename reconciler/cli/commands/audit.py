@@ -19,22 +19,22 @@ from reconciler.render.text import clock, count, markdown, plain
 
 @click.group()
 def audit() -> None:
-    """The journal of all that was done, and whether it is as it was written."""
+    """Verify or list the journal of everything that was done."""
 
 
 @audit.command()
 @ledger_location_options
 @click.option("--head", "noted", default="", metavar="DIGEST",
-              help="What an earlier verification printed: it must still be part of the chain.")  # fmt: skip
+              help="Head that an earlier verification printed. It must still be part of the chain.")  # fmt: skip
 @output_option
 def verify(request: FleetRequest, noted: str, output: str) -> int:
-    """Check the chain of the journal, and name the first row that was changed, removed, inserted or cut off.
+    """Verify the hash chain of the journal, and name the first row that was changed, removed, inserted or cut off.
 
-    Checked with it: that certificates are what was issued, for which node and when; serial numbers and UUIDs of nodes;
-    and that the fencing token is past all that rows and leases have. What is not covered is printed.
+    Certificates, serial numbers and UUIDs of nodes are verified with it, and that the fencing token is higher than
+    that of every row and lease. What the chain does not cover is printed.
 
-    Who can write all of the database can write all of the chain anew. So keep the head that this prints somewhere
-    else, and hand it back with --head.
+    Somebody who can write the whole database can write a new chain. Store the head that this command prints
+    elsewhere, and pass it with --head the next time.
     """
     with existing_ledger(workspace_for(request)) as ledger:
         found, name = ledger.audit(noted), ledger.name
@@ -67,13 +67,13 @@ def verify(request: FleetRequest, noted: str, output: str) -> int:
 
 @audit.command(name="list")
 @ledger_location_options
-@click.option("--node", metavar="NODE", help="Of this node alone.")
+@click.option("--node", metavar="NODE", help="Only rows of this node.")
 @click.option(
-    "--last", type=click.IntRange(1, 1_000_000), default=50, show_default=True, metavar="N", help="How many rows."
+    "--last", type=click.IntRange(1, 1_000_000), default=50, show_default=True, metavar="N", help="Number of rows."
 )
 @output_option
 def listed(request: FleetRequest, node: str | None, last: int, output: str) -> None:
-    """The newest rows of the journal, all nodes and runs together."""
+    """List the newest rows of the journal, of all nodes and runs."""
     workspace = workspace_for(request)
     with existing_ledger(workspace) as ledger:
         entries = ledger.journal(node, last)

@@ -14,37 +14,37 @@ from reconciler.cli.terminal import show
 _SOURCE = (
     click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False),
     click.option("--environment", default="", metavar="NAME",
-                 help="Which of several places of one fleet, if there are."),
+                 help="Name of the environment, where one fleet has several."),
     click.option("--failed", type=click.Choice(["plan", "drift", "apply", "fork"]),
-                 help="What to report as failed, if there is no FILE, or an empty one; fork: an offline plan."),
+                 help="Command to report as failed when FILE is missing or empty. fork: an offline plan."),
     click.option("--log", "logs", type=click.Path(path_type=Path, dir_okay=False), multiple=True, metavar="FILE",
-                 help="What a failure said; of several, the last that says anything."),
+                 help="Output of the failed command. Of several files, the last one with any text is shown."),
 )  # fmt: skip
 _TARGET = (
     click.option("--repo", "repository", envvar="GITHUB_REPOSITORY", default="", metavar="OWNER/NAME",
-                 help="The repository."),
+                 help="Repository to report to."),
     click.option("--pr", "pull", type=click.IntRange(min=1), metavar="N", help="Comment on this pull request."),
     click.option("--commit", default="", metavar="SHA",
-                 help="What the report is about: it gets a status, and without --pr its pull requests get the "
+                 help="Commit that the report is about. It gets a status; without --pr, its pull requests get the "
                  "comment."),
     click.option("--issue", is_flag=True,
-                 help="Keep one issue while there is drift, and close it when there is none."),
-    click.option("--pulls", is_flag=True, help="Tell drift to every open pull request that touches those nodes."),
+                 help="Keep one issue open while there is drift, and close it when there is none."),
+    click.option("--pulls", is_flag=True, help="Comment on every open pull request that touches a node with drift."),
     click.option("--comment-mode", "new_comment", type=click.Choice(["edit", "new"]), default="edit",
                  show_default=True, callback=lambda _ctx, _option, value: value == "new",
-                 help="For a new commit: edit the comment, or post a new one and fold the old one away."),
+                 help="On a new commit, edit the comment, or post a new one and collapse the old one."),
     click.option("--spec", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec"),
-                 show_default=True, help="For --pulls, and for the fleet's name with --failed."),
+                 show_default=True, help="Spec for --pulls, and for the name of the fleet with --failed."),
 )  # fmt: skip
 
 
 @click.command()
 @grouped(CommentSource, *_SOURCE)
 @grouped(CommentTarget, *_TARGET)
-@click.option("--dry-run", is_flag=True, help="Print the comment; contact nobody.")
+@click.option("--dry-run", is_flag=True, help="Print the comment and contact nobody.")
 def comment(source: CommentSource, target: CommentTarget, dry_run: bool) -> None:
-    """Report a plan, drift report or outcome where it is decided upon: a comment that is found again and edited, the
-    verdict on the commit, and the summary of the job.
+    """Report a plan, drift report or outcome on the forge: as a comment that later runs edit, as the status of the
+    commit, and in the summary of the CI job.
 
     The token is in RECONCILER_FORGE_TOKEN or GITHUB_TOKEN; GITHUB_API_URL names an Enterprise server.
     """

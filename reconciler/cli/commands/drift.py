@@ -27,7 +27,7 @@ from reconciler.render.drift import human
 @fleet_options(rev=True)
 @click.option(
     "--observation", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-    help="Judge this observation instead of reading the nodes.",
+    help="Compare this observation, and read no node.",
 )  # fmt: skip
 @publish_option
 @record_option
@@ -37,7 +37,7 @@ def drift(
     request: FleetRequest, observation: Path | None, publish: Path | None, record_to: RecordTarget | None, redact: bool,
     detailed_exitcode: bool, output: str,
 ) -> int:  # fmt: skip
-    """Say how the nodes differ from the spec, and since when. Nothing is changed."""
+    """Show how the nodes differ from the spec, and since when. Nothing is changed."""
     workspace = workspace_for(request)
     workspace.check_selection()
     recorder = open_recorder(record_to, workspace)

@@ -18,11 +18,11 @@ from reconciler.render.explain import as_json, as_markdown, human
 @click.command()
 @click.argument("what", metavar="NODE[.path]")
 @fleet_options(rev=True)
-@observation_option("Explain from this observation instead of reading the node.")
-@click.option("--offline", is_flag=True, help="Explain the spec alone; contact nothing.")
+@observation_option("Explain from this observation, and read no node.")
+@click.option("--offline", is_flag=True, help="Explain the spec alone, and contact nothing.")
 def explain(request: FleetRequest, what: str, observation: Path | None, offline: bool, output: str) -> int:
-    """Tell all about NODE, or about one value of it: what the spec wants, where it says so and which commit set that,
-    what was found, what would be done and why nothing less does, what holds it back and when it may go."""
+    """Explain NODE, or one value of it: what the spec wants, which line and commit set that, what was observed, what
+    would be done and why nothing less is enough, what blocks it, and when it may start."""
     made = explain_node(request, TERMINAL, what, observation, offline=offline)
     show({"human": human, "json": as_json, "markdown": as_markdown}[output](made), output)
     return ExitCode.DONE

@@ -19,14 +19,16 @@ from reconciler.render.history import as_markdown, human
 @click.command()
 @click.argument("node")
 @click.option("--last", "--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, metavar="N",
-              help="How many entries, the newest.")  # fmt: skip
-@click.option("--since", type=Since(), metavar="TIME", help="2h, 3d, 2026-11-21 or 2026-11-21T03:00 (UTC).")
+              help="Number of entries, the newest.")  # fmt: skip
+@click.option(
+    "--since", type=Since(), metavar="TIME", help="Begin: 2h or 3d ago, 2026-11-21 or 2026-11-21T03:00 (UTC)."
+)
 @spec_options()
 @output_option
 def history(request: FleetRequest, node: str, last: int, since: timedelta | datetime | None, output: str) -> None:
-    """Tell a node's story: how it stands, what was found, and what was done to it, by which run, plan and commit.
+    """Show the history of a node: its status, its drift, and every action on it with run, plan and commit.
 
-    Holds and stops that kept it from being acted on are part of it, and so are rollouts that it had a place in.
+    Holds, stops and rollouts that concerned it are included.
     """
     found = node_history(workspace_for(request), node, last, since)
     if not found.entries:

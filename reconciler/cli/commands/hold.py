@@ -14,23 +14,23 @@ from reconciler.model.errors import UsageError
 
 @click.command()
 @click.argument("subject", metavar="[NODE|pool/POOL]", required=False)
-@click.option("--reason", help="Why; everybody who finds the node held will read it.")
-@click.option("--for", "duration", type=Duration(), metavar="DURATION", help="Until then; without it, until released.")
+@click.option("--reason", help="Why. Every plan and report shows it.")
+@click.option("--for", "duration", type=Duration(), metavar="DURATION", help="How long. Default: until it is released.")
 @spec_options()
 def hold(request: FleetRequest, subject: str | None, reason: str | None, duration: float | None) -> None:
-    """Forbid acting on a node or a pool; without one, list what is held.
+    """Forbid all actions on a node or a pool. Without an argument, list the holds.
 
-    A hold is a ledger row: it outlives any change of the spec. The spec may declare holds too; apply and drift copy
-    them to the ledger.
+    The ledger keeps a hold, whatever becomes of the spec. The spec may declare holds too; apply and drift copy them to
+    the ledger.
     """
     workspace = workspace_for(request)
     if subject is None:
         if reason is not None or duration is not None:
-            raise UsageError("name the node, or pool/POOL, that shall be held")
+            raise UsageError("name the node or pool/POOL to hold")
         show(holds.list_holds(workspace))
         return
     if not reason:
-        raise UsageError("a hold needs --reason: everybody who finds the node held will read it")
+        raise UsageError("a hold needs --reason: every plan and report shows it")
     until = holds.hold(workspace, subject, reason, duration)
     say(f"{subject} is held{f' until {until:%Y-%m-%d %H:%M UTC}' if until else ''}: {reason}")
 
@@ -39,7 +39,7 @@ def hold(request: FleetRequest, subject: str | None, reason: str | None, duratio
 @click.argument("subject", metavar="NODE|pool/POOL")
 @spec_options()
 def release(request: FleetRequest, subject: str) -> None:
-    """Lift every hold of a node or a pool. One that the spec declares must be taken out there too."""
+    """Release every hold of a node or a pool. A hold that the spec declares must be removed there too."""
     places = " and ".join(holds.release(workspace_for(request), subject))
     if places:
         say(f"{subject} is released, but {places} holds it again from now on: take the hold out of the spec")

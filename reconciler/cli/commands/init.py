@@ -46,26 +46,26 @@ class InitOptions:
     context: str | None
 
 
-def _file(told: str) -> dict[str, Any]:
-    return {"type": click.Path(path_type=Path, exists=True, dir_okay=False), "metavar": "FILE", "help": told}
+def _file(help_text: str) -> dict[str, Any]:
+    return {"type": click.Path(path_type=Path, exists=True, dir_okay=False), "metavar": "FILE", "help": help_text}
 
 
 _OPTIONS = (
-    click.option("--nodes", **_file("CSV file of the nodes: name,bmc,host, and pool, rack or domains.LABEL.")),
-    click.option("--name", metavar="RANGE", help="In place of a CSV file: their names, like gpu-a[001-008]."),
-    click.option("--bmc", metavar="RANGE", help="With --name: their BMCs, like https://10.20.0.[11-18]."),
-    click.option("--host", metavar="RANGE", help="With --name: their hosts, like 10.20.1.[11-18]."),
-    click.option("--fleet", metavar="NAME", help="Name of the fleet. Default: the folder that DIR is in."),
-    click.option("--bmc-credentials", **_file('JSON file {"username": ..., "password": ...} for BMCs.')),
+    click.option("--nodes", **_file("CSV file of nodes: columns name, bmc, host, and pool, rack or domains.LABEL.")),
+    click.option("--name", metavar="RANGE", help="Names of the nodes, in place of a CSV file: gpu-a[001-008]."),
+    click.option("--bmc", metavar="RANGE", help="With --name: addresses of the BMCs: https://10.20.0.[11-18]."),
+    click.option("--host", metavar="RANGE", help="With --name: addresses of the hosts: 10.20.1.[11-18]."),
+    click.option("--fleet", metavar="NAME", help="Name of the fleet. Default: the folder that contains DIR."),
+    click.option("--bmc-credentials", **_file('JSON file {"username": ..., "password": ...} for the BMCs.')),
     click.option("--bmc-ca", **_file("PEM file of the CA that signed the BMCs' certificates.")),
-    click.option("--bmc-insecure", is_flag=True, help="Don't verify certificates of BMCs; every report says so."),
-    click.option("--ssh-user", default="root", show_default=True, help="User to log in as."),
-    click.option("--ssh-key", **_file("Private key of that user, without a passphrase.")),
+    click.option("--bmc-insecure", is_flag=True, help="Do not verify certificates of BMCs. Every report says so."),
+    click.option("--ssh-user", default="root", show_default=True, help="User to log in as on the hosts."),
+    click.option("--ssh-key", **_file("SSH private key of that user, without a passphrase.")),
     click.option("--host-ca", **_file("Public key of the CA that signs the SSH keys of hosts.")),
-    click.option("--host-insecure", is_flag=True, help="Accept any SSH host key; every report says so."),
-    click.option("--kubeconfig", **_file("Of the Kubernetes cluster that the nodes are in.")),
-    click.option("--no-cluster", is_flag=True, help="The nodes are in no cluster."),
-    click.option("--context", metavar="NAME", help="Context of the kubeconfig. Default: its current one."),
+    click.option("--host-insecure", is_flag=True, help="Accept any SSH host key. Every report says so."),
+    click.option("--kubeconfig", **_file("kubeconfig of the Kubernetes cluster that the nodes belong to.")),
+    click.option("--no-cluster", is_flag=True, help="The nodes belong to no cluster."),
+    click.option("--context", metavar="NAME", help="Context in the kubeconfig. Default: the current one."),
 )  # fmt: skip
 
 
@@ -73,18 +73,14 @@ _OPTIONS = (
 @grouped(InitOptions, *_OPTIONS)
 @grouped(
     Asked,
-    click.option(
-        "--bios", multiple=True, metavar="NAME", help="Manage this BIOS attribute, in place of the usual few."
-    ),
-    click.option(
-        "--service", "services", multiple=True, metavar="NAME", help="Manage this systemd unit, beside the usual ones."
-    ),
+    click.option("--bios", multiple=True, metavar="NAME", help="Manage this BIOS attribute. Default: the usual few."),
+    click.option("--service", "services", multiple=True, metavar="NAME", help="Also manage this systemd unit."),
     click.option(
         "--sysctl",
         "sysctls",
         multiple=True,
         metavar="NAME",
-        help="Manage this kernel parameter, beside the usual ones.",
+        help="Also manage this kernel parameter.",
     ),
 )
 @grouped(
@@ -98,11 +94,11 @@ _OPTIONS = (
 def init(
     options: InitOptions, asked: Asked, request: FleetRequest
 ) -> int:  # fmt: skip
-    """Write the spec of a fleet that has none: read what its nodes are, and ask for just that.
+    """Write the spec of a fleet that has none: read its nodes, and declare exactly what they have.
 
-    The spec plans nothing until somebody changes a line. Nodes that serve get adopted certificates in the ledger, without
-    tests; those that are ill, out of service or differ in what the spec can't express are left alone. Nothing is done
-    to any node, and no file is overwritten.
+    The plan for the new spec is empty until somebody changes a line. Nodes in service get adopted certificates in the
+    ledger, without tests. Nodes that are ill, out of service or unlike their kind are left alone. No node is changed,
+    and no file is overwritten.
     """
     directory = request.spec
     check_free(directory)

@@ -15,29 +15,31 @@ from reconciler.cli.terminal import say
 
 @click.group()
 def isolation() -> None:
-    """Nodes that were taken out of service at once, on evidence of illness."""
+    """List nodes that are isolated, which a health signal took out of service at once, or retract a signal."""
 
 
 @isolation.command("list")
 @spec_options()
 @output_option
 def list_(request: FleetRequest, output: str) -> None:
-    """List isolated nodes with the evidence, and signals that somebody has retracted."""
+    """List isolated nodes with their evidence, and retracted signals."""
     rows = use_case.list_isolation(workspace_for(request))
     print_listing(("what", "signal", "since", "state"), rows, output, empty="no node is isolated")
 
 
 @isolation.command()
 @click.argument("signal", metavar="SIGNAL")
-@click.option("--reason", required=True, help="Why it is no evidence; every report of it will say so.")
-@click.option("--for", "duration", type=Duration(), metavar="DURATION", help="How long; without it, until `restore`.")
+@click.option("--reason", required=True, help="Why the signal is wrong. Every report of it shows this.")
+@click.option(
+    "--for", "duration", type=Duration(), metavar="DURATION", help="How long. Default: until `isolation restore`."
+)
 @spec_options()
 @output_option
 def retract(request: FleetRequest, signal: str, reason: str, duration: float | None, output: str) -> int:
     """Declare a signal wrong: lift the cordons that it alone has set, without a gate, and set no more of them.
 
-    Nodes that were drained or treated since come back through their gate. The signal is reported from now on, and leads
-    to nothing, until `reconciler isolation restore`.
+    Nodes that were drained or treated since then return through their gate. Until `reconciler isolation restore`, the
+    signal is reported and has no effect.
     """
     done = use_case.retract(workspace_for(request), signal, reason, duration)
     if done.left_to:
@@ -54,4 +56,4 @@ def retract(request: FleetRequest, signal: str, reason: str, duration: float | N
 @spec_options()
 def restore(request: FleetRequest, signal: str) -> None:
     """Let a retracted signal isolate nodes again."""
-    say(f"{use_case.restore(workspace_for(request), signal)} isolates again, from the next look on")
+    say(f"{use_case.restore(workspace_for(request), signal)} isolates nodes again, from the next pass on")

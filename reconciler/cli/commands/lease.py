@@ -19,14 +19,14 @@ from reconciler.render.text import clock
 
 @click.group()
 def lease() -> None:
-    """Who writes: one run at a time has the lease on a fleet, and one action at a time that on a BMC."""
+    """List leases or release one. One run at a time holds the lease of a fleet, one action at a time that of a BMC."""
 
 
 @lease.command(name="list")
 @ledger_location_options
 @output_option
 def listed(request: FleetRequest, output: str) -> None:
-    """Every lease, its holder, and until when it is good if its holder falls silent."""
+    """List every lease with its holder, and when it expires unless the holder renews it."""
     workspace = workspace_for(request)
     with existing_ledger(workspace) as ledger:
         found = sorted(ledger.leases(), key=lambda one: one.scope)
@@ -39,13 +39,13 @@ def listed(request: FleetRequest, output: str) -> None:
 @lease.command()
 @ledger_location_options
 @click.option(
-    "--id", "token", type=click.IntRange(1, 2**63 - 1), required=True, metavar="ID", help="As `lease list` prints it."
+    "--id", "token", type=click.IntRange(1, 2**63 - 1), required=True, metavar="ID", help="ID that `lease list` prints."
 )
 def release(request: FleetRequest, token: int) -> None:
-    """Take a lease away, of a run that is known to be gone or must not go on.
+    """Release the lease of a run that is gone, or that must not continue.
 
-    With that on a fleet go those that the run has on BMCs. If it still runs, it stops before its next write to
-    anything. Nobody needs this for a run that died; its lease runs out within a minute.
+    The lease of a fleet takes those of the run on BMCs with it. A run that is still alive stops before its next write.
+    A run that died needs no release: its lease expires within a minute.
     """
     taken = release_lease(workspace_for(request), token)
     since = f"since {clock(taken.since)}, " if taken.since is not None else ""

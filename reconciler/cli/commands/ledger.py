@@ -22,14 +22,14 @@ from reconciler.model.errors import UsageError
 
 @click.group()
 def ledger() -> None:
-    """What the reconciler remembers, and what it may call its own."""
+    """Show the ledger, take over nodes of another ledger, and waive tests."""
 
 
 @ledger.command()
 @ledger_location_options
 @output_option
 def info(request: FleetRequest, output: str) -> None:
-    """Which ledger this is, and how much is in it."""
+    """Show which ledger this is, and how much it holds."""
     with existing_ledger(workspace_for(request)) as opened:
         found = opened.info()
     if output == "json":
@@ -44,13 +44,13 @@ def info(request: FleetRequest, output: str) -> None:
 
 @ledger.command()
 @click.argument("nodes", metavar="NODE...", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @spec_options()
 @output_option
 def adopt(request: FleetRequest, nodes: tuple[str, ...], yes: bool, output: str) -> int:
-    """Take over nodes that carry the mark of another ledger, whose reconciler is known to be gone.
+    """Take over nodes that carry the mark of another ledger whose reconciler is gone.
 
-    They stay out of service; the next apply tests them and brings them back.
+    They stay out of service until the next apply has tested them.
     """
     if not yes and not sys.stdin.isatty():
         raise UsageError("off a terminal, ledger adopt needs --yes")
@@ -76,15 +76,15 @@ def _print_adopted(ends: Sequence[Adopted], output: str, outcome: str = "adopted
 
 @ledger.command()
 @click.argument("nodes", metavar="NODE...", nargs=-1, required=True)
-@click.option("--reason", required=True, help="Why they need no test; it stays in the ledger beside who said so.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--reason", required=True, help="Why the nodes need no test. The ledger keeps it with your name.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @spec_options()
 @output_option
 def waive(request: FleetRequest, nodes: tuple[str, ...], reason: str, yes: bool, output: str) -> int:
-    """Waive the tests of nodes that served before this ledger knew them: each gets an adopted certificate.
+    """Waive the tests of nodes that were in service before this ledger knew them. Each gets an adopted certificate.
 
-    As `init` does, for another ledger than the one it wrote to. A node gets none that has a record of work here, is
-    not in service, or differs from the spec or may differ in what could not be read.
+    `init` does the same for the ledger that it writes to. A node gets no certificate when the ledger records work on
+    it, when it is out of service, or when it differs from the spec or could not be read in full.
     """
     if not yes and not sys.stdin.isatty():
         raise UsageError("off a terminal, ledger waive needs --yes")

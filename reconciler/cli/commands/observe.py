@@ -23,10 +23,10 @@ from reconciler.render.observation import as_markdown, human
 
 @click.command()
 @fleet_options(rev=True)
-@click.option("--out", type=OutFile(), metavar="FILE", help="Write the observation here.")
+@click.option("--out", type=OutFile(), metavar="FILE", help="Also write the observation to this file.")
 @publish_option
 def observe(request: FleetRequest, out: Path | None, publish: Path | None, output: str) -> int:
-    """Read every node over Redfish, SSH and kubectl, and write what was seen. Nothing is changed."""
+    """Read every node over Redfish, SSH and kubectl, and print the observation. Nothing is changed."""
     workspace = workspace_for(request)
     observation = observe_nodes(workspace)
     if out is not None:

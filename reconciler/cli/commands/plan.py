@@ -15,9 +15,9 @@ from reconciler.cli.options import (
     OutFile,
     detailed_exitcode,
     fleet_options,
+    location_options,
     plan_source_options,
     redact_option,
-    same_place,
 )
 from reconciler.cli.terminal import say, show
 from reconciler.model.documents import dump
@@ -30,16 +30,16 @@ from reconciler.render.plan import human
 @click.command()
 @fleet_options(rev=True)
 @plan_source_options(
-    observation="Plan from this observation, or from a published one, instead of reading the nodes.",
-    base="Tell what a change causes beyond this revision; contact only what that names.",
+    observation="Plan from this observation, or a published one, and read no node.",
+    base="Plan the change from this revision on. Only addresses that it names are contacted.",
 )
-@click.option("--out", type=OutFile(), metavar="FILE", help="Write the plan here.")
+@click.option("--out", type=OutFile(), metavar="FILE", help="Also write the plan to this file.")
 @redact_option
 @detailed_exitcode
 def plan(
     request: FleetRequest, source: PlanSource, out: Path | None, redact: bool, detailed_exitcode: bool, output: str
 ) -> int:
-    """Say what would be done to each node, in which order and why. Nothing is changed, no lease is taken."""
+    """Show what would be done to each node, in which order and why. Nothing is changed, and no lease is taken."""
     made = make_plan(open_workspace(request, source, TERMINAL), source.observation, redact=redact)
     text = dump(made)
     if out is not None:
@@ -52,7 +52,7 @@ def plan(
             following = ""
             if made.changes and not made.refused and made.offline is None:
                 when = "next" if made.change is None else "once it is merged"
-                following = f"; {when}: reconciler apply {request.spec} --plan {out} --yes{same_place()}"
+                following = f"; {when}: reconciler apply {request.spec} --plan {out} --yes{location_options()}"
             say("", f"written to {out}{following}", err=True)
     return exit_code(made, detailed=detailed_exitcode)
 

@@ -24,7 +24,7 @@ MOST_RUNS = 20
 
 
 class FailureRate(click.ParamType[tuple[str, float]]):
-    """0.02, 2%, reimage=5%: an action, or "*" for all, and a share."""
+    """0.02, 2% or reimage=5%: an action, or "*" for all, and its share."""
 
     name = "failure-rate"
 
@@ -40,24 +40,36 @@ class FailureRate(click.ParamType[tuple[str, float]]):
 @click.command()
 @fleet_options(rev=True)
 @plan_source_options(
-    observation="Rehearse from this observation instead of reading the nodes.",
-    base="Rehearse a change beyond this revision; contact only what that names.",
+    observation="Rehearse from this observation, and read no node.",
+    base="Rehearse the change from this revision on. Only addresses that it names are contacted.",
 )
 @click.option(
     "--failure-rate", "failure_rates", type=FailureRate(), multiple=True, metavar="[ACTION=]SHARE",
-    help="On this share of the nodes the action (or each one) fails whenever it is tried: 2%, reimage=5%.",
+    help="Share of the nodes on which the action, or every action, always fails: 2%, reimage=5%.",
 )  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="What chance draws from; +1 per run.")
-@click.option("--runs", type=click.IntRange(1, 1000), metavar="N", help="Default: 20; fewer where many nodes change.")
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Random seed of the first run; each further run adds 1.",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="Number of runs. Default: 20, or fewer when many nodes change.",
+)
 def rehearse(
     request: FleetRequest, source: PlanSource, failure_rates: tuple[tuple[str, float], ...], seed: int,
     runs: int | None, output: str,
 ) -> int:  # fmt: skip
-    """Play the whole rollout on simulated nodes, in virtual time: how long it takes, who is out, what fails and halts.
+    """Simulate the whole rollout in virtual time: how long it takes, which nodes are out, what fails and halts.
 
-    The same planner, scheduler and executor as in apply; no node is changed, and the ledger is a copy in memory. Exit
-    codes: 7 when an invariant was broken (a bug, with the evidence), 8 when a guard refuses the plan, a rollout halts,
-    or nothing may start.
+    Planner, scheduler and executor are those of apply. No node is changed, and the ledger is a copy in memory. Exit
+    code 7: an invariant was broken, which is a bug and comes with its evidence. Exit code 8: a guard refuses the plan,
+    a rollout halts, or nothing may start.
     """
     workspace = open_workspace(request, PlanSource(None, source.base, source.head), TERMINAL)
     start = rehearsal_input(workspace, source.observation, dict(failure_rates))

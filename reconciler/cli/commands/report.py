@@ -18,19 +18,19 @@ from reconciler.render.period_report import as_markdown, human
 
 @click.command()
 @click.option("--since", type=Since(), default="7d", show_default=True, metavar="TIME",
-              help="2h, 7d, 2026-11-01 or 2026-11-01T03:00 (UTC).")  # fmt: skip
+              help="Begin: 2h or 7d ago, 2026-11-01 or 2026-11-01T03:00 (UTC).")  # fmt: skip
 @spec_options(spec_argument)
 @click.option("--html", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Also look at the nodes, as drift does, and write it all as one page, DIR/index.html.")  # fmt: skip
-@observation_option("With --html: show this observation instead of reading the nodes.")
+              help="Also observe the nodes, as drift does, and write one page, DIR/index.html.")  # fmt: skip
+@observation_option("With --html: show this observation, and read no node.")
 @output_option
 def report(
     request: FleetRequest, since: timedelta | datetime, html: Path | None, observation: Path | None, output: str
 ) -> None:
-    """Tell what happened to the fleet: availability, drift that came and went, recoveries, quarantines, actions.
+    """Report on a period: availability, drift that came and went, recoveries, quarantines and actions.
 
-    It is told from the ledger: `drift`, `apply` and `run` note there how each node stands. Hours in which none of them
-    looked are "not observed", and no part of the availability.
+    The source is the ledger, where `drift`, `apply` and `run` record the status of each node. Hours in which none of
+    them ran are "not observed", and do not count for the availability.
     """
     found = period_report(workspace_for(request), since, html, observation)
     show(dump(found) if output == "json" else (human if output == "human" else as_markdown)(found), output)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from reconciler.app.ports import AllowedSigners, FleetRequest, RecordTarget
+from reconciler.app.ports import AllowedSigners, FleetRequest, Progress, RecordTarget
 from reconciler.app.recording import open_recorder
 from reconciler.app.service import Service, ServiceOptions, SpecSource
 from reconciler.app.workspace import Workspace
@@ -25,32 +25,31 @@ from reconciler.cli.options import (
     spec_options,
 )
 from reconciler.cli.progress import LineProgress
-from reconciler.converge.events import Progress
 from reconciler.model.errors import UsageError
 
 LEAST_INTERVAL_S = 10.0
 
 _SOURCE = (
-    click.option("--repo", metavar="URL", help="Follow the spec in this git repository, and not in a directory."),
-    click.option("--branch", default="", metavar="NAME", help="Of the repository; its own choice if left out."),
+    click.option("--repo", metavar="URL", help="Follow the spec in this git repository, in place of a directory."),
+    click.option("--branch", default="", metavar="NAME", help="Branch of the repository. Default: its default branch."),
     click.option("--path", default="fleet-spec", show_default=True, metavar="DIR",
-                 help="Of the spec in the repository."),
+                 help="Directory of the spec in the repository."),
     click.option("--repo-secret", "secret", metavar="NAME",
                  help="Secret with user name and password for the repository."),
     click.option("--accept", default="", metavar="COMMIT",
-                 help="Go on from this commit, though history was rewritten."),
+                 help="Continue from this commit although history was rewritten."),
     click.option("--state", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-                 help="Where the clone of the repository lies. Default: in the state directory."),
+                 help="Directory of the clone of the repository. Default: in the state directory."),
 )  # fmt: skip
 _SERVICE = (
     click.option("--interval", "interval_s", type=Duration(), default="2m", show_default=True, metavar="DURATION",
-                 help="Between passes over the whole fleet; what the cluster tells of is looked at once."),
+                 help="Time between passes over the fleet. Nodes with events in the cluster are read at once."),
     click.option("--pull", "pull_s", type=Duration(), default="30s", show_default=True, metavar="DURATION",
-                 help="Between looks for a new spec."),
+                 help="Time between checks for a new spec."),
     click.option("--listen", default="127.0.0.1:8090", show_default=True, metavar="ADDRESS",
-                 help="Serve /healthz, /readyz and /metrics here; off = not at all."),
+                 help="Address for /healthz, /readyz and /metrics, or off."),
     click.option("--redact", is_flag=True, envvar="RECONCILER_REDACT",
-                 help="Leave serials, names and addresses of machines out of what is recorded."),
+                 help="Leave serials, host names and addresses of machines out of what is recorded."),
 )  # fmt: skip
 
 
@@ -59,21 +58,24 @@ _SERVICE = (
 @grouped(SpecSource, *_SOURCE)
 @signer_options
 @grouped(ServiceOptions, *_SERVICE)
-@click.option("--log", type=click.Choice(["human", "json"]), help="Default: human on a terminal, json elsewhere.")
+@click.option(
+    "--log", type=click.Choice(["human", "json"]), help="Log format. Default: human on a terminal, json elsewhere."
+)
 @record_option
 def run(
     request: FleetRequest, source: SpecSource, signers: AllowedSigners, options: ServiceOptions, log: str | None,
     record_to: RecordTarget | None,
 ) -> None:  # fmt: skip
-    """Keep the fleet as its spec says, for as long as it runs.
+    """Keep the fleet converged to its spec, as a service.
 
-    Acts when the spec's drift mode is correct, under its budgets, waves and windows; otherwise it reports. Of several
-    on one ledger one leads, and the others stand by. SIGTERM parks what runs, and the next one goes on with it.
+    It acts when the drift mode of the spec is `correct`, within its budgets, waves and windows; otherwise it reports.
+    Of several services on one ledger, one leads and the others wait. SIGTERM parks what runs, and the next service
+    continues it.
     """
     if options.interval_s < LEAST_INTERVAL_S:
-        raise click.UsageError(f"--interval of {options.interval_s:g}s would never let BMCs rest; 10s is the least")
+        raise click.UsageError(f"--interval of {options.interval_s:g}s is too short for BMCs; 10s is the minimum")
     if source.repo is not None and record_to is not None and record_to.branch:
-        raise UsageError("a branch of a clone of ours would be seen by nobody: with --repo, record to a directory")
+        raise UsageError("--record branch:NAME would write to a private clone: with --repo, record to a directory")
     workspace = workspace_for(request)
     service = Service(workspace, source, signers, options, open_recorder(record_to, workspace))
     with _progress(workspace, log) as progress:

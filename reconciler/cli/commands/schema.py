@@ -19,10 +19,10 @@ from reconciler.spec.schema import all_schemas, render_schema, write_schemas
     "directory",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write all of them here.",
+    help="Write all schemas to this directory.",
 )
 def schema(name: str | None, directory: Path | None) -> None:
-    """Print the JSON Schema of NAME, list the names, or write them all."""
+    """Print the JSON Schema NAME. Without NAME, list the schemas, or write them all."""
     if directory is not None:
         for path in write_schemas(directory):
             say(path)

@@ -23,7 +23,7 @@ from reconciler.render.comment import as_markdown
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @output_option
 def show(file: Path, output: str) -> None:
-    """Render a plan, drift report, outcome, observation or report that a command wrote to FILE."""
+    """Render a plan, drift report, apply outcome, observation or period report from FILE."""
     found = read_document(file)
     match found:
         case _ if output == "json":

@@ -17,14 +17,14 @@ from reconciler.render.text import clock
 
 @click.command()
 @ledger_location_options
-@click.option("--reason", required=True, help="Why; every plan, drift report and apply will say it.")
+@click.option("--reason", required=True, help="Why. Every plan, drift report and apply shows it.")
 def stop(request: FleetRequest, reason: str) -> None:
-    """Stop the whole fleet: nothing begins any more, until somebody resumes.
+    """Stop the whole fleet: no action starts until `reconciler resume`.
 
-    What runs ends the action that it is at, and is left as it is. The spec need not be valid.
+    An action under way is finished, and nothing follows it. The spec need not be valid.
     """
     if not reason.strip():
-        raise UsageError("a stop needs a --reason: everybody whom it stops will read it")
+        raise UsageError("a stop needs a --reason: every plan and report shows it")
     workspace = workspace_for(request)
     with existing_ledger(workspace, create=True) as ledger:
         done = holds.stop(workspace, ledger, reason)
@@ -41,8 +41,10 @@ def stop(request: FleetRequest, reason: str) -> None:
 @click.command()
 @ledger_location_options
 def resume(request: FleetRequest) -> None:
-    """Lift the stop of the whole fleet, and the storm brake. Holds of nodes and pools stand; nothing begins before the
-    next apply. While nodes still go bad, the next look sets the brake again.
+    """Lift the stop of the whole fleet, and the storm brake.
+
+    Holds of nodes and pools remain. Nothing starts before the next apply. The next pass sets the brake again while
+    nodes still fail.
     """
     workspace = workspace_for(request)
     with existing_ledger(workspace) as ledger:

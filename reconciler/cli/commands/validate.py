@@ -21,7 +21,7 @@ from reconciler.render.text import code, count, markdown, source
 @click.option("--rev", metavar="REV", help="Read the spec at this git revision.")
 @output_option
 def validate(spec: Path, rev: str | None, output: str) -> int:
-    """Check a spec: every problem at once, each with its place. Nothing is contacted, no secret is resolved."""
+    """Check a spec, and print every problem with its line. Nothing is contacted, and no secret is resolved."""
     fleet, found = validate_spec(spec, rev)
     if output == "json":
         document = {"valid": fleet is not None, "diagnostics": [asdict(diagnostic) for diagnostic in found]}
