@@ -1,4 +1,4 @@
-"""The HTML page: what a look at the nodes, the ledger and git tell, brought together and written."""
+"""The HTML page of `report --html`, made of a pass over the nodes, the ledger and git."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ from reconciler.model.records import FLEET, JournalEntry
 from reconciler.render.history import NodeHistory
 from reconciler.render.html import Material, page
 
-ENTRIES: Final = 60_000  # of all stories together: what a browser still reads at once
-_FEWEST, _MOST = 4, 40  # of one
+ENTRIES: Final = 60_000  # journal entries on the page, a size that browsers still load quickly
+_FEWEST, _MOST = 4, 40  # entries of one node
 
 
 @dataclass(frozen=True, slots=True)
 class LatestPass:
+    """A pass over the nodes and the plan made of it."""
+
     seen: Observation
     plan: Plan
 
 
 def observe_for_report(workspace: Workspace, ledger: SqlLedger, file: Path | None) -> LatestPass:
-    """As `drift` looks: at the nodes, or into the observation of a file. What it finds is kept in the ledger."""
+    """Observe and plan as `drift` does, from the nodes or the observation in `file`, and record it in the ledger."""
     seen = workspace.observation(file)
     plan = workspace.look_into(seen, ledger, "report", now=file is None)
     ledger.end_run(plan.id, 0, f"{len(plan.nodes)} nodes looked at", workspace.clock.now())
@@ -42,7 +44,7 @@ def observe_for_report(workspace: Workspace, ledger: SqlLedger, file: Path | Non
 def write_page(
     workspace: Workspace, ledger: SqlLedger, found: LatestPass, chronicle: PeriodReport | None, directory: Path
 ) -> Path:
-    """DIRECTORY/index.html. ReconcilerError when it can't be written."""
+    """Write index.html into `directory`, and return its path. Raise ReconcilerError when it can't be written."""
     plan = found.plan
     acting = {node for _, node, *_ in ledger.unfinished()}
     material = Material(
@@ -50,7 +52,7 @@ def write_page(
         {name: node_status(node, acting=name in acting) for name, node in plan.nodes.items()},
         workspace.clock.now(), __version__, holds=tuple(ledger.holds()),
         origins=origins(workspace.fleet.source, _places(workspace, plan)),
-        stories=_stories(workspace, ledger, plan), chronicle=chronicle,
+        stories=_histories(workspace, ledger, plan), chronicle=chronicle,
     )  # fmt: skip
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -62,26 +64,26 @@ def write_page(
 
 
 def _places(workspace: Workspace, plan: Plan) -> set[Position]:
-    """Every line of the spec that says something of these nodes."""
-    found = [workspace.fleet.nodes[name] for name in plan.nodes]
-    profiles = {id(node.profile): node.profile.provenance for node in found}.values()
-    return {place for said in (*profiles, *(node.provenance for node in found)) for place in said.values()}
+    """Return every line of the spec that sets a value of these nodes."""
+    nodes = [workspace.fleet.nodes[name] for name in plan.nodes]
+    profiles = {id(node.profile): node.profile.provenance for node in nodes}.values()
+    return {place for values in (*profiles, *(node.provenance for node in nodes)) for place in values.values()}
 
 
-def _stories(workspace: Workspace, ledger: SqlLedger, plan: Plan) -> Mapping[str, NodeHistory]:
-    """Holds and stops that kept a node from being acted on are part of its story."""
+def _histories(workspace: Workspace, ledger: SqlLedger, plan: Plan) -> Mapping[str, NodeHistory]:
+    """Return the history of each node, with the holds and stops that concerned it."""
     most = min(max(ENTRIES // len(plan.nodes), _FEWEST), _MOST)
     entries = ledger.stories(most)
-    runs = ledger.runs({entry.run for told in entries.values() for entry in told if entry.run})
+    runs = ledger.runs({entry.run for rows in entries.values() for entry in rows if entry.run})
     records, now = ledger.nodes(list(plan.nodes)), workspace.clock.now()
 
-    def told(name: str) -> Iterator[JournalEntry]:
+    def concerning(name: str) -> Iterator[JournalEntry]:
         for subject in (name, f"pool/{plan.nodes[name].pool}", FLEET):
             yield from entries.get(subject, ())
 
-    stories = {}
+    histories = {}
     for name in plan.nodes:
-        own = sorted(told(name), key=lambda entry: entry.at)
+        own = sorted(concerning(name), key=lambda entry: entry.at)
         if own:
-            stories[name] = NodeHistory(name, records[name], (), own[-most:], runs, now, limited=len(own) >= most)
-    return stories
+            histories[name] = NodeHistory(name, records[name], (), own[-most:], runs, now, limited=len(own) >= most)
+    return histories

@@ -27,7 +27,7 @@ CLOSING_S = 4.0  # wall clock
 
 
 def open_recorder(target: RecordTarget | None, workspace: Workspace) -> Recorder | None:
-    """Return the recorder that writes to `target`. Raise UsageError when it can't be written to, as far as is known."""
+    """Return the recorder that writes to `target`. Raise UsageError when a check shows that it can't."""
     if target is None:
         return None
     spec = workspace.request.spec
@@ -46,11 +46,12 @@ def open_recorder(target: RecordTarget | None, workspace: Workspace) -> Recorder
 
 
 def record(recorder: Recorder, recording: Recording) -> None:
-    """Save `recording`. Raise RecordError when that fails, which undoes nothing of what is recorded."""
+    """Save `recording`. Raise RecordError when that fails; what it describes has happened all the same."""
     run_async(recorder.save(recording))
 
 
 def pools_of(fleet: Fleet, names: Iterable[str]) -> Mapping[str, str]:
+    """Return node -> pool for the nodes that the fleet has."""
     return {name: fleet.nodes[name].pool for name in names if name in fleet.nodes}
 
 
@@ -58,9 +59,10 @@ def pools_of(fleet: Fleet, names: Iterable[str]) -> Mapping[str, str]:
 
 
 class LoopRecorder:
-    """Records what passes found and what was done between them, beside the loop: it waits for nothing of this.
+    """Records the drift that passes find and the actions between them, in a task that the loop never waits for.
 
-    What could not be recorded is said, once for as long as it is the same, and tried again after the next pass.
+    A failure is reported once for as long as its message stays the same, and recording is tried again after the next
+    pass. Called with an event, it is a Progress that passes the event on.
     """
 
     def __init__(
@@ -70,17 +72,17 @@ class LoopRecorder:
         self._progress = progress
         self._now = now
         self._failed = failed
-        self.names: Callable[[Fleet, Observation], Names] | None = None  # what of machines is not to be told
-        self._running: dict[str, list[ActionEnd]] = {}  # by node, what is not over
-        self._done: list[ActionEnd] = []  # and is not recorded
+        self.names: Callable[[Fleet, Observation], Names] | None = None  # texts to redact
+        self._running: dict[str, list[ActionEnd]] = {}  # by node, of nodes that are not settled
+        self._done: list[ActionEnd] = []  # of settled nodes, not recorded yet
         self._ends: dict[str, NodeEnd] = {}
-        self._kept: Mapping[str, str] | None = None  # the files of the drift, as last recorded
+        self._recorded_drift: Mapping[str, str] | None = None  # the drift as last recorded: file -> text
         self._latest: tuple[Fleet, Plan, Observation] | None = None
         self._saving: asyncio.Task[None] | None = None
-        self._trouble = ""
+        self._problem = ""
 
     def __call__(self, event: Event) -> None:
-        """A Progress that listens on its way."""
+        """Collect the actions of settled nodes, and pass the event on."""
         match event:
             case ActionFinished(node, action, outcome, seconds):
                 began = self._now() - timedelta(seconds=seconds)
@@ -91,19 +93,19 @@ class LoopRecorder:
                 self._ends[node] = NodeEnd(state, detail)
         self._progress(event)
 
-    def saw(self, fleet: Fleet, plan: Plan, observation: Observation) -> None:
-        """A pass has ended."""
+    def pass_ended(self, fleet: Fleet, plan: Plan, observation: Observation) -> None:
+        """Start to record this pass, unless an earlier one is still being recorded."""
         self._latest = fleet, plan, observation
         if self._saving is None or self._saving.done():
             self._saving = asyncio.create_task(self._save(fleet, plan, observation))
 
     async def saved(self) -> None:
-        """The latest pass that began to be recorded is, or could not be."""
+        """Wait until the recording under way has ended, with success or without."""
         if self._saving is not None:
             await self._saving
 
     async def close(self) -> None:
-        """What is to be recorded still, if that does not take long: who is told to end has seconds."""
+        """Record what is left, for at most CLOSING_S: a process that is told to end has seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_S):
                 await self.saved()
@@ -111,23 +113,23 @@ class LoopRecorder:
                     await self._save(*self._latest)
 
     async def _save(self, fleet: Fleet, plan: Plan, observation: Observation) -> None:
-        """Whatever is in the way of it, the ledger too: who can't record goes on."""
+        """Record a pass. An error of whatever kind, of the ledger too, is reported and stops nothing."""
         try:
-            await self._keep(fleet, plan, observation)
+            await self._record(fleet, plan, observation)
         except ReconcilerError as error:
             self._failed()
-            self._tell(str(error))
+            self._report(str(error))
 
-    async def _keep(self, fleet: Fleet, plan: Plan, observation: Observation) -> None:
+    async def _record(self, fleet: Fleet, plan: Plan, observation: Observation) -> None:
         names = {} if self.names is None else self.names(fleet, observation)
         left, pools = redact_drift(drift_report(plan, observation), names), pools_of(fleet, plan.nodes)
         drift, done, ends = of_drift(left, pools), list(self._done), dict(self._ends)
-        if not done and drift.files == self._kept:
+        if not done and drift.files == self._recorded_drift:
             return
         outcome = redact_outcome(self._outcome(plan, done, ends), names) if done else None
         await self._recorder.save(drift if outcome is None else of_apply(outcome, left, pools))
-        self._tell("")
-        self._kept = drift.files
+        self._report("")
+        self._recorded_drift = drift.files
         del self._done[: len(done)]
         self._ends = {node: end for node, end in self._ends.items() if ends.get(node) is not end}
 
@@ -140,8 +142,8 @@ class LoopRecorder:
             rollouts=plan.rollouts, stopped=plan.stopped, braked=plan.braked,
         )  # fmt: skip
 
-    def _tell(self, trouble: str) -> None:
-        if trouble != self._trouble:
-            message = trouble or "what happens is recorded again"
-            self._progress(LoopTold("record", message, problem=bool(trouble)))
-        self._trouble = trouble
+    def _report(self, problem: str) -> None:
+        if problem != self._problem:
+            message = problem or "what happens is recorded again"
+            self._progress(LoopTold("record", message, problem=bool(problem)))
+        self._problem = problem

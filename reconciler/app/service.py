@@ -1,4 +1,4 @@
-"""Wiring of `reconciler run`: the spec that is followed, the loop, its log, and what others measure it by."""
+"""The `run` use case: follow a spec, run the loop, and serve its status and metrics."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SpecSource:
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """`interval_s` between passes over the fleet, `pull_s` between looks for a new spec, `listen`: address or OFF."""
+    """`interval_s`: between passes; `pull_s`: between checks for a new spec; `listen`: an address, or OFF."""
 
     interval_s: float
     pull_s: float
@@ -62,7 +62,7 @@ class ServiceOptions:
 
 
 class Service:
-    """A process of `reconciler run`: it follows the spec and keeps the fleet as that says."""
+    """A process of `reconciler run`, which follows the spec and keeps the fleet converged to it."""
 
     def __init__(
         self, workspace: Workspace, source: SpecSource, signers: AllowedSigners, options: ServiceOptions,
@@ -79,13 +79,13 @@ class Service:
         self._parked = False
 
     def serve(self, progress: Progress) -> None:
-        """Run until SIGTERM, which is how services are told to end. Raise KeyboardInterrupt for SIGINT."""
+        """Run until SIGTERM, the normal end of a service. Raise KeyboardInterrupt for SIGINT."""
         try:
             run_async(self._work(progress))
         except KeyboardInterrupt:
             if not self._parked:
                 raise
-            progress(LoopTold("parked", "parked what ran: the next one goes on with it"))
+            progress(LoopTold("parked", "parked what ran: the next service continues it"))
 
     async def _work(self, progress: Progress) -> None:
         task = asyncio.current_task()
@@ -109,7 +109,7 @@ class Service:
             fleet = await self._first(feed, progress)
             ledger = closing.enter_context(self._ledger(fleet))
             if recorder is not None:
-                closing.push_async_callback(recorder.close)  # before the ledger, which knows what is not to be told
+                closing.push_async_callback(recorder.close)  # before the ledger, which knows the texts to redact
                 if self._options.redact:
                     recorder.names = lambda fleet, seen: names_of(fleet, seen, ledger.nodes(list(seen.nodes)))
             await self._loop(feed, ledger, progress, recorder).run()
@@ -137,7 +137,7 @@ class Service:
         )  # fmt: skip
 
     async def _first(self, feed: SpecFeed, progress: Progress) -> Fleet:
-        """The first spec that may be followed. A directory's own user is told at once what is wrong with it."""
+        """Wait for the first valid spec. Raise SpecError for a directory, which the user can correct at once."""
         while True:
             pulled = await feed.pull()
             if feed.fleet is not None:
@@ -156,7 +156,7 @@ class Service:
         workspace = self._workspace
 
         def begin(fleet: Fleet) -> str:
-            self._close_run(ledger, 0, "another run goes on: a new spec, or the lease anew")
+            self._close_run(ledger, 0, "continued by another run: a new spec, or a new lease")
             self._run = new_id("run", workspace.clock.now())
             ledger.start_run(self._run, "run", fleet.source.commit, "", workspace.clock.now())
             return self._run
@@ -164,13 +164,13 @@ class Service:
         deps = LoopDeps(
             begin=begin, ledger=ledger, clock=workspace.clock, gate=workspace.gate, metrics=self._metrics,
             progress=progress, signatures=self._verified, interval_s=self._options.interval_s,
-            time_scale=workspace.time_scale, **({} if recorder is None else {"saw": recorder.saw}),
+            time_scale=workspace.time_scale, **({} if recorder is None else {"saw": recorder.pass_ended}),
         )  # fmt: skip
 
         def reach(fleet: Fleet) -> WireFabric:
             return WireFabric(fleet, workspace.clock, workspace.secrets, workspace.overlay)
 
-        # Of its own, whatever its environment calls it: who has the same name is taken for the same.
+        # A unique name, whatever RECONCILER_ACTOR says: two runners of one name would pass for one.
         holder = f"{whoami()}, {new_id('runner', workspace.clock.now())}"
         return Loop(deps, feed, reach, holder=holder, pull_s=self._options.pull_s)
 
@@ -182,7 +182,7 @@ class Service:
         try:
             yield ledger
         except ReconcilerError as error:
-            with suppress(ReconcilerError):  # it may be the ledger itself that ends it
+            with suppress(ReconcilerError):  # the ledger itself may be the reason
                 self._close_run(ledger, exit_code(error), str(error))
             raise
         except asyncio.CancelledError:
@@ -203,7 +203,7 @@ class Service:
 
 
 def _file_name(repo: str, branch: str) -> str:
-    """Readable, and one for each repository and branch."""
+    """Return a readable directory name that is unique for the repository and the branch."""
     name = shown_url(repo).partition("?")[0].rpartition("/")[2].removesuffix(".git")
     readable = "".join(c if c.isalnum() else "-" for c in name)[:40]
     return f"{readable}-{hashlib.sha256(f'{repo} {branch}'.encode()).hexdigest()[:12]}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from reconciler import __version__
 from reconciler.app.clocks import RealClock, ScaledClock
-from reconciler.app.documents import for_plans_alone, is_published
+from reconciler.app.documents import is_published, published_only_for_plans
 from reconciler.app.node_selection import select_nodes
 from reconciler.app.ports import FleetRequest, Frontend
 from reconciler.app.runtime import new_id, paused_garbage_collection, run_async
@@ -61,15 +61,16 @@ class Workspace:
 
     @cached_property
     def fleet(self) -> Fleet:
-        """Loaded, checked and resolved; warnings go to stderr. SpecError with every problem at once."""
+        """Load, check and resolve the spec, and report its warnings. Raise SpecError with all of its problems."""
         return self.fleet_at(self.request.rev)
 
     @property
     def watched(self) -> Fleet:
-        """The fleet as it is reached and observed: nothing else may reach a driver."""
+        """The fleet as it is contacted and observed. Drivers may get no other."""
         return self.fleet
 
     def fleet_at(self, rev: str | None) -> Fleet:
+        """Load the spec at a git revision, or from the work tree for None."""
         directory = self.request.spec
         source: Path | Mapping[str, bytes] = directory
         if rev is None:
@@ -87,14 +88,15 @@ class Workspace:
 
     @cached_property
     def selection(self) -> tuple[list[str], Scope]:
+        """The names of the selected nodes, in the order of the fleet, and the scope that a document shows."""
         return select_nodes(self.fleet, self.request.limit, self.request.exclude)
 
     def check_selection(self) -> None:
-        """UsageError for a wrong --limit or --exclude, which is said before anything is contacted."""
+        """Raise UsageError for a wrong --limit or --exclude, before anything is contacted."""
         _ = self.selection
 
     def narrow(self, plan: Plan) -> None:
-        """A plan of some nodes says nothing of the others, so they are left out. StalePlan when the spec has none."""
+        """Limit the selection to the nodes of `plan`. Raise StalePlan when none of them is selected."""
         if not plan.scope.limit and not plan.scope.exclude:
             return
         names = [name for name in self.selection[0] if name in plan.nodes]
@@ -102,7 +104,7 @@ class Workspace:
             raise StalePlan(f"plan {plan.id} is for {', '.join(list(plan.nodes)[:5])}, which are not selected here")
         self.selection = names, Scope(plan.scope.limit, plan.scope.exclude, len(names), len(self.fleet.nodes))
 
-    # --- the world -----------------------------------------------------------------------------------------------
+    # --- clock, ledger and drivers ---------------------------------------------------------------------------------
 
     @cached_property
     def overlay(self) -> Overlay | None:
@@ -130,7 +132,7 @@ class Workspace:
         return SecretStore.load() if self.overlay is None else self.overlay.secrets
 
     def ledger_place(self, fleet: str) -> str | Path:
-        """--ledger; beside the endpoints of a lab; or one file per fleet in the user's state directory."""
+        """Return the requested ledger, or that beside the endpoints of a lab, or that in the state directory."""
         if self.request.ledger is not None:
             return self.request.ledger
         if self.request.endpoints is not None:
@@ -141,7 +143,7 @@ class Workspace:
         return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "reconciler"
 
     def open_ledger(self, where: str | Path, fleet: str = "") -> SqlLedger:
-        """Its leases go by the clock that all runners share."""
+        """Open a ledger. Its leases use the clock that all runners share."""
         from reconciler.drivers.ledger import SqlLedger
 
         return SqlLedger(where, fleet=fleet, clock=self.clock)
@@ -155,7 +157,7 @@ class Workspace:
             found.close()
 
     def memory(self) -> AbstractContextManager[Recollection]:
-        """What plans are made from besides an observation: the ledger, but for those that are made offline."""
+        """Open what plans are made from besides an observation, which is the ledger unless the plan is offline."""
         return self.ledger()
 
     def fabric(self) -> WireFabric:
@@ -169,7 +171,7 @@ class Workspace:
 
     @cached_property
     def signatures(self) -> Mapping[tuple[str, str], bool | None]:
-        """Each image that the spec pins -> whether its signature verifies."""
+        """Whether the signature of each image in the spec verifies: (name, version) -> result; None without a key."""
         return self.verified(self.fleet)
 
     def verified(self, fleet: Fleet) -> Mapping[tuple[str, str], bool | None]:
@@ -201,10 +203,10 @@ class Workspace:
         return self.observe() if file is None else self.observation_from(file)
 
     def observation_from(self, path: Path) -> Observation:
-        """A pass that `observe --out` wrote. UsageError when it is another fleet's, or lacks selected nodes."""
+        """Load an observation that `observe --out` wrote. Raise UsageError for another fleet or a missing node."""
         text = path.read_bytes()
         if is_published(text):
-            raise for_plans_alone(path)
+            raise published_only_for_plans(path)
         found = load(Observation, text, name=str(path))
         if found.fleet != self.fleet.settings.fleet:
             raise UsageError(
@@ -223,7 +225,7 @@ class Workspace:
         self, fleet: Fleet, observation: Observation, ledger: Recollection, plan_id: str, now: datetime,
         known: Sequence[str], *, waves: bool = True,
     ) -> Plan:  # fmt: skip
-        """The plan that `fleet` makes of the selected nodes. Without `waves`: whatever rollouts are under way."""
+        """Return the plan of `fleet` for the selected nodes. Without `waves`, rollouts under way are ignored."""
         names, scope = self.selection
         with paused_garbage_collection():
             return plan_fleet(
@@ -237,9 +239,9 @@ class Workspace:
         return estimates(self.fleet, ledger.durations())
 
     def learn(self, observation: Observation, ledger: Ledger) -> None:
-        """Keep what this pass teaches: agreed identities, since when a source has been silent, and whether it storms.
+        """Remember what this pass found: identities, since when a source has been silent, and a storm of failures.
 
-        A pass on which this machine saw nothing teaches nothing.
+        Nothing is remembered of a pass on which this machine saw nothing.
         """
         if blindness(self.watched, observation):
             return
@@ -249,7 +251,7 @@ class Workspace:
         look_for_storm(ledger, self.watched, observation, records, now)
 
     def look_into(self, observation: Observation, ledger: SqlLedger, command: str, *, now: bool) -> Plan:
-        """The plan of a look at the nodes, kept in the ledger under its id, which is that of a run still to be ended.
+        """Return the plan of a pass. Its ID is that of a new run in the ledger, which the caller ends.
 
         `now`: as for `remember`.
         """
@@ -261,10 +263,10 @@ class Workspace:
         return self.remember(self.make_plan(observation, ledger, run), ledger, run, observation, now=now)
 
     def remember(self, plan: Plan, ledger: Ledger, run: str, observation: Observation, *, now: bool) -> Plan:
-        """Record the drift of a plan; the plan again, each item with when it was first and last seen.
+        """Record the drift of a plan. Return the plan with the time at which each item was first and last seen.
 
-        `now`: and how its nodes stand, as this pass found them, which an observation of earlier on does not tell. A
-        pass on which this machine saw nothing tells nothing.
+        `now`: the observation is of this moment, so that the status of the nodes is recorded as well. Nothing is
+        recorded of a pass on which this machine saw nothing.
         """
         if blindness(self.watched, observation):
             return plan
@@ -285,6 +287,7 @@ class Workspace:
 
 
 def drift_report(plan: Plan, observation: Observation) -> DriftReport:
+    """Return the drift that a plan was made of."""
     items = tuple(item for node in plan.nodes.values() for item in node.drift)
     return DriftReport(
         format_version=DRIFT_FORMAT,

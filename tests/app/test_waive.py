@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.app.init import first_look, start
+from reconciler.app.init import draft_spec, first_look
 from reconciler.app.ports import FleetRequest
 from reconciler.app.waive import save, waive
 from reconciler.app.workspace import Workspace
@@ -92,7 +92,7 @@ def test_a_node_that_lacks_a_part_gets_no_profile_of_its_own(tmp_path: Path) -> 
     workspace.fleet = first_look("test", table, access, Asked(), "spec")
     with workspace.ledger() as ledger:
         seen = Observation("1.0", "test", "", b.NOW, b.NOW, nodes)
-        made = start(workspace, ledger, table, access, Asked(), seen)
+        made = draft_spec(workspace, ledger, table, access, Asked(), seen)
     assert made.draft.parked == {names[0]: "2 others of its model have gpus 2 (here 1)"}
     assert {node.profile.inventory.gpus for node in made.fleet.nodes.values()} == {2}
     assert [one.node for one in made.certificates] == names[1:]

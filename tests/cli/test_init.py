@@ -248,7 +248,7 @@ def test_nodes_may_be_named_in_ranges(home: Path, lab: LabDirectory) -> None:
         ("name,bmcs\nn1,https://10.0.0.1\n", "unknown column 'bmcs'; did you mean 'bmc'"),
         ("name,bmc\nn1,10.0.0.1\n", "nodes.csv:2: '10.0.0.1' is not the URL of a BMC"),
         ("name,bmc,host\nn1,,a\n", "nodes.csv:2: bmc is missing"),
-        ("name,bmc,host\nn1,https://a,a\nn1,https://b,b\n", "nodes.csv:3: node 'n1' stands here twice"),
+        ("name,bmc,host\nn1,https://a,a\nn1,https://b,b\n", "nodes.csv:3: node 'n1' is listed twice"),
         ("name,bmc\nn1,https://a,x\n", "3 cells, and 2 columns"),
     ],
 )

@@ -153,7 +153,7 @@ class World:
         )  # fmt: skip
 
     async def passes(self, plan: Plan) -> None:
-        self.keeper.saw(self.fleet, plan, self.observation)
+        self.keeper.pass_ended(self.fleet, plan, self.observation)
         await self.keeper.saved()
 
     def does(self, node: str, name: str, detail: str = "") -> None:

@@ -112,7 +112,7 @@ def init(
     workspace.fleet = first_look(_fleet_name(options, directory), rows, access, asked, str(directory))
     made = initialize(workspace, rows, access, asked, secrets)
     _print(made, directory)
-    return ExitCode.INCOMPLETE if made.started.draft.unread else ExitCode.DONE
+    return ExitCode.INCOMPLETE if made.spec.draft.unread else ExitCode.DONE
 
 
 def _ask(flag: str, question: str, default: str | None = None, *, hidden: bool = False) -> str:
@@ -204,10 +204,10 @@ def _ssh_key(user: str) -> Path:
 def _print(made: Initialized, directory: Path) -> None:
     for path in made.paths:
         say(path)
-    for line in summary(made.started.draft):
+    for line in summary(made.spec.draft):
         say(plain(line, 400), err=True)
     if made.waived:
         say(f"{count(made.waived, 'node')} in service: tests waived, adopted certificates in the ledger", err=True)
-    for sentence in made.started.fleet.settings.insecure:
+    for sentence in made.spec.fleet.settings.insecure:
         say(f"INSECURE: {sentence}", err=True)
     say(f"It plans nothing. Next: read it, then git add {directory} and reconciler plan {directory}", err=True)
