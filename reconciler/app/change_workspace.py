@@ -1,4 +1,4 @@
-"""The world of `plan --base`: two revisions, of which the earlier one alone says where anything is."""
+"""The workspace of `plan --base`: a change between two revisions, of which the earlier gives all addresses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Revisions:
 
 
 class ChangeWorkspace(Workspace):
-    """What `head` wants (None: the work tree), planned for the nodes of `base`, which are reached as base says."""
+    """What `head` wants, planned for the nodes of `base`, at the addresses and with the secrets of `base`."""
 
     def __init__(self, request: FleetRequest, revisions: Revisions, frontend: Frontend) -> None:
         super().__init__(request, frontend)
@@ -52,12 +52,12 @@ class ChangeWorkspace(Workspace):
         except SpecError as error:
             if rev is None:
                 raise
-            told = (replace(d, at=replace(d.at, file=f"{rev}:{d.at.file}")) for d in error.diagnostics)
-            raise SpecError(tuple(told)) from None
+            located = (replace(d, at=replace(d.at, file=f"{rev}:{d.at.file}")) for d in error.diagnostics)
+            raise SpecError(tuple(located)) from None
 
     @cached_property
     def fleet(self) -> Fleet:
-        """The desired values of head at the endpoints of base."""
+        """The desired values of `head` at the endpoints of `base`."""
         return wanted(self.base, self.head)
 
     @cached_property
@@ -66,14 +66,14 @@ class ChangeWorkspace(Workspace):
 
     @cached_property
     def selected(self) -> Sequence[str]:
-        """Names at either revision: what leaves can be selected too."""
+        """The selected names of both revisions, since a node that leaves the fleet can be selected too."""
         gone = {name: self.base.nodes[name] for name in forgotten(self.base, self.head)}
         either = replace(self.fleet, nodes={**self.fleet.nodes, **gone})
         return select_nodes(either, self.request.limit, self.request.exclude)[0]
 
     @cached_property
     def selection(self) -> tuple[list[str], Scope]:
-        """Those that can be looked at: at both revisions."""
+        """The selected nodes of both revisions, which alone can be observed, and the scope of a document."""
         new = set(joining(self.base, self.head))
         named = [name for name in self.selected if name in self.head.nodes]
         scope = Scope(self.request.limit, self.request.exclude, len(named), len(self.head.nodes))
@@ -93,19 +93,19 @@ class ChangeWorkspace(Workspace):
         return replace(made, notes=(*made.notes, *self._behind()))
 
     def _known(self, ledger: Recollection) -> Sequence[str]:
-        """Whose absence a guard counts: those that the ledger knows; of a new ledger, those of base."""
+        """Return the nodes whose absence a guard counts: those in the ledger, or those of `base` for a new ledger."""
         if len(self.selected) < len(self.head.nodes.keys() | self.base.nodes.keys()):
             return ()
         return ledger.known() or tuple(self.base.nodes)
 
     def _origins(self, change: Change) -> Mapping[str, LineOrigin]:
-        """Who set the lines that cause something."""
+        """Return the commit of each line that causes a change: position -> origin."""
         places = {place for found in change.set_by.values() for place in found}
         found = origins(self.head.source, [position for place in places if (position := read_position(place)).line])
         return {str(at): origin for at, origin in found.items()}
 
     def _behind(self) -> tuple[str, ...]:
-        """What base has and head lacks looks as if the change undid it."""
+        """Return a note when `head` lacks commits of `base`, which would look as if the change reverted them."""
         lacking = commits_lacking(self.request.spec, self._revisions.base, self._revisions.head or "HEAD")
         if not lacking:
             return ()

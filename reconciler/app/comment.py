@@ -197,7 +197,7 @@ async def _report_drift(publisher: CommentPublisher, prepared: PreparedComment, 
     if target.issue:
         await publisher.issue(prepared.comment, clean=report is not None and is_clean(report))
     if target.pulls and report is not None:
-        fleet, below = Workspace(FleetRequest(target.spec), Frontend(publisher.told)).fleet, folder(target.spec)
+        fleet, below = Workspace(FleetRequest(target.spec), Frontend(publisher.say)).fleet, folder(target.spec)
         await publisher.every_pull(report, lambda files: nodes_of_files(fleet, below, files))
 
 

@@ -21,7 +21,7 @@ OLDEST_KUBECTL = (1, 20)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`remedy`: what to do; "" when there is nothing to do."""
+    """The result of one check. `remedy`: what to do; "" when there is nothing to do."""
 
     check: str
     ok: bool
@@ -30,7 +30,7 @@ class Finding:
 
 
 def examine(workspace: Workspace, *, offline: bool) -> Iterator[Finding]:
-    """Findings in the order in which things are needed; what depends on a failed one is left out."""
+    """Yield findings in the order in which things are needed. Checks that depend on a failed one are left out."""
     yield _python()
     yield _program("git", ("git", "--version"), "apt-get install git; without it the commit is not in any report")
     try:
@@ -80,7 +80,7 @@ def _kubectl() -> Finding:
 
 
 def _secrets(workspace: Workspace) -> Iterator[Finding]:
-    """Each name that the spec uses, resolved for the address of the first node that needs it."""
+    """Resolve each secret that the spec names, for the address of the first node that needs it."""
     fleet = workspace.fleet
     settings = fleet.settings
     where = f"see README, Secrets and trust; the file is {default_path()}, and a lab's is RECONCILER_ENDPOINTS"
@@ -113,20 +113,20 @@ def _secrets(workspace: Workspace) -> Iterator[Finding]:
 
 def _ledger(workspace: Workspace) -> str:
     with workspace.ledger() as ledger:
-        return f"{ledger.name}, id {ledger.id}"  # not as it was given: a URL may hold a password
+        return f"{ledger.name}, id {ledger.id}"  # not the URL of the request, which may hold a password
 
 
 def _stops(workspace: Workspace) -> Iterator[Finding]:
-    """What keeps the whole fleet from going on. It is meant to; nobody should have to guess it."""
+    """Yield the stop and the storm brake, which are no failure but explain why nothing happens."""
     try:
         with workspace.ledger() as ledger:
             holds = by_subject((), ledger.holds())
     except ReconcilerError:
-        return  # told already
+        return  # reported by the check of the ledger
     now = workspace.clock.now()
     for found in (stopped(holds, now), braked(holds, now)):
         if found is not None:
-            yield Finding("fleet", True, found.detail, "reconciler resume, once it is known why")
+            yield Finding("fleet", True, found.detail, "reconciler resume, once the cause is known")
 
 
 def _tried(check: str, attempt: Callable[[], str], remedy: str) -> Finding:
@@ -140,13 +140,13 @@ _REMEDIES = {
     "unreachable": "check cabling, VLAN, firewall and the address in the spec",
     "auth": "check the secret; after a change of password every caller of that BMC must stop first, or it locks",
     "timeout": "it accepts connections and does not answer: a BMC reset may help",
-    "malformed": "it answers nonsense: check that the address is a BMC's, and its firmware",
-    "unsupported": "it lacks what we need: see the detail",
+    "malformed": "its answers are malformed: check that the address is a BMC's, and its firmware",
+    "unsupported": "it lacks a required feature: see the detail",
 }
 
 
 def _reachability(workspace: Workspace) -> Iterator[Finding]:
-    """One pass, told by source and reason: forty dark BMCs are one problem."""
+    """Yield the results of one pass by source and reason, so that forty silent BMCs are one problem."""
     observation = workspace.observe()
     names, _ = workspace.selection
     for source in ("redfish", "ssh", "kubernetes"):

@@ -1,4 +1,4 @@
-"""Plans from a published observation: nobody is contacted, no secret is resolved, no ledger is opened."""
+"""Workspaces of offline plans: a published observation takes the place of nodes, secrets and ledger."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from reconciler.render.restore import Restored, restore
 
 @dataclass(frozen=True, slots=True)
 class PublishedLedger:
-    """The part of a ledger that was published."""
+    """The published part of a ledger."""
 
     published: Published
     restored: Restored
@@ -51,7 +51,7 @@ class PublishedLedger:
 
 
 class OfflineWorkspace(Workspace):
-    """The world as it was published. `revisions`: what it is to be judged by."""
+    """The published state of a fleet, compared with the spec."""
 
     def __init__(self, request: FleetRequest, published: Published, frontend: Frontend) -> None:
         super().__init__(request, frontend)
@@ -59,18 +59,22 @@ class OfflineWorkspace(Workspace):
 
     @property
     def revisions(self) -> Sequence[Fleet]:
+        """The revisions of the spec that published digests are compared with."""
         return (self.fleet,)
 
     @cached_property
     def restored(self) -> Restored:
-        """UsageError when it is another fleet's."""
+        """The observation and the records, with values for digests. Raise UsageError when they are of another fleet."""
         ours = self.revisions[0].settings.fleet
         if self.published.fleet != ours:
             raise UsageError(f"what was published is of fleet {self.published.fleet}, the spec is of {ours}")
-        return restore(self.published, self._then(), self.revisions)
+        return restore(self.published, self._published_spec(), self.revisions)
 
-    def _then(self) -> Fleet | None:
-        """The spec that was observed, which has the words to the digests. None: it is not in this repository."""
+    def _published_spec(self) -> Fleet | None:
+        """Return the spec at the time of the observation, whose values the digests are of.
+
+        None: it is not in this repository, or not valid.
+        """
         if not self.published.spec_commit:
             return None
         try:
@@ -102,9 +106,9 @@ class OfflineWorkspace(Workspace):
         made = super().make_plan(observation, ledger, plan_id)
         names = made.nodes.keys()
         unjudged = {
-            path: told
+            path: affected
             for path, nodes in self.restored.unjudged.items()
-            if (told := tuple(n for n in nodes if n in names))
+            if (affected := tuple(n for n in nodes if n in names))
         }
         return replace(made, offline=Offline(self.published.finished_at, unjudged))
 
