@@ -17,10 +17,10 @@ import click
 
 from reconciler.cli.exit_codes import MEANING
 from reconciler.cli.main import COMMANDS, cli
-from reconciler.converge.actions import ACTIONS
+from reconciler.converge.actions import FUNCTIONS
 from reconciler.drivers.redfish.quirks import packaged
 from reconciler.drivers.status.metrics import PrometheusMetrics
-from reconciler.health.table import TABLE
+from reconciler.health.table import SIGNAL_RULES
 from reconciler.model.status import FleetStatus
 from reconciler.planner.node.catalogue import catalogue
 from reconciler.spec import check_spec
@@ -182,7 +182,7 @@ def actions() -> str:
             for row in by_id.values()
         ),
     )
-    said = (f"- `{name}`: {_first_paragraph(act)}" for name, act in ACTIONS.items() if act.__doc__)
+    said = (f"- `{name}`: {_first_paragraph(act)}" for name, act in FUNCTIONS.items() if act.__doc__)
     return text + "\n" + "\n".join(said) + "\n"
 
 
@@ -201,7 +201,7 @@ def signals() -> str:
                 row.remedy.value if row.effect.value != "reports" else "",
                 row.why,
             )
-            for name, row in TABLE.items()
+            for name, row in SIGNAL_RULES.items()
         ),
     )
 
@@ -212,7 +212,7 @@ def quirks() -> str:
         (
             (entry.name, f"`{name}`", told.pitfall, told.source, told.because)
             for entry in packaged().entries
-            for name, told in entry.behaviours.told().items()
+            for name, told in entry.behaviours.given().items()
         ),
     )
 

@@ -1,4 +1,4 @@
-"""`adopt`: drift -> edits of the spec -> proof -> files."""
+"""The `adopt` use case: edit the spec so that it wants what nodes have, prove the edit, and write the files."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from reconciler.app.node_selection import select_nodes
+from reconciler.app.workspace import Workspace
 from reconciler.diff.adopt import IMAGE, NotAdoptable, adoptable, check_path, objections
 from reconciler.diff.compare import Comparer
 from reconciler.diff.facts import managed
@@ -21,7 +23,7 @@ from reconciler.model.observed import Observed
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Concern
 from reconciler.planner.node.corroboration import identity
-from reconciler.render.text import fold
+from reconciler.render.text import clock, fold
 from reconciler.spec import check_spec
 from reconciler.spec.edit.accept import WantedValue, WriteLevel, WrittenValue, accept
 from reconciler.spec.edit.files import SpecFiles
@@ -34,7 +36,7 @@ _IMAGES: Final = ("image.name", "image.version")
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """What comes of it. `files` holds the spec as it shall be, proved; `left`: why other drift is not adopted."""
+    """An edit of the spec that was proved, in `files`. `left`: sentences on why other drift is not adopted."""
 
     files: SpecFiles
     items: tuple[DriftItem, ...]
@@ -44,20 +46,51 @@ class Adoption:
 
 
 @dataclass(slots=True)
-class _Chosen:
+class _Choice:
+    """The values to adopt, the drift items that they settle, and why other items are left."""
+
     wanted: list[WantedValue] = field(default_factory=list)
     items: list[DriftItem] = field(default_factory=list)
     left: dict[str, dict[str, None]] = field(default_factory=dict)  # why -> nodes
 
     def leave(self, node: str, item: DriftItem, why: str, *, one: bool) -> None:
-        """A silent source takes many values with it, and is told once; unless it was asked for `one` of them."""
+        """Note why `item` is not adopted. Values of a silent source share one reason, unless `one` was requested."""
         if item.kind is DriftClass.UNKNOWN and not one:
             why = f"values of {item.source} could not be read ({item.detail}), and are not adopted"
         self.left.setdefault(why, {})[node] = None
 
 
-def target(what: str, fleet: Fleet) -> tuple[str, str]:
-    """Which nodes, as --limit takes them, and which path of them; "" for all. Names of nodes may hold dots."""
+def adopt_drift(workspace: Workspace, what: str, observation: Path | None, at: str, *, dry_run: bool) -> Adoption:
+    """Edit the spec so that it asks for what `what` has, which is NODES or NODES.path, and write it unless `dry_run`.
+
+    The values are read from the nodes, or taken from the file `observation`. `at`: auto, node, pool or origin.
+    """
+    spec = workspace.request.spec
+    files = SpecFiles(read_tree(spec), str(spec))
+    nodes, path = split_target(what, workspace.fleet)
+    if read_tree(spec) != files.original:  # positions in the fleet would be those of other lines
+        raise ReconcilerError(f"{spec} was changed meanwhile; nothing is written")
+    named = set(select_nodes(workspace.fleet, (nodes,), ())[0])
+    selected, scope = workspace.selection
+    names = [name for name in selected if name in named]
+    workspace.selection = names, scope
+    if not names:
+        raise UsageError(f"{nodes} and --limit or --exclude have no node in common")
+    seen = workspace.observation(observation)
+    if observation is not None:
+        workspace.frontend.say(f"values of {clock(seen.finished_at)}, from {observation}")
+    with workspace.ledger() as ledger:
+        records, acting = ledger.nodes(names), {node for _, node, *_ in ledger.unfinished()}
+    doubted = unadoptable_nodes(workspace.fleet, names, path, seen.nodes, records, acting)
+    rules = IgnoreRules(workspace.fleet.settings.ignore, workspace.clock.now())
+    adoption = adopt(workspace.fleet, files, names, path, seen.nodes, WriteLevel(at), rules, doubted)
+    if adoption.written and not dry_run:
+        write_files(spec, adoption.files)
+    return adoption
+
+
+def split_target(what: str, fleet: Fleet) -> tuple[str, str]:
+    """Return the nodes, as --limit takes them, and the path, "" for all. Node names may hold dots."""
     for name in sorted(fleet.nodes, key=len, reverse=True):
         if what == name or what.startswith(f"{name}."):
             return name, what[len(name) + 1 :]
@@ -65,26 +98,28 @@ def target(what: str, fleet: Fleet) -> tuple[str, str]:
     return (match[1], match[2]) if match else (what, "")
 
 
-def doubts(
+def unadoptable_nodes(
     fleet: Fleet, nodes: Sequence[str], path: str, seen: Mapping[str, Observed], records: Mapping[str, NodeRecord],
     acting: Collection[str],
 ) -> dict[str, str]:  # fmt: skip
-    """Nodes of which nothing is adopted, and why: what was read may be another machine, or does not last.
+    """Return node -> why nothing of it is adopted: another machine may have answered, or an action is under way.
 
-    Who names an identity says which machine it is. `acting`: nodes on which something is being done.
+    A `path` below identity means that the user says which machine it is. `acting`: nodes with an unfinished action.
     """
     found = {}
     named = path.partition(".")[0] == Concern.IDENTITY
     for node in nodes:
         if node in acting:
             found[node] = "an action is under way, or was cut short; adopt what it has when that is settled"
-        elif not named and (why := _whose(fleet.nodes[node], seen[node], records.get(node) or NodeRecord(node))):
+        elif not named and (
+            why := _identity_problem(fleet.nodes[node], seen[node], records.get(node) or NodeRecord(node))
+        ):
             found[node] = why
     return found
 
 
-def _whose(desired: Desired, seen: Observed, record: NodeRecord) -> str:
-    """Why the values may be those of another machine; "" when they are this node's."""
+def _identity_problem(desired: Desired, seen: Observed, record: NodeRecord) -> str:
+    """Return why the values may be those of another machine; "" when they are of this node."""
     system, facts = hot(seen), host(seen)
     verdict, why = identity(
         desired,
@@ -100,23 +135,23 @@ def adopt(
     fleet: Fleet, files: SpecFiles, nodes: Sequence[str], path: str, seen: Mapping[str, Observed], at: WriteLevel,
     rules: IgnoreRules, doubted: Mapping[str, str],
 ) -> Adoption:  # fmt: skip
-    """Edits `files`, the spec that `fleet` was made from. `doubted`: as `doubts` found.
+    """Edit `files`, the spec that `fleet` was loaded from. `doubted`: the result of `unadoptable_nodes`.
 
-    Refused when `path` can't be adopted, or when the proof fails: nothing may then be written.
+    Raise Refused when `path` can't be adopted, or when the proof fails; nothing may be written then.
     """
     try:
         if path:
             check_path(path)
-        chosen = _choose(fleet, nodes, path, seen, _images(files), rules, doubted)
+        choice = _choose(fleet, nodes, path, seen, _images(files), rules, doubted)
     except NotAdoptable as problem:
         raise Refused(str(problem)) from None
-    written, refused = accept(files, fleet, chosen.wanted, at)
-    left = tuple(dict.fromkeys([*(f"{fold(nodes)}: {why}" for why, nodes in chosen.left.items()), *refused]))
+    written, refused = accept(files, fleet, choice.wanted, at)
+    left = tuple(dict.fromkeys([*(f"{fold(nodes)}: {why}" for why, nodes in choice.left.items()), *refused]))
     if path and left:
         hint = ", unless --exclude leaves these nodes out" if len(nodes) > 1 else ""
         raise Refused("; ".join(left) + f"; nothing is written{hint}")
     done = {(node, one.path) for one in written for node in one.nodes}
-    items = tuple(i for i in chosen.items if (i.node, _adopted_path(i)) in done)
+    items = tuple(i for i in choice.items if (i.node, _adopted_path(i)) in done)
     if written:
         _prove(fleet, files, seen, done, rules)
     return Adoption(files, items, tuple(written), left, tuple(_notes(fleet, items)))
@@ -129,8 +164,8 @@ def _adopted_path(item: DriftItem) -> str:
 def _choose(
     fleet: Fleet, nodes: Sequence[str], path: str, seen: Mapping[str, Observed],
     images: Mapping[tuple[str, str], str], rules: IgnoreRules, doubted: Mapping[str, str],
-) -> _Chosen:  # fmt: skip
-    chosen, comparer = _Chosen(), Comparer(rules)
+) -> _Choice:  # fmt: skip
+    chosen, comparer = _Choice(), Comparer(rules)
     for node in nodes:
         desired = fleet.nodes[node]
         if path:
@@ -141,7 +176,7 @@ def _choose(
             if not path or item.path == path or item.path.startswith(f"{path}.")
         ]
         values: dict[str, Any] = {}
-        # The rest of an image follows from its name and version, whether these are adopted or not.
+        # The other values of an image follow from its name and version, adopted or not.
         settled = {item.path for item in items} & set(_IMAGES)
         for item in sorted(items, key=lambda item: item.path not in _IMAGES):
             if settled and item.concern is Concern.IMAGE and (item.path not in _IMAGES or IMAGE in values):
@@ -198,13 +233,13 @@ def _prove(
 
 
 def _notes(fleet: Fleet, items: Sequence[DriftItem]) -> Iterator[str]:
-    told = set()
+    noted = set()
     for item in items:
         if item.concern is Concern.FIRMWARE:
             component = item.path.partition(".")[2]
             found = next(one for one in fleet.nodes[item.node].profile.firmware if one.component == component)
-            if found.url is not None and (item.path, found.url) not in told:
-                told.add((item.path, found.url))
+            if found.url is not None and (item.path, found.url) not in noted:
+                noted.add((item.path, found.url))
                 yield f"{item.path}: its url is still that of {found.version}; name the file of the version adopted"
 
 
@@ -212,7 +247,7 @@ def _notes(fleet: Fleet, items: Sequence[DriftItem]) -> Iterator[str]:
 
 
 class _Files(Mapping[str, bytes]):
-    """The plain files of a directory by path below it. Each is read once, when it is first asked for.
+    """The plain files of a directory, by path below it. Each is read when it is first asked for.
 
     Lookups raise UnreadableFile for what the loader refuses, too.
     """
@@ -237,7 +272,7 @@ class _Files(Mapping[str, bytes]):
 
 
 def read_tree(directory: Path) -> Mapping[str, bytes]:
-    """Plain files of the spec's directory, by path below it. SpecError when there are more than a spec can have."""
+    """Return the plain files of the spec, by path. Raise SpecError when there are more than a spec may have."""
     try:
         return _Files(SpecTree(directory, str(directory)))
     except UnreadableFile as problem:
@@ -245,7 +280,10 @@ def read_tree(directory: Path) -> Mapping[str, bytes]:
 
 
 def write_files(directory: Path, files: SpecFiles) -> None:
-    """Each file whole, with its mode kept. ReconcilerError when one was changed meanwhile, or can't be written."""
+    """Write each edited file as a whole, with its mode.
+
+    Raise ReconcilerError when a file was changed meanwhile, before anything is written, or when it can't be written.
+    """
     parts: list[tuple[Path, Path]] = []
     try:
         for name, text in files.edited.items():

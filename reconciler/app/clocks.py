@@ -1,4 +1,4 @@
-"""Real time, and the lab's scaled time. Virtual time is the in-process lab's."""
+"""Clocks: real time, and the scaled time of a lab. The in-process lab has a virtual clock of its own."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from datetime import UTC, datetime, timedelta
 
 
 def _uptime() -> float:
-    """Seconds. Where the system tells it, with the time that it was suspended: what was read before is as old."""
+    """Return seconds since boot. On Linux they include suspended time, during which observations age as well."""
     if sys.platform == "linux":
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
 
 
 class RealClock:
+    """The clock of real machines."""
+
     def now(self) -> datetime:
         return datetime.now(UTC)
 
@@ -23,7 +25,7 @@ class RealClock:
         return _uptime()
 
     def at(self, wall: datetime) -> datetime:
-        """The fleet's time at an instant of the wall clock."""
+        """Return the fleet's time at an instant of the wall clock."""
         return wall
 
     async def sleep(self, seconds: float) -> None:
@@ -34,10 +36,10 @@ class RealClock:
 
 
 class ScaledClock:
-    """`scale` seconds of the fleet pass in one second of ours: sleeps, deadlines, ages, everything.
+    """The clock of a lab: `scale` of its seconds pass in one real second, for sleeps, deadlines and ages alike.
 
-    `epoch` is when the lab started. Every process that plays with this lab counts from it, so that instants which one
-    run leaves in the ledger lie in the past of the next.
+    `epoch` is when the lab started. Every process that uses the lab counts from it, so that instants which one run
+    leaves in the ledger are in the past of the next run.
     """
 
     def __init__(self, scale: float, epoch: datetime) -> None:
@@ -53,7 +55,7 @@ class ScaledClock:
         return _uptime() * self._scale
 
     def at(self, wall: datetime) -> datetime:
-        """The fleet's time at an instant of the wall clock."""
+        """Return the fleet's time at an instant of the wall clock."""
         return self._epoch + (wall - self._epoch) * self._scale
 
     async def sleep(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Where a report goes: which comment is edited, which is new, which verdict the commit gets (conventions R, D11)."""
+"""Publishing of reports on a forge: comments, issues and the status of a commit (conventions R, D11)."""
 
 from __future__ import annotations
 
@@ -19,46 +19,49 @@ CHECKS = {Verdict.GOOD: Check.SUCCESS, Verdict.BAD: Check.FAILURE, Verdict.BROKE
 
 @dataclass(frozen=True, slots=True)
 class CommentPublisher:
-    """Posts for one run. `told` hears what was done, in words."""
+    """Posts comments, issues and checks of one run. `say` gets a sentence for each thing that was done.
+
+    `new_comment`: for a new commit, post a new comment and collapse the old one (conventions R2).
+    """
 
     forge: Forge
     place: Place
-    told: Callable[[str], None]
-    afresh: bool = False  # a new comment for a new commit, and the old one folded away (conventions R2)
+    say: Callable[[str], None]
+    new_comment: bool = False
 
     async def sticky(self, pull: int, made: Comment, *, quiet: bool = False) -> None:
-        """One comment per key, edited in place. `quiet`: not worth a comment, unless there is one to be corrected."""
+        """Post a comment, or edit the one with the same key. `quiet`: edit only, and post nothing new."""
         own = [remark for remark in await self.forge.remarks(pull) if _key(remark) == made.key]
         if own and await self._outdated(pull, own[-1]):
-            self.told(f"#{pull}: a report of a newer commit is there, and stays")
-        elif own and self.afresh and mark_of(own[-1].text).get("head") != self.place.head:
+            self.say(f"#{pull}: unchanged, since the report of a newer commit is there")
+        elif own and self.new_comment and mark_of(own[-1].text).get("head") != self.place.head:
             await self._add(pull, made)
             await self._hide(own[-1])
         elif own:
             await self.forge.edit_remark(own[-1].id, made.text)
-            self.told(f"edited {own[-1].url}")
+            self.say(f"edited {own[-1].url}")
         elif quiet:
-            self.told(f"#{pull}: nothing to report, and no comment that would say otherwise")
+            self.say(f"#{pull}: nothing to report, and no comment to correct")
         else:
             await self._add(pull, made)
 
     async def _hide(self, remark: Remark) -> None:
-        """The report is there by now, and that is what counts."""
+        """Collapse a comment. A failure is only reported, since the new report is posted by now."""
         try:
             await self.forge.hide_remark(remark)
         except DriverError as error:
-            self.told(f"{remark.url} could not be folded away: {error}")
+            self.say(f"{remark.url} could not be collapsed: {error}")
 
     async def _outdated(self, pull: int, there: Remark) -> bool:
-        """Whether the pull request has moved on, and its newest commit has its report already."""
+        """Return whether the pull request has a newer commit, whose report is there already."""
         of = mark_of(there.text).get("head")
         return bool(self.place.head) and of != self.place.head and of == (await self.forge.pull(pull)).head
 
     async def applied(self, pull: int, made: Comment) -> None:
-        """What an apply did: a comment of its own, which nobody edits. The plan's only gains a line that says so."""
+        """Post the outcome of an apply as a comment that is never edited, and note it in the comment of the plan."""
         before = await self.forge.remarks(pull)
         if any(_key(remark) == made.key and remark.text == made.text for remark in before):
-            self.told(f"#{pull}: this has been reported already")
+            self.say(f"#{pull}: this has been reported already")
         else:
             await self._add(pull, made)
         key = made.key.replace(Kind.APPLY, Kind.PLAN, 1)
@@ -68,7 +71,7 @@ class CommentPublisher:
                 await self.forge.edit_remark(plan.id, text)
 
     async def _add(self, pull: int, made: Comment) -> None:
-        """Once, whatever the network says: after an answer that never came, it may be there all the same."""
+        """Post a comment once. After a request without an answer, look for it first: it may have arrived."""
         try:
             there = await self.forge.add_remark(pull, made.text)
         except DriverError as error:
@@ -76,14 +79,14 @@ class CommentPublisher:
                 raise
             found = [remark for remark in await self.forge.remarks(pull) if remark.text.strip() == made.text.strip()]
             there = found[0] if found else await self.forge.add_remark(pull, made.text)
-        self.told(f"posted {there.url}")
+        self.say(f"posted {there.url}")
 
     async def issue(self, made: Comment, *, clean: bool) -> None:
-        """One issue while there is drift; closed when there is none."""
+        """Open or edit the issue while there is drift, and close it when there is none (`clean`)."""
         own = [issue for issue in await self.forge.open_issues() if _key(issue) == made.key]
         for issue in own:
             await self.forge.edit_issue(issue.id, made.title, made.text, close=clean)
-            self.told(f"{'closed' if clean else 'edited'} {issue.url}")
+            self.say(f"{'closed' if clean else 'edited'} {issue.url}")
         if own or clean:
             return
         try:
@@ -93,13 +96,13 @@ class CommentPublisher:
                 raise
             found = [issue for issue in await self.forge.open_issues() if _key(issue) == made.key]
             there = found[0] if found else await self.forge.add_issue(made.title, made.text)
-        self.told(f"opened {there.url}")
+        self.say(f"opened {there.url}")
 
     async def every_pull(self, report: DriftReport, touched: Callable[[Sequence[str]], Collection[str]]) -> None:
-        """Drift of what an open pull request is about: its reviewers must know that the ground has moved.
+        """Comment on each open pull request that touches a node with drift, so that its reviewers know.
 
-        One that can't be told, since its conversation is locked, keeps none of the others from hearing of it. The error
-        of the first such in the end.
+        A pull request that can't be commented on, since its conversation is locked, does not stop the others. The first
+        such error is raised in the end.
         """
         failed: list[DriverError] = []
         for pull in await self.forge.open_pulls():
@@ -107,27 +110,27 @@ class CommentPublisher:
             if not nodes:
                 continue
             part = narrowed(report, nodes)
-            desk = replace(self, place=replace(self.place, head=pull.head))
+            publisher = replace(self, place=replace(self.place, head=pull.head))
             try:
-                await desk.sticky(pull.number, comment(part, desk.place), quiet=is_clean(part))
+                await publisher.sticky(pull.number, comment(part, publisher.place), quiet=is_clean(part))
             except DriverError as error:
-                self.told(f"#{pull.number}: {error}")
+                self.say(f"#{pull.number}: {error}")
                 failed.append(error)
         if failed:
             raise failed[0]
 
     async def check(self, commit: str, made: Comment, *, offline: bool = False) -> None:
-        """`offline`: what a fork is told never stands for what is found of the nodes for a branch of ours."""
+        """Set the status of a commit. An `offline` result never replaces that of the nodes, for a branch of our own."""
         kind, _, _ = made.key.partition("/")
         name = f"reconciler/{kind}" + (f" ({self.place.environment})" if self.place.environment else "")
         pulls = await self.forge.open_pulls() if offline else ()
         ours = [pull.number for pull in pulls if pull.head == commit and not pull.fork]
         if ours:
-            self.told(f"{name} of {commit[:12]}: left to #{ours[0]}, which is planned on the nodes")
+            self.say(f"{name} of {commit[:12]}: left to #{ours[0]}, which is planned on the nodes")
             return
         text = made.text.partition("\n")[2]
         await self.forge.set_check(commit, name, CHECKS[made.verdict], made.title, text, self.place.run_url)
-        self.told(f"{name} of {commit[:12]}: {CHECKS[made.verdict]}")
+        self.say(f"{name} of {commit[:12]}: {CHECKS[made.verdict]}")
 
 
 def _key(remark: Remark) -> object:
@@ -135,7 +138,7 @@ def _key(remark: Remark) -> object:
 
 
 def narrowed(report: DriftReport, nodes: Collection[str]) -> DriftReport:
-    """What of it is about these nodes."""
+    """Return the part of the report about these nodes."""
     items = tuple(item for item in report.items if item.node in nodes)
     return replace(
         report,
@@ -147,12 +150,12 @@ def narrowed(report: DriftReport, nodes: Collection[str]) -> DriftReport:
 
 
 def is_clean(report: DriftReport) -> bool:
-    """Every node was read, and is as specified: what is unknown is not clean."""
+    """Return whether every node was read and is as specified."""
     return not report.changes and not report.incomplete
 
 
 def says_nothing(document: Plan | DriftReport | ApplyOutcome) -> bool:
-    """Whether there is nothing in it that a reviewer has to read (conventions R9)."""
+    """Return whether a reviewer has nothing to read in it (conventions R9)."""
     match document:
         case Plan():
             bad = comment(document, Place()).verdict is not Verdict.GOOD

@@ -1,11 +1,12 @@
-"""Documents in files, of whatever kind they are."""
+"""Documents in files: telling their kinds apart, reading and writing them."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from reconciler.model.documents import load
-from reconciler.model.errors import UsageError
+from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.model.json_text import parse_json
 from reconciler.model.observed import Observation
 from reconciler.model.period_report import PeriodReport
@@ -14,7 +15,7 @@ from reconciler.model.report import ApplyOutcome, DriftReport
 
 
 def is_published(text: bytes) -> bool:
-    """Whether it is an observation as it was published. What can't be one is not parsed for it."""
+    """Return whether `text` is a published observation. Text without its key is not parsed, since plans are large."""
     if b'"ledger":' not in text:
         return False
     try:
@@ -24,14 +25,15 @@ def is_published(text: bytes) -> bool:
     return isinstance(keys, dict) and "ledger" in keys and "fingerprint" not in keys
 
 
-def for_plans_alone(file: Path) -> UsageError:
+def published_only_for_plans(file: Path) -> UsageError:
+    """Return the error for a published observation where one of the nodes is needed."""
     return UsageError(
         f"{file} is a published observation, which offline plans are made from: plan --observation {file}"
     )
 
 
 def read_document(file: Path) -> Plan | DriftReport | ApplyOutcome | PeriodReport | Observation:
-    """UsageError when it is none of ours. Kinds are told apart by a key that only they have."""
+    """Read a document of any kind, by a key that only this kind has. Raise UsageError for any other file."""
     text = file.read_bytes()
     try:
         keys = parse_json(text)
@@ -47,7 +49,24 @@ def read_document(file: Path) -> Plan | DriftReport | ApplyOutcome | PeriodRepor
     if "actions" in keys:
         return load(ApplyOutcome, text, name=str(file))
     if is_published(text):
-        raise for_plans_alone(file)
+        raise published_only_for_plans(file)
     if "nodes" in keys:
         return load(Observation, text, name=str(file))
     raise UsageError(f"{file}: neither a plan, nor a drift report, nor an outcome, nor a report, nor an observation")
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write the whole text or nothing, since half a plan is no plan. Raise ReconcilerError when it can't be written."""
+    whole = path.resolve()
+    part = whole.with_name(f".{whole.name}.{os.getpid()}")
+    try:
+        if whole.exists() and not whole.is_file():  # a pipe, a terminal
+            whole.write_text(text, encoding="utf-8")
+            return
+        try:
+            part.write_text(text, encoding="utf-8")
+            part.replace(whole)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise ReconcilerError(f"{path} can't be written: {error.strerror}") from error

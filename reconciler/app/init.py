@@ -1,4 +1,4 @@
-"""`init`: nodes of a CSV file -> what they are -> a spec that plans nothing -> files and ledger."""
+"""The `init` use case: read the nodes of a CSV file, and write a spec for them whose plan is empty."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from reconciler.app.session import Session, new_id
-from reconciler.app.waive import save, trouble, waive
+from reconciler.app.init_access import NewSecrets
+from reconciler.app.runtime import new_id
+from reconciler.app.waive import deviation, save, waive
+from reconciler.app.workspace import Workspace
+from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.desired import Fleet, SpecSource
 from reconciler.model.errors import Blind, ReconcilerError, SpecError, UsageError, did_you_mean
 from reconciler.model.gate import Certificate
@@ -24,18 +27,16 @@ from reconciler.render.draft.text import Access, files
 from reconciler.spec import check_spec
 from reconciler.spec.node_source import NORMALISERS
 from reconciler.spec.ranges import expand
-
-if TYPE_CHECKING:
-    from reconciler.drivers.ledger import SqlLedger
+from reconciler.spec.schema import write_schemas
 
 _COLUMNS: Final = ("name", "bmc", "host", "pool", "rack")
 _DOMAIN: Final = re.compile(r"(?:domains\.)?([a-z][a-z0-9-]*)")
-_ROUNDS: Final = 4  # nodes left alone may uncover others; each round leaves fewer
+_ROUNDS: Final = 4  # leaving nodes alone may reveal others to leave; each round has fewer
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """A spec of which it was seen that it plans nothing."""
+class SpecDraft:
+    """A spec whose plan is empty, with the observation and the plan that prove it. `texts`: file -> text."""
 
     texts: Mapping[str, str]
     draft: Draft
@@ -45,11 +46,20 @@ class Started:
     certificates: tuple[Certificate, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Initialized:
+    """`paths`: files and directories that were written. `waived`: how many nodes got a certificate without a test."""
+
+    spec: SpecDraft
+    paths: Sequence[Path]
+    waived: int
+
+
 # --- the CSV file --------------------------------------------------------------------------------------------------
 
 
 def read_rows(path: Path) -> dict[str, Row]:
-    """Nodes by name, in the order of the file. UsageError with the line of what is wrong."""
+    """Return the nodes by name, in the order of the file. Raise UsageError with the line of a problem."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -72,7 +82,7 @@ def read_rows(path: Path) -> dict[str, Row]:
             raise UsageError(f"{where}: {len(cells)} cells, and {len(header)} columns")
         row = _row({key: cell.strip() for key, cell in zip(header, cells, strict=True) if cell.strip()}, where)
         if row.name in rows:
-            raise UsageError(f"{where}: node {row.name!r} stands here twice")
+            raise UsageError(f"{where}: node {row.name!r} is listed twice")
         rows[row.name] = row
     if not rows:
         raise UsageError(f"{path} names no node")
@@ -80,16 +90,16 @@ def read_rows(path: Path) -> dict[str, Row]:
 
 
 def rows_in_ranges(names: str, bmcs: str, hosts: str) -> dict[str, Row]:
-    """Nodes of ranges that count together, like gpu-a[001-008]."""
+    """Return the nodes of three ranges of equal length, such as gpu-a[001-008]."""
     try:
         columns = [expand(text) for text in (names, bmcs, hosts)]
     except ValueError as error:
         raise UsageError(str(error)) from None
     if len({len(column) for column in columns}) > 1:
-        told = ", ".join(
+        lengths = ", ".join(
             f"{len(column)} {what}" for column, what in zip(columns, ("names", "BMCs", "hosts"), strict=True)
         )
-        raise UsageError(f"ranges of one length belong together, and these are {told}")
+        raise UsageError(f"ranges of one length belong together, and these are {lengths}")
     cells = (dict(zip(("name", "bmc", "host"), node, strict=True)) for node in zip(*columns, strict=True))
     rows = [_row(node, node["name"]) for node in cells]
     return {row.name: row for row in rows}
@@ -115,7 +125,7 @@ def _row(cells: Mapping[str, str], where: str) -> Row:
 
 
 def first_look(fleet: str, rows: Mapping[str, Row], access: Access, asked: Asked, directory: str) -> Fleet:
-    """A fleet that asks for nothing, and only says where its nodes are and what to read of them."""
+    """Return a fleet that wants nothing, and only says where its nodes are and what to read of them."""
     role = Role(
         "nodes", {}, (), None,
         dict.fromkeys((*SYSCTLS, *asked.sysctls), "0"), dict.fromkeys((*SERVICES, *asked.services), "running"),
@@ -127,7 +137,7 @@ def first_look(fleet: str, rows: Mapping[str, Row], access: Access, asked: Asked
 
 
 def _load(texts: Mapping[str, str], directory: str) -> Fleet:
-    """SpecError: what was given for it is no good, such as an authority that is none."""
+    """Load the files of a spec. Raise SpecError when an input is invalid, such as a CA that is none."""
     contents = {name: text.encode() for name, text in texts.items()}
     fleet, problems = check_spec(contents, directory=directory, origin=SpecSource(directory))
     if fleet is None:
@@ -135,17 +145,17 @@ def _load(texts: Mapping[str, str], directory: str) -> Fleet:
     return fleet
 
 
-def start(
-    session: Session, ledger: SqlLedger, rows: Mapping[str, Row], access: Access, asked: Asked, seen: Observation
-) -> Started:
-    """A spec of which it was seen that it plans nothing. What would be acted upon is left alone, and said."""
-    first, directory, now = session.fleet, str(session.common.spec), session.clock.now()
+def draft_spec(
+    workspace: Workspace, ledger: SqlLedger, rows: Mapping[str, Row], access: Access, asked: Asked, seen: Observation
+) -> SpecDraft:
+    """Draft a spec whose plan is empty. Nodes that would be acted upon are set to be left alone, with the reason."""
+    first, directory, now = workspace.fleet, str(workspace.request.spec), workspace.clock.now()
     missing = {name: why for name, node in first.nodes.items() if (why := unread(node, seen.nodes[name]))}
     nodes = [found(seen.nodes[name], asked) for name in rows if name not in missing]
     if not nodes:
         told = "\n".join(f"  {name}: {why}" for name, why in list(missing.items())[:20])
         raise Blind(f"no node could be read, so nothing is written:\n{told}")
-    told = "\n".join(_unheard(asked, nodes))
+    told = "\n".join(_unknown_names(asked, nodes))
     if told:
         raise UsageError(told)
     records = ledger.nodes(list(rows))
@@ -155,20 +165,20 @@ def start(
         texts = files(made, access)
         fleet = _load(texts, directory)
         waived = waive(fleet, seen, records, now, anew=True)
-        request = PlanRequest(new_id("init", now), session.verified(fleet))
+        request = PlanRequest(new_id("init", now), workspace.verified(fleet))
         plan = plan_fleet(fleet, seen, LedgerSnapshot(ledger.id, waived.known), now, request)
-        troubled = {name: why for name, node in plan.nodes.items() if (why := trouble(fleet, node))}
-        if not troubled:
-            return Started(texts, made, fleet, seen, plan, waived.certificates)
-        parked |= troubled
+        deviating = {name: why for name, node in plan.nodes.items() if (why := deviation(fleet, node))}
+        if not deviating:
+            return SpecDraft(texts, made, fleet, seen, plan, waived.certificates)
+        parked |= deviating
         if len(parked) == len(nodes):
             told = "\n".join(f"  {name}: {why}" for name, why in list(parked.items())[:20])
             raise ReconcilerError(f"no node is in service and well, so nothing is written:\n{told}")
-    raise ReconcilerError(f"these nodes would still be acted upon, so nothing is written: {', '.join(troubled)}")
+    raise ReconcilerError(f"these nodes would still be acted upon, so nothing is written: {', '.join(deviating)}")
 
 
-def _unheard(asked: Asked, nodes: Sequence[Found]) -> Iterator[str]:
-    """What was asked for by name and is on no node: a slip of the pen, which nobody would notice later."""
+def _unknown_names(asked: Asked, nodes: Sequence[Found]) -> Iterator[str]:
+    """Yield a sentence for each requested name that no node has: a typing error that nobody would notice later."""
     running = {name for one in nodes for name, state in one.services.items() if state == "running"}
     for what, flag, names, known in (
         ("BIOS attribute", "--bios", asked.bios, {name for one in nodes for name in one.bios}),
@@ -184,13 +194,13 @@ def _unheard(asked: Asked, nodes: Sequence[Found]) -> Iterator[str]:
 
 
 def check_free(directory: Path) -> None:
-    """UsageError where something is that could be overwritten, or taken for part of the spec."""
+    """Raise UsageError when the directory has files, which could be overwritten or read as part of the spec."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"{directory} is there already, and init overwrites nothing; name another directory")
 
 
 def write_spec(directory: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Each file anew; an error when one is there."""
+    """Write the files of the spec. Raise FileExistsError when one exists."""
     paths = []
     for name, text in texts.items():
         path = directory / name
@@ -201,32 +211,39 @@ def write_spec(directory: Path, texts: Mapping[str, str]) -> list[Path]:
     return paths
 
 
-def record(session: Session, ledger: SqlLedger, made: Started) -> int:
-    """What the nodes are is as applied, and those that serve are vouched for: how many."""
+def record_spec(workspace: Workspace, ledger: SqlLedger, made: SpecDraft) -> int:
+    """Record the observation, the plan and the certificates. Return the number of certificates."""
 
     def learn(run: str) -> None:
-        session.learn(made.observation, ledger)
-        session.remember(made.plan, ledger, run, made.observation, now=True)
+        workspace.learn(made.observation, ledger)
+        workspace.remember(made.plan, ledger, run, made.observation, now=True)
 
-    session.fleet = made.fleet
-    session.selection = list(made.fleet.nodes), made.plan.scope
-    late = save(session, ledger, "init", made.certificates, "it served when its spec was written", learn, anew=True)
+    workspace.fleet = made.fleet
+    workspace.selection = list(made.fleet.nodes), made.plan.scope
+    late = save(workspace, ledger, "init", made.certificates, "it served when its spec was written", learn, anew=True)
     return len(made.certificates) - len(late)
 
 
-def networks(addresses: Sequence[str]) -> Iterator[str]:
-    """What an `allow` list has to name, so that a secret may be sent to these and to few others."""
-    from ipaddress import ip_address, ip_network
+def initialize(
+    workspace: Workspace, rows: Mapping[str, Row], access: Access, asked: Asked, secrets: NewSecrets | None
+) -> Initialized:
+    """Read the nodes, and write a spec that plans nothing for them, its schemas and `secrets`.
 
-    from reconciler.model.addresses import split_authority
-
-    told: dict[str, None] = {}
-    for address in addresses:
-        host, _ = split_authority(address.partition("://")[2] or address, 1)
-        try:
-            ip = ip_address(host)
-        except ValueError:
-            told[host] = None
-        else:
-            told[str(ip_network(f"{ip}/{24 if ip.version == 4 else 64}", strict=False))] = None
-    yield from told
+    `workspace.fleet` is that of `first_look`.
+    """
+    directory = workspace.request.spec
+    if secrets is not None:
+        workspace.secrets = secrets.store()
+    seen = workspace.observe()
+    with workspace.ledger() as ledger:
+        made = draft_spec(workspace, ledger, rows, access, asked, seen)
+        if secrets is not None:  # only now that they proved right, since a next try changes no existing file
+            for path in secrets.write():
+                workspace.frontend.say(f"written: {path} (mode 600)")
+        waived = record_spec(workspace, ledger, made)
+        paths = write_spec(directory, made.texts)
+    schemas = directory.parent / "schemas"
+    if not schemas.exists():
+        write_schemas(schemas)
+        paths.append(schemas)
+    return Initialized(made, paths, waived)

@@ -1,41 +1,46 @@
-"""--publish: what an offline plan may be made from, for whoever may read it."""
+"""Documents for readers who may not see serials, host names and addresses: --publish and --redact."""
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
-import click
+from reconciler.app.documents import write_file
+from reconciler.app.workspace import Workspace
+from reconciler.model.documents import dump
+from reconciler.model.observed import Observation
+from reconciler.model.plan import Plan
+from reconciler.model.ports import Recollection
+from reconciler.model.report import ApplyOutcome, DriftReport
+from reconciler.planner.fleet.observer_outage import blindness
+from reconciler.render.publish import publish
+from reconciler.render.redact import names_of, redact_drift, redact_outcome, redact_plan
 
-from reconciler.cli.options import OutFile, write_file
-from reconciler.cli.terminal import say
-
-if TYPE_CHECKING:
-    from reconciler.app.session import Session
-    from reconciler.model.observed import Observation
-
-publish_option = click.option(
-    "--publish", type=OutFile(), metavar="FILE",
-    help="Also write what anybody may see, for offline plans: digests in place of serials and names of hosts.",
-)  # fmt: skip
+D = TypeVar("D", Plan, DriftReport, ApplyOutcome)
 
 
-def write_published(session: Session, observation: Observation, path: Path) -> None:
-    """ReconcilerError when it fails: the document is told by then. A blind pass leaves the last good one be."""
-    import secrets
+def publish_observation(workspace: Workspace, observation: Observation, path: Path) -> None:
+    """Write what offline plans may be made from. Raise ReconcilerError when it can't be written.
 
-    from reconciler.model.documents import dump
-    from reconciler.planner.fleet.observer_outage import blindness
-    from reconciler.render.publish import publish
-
-    if blind := blindness(session.watched, observation):
-        say(f"not published: {blind}", err=True)
+    A pass on which this machine saw nothing leaves the file as it is.
+    """
+    if blind := blindness(workspace.watched, observation):
+        workspace.frontend.say(f"not published: {blind}")
         return
-    images = (node.profile.image for node in session.fleet.nodes.values())
+    images = (node.profile.image for node in workspace.fleet.nodes.values())
     names = {image.key for image in images if image is not None and image.key is not None}
-    keys = {name: key for name in sorted(names) if (key := session.secrets.public_key(name)) is not None}
-    with session.ledger() as ledger:
-        made = publish(session.fleet, observation, ledger, secrets.token_bytes(32), keys)
-    overlay = session.overlay
-    write_file(path, dump(made if overlay is None else replace(made, epoch=overlay.epoch)))
+    keys = {name: key for name in sorted(names) if (key := workspace.secrets.public_key(name)) is not None}
+    with workspace.ledger() as ledger:
+        published = publish(workspace.fleet, observation, ledger, secrets.token_bytes(32), keys)
+    overlay = workspace.overlay
+    write_file(path, dump(published if overlay is None else replace(published, epoch=overlay.epoch)))
+
+
+def redacted(document: D, workspace: Workspace, observation: Observation, memory: Recollection) -> D:
+    """Return `document` without the serials, names and addresses of the observed machines."""
+    names = names_of(workspace.watched, observation, memory.nodes(list(observation.nodes)))
+    if isinstance(document, Plan):
+        return redact_plan(document, names)
+    return redact_drift(document, names) if isinstance(document, DriftReport) else redact_outcome(document, names)

@@ -1,23 +1,22 @@
-"""Wiring of `reconciler run`: the spec that is followed, the loop, its log, and what others measure it by."""
+"""The `run` use case: follow a spec, run the loop, and serve its status and metrics."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import signal
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.app.clocks import RealClock
-from reconciler.app.crashes import CRASHES
-from reconciler.app.recorder import Keeper
-from reconciler.app.session import Session, check_directory, new_id, run_async, whoami
+from reconciler.app.ports import AllowedSigners
+from reconciler.app.recording import LoopRecorder
+from reconciler.app.runtime import new_id, run_async, whoami
+from reconciler.app.validate import check_directory
 from reconciler.app.wire_fabric import WireFabric
-from reconciler.cli.exit_codes import ExitCode, of_error
-from reconciler.cli.json_log import JsonLog
-from reconciler.cli.progress import LineProgress
+from reconciler.app.workspace import Workspace
 from reconciler.converge.events import LoopTold, Progress
 from reconciler.converge.leader_term import LoopDeps
 from reconciler.converge.loop import Loop
@@ -37,73 +36,83 @@ OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
-    """Where the spec comes from: a directory, or `path` in a repository that is pulled."""
+class SpecSource:
+    """Where the spec comes from: the directory `spec`, or `path` in the repository `repo` that is pulled.
 
-    spec: Path
+    `secret` names user and password for the repository. `accept`: a commit to go on from although history was
+    rewritten. `state`: where the clone lies.
+    """
+
     repo: str | None
     branch: str
     path: str
     secret: str | None
-    signers: Path | None
-    keys: Path | None
     accept: str
     state: Path | None
 
 
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """`interval_s`: between passes; `pull_s`: between checks for a new spec; `listen`: an address, or OFF."""
+
+    interval_s: float
+    pull_s: float
+    listen: str
+    redact: bool
+
+
 class Service:
+    """A process of `reconciler run`, which follows the spec and keeps the fleet converged to it."""
+
     def __init__(
-        self, session: Session, following: Following, *, interval_s: float, pull_s: float, listen: str,
-        log: str | None, recorder: Recorder | None = None, redact: bool = False,
+        self, workspace: Workspace, source: SpecSource, signers: AllowedSigners, options: ServiceOptions,
+        recorder: Recorder | None,
     ) -> None:  # fmt: skip
-        self._session = session
-        self._following = following
-        self._interval_s = interval_s
-        self._pull_s = pull_s
-        self._listen = listen
-        self._log = log
+        self._workspace = workspace
+        self._source = source
+        self._signers = Signers(signers.ssh, signers.gpg)
+        self._options = options
         self._recorder = recorder
-        self._redact = redact
         self._metrics = PrometheusMetrics()
         self._signatures: tuple[str, Mapping[tuple[str, str], bool | None]] = ("", {})
         self._run = ""
         self._parked = False
 
-    def serve(self) -> int:
-        """DONE after a SIGTERM, which is how services are told to end."""
-        with self._progress() as progress:
-            try:
-                run_async(self._work(progress))
-            except KeyboardInterrupt:
-                if not self._parked:
-                    raise
-                progress(LoopTold("parked", "parked what ran: the next one goes on with it"))
-        CRASHES.forget()  # each was told when it came; how it ended has nothing to do with them
-        return ExitCode.DONE
+    def serve(self, progress: Progress) -> None:
+        """Run until SIGTERM, the normal end of a service. Raise KeyboardInterrupt for SIGINT."""
+        try:
+            run_async(self._work(progress))
+        except KeyboardInterrupt:
+            if not self._parked:
+                raise
+            progress(LoopTold("parked", "parked what ran: the next service continues it"))
 
     async def _work(self, progress: Progress) -> None:
         task = asyncio.current_task()
         assert task is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end, task)
         async with AsyncExitStack() as closing:
-            server = StatusServer(self._metrics, self._session.clock.now, self._listen) if self._listen != OFF else None
-            if server is not None:
+            server = None
+            if self._options.listen != OFF:
+                server = StatusServer(self._metrics, self._workspace.clock.now, self._options.listen)
                 closing.push_async_callback(server.close)
             feed = self._feed()
             if isinstance(feed, SpecRepo):
                 closing.callback(feed.close)
-            keeper = None
+            recorder = None
             if self._recorder is not None:
-                progress = keeper = Keeper(self._recorder, progress, self._session.clock.now, self._metrics.unrecorded)
+                progress = recorder = LoopRecorder(
+                    self._recorder, progress, self._workspace.clock.now, self._metrics.unrecorded
+                )
             if server is not None:
                 progress(LoopTold("listening", f"status at {await server.start()}"))
             fleet = await self._first(feed, progress)
             ledger = closing.enter_context(self._ledger(fleet))
-            if keeper is not None:
-                closing.push_async_callback(keeper.close)  # before the ledger, which knows what is not to be told
-                if self._redact:
-                    keeper.names = lambda fleet, seen: names_of(fleet, seen, ledger.nodes(list(seen.nodes)))
-            await self._loop(feed, ledger, progress, keeper).run()
+            if recorder is not None:
+                closing.push_async_callback(recorder.close)  # before the ledger, which knows the texts to redact
+                if self._options.redact:
+                    recorder.names = lambda fleet, seen: names_of(fleet, seen, ledger.nodes(list(seen.nodes)))
+            await self._loop(feed, ledger, progress, recorder).run()
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._parked = True
@@ -112,97 +121,89 @@ class Service:
     # --- the spec ---
 
     def _feed(self) -> SpecFeed:
-        told = self._following
-        if told.repo is None:
-            check_directory(told.spec)
-            return SpecDirectory(told.spec)
-        state = told.state or self._session.state_directory() / "repositories" / _file_name(told.repo, told.branch)
+        source, spec = self._source, self._workspace.request.spec
+        if source.repo is None:
+            check_directory(spec)
+            return SpecDirectory(spec)
+        state = source.state or self._workspace.state_directory() / "repositories" / _file_name(
+            source.repo, source.branch
+        )
         credentials = None
-        if told.secret is not None:
-            credentials = self._session.secrets.credentials(told.secret, told.repo)
+        if source.secret is not None:
+            credentials = self._workspace.secrets.credentials(source.secret, source.repo)
         return SpecRepo(
-            told.repo, state=state, branch=told.branch, path=told.path, signers=Signers(told.signers, told.keys),
-            credentials=credentials, accept=told.accept,
+            source.repo, state=state, branch=source.branch, path=source.path, signers=self._signers,
+            credentials=credentials, accept=source.accept,
         )  # fmt: skip
 
     async def _first(self, feed: SpecFeed, progress: Progress) -> Fleet:
-        """The first spec that may be followed. A directory's own user is told at once what is wrong with it."""
+        """Wait for the first valid spec. Raise SpecError for a directory, which the user can correct at once."""
         while True:
             pulled = await feed.pull()
             if feed.fleet is not None:
                 message = f"commit {pulled.commit[:12]} is in force: {len(feed.fleet.nodes)} nodes"
                 progress(LoopTold("spec", message, fields={"commit": pulled.commit, "head": pulled.head}))
                 return feed.fleet
-            if self._following.repo is None:
+            if self._source.repo is None:
                 raise SpecError(pulled.diagnostics)
             if pulled.news:
                 progress(LoopTold("spec_trouble", f"no spec yet: {pulled.detail}", problem=True))
-            await RealClock().sleep(self._pull_s)
+            await RealClock().sleep(self._options.pull_s)
 
     # --- the loop ---
 
-    def _loop(self, feed: SpecFeed, ledger: SqlLedger, progress: Progress, keeper: Keeper | None) -> Loop:
-        session = self._session
+    def _loop(self, feed: SpecFeed, ledger: SqlLedger, progress: Progress, recorder: LoopRecorder | None) -> Loop:
+        workspace = self._workspace
 
         def begin(fleet: Fleet) -> str:
-            self._close_run(ledger, ExitCode.DONE, "another run goes on: a new spec, or the lease anew")
-            self._run = new_id("run", session.clock.now())
-            ledger.start_run(self._run, "run", fleet.source.commit, "", session.clock.now())
+            self._close_run(ledger, 0, "continued by another run: a new spec, or a new lease")
+            self._run = new_id("run", workspace.clock.now())
+            ledger.start_run(self._run, "run", fleet.source.commit, "", workspace.clock.now())
             return self._run
 
         deps = LoopDeps(
-            begin=begin, ledger=ledger, clock=session.clock, gate=session.gate, metrics=self._metrics,
-            progress=progress, signatures=self._verified, interval_s=self._interval_s, time_scale=session.time_scale,
-            **({} if keeper is None else {"saw": keeper.saw}),
+            begin=begin, ledger=ledger, clock=workspace.clock, gate=workspace.gate, metrics=self._metrics,
+            progress=progress, signatures=self._verified, interval_s=self._options.interval_s,
+            time_scale=workspace.time_scale, **({} if recorder is None else {"saw": recorder.pass_ended}),
         )  # fmt: skip
 
         def reach(fleet: Fleet) -> WireFabric:
-            return WireFabric(fleet, session.clock, session.secrets, session.overlay)
+            return WireFabric(fleet, workspace.clock, workspace.secrets, workspace.overlay)
 
-        # Of its own, whatever its environment calls it: who has the same name is taken for the same.
-        holder = f"{whoami()}, {new_id('runner', session.clock.now())}"
-        return Loop(deps, feed, reach, holder=holder, pull_s=self._pull_s)
+        # A unique name, whatever RECONCILER_ACTOR says: two runners of one name would pass for one.
+        holder = f"{whoami()}, {new_id('runner', workspace.clock.now())}"
+        return Loop(deps, feed, reach, holder=holder, pull_s=self._options.pull_s)
 
     @contextmanager
     def _ledger(self, fleet: Fleet) -> Iterator[SqlLedger]:
         name = fleet.settings.fleet
-        ledger = self._session.open_ledger(self._session.ledger_place(name), name)
+        ledger = self._workspace.open_ledger(self._workspace.ledger_place(name), name)
+        exit_code = self._workspace.frontend.exit_code
         try:
             yield ledger
         except ReconcilerError as error:
-            with suppress(ReconcilerError):  # it may be the ledger itself that ends it
-                self._close_run(ledger, of_error(error), str(error))
+            with suppress(ReconcilerError):  # the ledger itself may be the reason
+                self._close_run(ledger, exit_code(error), str(error))
             raise
         except asyncio.CancelledError:
-            self._close_run(ledger, ExitCode.DONE if self._parked else ExitCode.INTERRUPTED, "parked")
+            self._close_run(ledger, 0 if self._parked else exit_code(KeyboardInterrupt()), "parked")
             raise
         finally:
             ledger.close()
 
-    def _close_run(self, ledger: SqlLedger, code: ExitCode, summary: str) -> None:
+    def _close_run(self, ledger: SqlLedger, code: int, summary: str) -> None:
         if self._run:
-            ledger.end_run(self._run, int(code), summary, self._session.clock.now())
+            ledger.end_run(self._run, code, summary, self._workspace.clock.now())
         self._run = ""
 
     def _verified(self, fleet: Fleet) -> Mapping[tuple[str, str], bool | None]:
         if self._signatures[0] != fleet.digest:
-            self._signatures = fleet.digest, self._session.verified(fleet)
+            self._signatures = fleet.digest, self._workspace.verified(fleet)
         return self._signatures[1]
-
-    @contextmanager
-    def _progress(self) -> Iterator[Progress]:
-        if self._log == "human" or (self._log is None and sys.stderr.isatty()):
-            yield LineProgress("observing")
-            return
-        log = JsonLog(self._session.clock.now)
-        with log.libraries():
-            yield log
 
 
 def _file_name(repo: str, branch: str) -> str:
-    """Readable, and one for each repository and branch."""
-    import hashlib
-
+    """Return a readable directory name that is unique for the repository and the branch."""
     name = shown_url(repo).partition("?")[0].rpartition("/")[2].removesuffix(".git")
     readable = "".join(c if c.isalnum() else "-" for c in name)[:40]
     return f"{readable}-{hashlib.sha256(f'{repo} {branch}'.encode()).hexdigest()[:12]}"

@@ -1,13 +1,15 @@
-"""Certificates without tests, for nodes that served before the reconciler came (DESIGN 7.4): who gets one."""
+"""The `ledger waive` use case: certificates without tests for nodes in service before the reconciler (DESIGN 7.4)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from reconciler.app.session import Session, new_id, run_async, whoami
+from reconciler.app.runtime import new_id, run_async, whoami
+from reconciler.app.workspace import Workspace
+from reconciler.converge.lease import held_lease
+from reconciler.drivers.ledger import SqlLedger
 from reconciler.gate.certificate import certificate_without_tests
 from reconciler.model.desired import Fleet
 from reconciler.model.drift import ACTIONABLE, DriftClass
@@ -16,14 +18,13 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import NodePlan
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import NodeState
-
-if TYPE_CHECKING:
-    from reconciler.drivers.ledger import SqlLedger
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
+from reconciler.planner.fleet.planner import plan_fleet
 
 
 @dataclass(frozen=True, slots=True)
 class Waived:
-    """`known`: what the ledger would say with these certificates; `left`: nodes that get none, and why."""
+    """`known`: the records of the nodes with these certificates. `left`: node -> why it gets none."""
 
     certificates: tuple[Certificate, ...]
     known: Mapping[str, NodeRecord]
@@ -33,17 +34,17 @@ class Waived:
 def waive(
     fleet: Fleet, seen: Observation, records: Mapping[str, NodeRecord], now: datetime, *, anew: bool = False
 ) -> Waived:
-    """Certificates for nodes that were seen, and have no story yet.
+    """Return certificates for the observed nodes on which the reconciler has not worked yet.
 
-    `anew`: the spec was just written, so that what was vouched for under another one is vouched for again.
+    `anew`: the spec was just written, so that a certificate adopted under another spec is replaced.
     """
     made, known, left = [], dict(records), {}
     for name, node in fleet.nodes.items():
         if name not in seen.nodes:
             continue
-        record = _as_told(records.get(name) or NodeRecord(name), anew=anew)
-        story = "" if node.state is NodeState.ACTIVE else f"its state is {node.state}, and nobody lets it serve"
-        found = story or why_not(record) or certificate_without_tests(node, seen.nodes[name], now)
+        record = _without_adopted(records.get(name) or NodeRecord(name), anew=anew)
+        state = "" if node.state is NodeState.ACTIVE else f"its state is {node.state}, and nobody lets it serve"
+        found = state or refusal(record) or certificate_without_tests(node, seen.nodes[name], now)
         if isinstance(found, str):
             left[name] = found
         else:
@@ -52,20 +53,20 @@ def waive(
     return Waived(tuple(made), known, left)
 
 
-def _as_told(record: NodeRecord, *, anew: bool) -> NodeRecord:
+def _without_adopted(record: NodeRecord, *, anew: bool) -> NodeRecord:
     adopted = record.certificate is not None and record.certificate.adopted
     return replace(record, certificate=None) if anew and adopted else record
 
 
-def why_not(record: NodeRecord) -> str:
-    """Whoever was tested once, or treated, is tested again: nobody's word replaces that."""
+def refusal(record: NodeRecord) -> str:
+    """Return why a node gets no certificate without a test: it was tested or worked on before. "" when it may."""
     if record.certificate is not None:
         return "it has a certificate, or had one; it is tested when that is void"
     return f"{record.attempts[-1].action} was done to it, and its gate has not been passed" if record.attempts else ""
 
 
-def trouble(fleet: Fleet, node: NodePlan) -> str:
-    """Why something would be done to it, or can't be told; "" when it serves as specified."""
+def deviation(fleet: Fleet, node: NodePlan) -> str:
+    """Return why a node is not in service as specified, or may not be; "" when it is."""
     if fleet.nodes[node.node].state is not NodeState.ACTIVE:
         return ""
     odd = [item.path for item in node.drift if item.kind in ACTIONABLE or item.kind is DriftClass.UNKNOWN]
@@ -77,26 +78,25 @@ def trouble(fleet: Fleet, node: NodePlan) -> str:
 
 
 def save(
-    session: Session, ledger: SqlLedger, command: str, certificates: Sequence[Certificate], reason: str,
+    workspace: Workspace, ledger: SqlLedger, command: str, certificates: Sequence[Certificate], reason: str,
     also: Callable[[str], None] = lambda _: None, *, anew: bool = False,
 ) -> dict[str, str]:  # fmt: skip
-    """Under the fleet's lease, with who vouched and why; `also`: what else the run of this name leaves.
+    """Write the certificates under the lease of the fleet, with the operator and the reason.
 
-    Nodes that have a story by now, of another run while people thought: not vouched for, and why. `anew`: see above.
+    `also` gets the ID of the run, and writes what else belongs to it. Return node -> why it got none after all: another
+    run may have worked on it while a question was open. `anew`: as for `waive`.
     """
-    from reconciler.converge.lease import held_lease
-
     late: dict[str, str] = {}
 
     async def write() -> None:
-        clock, fleet = session.clock, session.fleet
+        clock, fleet = workspace.clock, workspace.fleet
         run = new_id(command, clock.now())
         async with held_lease(ledger, fleet.settings.fleet, f"{whoami()}, {run}", clock):
             ledger.start_run(run, command, fleet.source.commit, "", clock.now())
             with ledger.batch():
                 records = ledger.nodes([certificate.node for certificate in certificates])
                 for certificate in certificates:
-                    if why := why_not(_as_told(records[certificate.node], anew=anew)):
+                    if why := refusal(_without_adopted(records[certificate.node], anew=anew)):
                         late[certificate.node] = why
                         continue
                     ledger.save_certificate(certificate)
@@ -106,3 +106,24 @@ def save(
 
     run_async(write())
     return late
+
+
+def waive_tests(workspace: Workspace, reason: str, confirm: Callable[[int, int], None]) -> Mapping[str, str]:
+    """Issue certificates without a test for the selected nodes that need none: node -> why it got none, or "".
+
+    `confirm` gets how many of how many nodes would get one, before anything is written; it raises to stop.
+    """
+    names, _ = workspace.selection
+    seen = workspace.observe()
+    with workspace.ledger() as ledger:
+        records, now = ledger.nodes(list(workspace.fleet.nodes)), workspace.clock.now()
+        made = waive(workspace.fleet, seen, records, now)
+        snapshot = LedgerSnapshot(ledger.id, made.known, holds=tuple(ledger.holds()))
+        request = PlanRequest(new_id("vouch", now), workspace.signatures, names)
+        plan = plan_fleet(workspace.fleet, seen, snapshot, now, request)
+        ends = {name: made.left.get(name) or deviation(workspace.fleet, plan.nodes[name]) for name in names}
+        good = [one for one in made.certificates if not ends.get(one.node, "not asked for")]
+        if good:
+            confirm(len(good), len(names))
+            ends |= save(workspace, ledger, "vouch", good, reason)
+    return ends

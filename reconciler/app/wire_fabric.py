@@ -1,4 +1,4 @@
-"""Wiring: hands converge/ the real drivers. Secrets are resolved here, one name and one address at a time."""
+"""The fabric of real drivers. Each secret is resolved here, for one name and one address at a time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from reconciler.model.addresses import SSH_PORT, split_authority
 from reconciler.model.desired import ClusterAccess, Desired, Fleet, InstallerPolicy, Settings, TlsPolicy
 from reconciler.model.ports import Bmc, Clock, Cluster, Host, Installer, Watch
 
-LEAST_REAL_S = 2.0
-HURRY_S = 2.0
+LEAST_REAL_S = 2.0  # the shortest deadline in real time
+HURRY_S = 2.0  # for closing, after an interrupt
 
 
 class WireFabric:
-    """Implements ports.Fabric. An `overlay` sends everything to a lab on loopback, with the lab's own secrets."""
+    """A Fabric of the real drivers. An `overlay` redirects every address to a lab, and brings the lab's secrets."""
 
     def __init__(self, fleet: Fleet, clock: Clock, secrets: SecretStore, overlay: Overlay | None) -> None:
         self._fleet = fleet
@@ -31,7 +31,7 @@ class WireFabric:
         self._clock = clock
         self._secrets = secrets if overlay is None else overlay.secrets
         self._overlay = overlay
-        self._bmc_registry = BmcRegistry(_steady(clock))
+        self._bmc_registry = BmcRegistry(_monotonic_instants(clock))
         self._bmcs: dict[str, RedfishBmc] = {}
         self._hosts: dict[str, SshHost] = {}
         self._cluster: KubectlCluster | None = None
@@ -62,7 +62,10 @@ class WireFabric:
         return self._bmcs[desired.node]
 
     def _credentials(self, secret: str, address: str) -> Callable[[], Credentials]:
-        """What the secret holds now, as long as that can be told; SecretError at once when it can't be had at all."""
+        """Return a function that reads the credentials again, and falls back to the last ones when that fails.
+
+        Raise SecretError when they can't be read now.
+        """
         last = self._secrets.credentials(secret, address)
 
         def current() -> Credentials:
@@ -103,7 +106,7 @@ class WireFabric:
         if access is None:
             return None
         if self._cluster is None:
-            kubeconfig, context = self._reached_by(access)
+            kubeconfig, context = self._cluster_access(access)
             deadline = self._deadline(self._settings.kubernetes_deadline_s)
             self._cluster = KubectlCluster(
                 kubeconfig=kubeconfig, context=context, timeout_s=deadline, now=self._clock.now, keep=True,
@@ -112,17 +115,17 @@ class WireFabric:
         return self._cluster
 
     def watch(self) -> Watch | None:
-        """None without a cluster: then nobody says where to look before the next pass."""
+        """Return a watch on the cluster; None without a cluster, where no event announces a change."""
         access = self._settings.cluster
         if access is None:
             return None
-        self._watched = True  # whoever watches stays
-        kubeconfig, context = self._reached_by(access)
+        self._watched = True  # a process with a watch is long-lived, and keeps its connection
+        kubeconfig, context = self._cluster_access(access)
         deadline = self._deadline(self._settings.kubernetes_deadline_s)
         return NodeWatch(kubeconfig=kubeconfig, context=context, timeout_s=deadline)
 
-    def _reached_by(self, access: ClusterAccess) -> tuple[Path | None, str | None]:
-        """The kubeconfig and the context of it."""
+    def _cluster_access(self, access: ClusterAccess) -> tuple[Path | None, str | None]:
+        """Return the kubeconfig and the context in it."""
         if self._overlay is not None:
             return self._overlay.kubeconfig(access.name), None
         return self._secrets.file(access.kubeconfig) if access.kubeconfig is not None else None, access.context
@@ -138,9 +141,9 @@ class WireFabric:
         return self._installer
 
     async def refit(self, fleet: Fleet) -> None:
-        """Sessions to whom the new spec reaches as before are kept."""
+        """Switch to a new spec. Sessions at addresses that it does not change stay open."""
         before, self._fleet, self._settings = self._fleet, fleet, fleet.settings
-        same = _way(before.settings) == _way(fleet.settings)
+        same = _connection_settings(before.settings) == _connection_settings(fleet.settings)
         moved = {
             name
             for name, node in before.nodes.items()
@@ -159,9 +162,9 @@ class WireFabric:
         return self._secrets.public_key(name)
 
     async def close(self) -> None:
-        """Every BMC session deleted, every connection closed; a BMC that does not answer costs its deadline once.
+        """Delete every BMC session and close every connection. A silent BMC costs its deadline once.
 
-        Who was interrupted does not wait for it.
+        An interrupted process waits no longer than HURRY_S.
         """
         clusters = () if self._cluster is None else (self._cluster,)
         await self._close([*self._bmcs.values(), *self._hosts.values(), *clusters])
@@ -176,18 +179,18 @@ class WireFabric:
                 await asyncio.gather(*(port.close() for port in ports))
 
     def _deadline(self, seconds: float) -> float:
-        """A scaled clock shortens deadlines; loopback servers stay as slow as they are."""
+        """Return a deadline in real seconds. The servers of a lab on loopback get no less than 15 of them."""
         return max(LEAST_REAL_S, self._clock.real_seconds(seconds)) if self._overlay is None else max(15.0, seconds)
 
 
-def _steady(clock: Clock) -> Callable[[], datetime]:
-    """Instants whose differences are elapsed time: who sets the clock neither shortens nor prolongs a pause."""
+def _monotonic_instants(clock: Clock) -> Callable[[], datetime]:
+    """Return a clock whose differences are elapsed time, so that setting the wall clock changes no pause."""
     start, zero = clock.now(), clock.monotonic()
     return lambda: start + timedelta(seconds=clock.monotonic() - zero)
 
 
-def _way(settings: Settings) -> tuple[object, ...]:
-    """What all ports are made of, besides the addresses of their nodes."""
+def _connection_settings(settings: Settings) -> tuple[object, ...]:
+    """Return the settings that every connection depends on, besides its address."""
     return (
         settings.bmc_credentials, settings.tls, settings.redfish_deadline_s, settings.ssh_credentials,
         settings.ssh_user, settings.host_keys, settings.ssh_deadline_s, settings.cluster,

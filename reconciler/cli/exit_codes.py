@@ -43,12 +43,14 @@ _PRECEDENCE = (
 
 
 def strongest(codes: Iterable[ExitCode | int]) -> ExitCode:
-    """When several apply: 1, 7, 5, 6, 8, 3, 4, 2, 0."""
+    """Return the code that wins when several apply. The order is 64, 130, 1, 7, 5, 6, 8, 3, 4, 2, 0."""
     return min(map(ExitCode, codes), key=_PRECEDENCE.index, default=ExitCode.DONE)
 
 
-def of_error(error: ReconcilerError) -> ExitCode:
-    """The exit code of an error that ends a command."""
+def exit_code_of(error: ReconcilerError | KeyboardInterrupt) -> ExitCode:
+    """Return the exit code of a command that this error ended."""
+    if isinstance(error, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
     table: tuple[tuple[type[ReconcilerError], ExitCode], ...] = (
         (SpecError, ExitCode.SPEC_INVALID),
         (UsageError, ExitCode.USAGE),

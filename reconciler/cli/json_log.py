@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from enum import Enum, IntEnum
 from typing import Any, TextIO, assert_never
 
-from reconciler.app.crashes import CRASHES
+from reconciler.cli.crash_reports import CRASHES
 from reconciler.cli.progress import outcome_text
 from reconciler.cli.terminal import leave
 from reconciler.converge.events import (

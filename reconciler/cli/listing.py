@@ -6,15 +6,14 @@ import json
 from collections.abc import Sequence
 
 from reconciler.cli.terminal import show
+from reconciler.render.tables import markdown_table, table
+from reconciler.render.text import brief, markdown, plain, warnings
 
 
 def print_listing(
     head: Sequence[str], rows: Sequence[Sequence[str | int]], output: str, *, empty: str, time_scale: float = 1.0,
     err: bool = False,
 ) -> None:  # fmt: skip
-    from reconciler.render.tables import markdown_table, table
-    from reconciler.render.text import brief, markdown, plain, warnings
-
     if output == "json":
         show(json.dumps([dict(zip(head, row, strict=True)) for row in rows], indent=1) + "\n", output)
     elif not rows:

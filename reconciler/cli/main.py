@@ -1,4 +1,4 @@
-"""The `reconciler` command. Commands load when they are called, so that --help answers at once."""
+"""The `reconciler` command. Each command is imported when it is called, so that --help answers at once."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from typing import Any, Final
 import click
 
 from reconciler import __version__
-from reconciler.app.crashes import told_crashes
-from reconciler.cli.exit_codes import ExitCode, of_error, strongest
+from reconciler.cli.crash_reports import reported_crashes
+from reconciler.cli.exit_codes import ExitCode, exit_code_of, strongest
 from reconciler.cli.terminal import leave, say
 from reconciler.model.errors import ReconcilerError
 from reconciler.render.text import plain
 
-# Frozen values by the million make no cycles; looking for some costs a quarter of a pass over a large fleet.
+# Millions of frozen values form no cycles; scanning them for some costs a quarter of a pass over a large fleet.
 COLLECT: Final = (50_000, 20, 100)
 
-# name -> (module, one line for --help). The order is the order of a first day's work.
+# name -> (module, summary for --help), in the order in which a new user needs them
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "init": ("init", "Write the spec of a fleet that has none."),
-    "validate": ("validate", "Check a spec; contact nothing."),
-    "doctor": ("doctor", "Check what the reconciler needs, and say what to do."),
-    "observe": ("observe", "Read every node; write what was seen."),
-    "drift": ("drift", "Say how the nodes differ from the spec."),
-    "adopt": ("adopt", "Accept what nodes have: edit the spec."),
-    "plan": ("plan", "Say what would be done, and why."),
-    "rehearse": ("rehearse", "Play it on simulated nodes, in virtual time."),
-    "apply": ("apply", "Do it, under one budget."),
-    "run": ("run", "Keep the fleet as specified, for as long as it runs."),
-    "show": ("show", "Render a plan, drift report or observation from its file."),
+    "validate": ("validate", "Check a spec, and contact nothing."),
+    "doctor": ("doctor", "Check programs, secrets, ledger and reachability."),
+    "observe": ("observe", "Read every node and print the observation."),
+    "drift": ("drift", "Show how the nodes differ from the spec."),
+    "adopt": ("adopt", "Accept drift by editing the spec."),
+    "plan": ("plan", "Show what would be done, and why."),
+    "rehearse": ("rehearse", "Simulate a rollout in virtual time."),
+    "apply": ("apply", "Converge the nodes, under one disruption budget."),
+    "run": ("run", "Keep the fleet converged, as a service."),
+    "show": ("show", "Render a document from its file."),
     "comment": ("comment", "Report on pull requests, commits and issues."),
-    "explain": ("explain", "Tell all about one node, or one value of it."),
-    "history": ("history", "Tell a node's story from the ledger."),
-    "report": ("report", "Tell what happened to the fleet: availability, drift, recoveries."),
-    "hold": ("hold", "Forbid acting on a node or a pool; without one, list what is held."),
-    "release": ("hold", "Lift a hold."),
-    "isolation": ("isolation", "List nodes taken out on evidence of illness, or retract a signal that was wrong."),
-    "stop": ("stop", "Stop the whole fleet: nothing begins any more."),
+    "explain": ("explain", "Explain one node, or one value of it."),
+    "history": ("history", "Show the history of a node."),
+    "report": ("report", "Report availability, drift and actions of a period."),
+    "hold": ("hold", "Forbid actions on a node or a pool, or list the holds."),
+    "release": ("hold", "Release the holds of a node or a pool."),
+    "isolation": ("isolation", "List isolated nodes, or retract a health signal."),
+    "stop": ("stop", "Stop the whole fleet."),
     "resume": ("stop", "Lift the stop of the whole fleet, and the storm brake."),
-    "lease": ("lease", "List who writes, or take a lease away."),
-    "ledger": ("ledger", "Tell about the ledger, or take over nodes of another one."),
-    "audit": ("audit", "Check that the journal is as it was written, or list it."),
+    "lease": ("lease", "List leases, or release one."),
+    "ledger": ("ledger", "Show the ledger, take over nodes, or waive tests."),
+    "audit": ("audit", "Verify or list the journal."),
     "schema": ("schema", "Print or write the JSON Schemas."),
-    "lab": ("lab", "An embedded fleet on loopback."),
-    "demo": ("demo", "Watch a drifted fleet being converged, in a lab."),
+    "lab": ("lab", "Run a simulated fleet on loopback."),
+    "demo": ("demo", "Converge a drifted fleet in a lab."),
 }
 
 
@@ -90,9 +90,9 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="reconciler")
 def cli() -> None:
-    """Keep a fleet of GPU nodes as its git repository says.
+    """Keep a fleet of GPU nodes converged to the spec in its git repository.
 
-    SPEC is a directory, ./fleet-spec if left out. stdout is the document, stderr is progress. Exit codes: README.
+    SPEC is a directory; its default is ./fleet-spec. Documents go to stdout, progress to stderr. Exit codes: README.
     """
 
 
@@ -101,11 +101,11 @@ def main(arguments: list[str] | None = None) -> None:
     gc.set_threshold(*COLLECT)
     try:
         code = run(arguments)
-    except KeyboardInterrupt:  # the second one, while the first was being told
+    except KeyboardInterrupt:  # a second Ctrl-C while the first was being reported
         code = ExitCode.INTERRUPTED
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to stop, and the exit status is decided
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to stop, and the exit code is decided
     if code == ExitCode.INTERRUPTED:
-        # All is closed and told. Python would wait for threads, and a BMC that hangs keeps its thread for long.
+        # Everything is closed and printed. Python would wait for its threads, and a hanging BMC blocks one for long.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -113,8 +113,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """A bug that showed in the work on one node makes the code 1, as the table has it: the document is whole."""
-    with told_crashes() as crashes:
+    """Run a command and return its exit code. A crash in the work on one node makes it 1; the document is complete."""
+    with reported_crashes() as crashes:
         code = _run(arguments)
     return strongest([code, crashes.code]) if crashes.count else code
 
@@ -136,9 +136,11 @@ def _run(arguments: list[str] | None) -> int:
         return ExitCode.USAGE
     except ReconcilerError as error:
         first, *more = error.lines()
-        say(*(plain(line, 4000) for line in (f"reconciler: {first}", *more)), err=True)  # machines have a say in it
-        return of_error(error)
-    except (BrokenPipeError, SystemExit):  # SystemExit: click's way to say the same
+        say(
+            *(plain(line, 4000) for line in (f"reconciler: {first}", *more)), err=True
+        )  # the message may quote a machine
+        return exit_code_of(error)
+    except (BrokenPipeError, SystemExit):  # click turns a broken pipe into a SystemExit
         leave(sys.stdout)
         return ExitCode.DONE
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the values they make."""
+"""Options that several commands share, and the values that they are parsed into."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ import math
 import os
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
 
-from reconciler.model.errors import ReconcilerError
+from reconciler.app.ports import AllowedSigners, FleetRequest, PlanSource, RecordTarget
+from reconciler.cli.crash_reports import CRASHES
 from reconciler.model.printable import shown_url
 from reconciler.model.units import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 OUTPUTS = ("human", "json", "markdown")
+_BRANCH = "branch:"
 _COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 
 
 class Duration(click.ParamType[float]):
-    """10m, 1h30m, 0: seconds as a float."""
+    """A duration such as 10m, 1h30m or 0, parsed into seconds."""
 
     name = "duration"
 
@@ -38,8 +41,25 @@ class Duration(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
+class Since(click.ParamType[timedelta | datetime]):
+    """A duration such as 2h or 3d before now, or an instant, which is in UTC unless it names a time zone."""
+
+    name = "since"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta | datetime:
+        try:
+            return timedelta(seconds=parse_duration(value))
+        except ValueError:
+            pass
+        try:
+            at = datetime.fromisoformat(value)
+            return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).astimezone(UTC)
+        except (ValueError, OverflowError):  # overflow: the first or last day of the calendar
+            self.fail(f"{value!r} is neither a duration (2h, 3d) nor a time (2026-11-21, 2026-11-21T03:00)", param, ctx)
+
+
 class TimeScale(click.FloatRange):
-    """How much faster than time the clock of a lab goes."""
+    """A factor by which the clock of a lab is faster than the wall clock."""
 
     name = "factor"
 
@@ -47,13 +67,13 @@ class TimeScale(click.FloatRange):
         super().__init__(min=0, min_open=True, max=1_000_000)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if math.isnan(factor := float(super().convert(value, param, ctx))):  # which no bound holds back
+        if math.isnan(factor := float(super().convert(value, param, ctx))):  # NaN passes every bound
             self.fail(f"{value!r} is not a number", param, ctx)
         return factor
 
 
 class OutFile(click.Path):
-    """A file to write. That it can't be written is said before a fleet is read for it, not after."""
+    """A file to write. It is checked before a fleet is read, so that no pass is made in vain."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path, dir_okay=False, writable=True)
@@ -67,79 +87,58 @@ class OutFile(click.Path):
         return path
 
 
-def write_file(path: Path, text: str) -> None:
-    """All of it or nothing: a plan that is cut short is no plan. ReconcilerError when it can't be written."""
-    whole = path.resolve()
-    part = whole.with_name(f".{whole.name}.{os.getpid()}")
-    try:
-        if whole.exists() and not whole.is_file():  # a pipe, a terminal
-            whole.write_text(text, encoding="utf-8")
-            return
-        try:
-            part.write_text(text, encoding="utf-8")
-            part.replace(whole)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise ReconcilerError(f"{path} can't be written: {error.strerror}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class Common:
-    """What every command that works on a fleet is told."""
-
-    spec: Path
-    rev: str | None
-    output: str
-    limit: tuple[str, ...]
-    exclude: tuple[str, ...]
-    ledger: str | None
-    endpoints: Path | None
-
-
 def ledger_option(
-    told: str = "Ledger: a file or a postgresql:// URL. Default: SQLite in the state directory, one file per fleet.",
+    help_text: str = "Ledger: a file or a postgresql:// URL. Default: a file for each fleet in the state directory.",
 ) -> Callable[[F], F]:
-    return click.option("--ledger", envvar="RECONCILER_LEDGER", metavar="URL", help=told)
+    return click.option("--ledger", envvar="RECONCILER_LEDGER", metavar="URL", help=help_text)
 
 
 def endpoints_option(
-    told: str = "endpoints.json of a lab: loopback targets for the spec's addresses.",
+    help_text: str = "endpoints.json of a lab: the loopback address of each address in the spec.",
 ) -> Callable[[F], F]:
     return click.option(
         "--endpoints", envvar="RECONCILER_ENDPOINTS", type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        metavar="FILE", help=told,
+        metavar="FILE", help=help_text,
     )  # fmt: skip
 
 
+spec_argument = click.argument("spec", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec"))
+
+
 def fleet_options(*, rev: bool = False) -> Callable[[F], F]:
-    """SPEC, --output, --limit, --exclude, --ledger, --endpoints (and --rev), handed over as one `common`."""
-
-    def decorate(function: F) -> F:
-        wrapped: Any = gather(function, _common)
-        wrapped = ledger_option()(endpoints_option()(wrapped))
-        wrapped = click.option(
-            "--exclude", multiple=True, metavar="EXPR", help="Leave these nodes out; like --limit, applied after it."
-        )(wrapped)
-        wrapped = click.option(
-            "--limit",
-            multiple=True,
-            metavar="EXPR",
-            help="Only these: a name, gpu-a*, gpu-a[001-008], pool=P or rack=R.",
-        )(wrapped)
-        if rev:
-            wrapped = click.option("--rev", metavar="REV", help="Read the spec at this git revision.")(wrapped)
-        wrapped = output_option(wrapped)
-        spec = click.argument("spec", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec"))
-        return cast("F", spec(wrapped))
-
-    return decorate
+    """Add SPEC, --limit, --exclude, --ledger, --endpoints and --rev as one FleetRequest, and --output."""
+    options = [
+        spec_argument,
+        output_option,
+        click.option("--limit", multiple=True, metavar="EXPR",
+                     help="Select only these nodes: a name, gpu-a*, gpu-a[001-008], pool=P or rack=R."),
+        click.option("--exclude", multiple=True, metavar="EXPR",
+                     help="Leave these nodes out. Same syntax as --limit, applied after it."),
+        endpoints_option(),
+        ledger_option(),
+    ]  # fmt: skip
+    if rev:
+        options.insert(2, click.option("--rev", metavar="REV", help="Read the spec at this git revision."))
+    return grouped(FleetRequest, *options)
 
 
-def same_place() -> str:
-    """Repeat the --endpoints and --ledger that the user gave, for the next command that a message suggests.
+def spec_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Add --spec, --ledger and --endpoints, passed as one FleetRequest.
 
-    A password is left for a person to fill in.
+    They suit commands whose argument is not a spec. `options` replaces the option for the spec.
+    """
+    spec = click.option(
+        "--spec", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec"), show_default=True,
+        metavar="SPEC",
+    )  # fmt: skip
+    ledger = ledger_option("Ledger: a file or a postgresql:// URL.")
+    return grouped(FleetRequest, *(options or (spec,)), ledger, endpoints_option())
+
+
+def location_options() -> str:
+    """Return the --endpoints and --ledger that the user gave, for a command that a message suggests.
+
+    A password in the URL is masked.
     """
     context = click.get_current_context()
     given = [name for name in ("endpoints", "ledger") if context.get_parameter_source(name) is _COMMANDLINE]
@@ -149,35 +148,114 @@ def same_place() -> str:
 def output_option(function: F) -> F:
     choice = click.Choice(OUTPUTS)
     return click.option(
-        "--output", "-o", type=choice, default="human", show_default=True, help="Form of the document on stdout."
+        "--output", "-o", type=choice, default="human", show_default=True, help="Format of the document on stdout."
     )(function)
 
 
-def _common(given: dict[str, Any]) -> Common:
-    return Common(
-        spec=given.pop("spec"),
-        rev=given.pop("rev", None),
-        output=given.pop("output"),
-        limit=given.pop("limit"),
-        exclude=given.pop("exclude"),
-        ledger=given.pop("ledger"),
-        endpoints=given.pop("endpoints"),
-    )
+def grouped(kind: type[Any], *options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Add options, and pass those named like fields of the dataclass `kind` to the command as one value of it.
 
+    Several such values are positional arguments, in the order of the decorators.
+    """
+    names = [field.name for field in fields(kind)]
 
-def gather(function: Callable[..., Any], take: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
-    """A command whose shared options arrive as one value: `take` makes it, and takes them out of what was given."""
+    def decorate(function: F) -> F:
+        def call(*groups: Any, **given: Any) -> Any:
+            group = kind(**{name: given.pop(name) for name in names if name in given})
+            return function(*groups, group, **given)
 
-    def call(**given: Any) -> Any:
-        taken = take(given)
-        return function(taken, **given)
+        call.__doc__ = function.__doc__
+        call.__name__ = function.__name__
+        call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]  # of the options below
+        wrapped: Any = call
+        for option in reversed(options):
+            wrapped = option(wrapped)
+        return cast("F", wrapped)
 
-    call.__doc__ = function.__doc__
-    call.__name__ = function.__name__
-    call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]  # options below us
-    return call
+    return decorate
 
 
 detailed_exitcode = click.option(
-    "--detailed-exitcode", is_flag=True, help="Exit with 2 when drift, changes or waits are present."
+    "--detailed-exitcode", is_flag=True, help="Exit with 2 when there is drift, a change to make, or a node that waits."
 )
+
+publish_option = click.option(
+    "--publish", type=OutFile(), metavar="FILE",
+    help="Also write an observation for offline plans, with digests in place of serials and host names.",
+)  # fmt: skip
+
+
+class RecordTargetType(click.ParamType[RecordTarget]):
+    """branch:NAME of the spec's repository, or a directory."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> RecordTarget:
+        if isinstance(value, RecordTarget):
+            return value
+        text = str(value)
+        if text.startswith(_BRANCH):
+            branch = text.removeprefix(_BRANCH)
+            return RecordTarget(branch) if branch else self.fail("branch: needs a name", param, ctx)
+        path = Path(text)
+        if path.exists() and not path.is_dir():
+            self.fail(f"{text} is a file: name a directory, or branch:NAME", param, ctx)
+        return RecordTarget(directory=path)
+
+
+record_option = click.option(
+    "--record", "record_to", type=RecordTargetType(), metavar="PLACE",
+    help="Also record changes in branch:NAME of the spec's repository, a commit for each, or in a directory.",
+)  # fmt: skip
+
+
+def _make_crash_reports_terse(_ctx: click.Context, _option: click.Parameter, redact: bool) -> bool:
+    CRASHES.terse = redact
+    return redact
+
+
+redact_option = click.option(
+    "--redact", is_flag=True, envvar="RECONCILER_REDACT", callback=_make_crash_reports_terse,
+    help="Leave serials, host names and addresses of machines out of all output.",
+)  # fmt: skip
+
+
+def signer_options(function: F) -> F:
+    """Add --allowed-signers and --allowed-keys, passed as one AllowedSigners."""
+    signers = click.option(
+        "--allowed-signers", "ssh", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+        envvar="RECONCILER_ALLOWED_SIGNERS",
+        help="Accept only commits signed with SSH by one of these signers (ALLOWED SIGNERS in ssh-keygen(1)).",
+    )  # fmt: skip
+    keys = click.option(
+        "--allowed-keys", "gpg", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+        envvar="RECONCILER_ALLOWED_KEYS",
+        help="Accept only commits signed with one of these OpenPGP public keys.",
+    )  # fmt: skip
+    return grouped(AllowedSigners, signers, keys)(function)
+
+
+def plan_source_options(*, observation: str, base: str) -> Callable[[F], F]:
+    """Add --observation, --base and --head with these help texts, passed as one PlanSource."""
+    return grouped(
+        PlanSource,
+        observation_option(observation),
+        click.option("--base", metavar="REV", help=base),
+        click.option("--head", metavar="REV", help="Revision that the change leads to. Default: the work tree."),
+    )
+
+
+def observation_option(help_text: str) -> Callable[[F], F]:
+    file = click.Path(path_type=Path, exists=True, dir_okay=False)
+    return click.option("--observation", type=file, metavar="FILE", help=help_text)
+
+
+def ledger_location_options(function: F) -> F:
+    """Add SPEC, --fleet, --ledger and --endpoints, passed as one FleetRequest."""
+    return grouped(
+        FleetRequest,
+        spec_argument,
+        click.option("--fleet", metavar="NAME", help="Name of the fleet, in place of SPEC."),
+        ledger_option("Ledger: a file or a postgresql:// URL, in place of SPEC."),
+        endpoints_option("endpoints.json of a lab, whose ledger is in the same directory."),
+    )(function)

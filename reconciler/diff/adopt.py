@@ -22,7 +22,7 @@ from reconciler.model.vocab import Concern
 IMAGE: Final = "image"  # name and version, which are adopted together
 _NEVER: Final[Mapping[str, str]] = {
     "trust": "trust is proved, not declared: put right what it rests on, the image, the firmware or secure boot",
-    "gate": "a node is proved fit by its tests; `reconciler ledger vouch` is for nodes that served before",
+    "gate": "a node is proved fit by its tests; `reconciler ledger waive` is for nodes that served before",
     "health": "a fault is repaired; one that is none is told by an ignore rule of the Fleet",
     "image.sha256": "what runs is not what was signed: reimage the node, or publish what it runs as a version",
     "image.root_disk": "it runs from another disk than the one that was installed: somebody must look",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.app.adopt import adopt, doubts, read_tree, target, write_files
+from reconciler.app.adopt import adopt, read_tree, split_target, unadoptable_nodes, write_files
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.model import gpus
 from reconciler.model import observed as o
@@ -59,7 +59,7 @@ def diff(
     nodes = {one.node: one for one in observed}
     adopt(
         fleet, sources, list(nodes), path, nodes, at, rules,
-        doubts(fleet, list(nodes), path, nodes, records or {}, acting),
+        unadoptable_nodes(fleet, list(nodes), path, nodes, records or {}, acting),
     )  # fmt: skip
     lines = "".join(sources.diff("")).splitlines()
     return "\n".join(line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---"))
@@ -240,10 +240,10 @@ def test_without_a_path_what_can_be_adopted_is_and_the_rest_is_told() -> None:
 
 def test_names_with_dots_are_told_from_paths() -> None:
     fleet = load(spec(EIGHT.replace("gpu-[001-008]", "gpu-[001-008].bios.example.com")))
-    assert target("gpu-001.bios.example.com", fleet) == ("gpu-001.bios.example.com", "")
-    assert target("gpu-001.bios.example.com.bios.X", fleet) == ("gpu-001.bios.example.com", "bios.X")
-    assert target("pool=train.host.sysctls.vm.swappiness", fleet) == ("pool=train", "host.sysctls.vm.swappiness")
-    assert target("gpu-*", fleet) == ("gpu-*", "")
+    assert split_target("gpu-001.bios.example.com", fleet) == ("gpu-001.bios.example.com", "")
+    assert split_target("gpu-001.bios.example.com.bios.X", fleet) == ("gpu-001.bios.example.com", "bios.X")
+    assert split_target("pool=train.host.sysctls.vm.swappiness", fleet) == ("pool=train", "host.sysctls.vm.swappiness")
+    assert split_target("gpu-*", fleet) == ("gpu-*", "")
 
 
 def test_files_are_written_whole_and_keep_their_mode(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_nothing_is_adopted_of_what_may_be_another_machine(
 ) -> None:
     node = seen(inventory=BIOS, **observed)
     known = {"gpu-003": NodeRecord("gpu-003", **records)}
-    found = doubts(load(spec()), ["gpu-003"], path, {"gpu-003": node}, known, ())
+    found = unadoptable_nodes(load(spec()), ["gpu-003"], path, {"gpu-003": node}, known, ())
     assert why in found["gpu-003"]
     if path:
         with pytest.raises(Refused, match=why):

@@ -19,7 +19,7 @@ from tests.bench import measure
 from tests.bench.report import Table
 
 if TYPE_CHECKING:
-    from reconciler.app.rehearsal import Script
+    from reconciler.app.rehearsal.inputs import RehearsalInput
 
 TARGET_S = 60.0
 _PAUSE_S = 60.0
@@ -51,9 +51,9 @@ def section(sizes: Sequence[int]) -> list[Table]:
 # --- in the process that is measured -------------------------------------------------------------------------------
 
 
-def script(spec: Path, nodes: int) -> Script:
+def script(spec: Path, nodes: int) -> RehearsalInput:
     """All were converged to an older image, and certified."""
-    from reconciler.app.rehearsal import Script
+    from reconciler.app.rehearsal.inputs import RehearsalInput
     from reconciler.converge.gate import AcceptanceGate
     from reconciler.converge.observe import observe
     from reconciler.gate.certificate import binding_of, tests_digest
@@ -97,14 +97,14 @@ def script(spec: Path, nodes: int) -> Script:
     plan = plan_fleet(fleet, seen, LedgerSnapshot("bench", records), now, PlanRequest("plan", signatures))
     assert plan.totals.nodes_with_changes == nodes, plan.totals
     assert plan.rollouts
-    return Script(
+    return RehearsalInput(
         fleet, seen, "", plan, None, None, Scope((), (), nodes, nodes), "bench", records, (), {}, Estimates(), (),
         signatures, gate, now, {},
     )  # fmt: skip
 
 
 def measured(nodes: int) -> dict[str, Any]:
-    from reconciler.app.rehearsal import rehearse
+    from reconciler.app.rehearsal.simulation import rehearse
     from reconciler.cli.main import COLLECT
 
     gc.set_threshold(*COLLECT)
@@ -122,7 +122,7 @@ def measured(nodes: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _floor(made: Script, actions: int) -> float:
+def _floor(made: RehearsalInput, actions: int) -> float:
     """CPU seconds of this many actions a node."""
     from reconciler.lab.fleet import build_lab
     from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual

@@ -122,7 +122,7 @@ def stored_fleet(nodes: int) -> Iterator[tuple[Path, Path]]:
 
 
 def planner(fleet: Fleet, stored: Stored) -> Planner:
-    from reconciler.app.gc_pause import put_off
+    from reconciler.app.runtime import paused_garbage_collection
     from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
     from reconciler.planner.fleet.planner import plan_fleet
 
@@ -130,7 +130,7 @@ def planner(fleet: Fleet, stored: Stored) -> Planner:
     request = PlanRequest("plan", dict.fromkeys(((image.name, image.version) for image in images), True))
 
     def plan(observation: Observation, records: Mapping[str, NodeRecord]) -> Plan:
-        with put_off():
+        with paused_garbage_collection():
             now = stored.head.finished_at + timedelta(minutes=1)
             return plan_fleet(fleet, observation, LedgerSnapshot("bench", records), now, request)
 
@@ -141,7 +141,7 @@ def measured(spec: Path, store: Path) -> dict[str, Any]:
     """Memory first, for it hardly shrinks. Imports stand where a run has them: they are part of what is measured."""
     mib = {"bare Python": measure.rss_mib()}
     with measure.spending() as spent:
-        from reconciler.app.gc_pause import put_off
+        from reconciler.app.runtime import paused_garbage_collection
         from reconciler.cli.main import COLLECT
         from reconciler.model import documents  # noqa: F401
         from reconciler.planner.fleet.planner import plan_fleet  # noqa: F401
@@ -151,7 +151,7 @@ def measured(spec: Path, store: Path) -> dict[str, Any]:
     mib["imported"] = measure.rss_mib()
 
     def loaded() -> Fleet:
-        with put_off():  # as the commands do
+        with paused_garbage_collection():  # as the commands do
             return load_spec(spec, directory="fleet-spec")
 
     fleet = loaded()

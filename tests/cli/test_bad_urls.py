@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from reconciler.app.clocks import RealClock
-from reconciler.cli.exit_codes import ExitCode, of_error
+from reconciler.cli.exit_codes import ExitCode, exit_code_of
 from reconciler.drivers.endpoints import EndpointsError, load_endpoints
 from reconciler.drivers.forge.http import Rest
 from reconciler.drivers.ledger import SqlLedger
@@ -31,7 +31,7 @@ UNREADABLE = ["://[::1", "://h:99999/x", "://h:abc/x", "://h:0/x"]
 def test_a_ledger_that_is_none_is_a_usage_error(where: str) -> None:
     with pytest.raises(LedgerError) as raised:
         SqlLedger(where)
-    assert of_error(raised.value) is ExitCode.USAGE
+    assert exit_code_of(raised.value) is ExitCode.USAGE
     assert raised.value.__cause__ is None, "it may quote a password"
     for command in (("audit", "verify"), ("lease", "list")):
         done = reconciler(*command, "--ledger", where)

@@ -143,7 +143,7 @@ def test_what_can_not_be_folded_away_does_not_fail_the_report(github: FakeGitHub
     github.failures = [Failure("POST", "/graphql", 403, message="Resource not accessible")]
     done = post(github, write(files, plan(node("a1"))), *mode, "d" * 40)
     assert (done.code, len(github.texts(7))) == (0, 2)
-    assert "could not be folded away" in done.err
+    assert "could not be collapsed" in done.err
 
 
 def test_the_report_of_an_older_commit_does_not_replace_a_newer_one(github: FakeGitHub, files: Path) -> None:

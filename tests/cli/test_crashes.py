@@ -117,9 +117,9 @@ def test_a_log_for_machines_tells_it_in_one_line() -> None:
 
     instead: Callable[[object], None] = lambda _: None  # noqa: E731 - a value
     with log.libraries():
-        from reconciler.app.crashes import told_crashes
+        from reconciler.cli.crash_reports import reported_crashes
 
-        with told_crashes():
+        with reported_crashes():
             of_its_own("n0", "planning it", fails, instead)
     (line,) = [json.loads(text) for text in out.getvalue().splitlines()]
     assert (line["event"], line["level"], line["node"]) == ("node_crashed", "error", "n0")

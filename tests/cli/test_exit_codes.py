@@ -8,8 +8,9 @@ from datetime import timedelta
 
 import pytest
 
+from reconciler.app.apply import StaleNodes
 from reconciler.cli.commands.apply import exit_code
-from reconciler.cli.exit_codes import MEANING, ExitCode, of_error, strongest
+from reconciler.cli.exit_codes import MEANING, ExitCode, exit_code_of, strongest
 from reconciler.drivers.endpoints import EndpointsError
 from reconciler.drivers.git import GitError
 from reconciler.drivers.redfish.quirks import QuirksError
@@ -54,10 +55,22 @@ def test_every_code_has_a_meaning() -> None:
     assert all(MEANING.values())
 
 
+def outcome(
+    states: str, *, acts: bool = True, interrupted: bool = False, tolerated: bool = True, changes: bool = False,
+    incomplete: tuple[str, ...] = (), braked: str = "",
+) -> ApplyOutcome:  # fmt: skip
+    nodes = {f"n{at}": NodeEnd(state, "") for at, state in enumerate(states.split())}
+    done = (ActionEnd("n0", "mark", "done", "", NOW, 1.0),) if acts else ()
+    return ApplyOutcome(
+        APPLY_FORMAT, "0", "run", "plan", "fleet", SpecSource("spec", "c0ffee"), Scope((), (), 1, 1), NOW,
+        NOW + timedelta(minutes=1), interrupted, nodes, done, (), incomplete, tolerated, changes, braked=braked,
+    )  # fmt: skip
+
+
 ERRORS = {
     SpecError(()): 3, UsageError("x"): 64, DocumentError("x"): 64, SecretError("x"): 64, GitError("x"): 64,
-    EndpointsError("x"): 64, NoLab("x"): 64, LeaseHeld("ops", "x"): 6, StalePlan("x"): 5, Refused("x"): 8,
-    Blind("x"): 4, QuirksError("x"): 1, RecordError("x"): 1,
+    EndpointsError("x"): 64, NoLab("x"): 64, LeaseHeld("ops", "x"): 6, StalePlan("x"): 5,
+    StaleNodes("x", outcome("stale")): 5, Refused("x"): 8, Blind("x"): 4, QuirksError("x"): 1, RecordError("x"): 1,
     LedgerError("x"): 1, BadLedgerUrl("x"): 64, DriverError(Failure.TIMEOUT, "x"): 1, ReconcilerError("x"): 1,
 }  # fmt: skip
 
@@ -70,7 +83,7 @@ def _subclasses(kind: type[Exception]) -> Iterator[type[Exception]]:
 
 @pytest.mark.parametrize(("error", "code"), ERRORS.items(), ids=lambda value: type(value).__name__)
 def test_an_error_has_its_code(error: ReconcilerError, code: int) -> None:
-    assert of_error(error) == code
+    assert exit_code_of(error) == code
 
 
 def test_every_error_that_ends_a_command_has_a_row_here() -> None:
@@ -78,18 +91,6 @@ def test_every_error_that_ends_a_command_has_a_row_here() -> None:
     found = [kind for kind in _subclasses(ReconcilerError) if not issubclass(kind, DriverError)]
     ours = {kind for kind in found if kind.__module__.startswith("reconciler.")}
     assert ours <= {type(error) for error in ERRORS}
-
-
-def outcome(
-    states: str, *, acts: bool = True, interrupted: bool = False, tolerated: bool = True, changes: bool = False,
-    incomplete: tuple[str, ...] = (), braked: str = "",
-) -> ApplyOutcome:  # fmt: skip
-    nodes = {f"n{at}": NodeEnd(state, "") for at, state in enumerate(states.split())}
-    done = (ActionEnd("n0", "mark", "done", "", NOW, 1.0),) if acts else ()
-    return ApplyOutcome(
-        APPLY_FORMAT, "0", "run", "plan", "fleet", SpecSource("spec", "c0ffee"), Scope((), (), 1, 1), NOW,
-        NOW + timedelta(minutes=1), interrupted, nodes, done, (), incomplete, tolerated, changes, braked=braked,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_what_init_writes_plans_nothing_and_what_is_edited_is_planned(home: Path
     done = reconciler("init", *flags(lab))
     assert done.code == 0, done.err
     assert "fleet-spec/fleet.yaml" in done.out
-    assert "3 nodes in service vouched for" in done.err
+    assert "3 nodes in service: tests waived" in done.err
     secrets = home.parent / "secrets" / "secrets.yaml"
     assert secrets.stat().st_mode & 0o777 == 0o600
     password = json.loads((lab.path / "secrets/bmc.json").read_text())["password"]
@@ -90,22 +90,22 @@ def test_what_init_writes_plans_nothing_and_what_is_edited_is_planned(home: Path
     assert reconciler("plan", "--detailed-exitcode").code == 0, "what certificates bind is what this spec manages"
 
 
-def test_another_ledger_needs_a_word_for_nodes_that_serve(home: Path, lab: LabDirectory) -> None:
-    """Certificates are in the ledger of `init`; elsewhere who runs the fleet vouches, or all are tested."""
+def test_another_ledger_needs_a_waiver_for_nodes_that_serve(home: Path, lab: LabDirectory) -> None:
+    """Certificates are in the ledger of `init`; for another one an operator waives the tests, or all run."""
     assert reconciler("init", *flags(lab)).code == 0
     there = ("--ledger", home / "other.sqlite")
     assert reconciler("plan", "--detailed-exitcode", *there).code == 2
-    assert reconciler("ledger", "vouch", "gpu-*", "--reason", "moved", *there).code == 64, "nobody was asked"
-    waived = reconciler("ledger", "vouch", "gpu-*", "--reason", "moved", "--yes", *there)
+    assert reconciler("ledger", "waive", "gpu-*", "--reason", "moved", *there).code == 64, "nobody was asked"
+    waived = reconciler("ledger", "waive", "gpu-*", "--reason", "moved", "--yes", *there)
     assert waived.code == 0, waived.out
     assert reconciler("plan", "--detailed-exitcode", *there).code == 0
-    twice = reconciler("ledger", "vouch", "gpu-*", "--reason", "moved", "--yes", *there)
+    twice = reconciler("ledger", "waive", "gpu-*", "--reason", "moved", "--yes", *there)
     assert (twice.code, "it has a certificate" in twice.out) == (7, True)
     pools = Path("fleet-spec/pools")
     for path in pools.glob("*.yaml"):
         path.write_text(path.read_text().replace("spec:\n", "spec:\n  state: quarantined\n"))
     third = ("--ledger", home / "third.sqlite", "-o", "json")
-    idle = reconciler("ledger", "vouch", "gpu-*", "--reason", "moved", "--yes", *third)
+    idle = reconciler("ledger", "waive", "gpu-*", "--reason", "moved", "--yes", *third)
     assert (idle.code, {row["outcome"] for row in idle.json}) == (
         7,
         {"its state is quarantined, and nobody lets it serve"},
@@ -248,7 +248,7 @@ def test_nodes_may_be_named_in_ranges(home: Path, lab: LabDirectory) -> None:
         ("name,bmcs\nn1,https://10.0.0.1\n", "unknown column 'bmcs'; did you mean 'bmc'"),
         ("name,bmc\nn1,10.0.0.1\n", "nodes.csv:2: '10.0.0.1' is not the URL of a BMC"),
         ("name,bmc,host\nn1,,a\n", "nodes.csv:2: bmc is missing"),
-        ("name,bmc,host\nn1,https://a,a\nn1,https://b,b\n", "nodes.csv:3: node 'n1' stands here twice"),
+        ("name,bmc,host\nn1,https://a,a\nn1,https://b,b\n", "nodes.csv:3: node 'n1' is listed twice"),
         ("name,bmc\nn1,https://a,x\n", "3 cells, and 2 columns"),
     ],
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.cli.live import LiveProgress
-from reconciler.cli.progress import LineProgress
+from reconciler.cli.progress import LineProgress, LiveProgress
 from reconciler.converge.events import (
     ActionFinished,
     ActionStarted,

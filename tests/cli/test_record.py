@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.app.recorder import Keeper
+from reconciler.app.recording import LoopRecorder
 from reconciler.converge.events import ActionFinished, Event, LoopTold, NodeSettled
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import LedgerError
@@ -142,7 +142,7 @@ class World:
         self.shelf = Shelf()
         self.told: list[Event] = []
         self.failures = 0
-        self.keeper = Keeper(self.shelf, self.told.append, lambda: NOW, self.failed)
+        self.keeper = LoopRecorder(self.shelf, self.told.append, lambda: NOW, self.failed)
 
     def failed(self) -> None:
         self.failures += 1
@@ -152,7 +152,7 @@ class World:
         return plan_fleet(self.fleet, self.observation, LedgerSnapshot("l"), at, request)
 
     async def passes(self, plan: Plan) -> None:
-        self.keeper.saw(self.fleet, plan, self.observation)
+        self.keeper.pass_ended(self.fleet, plan, self.observation)
         await self.keeper.saved()
 
     def does(self, node: str, name: str, detail: str = "") -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.commands.apply import as_document, exit_code
+from reconciler.app.apply import outcome_document
+from reconciler.cli.commands.apply import exit_code
 from reconciler.converge.apply import ApplyReport
 from reconciler.converge.run import Ended
 from reconciler.model.desired import BudgetLimit, RolloutPolicy
@@ -168,14 +169,14 @@ def test_waiting_for_what_bakes_is_no_refusal(racked: Callable[..., Racked]) -> 
     here.bump(image=NEW)
 
     def told(report: ApplyReport) -> tuple[int, int, datetime | None]:
-        outcome = as_document(report)
+        outcome = outcome_document(report)
         return exit_code(outcome, detailed=False), exit_code(outcome, detailed=True), outcome.next_at
 
     assert told(here.go())[:2] == (0, 2)
     idle = here.go()
     baked = here.look().waves[0].end
     assert told(idle) == (0, 2, baked)
-    assert f"run `reconciler apply` again from {baked:%Y-%m-%d %H:%M:%S} UTC on" in human(as_document(idle))
+    assert f"run `reconciler apply` again from {baked:%Y-%m-%d %H:%M:%S} UTC on" in human(outcome_document(idle))
     here.later()
     here.gate.verdicts.update(dict.fromkeys(here.waves()[1], Verdict.FAIL))
     assert told(here.go())[:2] == (7, 7)

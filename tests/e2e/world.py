@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from reconciler.app.session import drift_report
-from reconciler.cli.commands.apply import as_document, exit_code
+from reconciler.app.apply import outcome_document
+from reconciler.app.workspace import drift_report
+from reconciler.cli.commands.apply import exit_code
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
 from reconciler.converge.events import Event
@@ -134,7 +135,7 @@ class World:
         """drift, plan and apply, as an operator calls them one after another."""
         seen = self.observe()
         plan = self.plan(seen)
-        outcome = as_document(self.apply())
+        outcome = outcome_document(self.apply())
         return Told(
             drift=render_drift.human(drift_report(plan, seen)),
             plan=render_plan.human(plan),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from reconciler.cli.commands.apply import as_document
+from reconciler.app.apply import outcome_document
 from reconciler.converge.apply import ApplyReport
 from reconciler.converge.events import ActionFinished, ActionStarted, Event
 from reconciler.converge.gate import AcceptanceGate
@@ -187,7 +187,7 @@ class _Cell:
     def _told(self, report: ApplyReport, result: NodeResult) -> str:
         if result.state in (Ended.DONE, Ended.CONVERGED):
             return ""
-        text = render_outcome.human(as_document(report))
+        text = render_outcome.human(outcome_document(report))
         told = " ".join(text.split())
         if NODE not in text or " ".join(result.detail.split())[:60] not in told:
             self.wrong.append(f"the report does not say of {NODE}: {result.detail}")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from reconciler.app.rehearsal_checks import Checks
+from reconciler.app.rehearsal.invariants import InvariantChecks
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
 from reconciler.converge.events import ActionFinished, ActionStarted, Event, Progress
 from reconciler.converge.leader_term import LoopDeps
@@ -120,7 +120,7 @@ class _Rollout:
             assert isinstance(binding, Binding), binding
             self.ledger.save_certificate(Certificate("1.0", name, self.clock.now(), binding, (), adopted=True))
 
-    def apply(self, image: str, checks: Checks | None = None) -> ApplyReport:
+    def apply(self, image: str, checks: InvariantChecks | None = None) -> ApplyReport:
         self.runs += 1
         run = f"run-{self.runs}"
         request = ApplyRequest(self.fleet(image), run, run, "runner", SIGNATURES, wait_s=30 * DAY, alone=True)
@@ -130,7 +130,7 @@ class _Rollout:
         )  # fmt: skip
         return run_virtual(work, self.clock)
 
-    def _progress(self, checks: Checks | None) -> Progress:
+    def _progress(self, checks: InvariantChecks | None) -> Progress:
         def progress(event: Event) -> None:
             match event:
                 case ActionStarted(node, action):
@@ -144,7 +144,7 @@ class _Rollout:
 
         return progress
 
-    def by_applies(self, checks: Checks) -> dict[str, str]:
+    def by_applies(self, checks: InvariantChecks) -> dict[str, str]:
         """Why nodes do not have the new image, by name."""
         report = self.apply("2", checks)
         for _ in range(APPLIES - 1):
@@ -155,7 +155,7 @@ class _Rollout:
         ended = report.results.items()
         return {name: end.detail for name, end in ended if end.state not in (Ended.DONE, Ended.CONVERGED)}
 
-    def by_loop(self, checks: Checks) -> dict[str, str]:
+    def by_loop(self, checks: InvariantChecks) -> dict[str, str]:
         """The same, from one process that keeps the fleet until nobody gets any further."""
         feed, watch = _Feed(self.fleet("1")), _Watch()
         deps = LoopDeps(
@@ -203,7 +203,7 @@ class _Rollout:
         cluster, fleet, began = self.lab.cluster, self.fleet("2"), self.clock.elapsed
         assert cluster is not None
         cluster.count_outages(dict.fromkeys(self.names, ("fleet",)))
-        checks = Checks(
+        checks = InvariantChecks(
             fleet, self.lab, self.ledger, self.clock,
             reasons=dict.fromkeys(self.names, frozenset({Reason.CHANGE})), held={}, seed=0,
         )  # fmt: skip

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from reconciler import __version__
-from reconciler.app.session import drift_report
+from reconciler.app.workspace import drift_report
 from reconciler.converge.status import node_status
 from reconciler.model.desired import BudgetLimit, Fleet
 from reconciler.model.drift import ACTIONABLE

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.app.adopt import read_tree
-from reconciler.app.scope import select
+from reconciler.app.node_selection import select_nodes
 from reconciler.drivers.git import GitError, read_revision
 from reconciler.drivers.spec_directory import SpecDirectory
 from reconciler.model.errors import SpecError, UsageError
@@ -368,4 +368,4 @@ def test_empty_lines_of_an_inventory_take_no_memory() -> None:
 
 def test_an_expression_of_the_command_line_is_bounded() -> None:
     with pytest.raises(UsageError, match=f"stands for more than {MAX_NODES} nodes"):
-        select(load_example(), ("gpu-a[1-999999999]",), ())
+        select_nodes(load_example(), ("gpu-a[1-999999999]",), ())

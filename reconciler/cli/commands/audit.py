@@ -7,36 +7,37 @@ from dataclasses import asdict
 
 import click
 
+from reconciler.app.ledger_admin import existing_ledger
+from reconciler.app.ports import FleetRequest
 from reconciler.cli.exit_codes import ExitCode
+from reconciler.cli.frontend import workspace_for
 from reconciler.cli.listing import print_listing
-from reconciler.cli.options import output_option
-from reconciler.cli.place import Place, place_options
+from reconciler.cli.options import ledger_location_options, output_option
 from reconciler.cli.terminal import show
+from reconciler.render.text import clock, count, markdown, plain
 
 
 @click.group()
 def audit() -> None:
-    """The journal of all that was done, and whether it is as it was written."""
+    """Verify or list the journal of everything that was done."""
 
 
 @audit.command()
-@place_options
+@ledger_location_options
 @click.option("--head", "noted", default="", metavar="DIGEST",
-              help="What an earlier verification printed: it must still be part of the chain.")  # fmt: skip
+              help="Head that an earlier verification printed. It must still be part of the chain.")  # fmt: skip
 @output_option
-def verify(place: Place, noted: str, output: str) -> int:
-    """Check the chain of the journal, and name the first row that was changed, removed, inserted or cut off.
+def verify(request: FleetRequest, noted: str, output: str) -> int:
+    """Verify the hash chain of the journal, and name the first row that was changed, removed, inserted or cut off.
 
-    Checked with it: that certificates are what was issued, for which node and when; serial numbers and UUIDs of nodes;
-    and that the fencing token is past all that rows and leases have. What is not covered is printed.
+    Certificates, serial numbers and UUIDs of nodes are verified with it, and that the fencing token is higher than
+    that of every row and lease. What the chain does not cover is printed.
 
-    Who can write all of the database can write all of the chain anew. So keep the head that this prints somewhere
-    else, and hand it back with --head.
+    Somebody who can write the whole database can write a new chain. Store the head that this command prints
+    elsewhere, and pass it with --head the next time.
     """
-    from reconciler.render.text import count, markdown, plain
-
-    with place.open(place.session()) as book:
-        found, name = book.audit(noted), book.name
+    with existing_ledger(workspace_for(request)) as ledger:
+        found, name = ledger.audit(noted), ledger.name
     if output == "json":
         show(json.dumps({"ledger": name, **asdict(found)}, indent=1) + "\n", output)
     else:
@@ -65,19 +66,17 @@ def verify(place: Place, noted: str, output: str) -> int:
 
 
 @audit.command(name="list")
-@place_options
-@click.option("--node", metavar="NODE", help="Of this node alone.")
+@ledger_location_options
+@click.option("--node", metavar="NODE", help="Only rows of this node.")
 @click.option(
-    "--last", type=click.IntRange(1, 1_000_000), default=50, show_default=True, metavar="N", help="How many rows."
+    "--last", type=click.IntRange(1, 1_000_000), default=50, show_default=True, metavar="N", help="Number of rows."
 )
 @output_option
-def listed(place: Place, node: str | None, last: int, output: str) -> None:
-    """The newest rows of the journal, all nodes and runs together."""
-    from reconciler.render.text import clock
-
-    session = place.session()
-    with place.open(session) as book:
-        entries = book.journal(node, last)
+def listed(request: FleetRequest, node: str | None, last: int, output: str) -> None:
+    """List the newest rows of the journal, of all nodes and runs."""
+    workspace = workspace_for(request)
+    with existing_ledger(workspace) as ledger:
+        entries = ledger.journal(node, last)
     rows = [(number, clock(e.at), e.event, e.node, e.action, e.detail, e.run) for number, e in entries]
     head = ("row", "when", "what", "node", "action", "detail", "run")
-    print_listing(head, rows, output, empty="the journal is empty", time_scale=session.time_scale)
+    print_listing(head, rows, output, empty="the journal is empty", time_scale=workspace.time_scale)

@@ -10,28 +10,37 @@ from pathlib import Path
 
 import click
 
+from reconciler.cli import main
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import TimeScale
 from reconciler.cli.terminal import say, show
+from reconciler.lab.process import lab_process
+from reconciler.lab.scenario import load_scenario
+from reconciler.model.documents import load
 from reconciler.model.errors import UsageError
 from reconciler.model.plan import Goal, NodePlan, Plan
 from reconciler.model.units import format_duration
+from reconciler.render.tables import table
+from reconciler.render.text import plain
 
 
 @click.command()
 @click.argument("spec", type=click.Path(path_type=Path, exists=True, file_okay=False), default=Path("fleet-spec"))
 @click.option(
-    "--scenario", default="demo", show_default=True, metavar="NAME|FILE", help="How nodes differ at the start."
+    "--scenario",
+    default="demo",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="How the nodes differ from the spec at the start.",
 )
-@click.option("--time-scale", type=TimeScale(), default=60.0, show_default=True, metavar="F")
-@click.option("--keep", is_flag=True, help="Leave the lab running at the end, to look around in it.")
+@click.option("--time-scale", type=TimeScale(), default=60.0, show_default=True, metavar="F",
+              help="How many times faster than real time the lab runs.")  # fmt: skip
+@click.option("--keep", is_flag=True, help="Keep the lab running at the end.")
 def demo(spec: Path, scenario: str, time_scale: float, keep: bool) -> int:
-    """Play SPEC in a lab whose nodes differ from it; observe, plan, converge, and show that nothing is left to do.
+    """Simulate SPEC in a lab whose nodes differ from it: observe, plan, converge, and show that nothing is left to do.
 
-    Ends with 0 when every node ended as the scenario declares.
+    Exit code 0 means that every node ended as the scenario declares.
     """
-    from reconciler.lab.process import lab_process
-
     directory = Path(tempfile.mkdtemp(prefix="reconciler-demo-"))
     say(f"Starting a lab on loopback that plays {spec}, scenario {scenario}, in {directory}.")
     say(
@@ -39,7 +48,7 @@ def demo(spec: Path, scenario: str, time_scale: float, keep: bool) -> int:
     )
     options = ("--spec", str(spec), "--scenario", scenario, "--time-scale", str(time_scale))
     with lab_process(directory, *options) as lab:
-        # As a person would: the commands below are then complete, and can be typed while the lab runs.
+        # exported, not passed as options: the printed commands can then be typed while the lab runs
         os.environ["RECONCILER_ENDPOINTS"] = str(directory / "endpoints.json")
         code = play(directory, spec, scenario)
         if keep:
@@ -68,9 +77,7 @@ def play(directory: Path, spec: Path, scenario: str) -> ExitCode:
 
 
 def run(*words: str, allow: tuple[int, ...]) -> None:
-    """One command, shown as a person would type it. Its exit status must be among `allow`."""
-    from reconciler.cli import main
-
+    """Print and run a command. Raise UsageError when its exit code is not among `allow`."""
     say(f"$ reconciler {' '.join(words)}", bold=True)
     sys.stdout.flush()
     code = main.run(list(words))
@@ -79,12 +86,7 @@ def run(*words: str, allow: tuple[int, ...]) -> None:
 
 
 def judge(last: Path, spec: Path, scenario: str) -> ExitCode:
-    """Each node's end against what the scenario declares."""
-    from reconciler.lab.scenario import load_scenario
-    from reconciler.model.documents import load
-    from reconciler.render.tables import table
-    from reconciler.render.text import plain
-
+    """Compare the end of each node with what the scenario declares, and print the table."""
     plan = load(Plan, last.read_bytes(), name=str(last))
     wanted = load_scenario(scenario)
     rows, good = [], True
@@ -102,7 +104,7 @@ def judge(last: Path, spec: Path, scenario: str) -> ExitCode:
 
 
 def end_of(node: NodePlan) -> str:
-    """The scenario's word for how a node stands: converged, isolated, left_alone, cordoned or unfinished."""
+    """Return the end state of a node in the words of a scenario, such as converged, isolated or left_alone."""
     if node.actions:
         return "unfinished"
     if node.goal is Goal.ISOLATED:

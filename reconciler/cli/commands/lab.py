@@ -12,6 +12,11 @@ import click
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import TimeScale
 from reconciler.cli.terminal import say, show
+from reconciler.lab.control import clear_fault, inject_fault, read_state, shut_down
+from reconciler.lab.hardware.faults import FAULTS
+from reconciler.lab.scenario import load_scenario
+from reconciler.render.tables import table
+from reconciler.render.text import count
 
 directory = click.option(
     "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), required=True, metavar="DIR",
@@ -21,31 +26,33 @@ directory = click.option(
 
 @click.group()
 def lab() -> None:
-    """An embedded fleet on loopback: BMCs, hosts and a Kubernetes API, with faults to inject."""
+    """Run a simulated fleet on loopback: BMCs, hosts and a Kubernetes API, with faults to inject."""
 
 
 @lab.command()
 @directory
-@click.option("--nodes", type=click.IntRange(1, 100_000), metavar="N", help="Make up a fleet of N nodes and its spec.")
+@click.option("--nodes", type=click.IntRange(1, 100_000), metavar="N", help="Generate a fleet of N nodes and its spec.")
 @click.option(
     "--spec",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="SPEC",
-    help="Play this spec's nodes.",
+    help="Simulate the nodes of this spec.",
 )
 @click.option(
-    "--scenario", default="drifted", show_default=True, metavar="NAME|FILE", help="How nodes differ at the start."
+    "--scenario",
+    default="drifted",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="How the nodes differ from the spec at the start.",
 )
-@click.option("--seed", type=int, metavar="S", help="Which nodes a scenario picks.")
+@click.option("--seed", type=int, metavar="S", help="Seed for the nodes that the scenario picks.")
 @click.option("--time-scale", type=TimeScale(), default=60.0, show_default=True, metavar="F",
-              help="Machines live F times as fast.")  # fmt: skip
+              help="How many times faster than real time the lab runs.")  # fmt: skip
 def up(
     directory: Path, nodes: int | None, spec: Path | None, scenario: str, seed: int | None, time_scale: float
 ) -> None:
-    """Run in the foreground until SIGINT or `lab down`."""
-    from reconciler.lab.scenario import load_scenario
-    from reconciler.lab.up import Options, Running, up
-    from reconciler.render.text import count
+    """Start a lab, and run it in the foreground until SIGINT or `lab down`."""
+    from reconciler.lab.up import Options, Running, up  # a second of asyncssh, aiohttp: the other commands need none
 
     def announce(running: Running) -> None:
         nodes_up = count(len(running.lab.machines), "node")
@@ -68,11 +75,7 @@ def up(
 @click.argument("kind", required=False)
 @click.argument("parameters", nargs=-1, metavar="[KEY=VALUE]...")
 def fault(directory: Path, node: str, kind: str | None, parameters: tuple[str, ...]) -> None:
-    """Make NODE fail in a way of KIND. Without KIND: list the kinds."""
-    from reconciler.lab.control import inject_fault
-    from reconciler.lab.hardware.faults import FAULTS
-    from reconciler.render.tables import table
-
+    """Inject a fault of KIND into NODE. Without KIND, list the kinds."""
     if kind is None:
         rows = [
             (name, " ".join(f"{key}={value}" for key, value in found.parameters.items()), found.description)
@@ -99,9 +102,7 @@ def _parameter(text: str) -> tuple[str, Any]:
 @click.argument("node")
 @click.argument("kind", required=False)
 def clear(directory: Path, node: str, kind: str | None) -> None:
-    """Lift a fault of NODE, or all of them."""
-    from reconciler.lab.control import clear_fault
-
+    """Remove a fault of NODE, or all of its faults."""
     clear_fault(directory, node, kind)
     say(f"{node}: {kind or 'every fault'} lifted")
 
@@ -110,10 +111,7 @@ def clear(directory: Path, node: str, kind: str | None) -> None:
 @directory
 @click.option("--output", "-o", type=click.Choice(["human", "json"]), default="human", show_default=True)
 def state(directory: Path, output: str) -> None:
-    """What the hardware really is, whatever its BMC says."""
-    from reconciler.lab.control import read_state
-    from reconciler.render.tables import table
-
+    """Show the true state of the hardware, whatever its BMC reports."""
     found = read_state(directory)
     if output == "json":
         show(json.dumps(found, indent=1, sort_keys=True) + "\n", output)
@@ -141,8 +139,6 @@ def _state_row(name: str, machine: dict[str, Any]) -> tuple[str, ...]:
 @lab.command()
 @directory
 def down(directory: Path) -> int:
-    """End the lab."""
-    from reconciler.lab.control import shut_down
-
+    """Stop the lab."""
     shut_down(directory)
     return ExitCode.DONE

@@ -6,69 +6,66 @@ from pathlib import Path
 
 import click
 
-from reconciler.app.redact import redact_option, redacted
+from reconciler.app.documents import write_file
+from reconciler.app.plan import make_plan, open_workspace
+from reconciler.app.ports import FleetRequest, PlanSource
 from reconciler.cli.exit_codes import ExitCode, strongest
-from reconciler.cli.options import Common, OutFile, detailed_exitcode, fleet_options, same_place, write_file
+from reconciler.cli.frontend import TERMINAL
+from reconciler.cli.options import (
+    OutFile,
+    detailed_exitcode,
+    fleet_options,
+    location_options,
+    plan_source_options,
+    redact_option,
+)
 from reconciler.cli.terminal import say, show
+from reconciler.model.documents import dump
+from reconciler.model.plan import Plan
+from reconciler.render.apart import shown_apart
+from reconciler.render.comment import as_markdown
+from reconciler.render.plan import human
 
 
 @click.command()
 @fleet_options(rev=True)
-@click.option(
-    "--observation", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-    help="Plan from this observation, or from a published one, instead of reading the nodes.",
-)  # fmt: skip
-@click.option(
-    "--base", metavar="REV", help="Tell what a change causes beyond this revision; contact only what that names."
+@plan_source_options(
+    observation="Plan from this observation, or a published one, and read no node.",
+    base="Plan the change from this revision on. Only addresses that it names are contacted.",
 )
-@click.option("--head", metavar="REV", help="The revision that the change leads to; the work tree if left out.")
-@click.option("--out", type=OutFile(), metavar="FILE", help="Write the plan here.")
+@click.option("--out", type=OutFile(), metavar="FILE", help="Also write the plan to this file.")
 @redact_option
 @detailed_exitcode
 def plan(
-    common: Common, observation: Path | None, base: str | None, head: str | None, out: Path | None, redact: bool,
-    detailed_exitcode: bool,
-) -> int:  # fmt: skip
-    """Say what would be done to each node, in which order and why. Nothing is changed, no lease is taken."""
-    from reconciler.app.offline import session_for
-    from reconciler.app.session import new_id
-    from reconciler.model.documents import dump
-    from reconciler.render.apart import shown_apart
-    from reconciler.render.comment import as_markdown
-    from reconciler.render.plan import human
-
-    session = session_for(common, base, head, observation)
-    session.check_selection()
-    seen = session.observe() if observation is None else session.observation_from(observation)
-    if observation is None:
-        with session.ledger() as ledger:
-            session.learn(seen, ledger)
-    with session.memory() as memory:
-        made = session.make_plan(seen, memory, new_id("plan", session.clock.now()))
-        if redact:
-            made = redacted(made, session, seen, memory)
+    request: FleetRequest, source: PlanSource, out: Path | None, redact: bool, detailed_exitcode: bool, output: str
+) -> int:
+    """Show what would be done to each node, in which order and why. Nothing is changed, and no lease is taken."""
+    made = make_plan(open_workspace(request, source, TERMINAL), source.observation, redact=redact)
     text = dump(made)
     if out is not None:
         write_file(out, text)
-    if common.output == "json":
-        show(text, common.output)
+    if output == "json":
+        show(text, output)
     else:
-        show(shown_apart(made, human if common.output == "human" else as_markdown), common.output)
-        if out is not None and common.output == "human":
+        show(shown_apart(made, human if output == "human" else as_markdown), output)
+        if out is not None and output == "human":
             following = ""
             if made.changes and not made.refused and made.offline is None:
                 when = "next" if made.change is None else "once it is merged"
-                following = f"; {when}: reconciler apply {common.spec} --plan {out} --yes{same_place()}"
+                following = f"; {when}: reconciler apply {request.spec} --plan {out} --yes{location_options()}"
             say("", f"written to {out}{following}", err=True)
-    waits = any(node.blocked is not None and node.blocked.code.passes for node in made.nodes.values())
-    refused = made.refused or made.stopped or made.braked or any(rollout.halted for rollout in made.rollouts)
-    differs = made.change is not None and not made.change.empty
+    return exit_code(made, detailed=detailed_exitcode)
+
+
+def exit_code(plan: Plan, *, detailed: bool) -> ExitCode:
+    waits = any(node.blocked is not None and node.blocked.code.passes for node in plan.nodes.values())
+    refused = plan.refused or plan.stopped or plan.braked or any(rollout.halted for rollout in plan.rollouts)
+    differs = plan.change is not None and not plan.change.empty
+    changes = plan.changes or waits or plan.incomplete or differs
     return strongest(
         [
             ExitCode.REFUSED if refused else ExitCode.DONE,
-            ExitCode.INCOMPLETE if not made.tolerated else ExitCode.DONE,
-            ExitCode.CHANGES
-            if detailed_exitcode and (made.changes or waits or made.incomplete or differs)
-            else ExitCode.DONE,
+            ExitCode.INCOMPLETE if not plan.tolerated else ExitCode.DONE,
+            ExitCode.CHANGES if detailed and changes else ExitCode.DONE,
         ]
     )

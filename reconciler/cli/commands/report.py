@@ -7,58 +7,30 @@ from pathlib import Path
 
 import click
 
-from reconciler.cli.commands.history import Since
-from reconciler.cli.commands.hold import endpoints, ledger, session_for
-from reconciler.cli.options import output_option
-from reconciler.cli.terminal import say, show
-from reconciler.model.errors import UsageError
+from reconciler.app.history import period_report
+from reconciler.app.ports import FleetRequest
+from reconciler.cli.frontend import workspace_for
+from reconciler.cli.options import Since, observation_option, output_option, spec_argument, spec_options
+from reconciler.cli.terminal import show
+from reconciler.model.documents import dump
+from reconciler.render.period_report import as_markdown, human
 
 
 @click.command()
-@click.argument("spec", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec"))
 @click.option("--since", type=Since(), default="7d", show_default=True, metavar="TIME",
-              help="2h, 7d, 2026-11-01 or 2026-11-01T03:00 (UTC).")  # fmt: skip
-@ledger
-@endpoints
+              help="Begin: 2h or 7d ago, 2026-11-01 or 2026-11-01T03:00 (UTC).")  # fmt: skip
+@spec_options(spec_argument)
 @click.option("--html", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Also look at the nodes, as drift does, and write it all as one page, DIR/index.html.")  # fmt: skip
-@click.option("--observation", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-              help="With --html: show this observation instead of reading the nodes.")  # fmt: skip
+              help="Also observe the nodes, as drift does, and write one page, DIR/index.html.")  # fmt: skip
+@observation_option("With --html: show this observation, and read no node.")
 @output_option
 def report(
-    spec: Path, since: timedelta | datetime, ledger: str | None, endpoints: Path | None, html: Path | None,
-    observation: Path | None, output: str,
-) -> None:  # fmt: skip
-    """Tell what happened to the fleet: availability, drift that came and went, recoveries, quarantines, actions.
+    request: FleetRequest, since: timedelta | datetime, html: Path | None, observation: Path | None, output: str
+) -> None:
+    """Report on a period: availability, drift that came and went, recoveries, quarantines and actions.
 
-    It is told from the ledger: `drift`, `apply` and `run` note there how each node stands. Hours in which none of them
-    looked are "not observed", and no part of the availability.
+    The source is the ledger, where `drift`, `apply` and `run` record the status of each node. Hours in which none of
+    them ran are "not observed", and do not count for the availability.
     """
-    from reconciler import __version__
-    from reconciler.app.page import look, write_page
-    from reconciler.model.documents import dump
-    from reconciler.model.period_report import REPORT_FORMAT
-    from reconciler.planner.fleet.period_report import chronicle
-    from reconciler.render.period_report import as_markdown, human
-
-    session = session_for(spec, ledger, endpoints)
-    fleet, begin = session.fleet, _begin(since, session.clock.now())
-    if observation is not None and html is None:
-        raise UsageError("--observation is what --html shows; without it, nothing is told of how nodes stand now")
-    with session.ledger() as book:
-        found = None if html is None else look(session, book, observation)
-        now = session.clock.now()
-        told = chronicle(
-            book.past(begin, now), format_version=REPORT_FORMAT, tool_version=__version__, fleet=fleet.settings.fleet,
-            nodes=fleet.nodes, since=begin, until=now, time_scale=session.time_scale,
-        )  # fmt: skip
-        if html is not None and found is not None:
-            say(f"written to {write_page(session, book, found, told, html)}", err=True)
-    show(dump(told) if output == "json" else (human if output == "human" else as_markdown)(told), output)
-
-
-def _begin(since: timedelta | datetime, now: datetime) -> datetime:
-    begin = now - since if isinstance(since, timedelta) else since
-    if begin >= now:
-        raise UsageError(f"--since {begin:%Y-%m-%d %H:%M} UTC is not in the past")
-    return begin
+    found = period_report(workspace_for(request), since, html, observation)
+    show(dump(found) if output == "json" else (human if output == "human" else as_markdown)(found), output)

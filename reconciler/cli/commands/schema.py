@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from reconciler.cli.terminal import say, show
-from reconciler.model.errors import UsageError
+from reconciler.model.errors import UsageError, did_you_mean
+from reconciler.spec.schema import all_schemas, render_schema, write_schemas
 
 
 @click.command()
@@ -17,13 +18,10 @@ from reconciler.model.errors import UsageError
     "directory",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write all of them here.",
+    help="Write all schemas to this directory.",
 )
 def schema(name: str | None, directory: Path | None) -> None:
-    """Print the JSON Schema of NAME, list the names, or write them all."""
-    from reconciler.model.errors import did_you_mean
-    from reconciler.spec.schema import all_schemas, render_schema, write_schemas
-
+    """Print the JSON Schema NAME. Without NAME, list the schemas, or write them all."""
     if directory is not None:
         for path in write_schemas(directory):
             say(path)

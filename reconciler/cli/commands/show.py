@@ -6,25 +6,24 @@ from pathlib import Path
 
 import click
 
+from reconciler.app.documents import read_document
 from reconciler.cli.options import output_option
 from reconciler.cli.terminal import show as on_screen
+from reconciler.model.documents import dump
+from reconciler.model.observed import Observation
+from reconciler.model.period_report import PeriodReport
+from reconciler.model.plan import Plan
+from reconciler.model.report import ApplyOutcome, DriftReport
+from reconciler.render import drift, observation, outcome, period_report, plan
+from reconciler.render.apart import shown_apart
+from reconciler.render.comment import as_markdown
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @output_option
 def show(file: Path, output: str) -> None:
-    """Render a plan, drift report, outcome, observation or report that a command wrote to FILE."""
-    from reconciler.app.documents import read_document
-    from reconciler.model.documents import dump
-    from reconciler.model.observed import Observation
-    from reconciler.model.period_report import PeriodReport
-    from reconciler.model.plan import Plan
-    from reconciler.model.report import ApplyOutcome, DriftReport
-    from reconciler.render import drift, observation, outcome, period_report, plan
-    from reconciler.render.apart import shown_apart
-    from reconciler.render.comment import as_markdown
-
+    """Render a plan, drift report, apply outcome, observation or period report from FILE."""
     found = read_document(file)
     match found:
         case _ if output == "json":

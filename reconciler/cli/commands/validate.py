@@ -8,9 +8,12 @@ from pathlib import Path
 
 import click
 
+from reconciler.app.validate import validate_spec
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import output_option
 from reconciler.cli.terminal import say, show
+from reconciler.model.printable import visible
+from reconciler.render.text import code, count, markdown, source
 
 
 @click.command()
@@ -18,21 +21,8 @@ from reconciler.cli.terminal import say, show
 @click.option("--rev", metavar="REV", help="Read the spec at this git revision.")
 @output_option
 def validate(spec: Path, rev: str | None, output: str) -> int:
-    """Check a spec: every problem at once, each with its place. Nothing is contacted, no secret is resolved."""
-    from reconciler.app.clocks import RealClock
-    from reconciler.app.session import check_directory
-    from reconciler.drivers.git import describe, read_revision
-    from reconciler.model.printable import visible
-    from reconciler.render.text import code, count, markdown, source
-    from reconciler.spec import check_spec
-
-    now = RealClock().now()
-    if rev is None:
-        check_directory(spec)
-        fleet, found = check_spec(spec, directory=str(spec), origin=describe(spec), now=now)
-    else:
-        files, origin = read_revision(spec, rev)
-        fleet, found = check_spec(files, directory=str(spec), origin=origin, now=now)
+    """Check a spec, and print every problem with its line. Nothing is contacted, and no secret is resolved."""
+    fleet, found = validate_spec(spec, rev)
     if output == "json":
         document = {"valid": fleet is not None, "diagnostics": [asdict(diagnostic) for diagnostic in found]}
         show(json.dumps(document, indent=1, sort_keys=True) + "\n", output)

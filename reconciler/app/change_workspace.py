@@ -1,41 +1,53 @@
-"""The world of `plan --base`: two revisions, of which the earlier one alone says where anything is."""
+"""The workspace of `plan --base`: a change between two revisions, of which the earlier gives all addresses."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from reconciler.app.gc_pause import put_off
-from reconciler.app.scope import select
-from reconciler.app.session import Session
-from reconciler.cli.options import Common
+from reconciler.app.node_selection import select_nodes
+from reconciler.app.ports import FleetRequest, Frontend
+from reconciler.app.runtime import paused_garbage_collection
+from reconciler.app.workspace import Workspace
+from reconciler.drivers.git import commits_lacking, origins
 from reconciler.model.change import Change
 from reconciler.model.desired import Fleet, LineOrigin
-from reconciler.model.errors import SpecError, UsageError, read_position
+from reconciler.model.errors import SpecError, read_position
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope
 from reconciler.model.ports import Recollection
+from reconciler.planner.fleet.plan_request import take_snapshot
+from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.fleet.revisions import at_once, forgotten, joining, wanted, watched
+from reconciler.planner.fleet.spec_change import change_of, with_change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-class ChangeSession(Session):
-    """What `head` wants (None: the work tree), planned for the nodes of `base`, which are reached as base says."""
+@dataclass(frozen=True, slots=True)
+class Revisions:
+    """A change of the spec from `base` to `head`, which is the work tree when it is None."""
 
-    def __init__(self, common: Common, base: str, head: str | None) -> None:
-        super().__init__(common)
-        self._revisions = base, head
+    base: str
+    head: str | None
+
+
+class ChangeWorkspace(Workspace):
+    """What `head` wants, planned for the nodes of `base`, at the addresses and with the secrets of `base`."""
+
+    def __init__(self, request: FleetRequest, revisions: Revisions, frontend: Frontend) -> None:
+        super().__init__(request, frontend)
+        self._revisions = revisions
 
     @cached_property
     def base(self) -> Fleet:
-        return self._at(self._revisions[0])
+        return self._at(self._revisions.base)
 
     @cached_property
     def head(self) -> Fleet:
-        return self._at(self._revisions[1])
+        return self._at(self._revisions.head)
 
     def _at(self, rev: str | None) -> Fleet:
         try:
@@ -43,12 +55,12 @@ class ChangeSession(Session):
         except SpecError as error:
             if rev is None:
                 raise
-            told = (replace(d, at=replace(d.at, file=f"{rev}:{d.at.file}")) for d in error.diagnostics)
-            raise SpecError(tuple(told)) from None
+            located = (replace(d, at=replace(d.at, file=f"{rev}:{d.at.file}")) for d in error.diagnostics)
+            raise SpecError(tuple(located)) from None
 
     @cached_property
     def fleet(self) -> Fleet:
-        """The desired values of head at the endpoints of base."""
+        """The desired values of `head` at the endpoints of `base`."""
         return wanted(self.base, self.head)
 
     @cached_property
@@ -57,29 +69,25 @@ class ChangeSession(Session):
 
     @cached_property
     def selected(self) -> Sequence[str]:
-        """Names at either revision: what leaves can be selected too."""
+        """The selected names of both revisions, since a node that leaves the fleet can be selected too."""
         gone = {name: self.base.nodes[name] for name in forgotten(self.base, self.head)}
         either = replace(self.fleet, nodes={**self.fleet.nodes, **gone})
-        return select(either, self.common.limit, self.common.exclude)[0]
+        return select_nodes(either, self.request.limit, self.request.exclude)[0]
 
     @cached_property
     def selection(self) -> tuple[list[str], Scope]:
-        """Those that can be looked at: at both revisions."""
+        """The selected nodes of both revisions, which alone can be observed, and the scope of a document."""
         new = set(joining(self.base, self.head))
         named = [name for name in self.selected if name in self.head.nodes]
-        scope = Scope(self.common.limit, self.common.exclude, len(named), len(self.head.nodes))
+        scope = Scope(self.request.limit, self.request.exclude, len(named), len(self.head.nodes))
         return [name for name in named if name not in new], scope
 
     def make_plan(self, observation: Observation, ledger: Recollection, plan_id: str) -> Plan:
-        from reconciler.planner.fleet.plan_request import take_snapshot
-        from reconciler.planner.fleet.planner import plan_fleet
-        from reconciler.planner.fleet.spec_change import change_of, with_change
-
         now, names = self.clock.now(), self.selection[0]
 
         def plan_of(fleet: Fleet, **changes: Any) -> Plan:
             snapshot = replace(take_snapshot(ledger, fleet, names), **changes)
-            with put_off():
+            with paused_garbage_collection():
                 return plan_fleet(fleet, observation, snapshot, now, self.plan_request(fleet, ledger, plan_id))
 
         before = plan_of(at_once(self.base), known=(), rollouts={})
@@ -93,42 +101,24 @@ class ChangeSession(Session):
         made = with_change(after, self.head, replace(change, origins=self._origins(change)))
         return replace(made, notes=(*made.notes, *self._behind()))
 
-    def _known(self, ledger: Recollection) -> tuple[str, ...]:
-        """Whose absence a guard counts: those that the ledger knows; of a new ledger, those of base."""
+    def _known(self, ledger: Recollection) -> Sequence[str]:
+        """Return the nodes whose absence a guard counts: those in the ledger, or those of `base` for a new ledger."""
         if len(self.selected) < len(self.head.nodes.keys() | self.base.nodes.keys()):
             return ()
         return tuple(ledger.known()) or tuple(self.base.nodes)
 
     def _origins(self, change: Change) -> Mapping[str, LineOrigin]:
-        """Who set the lines that cause something."""
-        from reconciler.drivers.git import origins
-
+        """Return the commit of each line that causes a change: position -> origin."""
         places = {place for found in change.set_by.values() for place in found}
         found = origins(self.head.source, [position for place in places if (position := read_position(place)).line])
         return {str(at): origin for at, origin in found.items()}
 
     def _behind(self) -> tuple[str, ...]:
-        """What base has and head lacks looks as if the change undid it."""
-        from reconciler.drivers.git import commits_lacking
-
-        base, head = self._revisions
-        lacking = commits_lacking(self.common.spec, base, head or "HEAD")
+        """Return a note when `head` lacks commits of `base`, which would look as if the change reverted them."""
+        lacking = commits_lacking(self.request.spec, self._revisions.base, self._revisions.head or "HEAD")
         if not lacking:
             return ()
         commits = "1 commit" if lacking == 1 else f"{lacking} commits"
         return (
             f"head lacks {commits} of base that changed the spec, and seems to undo what they did: merge base first",
         )
-
-
-def session_for(common: Common, base: str | None, head: str | None) -> Session:
-    """The world of one revision, or of a change from one to another."""
-    check_revisions(common, base, head)
-    return Session(common) if base is None else ChangeSession(common, base, head)
-
-
-def check_revisions(common: Common, base: str | None, head: str | None) -> None:
-    if base is None and head is not None:
-        raise UsageError("--head is what a change leads to: say with --base from where, or use --rev")
-    if base is not None and common.rev is not None:
-        raise UsageError("--rev is one revision, --base and --head are two: use one or the other")

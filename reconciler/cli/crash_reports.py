@@ -1,6 +1,6 @@
-"""Bugs that showed in the work on single nodes: told on stderr as they come; the exit code says that there were any.
+"""Reports of bugs that showed in the work on single nodes: each on stderr as it occurs, and all in the exit code.
 
-Each place is told once with its traceback: a bug that ten thousand equal nodes bring to light is one bug.
+A traceback is printed once per place in the code, since a bug that shows on ten thousand equal nodes is one bug.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ from reconciler.render.text import plain
 _LONGEST = 1000  # characters of a line
 
 
-def to_stderr(node: str, sentence: str, trace: str) -> None:
+def print_crash(node: str, sentence: str, trace: str) -> None:
     lines = [f"{node}: {sentence}", *(f"  {line}" for line in trace.splitlines())]
     say(*(plain(line, _LONGEST) for line in lines), err=True)
 
 
-class Crashes:
-    """`terse`: no word that a machine may have said, where others read them. `sink`: node, sentence and traceback."""
+class CrashReporter:
+    """Counts crashes and hands each to `sink` as node, sentence and traceback.
+
+    `terse` leaves out every text that a machine may have reported, for logs that others read.
+    """
 
     def __init__(self) -> None:
-        self.sink: Callable[[str, str, str], None] = to_stderr
+        self.sink: Callable[[str, str, str], None] = print_crash
         self.terse = False
         self.count = 0
         self._places: set[tuple[str, str]] = set()
@@ -35,7 +38,7 @@ class Crashes:
     def code(self) -> ExitCode:
         return ExitCode.INTERNAL_ERROR if self.count else ExitCode.DONE
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         self.terse, self.count = False, 0
         self._places.clear()
 
@@ -49,12 +52,12 @@ class Crashes:
         self.sink(crash.node, sentence, trace)
 
 
-CRASHES: Final = Crashes()  # of the command that runs
+CRASHES: Final = CrashReporter()  # one per process, which runs one command
 
 
 @contextmanager
-def told_crashes() -> Iterator[Crashes]:
-    """Collect and print the crashes of one command, which starts with a count of zero."""
-    CRASHES.forget()
+def reported_crashes() -> Iterator[CrashReporter]:
+    """Report the crashes of one command, counted from zero."""
+    CRASHES.reset()
     with told_to(CRASHES):
         yield CRASHES

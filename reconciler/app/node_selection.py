@@ -1,4 +1,4 @@
-"""--limit and --exclude: which nodes of the fleet a command is about."""
+"""The nodes that --limit and --exclude select."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from reconciler.model.desired import Desired, Fleet
-from reconciler.model.errors import UsageError
+from reconciler.model.errors import UsageError, did_you_mean
 from reconciler.model.plan import Scope
 from reconciler.spec.ranges import expand
 
 
-def select(fleet: Fleet, limit: tuple[str, ...], exclude: tuple[str, ...]) -> tuple[list[str], Scope]:
-    """Names in the fleet's order. Include first, then exclude. UsageError for an expression that matches no node."""
+def select_nodes(fleet: Fleet, limit: tuple[str, ...], exclude: tuple[str, ...]) -> tuple[list[str], Scope]:
+    """Return the selected names in the order of the fleet, and their scope. `exclude` applies after `limit`.
+
+    Raise UsageError for an expression that matches no node, and when no node is left.
+    """
     chosen = set(fleet.nodes)
     if limit:
         chosen = set().union(*(_matching(fleet, expression) for expression in _split(limit)))
@@ -20,12 +23,12 @@ def select(fleet: Fleet, limit: tuple[str, ...], exclude: tuple[str, ...]) -> tu
         chosen -= _matching(fleet, expression)
     names = [name for name in fleet.nodes if name in chosen]
     if not names:
-        raise UsageError("--limit and --exclude leave no node, and of no node everything could be said")
+        raise UsageError("--limit and --exclude leave no node")
     return names, Scope(limit, exclude, len(names), len(fleet.nodes))
 
 
 def _split(expressions: Iterable[str]) -> list[str]:
-    """Commas separate, but not inside brackets. UsageError for an empty one: the unset variable of a script."""
+    """Split at commas outside brackets. Raise UsageError for an empty part, such as an unset variable of a script."""
     parts = []
     for expression in expressions:
         depth, current = 0, ""
@@ -41,7 +44,7 @@ def _split(expressions: Iterable[str]) -> list[str]:
         if current:
             raise UsageError(f"{expression!r}: its brackets do not match; a range is gpu-a[001-008]")
     if not all(parts):
-        raise UsageError("--limit and --exclude take names of nodes, and one of these is empty")
+        raise UsageError("an expression of --limit or --exclude is empty")
     return parts
 
 
@@ -59,9 +62,7 @@ def _matching(fleet: Fleet, expression: str) -> set[str]:
 
 
 def _hint(fleet: Fleet, expression: str) -> str:
-    """The nearest that there is, unless it is a pattern; else what may be said at all."""
-    from reconciler.model.errors import did_you_mean
-
+    """Return the nearest known name, or the forms of an expression when it is a pattern or nothing is near."""
     key, equals, value = expression.partition("=")
     known = {label for node in fleet.nodes.values() if (label := _label(node, key))} if equals else fleet.nodes
     near = "" if set(expression) & set("*?[") else did_you_mean(value if equals else expression, known)

@@ -1,4 +1,4 @@
-"""The gate of a rehearsal: facts are judged as they are, and what would have to be measured is supposed to pass."""
+"""The gate of a rehearsal: facts are judged as they are, and measurements are assumed to pass."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from reconciler.model.ports import Clock, Host
 FAILED = "fails in this rehearsal"
 
 
-class SupposedGate:
-    """A GateRunner. Judging a certificate, and trust in an image, are the real ones."""
+class RehearsalGate:
+    """A GateRunner whose tests pass, but for simulated failures. The real gate judges certificates and images."""
 
-    def __init__(self, real: AcceptanceGate, luck: Misfortune, pace: Pace) -> None:
+    def __init__(self, real: AcceptanceGate, failures: Misfortune, pace: Pace) -> None:
         self._real = real
-        self._luck = luck
+        self._failures = failures
         self._pace = pace
         self._digests: dict[int, str] = {}
 
@@ -38,7 +38,7 @@ class SupposedGate:
         binding = binding_of(desired, seen, self._digest(acceptance))
         if isinstance(binding, str):
             raise DriverError(Failure.MALFORMED, f"nothing to bind a certificate to: {binding}")
-        fails = self._luck.strikes(desired.node, "run_gate")
+        fails = self._failures.strikes(desired.node, "run_gate")
         tests = [test for phase in acceptance.phases for test in phase.tests]
         results = tuple(_result(test, desired, seen, fails=fails and test is tests[-1]) for test in tests)
         return Certificate(CERTIFICATE_FORMAT, desired.node, clock.now(), binding, results)
@@ -50,7 +50,7 @@ class SupposedGate:
         return self._real.judge(certificate, desired, observed, clock)
 
     def trust(self, desired: Desired, observed: Observed) -> GateJudgement:
-        if self._luck.strikes(desired.node, "check_trust"):
+        if self._failures.strikes(desired.node, "check_trust"):
             return GateJudgement(False, Verdict.FAIL, (FAILED,))
         return self._real.trust(desired, observed)
 

@@ -1,4 +1,4 @@
-"""What must never happen, watched while a rehearsal plays: from the lab's truth, and not by the code that is rehearsed.
+"""Checks of invariants during a rehearsal, on the true state of the lab and not by the code that is rehearsed.
 
 budget_never_exceeded · never_disrupt_unquiesced · never_admit_without_gate_and_trust · held_node_is_never_disrupted ·
 foreign_cordon_is_kept · crash_anywhere_converges, of which here: no destructive action is done twice (DESIGN 13).
@@ -26,23 +26,24 @@ from reconciler.model.vocab import Disruption, DrainProvider, NodeState, Reason
 from reconciler.planner.fleet.hours import cover
 from reconciler.planner.node.actions import spec_of
 
-Reasons = Mapping[str, Collection[Reason]]  # node -> what it is taken out for
+DESTRUCTIVE = frozenset({"reimage", "update_firmware"})
+Reasons = Mapping[str, Collection[Reason]]  # node -> why it may be taken out
 
 
 @dataclass(slots=True)
-class _Line:
-    """One limit on some nodes: who is out under it, and when nodes were taken out."""
+class _LimitCount:
+    """One limit on a set of nodes, which of them are out of service, and when each was taken out."""
 
     name: str
     limit: int
     members: frozenset[str]
     rule: BudgetLimit | None = None  # None: a floor, or the default
     out: set[str] = field(default_factory=set)
-    taken: list[datetime] = field(default_factory=list)  # each taking out
+    taken: list[datetime] = field(default_factory=list)  # when nodes were taken out
     at_start: int = 0
     peak: int = 0
 
-    def holds(self, reasons: Collection[Reason], now: datetime) -> bool:
+    def applies(self, reasons: Collection[Reason], now: datetime) -> bool:
         rule = self.rule
         if rule is None:
             return True
@@ -57,8 +58,8 @@ class _Line:
         return sum(at > since for at in self.taken)
 
 
-def _lines(fleet: Fleet) -> list[_Line]:
-    """The fleet's limits as its spec states them: counted again, and apart from the planner's own budget."""
+def _limit_counts(fleet: Fleet) -> list[_LimitCount]:
+    """Return the limits of the spec. They are counted independently of the planner's budget."""
     active = {name: node for name, node in fleet.nodes.items() if node.state is NodeState.ACTIVE}
     found = []
     for rule in fleet.settings.budgets or (BudgetLimit("fleet", "1"),):
@@ -69,7 +70,7 @@ def _lines(fleet: Fleet) -> list[_Line]:
                 groups.setdefault(value, []).append(name)
         for value, names in sorted(groups.items()):
             text = f"{rule.scope} {value}".strip()
-            found.append(_Line(text, parse_nodes(rule.nodes, len(names)), frozenset(names), rule))
+            found.append(_LimitCount(text, parse_nodes(rule.nodes, len(names)), frozenset(names), rule))
     return [*found, *(_floor(floor, active) for floor in fleet.settings.floors)]
 
 
@@ -77,16 +78,16 @@ def _value(rule: BudgetLimit, node: Desired) -> str | None:
     return {"fleet": "", "pool": node.pool}.get(rule.scope, node.domains.get(rule.scope))
 
 
-def _floor(floor: Floor, active: Mapping[str, Desired]) -> _Line:
+def _floor(floor: Floor, active: Mapping[str, Desired]) -> _LimitCount:
     names = frozenset(name for name, node in active.items() if node.persona == floor.persona)
     spare = max(len(names) - parse_nodes(floor.nodes, len(names)), 0)
-    return _Line(f"persona {floor.persona}", spare, names)
+    return _LimitCount(f"persona {floor.persona}", spare, names)
 
 
-class Checks:
-    """Told of every change of a node object as it happens, and of what the reconciler says that it does.
+class InvariantChecks:
+    """A Progress that checks invariants, from every change of a node object and every event of the run.
 
-    `held`: node -> until when, None = for ever.
+    `held`: node -> when its hold ends, None for one without an end. `broken` collects the violations.
     """
 
     def __init__(
@@ -97,11 +98,13 @@ class Checks:
         self.most_out = 0
         self._fleet, self._lab, self._ledger, self._clock, self._seed = fleet, lab, ledger, clock, seed
         self._reasons, self._held = reasons, held
-        self._lines = _lines(fleet)
-        self._of: dict[str, list[_Line]] = {n: [] for n, node in fleet.nodes.items() if node.state is NodeState.ACTIVE}
-        for line in self._lines:
-            for name in line.members:
-                self._of[name].append(line)
+        self._counts = _limit_counts(fleet)
+        self._of: dict[str, list[_LimitCount]] = {
+            n: [] for n, node in fleet.nodes.items() if node.state is NodeState.ACTIVE
+        }
+        for count in self._counts:
+            for name in count.members:
+                self._of[name].append(count)
         self._out: set[str] = set()
         self._cordons: set[str] = set()
         self._killed = {name: machine.state.counters.killed_work for name, machine in lab.machines.items()}
@@ -121,25 +124,25 @@ class Checks:
             cluster.watcher = self.note
         for name in self._of.keys() - serving:
             self._leaves(name)
-        for line in self._lines:
-            line.at_start = len(line.out)
+        for count in self._counts:
+            count.at_start = len(count.out)
 
     # --- who is out ---
 
     def _leaves(self, name: str) -> None:
         self._out.add(name)
-        for line in self._of[name]:
-            line.out.add(name)
-            line.peak = max(line.peak, len(line.out))
+        for count in self._of[name]:
+            count.out.add(name)
+            count.peak = max(count.peak, len(count.out))
         self.most_out = max(self.most_out, len(self._out))
 
     def _returns(self, name: str) -> None:
         self._out.discard(name)
-        for line in self._of[name]:
-            line.out.discard(name)
+        for count in self._of[name]:
+            count.out.discard(name)
 
     def note(self, node: NodeObject, serves: bool) -> None:
-        """A node object changed."""
+        """Check a change of a node object. `serves`: whether it takes work now."""
         if node.name in self._cordons and not node.unschedulable:
             self._break("foreign_cordon_is_kept", node.name, "somebody else's cordon is gone")
             self._cordons.discard(node.name)
@@ -149,27 +152,27 @@ class Checks:
             self._returns(node.name)
         elif node.name not in self._out:
             self._leaves(node.name)
-            # A host that joins registers as it likes, and is marked at once: nobody took it out of service.
+            # A joining host registers itself schedulable and is marked at once: that is no new disruption.
             if self._doing.get(node.name) != "join" and any(taint.key == MARK_TAINT for taint in node.taints):
                 self._taken_out(node.name)
 
     def _taken_out(self, name: str) -> None:
-        """By us, now: every limit that holds must have had room."""
+        """Check that every applicable limit had room for the node that the reconciler takes out now."""
         now, why = self._clock.now(), set(self._reasons.get(name, Reason))
         covered: set[Reason] = set()
-        for line in self._of[name]:
-            line.taken.append(now)
-            if not line.holds(why, now):
+        for count in self._of[name]:
+            count.taken.append(now)
+            if not count.applies(why, now):
                 continue
-            if line.rule is not None and line.rule.per_s is None:
-                covered |= set(line.rule.reasons or Reason)
-            self._fits(name, line.name, line.used(now), line.limit)
+            if count.rule is not None and count.rule.per_s is None:
+                covered |= set(count.rule.reasons or Reason)
+            self._fits(name, count.name, count.used(now), count.limit)
         if not why <= covered:
             self._fits(name, "fleet by default", len(self._out), 1)
 
-    def _fits(self, name: str, line: str, used: int, limit: int) -> None:
+    def _fits(self, name: str, subject: str, used: int, limit: int) -> None:
         if used > limit:
-            detail = f"taken out as number {used} under the limit of {line}, which is {limit}"
+            detail = f"taken out as number {used} under the limit of {subject}, which is {limit}"
             self._break("budget_never_exceeded", name, detail)
 
     # --- what is done ---
@@ -189,7 +192,7 @@ class Checks:
         self._doing[name] = action.name
         if name in self._held and not _over(self._held[name], self._clock.now()):
             self._break("held_node_is_never_disrupted", name, f"{action.id} was started on a held node")
-        alone = self._lab.cluster is None and name in self._of  # where no cluster says so, the first disruption does
+        alone = self._lab.cluster is None and name in self._of  # without a cluster, the first disruption takes it out
         if alone and action.disruption >= Disruption.DRAIN and name not in self._out:
             self._leaves(name)
             self._taken_out(name)
@@ -242,8 +245,8 @@ class Checks:
                 self._break("never_disrupt_unquiesced", name, "its system went down under pods that nobody had evicted")
 
     def peaks(self) -> list[PeakOut]:
-        lines = [line for line in self._lines if line.rule is None or line.rule.per_s is None]
-        return [PeakOut(line.name, line.limit, len(line.members), line.at_start, line.peak) for line in lines]
+        lines = [count for count in self._counts if count.rule is None or count.rule.per_s is None]
+        return [PeakOut(count.name, count.limit, len(count.members), count.at_start, count.peak) for count in lines]
 
     def _break(self, invariant: str, node: str, evidence: str) -> None:
         self.broken.append(BrokenInvariant(invariant, node, evidence, self._clock.now(), self._seed))

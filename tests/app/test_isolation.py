@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.app import session as sessions
-from reconciler.cli.commands.isolation import _isolated, _lift
+from reconciler.app import isolation
 from reconciler.model.records import RETRACTED
 from reconciler.model.vocab import NodeState
 from tests.converge.test_isolation import NONE_OUT, WATCHED, fall_ill
@@ -18,8 +17,8 @@ from tests.converge.world import World
 
 
 @dataclass
-class Here:
-    """What the command needs of a session, in virtual time."""
+class VirtualWorkspace:
+    """What the use case needs of a workspace, in virtual time."""
 
     world: World
 
@@ -41,16 +40,16 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     found.adopt()
     found.apply()
     found.clock.elapsed += 2 * HOUR
-    monkeypatch.setattr(sessions, "run_async", found.run)
+    monkeypatch.setattr(isolation, "run_async", found.run)
     return found
 
 
 def test_a_retraction_lifts_the_cordons_that_nobody_else_has_a_reason_for(here: World) -> None:
     fall_ill(here, "n1", "n2", "n3", persistent=True)
     here.apply(wait_s=0.0)
-    session: Any = Here(here)
-    book: Any = here.ledger
-    assert [(one.node, one.drained) for one in _isolated(session, book)] == [
+    workspace: Any = VirtualWorkspace(here)
+    ledger: Any = here.ledger
+    assert [(one.node, one.drained) for one in isolation.isolated(workspace, ledger)] == [
         ("n1", False),
         ("n2", False),
         ("n3", False),
@@ -59,7 +58,7 @@ def test_a_retraction_lifts_the_cordons_that_nobody_else_has_a_reason_for(here: 
     away = replace(here.fleet.nodes["n2"], state=NodeState.QUARANTINED)
     here.fleet = replace(here.fleet, nodes={**here.fleet.nodes, "n2": away})
     here.ledger.note_silences([("n3", "health.gpu_missing", True)], here.clock.now())
-    assert dict(_lift(session, book)) == {
+    assert dict(isolation.lift_cordons(workspace, ledger)) == {
         "n1": "back in service",
         "n2": "left as it is: the spec says `state: quarantined`",
         "n3": "left as it is: the ledger has evidence of health.gpu_missing as well",

@@ -1,4 +1,4 @@
-"""Plans from a published observation: nobody is contacted, no secret is resolved, no ledger is opened."""
+"""Workspaces of offline plans: a published observation takes the place of nodes, secrets and ledger."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from reconciler.app.change_session import ChangeSession, check_revisions
-from reconciler.app.change_session import session_for as online
+from reconciler.app.change_workspace import ChangeWorkspace, Revisions
 from reconciler.app.clocks import RealClock, ScaledClock
-from reconciler.app.session import Session
-from reconciler.cli.options import Common
+from reconciler.app.ports import FleetRequest, Frontend
+from reconciler.app.workspace import Workspace
+from reconciler.converge.gate import AcceptanceGate
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import SpecError, UsageError
 from reconciler.model.observed import Observation
@@ -21,15 +20,12 @@ from reconciler.model.plan import Offline, Plan
 from reconciler.model.ports import Recollection
 from reconciler.model.published import Published
 from reconciler.model.records import Hold, NodeRecord, Rollout
-from reconciler.render.restore import Restored
-
-if TYPE_CHECKING:
-    from reconciler.converge.gate import AcceptanceGate
+from reconciler.render.restore import Restored, restore
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedLedger:
-    """The part of a ledger that was published."""
+    """The published part of a ledger."""
 
     published: Published
     restored: Restored
@@ -54,29 +50,31 @@ class PublishedLedger:
         return self.published.durations[:limit]
 
 
-class OfflineSession(Session):
-    """The world as it was published. `revisions`: what it is to be judged by."""
+class OfflineWorkspace(Workspace):
+    """The published state of a fleet, compared with the spec."""
 
-    def __init__(self, common: Common, published: Published) -> None:
-        super().__init__(common)
+    def __init__(self, request: FleetRequest, published: Published, frontend: Frontend) -> None:
+        super().__init__(request, frontend)
         self.published = published
 
     @property
     def revisions(self) -> Sequence[Fleet]:
+        """The revisions of the spec that published digests are compared with."""
         return (self.fleet,)
 
     @cached_property
     def restored(self) -> Restored:
-        """UsageError when it is another fleet's."""
+        """The observation and the records, with values for digests. Raise UsageError when they are of another fleet."""
         ours = self.revisions[0].settings.fleet
         if self.published.fleet != ours:
             raise UsageError(f"what was published is of fleet {self.published.fleet}, the spec is of {ours}")
-        from reconciler.render.restore import restore
+        return restore(self.published, self._published_spec(), self.revisions)
 
-        return restore(self.published, self._then(), self.revisions)
+    def _published_spec(self) -> Fleet | None:
+        """Return the spec at the time of the observation, whose values the digests are of.
 
-    def _then(self) -> Fleet | None:
-        """The spec that was observed, which has the words to the digests. None: it is not in this repository."""
+        None: it is not in this repository, or not valid.
+        """
         if not self.published.spec_commit:
             return None
         try:
@@ -95,8 +93,6 @@ class OfflineSession(Session):
 
     @cached_property
     def gate(self) -> AcceptanceGate:
-        from reconciler.converge.gate import AcceptanceGate
-
         return AcceptanceGate(self.published.keys.get)
 
     @contextmanager
@@ -110,33 +106,20 @@ class OfflineSession(Session):
         made = super().make_plan(observation, ledger, plan_id)
         names = made.nodes.keys()
         unjudged = {
-            path: told
+            path: affected
             for path, nodes in self.restored.unjudged.items()
-            if (told := tuple(n for n in nodes if n in names))
+            if (affected := tuple(n for n in nodes if n in names))
         }
         return replace(made, offline=Offline(self.published.finished_at, unjudged))
 
 
-class OfflineChange(OfflineSession, ChangeSession):
-    """The same of a change from one revision to another."""
+class OfflineChangeWorkspace(OfflineWorkspace, ChangeWorkspace):
+    """The published state of a fleet, for the plan of a change between two revisions of its spec."""
 
-    def __init__(self, common: Common, published: Published, base: str, head: str | None) -> None:
-        ChangeSession.__init__(self, common, base, head)
+    def __init__(self, request: FleetRequest, published: Published, change: Revisions, frontend: Frontend) -> None:
+        ChangeWorkspace.__init__(self, request, change, frontend)
         self.published = published
 
     @property
     def revisions(self) -> Sequence[Fleet]:
         return self.base, self.head
-
-
-def session_for(common: Common, base: str | None, head: str | None, observation: Path | None) -> Session:
-    """The world that a plan is made in, by what it is to be made from."""
-    from reconciler.app.documents import is_published
-    from reconciler.model.documents import load
-
-    text = b"" if observation is None else observation.read_bytes()
-    if not is_published(text):
-        return online(common, base, head)
-    check_revisions(common, base, head)
-    published = load(Published, text, name=str(observation))
-    return OfflineSession(common, published) if base is None else OfflineChange(common, published, base, head)

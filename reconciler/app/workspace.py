@@ -1,122 +1,99 @@
-"""One command's world: the spec, the clock, the ledger, the fabric, and the passes over them."""
+"""The spec, the nodes, the clock, the ledger and the drivers that one use case works with, and its passes over them."""
 
 from __future__ import annotations
 
-import asyncio
 import os
-import secrets
-import signal
-import sys
 from collections import Counter
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from reconciler import __version__
 from reconciler.app.clocks import RealClock, ScaledClock
-from reconciler.app.gc_pause import put_off
-from reconciler.app.scope import select
-from reconciler.cli.options import Common
-from reconciler.cli.terminal import say
+from reconciler.app.documents import is_published, published_only_for_plans
+from reconciler.app.node_selection import select_nodes
+from reconciler.app.ports import FleetRequest, Frontend
+from reconciler.app.runtime import new_id, paused_garbage_collection, run_async
+from reconciler.app.validate import check_directory
+from reconciler.converge.gate import AcceptanceGate
+from reconciler.converge.observation_pass import ObservationPass, make_plan, with_sightings
+from reconciler.converge.observe import observe
+from reconciler.drivers.endpoints import Overlay, load_endpoints
+from reconciler.drivers.git import describe, read_revision
+from reconciler.drivers.secrets import SecretStore
 from reconciler.model.desired import DesiredImage, Fleet
 from reconciler.model.documents import load
 from reconciler.model.drift import TOLD
-from reconciler.model.errors import StalePlan, UsageError, first_of_ours
+from reconciler.model.errors import SpecError, StalePlan, UsageError
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope
 from reconciler.model.ports import Ledger, Recollection
 from reconciler.model.report import DRIFT_FORMAT, DriftReport
-
-T = TypeVar("T")
+from reconciler.planner.fleet.plan_request import PlanRequest
+from reconciler.planner.node.estimates import Estimates, estimates
+from reconciler.spec import check_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reconciler.app.wire_fabric import WireFabric
-    from reconciler.converge.gate import AcceptanceGate
-    from reconciler.converge.observation_pass import ObservationPass
-    from reconciler.drivers.endpoints import Overlay
     from reconciler.drivers.ledger import SqlLedger
-    from reconciler.drivers.secrets import SecretStore
-    from reconciler.planner.fleet.plan_request import PlanRequest
-    from reconciler.planner.node.estimates import Estimates
 
 
-def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """asyncio.run, but for what it returns: asyncio formats a finished main task, result and all, twice.
+class Workspace:
+    """What one use case works with. Everything is loaded or opened when it is first asked for.
 
-    SIGINT, or SIGTERM, cancels `work` each time that it comes, so that a second one cuts the tidying up short. A
-    KeyboardInterrupt out of nowhere, as asyncio raises for the second, could come while a journal is being written.
+    SQLAlchemy, asyncssh, sushy and aiohttp take a second to import, which `validate --help` and offline plans need not
+    spend: `open_ledger` and `fabric` are the two places that import a driver on demand.
     """
-    found: list[T] = []
 
-    async def keep() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        found.append(await work)
-
-    try:
-        asyncio.run(keep())
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
-    except ExceptionGroup as group:
-        if (error := first_of_ours(group)) is None:
-            raise
-        raise error from None
-    return found[0]
-
-
-class Session:
-    def __init__(self, common: Common) -> None:
-        self.common = common
+    def __init__(self, request: FleetRequest, frontend: Frontend = Frontend()) -> None:  # noqa: B008 - it is frozen
+        self.request = request
+        self.frontend = frontend
 
     # --- the spec ------------------------------------------------------------------------------------------------
 
     @cached_property
     def fleet(self) -> Fleet:
-        """Loaded, checked and resolved; warnings go to stderr. SpecError with every problem at once."""
-        return self.fleet_at(self.common.rev)
+        """Load, check and resolve the spec, and report its warnings. Raise SpecError with all of its problems."""
+        return self.fleet_at(self.request.rev)
 
     @property
     def watched(self) -> Fleet:
-        """The fleet as it is reached and observed: nothing else may reach a driver."""
+        """The fleet as it is contacted and observed. Drivers may get no other."""
         return self.fleet
 
     def fleet_at(self, rev: str | None) -> Fleet:
-        from reconciler.drivers.git import describe, read_revision
-        from reconciler.model.errors import SpecError
-        from reconciler.spec import check_spec
-
-        directory = self.common.spec
+        """Load the spec at a git revision, or from the work tree for None."""
+        directory = self.request.spec
         source: Path | Mapping[str, bytes] = directory
         if rev is None:
             check_directory(directory)
             origin = describe(directory)
         else:
             source, origin = read_revision(directory, rev)
-        with put_off():
+        with paused_garbage_collection():
             fleet, diagnostics = check_spec(source, directory=str(directory), origin=origin)
         if fleet is None:
             raise SpecError(diagnostics)
         for diagnostic in diagnostics:
-            say(f"warning: {diagnostic}", err=True)
+            self.frontend.say(f"warning: {diagnostic}")
         return fleet
 
     @cached_property
     def selection(self) -> tuple[list[str], Scope]:
-        return select(self.fleet, self.common.limit, self.common.exclude)
+        """The names of the selected nodes, in the order of the fleet, and the scope that a document shows."""
+        return select_nodes(self.fleet, self.request.limit, self.request.exclude)
 
     def check_selection(self) -> None:
-        """UsageError for a wrong --limit or --exclude, which is said before anything is contacted."""
+        """Raise UsageError for a wrong --limit or --exclude, before anything is contacted."""
         _ = self.selection
 
     def narrow(self, plan: Plan) -> None:
-        """A plan of some nodes says nothing of the others, so they are left out. StalePlan when the spec has none."""
+        """Limit the selection to the nodes of `plan`. Raise StalePlan when none of them is selected."""
         if not plan.scope.limit and not plan.scope.exclude:
             return
         names = [name for name in self.selection[0] if name in plan.nodes]
@@ -124,15 +101,13 @@ class Session:
             raise StalePlan(f"plan {plan.id} is for {', '.join(list(plan.nodes)[:5])}, which are not selected here")
         self.selection = names, Scope(plan.scope.limit, plan.scope.exclude, len(names), len(self.fleet.nodes))
 
-    # --- the world -----------------------------------------------------------------------------------------------
+    # --- clock, ledger and drivers ---------------------------------------------------------------------------------
 
     @cached_property
     def overlay(self) -> Overlay | None:
-        if self.common.endpoints is None:
+        if self.request.endpoints is None:
             return None
-        from reconciler.drivers.endpoints import load_endpoints
-
-        return load_endpoints(self.common.endpoints)
+        return load_endpoints(self.request.endpoints)
 
     @property
     def endpoints_digest(self) -> str:
@@ -151,23 +126,21 @@ class Session:
 
     @cached_property
     def secrets(self) -> SecretStore:
-        from reconciler.drivers.secrets import SecretStore
-
         return SecretStore.load() if self.overlay is None else self.overlay.secrets
 
     def ledger_place(self, fleet: str) -> str | Path:
-        """--ledger; beside the endpoints of a lab; or one file per fleet in the user's state directory."""
-        if self.common.ledger is not None:
-            return self.common.ledger
-        if self.common.endpoints is not None:
-            return self.common.endpoints.parent / "ledger.sqlite"
+        """Return the requested ledger, or that beside the endpoints of a lab, or that in the state directory."""
+        if self.request.ledger is not None:
+            return self.request.ledger
+        if self.request.endpoints is not None:
+            return self.request.endpoints.parent / "ledger.sqlite"
         return self.state_directory() / f"{fleet}.sqlite"
 
     def state_directory(self) -> Path:
         return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "reconciler"
 
     def open_ledger(self, where: str | Path, fleet: str = "") -> SqlLedger:
-        """Its leases go by the clock that all runners share."""
+        """Open a ledger. Its leases use the clock that all runners share."""
         from reconciler.drivers.ledger import SqlLedger
 
         return SqlLedger(where, fleet=fleet, clock=self.clock)
@@ -181,7 +154,7 @@ class Session:
             found.close()
 
     def memory(self) -> AbstractContextManager[Recollection]:
-        """What plans are made from besides an observation: the ledger, but for those that are made offline."""
+        """Open what plans are made from besides an observation, which is the ledger unless the plan is offline."""
         return self.ledger()
 
     def fabric(self) -> WireFabric:
@@ -191,13 +164,11 @@ class Session:
 
     @cached_property
     def gate(self) -> AcceptanceGate:
-        from reconciler.converge.gate import AcceptanceGate
-
         return AcceptanceGate(self.secrets.public_key)
 
     @cached_property
     def signatures(self) -> Mapping[tuple[str, str], bool | None]:
-        """Each image that the spec pins -> whether its signature verifies."""
+        """Whether the signature of each image in the spec verifies: (name, version) -> result; None without a key."""
         return self.verified(self.fleet)
 
     def verified(self, fleet: Fleet) -> Mapping[tuple[str, str], bool | None]:
@@ -210,16 +181,13 @@ class Session:
     # --- passes --------------------------------------------------------------------------------------------------
 
     def observe(self) -> Observation:
-        """One pass over the selected nodes; progress on stderr."""
+        """Read the selected nodes once, and show the progress."""
         return run_async(self._observe())
 
     async def _observe(self) -> Observation:
-        from reconciler.cli.progress import make_progress
-        from reconciler.converge.observe import observe
-
         fabric = self.fabric()
         try:
-            with make_progress("observing", self.time_scale) as progress:
+            with self.frontend.progress("observing", self.time_scale) as progress:
                 return await observe(
                     self.watched, self.selection[0], fabric, self.clock,
                     fresh_inventory=True, progress=progress, time_scale=self.time_scale,
@@ -227,13 +195,15 @@ class Session:
         finally:
             await fabric.close()
 
-    def observation_from(self, path: Path) -> Observation:
-        """A pass that `observe --out` wrote. UsageError when it is another fleet's, or lacks selected nodes."""
-        from reconciler.app.documents import for_plans_alone, is_published
+    def observation(self, file: Path | None) -> Observation:
+        """Return the observation in `file`, or read the nodes when it is None."""
+        return self.observe() if file is None else self.observation_from(file)
 
+    def observation_from(self, path: Path) -> Observation:
+        """Load an observation that `observe --out` wrote. Raise UsageError for another fleet or a missing node."""
         text = path.read_bytes()
         if is_published(text):
-            raise for_plans_alone(path)
+            raise published_only_for_plans(path)
         found = load(Observation, text, name=str(path))
         if found.fleet != self.fleet.settings.fleet:
             raise UsageError(
@@ -245,29 +215,21 @@ class Session:
         return found
 
     def make_plan(self, observation: Observation, ledger: Recollection, plan_id: str) -> Plan:
-        from reconciler.converge.observation_pass import make_plan
-
         request = self.plan_request(self.fleet, ledger, plan_id)
-        with put_off():
+        with paused_garbage_collection():
             return make_plan(self.fleet, observation, ledger, request, self.clock.now())
 
     def plan_request(self, fleet: Fleet, ledger: Recollection, plan_id: str) -> PlanRequest:
-        """The request for a plan of the selected nodes. `fleet`: whose images are to be verified."""
-        from reconciler.planner.fleet.plan_request import PlanRequest
-
+        """Return the request for a plan of the selected nodes. `fleet`: whose images are to be verified."""
         names, scope = self.selection
         return PlanRequest(
             plan_id, self.verified(fleet), names, scope, self.estimates(ledger), endpoints=self.endpoints_digest
         )
 
     def estimates(self, ledger: Recollection) -> Estimates:
-        from reconciler.planner.node.estimates import estimates
-
         return estimates(self.fleet, ledger.durations())
 
     def observation_pass(self, observation: Observation, ledger: Ledger) -> ObservationPass:
-        from reconciler.converge.observation_pass import ObservationPass
-
         names = self.selection[0]
         return ObservationPass(self.watched, observation, names, ledger, self.clock, ledger.nodes(names))
 
@@ -276,7 +238,7 @@ class Session:
         self.observation_pass(observation, ledger).learn(evidence=False)
 
     def look_into(self, observation: Observation, ledger: SqlLedger, command: str, *, now: bool) -> Plan:
-        """Plan from the observation and record the result. The plan's id is that of the run, still to be ended.
+        """Return the plan of a pass. Its ID is that of a new run in the ledger, which the caller ends.
 
         `now`: as for `remember`.
         """
@@ -289,13 +251,11 @@ class Session:
         return self.remember(self.make_plan(observation, ledger, run), ledger, run, observation, now=now)
 
     def remember(self, plan: Plan, ledger: Ledger, run: str, observation: Observation, *, now: bool) -> Plan:
-        """Record the plan's drift, and return the plan with the times at which each difference was seen.
+        """Record the drift of a plan. Return the plan with the time at which each item was first and last seen.
 
         `now`: the nodes were observed just now, so their statuses are recorded as well. Nothing is recorded of an
         observation in which this machine reached nobody.
         """
-        from reconciler.converge.observation_pass import with_sightings
-
         made = self.observation_pass(observation, ledger)
         sightings = made.remember_drift(plan.nodes, run)
         if now:
@@ -303,13 +263,8 @@ class Session:
         return with_sightings(plan, sightings)
 
 
-def check_directory(spec: Path) -> None:
-    """UsageError unless there is such a directory: a wrong path is no invalid spec."""
-    if not spec.is_dir():
-        raise UsageError(f"there is no directory {spec}; name the one that holds the spec, or change to where it is")
-
-
 def drift_report(plan: Plan, observation: Observation) -> DriftReport:
+    """Return the drift that a plan was made of."""
     items = tuple(item for node in plan.nodes.values() for item in node.drift)
     return DriftReport(
         format_version=DRIFT_FORMAT,
@@ -330,20 +285,3 @@ def drift_report(plan: Plan, observation: Observation) -> DriftReport:
         stopped=plan.stopped,
         braked=plan.braked,
     )
-
-
-def new_id(prefix: str, now: datetime) -> str:
-    """Readable and sortable, and unguessable enough that two runs never share one."""
-    return f"{prefix}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-
-
-def whoami() -> str:
-    """Who holds a lease or sets a hold, as others will read it."""
-    import getpass
-    import socket
-
-    return os.environ.get("RECONCILER_ACTOR") or f"{getpass.getuser()}@{socket.gethostname()} pid {os.getpid()}"
-
-
-def on_terminal() -> bool:
-    return sys.stderr.isatty()

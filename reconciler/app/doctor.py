@@ -1,0 +1,164 @@
+"""The `doctor` use case: check programs, spec, secrets, ledger and reachability."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from reconciler.app.workspace import Workspace
+from reconciler.drivers.programs import ask
+from reconciler.drivers.secrets import default_path
+from reconciler.model.errors import ReconcilerError, SpecError, UsageError
+from reconciler.model.observed import Silent
+from reconciler.model.vocab import UnknownReason
+from reconciler.planner.node.holds import braked, by_subject, stopped
+from reconciler.render.text import fold
+
+OLDEST_KUBECTL = (1, 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check. `remedy`: what to do; "" when there is nothing to do."""
+
+    check: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+
+
+def examine(workspace: Workspace, *, offline: bool) -> Iterator[Finding]:
+    """Yield findings in the order in which things are needed. Checks that depend on a failed one are left out."""
+    yield _python()
+    yield _program("git", ("git", "--version"), "apt-get install git; without it the commit is not in any report")
+    try:
+        fleet = workspace.fleet
+    except SpecError as error:
+        first = error.diagnostics[0]
+        yield Finding("spec", False, str(first), f"reconciler validate {workspace.request.spec} shows all problems")
+        return
+    except UsageError as error:
+        yield Finding("spec", False, str(error), "reconciler doctor SPEC")
+        return
+    yield Finding("spec", True, f"{len(fleet.nodes)} nodes, {workspace.request.spec}")
+    if fleet.settings.cluster is not None:
+        yield _kubectl()
+    for sentence in fleet.settings.insecure:
+        yield Finding("trust", True, sentence, "verify it: name a CA in the spec")
+    secrets = list(_secrets(workspace))
+    yield from secrets
+    yield _tried("ledger", lambda: _ledger(workspace), "point --ledger or RECONCILER_LEDGER at a place you may write")
+    yield from _stops(workspace)
+    if not offline and all(finding.ok for finding in secrets):
+        yield from _reachability(workspace)
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Finding("python", sys.version_info >= (3, 11), version)
+
+
+def _program(name: str, argv: tuple[str, ...], remedy: str) -> Finding:
+    ok, text = ask(*argv)
+    return Finding(name, ok, text.split("\n")[0] or "not on the PATH", "" if ok else remedy)
+
+
+def _kubectl() -> Finding:
+    ok, text = ask("kubectl", "version", "--client", "-o", "json")
+    if not ok:
+        remedy = "apt-get install kubernetes-client, or see kubernetes.io"
+        return Finding("kubectl", False, text.split("\n")[0] or "not on the PATH", remedy)
+    try:
+        version = json.loads(text)["clientVersion"]
+        found = int(version["major"]), int("".join(filter(str.isdigit, version["minor"])))
+    except (ValueError, KeyError, TypeError):
+        return Finding("kubectl", False, f"unreadable version: {text[:80]!r}", "install a kubectl of 1.20 or newer")
+    fresh = found >= OLDEST_KUBECTL
+    return Finding("kubectl", fresh, version["gitVersion"], "" if fresh else "1.20 is the oldest that works")
+
+
+def _secrets(workspace: Workspace) -> Iterator[Finding]:
+    """Resolve each secret that the spec names, for the address of the first node that needs it."""
+    fleet = workspace.fleet
+    settings = fleet.settings
+    where = f"see README, Secrets and trust; the file is {default_path()}, and a lab's is RECONCILER_ENDPOINTS"
+    names, _ = workspace.selection
+    bmc = next((fleet.nodes[n].endpoints.bmc for n in names if fleet.nodes[n].endpoints.bmc), None)
+    host = next((fleet.nodes[n].endpoints.host for n in names if fleet.nodes[n].endpoints.host), None)
+    if settings.bmc_credentials and bmc:
+        address = bmc if workspace.overlay is None else workspace.overlay.bmc(bmc).url
+        name = settings.bmc_credentials
+        yield _tried(f"secret {name}", lambda: (workspace.secrets.credentials(name, address), "for BMCs")[1], where)
+    if settings.ssh_credentials and host:
+        target = None if workspace.overlay is None else workspace.overlay.ssh(host)
+        to = host if target is None else f"{target.host}:{target.port}"
+        key = settings.ssh_credentials
+        yield _tried(f"secret {key}", lambda: (workspace.secrets.resolve(key, to), "for SSH")[1], where)
+    if settings.cluster and settings.cluster.kubeconfig and workspace.overlay is None:
+        kubeconfig = settings.cluster.kubeconfig
+        yield _tried(f"secret {kubeconfig}", lambda: str(workspace.secrets.file(kubeconfig)), where)
+    keys = {n.profile.image.key for n in fleet.nodes.values() if n.profile.image is not None and n.profile.image.key}
+    for key_name in sorted(keys):
+        known = workspace.secrets.public_key(key_name) is not None
+        remedy = (
+            "" if known else f"add its public key under `keys:` in {default_path()}; until then no image is trusted"
+        )
+        yield Finding(f"key {key_name}", known, "known" if known else "unknown", remedy)
+    for (image, version), verified in workspace.signatures.items():
+        if verified is False:
+            yield Finding("signature", False, f"image {image} {version} is not signed by its key", "sign it again")
+
+
+def _ledger(workspace: Workspace) -> str:
+    with workspace.ledger() as ledger:
+        return f"{ledger.name}, id {ledger.id}"  # not the URL of the request, which may hold a password
+
+
+def _stops(workspace: Workspace) -> Iterator[Finding]:
+    """Yield the stop and the storm brake, which are no failure but explain why nothing happens."""
+    try:
+        with workspace.ledger() as ledger:
+            holds = by_subject((), ledger.holds())
+    except ReconcilerError:
+        return  # reported by the check of the ledger
+    now = workspace.clock.now()
+    for found in (stopped(holds, now), braked(holds, now)):
+        if found is not None:
+            yield Finding("fleet", True, found.detail, "reconciler resume, once the cause is known")
+
+
+def _tried(check: str, attempt: Callable[[], str], remedy: str) -> Finding:
+    try:
+        return Finding(check, True, attempt())
+    except ReconcilerError as error:
+        return Finding(check, False, str(error), remedy)
+
+
+_REMEDIES = {
+    "unreachable": "check cabling, VLAN, firewall and the address in the spec",
+    "auth": "check the secret; after a change of password every caller of that BMC must stop first, or it locks",
+    "timeout": "it accepts connections and does not answer: a BMC reset may help",
+    "malformed": "its answers are malformed: check that the address is a BMC's, and its firmware",
+    "unsupported": "it lacks a required feature: see the detail",
+}
+
+
+def _reachability(workspace: Workspace) -> Iterator[Finding]:
+    """Yield the results of one pass by source and reason, so that forty silent BMCs are one problem."""
+    observation = workspace.observe()
+    names, _ = workspace.selection
+    for source in ("redfish", "ssh", "kubernetes"):
+        silent: dict[tuple[str, str], list[str]] = {}
+        for name in names:
+            seen = observation.nodes[name]
+            reading = {"redfish": seen.hot, "ssh": seen.host, "kubernetes": seen.member}[source]
+            if isinstance(reading, Silent) and reading.reason not in (UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED):
+                detail = reading.detail if source == "kubernetes" else ""
+                silent.setdefault((reading.reason.value, detail), []).append(name)
+        dark = sum(map(len, silent.values()))
+        yield Finding(f"reach {source}", not silent, f"{len(names) - dark} of {len(names)} nodes answer")
+        for (reason, detail), nodes in silent.items():
+            told = f"{fold(nodes)} ({len(nodes)}): {reason}" + (f", {detail}" if detail else "")
+            yield Finding(f"reach {source}", False, told, _REMEDIES.get(reason, ""))

@@ -1,0 +1,57 @@
+"""The `history` and `report` use cases: what the ledger tells of one node, and of the fleet over a period."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from reconciler import __version__
+from reconciler.app.holds import check_subject
+from reconciler.app.html_report import observe_for_report, write_page
+from reconciler.app.workspace import Workspace
+from reconciler.model.errors import UsageError
+from reconciler.model.period_report import REPORT_FORMAT, PeriodReport
+from reconciler.planner.fleet.period_report import chronicle
+from reconciler.render.history import NodeHistory, OpenDrift
+
+
+def node_history(workspace: Workspace, node: str, last: int, since: timedelta | datetime | None) -> NodeHistory:
+    """Return the newest `last` entries of a node. Raise UsageError when the fleet has no such node and no entries."""
+    now = workspace.clock.now()
+    begin = now - since if isinstance(since, timedelta) else since
+    pool = workspace.fleet.nodes[node].pool if node in workspace.fleet.nodes else ""
+    with workspace.ledger() as ledger:
+        entries = ledger.history(node, last + 1, since=begin, pool=pool)
+        limited, entries = len(entries) > last, entries[-last:]
+        found = NodeHistory(
+            node, ledger.node(node), [OpenDrift(*item) for item in ledger.open_drift(node)], entries,
+            ledger.runs({entry.run for entry in entries if entry.run}), now, workspace.time_scale, limited,
+        )  # fmt: skip
+    if not entries:
+        check_subject(workspace.fleet, node)
+    return found
+
+
+def period_report(
+    workspace: Workspace, since: timedelta | datetime, html: Path | None, observation: Path | None
+) -> PeriodReport:
+    """Return what happened since then, and write it as a page into the directory `html` too.
+
+    The page shows the nodes as they are now, or as in the file `observation`.
+    """
+    if observation is not None and html is None:
+        raise UsageError("--observation is what --html shows; without it, nothing is told of how nodes stand now")
+    fleet, now = workspace.fleet, workspace.clock.now()
+    begin = now - since if isinstance(since, timedelta) else since
+    if begin >= now:
+        raise UsageError(f"--since {begin:%Y-%m-%d %H:%M} UTC is not in the past")
+    with workspace.ledger() as ledger:
+        found = None if html is None else observe_for_report(workspace, ledger, observation)
+        now = workspace.clock.now()
+        report = chronicle(
+            ledger.past(begin, now), format_version=REPORT_FORMAT, tool_version=__version__,
+            fleet=fleet.settings.fleet, nodes=fleet.nodes, since=begin, until=now, time_scale=workspace.time_scale,
+        )  # fmt: skip
+        if html is not None and found is not None:
+            workspace.frontend.say(f"written to {write_page(workspace, ledger, found, report, html)}")
+    return report

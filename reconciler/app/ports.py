@@ -1,0 +1,88 @@
+"""What a use case gets from whoever starts it: the request, and the frontend that it reports to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from reconciler.converge.events import Progress as Progress
+from reconciler.converge.events import ignore
+from reconciler.model.errors import ReconcilerError
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRequest:
+    """The spec, the nodes, the ledger and the endpoints that a use case works with.
+
+    `rev`: a git revision of the spec; None reads the work tree. `limit`, `exclude`: node expressions.
+    `ledger`: a file or a postgresql:// URL; None takes the default. `endpoints`: the endpoints.json of a lab.
+    `fleet`: the name of the fleet, for use cases that read the ledger and no spec.
+    """
+
+    spec: Path
+    rev: str | None = None
+    limit: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    ledger: str | None = None
+    endpoints: Path | None = None
+    fleet: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSource:
+    """What to plan from. `observation`: a file; None reads the nodes. `base`, `head`: revisions of a change.
+
+    Without `base`, the plan is of one revision. Without `head`, the change leads to the work tree.
+    """
+
+    observation: Path | None = None
+    base: str | None = None
+    head: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedSigners:
+    """Files of the signers whose commits may be acted on: SSH signers as in ssh-keygen(1), and OpenPGP public keys.
+
+    Without either, every commit may be.
+    """
+
+    ssh: Path | None = None
+    gpg: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTarget:
+    """Where --record writes: a branch of the spec's repository, or a directory."""
+
+    branch: str = ""
+    directory: Path | None = None
+
+
+class ShowProgress(Protocol):
+    def __call__(self, what: str, time_scale: float, *, terse: bool = False) -> AbstractContextManager[Progress]:
+        """Show the events of one pass while the context is open.
+
+        `what` names the pass, such as "observing". `terse` leaves out every text that a machine reported.
+        """
+
+
+@contextmanager
+def no_progress(what: str, time_scale: float, *, terse: bool = False) -> Iterator[Progress]:  # noqa: ARG001
+    yield ignore
+
+
+@dataclass(frozen=True, slots=True)
+class Frontend:
+    """Where a use case reports while it works. The defaults show nothing.
+
+    `say` takes one line for people. `exit_code` maps the error that ended a run to the code that the ledger records;
+    it gets a KeyboardInterrupt for an interrupted run.
+    """
+
+    say: Callable[[str], None] = lambda _line: None
+    progress: ShowProgress = no_progress
+    exit_code: Callable[[ReconcilerError | KeyboardInterrupt], int] = lambda _error: 1

@@ -1,0 +1,1 @@
+"""The `rehearse` use case: a rollout is simulated before it happens."""

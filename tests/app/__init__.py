@@ -1,0 +1,1 @@
+"""Tests of the use cases that the command line shares with the service and CI."""
