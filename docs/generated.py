@@ -22,6 +22,7 @@ from reconciler.drivers.redfish.quirks import packaged
 from reconciler.drivers.status.metrics import PrometheusMetrics
 from reconciler.health.table import SIGNAL_RULES
 from reconciler.model.status import FleetStatus
+from reconciler.planner.node.actions import NodeTraits
 from reconciler.planner.node.catalogue import catalogue
 from reconciler.spec import check_spec
 
@@ -173,7 +174,7 @@ def actions() -> str:
     assert fleet is not None, problems
     by_id: dict[str, Any] = {}
     for node in fleet.nodes.values():
-        for row in catalogue(node, clustered=True, registered=True, busy=False, cordoned=False).rows:
+        for row in catalogue(NodeTraits(node, clustered=True, registered=True, busy=False, cordoned=False)).rows:
             by_id.setdefault(row.id, row)
     text = table(
         ("action", "disruption", "requires", "achieves", "undoes"),
