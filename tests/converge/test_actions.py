@@ -98,11 +98,14 @@ TEST = """\
 from reconciler.lab.failure_rates import Misfortune
 from reconciler.model.outcome import Done
 from reconciler.model.plan import PlannedAction
-from reconciler.model.vocab import Certainty
+from reconciler.model.records import Attempt
+from reconciler.model.vocab import Activation, Certainty
 from reconciler.planner.node import workload
 from reconciler.planner.node.actions import NodeTraits
 from reconciler.planner.node.catalogue import catalogue
+from reconciler.planner.node.record import treatments_since_certificate
 from reconciler.planner.node.search import search
+from reconciler.planner.node.staged import is_staged
 from tests import builders as b
 
 
@@ -116,7 +119,7 @@ def test_everything_knows_it(world):
     [row] = search(rows, frozenset({"power_on"}), frozenset({"led_ok"}))
     assert (row.id, row.seconds, row.reboots) == ("blink", 7, 1)
     planned = PlannedAction("blink", "", row.concern, (), row.disruption, 7.0, Certainty.EXACT, (), ())
-    assert workload.disrupts(planned) and workload.flashes(planned)
+    assert workload.disrupts(planned) and workload.is_braked(planned) and workload.flashes(planned)
     machine = world(nodes=1).machine("n0")
     Misfortune({"blink": 1.0}, seed=1).begins(machine, "blink")
     assert "bmc_503" in machine.state.faults
