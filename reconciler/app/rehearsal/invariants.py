@@ -26,7 +26,6 @@ from reconciler.model.vocab import Disruption, DrainProvider, NodeState, Reason
 from reconciler.planner.fleet.hours import cover
 from reconciler.planner.node.actions import spec_of
 
-DESTRUCTIVE = frozenset({"reimage", "update_firmware"})
 Reasons = Mapping[str, Collection[Reason]]  # node -> why it may be taken out
 
 
