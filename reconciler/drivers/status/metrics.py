@@ -37,15 +37,15 @@ from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus, Role
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Concern
 
-_ACTION_S: Final = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)  # a label to a reimage
+_ACTION_S: Final = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)  # from setting a label to a reimage
 _PASS_S: Final = (1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
 
 
 class PrometheusMetrics:
-    """Metrics of its own registry: two loops in one process, as tests have, don't mix."""
+    """The metrics of one loop, in a registry of their own, so that two loops in one process (tests) don't mix."""
 
     def __init__(self) -> None:
-        # Each counter would have a series more, that says when we started.
+        # Without this each counter has one more series, with our start time.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # it ships without annotations
         registry = self.registry = CollectorRegistry()
         self.status = LoopStatus()
@@ -62,14 +62,14 @@ class PrometheusMetrics:
         self._unrecorded = Counter(
             "reconciler_record_failures", "Times that what happened could not be recorded.", registry=registry
         )
-        registry.register(_Now(self))
+        registry.register(_CurrentState(self))
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
 
     # --- ports.Metrics -------------------------------------------------------------------------------------------
 
-    def stand(self, status: LoopStatus) -> None:
+    def set_status(self, status: LoopStatus) -> None:
         self.status = status
 
     def passed(self, fleet: FleetStatus) -> None:
@@ -81,13 +81,13 @@ class PrometheusMetrics:
         self._action_seconds.labels(action).observe(seconds)
 
     def unrecorded(self) -> None:
-        """What `--record` should have kept was not written."""
+        """Count a record (`--record`) that could not be written."""
         self._unrecorded.inc()
 
     # --- for the server ------------------------------------------------------------------------------------------
 
     def page(self, accept: str) -> tuple[bytes, str]:
-        """All of it, and its media type. From any thread."""
+        """Return all metrics, encoded, and their media type. Callable from any thread."""
         encode, media = choose_encoder(accept)
         return encode(self.registry), media
 
@@ -97,8 +97,8 @@ class PrometheusMetrics:
             yield from _of_fleet(self._fleet)
 
 
-class _Now(Collector):
-    """What is as it was last told, rather than counted."""
+class _CurrentState(Collector):
+    """The metrics that are computed from the latest status, rather than counted."""
 
     def __init__(self, metrics: PrometheusMetrics) -> None:
         self._metrics = metrics
@@ -161,14 +161,14 @@ def _of_fleet(fleet: FleetStatus) -> Iterator[Metric]:
 
 
 def _of_nodes(fleet: FleetStatus) -> Iterator[Metric]:
-    help_text = "Nodes by how they stand."
+    help_text = "Nodes by status."
     totals = GaugeMetricFamily("reconciler_nodes", help_text, labels=["pool", "status"])
     tally = Tally((node.pool, node.status) for node in fleet.nodes.values())
     for pool in sorted({pool for pool, _ in tally}):
         for status in NodeStatus:
             totals.add_metric([pool, status.value], tally[pool, status])
     yield totals
-    help_text = "Since when a node has stood so: its age is the time in that state."
+    help_text = "Since when a node has had its status: its age is the time in that state."
     since = GaugeMetricFamily(
         "reconciler_node_status_since_timestamp_seconds", help_text, labels=["node", "pool", "status"]
     )
@@ -193,7 +193,7 @@ def _of_budget(lines: Iterable[BudgetLine]) -> Iterator[Metric]:
         "reconciler_budget_out_nodes", "Nodes that use up a limit, whoever took them out.", labels=labels
     )
     active = GaugeMetricFamily("reconciler_budget_active", "Whether a limit holds at this hour.", labels=labels)
-    strictest: dict[tuple[str, str, str, str], BudgetLine] = {}  # of those that say the same of the same
+    strictest: dict[tuple[str, str, str, str], BudgetLine] = {}  # of lines with the same labels
     for line in lines:
         key = line.scope, " ".join(line.reasons), format_duration(line.per_s) if line.per_s else "", line.during
         known = strictest.get(key)
