@@ -44,14 +44,22 @@ if TYPE_CHECKING:
 
 SETTINGS: Final = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "protocol.ext.allow=never")
 LOCAL: Final = {  # for commands without a remote: a partial clone would fetch, by any program
-    "GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0",
-}  # fmt: skip
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+}
 REPOSITORY_VARIABLES: Final = (  # git sets them for its hooks; they would lead to another repository
-    "GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE",
-)  # fmt: skip
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_COMMON_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_NAMESPACE",
+)
 _LINK: Final = 0o120000
-_BLAMED: Final = 16 * 1024 * 1024  # bytes of a file whose lines are looked for
+_BLAMED: Final = 16 * 1024 * 1024  # bytes of a file that are searched for lines
 _HASH: Final = re.compile(r"[0-9a-f]{40}")
 _READ_BY_US: Final = (".yaml", ".yml", ".csv")
 

@@ -63,9 +63,10 @@ class HttpInstaller:
             except OSError as error:
                 await runner.cleanup()
                 raise DriverError(
-                    Failure.REJECTED, f"can't serve install documents on {self._policy.listen}: {error.strerror}; "
-                    "another run may hold it, or Fleet.installer.listen names an address that this machine lacks"
-                ) from error  # fmt: skip
+                    Failure.REJECTED,
+                    f"can't serve install documents on {self._policy.listen}: {error.strerror}; "
+                    "another run may hold it, or Fleet.installer.listen names an address that this machine lacks",
+                ) from error
             self._runner = runner
             bound = runner.addresses[0]
             self._base = self._policy.url or f"http://{bound[0]}:{bound[1]}"

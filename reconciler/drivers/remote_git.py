@@ -25,8 +25,10 @@ _USERINFO = re.compile(r"://[^/@\s]+@")
 _ERROR_PREFIXES = ("fatal: ", "error: ", "ERROR: ")
 _ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "never", "LC_ALL": "C"}
 _SETTINGS = (
-    *SETTINGS, "gc.autoDetach=false", "maintenance.autoDetach=false",  # it ends with the command that started it
-)  # fmt: skip
+    *SETTINGS,
+    "gc.autoDetach=false",
+    "maintenance.autoDetach=false",  # it ends with the command that started it
+)
 _HELPER = (
     "!f() { test \"$1\" = get && printf 'username=%s\\npassword=%s\\n' "
     '"$RECONCILER_GIT_USERNAME" "$RECONCILER_GIT_PASSWORD"; }; f'
@@ -128,9 +130,13 @@ class GitProgram:
         return await self.run("rev-parse", "--verify", "--quiet", "FETCH_HEAD^{commit}")
 
     async def _run(
-        self, arguments: Sequence[str], settings: Sequence[str], environment: Mapping[str, str], limit_s: float,
+        self,
+        arguments: Sequence[str],
+        settings: Sequence[str],
+        environment: Mapping[str, str],
+        limit_s: float,
         stdin: bytes = b"",
-    ) -> bytes:  # fmt: skip
+    ) -> bytes:
         child = await self._start(arguments, [*_SETTINGS, *settings], environment)
         try:
             async with asyncio.timeout(limit_s):

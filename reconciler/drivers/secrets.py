@@ -106,7 +106,7 @@ def _check_pattern(text: str) -> None:
 
 
 class SecretSource(Model):
-    """Where a secret comes from: exactly one of `file`, `env` and `exec`."""
+    """The source of a secret: exactly one of `file`, `env` and `exec`."""
 
     file: Text | None = Field(default=None, description="File, readable by its owner alone.")
     env: Text | None = Field(default=None, description="Environment variable.")
@@ -304,10 +304,13 @@ class SecretStore:
         program = str(self._beside(argv[0]).absolute()) if "/" in argv[0] else argv[0]
         try:
             done = subprocess.run(
-                (program, *argv[1:]), capture_output=True, timeout=EXEC_TIMEOUT_S, check=False,
+                (program, *argv[1:]),
+                capture_output=True,
+                timeout=EXEC_TIMEOUT_S,
+                check=False,
                 stdin=subprocess.DEVNULL,
                 cwd=self._path.parent,  # its relative arguments are relative to the secrets file too
-            )  # fmt: skip
+            )
         except subprocess.TimeoutExpired:
             problem = f"gave no answer within {EXEC_TIMEOUT_S:g} s"
         except OSError as error:

@@ -59,9 +59,13 @@ class Signers:
     def _settings(self) -> list[str]:
         ssh = self.ssh.resolve() if self.ssh is not None else "/dev/null"
         return [
-            f"gpg.ssh.allowedSignersFile={ssh}", "gpg.ssh.program=ssh-keygen", "gpg.program=gpg",
-            "gpg.openpgp.program=gpg", "gpg.x509.program=false", "gpg.minTrustLevel=fully",
-        ]  # fmt: skip
+            f"gpg.ssh.allowedSignersFile={ssh}",
+            "gpg.ssh.program=ssh-keygen",
+            "gpg.program=gpg",
+            "gpg.openpgp.program=gpg",
+            "gpg.x509.program=false",
+            "gpg.minTrustLevel=fully",
+        ]
 
     def _import(self, home: Path) -> str:
         """Import the file's keys into an empty keyring, all trusted; return what is wrong, or ""."""

@@ -158,6 +158,8 @@ def _remark(entry: Any, number: str) -> Remark:
     text = _field(entry, "body", object)
     handle = entry.get("node_id")
     return Remark(
-        _field(entry, number, int), text if isinstance(text, str) else "", _field(entry, "html_url", str),
+        _field(entry, number, int),
+        text if isinstance(text, str) else "",
+        _field(entry, "html_url", str),
         handle if isinstance(handle, str) else "",
-    )  # fmt: skip
+    )

@@ -198,6 +198,8 @@ def _message(answer: httpx.Response) -> str:
     if not isinstance(document, dict):
         return ""
     errors = document.get("errors")
-    found = [str(error.get("message") or error.get("code")) if isinstance(error, dict) else str(error)
-             for error in (errors if isinstance(errors, list) else ())]  # fmt: skip
+    found = [
+        str(error.get("message") or error.get("code")) if isinstance(error, dict) else str(error)
+        for error in (errors if isinstance(errors, list) else ())
+    ]
     return "; ".join([str(document.get("message", "")), *found])[:500].strip("; ")

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class KubectlCluster:
-    """One cluster. The constructor does no I/O. `timeout_s`: wall-clock seconds that one kubectl may take.
+    """A cluster, reached with kubectl. The constructor does no I/O. `timeout_s`: for one kubectl, by the wall clock.
 
     `kubeconfig=None` means whatever kubectl finds by itself (KUBECONFIG, ~/.kube/config, the pod's account); a path
     means that file and nothing else.
@@ -92,7 +92,7 @@ class KubectlCluster:
     # --- writes on the node object -------------------------------------------------------------------------------
 
     async def mark(self, member: Member, mark: Mark) -> None:
-        """`mark.cordoned` decides whether `unschedulable` is set; see patches.mark."""
+        """Set our mark; `mark.cordoned` decides whether `unschedulable` is set, see patches.mark."""
         await self._patch(member, patches.mark(member, mark))
 
     async def unmark(self, member: Member, *, uncordon: bool) -> None:

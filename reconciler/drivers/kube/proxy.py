@@ -52,9 +52,20 @@ class Proxy:
         socket, child, serves = directory / "socket", None, False
         try:
             child = await asyncio.create_subprocess_exec(
-                "sh", "-c", _GUARDED, "sh", str(directory), *command, "proxy", f"--unix-socket={socket}",
-                stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment, start_new_session=True,
-            )  # fmt: skip
+                "sh",
+                "-c",
+                _GUARDED,
+                "sh",
+                str(directory),
+                *command,
+                "proxy",
+                f"--unix-socket={socket}",
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
             assert child.stdout is not None
             with suppress(TimeoutError):
                 async with asyncio.timeout(_STARTS_S):

@@ -1,4 +1,4 @@
-"""Watch which nodes of a cluster change. It says where to look, and gives no facts (DESIGN section 8).
+"""Watch which nodes of a cluster change. It says which nodes to read, and gives no facts (DESIGN section 8).
 
 A list is followed by watches that each continue where the last one ended. They use `get --raw` (see process.py): every
 kubectl from 1.20 on prints each event at once, and only it takes a resourceVersion, so that an interrupted watch costs
@@ -86,9 +86,11 @@ class NodeWatch:
                 yield name
             yield ""
         query = {
-            "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": nodes.revision,
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": nodes.revision,
             "timeoutSeconds": f"{self._renew_s:.0f}",
-        }  # fmt: skip
+        }
         arguments = ["get", "--raw", f"{_NODES}?{urlencode(query)}"]
         async with aclosing(self._kubectl.lines(arguments, self._renew_s + self._timeout_s)) as lines:
             async for line in lines:
@@ -143,10 +145,15 @@ class _Nodes:
 
 
 def _state_hash(member: Member) -> int:
-    return hash((
-        member.uid, member.unschedulable, frozenset(member.conditions.items()), frozenset(member.labels.items()),
-        frozenset(member.taints),
-    ))  # fmt: skip
+    return hash(
+        (
+            member.uid,
+            member.unschedulable,
+            frozenset(member.conditions.items()),
+            frozenset(member.labels.items()),
+            frozenset(member.taints),
+        )
+    )
 
 
 def _watch_failure(status: objects.Json) -> KubeFailure:

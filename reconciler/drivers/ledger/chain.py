@@ -130,7 +130,7 @@ _Finding = tuple[int | None, str, str]  # row, problem, detail
 
 @dataclass(slots=True)
 class _Seals:
-    """What journal rows bind in other tables.
+    """The values of other tables that journal rows bind.
 
     `certificates`: row, digest, node and time by number. `identities`: row and data by node. `token`: row and value of
     the highest fencing token in any row.
@@ -199,14 +199,14 @@ class _ChainReader:
         if row["event"] not in ("certificate", IDENTITY):
             return
         try:
-            said = to_object(row["data"], "seal")
+            bound = to_object(row["data"], "seal")
         except ValueError:
             return  # what it was about is then bound by no row, which is reported
         if row["event"] == IDENTITY:
-            self._seals.identities[row["node"]] = row["id"], said
-        elif isinstance(said.get("certificate"), int):
-            sealed = row["id"], str(said.get("sha256")), row["node"], row["at"]
-            self._seals.certificates[said["certificate"]] = sealed
+            self._seals.identities[row["node"]] = row["id"], bound
+        elif isinstance(bound.get("certificate"), int):
+            sealed = row["id"], str(bound.get("sha256")), row["node"], row["at"]
+            self._seals.certificates[bound["certificate"]] = sealed
 
 
 def _fits(before: str, row: Mapping[str, Any]) -> bool:

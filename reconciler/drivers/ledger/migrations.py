@@ -81,11 +81,15 @@ def _seal_identities(connection: sa.Connection) -> None:
     )
     sealed = [
         {
-            "at": at or instant(LONG_AGO), "run": "", "node": node, "event": chain.IDENTITY,
-            "detail": "taken over from an older ledger", "data": to_json(chain.identity_of(serial, number)),
+            "at": at or instant(LONG_AGO),
+            "run": "",
+            "node": node,
+            "event": chain.IDENTITY,
+            "detail": "taken over from an older ledger",
+            "data": to_json(chain.identity_of(serial, number)),
         }
         for node, serial, number, at in rows
-    ]  # fmt: skip
+    ]
     if not sealed:
         return
     with suppress(LedgerError):  # its head is damaged: the ledger still opens, and `audit verify` reports it

@@ -38,8 +38,15 @@ async def presented(address: str, port: int, timeout: float = 5.0) -> Presented 
     with contextlib.suppress(TimeoutError, OSError, asyncssh.Error):
         async with asyncio.timeout(timeout):
             connection = await asyncssh.connect(
-                address, port, client_factory=lambda: client, known_hosts=([], [], []), config=None, client_keys=None,
-                agent_path=None, username="nobody", server_host_key_algs="default",
-            )  # fmt: skip
+                address,
+                port,
+                client_factory=lambda: client,
+                known_hosts=([], [], []),
+                config=None,
+                client_keys=None,
+                agent_path=None,
+                username="nobody",
+                server_host_key_algs="default",
+            )
             connection.abort()
     return client.shown

@@ -1,4 +1,4 @@
-"""One command on one SSH channel: its output, limited in size, and how it ended."""
+"""A command on an SSH channel: its output, limited in size, and how it ended."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Capture(asyncssh.SSHClientSession[bytes]):
 
     @property
     def opened(self) -> bool:
-        """Whether the host agreed to a session, so that the command may have been started."""
+        """Say whether the host agreed to a session, so that the command may have been started."""
         return self._channel is not None
 
     @property

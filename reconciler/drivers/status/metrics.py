@@ -1,13 +1,13 @@
-"""ports.Metrics for Prometheus.
+"""`PrometheusMetrics`, which implements ports.Metrics.
 
-Times are timestamps, not ages: `time() - x` is as exact as the scrape, and a value that does not change costs next to
-nothing to store. They are the fleet's, which in a lab run ahead.
+Times are timestamps, not ages: `time() - x` is as exact as the scrape, and a constant value costs almost nothing to
+store. They are in the fleet's time, which in a lab runs ahead.
 
-Series: one per node for the status it has and since when, because "which node, for how long" is what an alert must say
-(pitfall N1), and one more per node that is out of service: at most 20,000 for 10,000 nodes, which is what a Prometheus
-takes from one target without noticing. Budgets have three per limit, so per rack. Nothing else names a node: drift goes
-by concern and class, actions by catalogue name, never by target; incidents by signal and pool. What a pass found
-replaces what the one before found, so that nodes and limits which are gone leave nothing behind.
+Series: one per node with its status and since when, because an alert must say which node, for how long (pitfall N1),
+and one more per node that is out of service: at most 20,000 for 10,000 nodes, which one Prometheus target can have.
+Budgets have three per limit, so per rack. Nothing else names a node: drift is by concern and class, actions by
+catalogue name without a target, incidents by signal and scope. Each pass replaces the results of the one before, so
+that nodes and limits that are gone have no series.
 """
 
 from __future__ import annotations
@@ -52,13 +52,18 @@ class PrometheusMetrics:
         self._fleet: FleetStatus | None = None
         self._actions = Counter("reconciler_actions", "Actions that ended.", ["action", "outcome"], registry=registry)
         self._action_seconds = Histogram(
-            "reconciler_action_duration_seconds", "How long actions took, in the fleet's time.", ["action"],
-            buckets=_ACTION_S, registry=registry,
-        )  # fmt: skip
+            "reconciler_action_duration_seconds",
+            "How long actions took, in the fleet's time.",
+            ["action"],
+            buckets=_ACTION_S,
+            registry=registry,
+        )
         self._pass_seconds = Histogram(
-            "reconciler_pass_duration_seconds", "How long passes over the fleet took, in the fleet's time.",
-            buckets=_PASS_S, registry=registry,
-        )  # fmt: skip
+            "reconciler_pass_duration_seconds",
+            "How long passes over the fleet took, in the fleet's time.",
+            buckets=_PASS_S,
+            registry=registry,
+        )
         self._unrecorded = Counter(
             "reconciler_record_failures", "Times that what happened could not be recorded.", registry=registry
         )

@@ -51,7 +51,7 @@ def parse_nvlink(answer: CommandResult) -> Parsed[NvLinks]:
             speeds.setdefault(gpu, [])
         else:
             silent[gpu] = excerpt(line)
-    unread = {index: said for index, said in silent.items() if index not in speeds or said != "no link is listed"}
+    unread = {index: text for index, text in silent.items() if index not in speeds or text != "no link is listed"}
     read = {index: found for index, found in speeds.items() if index not in unread}
     if not read and answer.stdout.strip():
         raise Unreadable(next(iter(unread.values()), excerpt(answer.stdout)), UnknownReason.UNSUPPORTED)
@@ -61,7 +61,7 @@ def parse_nvlink(answer: CommandResult) -> Parsed[NvLinks]:
             {index: sum(speed > 0 for speed in found) for index, found in read.items()},
             {index: slow for index, found in read.items() if (slow := sum(0 < s < _ALIKE * fastest for s in found))},
         ),
-        {f"nvlinks_active.{index}": f"unsupported: {said}" for index, said in unread.items()},
+        {f"nvlinks_active.{index}": f"unsupported: {text}" for index, text in unread.items()},
     )
 
 
