@@ -1,4 +1,4 @@
-"""Everything that speaks to the world outside: BMCs, hosts, clusters, git, the ledger, secrets.
+"""Access to the outside world: BMCs, hosts, clusters, git, forges, the ledger, secrets.
 
-Third-party I/O libraries are imported here (and in lab/) alone.
+Third-party I/O libraries are imported only here and in lab/.
 """

@@ -1,4 +1,4 @@
-"""The end of child processes: neither a child, nor what it started, nor a zombie stays behind."""
+"""End child processes, with all that they started, and without leaving zombies."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _DRAIN_S = 1.0
 
 
 async def reap(child: asyncio.subprocess.Process, *, patience_s: float = 0.0) -> None:
-    """End a child that leads a session of its own, also after a cancellation; nothing, when it has ended by itself.
+    """End a child that leads a session of its own, unless it has ended; works after a cancellation too.
 
-    `patience_s`: how long it may tidy up after a SIGTERM before SIGKILL.
+    `patience_s`: seconds between SIGTERM and SIGKILL; 0 sends SIGKILL at once.
     """
     if child.returncode is not None:
         return

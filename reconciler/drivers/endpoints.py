@@ -1,7 +1,7 @@
-"""endpoints.json of a lab: which loopback target stands in for each address of the spec, and what to trust there.
+"""Read a lab's endpoints.json: the loopback target that replaces each address of the spec, and what to trust there.
 
-With this overlay the secrets are the lab's own and go to loopback alone, so a spec can't lead real credentials
-anywhere, and a lab's credentials never leave the machine. Paths in the file are relative to it.
+With this overlay secrets are the lab's own and are sent to loopback only: a spec can't redirect real credentials, and
+a lab's credentials never leave the machine. Paths in the file are relative to it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _LOOPBACK: Final = ("127.0.0.0/8", "::1", "localhost")
 
 
 class EndpointsError(UsageError):
-    """endpoints.json is unusable, or has no target for an address."""
+    """Raised when endpoints.json is unusable, or has no target for an address."""
 
 
 class _Part(BaseModel):
-    """Keys of later minor versions are ignored."""
+    """A part of the file. Unknown keys, of later minor versions, are ignored."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
@@ -101,9 +101,9 @@ class InstallerTarget:
 
 
 class Overlay:
-    """The targets of a lab. Addresses are asked for as `Desired.endpoints` has them; EndpointsError for others.
+    """The targets of a lab, by the addresses of `Desired.endpoints`; EndpointsError for others.
 
-    `digest`: of the file's text, which an approval is bound to.
+    `digest`: of the file's text, to which approvals are bound.
     """
 
     def __init__(self, contents: _File, path: Path, digest: str) -> None:
@@ -146,7 +146,7 @@ class Overlay:
         return _read(self._path.parent / name)
 
     def check_targets(self) -> None:
-        """EndpointsError unless every target is on loopback."""
+        """Raise EndpointsError unless every target is on loopback."""
         contents = self._contents
         for name, bmc in contents.bmc.items():
             self._check_loopback(f"bmc.{name}", _authority(bmc.target))
@@ -170,7 +170,7 @@ class Overlay:
 
 
 def load_endpoints(path: Path) -> Overlay:
-    """The overlay of a lab, all of its targets checked. Secrets are read when they are needed."""
+    """Load a lab's overlay, and check its targets. Secrets are read when they are needed."""
     text = _read(path)
     try:
         head = from_json(text)

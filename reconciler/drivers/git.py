@@ -1,10 +1,23 @@
-"""The spec in git: which commit a directory is at, and its files at any revision, without a checkout.
+"""Read the spec from git: the commit of a directory, and its files at any revision, without a checkout.
 
-A repository may be anybody's, a pull request's above all, and its configuration names programs: monitors, hooks,
-filters, and what fetches what is missing. Reading it runs none of them. `SETTINGS` and `LOCAL` switch off those that
-reading commands would run. Filters can't be switched off, for they have any name, and submodules have a configuration
-of their own: no command that uses either (status, diff, blame of a work tree) is run. What lies in the work tree is
-compared here, byte by byte, with what the commit holds. So nothing that hides a change from git hides it from us.
+A repository may be anybody's, as with a pull request, and its configuration names programs: monitors, hooks, filters,
+remote helpers. Reading it runs none of them. `SETTINGS` and `LOCAL` switch off those that reading commands would run.
+Filters can't be switched off, as they may have any name, and submodules have a configuration of their own: no command
+that uses either (status, diff, blame of a work tree) is run. The work tree is compared here, byte by byte, with the
+commit, so that nothing that hides a change from git hides it from us.
+
+Two clients, each for what the other does worse:
+
+    here, GitPython     trees and blobs come from one `git cat-file --batch` that stays open, each read when it is asked
+                        for, equal folders once: without it, a process per blob or a batch protocol of our own. The few
+                        commands (rev-parse, rev-list, blame, ls-files) are short and local
+    remote_git, git     fetch, gc: have to end at a deadline and when a task is cancelled, with all their children.
+                        GitPython blocks a thread; its `kill_after_timeout` finds children by `pgrep` or `ps`, which
+                        small images lack, and sends SIGKILL, which leaves locks and half packs behind
+                        verify-commit, fetch: need variables removed (GIT_DIR, SSH_ASKPASS); GitPython passes on all of
+                        os.environ and only adds to it
+                        fast-import: reads from memory; GitPython's `istream` is a file
+                        all: GitCommandError quotes command and stderr, and hides a password only in a URL of its own
 """
 
 from __future__ import annotations
@@ -31,25 +44,33 @@ if TYPE_CHECKING:
     from git import Tree as Folder
 
 SETTINGS: Final = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "protocol.ext.allow=never")
-LOCAL: Final = {  # for what has no business with a remote: a partial clone would be fetched from, by any program
-    "GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0",
-}  # fmt: skip
-OF_A_REPOSITORY: Final = (  # git sets them for its hooks, and they would lead to another repository than was asked for
-    "GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE",
-)  # fmt: skip
+LOCAL: Final = {  # for commands without a remote: a partial clone would fetch, by any program
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+}
+REPOSITORY_VARIABLES: Final = (  # git sets them for its hooks; they would lead to another repository
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_COMMON_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_NAMESPACE",
+)
 _LINK: Final = 0o120000
-_BLAMED: Final = 16 * 1024 * 1024  # bytes of a file whose lines are looked for
+_BLAMED: Final = 16 * 1024 * 1024  # bytes of a file that are searched for lines
 _HASH: Final = re.compile(r"[0-9a-f]{40}")
 _READ_BY_US: Final = (".yaml", ".yml", ".csv")
 
 
 class GitError(UsageError):
-    """Git can't answer: no repository, no such revision, no such directory in it."""
+    """Raised where git can't answer: no repository, no such revision, no such directory in it."""
 
 
 def describe(directory: Path) -> SpecSource:
-    """Where the spec stands. Outside git, or without a git program, the commit is ""."""
+    """Return commit and state of a spec's directory. Outside git, or without a git program, the commit is ""."""
     with _repository(directory) as repo:
         if repo is None:
             return SpecSource(str(directory))
@@ -59,7 +80,7 @@ def describe(directory: Path) -> SpecSource:
 
 
 def read_revision(directory: Path, rev: str) -> tuple[Mapping[str, bytes], SpecSource]:
-    """Files below `directory` as they are at `rev`, by path relative to it, each read when it is asked for.
+    """Return the files below `directory` at `rev`, by path relative to it, each read when it is asked for.
 
     GitError; SpecError for links, and for more files than a spec can have.
     """
@@ -93,9 +114,9 @@ def read_revision(directory: Path, rev: str) -> tuple[Mapping[str, bytes], SpecS
 
 
 class _Files(Mapping[str, bytes]):
-    """Contents of blobs by path. A spec names few of the files around it, and those alone are read, equal ones once.
+    """Contents of blobs by path. Only the files that a spec names are read, equal ones once.
 
-    UnreadableFile for one that is larger than the loader takes, which is not read either.
+    A file that is larger than the loader accepts is not read; it raises UnreadableFile.
     """
 
     def __init__(self, blobs: Mapping[str, Blob], tree: SpecTree) -> None:
@@ -120,9 +141,9 @@ class _Files(Mapping[str, bytes]):
 
 
 def origins(source: SpecSource, places: Iterable[Position]) -> Mapping[Position, LineOrigin]:
-    """The commit that set each line of a spec read from `source`. What git can't tell, or no git at all, is left out.
+    """Return the commit that set each line of a spec read from `source`, by position; unknown ones are left out.
 
-    One blame for each file, of the lines asked for.
+    It takes one `git blame` per file, of the wanted lines.
     """
     wanted: dict[str, list[Position]] = {}
     for place in places:
@@ -142,7 +163,7 @@ def origins(source: SpecSource, places: Iterable[Position]) -> Mapping[Position,
 
 
 def _blame(repo: Repo, source: SpecSource, path: str, lines: set[int], shallow: bool) -> Mapping[int, LineOrigin]:
-    """Of the file at the commit. A work tree's lines are found in it first: what is not there, no commit has set."""
+    """Blame lines of a file at the commit. A work tree's lines are looked up there first; new ones have no commit."""
     from git import Blob, GitCommandError
 
     try:
@@ -152,26 +173,26 @@ def _blame(repo: Repo, source: SpecSource, path: str, lines: set[int], shallow: 
     if not isinstance(blob, Blob):
         return {}
     at: Mapping[int, int] = {line: line for line in lines}
-    if not source.rev:  # what was read is the work tree
+    if not source.rev:  # the work tree was read
         try:
             with (Path(str(repo.working_tree_dir)) / path).open("rb") as file:
                 at = _committed(blob.data_stream.read(_BLAMED), file.read(_BLAMED), lines)
-        except (OSError, ValueError):  # it is gone, or a partial clone lacks what was committed
+        except (OSError, ValueError):  # the file is gone, or a partial clone lacks the blob
             return {}
     new = {line: LineOrigin("") for line in lines if line not in at}
     if not at:
         return new
     spans = [word for line in sorted(at.values()) for word in ("-L", f"{line},{line}")]
     try:
-        told = repo.git.blame("--porcelain", "--no-textconv", *spans, source.commit, "--", path)
+        output = repo.git.blame("--porcelain", "--no-textconv", *spans, source.commit, "--", path)
     except GitCommandError:  # the file has changed since it was read
         return {}
-    found = _origins(str(told), shallow)
+    found = _origins(str(output), shallow)
     return new | {line: found[there] for line, there in at.items() if there in found}
 
 
 def _committed(before: bytes, now: bytes, lines: set[int]) -> Mapping[int, int]:
-    """Lines of `now` that stand in `before`, and where."""
+    """Map lines of `now` that are in `before` to their numbers there."""
     old, new = before.splitlines(), now.splitlines()
     if old == new:
         return {line: line for line in lines}
@@ -181,7 +202,7 @@ def _committed(before: bytes, now: bytes, lines: set[int]) -> Mapping[int, int]:
 
 
 def _origins(porcelain: str, shallow: bool) -> Mapping[int, LineOrigin]:
-    """Of `git blame --porcelain`: hash and numbers, then what is new about the commit, then the line after a tab."""
+    """Parse `git blame --porcelain`: hash and numbers, then headers of a new commit, then the line after a tab."""
     about: dict[str, dict[str, str]] = {}
     found: dict[int, LineOrigin] = {}
     commit, line = "", 0
@@ -204,7 +225,7 @@ def _origins(porcelain: str, shallow: bool) -> Mapping[int, LineOrigin]:
 
 
 def folder(directory: Path) -> str:
-    """Its path from the top of its repository, which is "" for the top itself. GitError outside git."""
+    """Return the directory's path from the top of its repository, "" for the top. GitError outside git."""
     with _repository(directory) as repo:
         if repo is None:
             raise GitError(f"{directory} is not in a git repository")
@@ -212,9 +233,9 @@ def folder(directory: Path) -> str:
 
 
 def commits_lacking(directory: Path, base: str, head: str) -> int:
-    """How many commits of `base` touched the spec and are not part of `head`. GitError when one is no revision.
+    """Count the commits of `base` that touched the spec and are not in `head`. GitError when one is no revision.
 
-    0 where nobody can say: a shallow clone, as CI makes them, holds two commits and nothing that connects them.
+    0 where that is unknown: a shallow clone, as in CI, holds two commits and nothing that connects them.
     """
     with _repository(directory) as repo:
         if repo is None:
@@ -229,7 +250,7 @@ def commits_lacking(directory: Path, base: str, head: str) -> int:
 def _blobs_of(
     folder: Folder, prefix: str, walk: SpecWalk, depth: int, known: dict[bytes, Folder]
 ) -> Iterator[tuple[str, Blob]]:
-    """Files by path; nothing that starts with a dot. `known`: folders by hash, since equal ones are read once."""
+    """Yield files by path, except hidden ones. `known`: folders by hash, since equal ones are read once."""
     from git import Blob
     from git import Tree as Folder
 
@@ -253,14 +274,14 @@ def _blobs_of(
 
 @contextmanager
 def _repository(directory: Path) -> Iterator[Repo | None]:
-    """The repository around `directory`, which need not exist in the work tree; closed afterwards."""
+    """Open the repository around `directory`, which need not exist in the work tree."""
     if shutil.which("git") is None:
         yield None
         return
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
-    for name in OF_A_REPOSITORY:  # GitPython hands all of the environment on
+    for name in REPOSITORY_VARIABLES:  # GitPython hands all of the environment on
         os.environ.pop(name, None)
-    # 100 ms, which most commands need not spend
+    # Importing GitPython takes 100 ms, which most commands do not need.
     from git import BadObject, GitCommandError, InvalidGitRepositoryError, Repo
 
     existing = directory.absolute()
@@ -279,8 +300,8 @@ def _repository(directory: Path) -> Iterator[Repo | None]:
         try:
             yield repo
         except GitCommandError as error:
-            words = str(error.stderr).removeprefix("\n  stderr: ").strip(" '\n")
-            raise GitError(f"git: {words.splitlines()[0] if words else error.status}") from None
+            message = str(error.stderr).removeprefix("\n  stderr: ").strip(" '\n")
+            raise GitError(f"git: {message.splitlines()[0] if message else error.status}") from None
         except (BadObject, ValueError) as error:
             if (found := _HASH.search(str(error))) is None:
                 raise
@@ -293,7 +314,7 @@ def _repository(directory: Path) -> Iterator[Repo | None]:
 def _resolve(repo: Repo, rev: str) -> str:
     from git import GitCommandError
 
-    if not rev.startswith("-"):  # it would be an option
+    if not rev.startswith("-"):  # git would take it for an option
         try:
             return str(repo.git.rev_parse("--verify", "--quiet", f"{rev}^{{commit}}"))
         except GitCommandError:
@@ -302,14 +323,14 @@ def _resolve(repo: Repo, rev: str) -> str:
 
 
 def _inside(repo: Repo, directory: Path) -> str:
-    """Path of the directory from the top of the repository; "" for the top itself."""
+    """Return the directory's path from the top of the repository, "" for the top."""
     top = Path(str(repo.working_tree_dir)).resolve()
     relative = directory.resolve().relative_to(top).as_posix()
     return "" if relative == "." else relative
 
 
 def _is_dirty(repo: Repo, directory: Path) -> bool:
-    """Whether anything that a spec may be read from differs from the commit: changed, gone, new, or ignored by git."""
+    """Say whether a file that a spec may be read from differs from the commit: changed, gone, new, or ignored."""
     from git import Tree
 
     below = _inside(repo, directory)
@@ -326,9 +347,9 @@ def _is_dirty(repo: Repo, directory: Path) -> bool:
         new.append(name)
     if not new:
         return False
-    where = f":(top,literal){below}" if below else ":(top)"  # an index may say of any file that it is known
+    where = f":(top,literal){below}" if below else ":(top)"  # an index may claim that any file is tracked
     with tempfile.TemporaryDirectory(prefix="reconciler-git-") as nowhere:
         none = {"GIT_INDEX_FILE": f"{nowhere}/none"}
-        said = repo.git.ls_files("--others", "--exclude-standard", "-z", "--", where, env=none)
-    counted = set(str(said).split("\0"))
+        listed = repo.git.ls_files("--others", "--exclude-standard", "-z", "--", where, env=none)
+    counted = set(str(listed).split("\0"))
     return any(f"{below}/{name}".lstrip("/") in counted for name in new)

@@ -1,7 +1,7 @@
-"""A work tree held against what a commit holds, without the index and the filters of its repository.
+"""Compare a work tree with a commit, without the index and the filters of its repository.
 
-What git says of a work tree rests on its index, which may say of any file that it is as committed, and on filters,
-which are programs that the repository names and may say the same.
+Git's own answer rests on the index, which may claim of any file that it is as committed, and on filters, which are
+programs that the repository names.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _CHUNK: Final = 1024 * 1024
 
 
 def differences(tree: Tree | None, folder: Path, prefix: str) -> Iterator[tuple[str, bool]]:
-    """Names of files that are not as in `tree`, and whether they are in it. Bounded by what lies in the folder."""
-    there = {entry.name: entry for entry in os.scandir(folder) if entry.name != ".git"}
+    """Yield files that differ from `tree`, and whether they are in it. Reads no more than the folder holds."""
+    entries = {entry.name: entry for entry in os.scandir(folder) if entry.name != ".git"}
     for item in tree or ():
         name = str(item.path).rpartition("/")[2]
-        entry = there.pop(name, None)
+        entry = entries.pop(name, None)
         if item.type == "submodule":
             if entry is not None and entry.is_dir(follow_symlinks=False):
                 yield from differences(None, folder / name, f"{prefix}{name}/")
@@ -35,7 +35,7 @@ def differences(tree: Tree | None, folder: Path, prefix: str) -> Iterator[tuple[
                 yield from differences(item, folder / name, f"{prefix}{name}/")
         elif entry is None or not _is_same(item, entry):
             yield prefix + name, True
-    for name, entry in there.items():
+    for name, entry in entries.items():
         if entry.is_dir(follow_symlinks=False):
             yield from differences(None, folder / name, f"{prefix}{name}/")
         else:
@@ -43,23 +43,23 @@ def differences(tree: Tree | None, folder: Path, prefix: str) -> Iterator[tuple[
 
 
 def _is_same(blob: Blob, entry: os.DirEntry[str]) -> bool:
-    """Whether the entry holds what was committed. Line ends don't count: a checkout may write CRLF."""
+    """Say whether the entry is as committed. Line ends don't count: a checkout may write CRLF."""
     if blob.mode == LINK or entry.is_symlink():
-        return blob.mode == LINK and entry.is_symlink() and _name_of(os.fsencode(Path(entry).readlink())) == blob.hexsha
+        return blob.mode == LINK and entry.is_symlink() and _blob_id(os.fsencode(Path(entry).readlink())) == blob.hexsha
     if not entry.is_file(follow_symlinks=False):
         return False
     with Path(entry).open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        name = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+        digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
         first = file.read(_CHUNK)
-        name.update(first)
+        digest.update(first)
         while chunk := file.read(_CHUNK):
-            name.update(chunk)
-    if name.hexdigest() == blob.hexsha:
+            digest.update(chunk)
+    if digest.hexdigest() == blob.hexsha:
         return True
-    return size <= _CHUNK and _name_of(first.replace(b"\r\n", b"\n")) == blob.hexsha
+    return size <= _CHUNK and _blob_id(first.replace(b"\r\n", b"\n")) == blob.hexsha
 
 
-def _name_of(data: bytes) -> str:
-    """The blob id that git gives to this content."""
+def _blob_id(data: bytes) -> str:
+    """Return the blob id of this content."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

@@ -1,6 +1,6 @@
-"""Serves install documents over HTTP, one URL per attempt (DESIGN 7.5).
+"""Serve install documents over HTTP, one URL per attempt (DESIGN 7.5).
 
-GET /<token>/boot.iso       the boot medium, passed through from where the spec says it lies
+GET /<token>/boot.iso       the boot medium, streamed from the location in the spec
 GET /<token>/install.json   the document of this attempt
 
 The token is the only credential, as for every network installer: it is unguessable, lives for one attempt, and the
@@ -25,7 +25,7 @@ _CHUNK = 1 << 18
 
 
 class HttpInstaller:
-    """Implements ports.Installer. Starts to listen with the first document, stops in `close`."""
+    """Implements ports.Installer. It listens from the first document on, until `close`."""
 
     def __init__(self, policy: InstallerPolicy) -> None:
         self._policy = policy
@@ -35,7 +35,7 @@ class HttpInstaller:
         self._starting = asyncio.Lock()
 
     async def publish(self, token: str, document: Mapping[str, Any]) -> str:
-        """DriverError REJECTED when the address that the spec gives can't be listened on."""
+        """Serve a document; return the URL of its boot medium. REJECTED when the spec's address can't be used."""
         await self._start()
         self._documents[token] = json.dumps(document, sort_keys=True)
         return f"{self._base}/{token}/boot.iso"
@@ -63,9 +63,10 @@ class HttpInstaller:
             except OSError as error:
                 await runner.cleanup()
                 raise DriverError(
-                    Failure.REJECTED, f"can't serve install documents on {self._policy.listen}: {error.strerror}; "
-                    "another run may hold it, or Fleet.installer.listen names an address that this machine lacks"
-                ) from error  # fmt: skip
+                    Failure.REJECTED,
+                    f"can't serve install documents on {self._policy.listen}: {error.strerror}; "
+                    "another run may hold it, or Fleet.installer.listen names an address that this machine lacks",
+                ) from error
             self._runner = runner
             bound = runner.addresses[0]
             self._base = self._policy.url or f"http://{bound[0]}:{bound[1]}"

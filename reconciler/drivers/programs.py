@@ -1,4 +1,4 @@
-"""Programs that the reconciler starts, and whether they are there."""
+"""Run small programs, such as gpg."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PATIENCE_S = 20.0
 
 
 def ask(*argv: str) -> tuple[bool, str]:
-    """Whether the program ran well, and what it printed; (False, "") when it is not on the PATH."""
+    """Return whether the program succeeded, and its output; (False, "") when it is not on the PATH."""
     if shutil.which(argv[0]) is None:
         return False, ""
     try:

@@ -1,4 +1,4 @@
-"""Where `--record` keeps what happened: a branch of a git repository, or a directory."""
+"""Recorders for `--record`: to a branch of a git repository, or to a directory."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from reconciler.drivers.git import GitError
-from reconciler.drivers.remote_git import Git, GitFailed, Remote
+from reconciler.drivers.remote_git import GitFailed, GitProgram, Remote
 from reconciler.model.recording import KEPT, RecordError, Recording
 
 _TIMEOUT_S: Final = 120.0
-_TIDY_S: Final = 30.0
+_GC_S: Final = 30.0
 _LOCKED_S: Final = 30.0
-_AGAIN_S: Final = 0.05
-_TRIES: Final = 8  # writers that come at once go one after another
-_NOBODY: Final = "reconciler <reconciler@localhost>"
-_ABSENT: Final = ""  # to git: the branch must not be there
+_RETRY_S: Final = 0.05
+_TRIES: Final = 8  # for writers that come at once
+_DEFAULT_IDENTITY: Final = "reconciler <reconciler@localhost>"
+_ABSENT: Final = ""  # git's word for a branch that must not exist
 _LOG: Final = "LOG.md"
 
 
 class BranchRecorder:
-    """Commits to `branch` of the repository around `directory`, which may be bare, one for each change.
+    """Commits each change to `branch` of the repository around `directory`, which may be bare.
 
-    Neither a work tree nor an index is touched: a commit is made out of its parent, and the branch is moved to it if it
-    is where it was. A branch that holds something else, or that is checked out somewhere, is left alone.
+    Neither work tree nor index is touched: a commit is made from its parent, and the branch is moved to it unless it
+    has moved meanwhile. A branch that holds other things, or that is checked out, raises RecordError.
     """
 
     def __init__(self, directory: Path, branch: str, *, timeout_s: float = _TIMEOUT_S) -> None:
-        self._git = Git(directory, Remote(str(directory)), timeout_s)
-        self._tidying = Git(directory, Remote(str(directory)), min(timeout_s, _TIDY_S))
+        self._git = GitProgram(directory, Remote(str(directory)), timeout_s)
+        self._gc = GitProgram(directory, Remote(str(directory)), min(timeout_s, _GC_S))
         self._branch = branch
         self._ref = f"refs/heads/{branch}"
 
@@ -49,12 +49,12 @@ class BranchRecorder:
             await self._check()
             for _ in range(_TRIES):
                 parent, old = await self._tip()
-                news = await self._news(recording, parent)
-                if not news:
+                changes = await self._changes(recording, parent)
+                if not changes:
                     return False
-                problem = await self._commit(recording, parent, old, news)
+                problem = await self._commit(recording, parent, old, changes)
                 if not problem:
-                    await self._tidy()
+                    await self._collect_garbage()
                     return True
                 await asyncio.sleep(0.05 + secrets.randbelow(200) / 1000)
             raise RecordError(f"can't record to branch {self._branch}: tried {_TRIES} times: {problem}")
@@ -86,7 +86,7 @@ class BranchRecorder:
             )
 
     async def _tip(self) -> tuple[str | None, str]:
-        """What the next commit follows, and where the branch is now: a fresh clone has the remote's branch alone."""
+        """Return the next commit's parent, and the branch's commit: a fresh clone has only the remote's branch."""
         tip = await self._ask("rev-parse", "--verify", "--quiet", f"{self._ref}^{{commit}}")
         if tip is not None:
             return tip, tip
@@ -94,7 +94,7 @@ class BranchRecorder:
         return await self._ask("rev-parse", "--verify", "--quiet", theirs), _ABSENT
 
     async def _ask(self, *arguments: str) -> str | None:
-        """None: git says no."""
+        """Run a git command; return None where git says no."""
         try:
             return await self._git.run(*arguments)
         except GitFailed as error:
@@ -102,23 +102,23 @@ class BranchRecorder:
                 raise
             return None
 
-    async def _news(self, recording: Recording, parent: str | None) -> Mapping[str, bytes | None]:
-        """By path, what is to be written, or None for what is over."""
-        there: dict[str, str] = {}
+    async def _changes(self, recording: Recording, parent: str | None) -> Mapping[str, bytes | None]:
+        """Return new contents by path; None for a file to delete."""
+        present: dict[str, str] = {}
         if parent is not None:
             listing = await self._git.run("ls-tree", "-r", "-z", "--full-tree", parent)
             for entry in filter(None, listing.split("\0")):
                 facts, _, path = entry.partition("\t")
-                there[path] = facts.split()[2]
+                present[path] = facts.split()[2]
         kind = await self._git.run("rev-parse", "--show-object-format")
-        return _changes(recording, there, lambda data: _blob(kind, data))
+        return _changes(recording, present, lambda data: _blob_id(kind, data))
 
     async def _commit(
-        self, recording: Recording, parent: str | None, old: str, news: Mapping[str, bytes | None]
+        self, recording: Recording, parent: str | None, old: str, changes: Mapping[str, bytes | None]
     ) -> str:
-        """Why the branch could not be moved, which is no wonder when another writer just has; "" when it was."""
+        """Commit, and move the branch. Return why it could not be moved, as when another writer just has; else ""."""
         ours = f"refs/reconciler/record/{secrets.token_hex(8)}"
-        stream = b"".join(_stream(recording, parent, ours, await self._identity(), news))
+        stream = b"".join(_stream(recording, parent, ours, await self._identity(), changes))
         try:
             await self._git.run("fast-import", "--quiet", "--date-format=raw", stdin=stream)
             commit = await self._git.run("rev-parse", "--verify", ours)
@@ -130,49 +130,49 @@ class BranchRecorder:
             await self._ask("update-ref", "-d", ours)
         return ""
 
-    async def _tidy(self) -> None:
-        """As git does of itself after a fetch or a merge, which may never come. What fails can wait for the next.
+    async def _collect_garbage(self) -> None:
+        """Run `git gc --auto`, as git does after a fetch or merge, which may never come. A failure waits for the next.
 
-        A program that gc would ask what to keep (gc.recentObjectsHook) can't be switched off, and is not run.
+        gc.recentObjectsHook names a program that gc would run and that can't be switched off: then gc is not run.
         """
         if await self._ask("config", "--get-all", "gc.recentObjectsHook"):
             return
         with suppress(GitFailed):
-            await self._tidying.run("gc", "--auto", "--quiet")
+            await self._gc.run("gc", "--auto", "--quiet")
 
     async def _identity(self) -> str:
-        """As configured, and not as git would guess it."""
-        told = await self._ask("-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
-        return _NOBODY if told is None else told.rsplit(" ", 2)[0]
+        """Return the configured committer, never one that git guesses."""
+        identity = await self._ask("-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
+        return _DEFAULT_IDENTITY if identity is None else identity.rsplit(" ", 2)[0]
 
 
-def _blob(kind: str, data: bytes) -> str:
-    """The name of a content in git."""
+def _blob_id(kind: str, data: bytes) -> str:
+    """Return the blob id of a content; `kind`: the hash's name."""
     return hashlib.new(kind, b"blob %d\0" % len(data) + data).hexdigest()
 
 
 def _changes(
-    recording: Recording, there: Mapping[str, str], name: Callable[[bytes], str]
+    recording: Recording, present: Mapping[str, str], blob_id: Callable[[bytes], str]
 ) -> Mapping[str, bytes | None]:
-    """`there`: the name of the content of each file that there is."""
-    news: dict[str, bytes | None] = {}
+    """Return new contents by path, None for a file to delete. `present`: the blob ids of the present files."""
+    changes: dict[str, bytes | None] = {}
     for path, text in recording.files.items():
         data = text.encode(errors="replace")
-        if there.get(path) != name(data):
-            news[path] = data
-    return news | dict.fromkeys(path for path in there if recording.is_over(path))
+        if present.get(path) != blob_id(data):
+            changes[path] = data
+    return changes | dict.fromkeys(path for path in present if recording.is_over(path))
 
 
 def _stream(
-    recording: Recording, parent: str | None, ref: str, who: str, news: Mapping[str, bytes | None]
+    recording: Recording, parent: str | None, ref: str, who: str, changes: Mapping[str, bytes | None]
 ) -> Iterable[bytes]:
-    """For git fast-import. Names of fleets, pools, nodes and runs need no quoting there."""
+    """Yield a stream for git fast-import. Names of fleets, pools, nodes and runs need no quoting there."""
     message = f"{recording.subject}\n\n{recording.body.rstrip()}\n".encode(errors="replace")
     yield f"commit {ref}\ncommitter {who} {int(recording.at.timestamp())} +0000\n".encode(errors="replace")
     yield b"data %d\n%s\n" % (len(message), message)
     if parent is not None:
         yield f"from {parent}\n".encode()
-    for path, data in sorted(news.items()):
+    for path, data in sorted(changes.items()):
         if data is None:
             yield f"D {path}\n".encode()
         else:
@@ -181,7 +181,7 @@ def _stream(
 
 
 class DirectoryRecorder:
-    """Keeps the same files in a directory, and the messages in its LOG.md. No file is ever half written."""
+    """Keeps the same files in a directory, and the messages in its LOG.md. Files are replaced atomically."""
 
     def __init__(self, directory: Path, *, patience_s: float = _LOCKED_S) -> None:
         self._directory = directory
@@ -189,8 +189,8 @@ class DirectoryRecorder:
 
     async def check(self) -> None:
         with self._errors():
-            there = list(self._directory.iterdir()) if self._directory.is_dir() else []
-            if any(path.name[0] != "." for path in there) and not (self._directory / KEPT).exists():
+            entries = list(self._directory.iterdir()) if self._directory.is_dir() else []
+            if any(path.name[0] != "." for path in entries) and not (self._directory / KEPT).exists():
                 raise RecordError(
                     f"{self._directory} holds something else, for it has no {KEPT}: record to a directory of its own"
                 )
@@ -205,31 +205,31 @@ class DirectoryRecorder:
             return await asyncio.to_thread(self._save, recording, lock)
 
     def _save(self, recording: Recording, lock: BinaryIO) -> bool:
-        """Goes on to its end, and keeps the lock until then, whether or not anybody waits for it still."""
+        """Write all changes under the lock, also when the caller was cancelled meanwhile."""
         with lock:
             below = (self._directory / recording.root).rglob("*.json")
-            looked_at = {*below, *(self._directory / name for name in recording.files)}
-            there = {
-                path.relative_to(self._directory).as_posix(): _blob("sha256", path.read_bytes())
-                for path in looked_at
+            candidates = {*below, *(self._directory / name for name in recording.files)}
+            present = {
+                path.relative_to(self._directory).as_posix(): _blob_id("sha256", path.read_bytes())
+                for path in candidates
                 if path.is_file()
             }
-            news = _changes(recording, there, lambda data: _blob("sha256", data))
-            for name, data in sorted(news.items()):
+            changes = _changes(recording, present, lambda data: _blob_id("sha256", data))
+            for name, data in sorted(changes.items()):
                 if data is None:
                     (self._directory / name).unlink()
-                    with suppress(OSError):  # others are in it
+                    with suppress(OSError):  # it is not empty
                         (self._directory / name).parent.rmdir()
                 else:
                     self._write(name, data)
-            if news:
-                self._tell(recording)
-            return bool(news)
+            if changes:
+                self._log(recording)
+            return bool(changes)
 
-    def _tell(self, recording: Recording) -> None:
-        """The newest last: what was told before is not written again."""
-        said = "".join(f"    {line}".rstrip() + "\n" for line in recording.body.rstrip().splitlines())
-        entry = f"{recording.at:%Y-%m-%d %H:%M:%S} UTC {recording.subject}\n\n{said}\n".encode(errors="replace")
+    def _log(self, recording: Recording) -> None:
+        """Append the message to the log, whole or not at all."""
+        body = "".join(f"    {line}".rstrip() + "\n" for line in recording.body.rstrip().splitlines())
+        entry = f"{recording.at:%Y-%m-%d %H:%M:%S} UTC {recording.subject}\n\n{body}\n".encode(errors="replace")
         with (self._directory / _LOG).open("ab", buffering=0) as log:
             before = log.tell()
             try:
@@ -254,14 +254,14 @@ class DirectoryRecorder:
             part.unlink(missing_ok=True)
 
     async def _lock(self) -> BinaryIO:
-        """One writer at a time. The lock ends with its file, and so with its process."""
+        """Wait for the writers' lock. It ends with its file, and so with its process."""
         with ExitStack() as given_up:
             lock = given_up.enter_context((self._directory / ".lock").open("wb"))
-            for _ in range(math.ceil(self._patience_s / _AGAIN_S)):
+            for _ in range(math.ceil(self._patience_s / _RETRY_S)):
                 if _locked(lock):
                     given_up.pop_all()
                     return lock
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(_RETRY_S)
         raise RecordError(
             f"can't record to {self._directory}: another process has been at it for {self._patience_s:g} s"
         )

@@ -1,7 +1,6 @@
-"""Run git as a child process: under a deadline, without a prompt, and without a secret in what it says.
+"""Run the git program: under a deadline, without prompts, and without secrets in its messages.
 
-GitPython ends a command that hangs with the help of `ps`, which small container images lack, and leaves alone what the
-command started. Here a command leads a session of its own, which ends as a whole.
+Each command leads a session of its own, which ends as a whole. drivers/git.py says why GitPython does not serve here.
 """
 
 from __future__ import annotations
@@ -15,19 +14,21 @@ from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
 from reconciler.drivers.children import reap
-from reconciler.drivers.git import LOCAL, OF_A_REPOSITORY, SETTINGS, GitError
+from reconciler.drivers.git import LOCAL, REPOSITORY_VARIABLES, SETTINGS, GitError
 from reconciler.drivers.secrets import Credentials, Secret
 from reconciler.model.errors import UsageError
 from reconciler.model.printable import shown_url, visible, without_secrets
 
-_LONGEST = 300
-_TIDY_UP_S = 2.0  # git removes its locks and half a pack when it is asked to end
+_LONGEST_MESSAGE = 300
+_TERMINATE_S = 2.0  # after SIGTERM git removes its locks and half packs
 _USERINFO = re.compile(r"://[^/@\s]+@")
-_TELLING = ("fatal: ", "error: ", "ERROR: ")
+_ERROR_PREFIXES = ("fatal: ", "error: ", "ERROR: ")
 _ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "never", "LC_ALL": "C"}
 _SETTINGS = (
-    *SETTINGS, "gc.autoDetach=false", "maintenance.autoDetach=false",  # what tidies up ends with its command
-)  # fmt: skip
+    *SETTINGS,
+    "gc.autoDetach=false",
+    "maintenance.autoDetach=false",  # it ends with the command that started it
+)
 _HELPER = (
     "!f() { test \"$1\" = get && printf 'username=%s\\npassword=%s\\n' "
     '"$RECONCILER_GIT_USERNAME" "$RECONCILER_GIT_PASSWORD"; }; f'
@@ -35,7 +36,7 @@ _HELPER = (
 
 
 class GitFailed(Exception):
-    """Git did not do as asked. Its message is for people, and without secrets. `status`: None when it was killed."""
+    """Raised when a command fails; the message has no secrets. `status`: exit status, None when it was killed."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -43,7 +44,7 @@ class GitFailed(Exception):
 
 
 def _parts(text: str) -> SplitResult:
-    """UsageError that does not quote it: there may be a password in it."""
+    """Split a URL. UsageError, without the URL, which may hold a password, when it can't be read."""
     try:
         parts = urlsplit(text)
         readable = parts.port != 0 and bool(parts.hostname or parts.scheme == "file")
@@ -58,14 +59,14 @@ def _parts(text: str) -> SplitResult:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """Where a repository is. `url` holds no credentials: git would show them to everybody in the list of processes."""
+    """The address of a repository. `url` holds no credentials: every user could see them in the list of processes."""
 
     url: str
     credentials: Credentials | None = field(default=None, repr=False)
 
     @classmethod
     def parse(cls, text: str, credentials: Credentials | None = None) -> Remote:
-        """A URL, `host:path`, or a directory. Credentials in the URL are taken out of it; those given go first."""
+        """Parse a URL, `host:path` or a directory. Credentials in the URL are removed; those given take precedence."""
         if "://" not in text:
             here = Path(text)
             return cls(str(here.resolve()) if here.exists() else text, credentials)
@@ -74,17 +75,17 @@ class Remote:
         if not at:
             return cls(text, credentials)
         user, _, password = userinfo.partition(":")
-        if parts.scheme not in ("http", "https"):  # a name to log in with, and no secret
+        if parts.scheme not in ("http", "https"):  # a user name, and no secret
             return cls(urlunsplit(parts._replace(netloc=f"{user}@{host}")), credentials)
         found = Credentials(unquote(user), Secret(unquote(password)))
         return cls(urlunsplit(parts._replace(netloc=host)), credentials or found)
 
     def __str__(self) -> str:
-        """As messages call it: a query may be a token."""
+        """Return the URL for messages, without its query, which may be a token."""
         return shown_url(self.url)
 
     def settings(self) -> list[str]:
-        """Our credentials, for this host alone, and nobody else's."""
+        """Return git settings that give our credentials to this host only, and use no other helper."""
         if self.credentials is None:
             return []
         parts = urlsplit(self.url)
@@ -106,8 +107,8 @@ class Remote:
         return without_secrets(_USERINFO.sub("://***@", text.replace(self.url, str(self))))
 
 
-class Git:
-    """The git program, at work in `directory`."""
+class GitProgram:
+    """The git program, run in `directory`."""
 
     def __init__(self, directory: Path, remote: Remote, timeout_s: float) -> None:
         self._directory = directory
@@ -117,21 +118,25 @@ class Git:
     async def run(
         self, *arguments: str, settings: Sequence[str] = (), home: Path | None = None, stdin: bytes = b""
     ) -> str:
-        """Its stdout. GitFailed for a status other than 0. Contacts nobody. `home`: where gpg keeps its keys."""
+        """Run a local command; return its stdout. GitFailed for a status other than 0. `home`: gpg's directory."""
         environment = LOCAL if home is None else LOCAL | {"GNUPGHOME": str(home)}
-        said = await self._run(arguments, settings, environment, self._timeout_s, stdin)
-        return said.decode(errors="replace").strip()
+        output = await self._run(arguments, settings, environment, self._timeout_s, stdin)
+        return output.decode(errors="replace").strip()
 
     async def fetch(self, ref: str, *, patience: float = 1.0) -> str:
-        """The commit that the remote's `ref` is at. `patience`: how many times the deadline it may take."""
+        """Fetch the remote's `ref`; return its commit. `patience`: how many times the deadline it may take."""
         arguments = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--", self._remote.url, ref)
         await self._run(arguments, self._remote.settings(), self._remote.environment(), self._timeout_s * patience)
         return await self.run("rev-parse", "--verify", "--quiet", "FETCH_HEAD^{commit}")
 
     async def _run(
-        self, arguments: Sequence[str], settings: Sequence[str], environment: Mapping[str, str], limit_s: float,
+        self,
+        arguments: Sequence[str],
+        settings: Sequence[str],
+        environment: Mapping[str, str],
+        limit_s: float,
         stdin: bytes = b"",
-    ) -> bytes:  # fmt: skip
+    ) -> bytes:
         child = await self._start(arguments, [*_SETTINGS, *settings], environment)
         try:
             async with asyncio.timeout(limit_s):
@@ -139,15 +144,15 @@ class Git:
         except TimeoutError:
             raise GitFailed(f"git {arguments[0]} did not end within {limit_s:g} s") from None
         finally:
-            await reap(child, patience_s=_TIDY_UP_S)
+            await reap(child, patience_s=_TERMINATE_S)
         if child.returncode != 0:
-            raise GitFailed(self._said(stderr.decode(errors="replace")), child.returncode)
+            raise GitFailed(self._message(stderr.decode(errors="replace")), child.returncode)
         return stdout
 
     async def _start(
         self, arguments: Sequence[str], settings: Sequence[str], environment: Mapping[str, str]
     ) -> asyncio.subprocess.Process:
-        inherited = {key: text for key, text in os.environ.items() if key not in (*OF_A_REPOSITORY, "SSH_ASKPASS")}
+        inherited = {key: text for key, text in os.environ.items() if key not in (*REPOSITORY_VARIABLES, "SSH_ASKPASS")}
         options = [word for setting in settings for word in ("-c", setting)]
         try:
             return await asyncio.create_subprocess_exec(
@@ -164,8 +169,8 @@ class Git:
         except FileNotFoundError:
             raise GitError("can't follow a repository: there is no git program on the PATH") from None
 
-    def _said(self, stderr: str) -> str:
+    def _message(self, stderr: str) -> str:
         lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-        telling = [line for line in lines if line.startswith(_TELLING)]
-        line = telling[0] if telling else "; ".join(lines)
-        return visible(self._remote.redact(line))[:_LONGEST]
+        errors = [line for line in lines if line.startswith(_ERROR_PREFIXES)]
+        line = errors[0] if errors else "; ".join(lines)
+        return visible(self._remote.redact(line))[:_LONGEST_MESSAGE]

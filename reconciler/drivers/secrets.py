@@ -1,13 +1,13 @@
-"""What the names of secrets stand for. The file lies outside the spec: whoever may change the spec may not redirect.
+"""Resolve the names of secrets, by a file outside the spec, so that who may change the spec can't redirect secrets.
 
     secrets:
       bmc: {file: /etc/reconciler/bmc.json, allow: ["10.20.0.0/16"]}   # or env: NAME, or exec: [program, argument]
     keys:
       release: RWQ...                                                  # a minisign public key, or {file: ...}
 
-A secret is resolved when it is needed and for an address that its `allow` list covers. Values are `Secret`, whose
-text shows in no output; messages name the file and the key, and never the value. A relative path, of a program too, is
-beside the secrets file, whatever the current directory; a program without a slash is looked for on the PATH.
+A secret is resolved when it is needed, for an address that its `allow` list covers. Values are `Secret`, whose text is
+in no output; messages name the file and the key, and never the value. A relative path, of a program too, is relative to
+the secrets file, whatever the current directory; a program without a slash is found on the PATH.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ REREAD_S: Final = 60.0
 
 
 class SecretError(UsageError):
-    """A secret can't be had, or may not be sent there. Never holds a value, not even as its cause."""
+    """Raised when a secret can't be read, or may not be sent there. Holds no value, not even as its cause."""
 
     def lines(self) -> tuple[str, ...]:
         return tuple(map(visible, str(self).split("\n")))
 
 
 class Secret:
-    """A text that shows itself only to `reveal`. Neither printed, compared, hashed by value, copied nor pickled."""
+    """A text that only `reveal` returns. It can't be printed, compared or hashed by value, copied or pickled."""
 
     __slots__ = ("__value",)
 
@@ -72,7 +72,7 @@ class Credentials:
 
 
 def default_path() -> Path:
-    """RECONCILER_SECRETS, or secrets.yaml in the user's configuration directory."""
+    """Return RECONCILER_SECRETS, or secrets.yaml in the user's configuration directory."""
     if named := os.environ.get("RECONCILER_SECRETS"):
         return Path(named)
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "reconciler" / "secrets.yaml"
@@ -80,12 +80,12 @@ def default_path() -> Path:
 
 # --- the file ------------------------------------------------------------------------------------------------------
 
-_HOST_PATTERN = re.compile(r"[A-Za-z0-9*?.-]*[A-Za-z][A-Za-z0-9*?.-]*|[*?.]+")  # with digits alone it is an address
+_HOST_PATTERN = re.compile(r"[A-Za-z0-9*?.-]*[A-Za-z][A-Za-z0-9*?.-]*|[*?.]+")  # digits only would be an address
 _OCTETS = re.compile(r"((?:[0-9]{1,3}\.){1,3})\*(?:\.\*)*")
 
 
 def _network(pattern: str) -> IPv4Network | IPv6Network | None:
-    """Of 10.20.1.1, 10.20.0.0/16, fd00::/64, and 10.20.*; None: a pattern of names."""
+    """Parse 10.20.1.1, 10.20.0.0/16, fd00::/64 and 10.20.*; None for a pattern of names."""
     octets = _OCTETS.fullmatch(pattern)
     if octets is not None and pattern.count(".") <= 3:
         known = octets[1].rstrip(".").split(".")
@@ -104,7 +104,7 @@ def _check_pattern(text: str) -> None:
 
 
 class SecretSource(Model):
-    """Where a secret comes from: exactly one of `file`, `env` and `exec`."""
+    """The source of a secret: exactly one of `file`, `env` and `exec`."""
 
     file: Text | None = Field(default=None, description="File, readable by its owner alone.")
     env: Text | None = Field(default=None, description="Environment variable.")
@@ -150,10 +150,10 @@ class SecretsFile(Model):
 
 
 class SecretStore:
-    """Secrets by name. Each is read once; anew, at most once a minute, for those who ask for what it is now."""
+    """Secrets by name. Each is read once, and with `fresh` again, at most once a minute."""
 
     def __init__(self, contents: SecretsFile, path: Path, typed: Mapping[str, Secret] | None = None) -> None:
-        """`typed`: values of secrets whose files are not written yet."""
+        """Take a parsed file. `typed`: values of secrets whose files are not written yet."""
         self._contents = contents
         self._path = path
         self._typed = typed or {}
@@ -162,7 +162,7 @@ class SecretStore:
 
     @classmethod
     def load(cls, path: Path | None = None) -> SecretStore:
-        """The store of `path`, or of `default_path`. A missing default file is an empty store."""
+        """Load the store of `path`, or of `default_path`. A missing default file is an empty store."""
         chosen = path or default_path()
         if not chosen.exists():
             if path is None and "RECONCILER_SECRETS" not in os.environ:
@@ -176,7 +176,7 @@ class SecretStore:
             raise SecretError(str(error)) from None
 
     def resolve(self, name: str, address: str | None = None, *, fresh: bool = False) -> Secret:
-        """The secret, to be sent to `address` (a URL or host[:port]); None: it is sent nowhere by us."""
+        """Return a secret to be sent to `address` (a URL or host[:port]); None: we send it nowhere."""
         source = self._source(name)
         if address is not None and not _is_allowed(address, source.allow):
             allowed = ", ".join(source.allow) or "none"
@@ -185,24 +185,24 @@ class SecretStore:
             raise SecretError(f"{self._where(name)}: is for {', '.join(source.allow)} alone")
         now = time.monotonic()
         if name not in self._read or (fresh and now - self._read_at[name] > REREAD_S):
-            self._read_at[name] = now  # first: of many who ask, one reads
+            self._read_at[name] = now  # set first, so that of many callers one reads
             self._read[name] = Secret(self._value(name, source))
         return self._read[name]
 
     def credentials(self, name: str, address: str, *, fresh: bool = False) -> Credentials:
-        """A secret of the form {"username": ..., "password": ...}."""
+        """Return a secret of the form {"username": ..., "password": ...}."""
         text = self.resolve(name, address, fresh=fresh).reveal()
         try:
             data = json.loads(text)
         except ValueError:
-            data = None  # raising here would keep the text as the cause
+            data = None  # an error raised here would keep the text as its cause
         del text
         if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in ("username", "password")):
             raise SecretError(f"{self._where(name)}: is not JSON with username and password")
         return Credentials(data["username"], Secret(data["password"]))
 
     def file(self, name: str) -> Path:
-        """Path of a secret that a program reads by itself, such as a kubeconfig."""
+        """Return the path of a secret that a program reads by itself, such as a kubeconfig."""
         source = self._source(name)
         if source.file is None:
             raise SecretError(f"{self._where(name)}: must be a file, since a program reads it by path")
@@ -211,12 +211,12 @@ class SecretStore:
         return path
 
     def place(self, name: str) -> Path | None:
-        """The file that it is read from; None: it comes from elsewhere."""
+        """Return the file that the secret is read from; None when it is not in a file."""
         named = self._source(name).file
         return None if named is None else self._beside(named)
 
     def public_key(self, name: str) -> str | None:
-        """The base64 line of a minisign public key. None: no key of that name."""
+        """Return the base64 line of a minisign public key; None for an unknown name."""
         source = self._contents.keys.get(name)
         if source is None:
             return None
@@ -290,14 +290,17 @@ class SecretStore:
             )
 
     def _output(self, name: str, argv: tuple[str, ...]) -> bytes:
-        """What a program prints, less one newline. What it says on stderr may hold the secret and is not shown."""
+        """Return a program's output, less one newline. Its stderr may hold the secret and is not shown."""
         program = str(self._beside(argv[0]).absolute()) if "/" in argv[0] else argv[0]
         try:
             done = subprocess.run(
-                (program, *argv[1:]), capture_output=True, timeout=EXEC_TIMEOUT_S, check=False,
+                (program, *argv[1:]),
+                capture_output=True,
+                timeout=EXEC_TIMEOUT_S,
+                check=False,
                 stdin=subprocess.DEVNULL,
-                cwd=self._path.parent,  # what it is given by a relative path is beside the store, too
-            )  # fmt: skip
+                cwd=self._path.parent,  # its relative arguments are relative to the secrets file too
+            )
         except subprocess.TimeoutExpired:
             problem = f"gave no answer within {EXEC_TIMEOUT_S:g} s"
         except OSError as error:
@@ -310,7 +313,7 @@ class SecretStore:
 
 
 def _is_allowed(address: str, patterns: tuple[str, ...]) -> bool:
-    """Networks are for addresses alone, and patterns of names for names alone: 10.20.evil.org is no address."""
+    """Match networks with addresses only, and patterns with names only: 10.20.evil.org is no address."""
     authority = address.partition("://")[2].partition("/")[0] if "://" in address else address
     try:
         host, _ = split_authority(authority, 1)
@@ -321,7 +324,7 @@ def _is_allowed(address: str, patterns: tuple[str, ...]) -> bool:
         ip = ip_address(host)
     except ValueError:
         return any(fnmatchcase(host, name.lower()) for name, network in networks.items() if network is None)
-    ip = getattr(ip, "ipv4_mapped", None) or ip  # the same host
+    ip = getattr(ip, "ipv4_mapped", None) or ip  # is the same host
     return any(network is not None and ip in network for network in networks.values())
 
 

@@ -1,7 +1,7 @@
-"""Follows a spec in a directory, for labs and for those who bring the repository up to date by other means.
+"""Follow a spec in a directory, for labs and for repositories that something else keeps up to date.
 
-What is in force is the last that was valid. Nobody signs a directory, and it may be caught half written: a change
-counts once two looks in a row find the same files.
+The last valid spec is in force. A directory may be caught half written: a change counts once two reads in a row find
+the same files. It has no signatures.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class SpecDirectory:
     def __init__(self, directory: Path) -> None:
         self.fleet: Fleet | None = None  # the spec in force
         self._directory = directory
-        self._seen: _Files | None = None  # at the last look
-        self._read: _Files | None = None  # as read
+        self._seen: _Files | None = None  # at the last read
+        self._read: _Files | None = None  # as last loaded
         self._commit = ""
         self._broken: _Broken | None = None
 
@@ -43,7 +43,7 @@ class SpecDirectory:
         found = self._files()
         settled, self._seen = found == self._seen or self._read is None, found
         if found == self._read or not settled:
-            return self._stand(changed=False)
+            return self._pulled(changed=False)
         self._read = found
         before = self.fleet
         source = describe(self._directory)
@@ -52,25 +52,25 @@ class SpecDirectory:
             first = next(one for one in diagnostics if one.severity == "error")
             more = f", and {len(diagnostics) - 1} more" if len(diagnostics) > 1 else ""
             self._broken = _Broken(f"{self._directory}: {first}{more}", diagnostics)
-            return self._stand(changed=False, news=True)
+            return self._pulled(changed=False, is_new=True)
         self._broken, self.fleet, self._commit = None, fleet, source.commit or fleet.digest
         changed = before is None or before.digest != fleet.digest
-        return self._stand(changed=changed, warnings=diagnostics if changed else ())
+        return self._pulled(changed=changed, warnings=diagnostics if changed else ())
 
-    def _stand(self, *, changed: bool, news: bool = False, warnings: tuple[Diagnostic, ...] = ()) -> Pulled:
+    def _pulled(self, *, changed: bool, is_new: bool = False, warnings: tuple[Diagnostic, ...] = ()) -> Pulled:
         if self._broken is None:
             return Pulled(self._commit, changed, self._commit, diagnostics=warnings)
         return Pulled(
-            self._commit, changed, self._commit, Trouble.INVALID, self._broken.detail, news, self._broken.diagnostics
+            self._commit, changed, self._commit, Trouble.INVALID, self._broken.detail, is_new, self._broken.diagnostics
         )
 
     def _files(self) -> _Files:
         found = set()
         try:
             for name, entry in SpecTree(self._directory, str(self._directory)).entries():
-                with suppress(FileNotFoundError):  # gone between two looks: the next one settles it
+                with suppress(FileNotFoundError):  # deleted meanwhile: the next read settles it
                     stat = entry.stat(follow_symlinks=False)
                     found.add((name, stat.st_size, stat.st_mtime_ns))
-        except UnreadableFile as problem:  # said by `check_spec`, which can't list them either
+        except UnreadableFile as problem:  # `check_spec` reports it, which can't list them either
             return frozenset({(str(problem.diagnostic), 0, 0)})
         return frozenset(found)

@@ -1,14 +1,14 @@
-"""Follows a branch of a git repository, and says which of its commits the spec in force is from.
+"""Follow a branch of a git repository, and bring its commits into force as the spec.
 
-A commit comes into force when it follows the one before it, was signed by whom we listen to, and holds a valid spec.
-Whatever else happens (the remote hangs, somebody breaks the spec, somebody rewrites history) leaves the last good spec
-in force, across restarts too: its commit is a ref of our clone.
+A commit comes into force when it follows the one before it, is signed by an allowed signer, and holds a valid spec.
+Whatever else happens (the remote hangs, the spec is broken, history is rewritten) leaves the last good spec in force,
+across restarts too: its commit is a ref of our clone.
 
-History that was rewritten is refused, signed or not: an old commit keeps its good signature, so whoever may push, and
-may not sign, could bring back any spec that was ever in force, and a stale branch pushed by mistake does the same. The
-way back is a revert, which is a commit like any other. A person who means it names the commit (`accept`).
+Rewritten history is refused, signed or not: an old commit keeps its good signature, so that somebody who may push but
+not sign could bring back any former spec, and a stale branch pushed by mistake would do the same. To go back, revert,
+which makes a commit like any other; or name the commit (`accept`).
 
-No work tree: files come out of the commit.
+There is no work tree: files are read from the commit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from reconciler.drivers.git import GitError, read_revision
-from reconciler.drivers.remote_git import Git, GitFailed, Remote
+from reconciler.drivers.remote_git import GitFailed, GitProgram, Remote
 from reconciler.drivers.secrets import Credentials
 from reconciler.drivers.signers import Signers, changing
 from reconciler.model.desired import Fleet
@@ -31,13 +31,16 @@ from reconciler.model.spec_feed import Pulled, Trouble
 from reconciler.spec import check_spec
 
 TIMEOUT_S: Final = 60.0
-_FIRST: Final = 10.0  # times the deadline for the first fetch, which brings all of history
-_LEFTOVERS: Final = (".git/**/*.lock", ".git/objects/pack/tmp_*")  # of a git that was killed: nobody else works here
+_FIRST: Final = 10.0  # times the deadline, for the first fetch, which brings all of history
+_LEFTOVERS: Final = (
+    ".git/**/*.lock",
+    ".git/objects/pack/tmp_*",
+)  # left by a git that was killed: the lock keeps others out
 _HASH: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
-_CHOSEN: Final = "refs/reconciler/chosen"  # what a person accepted last: their word counts once
+_CHOSEN: Final = "refs/reconciler/chosen"  # the commit that a person accepted last: it counts once
 
 
-_OUTAGE: Final = (Trouble.UNREACHABLE, "")  # one, however often its words differ
+_OUTAGE: Final = (Trouble.UNREACHABLE, "")  # one problem, however its messages differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,13 @@ class _Refusal:
 
 
 class SpecRepo:
-    """`state`: a directory of ours alone. `path`: of the spec in the repository, "" for its top. `branch`: "" for the
-    remote's own choice. `accept`: the full hash of a commit on the branch, which newer ones may follow once, whatever
-    was in force before. The newest must be signed all the same.
+    """A spec that follows a branch.
 
-    UsageError where the call makes no sense, the state is in use by somebody else, or there is no git program.
+    `state`: a directory for the clone and a lock. `path`: the spec's in the repository, "" for its top. `branch`: ""
+    for the remote's default. `accept`: the full hash of a commit on the branch; newer ones may follow it once, whatever
+    was in force before, and the newest must be signed all the same.
+
+    UsageError for impossible arguments, a state that another process uses, or a missing git program.
     """
 
     def __init__(
@@ -78,29 +83,29 @@ class SpecRepo:
         self._state, self._clone = state, state / "repository"
         self._path = Path(path).as_posix() if Path(path).parts else ""
         self.remote = Remote.parse(url, credentials)
-        self._git = Git(self._clone, self.remote, timeout_s)
+        self._git = GitProgram(self._clone, self.remote, timeout_s)
         self._ref = f"refs/reconciler/accepted/{branch or 'HEAD'}"
         self._lock: int | None = None
-        self._accepted = ""  # what newer commits must follow: in force now, or when we were last at work
+        self._accepted = ""  # the commit that newer ones must follow: in force now, or when this last ran
         self._commit, self._head = "", ""
         self._broken: tuple[str, _Refusal] | None = None  # a commit whose spec was found to be invalid
         self._warnings: tuple[Diagnostic, ...] = ()
-        self._told: set[tuple[Trouble, str]] = set()
+        self._reported: set[tuple[Trouble, str]] = set()
         self.fleet: Fleet | None = None  # the spec in force
 
     async def pull(self) -> Pulled:
-        """Look for a newer commit. Never raises for what others did; ends within a few deadlines."""
+        """Look for a newer commit. Raises nothing for faults of remote or spec; ends within a few deadlines."""
         before = self._commit
         refusal = await self._pull()
         changed = self._commit != before
         if refusal is None or refusal.trouble is not Trouble.UNREACHABLE:
-            self._told.discard(_OUTAGE)
+            self._reported.discard(_OUTAGE)
         if refusal is None:
             return Pulled(self._commit, changed, self._head, diagnostics=self._warnings if changed else ())
         about = _OUTAGE if refusal.trouble is Trouble.UNREACHABLE else (refusal.trouble, self._head)
-        news = about not in self._told
-        self._told.add(about)
-        return Pulled(self._commit, changed, self._head, refusal.trouble, refusal.detail, news, refusal.diagnostics)
+        is_new = about not in self._reported
+        self._reported.add(about)
+        return Pulled(self._commit, changed, self._head, refusal.trouble, refusal.detail, is_new, refusal.diagnostics)
 
     def close(self) -> None:
         if self._lock is not None:
@@ -119,11 +124,11 @@ class SpecRepo:
             return _Refusal(Trouble.UNREACHABLE, f"{self.remote}: {failure}")
         try:
             return await self._consider(self._head)
-        except (GitFailed, OSError) as failure:  # our own clone does not do as asked, or the disk is full
+        except (GitFailed, OSError) as failure:  # our own clone fails, or the disk is full
             return _Refusal(Trouble.UNREACHABLE, f"{self._clone}: {failure}")
 
     async def _open(self) -> None:
-        """Once: the clone, our lock on it, and the spec that was in force when we last ended."""
+        """Open the clone, lock it, and read the spec that was in force when this last ended; once."""
         if self._lock is None:
             self._lock = await asyncio.to_thread(self._take_state)
         for pattern in _LEFTOVERS:
@@ -151,7 +156,7 @@ class SpecRepo:
         return lock
 
     async def _consider(self, commit: str) -> _Refusal | None:
-        """Bring it into force, unless it is, or there is a reason against it."""
+        """Bring a commit into force; return why not, None also when it is in force already."""
         if commit == self._commit:
             return None
         base, chosen = await self._base(commit)
@@ -170,7 +175,7 @@ class SpecRepo:
         return await self._signers.refusal(self._git, commits) if self._signers else ""
 
     async def _base(self, commit: str) -> tuple[str, bool]:
-        """What `commit` must follow, and whether a person chose it."""
+        """Return the commit that `commit` must follow, and whether a person chose it."""
         if self._accept and self._accept != await self._ask("rev-parse", "--verify", "--quiet", _CHOSEN):
             known = await self._ask("rev-parse", "--verify", "--quiet", f"{self._accept}^{{commit}}")
             if known and await self._is_ancestor(known, commit):
@@ -211,7 +216,7 @@ class SpecRepo:
     # --- questions to the clone ----------------------------------------------------------------------------------
 
     async def _ask(self, *arguments: str) -> str:
-        """ "" for no."""
+        """Run a git command; return "" where git says no (exit status 1)."""
         try:
             return await self._git.run(*arguments)
         except GitFailed as failure:

@@ -22,7 +22,7 @@ class HoldReader(Protocol):
 
 
 class Recollection(HoldReader, Protocol):
-    """What a plan is made from besides an observation. Reports are made from a published one without a ledger."""
+    """The records that a plan is made from, besides an observation. A published copy of them needs no ledger."""
 
     @property
     def id(self) -> str:
@@ -42,7 +42,7 @@ class Recollection(HoldReader, Protocol):
 
 
 class Store(Protocol):
-    """What the writing roles have in common."""
+    """The base of all roles that write."""
 
     @property
     def id(self) -> str: ...
@@ -52,7 +52,7 @@ class Store(Protocol):
 
 
 class NodeStore(Store, Protocol):
-    """What passes and actions learn about nodes."""
+    """Saves what passes and actions learn about nodes."""
 
     def node(self, name: str) -> NodeRecord:
         """Return the node's record, an empty one for a node never seen."""

@@ -168,8 +168,8 @@ class SpecFeed(Protocol):
 class Metrics(Protocol):
     """Where a long-running reconciler leaves what others measure it by. Never fails, never waits."""
 
-    def stand(self, status: LoopStatus) -> None:
-        """Where the loop stands; what was told before is over."""
+    def set_status(self, status: LoopStatus) -> None:
+        """Set the status of the loop."""
 
     def passed(self, fleet: FleetStatus) -> None:
         """What a pass found; what the one before found is over."""

@@ -184,7 +184,7 @@ def test_cells_of_any_type_are_findings_and_no_tracebacks(tmp_path: Path, statem
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_an_older_ledger_is_taken_as_it_stands(ledger: SqlLedger, reopen: Open, where: str, damaged: bool) -> None:
+def test_an_older_ledger_is_accepted_as_it_is(ledger: SqlLedger, reopen: Open, where: str, damaged: bool) -> None:
     """Version 3 wrote no rows of identities: that they lack is no alarm."""
     story(ledger)
     ledger.note_silences([("c", "ssh", True)], T0)

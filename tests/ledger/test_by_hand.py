@@ -87,7 +87,7 @@ def test_a_lease_that_was_given_back_was_broken_by_nobody(ledger: SqlLedger) -> 
         ledger.prove(lease, T0)
 
 
-def test_with_the_lease_on_a_fleet_goes_the_story_of_those_on_its_bmcs(ledger: SqlLedger) -> None:
+def test_the_leases_on_bmcs_end_with_that_on_their_fleet(ledger: SqlLedger) -> None:
     fleet, bmc = ledger.acquire("demo", "x", 60, T0), ledger.acquire("bmc/a", "x", 60, T0)
     ledger.take_away(fleet.token, "ops", T0)
     with pytest.raises(LeaseHeld, match="the lease on bmc/a is gone: ops took it away"):

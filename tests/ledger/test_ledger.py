@@ -157,7 +157,7 @@ def test_attempts_come_oldest_first_and_per_node(ledger: SqlLedger) -> None:
     assert [attempt.action for attempt in ledger.node("b").attempts] == ["action1"]
 
 
-def test_history_is_a_node_s_story_with_its_commits(ledger: SqlLedger) -> None:
+def test_history_has_a_node_s_entries_with_their_commits(ledger: SqlLedger) -> None:
     ledger.start_run("r1", "apply", "c0ffee", "plan-1", T0)
     attempt = ledger.begin("r1", "a", "update_firmware", "bmc", "firmware.bmc", {}, token(ledger), T0)
     ledger.finish(attempt, "done", "1.2 -> 1.3", T0 + MINUTE)
@@ -176,7 +176,7 @@ def test_history_is_a_node_s_story_with_its_commits(ledger: SqlLedger) -> None:
     assert [entry.detail for entry in ledger.history("")] == ["apply started", "exit 0: 1 done"]
 
 
-def test_holds_stand_until_released(ledger: SqlLedger) -> None:
+def test_holds_last_until_released(ledger: SqlLedger) -> None:
     ledger.hold("a", "one", "ops", None, T0)
     ledger.hold("a", "two", "ops", T0 + MINUTE, T0)
     pool = ledger.hold("pool/train", "all", "ops", None, T0)
@@ -186,7 +186,7 @@ def test_holds_stand_until_released(ledger: SqlLedger) -> None:
     assert list(ledger.holds()) == [pool]
 
 
-def test_drift_has_a_first_and_a_last_sight(ledger: SqlLedger) -> None:
+def test_drift_has_times_of_first_and_last_sighting(ledger: SqlLedger) -> None:
     item = ("a", "bios.X", "drifted", "On", "Off")
     assert ledger.record_drift("r", [item], ["a"], T0) == {("a", "bios.X"): (T0, T0)}
     later = T0 + MINUTE
@@ -203,7 +203,7 @@ def test_drift_has_a_first_and_a_last_sight(ledger: SqlLedger) -> None:
     ]
 
 
-def test_drift_that_can_not_be_read_any_more_stands_as_it_was_seen_last(ledger: SqlLedger) -> None:
+def test_drift_that_can_not_be_read_any_more_stays_open_as_seen_last(ledger: SqlLedger) -> None:
     setting, fault = ("a", "bios.X", "drifted", "On", "Off"), ("a", "health.xid_79", "drifted", "absent", "XID 79")
     ledger.record_drift("r", [setting, fault, ("b", *fault[1:])], ["a", "b"], T0)
     stood = ledger.open_drift("a")

@@ -1,7 +1,7 @@
-"""Forges, behind `model.ports.Forge`: another one is one more module here.
+"""Implementations of `model.ports.Forge`, one module per forge.
 
 github     the operations, on GitHub's REST API
-http       one request: who may be asked, what failed, when to ask again
+http       one request: its host, its errors, retries
 """
 
 from __future__ import annotations
@@ -12,5 +12,5 @@ from reconciler.model.ports import Clock, Forge
 
 
 def connect(repository: str, token: str, clock: Clock, *, url: str = "", login: str = "") -> Forge:
-    """The forge that holds `repository`. `url`: of its API, GitHub's own if left out."""
+    """Return the forge of a repository. `url`: of its API; "" for github.com's."""
     return GitHub(Rest(url or API, token, clock), repository, login=login)

@@ -1,4 +1,4 @@
-"""GitHub, and GitHub Enterprise at its own address."""
+"""GitHub, and GitHub Enterprise under another address."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from reconciler.model.errors import DriverError, Failure, UsageError
 from reconciler.model.forge import Check, Pull, Remark
 
 API: Final = "https://api.github.com"
-ACTIONS: Final = "github-actions[bot]"  # as whom the token of a job writes
+ACTIONS: Final = "github-actions[bot]"  # the account of a job's token
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
-_TITLE: Final = 140  # characters of a status
-_HEADING: Final = 250  # of an issue or a check
+_TITLE: Final = 140  # characters of a commit status
+_HEADING: Final = 250  # characters of an issue's or a check's title
 _CONCLUSIONS: Final = {Check.SUCCESS: "success", Check.FAILURE: "action_required", Check.ERROR: "failure"}
 _HIDE: Final = (
     "mutation($id: ID!) { minimizeComment(input: {subjectId: $id, classifier: OUTDATED}) { clientMutationId } }"
@@ -23,7 +23,7 @@ _HIDE: Final = (
 
 
 class GitHub:
-    """One repository. `login`: as whom the token writes; if left out, GitHub is asked."""
+    """One repository. `login`: the token's account; "" asks GitHub for it."""
 
     def __init__(self, rest: Rest, repository: str, *, login: str = "") -> None:
         if not _REPOSITORY.fullmatch(repository) or repository.endswith(("/.", "/..")):
@@ -44,7 +44,7 @@ class GitHub:
         return [_pull(entry) async for entry in self._rest.pages(f"{self._at}/pulls?state=open")]
 
     async def pulls_of(self, commit: str) -> Sequence[Pull]:
-        """Merged ones only: another may hold the commit too, without having brought it."""
+        """Return merged pull requests only: an open one may contain the commit without having brought it."""
         path = f"{self._at}/commits/{quote(commit, safe='')}/pulls"
         return [_pull(entry) async for entry in self._rest.pages(path) if _field(entry, "merged_at", object)]
 
@@ -75,7 +75,7 @@ class GitHub:
     # --- issues ------------------------------------------------------------------------------------------------------
 
     async def open_issues(self) -> Sequence[Remark]:
-        """Pull requests are issues to GitHub, and left out."""
+        """Return our open issues, without pull requests, which are issues to GitHub."""
         login = await self._name()
         path = f"{self._at}/issues?state=open&creator={quote(login, safe='')}"
         return [
@@ -97,7 +97,7 @@ class GitHub:
     # --- checks ------------------------------------------------------------------------------------------------------
 
     async def set_check(self, commit: str, name: str, verdict: Check, title: str, text: str, url: str) -> None:
-        """A check run, which has room for the report; with a token that may make none, a commit status."""
+        """Set a check run, which has room for a report, or a commit status where the token may set no check run."""
         output = {"title": _cut(title, _HEADING), "summary": text}
         body = {"name": name, "head_sha": commit, "status": "completed", "conclusion": _CONCLUSIONS[verdict]}
         where = {"details_url": url} if url else {}
@@ -116,10 +116,10 @@ class GitHub:
             body["target_url"] = url
         await self._rest.call("POST", f"{self._at}/statuses/{quote(commit, safe='')}", body, repeatable=True)
 
-    # --- who we are --------------------------------------------------------------------------------------------------
+    # --- our account ------------------------------------------------------------------------------------------------
 
     async def _name(self) -> str:
-        """The token of a job may not ask, and writes as GitHub Actions."""
+        """Return our account. A job's token may not ask for it, and is that of GitHub Actions."""
         if not self._login:
             try:
                 self._login = _field(await self._rest.call("GET", "/user"), "login", str)
@@ -143,12 +143,12 @@ def _field(entry: Any, name: str, kind: type[Any]) -> Any:
 
 def _author(entry: Any) -> str:
     user = entry.get("user") if isinstance(entry, Mapping) else None
-    return str(user.get("login")) if isinstance(user, Mapping) else ""  # whose account is gone has none
+    return str(user.get("login")) if isinstance(user, Mapping) else ""  # a deleted account has none
 
 
 def _pull(entry: Any) -> Pull:
     head, base = _field(entry, "head", Mapping), _field(entry, "base", Mapping)
-    origin = head.get("repo")  # None: it has been deleted, and so was a fork
+    origin = head.get("repo")  # None: a fork that was deleted
     ours = _field(_field(base, "repo", Mapping), "id", int)
     fork = not isinstance(origin, Mapping) or _field(origin, "id", int) != ours
     return Pull(_field(entry, "number", int), _field(head, "sha", str), fork)
@@ -158,6 +158,8 @@ def _remark(entry: Any, number: str) -> Remark:
     text = _field(entry, "body", object)
     handle = entry.get("node_id")
     return Remark(
-        _field(entry, number, int), text if isinstance(text, str) else "", _field(entry, "html_url", str),
+        _field(entry, number, int),
+        text if isinstance(text, str) else "",
+        _field(entry, "html_url", str),
         handle if isinstance(handle, str) else "",
-    )  # fmt: skip
+    )

@@ -1,10 +1,10 @@
-"""One request to a forge: retried where that is safe, paced as the forge asks, told in its own words when it failed.
+"""Requests to a forge, with retries where they are safe and pauses as the forge demands.
 
-429, 403 of a limit    wait as it says (Retry-After, X-RateLimit-Reset; of a secondary limit a minute), then again
-5xx, no answer         again with growing, jittered pauses, if a second time does no harm; AMBIGUOUS otherwise
-401, other 403         AUTH, with the permission that it asks for
-404, 410               UNSUPPORTED: not there, or not for this token
-422, other 4xx         REJECTED, with what it found wrong
+429, 403 of a limit    retry after Retry-After or X-RateLimit-Reset; for a secondary limit after a minute
+5xx, no answer         retry with growing, jittered pauses if repeating does no harm; else AMBIGUOUS
+401, other 403         AUTH, with the permission that is needed
+404, 410               UNSUPPORTED: absent, or not visible for this token
+422, other 4xx         REJECTED, with the forge's message
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Rest:
-    """A client of one API. The token goes to its host alone, and into no message."""
+    """A client of one API. The token is sent to its host only, and is in no message."""
 
     def __init__(self, url: str, token: str, clock: Clock, *, jitter: Callable[[], float] = random.random) -> None:
         try:
@@ -63,14 +63,14 @@ class Rest:
         await self._client.aclose()
 
     async def call(self, method: str, path: str, body: Any = None, *, repeatable: bool | None = None) -> Any:
-        """The answer's JSON. `repeatable`: asking twice does no harm; if left out, of all but POST."""
+        """Send a request; return the answer's JSON. `repeatable`: repeating does no harm; default: all but POST."""
         answer = await self._ask(
             method, self._base + path, body, method != "POST" if repeatable is None else repeatable
         )
         return _json(answer)
 
     async def mutate(self, query: str, variables: Mapping[str, str]) -> None:
-        """What REST has no words for, over GraphQL, which is beside the REST API. Twice does what once does."""
+        """Run an idempotent GraphQL mutation, for what the REST API lacks."""
         url = self._base.removesuffix("/v3") + "/graphql"
         answer = _json(await self._ask("POST", url, {"query": query, "variables": variables}, repeatable=True))
         errors = answer.get("errors") if isinstance(answer, Mapping) else None
@@ -80,7 +80,7 @@ class Rest:
             raise DriverError(kind, f"POST {shown_url(url)}: {str(first.get('message', 'no answer'))[:500]}")
 
     async def pages(self, path: str) -> AsyncIterator[Any]:
-        """Entries of a list, over all its pages."""
+        """Yield the entries of a list, from all its pages."""
         url = f"{self._base}{path}{'&' if '?' in path else '?'}per_page=100"
         for _ in range(_PAGES):
             answer = await self._ask("GET", url, None, repeatable=True)
@@ -129,27 +129,27 @@ class Rest:
         await self._clock.sleep(seconds)
 
     def _failure(self, answer: httpx.Response, repeatable: bool) -> DriverError:
-        said, status = _words(answer), answer.status_code
-        told = f"{_where(answer.request)}: HTTP {status}{': ' if said else ''}{said}"
-        if (wait := _limit(answer, said, self._clock.now())) is not None:
-            return DriverError(Failure.BUSY, told, retry_after=wait)
+        message, status = _message(answer), answer.status_code
+        detail = f"{_where(answer.request)}: HTTP {status}{': ' if message else ''}{message}"
+        if (wait := _limit(answer, message, self._clock.now())) is not None:
+            return DriverError(Failure.BUSY, detail, retry_after=wait)
         if status in (401, 403):
             needs = answer.headers.get("X-Accepted-GitHub-Permissions", "")
             more = f"; the token needs the permission {needs}" if needs else "; the token is wrong, or may not do this"
-            return DriverError(Failure.AUTH, told + more)
+            return DriverError(Failure.AUTH, detail + more)
         if status in (404, 410):
-            return DriverError(Failure.UNSUPPORTED, f"{told}; it is not there, or the token may not see it")
+            return DriverError(Failure.UNSUPPORTED, f"{detail}; it is not there, or the token may not see it")
         if status >= 500:
-            return DriverError(Failure.UNREACHABLE if repeatable else Failure.AMBIGUOUS, told)
+            return DriverError(Failure.UNREACHABLE if repeatable else Failure.AMBIGUOUS, detail)
         if answer.is_redirect:
             return DriverError(
-                Failure.REJECTED, f"{told}; it has moved to {shown_url(answer.headers.get('Location', '?'))[:200]}"
+                Failure.REJECTED, f"{detail}; it has moved to {shown_url(answer.headers.get('Location', '?'))[:200]}"
             )
-        return DriverError(Failure.REJECTED, told)
+        return DriverError(Failure.REJECTED, detail)
 
 
-def _limit(answer: httpx.Response, said: str, now: datetime) -> float | None:
-    """Seconds to wait, where a limit is what stands in the way."""
+def _limit(answer: httpx.Response, message: str, now: datetime) -> float | None:
+    """Return seconds to wait when a rate limit refused the request, else None."""
     if answer.status_code not in (403, 429, 503):
         return None
     headers = answer.headers
@@ -157,7 +157,7 @@ def _limit(answer: httpx.Response, said: str, now: datetime) -> float | None:
         return _after(after, now)
     if headers.get("X-RateLimit-Remaining") == "0" and headers.get("X-RateLimit-Reset", "").isdecimal():
         return max(1.0, int(headers["X-RateLimit-Reset"]) - now.timestamp() + 1.0)
-    if answer.status_code == 429 or "rate limit" in said.lower() or "abuse detection" in said.lower():
+    if answer.status_code == 429 or "rate limit" in message.lower() or "abuse detection" in message.lower():
         return _SECONDARY_S
     return None
 
@@ -189,8 +189,8 @@ def _json(answer: httpx.Response) -> Any:
         raise DriverError(kind, f"{_where(answer.request)}: the answer is not JSON") from None
 
 
-def _words(answer: httpx.Response) -> str:
-    """What it found wrong. A proxy's page is not repeated."""
+def _message(answer: httpx.Response) -> str:
+    """Return the forge's error message, "" for the page of a proxy."""
     try:
         document = answer.json()
     except ValueError:
@@ -198,6 +198,8 @@ def _words(answer: httpx.Response) -> str:
     if not isinstance(document, dict):
         return ""
     errors = document.get("errors")
-    found = [str(error.get("message") or error.get("code")) if isinstance(error, dict) else str(error)
-             for error in (errors if isinstance(errors, list) else ())]  # fmt: skip
+    found = [
+        str(error.get("message") or error.get("code")) if isinstance(error, dict) else str(error)
+        for error in (errors if isinstance(errors, list) else ())
+    ]
     return "; ".join([str(document.get("message", "")), *found])[:500].strip("; ")

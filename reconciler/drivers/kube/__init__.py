@@ -1,4 +1,4 @@
-"""Kubernetes through the kubectl that is installed."""
+"""Kubernetes through the installed kubectl."""
 
 from reconciler.drivers.kube.kubectl_cluster import OLDEST_CLIENT, KubectlCluster
 from reconciler.drivers.kube.watch import NodeWatch

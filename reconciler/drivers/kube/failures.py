@@ -1,7 +1,7 @@
-"""What a failed kubectl means: the server's Status where there was one, else kubectl's words. Pure.
+"""Interpret a failed kubectl by the server's Status, or else by kubectl's message. Pure.
 
-kubectl prints one line for people and, at -v=4, the Status object that the API server sent: its reason and causes
-are stable, its sentences are not. Only where no server answered do we read sentences.
+kubectl prints one line for people and, at -v=4, the Status object that the API server sent. Its reason and causes are
+stable, its messages are not: messages are matched only where no server answered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reconciler.model.json_text import parse_json
 from reconciler.model.printable import without_secrets
 from reconciler.model.vocab import UnknownReason
 
-_LONGEST = 300
+_LONGEST_DETAIL = 300
 _KLOG = re.compile(r"^[IWEF]\d{4} ")
 _RESPONSE = "server response object: "
 _QUOTED_URL = re.compile(r'"(https?://[^/?#"\\\s]*)(?:[^"\\]|\\.)*"')
@@ -28,19 +28,19 @@ _BY_REASON = {
     "Conflict": Failure.CONFLICT,
     "TooManyRequests": Failure.BUSY,
     "ServiceUnavailable": Failure.BUSY,
-    "Expired": Failure.BUSY,  # the token of a list's next page, twice in a row
+    "Expired": Failure.BUSY,  # the token of a list's next page has expired twice in a row
     "Timeout": Failure.TIMEOUT,
     "ServerTimeout": Failure.TIMEOUT,
-    "InternalError": Failure.UNREACHABLE,  # of etcd, of a webhook; whether it wrote, it doesn't say
+    "InternalError": Failure.UNREACHABLE,  # an error of etcd or of a webhook; the write may have happened
 }
 
-# Nothing reached the server: connecting failed, or kubectl didn't know where to or as whom.
+# Nothing reached the server: no connection, or no usable address or credentials.
 _NEVER_SENT = re.compile(
     r"was refused|connection refused|no such host|no route to host|network is unreachable|dial tcp|dial unix"
     r"|x509:|tls: |TLS handshake|HTTP response to HTTPS client"
     r"|getting credentials|error loading config|[Cc]ontext .*does not exist|no such file|unknown flag"
 )
-_SENTENCES = (  # the first that matches
+_MESSAGES = (  # the first match counts
     (Failure.AUTH, re.compile(r"x509:|tls: (?!handshake)|HTTP response to HTTPS client")),
     (Failure.AUTH, re.compile(r"must be logged in|provide credentials|getting credentials|Unauthorized|[Ff]orbidden")),
     (
@@ -57,7 +57,7 @@ _SENTENCES = (  # the first that matches
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A call that did not succeed. `status`: the API server's own answer, {} when none came."""
+    """A call that failed. `status`: the API server's own answer, {} when none came."""
 
     kind: Failure
     detail: str
@@ -76,24 +76,24 @@ class Problem:
         return tuple(str(row["message"]) for row in rows if isinstance(row, dict) and row.get("message"))
 
     def not_found(self, resource: str) -> bool:
-        """That the object is absent; a 404 for the whole path says nothing about the object."""
+        """Say whether the object is absent; a 404 for the whole path says nothing about the object."""
         return self.code == 404 and self._details.get("kind") == resource
 
     def unknown(self) -> UnknownReason:
-        """As the reason of a source that gave no answer."""
+        """Return the problem as the reason why a source is silent."""
         match self.kind:
             case Failure.AUTH | Failure.TIMEOUT | Failure.MALFORMED | Failure.UNSUPPORTED | Failure.UNREACHABLE:
                 return UnknownReason(self.kind.value)
             case Failure.BUSY:
                 return UnknownReason.UNREACHABLE
-            case _:  # 400, 404 and such on a list of nodes: this is no Kubernetes API
+            case _:  # 400, 404 and the like for a list of nodes: this is no Kubernetes API
                 return UnknownReason.UNSUPPORTED
 
     def of_read(self) -> DriverError:
         return DriverError(self.kind, self.detail, retry_after=self._retry_after)
 
     def of_write(self) -> DriverError:
-        """Whatever may have reached the server without an answer that says no is ambiguous (pitfall A3)."""
+        """Return the error of a write: AMBIGUOUS when it may have reached the server and was not refused (A3)."""
         unsure = self.kind in (Failure.TIMEOUT, Failure.UNREACHABLE, Failure.MALFORMED) and not self.never_sent
         return DriverError(Failure.AMBIGUOUS if unsure else self.kind, self.detail, retry_after=self._retry_after)
 
@@ -109,7 +109,7 @@ class Problem:
 
 
 class KubeFailure(Exception):
-    """The one exception inside this package; its public methods turn it into what their port promises."""
+    """Raised inside this package; the public methods turn it into the results of their port."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.detail)
@@ -117,15 +117,15 @@ class KubeFailure(Exception):
 
 
 def malformed(what: str) -> KubeFailure:
-    return KubeFailure(Problem(Failure.MALFORMED, f"not an answer of a Kubernetes API: {what}"[:_LONGEST]))
+    return KubeFailure(Problem(Failure.MALFORMED, f"not an answer of a Kubernetes API: {what}"[:_LONGEST_DETAIL]))
 
 
 def from_stderr(stderr: str) -> KubeFailure:
-    """Of a kubectl that ended with another code than 0."""
-    line, status = _said(stderr), _status(stderr)
+    """Return the failure of a kubectl that ended with another status than 0."""
+    line, status = _message(stderr), _status(stderr)
     if status:
         return KubeFailure(Problem(_BY_REASON.get(str(status.get("reason")), Failure.REJECTED), line, status))
-    kind = next((kind for kind, words in _SENTENCES if words.search(line)), Failure.REJECTED)
+    kind = next((kind for kind, words in _MESSAGES if words.search(line)), Failure.REJECTED)
     return KubeFailure(Problem(kind, line, never_sent=_NEVER_SENT.search(line) is not None))
 
 
@@ -136,7 +136,7 @@ _BY_CODE = {
 
 
 def from_response(code: int, body: bytes) -> KubeFailure:
-    """Of what a `kubectl proxy` answered with another status than success: the server's Status, or kubectl's words."""
+    """Return the failure that a `kubectl proxy` answered: the server's Status, or a message of kubectl's."""
     text = body.decode(errors="replace")
     try:
         found = parse_json(text)
@@ -146,8 +146,8 @@ def from_response(code: int, body: bytes) -> KubeFailure:
         reason = str(found.get("reason") or "unknown")
         line = _one_line(f"Error from server ({reason}): {found.get('message', '')}")
         return KubeFailure(Problem(_BY_REASON.get(reason, Failure.REJECTED), line, found))
-    line = _one_line(text.strip() or "no word") + f" (HTTP status {code})"
-    kind = next((kind for kind, words in _SENTENCES if words.search(line)), None) or _BY_CODE.get(code)
+    line = _one_line(text.strip() or "no message") + f" (HTTP status {code})"
+    kind = next((kind for kind, words in _MESSAGES if words.search(line)), None) or _BY_CODE.get(code)
     if kind is None:
         kind = Failure.UNREACHABLE if code >= 500 else Failure.REJECTED
     return KubeFailure(Problem(kind, line, {"code": code}, never_sent=_NEVER_SENT.search(line) is not None))
@@ -155,20 +155,20 @@ def from_response(code: int, body: bytes) -> KubeFailure:
 
 def _one_line(text: str) -> str:
     line = text.splitlines()[0]
-    return without_secrets(_QUOTED_URL.sub(r'"\1"', line))[:_LONGEST]
+    return without_secrets(_QUOTED_URL.sub(r'"\1"', line))[:_LONGEST_DETAIL]
 
 
-def _said(stderr: str) -> str:
-    """The first line that kubectl means for people. Evidence for a report, so short, and without secrets."""
+def _message(stderr: str) -> str:
+    """Return kubectl's first line for people, shortened and without secrets, since reports show it."""
     after_status = stderr.rpartition("\n}]\n")[2]
     lines = [line.strip() for line in after_status.splitlines() if line.strip() and not _KLOG.match(line)]
-    line = lines[0] if lines else "kubectl failed without a word"
-    if "error loading config" in line:  # Go's JSON errors quote what surrounds them: a token, at worst
+    line = lines[0] if lines else "kubectl failed without a message"
+    if "error loading config" in line:  # Go's JSON errors quote their surroundings, which may be a token
         return "error loading config: the kubeconfig can't be parsed"
-    # A server may redirect to whatever it likes, to what it was told in confidence too.
+    # The redirect's address may repeat something confidential.
     if "Location header" in line:
         return "the server redirects to what is no address"
-    return without_secrets(_QUOTED_URL.sub(r'"\1"', line))[:_LONGEST]
+    return without_secrets(_QUOTED_URL.sub(r'"\1"', line))[:_LONGEST_DETAIL]
 
 
 def _status(stderr: str) -> Mapping[str, Any]:

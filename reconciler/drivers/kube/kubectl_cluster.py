@@ -1,4 +1,4 @@
-"""ports.Cluster over the kubectl that is installed (DESIGN sections 5 and 8)."""
+"""`KubectlCluster`, which implements ports.Cluster with the installed kubectl (DESIGN sections 5 and 8)."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silen
 from reconciler.model.records import Mark
 
 OLDEST_CLIENT = (1, 20)
-_TAKES_POLICY_V1 = (1, 22)  # servers from here on; older ones know the beta alone
+_TAKES_POLICY_V1 = (1, 22)  # servers from this version on; older ones have only the beta
 _PAGE = 2000  # 12 MB of JSON: parsing it holds up the event loop for 0.15 s; every page costs a child of 40 ms CPU
 _NODES = "/api/v1/nodes"
-# Finished pods hold nothing on a node, and where jobs run they outnumber the rest. The server leaves them out.
+# Finished pods use nothing on a node, and may outnumber the others. The server filters them out.
 _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
 T = TypeVar("T")
 
 
 class KubectlCluster:
-    """One cluster. The constructor does no I/O. `timeout_s`: wall-clock seconds that one kubectl may take.
+    """A cluster, reached with kubectl. The constructor does no I/O. `timeout_s`: for one kubectl, by the wall clock.
 
     `kubeconfig=None` means whatever kubectl finds by itself (KUBECONFIG, ~/.kube/config, the pod's account); a path
     means that file and nothing else.
 
-    `keep`: whoever asks for single nodes asks often, so a kubectl is kept from then on; `lasting`: from the first
-    question on. `close` ends it.
+    `keep`: keep one kubectl running from the first read of a single node on, as more follow; `lasting`: from the first
+    read of any kind on. `close` ends it.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class KubectlCluster:
         return Answered(self._now(), ClusterState(client, server, members))
 
     async def member(self, node: str) -> Member | None:
-        """The node first: the pods are then at least as new as its cordon."""
+        """Read the node before its pods, which are then at least as new as its cordon."""
         if self._keep:
             await self._kubectl.keep()
         try:
@@ -92,7 +92,7 @@ class KubectlCluster:
     # --- writes on the node object -------------------------------------------------------------------------------
 
     async def mark(self, member: Member, mark: Mark) -> None:
-        """`mark.cordoned` decides whether `unschedulable` is set; see patches.mark."""
+        """Set our mark; `mark.cordoned` decides whether `unschedulable` is set, see patches.mark."""
         await self._patch(member, patches.mark(member, mark))
 
     async def unmark(self, member: Member, *, uncordon: bool) -> None:
@@ -110,28 +110,28 @@ class KubectlCluster:
                 objects.document(answer, "Node")
         except KubeFailure as failure:
             problem = failure.problem
-            # Rejected: what the patch points at may be gone, which a server finds before it compares resourceVersions.
+            # REJECTED: a path in the patch may be gone, which a server finds before it compares resourceVersions.
             rejected = problem.kind is Failure.REJECTED
-            moved = problem.not_found("nodes") or (rejected and await self._moved(member))
-            raise (DriverError(Failure.CONFLICT, problem.detail) if moved else problem.of_write()) from failure
+            changed = problem.not_found("nodes") or (rejected and await self._has_changed(member))
+            raise (DriverError(Failure.CONFLICT, problem.detail) if changed else problem.of_write()) from failure
 
-    async def _moved(self, member: Member) -> bool:
+    async def _has_changed(self, member: Member) -> bool:
         try:
             current = await self.member(member.name)
         except DriverError:
-            return False  # then what the server said to the patch is all that is known
+            return False  # the server's answer to the patch is all that is known
         return current is None or current.resource_version != member.resource_version
 
     # --- writes on pods ------------------------------------------------------------------------------------------
 
     async def evict(self, pod: Pod, *, grace_s: float | None) -> None:
-        """Through the eviction API, which honours budgets, and only this very pod (pitfall H6)."""
+        """Evict exactly this pod (by UID, pitfall H6), through the eviction API, which honours budgets."""
         newer = await self._takes_policy_v1()
         try:
             try:
                 await self._create_eviction(pod, grace_s, "policy/v1" if newer else "policy/v1beta1")
             except KubeFailure as failure:
-                if not _not_understood(failure.problem):
+                if not _is_other_version(failure.problem):
                     raise
                 await self._create_eviction(pod, grace_s, "policy/v1beta1" if newer else "policy/v1")
         except KubeFailure as failure:
@@ -154,13 +154,13 @@ class KubectlCluster:
         await self._send("create", f"{_path(pod)}/eviction", body)
 
     async def _send(self, verb: str, path: str, body: Mapping[str, Any]) -> None:
-        """An answer that is no object comes from something else than an API server, and proves even less."""
+        """Send a body. MALFORMED when the answer is no object: then it is not from an API server."""
         objects.document(await self._kubectl.raw(verb, path, json.dumps(body).encode()))
 
     async def _raise_unless_gone(self, pod: Pod, failure: KubeFailure) -> None:
-        """A pod that is gone is success (pitfall H7), also when another has its name by now."""
+        """Raise the failure, unless the pod is gone, which is success (pitfall H7), even if its name is reused."""
         problem = failure.problem
-        if problem.not_found("pods") or (problem.code == 409 and await self._gone(pod)):
+        if problem.not_found("pods") or (problem.code == 409 and await self._is_gone(pod)):
             return
         error = problem.of_write()
         if problem.kind is Failure.BUSY:  # the causes name the PodDisruptionBudget, kubectl's line doesn't
@@ -168,7 +168,7 @@ class KubectlCluster:
             error = DriverError(Failure.BUSY, detail, retry_after=error.retry_after)
         raise error from failure
 
-    async def _gone(self, pod: Pod) -> bool:
+    async def _is_gone(self, pod: Pod) -> bool:
         try:
             found = await self._get(_path(pod), "Pod", "pods")
             return found is None or objects.pod(found)[1].uid != pod.uid
@@ -179,16 +179,16 @@ class KubectlCluster:
         try:
             number = _number((await self._read_versions())[1])
         except KubeFailure:
-            return True  # what the server says to the eviction decides
+            return True  # the server's answer to the eviction decides
         return number is None or number >= _TAKES_POLICY_V1
 
     # --- kubectl -------------------------------------------------------------------------------------------------
 
     async def _read_versions(self) -> tuple[str, str]:
-        """Client and server, once. A client that is too old would fail later and less clearly."""
+        """Read client and server versions, once. A client that is too old would fail later and less clearly."""
         if self._versions is None:
-            said = await self._kubectl.run(["version", "--client", "--output=json"])
-            client = objects.client_version(objects.document(said))
+            output = await self._kubectl.run(["version", "--client", "--output=json"])
+            client = objects.client_version(objects.document(output))
             if (number := _number(client)) is not None and number < OLDEST_CLIENT:
                 raise KubeFailure(Problem(Failure.UNSUPPORTED, f"kubectl {client} is too old; {INSTALL_HINT}"))
             # Raw, as the lists are: `kubectl version` hides a connection that breaks behind ten seconds of retries.
@@ -205,7 +205,7 @@ class KubectlCluster:
             raise
 
     async def _list(self, path: str, kind: str, convert: Callable[[objects.Json], T], selector: str = "") -> list[T]:
-        """Every page. When its token expires half way (410) once more from the start: a list is of one moment."""
+        """Read every page. When a token expires (410), start again, once: a list is of one moment."""
         try:
             return await self._pages(path, kind, convert, selector)
         except KubeFailure as failure:
@@ -214,7 +214,7 @@ class KubectlCluster:
         return await self._pages(path, kind, convert, selector)
 
     async def _pages(self, path: str, kind: str, convert: Callable[[objects.Json], T], selector: str) -> list[T]:
-        """Converted page by page: the JSON of 10,000 pods at once would take 400 MB."""
+        """Read and convert page by page: the JSON of 10,000 pods at once would take 400 MB."""
         found: list[T] = []
         token = ""
         while True:
@@ -231,17 +231,17 @@ def _path(pod: Pod) -> str:
 
 
 def _delete_options(pod: Pod, grace_s: float | None) -> dict[str, Any]:
-    """`grace_s=None` leaves the pod its own grace period."""
+    """Return delete options for this UID. `grace_s=None` keeps the pod's own grace period."""
     grace = {} if grace_s is None else {"gracePeriodSeconds": int(grace_s)}
     return {"preconditions": {"uid": pod.uid}} | grace
 
 
-def _not_understood(problem: Problem) -> bool:
-    """The server knows the eviction API by another version: 400, or 404 for something else than the pod."""
+def _is_other_version(problem: Problem) -> bool:
+    """Say whether the server has another version of the eviction API: 400, or a 404 that is not for the pod."""
     return problem.code == 400 or (problem.code == 404 and not problem.not_found("pods"))
 
 
 def _number(version: str) -> tuple[int, int] | None:
-    """ "v1.32.4-gke.7" -> (1, 32)."""
+    """Return (1, 32) for "v1.32.4-gke.7"."""
     found = re.match(r"v(\d+)\.(\d+)", version)
     return (int(found[1]), int(found[2])) if found else None

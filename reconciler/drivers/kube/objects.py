@@ -1,4 +1,4 @@
-"""Kubernetes JSON -> our values. Pure. What every object must have and lacks is malformed; the rest may be absent."""
+"""Decode Kubernetes JSON. Pure. A missing required field is MALFORMED; other fields may be absent."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 def document(text: bytes, kind: str | None = None) -> Json:
-    """The JSON object, of that kind if one is named."""
+    """Parse a JSON object, of this kind if one is given."""
     try:
         value = parse_json(text)
-    except ValueError as error:  # of JSON, or of UTF-8
+    except ValueError as error:  # of the JSON or UTF-8 decoder
         raise malformed(str(error)) from error
     if not isinstance(value, dict) or (kind is not None and value.get("kind") != kind):
         raise malformed(f"no {kind or 'object'}")
@@ -32,26 +32,25 @@ def document(text: bytes, kind: str | None = None) -> Json:
 
 
 def client_version(answer: Json) -> str:
-    """Of `kubectl version --client -o json`."""
+    """Return the version from `kubectl version --client -o json`."""
     return _need(_map(answer, "clientVersion"), "gitVersion")
 
 
 def server_version(answer: Json) -> str:
-    """Of /version."""
+    """Return the version from /version."""
     return _need(answer, "gitVersion")
 
 
 def page(text: bytes, kind: str, convert: Callable[[Json], T]) -> tuple[list[T], str]:
-    """Converted items of a list, and the token of its next page ("" on the last)."""
+    """Return the converted items of a list, and the token of its next page ("" on the last)."""
     items, token, _ = page_at(text, kind, convert)
     return items, token
 
 
 def page_at(text: bytes, kind: str, convert: Callable[[Json], T]) -> tuple[list[T], str, str]:
-    """The same, and the resourceVersion that a watch may begin at.
+    """Return items, token, and the resourceVersion that a watch may begin at.
 
-    Without the cycle collector: JSON has no cycles, and looking for them in 10,000 pods takes 1.7 s where reading them
-    takes 0.7 s.
+    The cycle collector is off meanwhile: JSON has no cycles, and on 10,000 pods it takes 1.7 s, reading them 0.7 s.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -68,7 +67,7 @@ def page_at(text: bytes, kind: str, convert: Callable[[Json], T]) -> tuple[list[
 
 
 def pod(item: Json) -> tuple[str, Pod]:
-    """A pod and the name of its node."""
+    """Return the name of the pod's node, and the pod."""
     metadata, phase = _map(item, "metadata"), _text(_map(item, "status"), "phase")
     mirror = _MIRROR in _map(metadata, "annotations")
     owner = "Node" if mirror else _controller(metadata)
@@ -83,7 +82,7 @@ def pod(item: Json) -> tuple[str, Pod]:
 
 
 def event(line: bytes) -> tuple[str, Json]:
-    """Type and object of a line of a watch."""
+    """Return type and object of a watch's line."""
     found = document(line)
     return _need(found, "type"), _map(found, "object")
 
@@ -93,7 +92,7 @@ def revision(item: Json) -> str:
 
 
 def member(item: Json, pods: Iterable[Pod] = ()) -> Member:
-    """Taints stay in the server's order: patches address them by position."""
+    """Decode a node. Taints keep the server's order: patches address them by position."""
     metadata, spec, status = _map(item, "metadata"), _map(item, "spec"), _map(item, "status")
     labels = _strings(metadata, "labels")
     found = _maps(status, "conditions")
@@ -117,7 +116,7 @@ def member(item: Json, pods: Iterable[Pod] = ()) -> Member:
 
 
 def _reason(condition: Json) -> str:
-    """Why it has its status. Messages may be as long as their detector likes."""
+    """Return a condition's reason and message, shortened: detectors write messages of any length."""
     return ": ".join(filter(None, (_text(condition, "reason"), _text(condition, "message"))))[:_LONGEST_REASON]
 
 

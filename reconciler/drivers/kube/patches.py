@@ -1,8 +1,7 @@
-"""The JSON patches (RFC 6902) of our writes on a node object. Pure: from the member as read, to the operations.
+"""Build the JSON patches (RFC 6902) of writes on a node object from the member as it was read. Pure.
 
-The first operation puts the member's resourceVersion into the patched object. A server that has moved on answers 409
-then, where a `test` operation would be a 422 that kubectl can't tell from a bad request. Positions of taints are
-valid for the same reason: what is patched is what was read, or nothing is.
+The first operation sets the member's resourceVersion: a server whose object has changed then answers 409, where a
+`test` operation would give a 422 that kubectl can't tell from a bad request. This also makes positions of taints valid.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ Operation = dict[str, Any]
 
 
 def mark(member: Member, mark: Mark) -> list[Operation]:
-    """`mark.cordoned` is the caller's statement that the cordon is ours: it is set then, and lifted by unmark.
+    """Build a mark. With `mark.cordoned` the cordon is ours: it is set here, and lifted by unmark.
 
-    A member that somebody else has cordoned is marked with cordoned=False and its `unschedulable` is not touched.
+    A member that somebody else cordoned is marked with cordoned=False, and its `unschedulable` is not touched.
     """
     changes = _set_taints(member, [] if _ours(member) else [OUR_TAINT])
     changes += _set_entries(member, "annotations", {OWNER_ANNOTATION: write_mark(mark)})
@@ -51,7 +50,7 @@ def set_labels(member: Member, labels: Mapping[str, str], taints: Sequence[Taint
 
 
 def _guarded(member: Member, changes: list[Operation]) -> list[Operation]:
-    """Nothing to change is no patch."""
+    """Prepend the resourceVersion; without changes return no operations."""
     if not changes:
         return []
     return [_op("replace", "/metadata/resourceVersion", member.resource_version), *changes]
@@ -66,7 +65,7 @@ def _ours(member: Member) -> list[int]:
 
 
 def _set_taints(member: Member, taints: Sequence[Taint]) -> list[Operation]:
-    """A taint is known by key and effect. One that differs in its value is replaced where it stands."""
+    """Set taints, which key and effect identify. One with another value is replaced at its position."""
     at = {(taint.key, taint.effect): position for position, taint in enumerate(member.taints)}
     changes, new = [], []
     for taint in dict.fromkeys(taints):
@@ -94,7 +93,7 @@ def _entry(field: str, key: str) -> str:
 
 
 def _taint(taint: Taint) -> dict[str, str]:
-    """As the API server writes it: an empty value is left out."""
+    """Encode a taint as the API server does: without an empty value."""
     value = {"value": taint.value} if taint.value else {}
     return {"key": taint.key, **value, "effect": taint.effect}
 

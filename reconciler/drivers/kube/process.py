@@ -1,4 +1,4 @@
-"""Run kubectl as a child process and say how it ended. Knows nothing of nodes and pods.
+"""Run kubectl as a child process.
 
 kubectl 1.20 is the oldest that must work: every flag used here exists there. Measured on 10,000 pods of 6 kB:
 `get --raw` costs kubectl 0.1 s of CPU, `get -o json` 15 s, because it decodes and prints every object again. So
@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from reconciler.drivers.children import reap
 from reconciler.drivers.kube.failures import KubeFailure, Problem, from_stderr, malformed
-from reconciler.drivers.kube.proxy import NotKept, Proxy
+from reconciler.drivers.kube.proxy import NoProxy, Proxy
 from reconciler.model.errors import Failure
 
 INSTALL_HINT = (
@@ -29,18 +29,18 @@ INSTALL_HINT = (
 _ENVIRONMENT = {"KUBERC": "off", "KUBECTL_KUBERC": "false", "LC_ALL": "C"}  # no defaults from a person's kuberc
 _AT_ONCE = 8  # children of one cluster: each needs 30 ms of CPU and 50 MB
 _LONGEST_LINE = 1 << 24  # an object is at most 3 MiB in etcd
-_MOST_SAID = 1 << 20
+_MOST_STDERR = 1 << 20
 _METHODS = {"get": "GET", "create": "POST", "delete": "DELETE"}
 _JSON = "application/json"
 _VERSION = "/version"
 _UNAUTHORIZED = 401
-_TRY_AGAIN_S = 300.0
+_RETRY_S = 300.0
 _OTHER_RIGHTS_S = 30.0
-_GRACE_S = 1.0  # kubectl's own deadline comes first, so that its message is the evidence
+_GRACE_S = 1.0  # kubectl's own deadline comes first, as its message tells more
 
 
 class Kubectl:
-    """`kubeconfig=None` is the caller's word that what kubectl finds by itself is meant."""
+    """kubectl with fixed access options. `kubeconfig=None`: the one that kubectl finds by itself."""
 
     def __init__(self, program: str, kubeconfig: Path | None, context: str | None, timeout_s: float) -> None:
         self._program = program
@@ -49,12 +49,12 @@ class Kubectl:
         self._proxy: Proxy | None = None
         self._retired: list[Proxy] = []
         self._starting = asyncio.Lock()
-        self._not_before = 0.0  # when a proxy may be tried again
+        self._not_before = 0.0  # when the next proxy may be started
         # -v=4 makes kubectl log the server's Status object (reason, code, causes), and nothing that authenticates us:
         # headers begin at 7. A timeout of "0s" would mean none.
         self._access: list[str] = []
         if kubeconfig is not None:
-            self._access.append(f"--kubeconfig={kubeconfig}")  # KUBECONFIG counts for nothing then
+            self._access.append(f"--kubeconfig={kubeconfig}")  # which overrides KUBECONFIG
         if context is not None:
             self._access.append(f"--context={context}")
         self._common = ["-v=4", f"--request-timeout={max(1, round(timeout_s * 1000))}ms", *self._access]
@@ -62,7 +62,7 @@ class Kubectl:
     # --- requests ------------------------------------------------------------------------------------------------
 
     async def keep(self) -> None:
-        """From now on requests go through one kubectl that stays, if that reaches the same server."""
+        """Send later requests through one `kubectl proxy` that keeps running, if it reaches the same server."""
         loop = asyncio.get_running_loop()
         async with self._starting:
             for old in [old for old in self._retired if old.idle]:
@@ -71,62 +71,62 @@ class Kubectl:
             if self._proxy is not None and not self._proxy.usable:
                 self._retire(self._proxy, 0.0)
             if self._proxy is None and loop.time() >= self._not_before:
-                self._not_before = loop.time() + _TRY_AGAIN_S
-                self._proxy = await self._fitting_proxy()
+                self._not_before = loop.time() + _RETRY_S
+                self._proxy = await self._start_proxy()
 
-    async def _fitting_proxy(self) -> Proxy | None:
-        """One that reaches the same server: a kubeconfig may name a path on it, which a proxy leaves out."""
+    async def _start_proxy(self) -> Proxy | None:
+        """Start a proxy; None unless it reaches the same server: it ignores a path in the kubeconfig's URL."""
         try:
             proxy = await Proxy.start([self._program, *self._access], _environment())
-        except NotKept:
+        except NoProxy:
             return None
-        fits = False
+        same_server = False
         try:
-            with suppress(KubeFailure, NotKept):
+            with suppress(KubeFailure, NoProxy):
                 through = await proxy.ask("GET", _VERSION, b"", _JSON, self._timeout_s)
-                fits = through == await self.run(["get", "--raw", _VERSION])
+                same_server = through == await self.run(["get", "--raw", _VERSION])
         finally:
-            if not fits:
+            if not same_server:
                 await proxy.close()
-        return proxy if fits else None
+        return proxy if same_server else None
 
     def _retire(self, proxy: Proxy, pause_s: float) -> None:
-        """Nobody else asks it. It ends when those who do have their answers."""
+        """Send no more requests to the proxy, and end it when those under way have their answers."""
         if proxy is self._proxy:
             self._proxy = None
             self._retired.append(proxy)
             self._not_before = asyncio.get_running_loop().time() + pause_s
 
     async def close(self) -> None:
-        """End the kubectl that was kept."""
+        """End the proxies."""
         proxies, self._proxy, self._retired = [*self._retired, self._proxy], None, []
         for proxy in proxies:
             if proxy is not None:
                 await proxy.close()
 
     async def raw(self, verb: str, path: str, body: bytes = b"") -> bytes:
-        """`verb`: get, create or delete."""
-        with suppress(NotKept):
+        """Send a raw request; return the answer's body. `verb`: get, create or delete."""
+        with suppress(NoProxy):
             return await self._through(_METHODS[verb], path, body, _JSON)
         return await self.run([verb, "--raw", path, *(["-f", "-"] if body else [])], body)
 
     async def patch_node(self, node: str, operations: str) -> bytes:
-        """A JSON patch. What the server answers; b"" where kubectl has seen that it is a node."""
+        """Apply a JSON patch; return the server's answer, or b"" where kubectl has checked it."""
         path = f"/api/v1/nodes/{quote(node, safe='')}?fieldManager=kubectl-patch"
         try:
             return await self._through("PATCH", path, operations.encode(), "application/json-patch+json")
-        except NotKept:
+        except NoProxy:
             await self.run(["patch", f"nodes/{node}", "--type=json", f"--patch={operations}", "--output=name"])
             return b""
 
     async def _through(self, method: str, path: str, body: bytes, media: str) -> bytes:
-        """NotKept: nobody was asked."""
+        """Send a request through the proxy. NoProxy: nothing was sent."""
         proxy = self._proxy
         if proxy is None:
-            raise NotKept
+            raise NoProxy
         try:
             return await proxy.ask(method, path, body, media, self._timeout_s)
-        except NotKept:
+        except NoProxy:
             self._retire(proxy, 0.0)
             raise
         except KubeFailure as failure:
@@ -137,7 +137,7 @@ class Kubectl:
     # --- children ------------------------------------------------------------------------------------------------
 
     async def run(self, arguments: Sequence[str], stdin: bytes = b"") -> bytes:
-        """Its stdout; KubeFailure for whatever else happens. Cancelling kills the child and what it started."""
+        """Run a command; return its stdout. KubeFailure otherwise. Cancelling kills the child and its children."""
         async with self._slots:
             child = await self._start(arguments)
             try:
@@ -153,13 +153,13 @@ class Kubectl:
         return stdout
 
     async def lines(self, arguments: Sequence[str], limit_s: float) -> AsyncGenerator[bytes]:
-        """Its stdout as it comes, line by line; KubeFailure when it ends badly, or has not ended after `limit_s`.
+        """Yield stdout line by line; KubeFailure when the command fails, or has not ended after `limit_s`.
 
-        It takes no slot: it may run for minutes. Closing the generator kills the child.
+        It takes no slot, as it may run for minutes. Closing the generator kills the child.
         """
         ends = asyncio.get_running_loop().time() + limit_s
-        with tempfile.TemporaryFile() as said:  # no pipe, which somebody would have to empty meanwhile
-            child = await self._start([*arguments, "--request-timeout=0"], stdin=subprocess.DEVNULL, stderr=said)
+        with tempfile.TemporaryFile() as stderr:  # a pipe would have to be read meanwhile
+            child = await self._start([*arguments, "--request-timeout=0"], stdin=subprocess.DEVNULL, stderr=stderr)
             assert child.stdout is not None
             try:
                 async with asyncio.timeout_at(ends):
@@ -172,13 +172,13 @@ class Kubectl:
             except TimeoutError:
                 detail = f"kubectl did not end within {limit_s:g} s and was killed"
                 raise KubeFailure(Problem(Failure.TIMEOUT, detail)) from None
-            except ValueError:  # so asyncio says that a line is too long
+            except ValueError:  # asyncio's error for a line that is too long
                 raise malformed("a line without an end") from None
             finally:
                 await reap(child)
             if status != 0:
-                said.seek(0)
-                raise from_stderr(said.read(_MOST_SAID).decode(errors="replace"))
+                stderr.seek(0)
+                raise from_stderr(stderr.read(_MOST_STDERR).decode(errors="replace"))
 
     async def _start(
         self, arguments: Sequence[str], *, stdin: int = subprocess.PIPE, stderr: int | IO[bytes] = subprocess.PIPE
@@ -204,5 +204,5 @@ class Kubectl:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, for proxies and credential plugins."""
+    """Return our own environment, for HTTP proxies and credential plugins, with kubectl's settings."""
     return dict(os.environ) | _ENVIRONMENT

@@ -1,7 +1,7 @@
-"""One `kubectl proxy` that is kept, for who asks often: a kubectl for each request takes fifty times as long.
+"""A `kubectl proxy` that keeps running, for callers with many requests: a kubectl per request takes 50 times as long.
 
-It listens on a socket in a directory that nobody else may enter, and does what every kubectl does: finds the server,
-logs in, renews what expires. It ends with us, however we end: its shell waits for the end of our pipe.
+It listens on a socket in a directory that no other user may enter, and like every kubectl finds the server, logs in and
+renews credentials. It ends with this process, however that ends: its shell waits for the end of our pipe.
 """
 
 from __future__ import annotations
@@ -20,52 +20,63 @@ from reconciler.drivers.kube.failures import KubeFailure, Problem, from_response
 from reconciler.model.errors import Failure
 
 if TYPE_CHECKING:
-    import aiohttp  # on first use: it takes 0.2 s, which commands that ask once shall not pay
+    import aiohttp  # imported on first use: it takes 0.2 s
     import yarl
 
 _GUARDED = 'own=$1; shift; "$@" & cat >/dev/null; kill $!; rm -rf "$own"'
 _STARTS_S = 5.0
-_OLD_S = 600.0  # the kubeconfig may have changed; whoever was given other rights meanwhile is heard by then
+_OLD_S = 600.0  # a new proxy reads a kubeconfig that has changed, and gets rights that were granted meanwhile
 _AT_ONCE = 32
 
 
-class NotKept(Exception):
-    """There is none to ask, and nothing was asked."""
+class NoProxy(Exception):
+    """Raised when there is no proxy; nothing was sent."""
 
 
 class Proxy:
-    """`command`: kubectl with its options. Made by `start`; it belongs to the event loop that made it."""
+    """A running proxy. Created by `start`; it belongs to the event loop that created it."""
 
     def __init__(self, child: Process, directory: Path, session: aiohttp.ClientSession) -> None:
         self._child = child
         self._directory = directory
         self._session = session
         self._ends = asyncio.get_running_loop().time() + _OLD_S
-        self._asking = 0
+        self._in_flight = 0
 
     @classmethod
     async def start(cls, command: Sequence[str], environment: Mapping[str, str]) -> Proxy:
-        """NotKept when it does not serve within a few seconds."""
+        """Start a proxy. `command`: kubectl with its options. NoProxy when it does not serve within seconds."""
         import aiohttp
 
-        directory = Path(tempfile.mkdtemp(prefix="reconciler-kubectl-"))  # for us alone
+        directory = Path(tempfile.mkdtemp(prefix="reconciler-kubectl-"))  # with mode 700
         socket, child, serves = directory / "socket", None, False
         try:
             child = await asyncio.create_subprocess_exec(
-                "sh", "-c", _GUARDED, "sh", str(directory), *command, "proxy", f"--unix-socket={socket}",
-                stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment, start_new_session=True,
-            )  # fmt: skip
+                "sh",
+                "-c",
+                _GUARDED,
+                "sh",
+                str(directory),
+                *command,
+                "proxy",
+                f"--unix-socket={socket}",
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
             assert child.stdout is not None
             with suppress(TimeoutError):
                 async with asyncio.timeout(_STARTS_S):
                     serves = (await child.stdout.readline()).startswith(b"Starting to serve")
         except OSError as error:
-            raise NotKept from error
+            raise NoProxy from error
         finally:
             if not serves:
                 await _end(child, directory)
         if child is None or not serves:
-            raise NotKept
+            raise NoProxy
         connector = aiohttp.UnixConnector(str(socket), limit=_AT_ONCE)
         return cls(child, directory, aiohttp.ClientSession(connector=connector))
 
@@ -75,13 +86,13 @@ class Proxy:
 
     @property
     def idle(self) -> bool:
-        return self._asking == 0
+        return self._in_flight == 0
 
     async def ask(self, method: str, path: str, body: bytes, media: str, timeout_s: float) -> bytes:
-        """What the server answers; KubeFailure when that is no success, or none comes. NotKept: nobody was asked."""
+        """Send a request; return the answer's body. KubeFailure without success. NoProxy: nothing was sent."""
         import aiohttp
 
-        self._asking += 1
+        self._in_flight += 1
         headers = {"Host": "localhost", "Content-Type": media, "Accept": "application/json"}
         try:
             async with (
@@ -90,18 +101,18 @@ class Proxy:
                     method, _address(path), data=body or None, headers=headers, allow_redirects=False
                 ) as answer,
             ):
-                said = await answer.read()
+                content = await answer.read()
         except TimeoutError:
             raise KubeFailure(Problem(Failure.TIMEOUT, f"no answer within {timeout_s:g} s")) from None
         except aiohttp.ClientConnectorError:
-            raise NotKept from None
+            raise NoProxy from None
         except aiohttp.ClientError as error:
             raise KubeFailure(Problem(Failure.UNREACHABLE, f"kubectl proxy: {type(error).__name__}")) from None
         finally:
-            self._asking -= 1
+            self._in_flight -= 1
         if not 200 <= answer.status < 300:
-            raise from_response(answer.status, said)
-        return said
+            raise from_response(answer.status, content)
+        return content
 
     async def close(self) -> None:
         await self._session.close()
@@ -111,7 +122,7 @@ class Proxy:
 def _address(path: str) -> yarl.URL:
     import yarl
 
-    return yarl.URL(f"http://localhost{path}", encoded=True)  # as it was quoted by whoever made it
+    return yarl.URL(f"http://localhost{path}", encoded=True)  # the caller has quoted it
 
 
 async def _end(child: Process | None, directory: Path) -> None:

@@ -1,7 +1,7 @@
-"""Which nodes of a cluster have changed, as soon as they do. Where to look, and no facts (DESIGN section 8).
+"""Watch which nodes of a cluster change. It says which nodes to read, and gives no facts (DESIGN section 8).
 
-A list, then watches that each go on where the last one ended. `get --raw` again (see process.py): every kubectl from
-1.20 on prints each event as it comes, and it alone takes a resourceVersion, so that a watch which was interrupted costs
+A list is followed by watches that each continue where the last one ended. They use `get --raw` (see process.py): every
+kubectl from 1.20 on prints each event at once, and only it takes a resourceVersion, so that an interrupted watch costs
 no second list of ten thousand nodes.
 """
 
@@ -22,17 +22,17 @@ from reconciler.model.observed import Member
 
 _NODES: Final = "/api/v1/nodes"
 _PAGE: Final = 2000
-_RENEW_S: Final = 300.0  # a connection that died without a word is noticed by then
+_RENEW_S: Final = 300.0  # a connection that died silently is noticed by then
 _LEAST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
-_WORKED_S: Final = 10.0  # a watch that lasted so long was none that the server turns away
+_WORKED_S: Final = 10.0  # a watch that lasted this long was not refused
 _GONE: Final = 410
 
 
 class NodeWatch:
-    """`kubeconfig` and `context` as of KubectlCluster. `timeout_s`: what one list may take.
+    """A watch on a cluster's nodes. `kubeconfig`, `context`: see KubectlCluster.
 
-    `renew_s`: how long one watch lasts.
+    `timeout_s`: for one list. `renew_s`: how long one watch lasts.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class NodeWatch:
         self._renew_s = renew_s
 
     async def changes(self, tell: Callable[[str], None] = lambda _problem: None) -> AsyncGenerator[str]:
-        """Names of nodes that came, went, or changed in a condition, a taint, a label or whether pods may go there.
+        """Yield names of nodes that came, went, or changed in a condition, a taint, a label or schedulability.
 
-        It never ends by itself: begin it before the first look at the fleet, and leave it with `aclosing` or by
-        cancelling. Heartbeats are no changes. `tell` is told why there is nothing to be heard, once per problem, and ""
-        when there is again.
+        It never ends by itself: begin it before the first pass over the fleet, and leave it with `aclosing` or by
+        cancelling. Heartbeats are no changes. `tell` is called with the reason when the watch fails, once per problem,
+        and with "" when it works again.
         """
         nodes, pause, trouble = _Nodes(), _LEAST_PAUSE_S, ""
         while True:
@@ -80,22 +80,24 @@ class NodeWatch:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def _connection(self, nodes: _Nodes) -> AsyncGenerator[str]:
-        """Changes until the watch ends. "" for a sign of life that is no change."""
+        """Yield changes until the watch ends; "" for an event that is no change."""
         if not nodes.revision:
             for name in nodes.replace(*await self._list()):
                 yield name
             yield ""
         query = {
-            "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": nodes.revision,
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": nodes.revision,
             "timeoutSeconds": f"{self._renew_s:.0f}",
-        }  # fmt: skip
+        }
         arguments = ["get", "--raw", f"{_NODES}?{urlencode(query)}"]
         async with aclosing(self._kubectl.lines(arguments, self._renew_s + self._timeout_s)) as lines:
             async for line in lines:
                 yield nodes.take(*objects.event(line))
 
     async def _list(self) -> tuple[list[Member], str]:
-        """Every node, and the resourceVersion of that moment."""
+        """Return every node, and the list's resourceVersion."""
         found: list[Member] = []
         token = ""
         while True:
@@ -110,24 +112,24 @@ class NodeWatch:
 
 
 class _Nodes:
-    """What was last heard of each node, as a number: enough to see that it is another."""
+    """The last state of each node as a hash, which is enough to see a change."""
 
     def __init__(self) -> None:
-        self.revision = ""  # "": to be listed
+        self.revision = ""  # "": they have to be listed
         self._known: dict[str, int] | None = None
 
     def replace(self, members: list[Member], revision: str) -> list[str]:
-        """Names that differ from what was known; none the first time."""
-        before, self._known = self._known, {member.name: _mark(member) for member in members}
+        """Replace all nodes; return the names that changed, none the first time."""
+        before, self._known = self._known, {member.name: _state_hash(member) for member in members}
         self.revision = revision
         if before is None:
             return []
         return [name for name in {**before, **self._known} if before.get(name) != self._known.get(name)]
 
     def take(self, kind: str, item: objects.Json) -> str:
-        """The name of a node that changed, or ""."""
+        """Take an event; return the name of the node that changed, or ""."""
         if kind == "ERROR":
-            raise _of_status(item)
+            raise _watch_failure(item)
         if kind == "BOOKMARK":
             self.revision = objects.revision(item)
             return ""
@@ -138,22 +140,27 @@ class _Nodes:
         assert self._known is not None
         before, now = self._known.pop(member.name, None), None
         if kind != "DELETED":
-            now = self._known[member.name] = _mark(member)
+            now = self._known[member.name] = _state_hash(member)
         return member.name if before != now else ""
 
 
-def _mark(member: Member) -> int:
-    return hash((
-        member.uid, member.unschedulable, frozenset(member.conditions.items()), frozenset(member.labels.items()),
-        frozenset(member.taints),
-    ))  # fmt: skip
+def _state_hash(member: Member) -> int:
+    return hash(
+        (
+            member.uid,
+            member.unschedulable,
+            frozenset(member.conditions.items()),
+            frozenset(member.labels.items()),
+            frozenset(member.taints),
+        )
+    )
 
 
-def _of_status(status: objects.Json) -> KubeFailure:
+def _watch_failure(status: objects.Json) -> KubeFailure:
     problem = Problem(Failure.UNREACHABLE, f"the watch ended: {status.get('message') or status.get('reason')}", status)
     return KubeFailure(problem)
 
 
 def _expired(problem: Problem) -> bool:
-    """What happened since our resourceVersion is not known any more."""
+    """Say whether the server no longer has the events since our resourceVersion."""
     return problem.code == _GONE

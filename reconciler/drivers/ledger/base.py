@@ -1,4 +1,4 @@
-"""What the ledger's roles share: the database, the fleet, and the clock that leases go by."""
+"""The base of the ledger's roles: the database, the fleet, and the clock that leases go by."""
 
 from __future__ import annotations
 

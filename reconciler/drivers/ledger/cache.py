@@ -1,4 +1,4 @@
-"""What was read from the ledger, cached for as long as nothing that it came from has changed.
+"""Cache what was read from the ledger, until anything that it came from changes.
 
 Work on a node asks for its record, the holds and the rollouts again and again, and mostly nobody has written anything
 meanwhile. One cheap question to the database tells whether somebody has, and is asked before anything cached is used:
@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from reconciler.model.records import NodeRecord
 
-MAX_TRANSACTIONS = 1000  # between two reads; more are taken for somebody else's without a look at each
+MAX_TRANSACTIONS = 1000  # between two reads; more of them are taken for other connections'
 
 
 @dataclass(frozen=True, slots=True)

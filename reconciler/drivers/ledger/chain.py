@@ -1,9 +1,9 @@
-"""The journal as a chain: each row carries a digest of itself and of the row before it, meta carries the last one.
+"""The journal as a hash chain: each row has a digest of itself and of the row before, `meta` has the last digest.
 
-Whoever edits the database can't change, remove, insert or cut off a row without the chain showing where (DESIGN 9).
-Certificates and the serial numbers and UUIDs of nodes are bound by a row each, the fencing token by the tokens of rows
-and leases. The chain is no signature: who rewrites all of it is found out by a head that was noted elsewhere (`audit
-verify --head`).
+Nobody can change, remove, insert or cut off a row in the database without the chain showing where (DESIGN 9).
+Certificates, serial numbers and UUIDs of nodes are bound by a row each, the fencing token by the tokens of rows and
+leases. The chain is no signature: a journal that was rewritten as a whole is detected by a head that was noted
+elsewhere (`audit verify --head`).
 """
 
 from __future__ import annotations
@@ -23,25 +23,32 @@ from reconciler.model.errors import LedgerError
 _EMPTY: Mapping[str, Any] = {"action": "", "target": "", "attempt": None, "token": None, "data": "null"}
 _CHAINED = ("id", "at", "run", "node", "event", "action", "target", "attempt", "token", "detail", "data")
 _PAGE = 5000  # rows
-IDENTITY = "identity"  # event of a row that binds what a node's machine is
+IDENTITY = "identity"  # event of a row that binds a node's serial number and UUID
 
-# What decisions rest on and no row binds: whoever can write the database can change it unseen.
+# What decisions use and no row binds: whoever can write to the database can change it undetected.
 NOT_COVERED = (
-    "whether a hold that was set still stands", "rollouts", "applied values", "silences", "nonces of reimages",
-    "who holds a lease, and until when", "which plans are used up", "open drift", "how nodes stood",
+    "whether a hold that was set was released",
+    "rollouts",
+    "applied values",
+    "silences",
+    "nonces of reimages",
+    "who holds a lease, and until when",
+    "which plans are used up",
+    "open drift",
+    "the status of nodes over time",
     "fencing tokens that no row and no lease has",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What a verification found. `row`: the first of the journal that is not as it was written, or is missing."""
+    """The result of a verification. `row`: the first row of the journal that was changed or is missing."""
 
     rows: int
     certificates: int
-    head: str  # digest of the last row, as meta has it
+    head: str  # digest of the last row, from `meta`
     row: int | None = None
-    # changed | removed | inserted | cut off | certificate | identity | fence | rewritten | head; "" = all as written
+    # changed | removed | inserted | cut off | certificate | identity | fence | rewritten | head; "" = intact
     problem: str = ""
     detail: str = ""
     identities: int = 0
@@ -52,9 +59,9 @@ class Audit:
 
 
 def append(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> int:
-    """Write journal rows behind the last one; the id of the first. The head stays locked until the commit.
+    """Append journal rows; return the id of the first. The head stays locked until the commit.
 
-    Ids are the chain's own, without gaps: a rolled back transaction leaves none.
+    Ids have no gaps: a transaction that is rolled back leaves none.
     """
     query = sa.select(meta.c.value).where(meta.c.key == HEAD).with_for_update()
     try:
@@ -72,18 +79,18 @@ def append(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> int:
 
 
 def digest_of(before: str, row: Mapping[str, Any]) -> str:
-    """`before`: digest of the row before; the ledger's id for the first."""
+    """Return a row's digest. `before`: the digest of the row before it; the ledger's id for the first row."""
     content = to_json([row[name] for name in _CHAINED])
     return hashlib.sha256(f"{before}\n{content}".encode()).hexdigest()
 
 
 def seal_of(number: int, document: str) -> dict[str, Any]:
-    """What the journal row of a certificate says of its document."""
+    """Return the data of the journal row that binds a certificate's document."""
     return {"certificate": number, "sha256": hashlib.sha256(document.encode()).hexdigest()}
 
 
 def identity_of(serial: str | None, uuid: str | None) -> dict[str, Any]:
-    """The data of the journal row that records a node's identity."""
+    """Return the data of the journal row that binds a node's identity."""
     return {"serial": serial, "uuid": uuid}
 
 
@@ -98,9 +105,9 @@ def _head(cell: Any) -> tuple[int, str]:
 
 
 def verify(connection: sa.Connection, noted: str = "") -> Audit:
-    """Read all of it, in one snapshot. `noted`: a head of earlier on, which must still be part of the chain.
+    """Verify the whole journal, in one snapshot. `noted`: an earlier head, which must still be part of the chain.
 
-    The head of a journal without rows is the ledger's id, from which the chain starts.
+    The chain starts with the ledger's id, which is also the head of a journal without rows.
     """
     known = {row.key: row.value for row in connection.execute(sa.select(meta.c.key, meta.c.value))}
     cell, seals = known.get(HEAD), _Seals()
@@ -108,10 +115,10 @@ def verify(connection: sa.Connection, noted: str = "") -> Audit:
         last, head = _head(cell)
     except ValueError as error:
         return Audit(_count(connection, journal), 0, str(cell or ""), None, "head", str(error))
-    walk = _Walk(_Link(0, known.get(LEDGER_ID, "")), _Link(last, head), seals, noted.strip())
+    reader = _ChainReader(_Link(0, known.get(LEDGER_ID, "")), _Link(last, head), seals, noted.strip())
     with connection.execute(sa.select(journal).order_by(journal.c.id).execution_options(yield_per=_PAGE)) as rows:
-        found = walk.through(rows.mappings())
-    found = found or walk.ended() or _certificates(connection, seals.certificates)
+        found = reader.read(rows.mappings())
+    found = found or reader.at_end() or _certificates(connection, seals.certificates)
     found = found or _identities(connection, seals.identities) or _fence(connection, known.get(FENCE), seals.token)
     row, problem, detail = found or (None, "", "")
     counted = len(seals.certificates), len(seals.identities)
@@ -123,8 +130,11 @@ _Finding = tuple[int | None, str, str]  # row, problem, detail
 
 @dataclass(slots=True)
 class _Seals:
-    """What rows say of other tables. Certificates by number: row, digest, node, instant; identities by node: row, data;
-    `token`: row and the highest fencing token that any row has."""
+    """The values of other tables that journal rows bind.
+
+    `certificates`: row, digest, node and time by number. `identities`: row and data by node. `token`: row and value of
+    the highest fencing token in any row.
+    """
 
     certificates: dict[int, tuple[int, str, str, str]] = field(default_factory=dict)
     identities: dict[str, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
@@ -137,42 +147,42 @@ class _Link:
     digest: str
 
 
-class _Walk:
-    """Along the chain, row by row, remembering what was passed."""
+class _ChainReader:
+    """Reads the chain row by row, and collects the seals."""
 
     def __init__(self, start: _Link, end: _Link, seals: _Seals, noted: str) -> None:
         self._before = start
         self._end = end
         self._seals = seals
-        self._missed = "" if noted == start.digest else noted  # a head of earlier on, until it is met
+        self._missed = "" if noted == start.digest else noted  # an earlier head, until it is found
 
-    def through(self, rows: Iterable[Mapping[Any, Any]]) -> _Finding | None:
-        """The first row that is not as it was written."""
+    def read(self, rows: Iterable[Mapping[Any, Any]]) -> _Finding | None:
+        """Return the first row that was changed, inserted or removed."""
         following = iter(rows)
         for row in following:
             if row["id"] > self._end.id:
                 return row["id"], "inserted", f"the chain ends with row {self._end.id}"
             if not _fits(self._before.digest, row):
-                return self._judge(row, next(following, None))
+                return self._diagnose(row, next(following, None))
             self._before = _Link(row["id"], row["digest"])
             if row["digest"] == self._missed:
                 self._missed = ""
             self._note_seal(row)
         return None
 
-    def _judge(self, row: Mapping[str, Any], after: Mapping[str, Any] | None) -> _Finding:
-        """What became of a row that doesn't fit: the one behind it tells."""
+    def _diagnose(self, row: Mapping[str, Any], after: Mapping[str, Any] | None) -> _Finding:
+        """Return what happened to a row that doesn't fit, judged by the row after it."""
         number, last = row["id"], self._before.id
         if after is not None and _fits(self._before.digest, after):
             return number, "inserted", f"the chain leads from row {last} to row {after['id']}"
         if number > last + 1:
             gone = f"row {last + 1} is" if number == last + 2 else f"rows {last + 1} to {number - 1} are"
             return last + 1, "removed", f"{gone} missing"
-        told = f"{row['event']} of {row['node'] or row['run']} at {row['at']}"
-        return number, "changed", told + (f", or row {last} together with its digest" if last else "")
+        event = f"{row['event']} of {row['node'] or row['run']} at {row['at']}"
+        return number, "changed", event + (f", or row {last} together with its digest" if last else "")
 
-    def ended(self) -> _Finding | None:
-        """Whether the last row is the one that meta knows."""
+    def at_end(self) -> _Finding | None:
+        """Check that the last row is the one in `meta`."""
         last = self._before.id
         if last < self._end.id:
             return last + 1, "cut off", f"the journal ended with row {self._end.id} once, and ends with row {last}"
@@ -189,18 +199,18 @@ class _Walk:
         if row["event"] not in ("certificate", IDENTITY):
             return
         try:
-            said = to_object(row["data"], "seal")
+            bound = to_object(row["data"], "seal")
         except ValueError:
-            return  # then what it is about is bound by nothing, which is found
+            return  # what it was about is then bound by no row, which is reported
         if row["event"] == IDENTITY:
-            self._seals.identities[row["node"]] = row["id"], said
-        elif isinstance(said.get("certificate"), int):
-            sealed = row["id"], str(said.get("sha256")), row["node"], row["at"]
-            self._seals.certificates[said["certificate"]] = sealed
+            self._seals.identities[row["node"]] = row["id"], bound
+        elif isinstance(bound.get("certificate"), int):
+            sealed = row["id"], str(bound.get("sha256")), row["node"], row["at"]
+            self._seals.certificates[bound["certificate"]] = sealed
 
 
 def _fits(before: str, row: Mapping[str, Any]) -> bool:
-    """Whether a row follows on what has this digest. A cell that holds bytes was never written by us."""
+    """Say whether a row follows the row with this digest. We never write bytes, which raise TypeError."""
     try:
         return bool(digest_of(before, row) == row["digest"])
     except TypeError:
@@ -208,7 +218,7 @@ def _fits(before: str, row: Mapping[str, Any]) -> bool:
 
 
 def _identities(connection: sa.Connection, seals: Mapping[str, tuple[int, Mapping[str, Any]]]) -> _Finding | None:
-    """Whether each node is the machine that its last row is about."""
+    """Check each node's identity against its last row."""
     seen = set()
     query = sa.select(nodes.c.node, nodes.c.serial, nodes.c.uuid).order_by(nodes.c.node)
     with connection.execute(query.execution_options(yield_per=_PAGE)) as rows:
@@ -228,7 +238,7 @@ def _identities(connection: sa.Connection, seals: Mapping[str, tuple[int, Mappin
 
 
 def _fence(connection: sa.Connection, cell: Any, highest: tuple[int, int]) -> _Finding | None:
-    """Whether the fencing token is past every one that was given out, as far as rows and leases tell."""
+    """Check that the fencing token is at least as high as any token in rows and leases."""
     if not (isinstance(cell, str) and re.fullmatch(r"[0-9]{1,18}", cell)):
         return None, "fence", f"the fencing token is {'lost' if cell is None else repr(cell)}: nobody can take a lease"
     fence, (row, token) = int(cell), highest
@@ -241,7 +251,7 @@ def _fence(connection: sa.Connection, cell: Any, highest: tuple[int, int]) -> _F
 
 
 def _certificates(connection: sa.Connection, seals: Mapping[int, tuple[int, str, str, str]]) -> _Finding | None:
-    """Whether each certificate is the one that its row is about."""
+    """Check each certificate against its row."""
     query = sa.select(certificates).order_by(certificates.c.id)
     seen = set()
     with connection.execute(query.execution_options(yield_per=_PAGE)) as rows:

@@ -193,8 +193,8 @@ def _lost(connection: sa.Connection, token: int, scope: str = "") -> LeaseHeld:
             return LeaseHeld(holder, f"{what} was lost to {holder}")
         return LeaseHeld("", f"{what} is gone: its run gave it back, or its row was removed from the database")
     try:
-        said = to_object(ended.data, "end of a lease")
-        by, why, until = str(said["by"]), said["why"], to_instant(said["until"], "end of a lease")
+        data = to_object(ended.data, "end of a lease")
+        by, why, until = str(data["by"]), data["why"], to_instant(data["until"], "end of a lease")
     except (ValueError, KeyError):
         return LeaseHeld(holder, f"{what} was lost: {ended.detail}")
     if why == RAN_OUT:

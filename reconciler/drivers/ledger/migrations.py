@@ -1,4 +1,4 @@
-"""How an older ledger becomes a newer one, and which one this is."""
+"""Create a ledger, or migrate an older one to the current schema."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def _add_rollouts(connection: sa.Connection) -> None:
 
 
 def _chain_journal(connection: sa.Connection) -> None:
-    """What a version 1 wrote is taken as it stands. Each certificate has its row: of the same node and instant."""
+    """Chain the rows of version 1 as they are. Certificates are matched with rows by node and time."""
     seals: dict[tuple[str, str], list[str]] = {}
-    kept = connection.exec_driver_sql("SELECT id, node, issued_at, document FROM certificates ORDER BY id DESC")
-    for number, node, at, document in kept:
+    issued = connection.exec_driver_sql("SELECT id, node, issued_at, document FROM certificates ORDER BY id DESC")
+    for number, node, at, document in issued:
         seals.setdefault((node, at), []).append(to_json(chain.seal_of(number, document)))
     query = "SELECT id, at, run, node, event, action, target, attempt, token, detail, data FROM journal ORDER BY id"
     last, digest = 0, connection.execute(sa.select(meta.c.value).where(meta.c.key == LEDGER_ID)).scalar_one()
@@ -60,7 +60,7 @@ def _chain_journal(connection: sa.Connection) -> None:
     connection.execute(meta.insert().values(key=HEAD, value=f"{last} {digest}"))
 
 
-def _add_spells(connection: sa.Connection) -> None:
+def _add_status_intervals(connection: sa.Connection) -> None:
     key = "SERIAL" if connection.dialect.name == "postgresql" else "INTEGER"
     for statement in (
         f"CREATE TABLE spells (id {key} PRIMARY KEY, fleet TEXT NOT NULL, node TEXT NOT NULL, pool TEXT NOT NULL, "
@@ -75,31 +75,40 @@ def _add_spells(connection: sa.Connection) -> None:
 
 
 def _seal_identities(connection: sa.Connection) -> None:
-    """What stands is taken as it stands, as in `_chain_journal`."""
+    """Bind the present identities as they are, as in `_chain_journal`."""
     rows = connection.exec_driver_sql(
         "SELECT node, serial, uuid, identity_at FROM nodes WHERE serial IS NOT NULL OR uuid IS NOT NULL ORDER BY node"
     )
     sealed = [
         {
-            "at": at or instant(LONG_AGO), "run": "", "node": node, "event": chain.IDENTITY,
-            "detail": "taken over from an older ledger", "data": to_json(chain.identity_of(serial, number)),
+            "at": at or instant(LONG_AGO),
+            "run": "",
+            "node": node,
+            "event": chain.IDENTITY,
+            "detail": "taken over from an older ledger",
+            "data": to_json(chain.identity_of(serial, number)),
         }
         for node, serial, number, at in rows
-    ]  # fmt: skip
+    ]
     if not sealed:
         return
-    with suppress(LedgerError):  # its head is damaged: it opens all the same, for `audit verify` to say so
+    with suppress(LedgerError):  # its head is damaged: the ledger still opens, and `audit verify` reports it
         chain.append(connection, sealed)
 
 
-# Step n leads from version n to version n + 1; the first makes a new ledger, of the newest version. Every other one
-# changes what a released version wrote: it states its own DDL, because the tables above are always the newest.
-MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_create, _add_rollouts, _add_spells, _seal_identities)
+# Step n migrates version n to version n + 1; the first creates a new ledger of the newest version. The others change
+# what a released version wrote, and have their own DDL, because the tables in `schema` are always the newest.
+MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
+    _create,
+    _add_rollouts,
+    _add_status_intervals,
+    _seal_identities,
+)
 SCHEMA_VERSION = len(MIGRATIONS)
 
 
 def read_version(connection: sa.Connection) -> int | None:
-    """None: there is no ledger yet. ValueError: the database holds something else, or the version is damaged."""
+    """Return the schema's version, None for an empty database. ValueError: it is no ledger, or damaged."""
     tables = set(sa.inspect(connection).get_table_names())
     if meta.name not in tables:
         if tables & set(schema.metadata.tables):
@@ -114,7 +123,7 @@ def read_version(connection: sa.Connection) -> int | None:
 
 
 def migrate(connection: sa.Connection, version: int | None) -> None:
-    """All steps from `version` on, in the caller's transaction: a failed migration leaves the ledger as it was."""
+    """Run all steps from `version` on, in the caller's transaction: a failed migration changes nothing."""
     for step in MIGRATIONS[:1] if version is None else MIGRATIONS[version:]:
         step(connection)
     if version is None:

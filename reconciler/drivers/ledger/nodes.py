@@ -1,4 +1,4 @@
-"""What is known about nodes: identities, silences, applied values, nonces and certificates.
+"""Node records: identities, silences, applied values, nonces and certificates.
 
 Identities and silences of many nodes are written in one statement each.
 """

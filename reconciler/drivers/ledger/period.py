@@ -1,4 +1,4 @@
-"""What happened in a period, for reports. They are for people: a damaged row is counted, and hides no other."""
+"""Read what happened in a period, for reports. A damaged row is counted, and hides no other."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ T = TypeVar("T")
 def past(connection: sa.Connection, fleet: str, since: datetime, until: datetime) -> Past:
     begin, end = instant(since), instant(until)
     reader = _Reader()
-    watch = status_intervals.watch_of(connection, fleet)
-    statuses = reader.all(connection.execute(_intervals(fleet, begin, end)), lambda row: _interval(row, watch))
+    coverage = status_intervals.coverage_of(connection, fleet)
+    statuses = reader.all(connection.execute(_intervals(fleet, begin, end)), lambda row: _interval(row, coverage))
     drifts = reader.all(connection.execute(_episodes(fleet, begin, end)), _episode)
     actions = reader.all(connection.execute(_actions(fleet, begin, end)), _action)
     first = {}
@@ -82,12 +82,12 @@ def _actions(fleet: str, begin: str, end: str) -> sa.Select[Any]:
     return query.join(runs, runs.c.run == journal.c.run, isouter=True).where(ours)
 
 
-def _interval(row: Any, watch: status_intervals.Watch | None) -> StatusInterval:
+def _interval(row: Any, coverage: status_intervals.Coverage | None) -> StatusInterval:
     since, seen = to_instant(row.since, "start"), to_instant(row.seen, "last seen")
     until = None if row.until is None else to_instant(row.until, "end")
     out = None if row.out_of_service is None else bool(row.out_of_service)
     if until is None:
-        seen = status_intervals.observed_until(seen, watch)
+        seen = status_intervals.observed_until(seen, coverage)
     return StatusInterval(row.node, row.pool, NodeStatus(row.status), out, since, seen, until, row.code, row.why)
 
 

@@ -128,17 +128,21 @@ status_intervals = sa.Table(  # one row per interval in which a node's status di
     sa.Column("code", sa.Text, nullable=False),  # of what blocks or holds it
     sa.Column("why", sa.Text, nullable=False),  # as it began
     sa.Column("since", sa.Text, nullable=False),
-    sa.Column("seen", sa.Text, nullable=False),  # or later: see watches
+    sa.Column("seen", sa.Text, nullable=False),  # or later: see coverage
     sa.Column("until", sa.Text),
     sa.Index("spells_node", "fleet", "node", "since"),
     sa.Index("spells_until", "fleet", "until"),
 )
 sa.Index(
-    "spells_open", status_intervals.c.fleet, status_intervals.c.node, unique=True,
-    sqlite_where=status_intervals.c.until.is_(None), postgresql_where=status_intervals.c.until.is_(None),
-)  # fmt: skip
+    "spells_open",
+    status_intervals.c.fleet,
+    status_intervals.c.node,
+    unique=True,
+    sqlite_where=status_intervals.c.until.is_(None),
+    postgresql_where=status_intervals.c.until.is_(None),
+)
 
-watches = sa.Table(  # passes over a whole fleet without a gap between them
+coverage = sa.Table(  # passes over a whole fleet without a gap between them
     "watches",
     metadata,
     sa.Column("fleet", sa.Text, primary_key=True),

@@ -1,10 +1,10 @@
 """The status of nodes over time: one row per uninterrupted interval, written when the status changes.
 
-The fleet's one row in `watches` says that all open intervals continue, and each pass over the whole fleet updates it: a
-hundred thousand unchanged nodes cost one row. An interval was observed until the watch was, if it was seen since that
-watch began, and until its own `seen` otherwise. When no pass has run for longer than `within`, the watch and every
-interval begin anew: the time between was not observed. Nor was the time between two passes of which one saw the node
-in service and the other did not, unless they are close: nobody knows when it changed.
+The fleet's row in `coverage` says that all open intervals continue, and each pass over the whole fleet updates it: a
+hundred thousand unchanged nodes cost one row. An interval was observed until the coverage's `seen` if it was seen since
+that coverage began, and until its own `seen` otherwise. When no pass has run for longer than `within`, the coverage and
+every interval begin anew: the time between was not observed. Nor was the time between two passes of which one saw the
+node in service and the other did not, unless they are close: it is unknown when that changed.
 
 Open intervals are unique per fleet and node. Of two runners that write at once, the later one's row is dropped.
 """
@@ -23,7 +23,8 @@ from reconciler.drivers.ledger.base import SqlRole
 from reconciler.drivers.ledger.cache import Cache
 from reconciler.drivers.ledger.episodes import of_nodes
 from reconciler.drivers.ledger.rows import clean, instant, or_long_ago
-from reconciler.drivers.ledger.schema import status_intervals, watches
+from reconciler.drivers.ledger.schema import coverage as coverage_table
+from reconciler.drivers.ledger.schema import status_intervals
 from reconciler.drivers.ledger.writing import upsert
 from reconciler.model.period_report import ServiceStatus
 from reconciler.model.status import NodeStatus
@@ -42,8 +43,8 @@ class OpenInterval:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """Passes over the whole fleet without a gap between them."""
+class Coverage:
+    """The time that passes over the whole fleet cover without a gap."""
 
     since: datetime
     seen: datetime
@@ -51,15 +52,15 @@ class Watch:
 
 @dataclass(slots=True)
 class Changes:
-    """What a pass changes, by node. `watch`: the fleet's, when the pass was over all of it."""
+    """The changes that a pass makes, by node. `coverage`: the fleet's new one, when the pass was over all of it."""
 
     ended: dict[str, datetime] = field(default_factory=dict)
     begun: dict[str, datetime] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
-    watch: Watch | None = None
+    coverage: Coverage | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.watch or self.ended or self.begun or self.seen)
+        return bool(self.coverage or self.ended or self.begun or self.seen)
 
 
 class SqlStatuses(SqlRole):
@@ -75,8 +76,8 @@ class SqlStatuses(SqlRole):
 
         known = self._database.read_cached(lambda cache: cache.tables.get(status_intervals.name), read)
         with self._database.read() as connection:
-            watch = watch_of(connection, self._fleet)
-        changes = _changes(known, watch, statuses, now, within, whole=whole)
+            coverage = coverage_of(connection, self._fleet)
+        changes = _changes(known, coverage, statuses, now, within, whole=whole)
         if changes:
             with self._database.write([status_intervals] if in_batch else []) as connection:
                 _write(connection, self._fleet, statuses, changes, now)
@@ -101,23 +102,23 @@ def open_intervals(
     return found
 
 
-def watch_of(connection: sa.Connection, fleet: str) -> Watch | None:
-    row = connection.execute(sa.select(watches).where(watches.c.fleet == fleet)).one_or_none()
-    return None if row is None else Watch(or_long_ago(row.since), or_long_ago(row.seen))
+def coverage_of(connection: sa.Connection, fleet: str) -> Coverage | None:
+    row = connection.execute(sa.select(coverage_table).where(coverage_table.c.fleet == fleet)).one_or_none()
+    return None if row is None else Coverage(or_long_ago(row.since), or_long_ago(row.seen))
 
 
-def observed_until(seen: datetime, watch: Watch | None) -> datetime:
+def observed_until(seen: datetime, coverage: Coverage | None) -> datetime:
     """Return until when an interval was observed whose row says `seen`."""
-    return max(seen, watch.seen) if watch is not None and seen >= watch.since else seen
+    return max(seen, coverage.seen) if coverage is not None and seen >= coverage.since else seen
 
 
 def _write(
     connection: sa.Connection, fleet: str, statuses: Mapping[str, ServiceStatus], changes: Changes, now: datetime
 ) -> None:
     """Write changes. Where another runner has written since they were computed, its rows stay."""
-    if changes.watch is not None:
-        row = {"fleet": fleet, "since": instant(changes.watch.since), "seen": instant(changes.watch.seen)}
-        upsert(connection, watches, [row])
+    if changes.coverage is not None:
+        row = {"fleet": fleet, "since": instant(changes.coverage.since), "seen": instant(changes.coverage.seen)}
+        upsert(connection, coverage_table, [row])
     mine = (
         (status_intervals.c.fleet == fleet)
         & (status_intervals.c.node == sa.bindparam("which"))
@@ -154,7 +155,7 @@ def _apply_changes(
 
 def _changes(
     known: Mapping[str, OpenInterval],
-    watch: Watch | None,
+    coverage: Coverage | None,
     statuses: Mapping[str, ServiceStatus],
     now: datetime,
     within: timedelta,
@@ -164,23 +165,29 @@ def _changes(
     """Compare statuses with the open intervals; `known` has those of these nodes at least."""
     changes = Changes()
     if whole:
-        continues = watch is not None and now - watch.seen <= within
-        changes.watch = Watch(watch.since, max(now, watch.seen)) if watch is not None and continues else Watch(now, now)
+        continues = coverage is not None and now - coverage.seen <= within
+        changes.coverage = (
+            Coverage(coverage.since, max(now, coverage.seen))
+            if coverage is not None and continues
+            else Coverage(now, now)
+        )
     for node, status in statuses.items():
         old = known.get(node)
         if old is None:
             changes.begun[node] = now
             continue
-        end = observed_until(old.seen, watch)
+        end = observed_until(old.seen, coverage)
         if now - end > within:
             changes.ended[node], changes.begun[node] = end, now
         elif old.status != _cells(status):
             changes.begun[node] = max(now, end)  # clocks of two runners may differ
             changes.ended[node] = end if now - end > _CLOSE and _is_unexpected(old, status) else changes.begun[node]
-        elif now - end > within * _STALE if changes.watch is None else old.seen < changes.watch.since:
+        elif now - end > within * _STALE if changes.coverage is None else old.seen < changes.coverage.since:
             changes.seen.append(node)
     if whole:  # the others left the spec
-        changes.ended |= {node: observed_until(old.seen, watch) for node, old in known.items() if node not in statuses}
+        changes.ended |= {
+            node: observed_until(old.seen, coverage) for node, old in known.items() if node not in statuses
+        }
     return changes
 
 
@@ -193,9 +200,16 @@ def _is_unexpected(old: OpenInterval, now: ServiceStatus) -> bool:
 def _row(fleet: str, node: str, service: ServiceStatus, at: str) -> dict[str, Any]:
     pool, status, out, code = _cells(service)
     return {
-        "fleet": fleet, "node": node, "pool": pool, "status": status, "out_of_service": out, "code": code,
-        "why": clean(service.why), "since": at, "seen": at,
-    }  # fmt: skip
+        "fleet": fleet,
+        "node": node,
+        "pool": pool,
+        "status": status,
+        "out_of_service": out,
+        "code": code,
+        "why": clean(service.why),
+        "since": at,
+        "seen": at,
+    }
 
 
 def _cells(status: ServiceStatus) -> tuple[str, str, int | None, str]:

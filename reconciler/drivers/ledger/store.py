@@ -28,7 +28,7 @@ from reconciler.model.errors import LedgerError
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """What a ledger is, and how much is in it."""
+    """A summary of a ledger and its size."""
 
     id: str
     name: str  # file or URL, without password

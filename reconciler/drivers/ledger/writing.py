@@ -1,4 +1,4 @@
-"""Ways to write rows that several parts of the ledger share."""
+"""Functions to write rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.drivers.ledger.rows import clean
 
 
 def upsert(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert, or overwrite where the primary key is there already. A row of nothing but its key stays as it is."""
+    """Insert rows, or overwrite those with the same primary key. A row of only its key stays as it is."""
     if not rows:
         return
     insert = _insert(connection, table)
@@ -21,7 +21,7 @@ def upsert(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[st
     others = [name for name in rows[0] if name not in table.primary_key.columns]
     if others:
         new: dict[str, Any] = {name: insert.excluded[name] for name in others}
-        if "fleet" in new:  # whose it is already, it stays
+        if "fleet" in new:  # a row that belongs to a fleet stays its own
             new["fleet"] = sa.case((table.c.fleet == "", insert.excluded.fleet), else_=table.c.fleet)
         connection.execute(insert.on_conflict_do_update(index_elements=columns, set_=new), list(rows))
     else:
@@ -29,7 +29,7 @@ def upsert(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[st
 
 
 def insert_new(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert; what has the primary key of a row that is there already stays as it is."""
+    """Insert rows whose primary key is new; the others stay as they are."""
     insert = _insert(connection, table)
     key = list(table.primary_key.columns)
     connection.execute(insert.on_conflict_do_nothing(index_elements=key), list(rows))

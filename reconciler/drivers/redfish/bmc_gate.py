@@ -25,7 +25,7 @@ PROBE_WAIT_S = 1.0  # for the port of a BMC that was silent: live ones take mill
 
 
 class BmcRegistry:
-    """What one process knows about all its BMCs: gates, refused logins, quirks. One per fabric."""
+    """The gates, refused logins and quirks of all BMCs of one process. One per fabric."""
 
     def __init__(
         self, now: Callable[[], datetime], *, cool_down_s: float = COOL_DOWN_S, quirks: Table | None = None

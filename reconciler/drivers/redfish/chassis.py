@@ -43,7 +43,7 @@ def read_parts(
         found += _supplies(budget, chassis, power)
         found += _cooling(budget, chassis, thermal)
         rows.append((chassis, [*sensors.of_thermal(thermal), *sensors.of_power(power)]))
-    readings = [sensors.together(_id(chassis), old, _resources(budget, chassis)) for chassis, old in rows]
+    readings = [sensors.merged(_id(chassis), old, _resources(budget, chassis)) for chassis, old in rows]
     budget.close()
     if not rows:
         for name in IN_CHASSIS:

@@ -57,7 +57,7 @@ REASONS: Mapping[Failure, UnknownReason] = {
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One entry of ExtendedInfo. `id` is the last part of the MessageId, which registries don't renumber."""
+    """An entry of ExtendedInfo. `id` is the last part of the MessageId, which registries don't renumber."""
 
     id: str
     text: str

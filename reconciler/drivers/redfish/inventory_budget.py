@@ -1,4 +1,4 @@
-"""Reading many collections, as much as a BMC can bear; what was not read is told, and never shown as complete."""
+"""Read many collections within limits that a BMC can bear, and report what was not read as incomplete."""
 
 from __future__ import annotations
 

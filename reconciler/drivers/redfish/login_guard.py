@@ -34,7 +34,7 @@ Value = bytes
 
 @dataclass(slots=True)
 class _Refusal:
-    """One BMC's refusal of one value."""
+    """A BMC's refusal of one value."""
 
     at: datetime
     until: datetime
@@ -44,7 +44,7 @@ class _Refusal:
 
 @dataclass(slots=True)
 class _ValueState:
-    """What BMCs made of one value of one secret."""
+    """The answers of BMCs to one value of one secret."""
 
     accepted_by: set[str] = field(default_factory=set)
     accepted_at: datetime | None = None
@@ -86,7 +86,7 @@ class LoginGuard:
 
 
 class Account:
-    """One secret on one BMC, as one node's driver sees it. One thread at a time."""
+    """A secret on a BMC, used by one node's driver. One thread at a time."""
 
     def __init__(
         self, guard: LoginGuard, address: str, node: str, secret: str, read: Callable[[], Credentials]

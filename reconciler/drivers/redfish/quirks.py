@@ -93,7 +93,7 @@ FirmwareRange = Annotated[str, Matching(rf"{_COMPARISON}(?: {_COMPARISON})*", "a
 
 
 class Sourced(Model, Generic[T]):
-    """One behaviour of a make, with its source."""
+    """A behaviour of a make, with its source."""
 
     value: T = Field(alias="is")
     pitfall: Pitfall

@@ -39,7 +39,7 @@ def of_power(power: Document) -> Iterator[Sensor]:
 
 
 def of_resource(document: Document) -> Iterator[Sensor]:
-    """Of a Sensor resource, of whatever kind. A number that is of no kind is no reading; many have a health alone."""
+    """Decode a Sensor resource. A number without a ReadingType is no reading; many sensors have only a health."""
     word = text(document, "ReadingType") or ""
     if word == "Percent" and text(document, "PhysicalContext") == "Fan":
         kind, unit = "fan", "%"
@@ -50,10 +50,10 @@ def of_resource(document: Document) -> Iterator[Sensor]:
     yield from _sensor(document, kind, "Reading" if kind != "unknown" else "", unit)
 
 
-def together(chassis: str, older: Iterable[Sensor], newer: Iterable[Sensor]) -> tuple[Sensor, ...]:
-    """The sensors of one chassis, each once. `older`: of Thermal and Power; `newer`: Sensor resources.
+def merged(chassis: str, older: Iterable[Sensor], newer: Iterable[Sensor]) -> tuple[Sensor, ...]:
+    """Merge the sensors of one chassis. `older`: from Thermal and Power; `newer`: Sensor resources.
 
-    Many BMCs list a sensor in both, under one name. Names that are used for several get a number.
+    Many BMCs list a sensor in both, under the same name. Duplicate names get a number.
     """
     rows = list(older)
     known = {(_folded(row.name), row.kind): at for at, row in enumerate(rows)}
@@ -77,7 +77,7 @@ def _folded(name: str) -> str:
 
 
 def _sensor(item: Document, kind: str, reading: str, unit: str, *, stateless: bool = False) -> Iterator[Sensor]:
-    """`stateless`: of a kind that often has no Status; of others a reading counts only while they are enabled."""
+    """Decode a sensor. A reading counts only while the sensor is enabled, unless it is `stateless` (no Status)."""
     name = text(item, "Name") or text(item, "FanName") or text(item, "MemberId") or text(item, "Id")
     if name is None or absent(item):
         return
@@ -86,7 +86,7 @@ def _sensor(item: Document, kind: str, reading: str, unit: str, *, stateless: bo
 
 
 def _implausible(item: Document, kind: str, value: float) -> bool:
-    """Out of the range that the sensor itself states, or of what there is."""
+    """Say whether a value is outside of the sensor's own range, or physically impossible."""
     if value == _UNREADABLE:
         return True
     lows = [number(item, name) for name in ("ReadingRangeMin", "MinReadingRange", "MinReadingRangeTemp")]

@@ -1,4 +1,4 @@
-"""A node's operating system over SSH: one connection per pass, facts as data, commands with a deadline."""
+"""A node's operating system over SSH: one connection per pass, facts as data, commands with deadlines."""
 
 from reconciler.drivers.ssh.host import SshHost
 

@@ -1,8 +1,8 @@
-"""Opens SSH connections that trust the fleet's host CA, and nothing that lies in the user's home.
+"""Open SSH connections that trust the fleet's host CA, and use nothing of the user's home.
 
-asyncssh falls back on ~/.ssh (config, known_hosts, keys, certificates) and on the agent wherever an option is left
-out, so each of them is given, as "none". Host certificates carry the node's name as principal: a node is who the CA
-says it is, at whatever address, and a host without such a certificate is refused before the user's key is shown.
+asyncssh falls back on ~/.ssh (config, known_hosts, keys, certificates) and on the agent for each option that is not
+given, so all of them are given, as "none". Host certificates have the node's name as principal: the CA identifies a
+node, whatever its address, and a host without such a certificate is refused before the user's key is offered.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import asyncssh
 from reconciler.drivers.ssh.facts.fact import excerpt
 from reconciler.model.errors import DriverError, Failure
 
-KEEPALIVE_S: Final = 10  # a host that rebooted under a long command is noticed after three of these
+KEEPALIVE_S: Final = 10  # a host that reboots during a long command is noticed after three of them
 
 # Cheapest first, since a pass opens a connection to every node; `^` keeps asyncssh's other defaults as a fallback.
 _KEY_EXCHANGE: Final = "^curve25519-sha256"
@@ -29,7 +29,7 @@ _CIPHERS: Final = "^aes128-gcm@openssh.com"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom to connect to, and by which trust. `authorities`: texts of OpenSSH public keys, one per line."""
+    """A host and how to trust it. `authorities`: texts of OpenSSH public keys, one per line."""
 
     node: str
     address: str
@@ -45,7 +45,7 @@ class Target:
 
 
 class _Reached(asyncssh.SSHClient):
-    """Tells a host that answers on TCP from one that does not answer at all."""
+    """Records whether the host answered on TCP."""
 
     def __init__(self) -> None:
         self.reached = False
@@ -55,7 +55,7 @@ class _Reached(asyncssh.SSHClient):
 
 
 async def connect(target: Target, timeout: float) -> asyncssh.SSHClientConnection:
-    """A connection, logged in. DriverError says who did not answer, why, and what to look at."""
+    """Connect and log in. DriverError says what failed, why, and what to check."""
     client = _Reached()
     key, authorities = _private_key(target), _authorities(target)
     _name_the_local_user()
@@ -69,7 +69,7 @@ async def connect(target: Target, timeout: float) -> asyncssh.SSHClientConnectio
                 client_keys=[key],
                 known_hosts=None if target.insecure else ([], authorities, []),
                 host_key_alias=target.node,
-                # Plain host keys are accepted in negotiation, to be refused as what they are: unsigned.
+                # Plain host keys are negotiated too, so that the refusal can say that they are unsigned.
                 server_host_key_algs="default",
                 preferred_auth="publickey",
                 agent_path=None,
@@ -168,10 +168,7 @@ def _import_authorities(texts: tuple[str, ...]) -> tuple[asyncssh.SSHKey, ...]:
 
 
 def _name_the_local_user() -> None:
-    """asyncssh looks up who we are though the login name is given, and fails for a uid that passwd does not know.
-
-    Containers of CI run under such uids; any name will do.
-    """
+    """Set LOGNAME for a uid without a passwd entry, as containers in CI have: asyncssh fails without any user name."""
     try:
         getpass.getuser()
     except (KeyError, OSError):

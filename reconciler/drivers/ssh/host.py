@@ -1,4 +1,4 @@
-"""One node's operating system over SSH: the Host port (model/ports.py) by asyncssh."""
+"""`SshHost`, which implements model.ports.Host with asyncssh."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from reconciler.model.vocab import UnknownReason
 
 FACTS_BYTES: Final = 8 * 1024 * 1024
 COMMAND_BYTES: Final = 16 * 1024 * 1024
-KILL_AFTER_S: Final = 5  # from TERM to KILL: dcgmi and fio undo what they began
-CLOSE_S: Final = 2.0  # how long a killed command or a closed connection is waited for
+KILL_AFTER_S: Final = 5  # between TERM and KILL: dcgmi and fio clean up
+CLOSE_S: Final = 2.0  # for a killed command or a closed connection to end
 _NO_TIMEOUT: Final = re.compile(r"\btimeout: (command )?not found|command not found: timeout")
 
 _REASONS: Final = {
@@ -38,16 +38,16 @@ _REASONS: Final = {
     Failure.MALFORMED: UnknownReason.MALFORMED,
     Failure.UNSUPPORTED: UnknownReason.UNSUPPORTED,
     Failure.REJECTED: UnknownReason.UNSUPPORTED,
-    Failure.AMBIGUOUS: UnknownReason.UNREACHABLE,  # facts only read: a lost connection is just that
+    Failure.AMBIGUOUS: UnknownReason.UNREACHABLE,  # reading facts changes nothing
 }
 
 
 class SshHost:
-    """A connection is opened when first needed, kept until `close` or until it is lost, and then opened once more.
+    """A node's SSH connection, opened when it is first needed and once more when it is lost, and kept until `close`.
 
-    Nothing is read from the user's home or agent; `private_key` is the text of a key, `authorities` are public keys
-    of host CAs. `insecure` accepts any host key. `now` is the fleet's clock. Wall-clock seconds: `connect_timeout` to
-    be logged in, `facts_timeout` for all facts together, which bounds what each of them may take.
+    Nothing is read from the user's home or agent. `private_key`: the text of a key. `authorities`: public keys of host
+    CAs. `insecure`: accept any host key. `now`: the fleet's clock. Wall-clock seconds: `connect_timeout` until the
+    login, `facts_timeout` for all facts together, which also limits each of them.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SshHost:
         self._now = now
         self._connection: asyncssh.SSHClientConnection | None = None
         self._connecting = asyncio.Lock()
-        self._has_timeout = True  # until the host says that it has no timeout(1)
+        self._has_timeout = True  # until the host lacks timeout(1)
 
     async def facts(self, sysctls: Sequence[str], services: Sequence[str]) -> Answered[HostFacts] | Silent:
         nonce = secrets.token_hex(16)
@@ -85,14 +85,14 @@ class SshHost:
         return Answered(self._now(), share(facts))
 
     async def _ask(self, program: str, nonce: str) -> bytes:
-        """The answer to a facts program: up to its last line, for a process left behind may keep the channel open."""
+        """Run a facts program; return its output up to its last line: a stray process may keep the channel open."""
         capture = await self._start("sh -s", program, Capture(FACTS_BYTES, until=f"END {nonce}\n".encode()))
         try:
             async with asyncio.timeout(self._facts_timeout):
                 await capture.ended.wait()
         except TimeoutError:
             capture.terminate()
-            await self.close()  # whatever hangs there, this connection is of no more use
+            await self.close()  # the connection is of no more use
             raise DriverError(
                 Failure.TIMEOUT,
                 f"{self._target}: no facts after {self._facts_timeout:g} s: the host hangs or is overloaded",
@@ -106,14 +106,14 @@ class SshHost:
                 Failure.UNREACHABLE, f"{self._target} was lost while it answered: {excerpt(str(capture.lost))}"
             )
         if capture.exit_status:
-            said = excerpt((capture.stderr or capture.stdout).decode(errors="replace"))
+            output = excerpt((capture.stderr or capture.stdout).decode(errors="replace"))
             raise DriverError(
-                Failure.MALFORMED, f"{self._target}: `sh -s` ended with exit status {capture.exit_status}: {said}"
+                Failure.MALFORMED, f"{self._target}: `sh -s` ended with exit status {capture.exit_status}: {output}"
             )
         return capture.stdout
 
     async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:
-        """Run one command, under timeout(1) on the host: it ends in time even when we are killed or cut off.
+        """Run one command under timeout(1) on the host, so that it ends in time even if we are killed or cut off.
 
         AMBIGUOUS when the connection is lost meanwhile, as it is under `systemctl reboot`. A command that prints more
         than 16 MiB is killed, with exit status -1 and a last line on stderr that says so.
@@ -128,7 +128,7 @@ class SshHost:
                 return replace(result, exit_status=-1, timed_out=True)
             if result.exit_status != 127 or _NO_TIMEOUT.search(result.stderr) is None:
                 return result
-            self._has_timeout = False  # nothing was started; from now on only we watch the time
+            self._has_timeout = False  # nothing was started; only our own deadline counts from now on
         return await self._run(argv, timeout, stdin)
 
     async def _run(self, argv: Sequence[str], deadline: float, stdin: str) -> CommandResult:
@@ -166,9 +166,9 @@ class SshHost:
     # --- sessions ------------------------------------------------------------------------------------------------
 
     async def _start(self, command: str, stdin: str, capture: Capture) -> Capture:
-        """Start a command. On a connection that turns out to be dead it is tried once more on a new one.
+        """Start a command; once more on a new connection when a reused one is dead.
 
-        DriverError AMBIGUOUS from the moment that the host has agreed to a session.
+        DriverError AMBIGUOUS once the host has agreed to a session.
         """
         connection, reused = await self._connected()
         try:
@@ -194,7 +194,7 @@ class SshHost:
         return capture
 
     async def _connected(self) -> tuple[asyncssh.SSHClientConnection, bool]:
-        """A connection, and whether it had been opened before."""
+        """Return the connection, and whether it was open before."""
         async with self._connecting:
             if self._connection is not None and not self._connection.is_closed():
                 return self._connection, True
@@ -202,7 +202,7 @@ class SshHost:
             return self._connection, False
 
     async def _drop(self, connection: asyncssh.SSHClientConnection) -> None:
-        """Close this connection; by now another may have taken its place."""
+        """Close this connection, which another may have replaced."""
         if self._connection is connection:
             self._connection = None
         connection.close()
@@ -213,9 +213,9 @@ class SshHost:
             connection.abort()
 
     async def _stop(self, capture: Capture) -> None:
-        """Terminate a command, then kill it; if not even its channel closes then, give up the connection.
+        """Terminate a command, then kill it; if its channel stays open, close the connection.
 
-        sshd passes signals on since OpenSSH 7.9, and to root's commands never: those meet a closed pipe.
+        sshd passes signals on since OpenSSH 7.9, but never to root's commands: those get a closed pipe.
         """
         for end in (capture.kill,) if capture.exceeded else (capture.terminate, capture.kill):
             end()

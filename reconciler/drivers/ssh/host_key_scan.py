@@ -1,4 +1,4 @@
-"""What a host shows of itself before anybody trusts it, for a person to compare."""
+"""Read a host's key or CA before it is trusted, for a person to compare."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import asyncssh
 
 @dataclass(frozen=True, slots=True)
 class Presented:
-    """`authority`: the public key of the CA that signed the host's key; "" where nobody did."""
+    """A host's key. `authority`: the public key of the CA that signed it; "" for an unsigned one."""
 
     authority: str
     fingerprint: str
 
 
-class _Looking(asyncssh.SSHClient):
-    """Believes nobody, and keeps what was shown."""
+class _KeyCollector(asyncssh.SSHClient):
+    """Refuses every key, and keeps what was presented."""
 
     def __init__(self) -> None:
         self.shown: Presented | None = None
@@ -33,13 +33,20 @@ class _Looking(asyncssh.SSHClient):
 
 
 async def presented(address: str, port: int, timeout: float = 5.0) -> Presented | None:
-    """None: nothing speaks SSH there. No user and no key of ours is named."""
-    client = _Looking()
+    """Return the host's key; None where nothing speaks SSH. No user and no key of ours is sent."""
+    client = _KeyCollector()
     with contextlib.suppress(TimeoutError, OSError, asyncssh.Error):
         async with asyncio.timeout(timeout):
             connection = await asyncssh.connect(
-                address, port, client_factory=lambda: client, known_hosts=([], [], []), config=None, client_keys=None,
-                agent_path=None, username="nobody", server_host_key_algs="default",
-            )  # fmt: skip
+                address,
+                port,
+                client_factory=lambda: client,
+                known_hosts=([], [], []),
+                config=None,
+                client_keys=None,
+                agent_path=None,
+                username="nobody",
+                server_host_key_algs="default",
+            )
             connection.abort()
     return client.shown

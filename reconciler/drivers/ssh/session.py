@@ -1,4 +1,4 @@
-"""One command on one channel: its output collected under a bound, and how it ended."""
+"""A command on an SSH channel: its output, limited in size, and how it ended."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Capture(asyncssh.SSHClientSession[bytes]):
         self._out, self._err = bytearray(), bytearray()
         self.ended, self.closed = asyncio.Event(), asyncio.Event()
         self.exceeded = False
-        self.lost: Exception | None = None  # why the channel closed, where it was not the command's end
-        self.exit_status: int | None = None  # negative: died of that signal
+        self.lost: Exception | None = None  # why the channel closed, other than the command's end
+        self.exit_status: int | None = None  # negative: the signal that killed it
 
-    # --- what asyncssh calls -------------------------------------------------------------------------------------
+    # --- called by asyncssh --------------------------------------------------------------------------------------
 
     def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
         self._channel = chan
@@ -50,11 +50,11 @@ class Capture(asyncssh.SSHClientSession[bytes]):
         self.closed.set()
         self.ended.set()
 
-    # --- what the driver calls -----------------------------------------------------------------------------------
+    # --- called by the driver ------------------------------------------------------------------------------------
 
     @property
     def opened(self) -> bool:
-        """The host agreed to a session: the command may have been started."""
+        """Say whether the host agreed to a session, so that the command may have been started."""
         return self._channel is not None
 
     @property
@@ -67,13 +67,13 @@ class Capture(asyncssh.SSHClientSession[bytes]):
 
     def feed(self, stdin: bytes) -> None:
         assert self._channel is not None
-        with suppress(OSError):  # the command has ended without reading it all
+        with suppress(OSError):  # the command ended without reading all of it
             if stdin:
                 self._channel.write(stdin)
             self._channel.write_eof()
 
     def terminate(self) -> None:
-        """TERM to the command's process group, where the server passes signals on."""
+        """Send TERM to the command's process group, where the server passes signals on."""
         self._signal("TERM")
 
     def kill(self) -> None:
@@ -86,6 +86,6 @@ class Capture(asyncssh.SSHClientSession[bytes]):
                 self._channel.send_signal(name)
 
     def close(self) -> None:
-        """Tell the host that nobody listens any more. `closed` is set when it agrees."""
+        """Close the channel. `closed` is set when the host agrees."""
         if self._channel is not None and not self.closed.is_set():
             self._channel.close()

@@ -1,4 +1,4 @@
-"""What probes, Prometheus and people ask a long-running reconciler, over HTTP."""
+"""Serve the status of a long-running reconciler over HTTP, to probes, Prometheus and people."""
 
 from reconciler.drivers.status.metrics import PrometheusMetrics
 from reconciler.drivers.status.server import LISTEN, StatusServer

@@ -1,13 +1,13 @@
-"""ports.Metrics for Prometheus.
+"""`PrometheusMetrics`, which implements ports.Metrics.
 
-Times are timestamps, not ages: `time() - x` is as exact as the scrape, and a value that does not change costs next to
-nothing to store. They are the fleet's, which in a lab run ahead.
+Times are timestamps, not ages: `time() - x` is as exact as the scrape, and a constant value costs almost nothing to
+store. They are in the fleet's time, which in a lab runs ahead.
 
-Series: one per node for the status it has and since when, because "which node, for how long" is what an alert must say
-(pitfall N1), and one more per node that is out of service: at most 20,000 for 10,000 nodes, which is what a Prometheus
-takes from one target without noticing. Budgets have three per limit, so per rack. Nothing else names a node: drift goes
-by concern and class, actions by catalogue name, never by target; incidents by signal and pool. What a pass found
-replaces what the one before found, so that nodes and limits which are gone leave nothing behind.
+Series: one per node with its status and since when, because an alert must say which node, for how long (pitfall N1),
+and one more per node that is out of service: at most 20,000 for 10,000 nodes, which one Prometheus target can have.
+Budgets have three per limit, so per rack. Nothing else names a node: drift is by concern and class, actions by
+catalogue name without a target, incidents by signal and scope. Each pass replaces the results of the one before, so
+that nodes and limits that are gone have no series.
 """
 
 from __future__ import annotations
@@ -37,39 +37,44 @@ from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus, Role
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Concern
 
-_ACTION_S: Final = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)  # a label to a reimage
+_ACTION_S: Final = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)  # from setting a label to a reimage
 _PASS_S: Final = (1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
 
 
 class PrometheusMetrics:
-    """Metrics of its own registry: two loops in one process, as tests have, don't mix."""
+    """The metrics of one loop, in a registry of their own, so that two loops in one process (tests) don't mix."""
 
     def __init__(self) -> None:
-        # Each counter would have a series more, that says when we started.
+        # Without this each counter has one more series, with our start time.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # it ships without annotations
         registry = self.registry = CollectorRegistry()
         self.status = LoopStatus()
         self._fleet: FleetStatus | None = None
         self._actions = Counter("reconciler_actions", "Actions that ended.", ["action", "outcome"], registry=registry)
         self._action_seconds = Histogram(
-            "reconciler_action_duration_seconds", "How long actions took, in the fleet's time.", ["action"],
-            buckets=_ACTION_S, registry=registry,
-        )  # fmt: skip
+            "reconciler_action_duration_seconds",
+            "How long actions took, in the fleet's time.",
+            ["action"],
+            buckets=_ACTION_S,
+            registry=registry,
+        )
         self._pass_seconds = Histogram(
-            "reconciler_pass_duration_seconds", "How long passes over the fleet took, in the fleet's time.",
-            buckets=_PASS_S, registry=registry,
-        )  # fmt: skip
+            "reconciler_pass_duration_seconds",
+            "How long passes over the fleet took, in the fleet's time.",
+            buckets=_PASS_S,
+            registry=registry,
+        )
         self._unrecorded = Counter(
             "reconciler_record_failures", "Times that what happened could not be recorded.", registry=registry
         )
-        registry.register(_Now(self))
+        registry.register(_CurrentState(self))
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
 
     # --- ports.Metrics -------------------------------------------------------------------------------------------
 
-    def stand(self, status: LoopStatus) -> None:
+    def set_status(self, status: LoopStatus) -> None:
         self.status = status
 
     def passed(self, fleet: FleetStatus) -> None:
@@ -81,13 +86,13 @@ class PrometheusMetrics:
         self._action_seconds.labels(action).observe(seconds)
 
     def unrecorded(self) -> None:
-        """What `--record` should have kept was not written."""
+        """Count a record (`--record`) that could not be written."""
         self._unrecorded.inc()
 
     # --- for the server ------------------------------------------------------------------------------------------
 
     def page(self, accept: str) -> tuple[bytes, str]:
-        """All of it, and its media type. From any thread."""
+        """Return all metrics, encoded, and their media type. Callable from any thread."""
         encode, media = choose_encoder(accept)
         return encode(self.registry), media
 
@@ -97,8 +102,8 @@ class PrometheusMetrics:
             yield from _of_fleet(self._fleet)
 
 
-class _Now(Collector):
-    """What is as it was last told, rather than counted."""
+class _CurrentState(Collector):
+    """The metrics that are computed from the latest status, rather than counted."""
 
     def __init__(self, metrics: PrometheusMetrics) -> None:
         self._metrics = metrics
@@ -161,14 +166,14 @@ def _of_fleet(fleet: FleetStatus) -> Iterator[Metric]:
 
 
 def _of_nodes(fleet: FleetStatus) -> Iterator[Metric]:
-    help_text = "Nodes by how they stand."
+    help_text = "Nodes by status."
     totals = GaugeMetricFamily("reconciler_nodes", help_text, labels=["pool", "status"])
     tally = Tally((node.pool, node.status) for node in fleet.nodes.values())
     for pool in sorted({pool for pool, _ in tally}):
         for status in NodeStatus:
             totals.add_metric([pool, status.value], tally[pool, status])
     yield totals
-    help_text = "Since when a node has stood so: its age is the time in that state."
+    help_text = "Since when a node has had its status: its age is the time in that state."
     since = GaugeMetricFamily(
         "reconciler_node_status_since_timestamp_seconds", help_text, labels=["node", "pool", "status"]
     )
@@ -193,7 +198,7 @@ def _of_budget(lines: Iterable[BudgetLine]) -> Iterator[Metric]:
         "reconciler_budget_out_nodes", "Nodes that use up a limit, whoever took them out.", labels=labels
     )
     active = GaugeMetricFamily("reconciler_budget_active", "Whether a limit holds at this hour.", labels=labels)
-    strictest: dict[tuple[str, str, str, str], BudgetLine] = {}  # of those that say the same of the same
+    strictest: dict[tuple[str, str, str, str], BudgetLine] = {}  # of lines with the same labels
     for line in lines:
         key = line.scope, " ".join(line.reasons), format_duration(line.per_s) if line.per_s else "", line.during
         known = strictest.get(key)

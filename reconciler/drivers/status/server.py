@@ -1,11 +1,11 @@
-"""GET /healthz, /readyz and /metrics.
+"""Serve GET /healthz, /readyz and /metrics.
 
-/healthz    200 as long as the process answers: a slow pass or a standby is no reason to restart it
-/readyz     200 or 503, and why, as JSON
+/healthz    200 while the process answers: a slow pass or a standby is no reason to restart it
+/readyz     200 or 503 with a reason, as JSON
 /metrics    for Prometheus
 
-Anybody who reaches the port may read all of it, so it is loopback unless somebody says otherwise. No secret is in it;
-names of nodes and pools are.
+Whoever reaches the port can read everything, so the default is loopback. It shows names of nodes and pools, and no
+secrets.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from reconciler.drivers.status.metrics import PrometheusMetrics
 from reconciler.model.errors import UsageError
 
 LISTEN: Final = "127.0.0.1:8090"
-_GOODBYE_S: Final = 1.0
+_SHUTDOWN_S: Final = 1.0
 
 
 class StatusServer:
-    """`listen`: host:port, [v6]:port, or :port for every address; port 0 lets the system choose."""
+    """The server. `listen`: host:port, [v6]:port, or :port for every address; port 0 lets the system choose."""
 
     def __init__(self, metrics: PrometheusMetrics, now: Callable[[], datetime], listen: str = LISTEN) -> None:
         self._metrics = metrics
@@ -34,7 +34,7 @@ class StatusServer:
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> str:
-        """Its URL. UsageError when the address makes no sense, or can't be listened on."""
+        """Start to listen; return the URL. UsageError when the address is malformed or can't be used."""
         host, colon, port = self._listen.rpartition(":")
         if not colon or not port.isdecimal() or int(port) > 65535:
             raise UsageError(f"{self._listen!r} is no address to listen on: give host:port, like {LISTEN}")
@@ -42,7 +42,7 @@ class StatusServer:
         app.router.add_get("/healthz", self._health)
         app.router.add_get("/readyz", self._ready)
         app.router.add_get("/metrics", self._page)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GOODBYE_S)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
         try:
             await web.TCPSite(runner, host.strip("[]") or None, int(port)).start()
@@ -78,7 +78,7 @@ class StatusServer:
         return web.json_response(document, status=503 if why else 200)
 
     async def _page(self, request: web.Request) -> web.Response:
-        """On a thread: ten thousand nodes take a tenth of a second, which BMCs would wait for."""
+        """Encode on a thread: ten thousand nodes take 0.1 s, which would delay calls to BMCs."""
         page, media = await asyncio.to_thread(self._metrics.page, request.headers.get("Accept", ""))
         response = web.Response(body=page, headers={"Content-Type": media})
         response.enable_compression()

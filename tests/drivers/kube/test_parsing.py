@@ -74,10 +74,10 @@ def test_the_servers_status_is_found_in_the_log(wording: str) -> None:
 def test_kubectls_own_words(stderr: str, read: str, write: str) -> None:
     problem = failures.from_stderr(NOISE + stderr).problem
     assert (problem.of_read().kind.value, problem.of_write().kind.value) == (read, write)
-    assert problem.detail == (stderr or "kubectl failed without a word")
+    assert problem.detail == (stderr or "kubectl failed without a message")
 
 
-def test_a_long_story_is_cut() -> None:
+def test_a_long_message_is_cut() -> None:
     assert len(failures.from_stderr("x" * 5000).problem.detail) == 300
 
 

@@ -59,7 +59,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 def metrics(status: LoopStatus = LEADER) -> PrometheusMetrics:
     found = PrometheusMetrics()
-    found.stand(status)
+    found.set_status(status)
     return found
 
 
@@ -142,7 +142,7 @@ def test_readiness_follows_the_loop() -> None:
 
     def ask(url: str) -> list[int]:
         codes = [get(f"{url}/readyz")[0]]
-        found.stand(LEADER)
+        found.set_status(LEADER)
         return [*codes, get(f"{url}/readyz")[0]]
 
     assert serving(found, ask) == [503, 200]
@@ -191,7 +191,7 @@ def test_it_ends_with_a_client_that_stays_connected() -> None:
 # --- metrics ----------------------------------------------------------------------------------------------------------
 
 
-def test_how_the_loop_stands() -> None:
+def test_the_state_of_the_loop() -> None:
     samples = scrape(metrics(replace(LEADER, spec_head="badc0de", spec_trouble="invalid", stopped="by ops")))
     assert value(samples, "reconciler_leader") == 1
     assert value(samples, "reconciler_stopped") == 1

@@ -1,9 +1,9 @@
-"""The facts of a host, as data: which commands are asked, and how their answers become `HostFacts`.
+"""The facts of a host: the commands that read them, and the decoding of their answers as `HostFacts`.
 
-    requests(sysctls, services)           what to ask            -> model.frames.build_program
-    host_facts(answers, sysctls, ...)     what it means          <- model.frames.parse_answer
+    requests(sysctls, services)           the commands          -> model.fact_framing.build_program
+    host_facts(answers, sysctls, ...)     the decoded answers   <- model.fact_framing.parse_answer
 
-Both are pure. A fact that failed is None in HostFacts, and `unknown` says why; it never spoils another.
+Both are pure. A fact that failed is None in HostFacts, and `unknown` says why; it never affects another.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["FACTS", "host_facts", "requests"]
 
 T = TypeVar("T")
 
-# The two facts that depend on what the spec manages, services and sysctls, are built when asked for.
+# Two more facts, services and sysctls, depend on what the spec manages, and are built on request.
 FACTS: tuple[Fact[Any], ...] = (
     system.HOSTNAME,
     system.KERNEL,
@@ -46,14 +46,14 @@ FACTS: tuple[Fact[Any], ...] = (
 
 
 def requests(sysctls: Sequence[str], services: Sequence[str], *, at_most_s: float = inf) -> tuple[FactRequest, ...]:
-    """What to ask a host. No fact may take longer than `at_most_s`, however slow it is known to be."""
+    """Return the commands to run on a host. `at_most_s` limits the timeout of each."""
     named = ([system.services_fact(services)] if services else []) + ([system.sysctls_fact(sysctls)] if sysctls else [])
     return tuple(FactRequest(fact.name, fact.command, min(fact.timeout_s, at_most_s)) for fact in (*FACTS, *named))
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads facts out of one answer, and gathers why some are unknown."""
+    """Reads facts from one answer, and collects why some are unknown."""
 
     answers: Mapping[str, CommandResult]
     unknown: dict[str, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ def _gpus(reader: _Reader) -> tuple[str | None, tuple[Gpu, ...] | None, SmiAnswe
 
 
 def _image(reader: _Reader) -> ImageIdentity | None:
-    """image.json, with os-release and the booted disk as witnesses beside it."""
+    """Return the image by image.json, with os-release and the booted disk as independent evidence."""
     image, release, disk = reader.read(system.IMAGE), reader.read(system.OS_RELEASE), reader.read(storage.ROOT_DISK)
     if image is None:
         return None
@@ -121,7 +121,7 @@ def _image(reader: _Reader) -> ImageIdentity | None:
 
 
 def _links(reader: _Reader) -> tuple[Link, ...] | None:
-    """Both halves or nothing: missing RDMA ports would look like ports that are not there."""
+    """Return Ethernet and RDMA ports, or None unless both could be read: unread ports would look absent."""
     ethernet, rdma = reader.read(network.LINKS), reader.read(network.RDMA)
     return None if ethernet is None or rdma is None else ethernet + rdma
 

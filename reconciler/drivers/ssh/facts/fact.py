@@ -1,7 +1,7 @@
-"""What a fact is: a POSIX sh command, a timeout, and a pure parser of what the command left behind.
+"""The definition of a fact: a POSIX sh command, a timeout, and a pure parser of the command's result.
 
-A parser gives the value, with notes about parts of it that are unknown, or raises `Unreadable`. Nothing else may come
-out of it whatever the text is: a node that prints garbage must not abort the run.
+A parser returns the value, with notes about unknown parts of it, or raises `Unreadable`, and nothing else for any text:
+a node that prints garbage must not abort the run.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 _DENIED = re.compile(r"permission denied|operation not permitted|insufficient permissions", re.IGNORECASE)
 _LACKING = re.compile(r"not supported|no such file or directory|can't cd|has not been booted with", re.IGNORECASE)
-_JSON_STARTS = 20  # brackets of banners that are tried before the document
+_JSON_STARTS = 20  # brackets in banners that are tried before the document
 _MOST_DIGITS = 39  # of 2**128, the largest counter of NVMe
 
 
 class Unreadable(ValueError):
-    """The answer holds no value. The text says why; `reason` is its class."""
+    """Raised for an answer without a value. The text says why; `reason` is its class."""
 
     def __init__(self, detail: str, reason: UnknownReason = UnknownReason.MALFORMED) -> None:
         super().__init__(f"{reason.value}: {detail}")
@@ -34,7 +34,7 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Parsed(Generic[T]):
-    """`notes`: HostFacts field, dotted for a part of it -> why it is unknown."""
+    """A value. `notes`: why a field of HostFacts, or a part of it (dotted), is unknown."""
 
     value: T
     notes: Mapping[str, str] = field(default_factory=dict)
@@ -45,12 +45,12 @@ class Fact(Generic[T]):
     name: str
     command: str
     parse: Callable[[CommandResult], Parsed[T]]
-    fields: tuple[str, ...]  # what is unknown when the fact is
+    fields: tuple[str, ...]  # fields of HostFacts that are unknown when the fact is
     timeout_s: float = 5.0
     statuses: frozenset[int] = frozenset({0})  # exit statuses whose output is worth parsing
 
     def read(self, answers: Mapping[str, CommandResult]) -> Parsed[T | None]:
-        """The value, or None with the reason under each of the fact's fields."""
+        """Return the value, or None with the reason under each of the fact's fields."""
         try:
             parsed = self.parse(self._usable(answers.get(self.name)))
         except Unreadable as error:
@@ -70,38 +70,38 @@ class Fact(Generic[T]):
 
 
 def _failed(name: str, answer: CommandResult) -> Unreadable:
-    said = excerpt(answer.stderr) or excerpt(answer.stdout) or "it printed nothing"
+    output = excerpt(answer.stderr) or excerpt(answer.stdout) or "it printed nothing"
     reason = UnknownReason.MALFORMED
-    if _DENIED.search(said):
+    if _DENIED.search(output):
         reason = UnknownReason.AUTH
-    elif answer.exit_status == 127 or _LACKING.search(said):
+    elif answer.exit_status == 127 or _LACKING.search(output):
         reason = UnknownReason.UNSUPPORTED
-    return Unreadable(f"{name} ended with exit status {answer.exit_status}: {said}", reason)
+    return Unreadable(f"{name} ended with exit status {answer.exit_status}: {output}", reason)
 
 
 def excerpt(text: str, limit: int = 200) -> str:
-    """One line of what a node said: printable, short. Untrusted all the same."""
+    """Return one short, printable line of a node's output. It is still untrusted."""
     return "".join(char for char in " ".join(text[: 4 * limit].split()) if char.isprintable())[:limit]
 
 
 def find_json(text: str) -> Any:
-    """The first JSON array or object in text that may begin with banners and warnings (acceptance rule 5)."""
+    """Return the first JSON array or object in a text, after any banners and warnings (acceptance rule 5)."""
     decoder = json.JSONDecoder()
     for start in islice(re.finditer(r"[\[{]", text), _JSON_STARTS):
         try:
             return decoder.raw_decode(text, start.start())[0]
-        except (ValueError, RecursionError):  # ValueError: also an integer of more than 4300 digits
+        except (ValueError, RecursionError):  # ValueError is also raised for an integer of more than 4300 digits
             continue
     raise Unreadable(f"no JSON document in {excerpt(text, 80)!r}")
 
 
 def whole_number(value: object) -> int | None:
-    """A count as tools print it: 3, 3.0, "3", "0x4", "1,234". None for what is no count."""
+    """Parse a count as tools print it: 3, 3.0, "3", "0x4", "1,234"; None for anything else."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
         digits = value.strip().replace(",", "")
-        if len(digits) > _MOST_DIGITS:  # cut short it would be another number, which nobody printed
+        if len(digits) > _MOST_DIGITS:  # a shortened number would be a wrong one
             return None
         try:
             value = int(digits, 16 if digits[:2].lower() == "0x" else 10)

@@ -1,8 +1,8 @@
-"""GPUs: nvidia-smi -q -x, and nvidia-smi -L for what the XML does not carry.
+"""GPUs, by nvidia-smi -q -x, and by nvidia-smi -L for what the XML lacks.
 
-Fields are looked up by name and never by the DTD's version: v12 covers both names of half of them. Every cell is a
-string until it proves to be a value; "N/A", "[Not Supported]", "GPU is lost", "ERR!" and the like are None.
-nvidia-smi exits with 0 when a GPU is lost, and says so in the cells alone.
+Fields are looked up by name, not by the DTD's version: v12 has both old and new names of many. A cell without a value
+("N/A", "[Not Supported]", "GPU is lost", "ERR!" and the like) is None. nvidia-smi exits with 0 when a GPU is lost, and
+says so only in the cells.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LISTED_MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+(\d{1,4}): \(UUID: (\S+)\)")
 class SmiReport:
     driver: str | None
     gpus: tuple[Gpu, ...]
-    mig_counts: tuple[int, ...]  # MIG devices that the XML counts, by GPU; it names neither profile nor UUID
+    mig_counts: tuple[int, ...]  # MIG devices in the XML, by GPU, which has neither profiles nor UUIDs
     answer: SmiAnswer
 
 
@@ -44,12 +44,12 @@ class SmiReport:
 def parse_smi(answer: CommandResult) -> Parsed[SmiReport]:
     text = answer.stdout
     if "<nvidia_smi_log" not in text and text.strip() == "No devices were found":
-        none = SmiReport(None, (), (), SmiAnswer(0, 0, 0))  # its exit status, 6, says the same
+        none = SmiReport(None, (), (), SmiAnswer(0, 0, 0))  # it exits with 6
         return Parsed(none, {"driver": "unsupported: nvidia-smi finds no device to ask"})
     root = _document(text)
     notes: dict[str, str] = {}
     elements = root.findall("gpu")
-    seems_lost = "lost" in text or "fallen" in text  # spares the look at each cell where all is well
+    seems_lost = "lost" in text or "fallen" in text  # else no cell has to be checked
     gpus = tuple(_gpu(at, element, seems_lost) for at, element in enumerate(elements))
     driver = _text(root, "driver_version")
     if driver is None:
@@ -66,13 +66,13 @@ def parse_smi(answer: CommandResult) -> Parsed[SmiReport]:
 
 
 def _document(text: str) -> ET.Element:
-    """The XML document in what nvidia-smi printed. Its errors and warnings go to stdout too."""
+    """Parse the XML document in nvidia-smi's output, where errors and warnings are printed too."""
     start, end = text.find("<nvidia_smi_log"), text.rfind("</nvidia_smi_log>")
     if start < 0:
         raise Unreadable(f"nvidia-smi printed no XML: {excerpt(text) or 'nothing'}")
     if end < start:
         raise Unreadable("the XML of nvidia-smi is cut short")
-    # From the root element on: the DOCTYPE before it, the only place for entities and their bombs, is never parsed.
+    # Parsing starts at the root element: the DOCTYPE before it, the only place for entities, is left out.
     document = text[start : end + len("</nvidia_smi_log>")]
     if "<!DOCTYPE" in document or "<!ENTITY" in document:
         raise Unreadable("the XML of nvidia-smi declares entities")
@@ -115,16 +115,16 @@ def _switch(element: ET.Element, path: str) -> bool | None:
 
 
 def _mig_mode(element: ET.Element, path: str, *, lost: bool) -> bool | None:
-    """ "N/A" from a GPU that answers means that it has no MIG: the mode is off, and known. Not so from a lost one."""
+    """Return the MIG mode. "N/A" means that the GPU has no MIG, so that it is off, unless the GPU is lost."""
     if not lost and (element.findtext(path) or "").strip() == "N/A":
         return False
     return _switch(element, path)
 
 
 def _uncorrectable(element: ET.Element, since: str) -> int | None:
-    """Uncorrectable errors of SRAM and DRAM, "volatile" (since the driver loaded) or "aggregate" (over its life).
+    """Return the uncorrectable errors of SRAM and DRAM, "volatile" (since the driver loaded) or "aggregate" (ever).
 
-    A cell that can't be read, or is not there, makes a sum of zero unknown.
+    A cell that is unreadable or missing makes a sum of zero unknown.
 
     Names: dram_uncorrectable; sram_uncorrectable, or its parts _parity and _secded from 550 on; before 450,
     double_bit/total.
@@ -142,7 +142,7 @@ def _uncorrectable(element: ET.Element, since: str) -> int | None:
 
 
 def _remap_pending(element: ET.Element) -> bool | None:
-    """From Ampere on rows are remapped; before ("N/A"), pages were retired, and that too waits for a reset."""
+    """Say whether a row remapping waits for a reset; before Ampere ("N/A"), a page retirement."""
     rows = element.find("remapped_rows")
     if rows is not None and (len(rows) or (rows.text or "").strip() != "N/A"):
         return _switch(element, "remapped_rows/remapped_row_pending")
@@ -151,7 +151,7 @@ def _remap_pending(element: ET.Element) -> bool | None:
 
 
 def pci_address(text: str) -> str | None:
-    """ "00000000:1A:00.0" of 0000:1a:00, PCI:0000:1a:00 and 00000000:1A:00.0: nvidia-smi and the kernel differ."""
+    """Return "00000000:1A:00.0" for 0000:1a:00, PCI:0000:1a:00 and the like: nvidia-smi and the kernel differ."""
     match = _PCI.fullmatch(text.strip())
     return f"{match[1].zfill(8)}:{match[2]}:{match[3]}.{match[4] or 0}".upper() if match else None
 
@@ -160,7 +160,7 @@ def pci_address(text: str) -> str | None:
 
 
 def parse_list(answer: CommandResult) -> Parsed[Mapping[str, tuple[MigDevice, ...]]]:
-    """MIG devices by the UUID of their GPU."""
+    """Return MIG devices by the UUID of their GPU."""
     devices: dict[str, tuple[MigDevice, ...]] = {}
     gpu, uuid = 0, ""
     for line in answer.stdout.splitlines():
@@ -177,9 +177,9 @@ def parse_list(answer: CommandResult) -> Parsed[Mapping[str, tuple[MigDevice, ..
 def with_mig_devices(
     report: SmiReport, listed: Parsed[Mapping[str, tuple[MigDevice, ...]] | None]
 ) -> Parsed[SmiReport]:
-    """The report, with MIG profiles and UUIDs from the list.
+    """Return the report with MIG profiles and UUIDs from the list.
 
-    Where the two don't agree on a GPU its MIG mode is unknown, for a layout without names can't be compared with any.
+    Where the two disagree about a GPU its MIG mode is unknown: a layout without names can't be compared.
     """
     notes: dict[str, str] = {}
     gpus = []
@@ -195,8 +195,8 @@ def with_mig_devices(
     return Parsed(replace(report, gpus=tuple(gpus)), notes)
 
 
-# Exit statuses with a whole document: 2-15 are nvidia-smi's own (14: a corrupt infoROM is only a warning). Without one
-# the parser finds no XML and says what was printed instead.
+# Statuses that may come with a whole document: 2-15 are nvidia-smi's own (14: a corrupt infoROM is only a warning).
+# Without a document the parser reports what was printed instead.
 SMI = Fact(
     "nvidia_smi",
     "nvidia-smi -q -x",

@@ -1,7 +1,7 @@
-"""The cells of nvidia-smi -q -x that speak of a GPU's health, of all driver generations from 450 to 595.
+"""The cells of nvidia-smi -q -x about a GPU's health, for drivers from 450 to 595.
 
 A cell is absent (an older driver), N/A (not offered by this board, or not in MIG mode), a value, or unreadable: "ERR!",
-"Unknown Error", "GPU requires reset", nothing. The last is kept apart, for what was not read is no evidence.
+"Unknown Error", "GPU requires reset", empty. Unreadable cells are listed, as they are no evidence of health.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _FABRIC_STATUS = re.compile(r"[A-Z][\w ,.():-]{1,80}")
 _NO_STATUS = re.compile(
     r"err!?|unknown error|nan|no reading|skip|waived|unknown|none|function not found|gpu .*", re.IGNORECASE
 )
-# What a healthy fabric says in fabric/health: summary, bandwidth, and flags that are not raised.
-_WELL = frozenset({"healthy", "full", "false", "no", "none", "not active", "0"})
-_ILL = frozenset({"unhealthy", "limited capacity", "degraded", "true", "yes", "active", "incorrect"})
+# Values of a healthy fabric in fabric/health: summary, bandwidth, and flags that are not set.
+_HEALTHY_WORDS = frozenset({"healthy", "full", "false", "no", "none", "not active", "0"})
+_UNHEALTHY_WORDS = frozenset({"unhealthy", "limited capacity", "degraded", "true", "yes", "active", "incorrect"})
 _WIDTH = re.compile(r"(\d{1,2})x")
 _PERCENT = re.compile(r"(\d{1,3}) %")
 
-# Field of GpuCells, or of Gpu for what stands there -> where drivers of any age print it.
+# Field of GpuCells, or of Gpu -> the path where drivers print it.
 _YES_NO: Mapping[str, str] = {
     "sram_threshold_exceeded": "ecc_errors/aggregate/sram_threshold_exceeded",
     "unrepairable_memory": "ecc_errors/unrepairable_memory",
@@ -52,7 +52,7 @@ _LINK: Mapping[str, str] = {
     "pcie_gen": "pcie_gen/current_link_gen",
     "pcie_gen_max": "pcie_gen/max_link_gen",
 }
-# Cells that gpu.py reads: here it is only seen whether they can be read.
+# Cells that gpu.py decodes; here they are only checked for being readable.
 _ELSEWHERE: Mapping[str, str] = {
     "ecc_enabled": "ecc_mode/current_ecc",
     "remap_pending": "remapped_rows/remapped_row_pending",
@@ -62,13 +62,13 @@ _ELSEWHERE: Mapping[str, str] = {
 
 @dataclass(slots=True)
 class _Cells:
-    """Reads the cells of one GPU, and gathers those that could not be read."""
+    """Reads the cells of one GPU, and collects those that could not be read."""
 
     element: ET.Element
     unread: list[str] = field(default_factory=list)
 
     def read(self, name: str, path: str, value_of: Callable[[str], T | None], *others: str) -> T | None:
-        """The value at the first of these places that is there."""
+        """Return the value at the first of these paths that exists."""
         found = next((text for place in (path, *others) if (text := self.element.findtext(place)) is not None), None)
         if found is None or _NOT_OFFERED.fullmatch(found.strip()):
             return None
@@ -124,26 +124,26 @@ def _like(pattern: re.Pattern[str], text: str) -> str | None:
 
 
 def _status(text: str) -> str | None:
-    """ "Success", or an error in words of the driver's."""
+    """Return "Success" or the driver's error text, None for no status."""
     return text if _FABRIC_STATUS.fullmatch(text) and not _NO_STATUS.fullmatch(text) else None
 
 
 def _lanes_or_generation(text: str) -> int | None:
-    """None for 0: no board works on a link without lanes."""
+    """Return lanes or generation; None for 0, which no working link has."""
     match = _WIDTH.fullmatch(text)
     return (int(match[1]) if match else whole_number(text)) or None
 
 
 def _recovery(cells: _Cells) -> str | None:
-    """Any cell that says "GPU requires reset" says what the cell of newer drivers does, and holds no value itself."""
-    said = cells.read("recovery_action", "gpu_recovery_action", partial(_like, _RECOVERY))
+    """Return the recovery action. Any cell with "GPU requires reset" means Reset, as newer drivers report it."""
+    action = cells.read("recovery_action", "gpu_recovery_action", partial(_like, _RECOVERY))
     if any(_REQUIRES_RESET.fullmatch(text.strip()) for text in cells.element.itertext()):
-        return "Reset" if said in (None, "None") else said
-    return said or _before_570(cells)
+        return "Reset" if action in (None, "None") else action
+    return action or _before_570(cells)
 
 
 def _before_570(cells: _Cells) -> str | None:
-    """The recovery action as drivers 530 to 565 report it, in the words of later drivers."""
+    """Return the recovery action that drivers 530 to 565 report, in the words of later drivers."""
     reset, drain = (
         cells.read("recovery_action", f"gpu_reset_status/{name}", _word)
         for name in ("reset_required", "drain_and_reset_recommended")
@@ -154,23 +154,23 @@ def _before_570(cells: _Cells) -> str | None:
 
 
 def _fabric_health(cells: _Cells) -> str | None:
-    """What of the fabric's health is wrong; "" when nothing is. None: nothing is said, or not all can be read."""
-    said, ill = False, []
+    """Return what is wrong with the fabric; "" when nothing is; None when it is not reported or not readable."""
+    reported, faults = False, []
     for part in cells.element.iterfind("fabric/health/*"):
         text = (part.text or "").strip()
         if _NOT_OFFERED.fullmatch(text):
             continue
-        said = True
-        if text.lower() in _WELL:
+        reported = True
+        if text.lower() in _HEALTHY_WORDS:
             continue
-        if text.lower() not in _ILL:
+        if text.lower() not in _UNHEALTHY_WORDS:
             cells.unread.append("fabric_health")
             return None
-        ill.append(f"{excerpt(part.tag, 40)} {text}")
-    return ", ".join(ill) if said else None
+        faults.append(f"{excerpt(part.tag, 40)} {text}")
+    return ", ".join(faults) if reported else None
 
 
 def _loaded(element: ET.Element) -> bool | None:
-    """Whether the GPU is under load; None when that can't be read, as of a GPU in MIG mode."""
+    """Say whether the GPU is under load; None when that can't be read, as in MIG mode."""
     match = _PERCENT.fullmatch((element.findtext("utilization/gpu_util") or "").strip())
     return int(match[1]) >= BUSY_PERCENT if match else None

@@ -1,8 +1,8 @@
-"""Kernel lines that speak of hardware and are no Xid: a closed list of kinds, each with what the kernel prints.
+"""Kernel log lines about hardware other than Xids: a closed list of kinds, each with the kernel's patterns.
 
 Left out on purpose: corrected errors, "Machine check events logged" (which also follows corrected ones), records of the
-boot before (BERT prints them without the "{n}" of a live report), and of mlx5 what is context alone: insufficient
-power, ACCESS_REG that failed, "Cable unplugged".
+previous boot (BERT prints them without the "{n}" of a live report), and lines of mlx5 that only give context:
+insufficient power, a failed ACCESS_REG, "Cable unplugged".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TEXT_LIMIT = 300
 _PCI = r"(?P<device>[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
 _UNCORRECTED = r"Uncorrect(?:ed|able) \(Fatal\)"
 
-# The first that matches counts. `device` is what the line is about, where it says so.
+# The first match counts. `device`: the device that the line names, if any.
 _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     (Kind.GPU_INIT_FAILED, re.compile(rf"NVRM: (?:GPU {_PCI}: )?RmInitAdapter failed!")),
     (Kind.PCIE_FATAL, re.compile(rf"AER: (?:Multiple )?{_UNCORRECTED} error (?:message )?received(?: from|:) {_PCI}")),
@@ -39,7 +39,7 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
 _TIME = re.compile(r"^\[[^\]]*\d\] *")  # as dmesg prints it
 _LIVE = re.compile(r"\{\d+\}\[Hardware Error\]: event severity: (fatal|recoverable)")
 _MEMORY = re.compile(r"\{\d+\}\[Hardware Error\]:\s+section_type: memory error")
-# What awk passes on, in extended regular expressions: wider than the list, for the list decides.
+# The lines that awk passes on, as an extended regular expression; the list above decides.
 FILTER = (
     r"RmInitAdapter failed|\(Fatal\)|EDAC MC[0-9]+: [0-9]+ UE|Uncorrected hardware memory error"
     r"|hardware memory corruption|Machine Check Exception|Uncorrected, software"
@@ -50,9 +50,9 @@ FILTER = (
 
 
 def kernel_events(lines: Iterable[str]) -> tuple[KernelEvent, ...]:
-    """By kind and device, at most MAX_EVENTS of them; the first line of each is its text."""
+    """Return at most MAX_EVENTS events by kind and device, each with the text of its first line."""
     found: dict[tuple[Kind, str], KernelEvent] = {}
-    severity = ""  # of the hardware error whose sections come next
+    severity = ""  # the severity of the hardware error whose sections follow
     for line in lines:
         if "event severity:" in line:
             live = _LIVE.search(line)

@@ -1,7 +1,7 @@
-"""Xid and SXid messages of the kernel log since boot, and other lines about hardware, bursts folded.
+"""Xid and SXid messages, and other lines about hardware, in the kernel log since boot. Repeated ones are counted.
 
-The grammar is wider than NVIDIA's documents: old drivers leave out "PCI:", some messages end with the code, SXid
-lines may have no severity or be a continuation, and a GPU can fall off the bus without the word Xid (that is 79).
+The grammar is wider than in NVIDIA's documents: old drivers leave out "PCI:", some messages end with the code, SXid
+lines may lack a severity or be a continuation, and a GPU can fall off the bus without the word Xid (counted as 79).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _SXID = re.compile(
     r"SXid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\): (?P<code>\d{1,6})\b"
     r"(?:, (?P<severity>Fatal|Non-fatal)\b)?,?\s*(?P<rest>.*)"
 )
-# In one line, in two or in three, of which the first names the GPU: "The NVIDIA GPU <pci>", "(PCI ID: ...) installed in
-# this system has", "fallen off the bus and is not responding to commands."
+# In one to three lines, of which the first names the GPU: "The NVIDIA GPU <pci>", "(PCI ID: ...) installed in this
+# system has", "fallen off the bus and is not responding to commands."
 _GPU_FELL = re.compile(
     r"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?(?P<pci>[0-9a-fA-F]+(?::[0-9a-fA-F]+)+(?:\.[0-7])?):?"
     r" .*fallen off the bus"
@@ -36,9 +36,9 @@ _GPU_FELL = re.compile(
 _GPU_NAMED = re.compile(r"NVRM: The NVIDIA GPU (?P<pci>[0-9a-fA-F:.]+)")
 _FELL = re.compile(r"NVRM: (?:GPU has )?fallen off the bus")
 
-# awk reads the whole log, so that "no message" can be told from "no log": its last line counts what it read. Of one
-# message on one device it passes on 200, so that a burst can't push others out of the bounded answer. Lines other than
-# Xids are one message when they differ in time, process and hexadecimal numbers alone, and 2000 of them are enough.
+# awk reads the whole log and prints a count of its lines at the end, which tells "no message" from "no log". It prints
+# each message of a device at most 200 times, so that a burst can't push others out of the limited answer. Other lines
+# count as the same message when only time, process and hexadecimal numbers differ; at most 2000 of them are printed.
 COMMAND = r"""
 pick() {
     awk '
@@ -82,7 +82,7 @@ def parse_kernel_log(answer: CommandResult) -> Parsed[KernelLog]:
             _add_fallen(found, named, line)
     if not answer.stdout.strip():
         raise Unreadable("the kernel log is empty: it was cleared, has rotated or may not be read")
-    # What was only seen as a continuation, its first line rotated away, happened once at least.
+    # An Xid with only continuation lines, whose first line was rotated away, happened at least once.
     xids = tuple(xid if xid.count else replace(xid, count=1) for xid in found.values())
     return Parsed(KernelLog(xids, kernel_events.kernel_events(lines)))
 
@@ -96,7 +96,7 @@ def _add(found: dict[tuple[bool, int, str], Xid], match: re.Match[str], *, switc
     if known is None:
         found[switch, code, device] = Xid(code, device, count, switch, fatal, text)
         return
-    # The first line says what happened, but each 154 replaces the one before.
+    # The first line says what happened, but each Xid 154 replaces the one before.
     latest = code == RECOVERY_ACTION_CHANGED and not switch
     found[switch, code, device] = replace(
         known,
@@ -107,7 +107,7 @@ def _add(found: dict[tuple[bool, int, str], Xid], match: re.Match[str], *, switc
 
 
 def _add_fallen(found: dict[tuple[bool, int, str], Xid], pci: str, line: str) -> None:
-    """Counts once beside an Xid 79 of the same GPU: it is the same event in other words."""
+    """Add an Xid 79, unless the GPU has one: both lines are about the same event."""
     device = _device(pci)
     fallen = Xid(FALLEN_OFF_THE_BUS, device, 0, text=line[line.index("NVRM: ") + 6 :][:_TEXT_LIMIT])
     found.setdefault((False, FALLEN_OFF_THE_BUS, device), fallen)

@@ -26,9 +26,9 @@ done
 
 
 def parse_links(answer: CommandResult) -> Parsed[tuple[Link, ...]]:
-    """Ethernet ports. Loopback, IPoIB and interfaces without hardware are left out.
+    """Return Ethernet ports, without loopback, IPoIB and virtual interfaces.
 
-    iproute2 names the parent device of hardware from 5.11 on; before that, an interface with a peer is the only sign.
+    iproute2 from 5.11 on names the parent device of hardware; before, virtual interfaces are those with a peer.
     """
     rows = find_json(answer.stdout)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -49,7 +49,7 @@ def _link(row: dict[str, Any]) -> Link:
 
 
 def parse_rdma(answer: CommandResult) -> Parsed[tuple[Link, ...]]:
-    """Ports below /sys/class/infiniband, kind "infiniband" whatever their link layer: RoCE ports are RDMA ports too."""
+    """Return the ports below /sys/class/infiniband, RoCE ports too, with the kind "infiniband"."""
     return Parsed(tuple(_rdma_port(line) for line in answer.stdout.splitlines() if line.strip()))
 
 
@@ -69,7 +69,7 @@ def _rdma_port(line: str) -> Link:
 
 
 def _both_up(state: str, physical: str) -> bool | None:
-    """ "4: ACTIVE" and "5: LinkUp". An empty cell is a file that could not be read."""
+    """Say whether state is "4: ACTIVE" and physical state "5: LinkUp"; None when a file could not be read."""
     if not state or not physical:
         return None
     return state.partition(":")[2].strip() == "ACTIVE" and physical.partition(":")[2].strip() == "LinkUp"

@@ -1,4 +1,4 @@
-"""NVLink: nvidia-smi nvlink -s. What is counted are links that give a speed above zero."""
+"""Active NVLinks, by nvidia-smi nvlink -s: links with a speed above zero."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _GPU = re.compile(r"GPU (\d{1,4}): ")
 _LINK = re.compile(r"\s+Link \d+: (.*)")
 _SPEED = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) GB/s")
 _INACTIVE = re.compile(r"<?inactive>?", re.IGNORECASE)
-_ALIKE = 0.95  # of the fastest: drivers round (26.5 and 26.562 GB/s are one rate)
+_ALIKE = 0.95  # of the fastest: drivers round (26.5 and 26.562 GB/s are the same rate)
 _NONE = re.compile(r"links are inactive|does not have or support nvlink", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class NvLinks:
-    """By GPU index: links that are active, and of those the ones slower than the fastest of the node."""
+    """Counts by GPU index: active links, and those of them that are slower than the node's fastest."""
 
     active: Mapping[int, int]
     slow: Mapping[int, int]
 
 
 def parse_nvlink(answer: CommandResult) -> Parsed[NvLinks]:
-    """Of a GPU in MIG mode links can't be read, which is not "no links"; nor is a link whose cell is no speed.
+    """Count links. They can't be read in MIG mode, or from a cell that is no speed: then they are unknown, not zero.
 
-    Empty output with exit status 0 is what GPUs without NVLink give: no GPU has a link, and that is known.
+    GPUs without NVLink give empty output and exit status 0: no GPU has a link.
     """
     speeds: dict[int, list[float]] = {}
-    silent: dict[int, str] = {}  # GPU -> what it said in place of links
+    silent: dict[int, str] = {}  # GPU -> the line in place of links
     gpu: int | None = None
     for line in answer.stdout.splitlines():
         if header := _GPU.match(line):
@@ -51,7 +51,7 @@ def parse_nvlink(answer: CommandResult) -> Parsed[NvLinks]:
             speeds.setdefault(gpu, [])
         else:
             silent[gpu] = excerpt(line)
-    unread = {index: said for index, said in silent.items() if index not in speeds or said != "no link is listed"}
+    unread = {index: text for index, text in silent.items() if index not in speeds or text != "no link is listed"}
     read = {index: found for index, found in speeds.items() if index not in unread}
     if not read and answer.stdout.strip():
         raise Unreadable(next(iter(unread.values()), excerpt(answer.stdout)), UnknownReason.UNSUPPORTED)
@@ -61,7 +61,7 @@ def parse_nvlink(answer: CommandResult) -> Parsed[NvLinks]:
             {index: sum(speed > 0 for speed in found) for index, found in read.items()},
             {index: slow for index, found in read.items() if (slow := sum(0 < s < _ALIKE * fastest for s in found))},
         ),
-        {f"nvlinks_active.{index}": f"unsupported: {said}" for index, said in unread.items()},
+        {f"nvlinks_active.{index}": f"unsupported: {text}" for index, text in unread.items()},
     )
 
 

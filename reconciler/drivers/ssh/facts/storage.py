@@ -1,6 +1,6 @@
-"""Drives: SMART health of NVMe drives, and which physical disk / is on.
+"""SMART health of NVMe drives, and the physical disk of the root file system.
 
-Kernel names change between boots (pitfall L4): what identifies a disk is its serial.
+Kernel names change between boots (pitfall L4): a disk is identified by its serial.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ exit 0
 
 
 def parse_nvme(answer: CommandResult) -> Parsed[tuple[NvmeHealth, ...]]:
-    """One row per drive; a drive whose log can't be read keeps its row, with no health."""
+    """Return one row per drive; a drive whose log can't be read has a row without health."""
     headers = list(_DRIVE.finditer(answer.stdout))
     if not headers:
         if answer.stdout.strip():
@@ -58,7 +58,7 @@ def _named(text: str | None) -> str | None:
 
 
 def _health(device: str, serial: str | None, model: str | None, log: dict[str, Any]) -> NvmeHealth:
-    """Names and types vary with nvme-cli: numbers, strings, floats, and from 2.11 critical_warning is an object."""
+    """Decode a SMART log. Names and types vary with nvme-cli; from 2.11 on critical_warning is an object."""
     warning = log.get("critical_warning")
     if isinstance(warning, dict):
         warning = warning.get("value")
@@ -78,7 +78,7 @@ def _health(device: str, serial: str | None, model: str | None, log: dict[str, A
 
 
 def parse_root_disk(answer: CommandResult) -> Parsed[str]:
-    """Serial of the one disk below /, through partitions, volumes and multipath (lsblk -s walks towards the disk)."""
+    """Return the serial of the one disk under /, through partitions, volumes and multipath (lsblk -s)."""
     document = find_json(answer.stdout)
     roots = document.get("blockdevices") if isinstance(document, dict) else None
     if not isinstance(roots, list) or len(roots) != 1:

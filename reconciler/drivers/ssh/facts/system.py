@@ -1,4 +1,4 @@
-"""The running system: names, boot, DMI, image, Secure Boot, services and sysctls."""
+"""Facts of the running system: names, boot, DMI, image, Secure Boot, services and sysctls."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def parse_uptime(answer: CommandResult) -> Parsed[float]:
 
 # --- DMI ---------------------------------------------------------------------------------------------------------
 
-# What vendors leave in the field of boards that nobody gave an identity. Equal on thousands of machines.
+# Placeholders that vendors leave on boards without an identity, the same on thousands of machines.
 _PLACEHOLDER = re.compile(
     r"to be filled by o\.?e\.?m\.?|default string|system serial number|not (specified|applicable|available)|none|n/?a|"
     r"unknown|empty|invalid|0123456789|123456789|0+|x+|\.+|"
@@ -50,7 +50,7 @@ _PLACEHOLDER = re.compile(
 
 
 def parse_dmi(answer: CommandResult) -> Parsed[tuple[str | None, str | None]]:
-    """Serial and UUID: two lines, an empty one for a file that could not be read (only root may)."""
+    """Return serial and UUID from two lines; a file that could not be read (only root may) gives an empty line."""
     lines = answer.stdout.splitlines()
     if len(lines) != 2:
         raise Unreadable(f"not a serial and a UUID: {excerpt(answer.stdout, 80)!r}")
@@ -73,7 +73,7 @@ _IMAGE_KEYS = ("image", "version", "sha256", "root_disk", "nonce")
 
 
 def parse_image(answer: CommandResult) -> Parsed[ImageIdentity]:
-    """No file is an answer: this host was not installed by us. A file that can't be read is none."""
+    """Return the image. A missing file means that we did not install this host; an unreadable one is an error."""
     if answer.exit_status != 0:
         if "No such file or directory" not in answer.stderr:
             raise Unreadable(f"{IMAGE_FILE} can't be read: {excerpt(answer.stderr)}", UnknownReason.AUTH)
@@ -88,7 +88,7 @@ def parse_image(answer: CommandResult) -> Parsed[ImageIdentity]:
 
 
 def parse_os_release(answer: CommandResult) -> Parsed[Mapping[str, str]]:
-    """Shell assignments. A line that no shell would take is left out."""
+    """Parse shell assignments. Lines that are no valid assignment are left out."""
     values = {}
     for line in answer.stdout.splitlines():
         name, equals, value = line.partition("=")
@@ -109,7 +109,7 @@ def parse_os_release(answer: CommandResult) -> Parsed[Mapping[str, str]]:
 
 
 def parse_secure_boot(answer: CommandResult) -> Parsed[bool]:
-    """mokutil --sb-state. With validation off in shim, or in Setup Mode, the first line still says "enabled"."""
+    """Parse mokutil --sb-state. With validation off in shim, or in Setup Mode, its first line still says "enabled"."""
     lines = {line.strip().lower() for line in answer.stdout.splitlines()}
     if "secureboot disabled" in lines:
         return Parsed(False)
@@ -122,12 +122,12 @@ def parse_secure_boot(answer: CommandResult) -> Parsed[bool]:
 # --- services and sysctls ----------------------------------------------------------------------------------------
 
 _ACTIVE = {"active": True, "reloading": True, "refreshing": True, "inactive": False, "failed": False}
-# The others (static, indirect, generated, transient ...) are started by something else: neither.
+# Others (static, indirect, generated, transient ...) are started by something else, and are neither.
 _ENABLED = {"enabled": True, "enabled-runtime": False, "disabled": False, "masked": False, "masked-runtime": False}
 
 
 def parse_services(answer: CommandResult) -> Parsed[Mapping[str, Service]]:
-    """By every name of a unit: an alias that was asked for is answered under the unit's own Id."""
+    """Return services under every name of their unit: an alias is answered under the unit's own Id."""
     found = {}
     for block in answer.stdout.strip().split("\n\n"):
         values = dict(line.partition("=")[::2] for line in block.splitlines() if "=" in line)
@@ -144,13 +144,13 @@ def parse_services(answer: CommandResult) -> Parsed[Mapping[str, Service]]:
 
 
 def asked_services(found: Mapping[str, Service], asked: Sequence[str]) -> dict[str, Service]:
-    """Under the names that the spec uses: "kubelet" for kubelet.service."""
+    """Return services under the names that the spec uses: "kubelet" for kubelet.service."""
     named = {name: found.get(name) or found.get(f"{name}.service") for name in asked}
     return {name: service for name, service in named.items() if service is not None}
 
 
 def parse_sysctls(answer: CommandResult) -> Parsed[Mapping[str, str]]:
-    """`key = value` lines. sysctl fails when one key is unknown, and prints the others all the same."""
+    """Parse `key = value` lines. sysctl fails when one key is unknown, and still prints the others."""
     lines = (line.partition(" = ") for line in answer.stdout.splitlines())
     return Parsed({key.strip(): value.strip() for key, equals, value in lines if equals and key.strip()})
 

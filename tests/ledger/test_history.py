@@ -1,4 +1,4 @@
-"""`history NODE`: a night's story, as somebody reads it who was woken up, on SQLite and PostgreSQL."""
+"""`history NODE`: a night's history, as the person on call reads it, on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def lines(out: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("night")
-def test_it_begins_with_how_the_node_stands(where: str) -> None:
+def test_it_begins_with_the_node_s_state(where: str) -> None:
     said = lines(history(where).out)[:8]
     assert said[0] == f"{NODE}, as the ledger knows it at T"
     assert "held by kim since T (4h00m ago): ticket 4711 \\x1b[31m" in said
@@ -95,7 +95,7 @@ def test_it_begins_with_how_the_node_stands(where: str) -> None:
 
 
 @pytest.mark.usefixtures("night")
-def test_an_action_stands_with_its_end_and_a_run_with_its_commit_and_plan(where: str) -> None:
+def test_an_action_has_its_end_and_a_run_its_commit_and_plan(where: str) -> None:
     said = lines(history(where).out)
     assert said[said.index("when what how it went detail") + 1 :] == [
         "T apply exit 7 after 35m run-1 of commit 3f2a9c1b2d4e, plan plan-1",

@@ -83,7 +83,7 @@ def two(reopen: Open) -> tuple[SqlLedger, SqlLedger]:
     return reopen(), reopen()
 
 
-def test_whoever_writes_each_look_finds_what_a_fresh_one_would(two: tuple[SqlLedger, SqlLedger], reopen: Open) -> None:
+def test_whoever_writes_each_read_finds_what_a_fresh_one_would(two: tuple[SqlLedger, SqlLedger], reopen: Open) -> None:
     """Every kind of write, by one's own hand and by another's, in an order that nobody chose; looks in between."""
     chance = random.Random(7)
     todo = [*itertools.product(WRITES, (0, 1)), *itertools.product(WRITES, (0, 1))]
@@ -98,7 +98,7 @@ def test_whoever_writes_each_look_finds_what_a_fresh_one_would(two: tuple[SqlLed
             assert everything(two[1]) == truth, f"the other's look after {number}: {write}"
 
 
-def test_what_was_damaged_by_hand_between_two_looks_is_found(where: str, reopen: Open) -> None:
+def test_what_was_damaged_by_hand_between_two_reads_is_found(where: str, reopen: Open) -> None:
     """And a part that was found damaged is still said when another part was read again."""
     ledger = reopen()
     ledger.remember_applied("a", {"bios.X": 1}, "d", "c", T0)
@@ -112,7 +112,7 @@ def test_what_was_damaged_by_hand_between_two_looks_is_found(where: str, reopen:
     assert ledger.node("a").nonce == "n"
 
 
-def test_a_look_at_what_nobody_changed_asks_for_nothing_but_that(ledger: SqlLedger) -> None:
+def test_a_read_of_what_nobody_changed_asks_only_whether_it_changed(ledger: SqlLedger) -> None:
     ledger.remember_applied("a", {"bios.X": 1}, "d", "c", T0)
     ledger.save_certificate(certificate("a"))
     before = ledger.nodes(NODES)

@@ -1,4 +1,4 @@
-"""How nodes stood, on SQLite and PostgreSQL: written on change only, never two at once, and silent about gaps."""
+"""Status intervals, on SQLite and PostgreSQL: written on change only, never two at once, unknown in gaps."""
 
 from __future__ import annotations
 
@@ -30,20 +30,18 @@ AT_WORK = ServiceStatus("train", NodeStatus.ACTING, out=True)
 DARK = ServiceStatus("train", NodeStatus.UNKNOWN, out=None)
 
 
-def look(ledger: SqlLedger, at: datetime, *, whole: bool = True, **stands: ServiceStatus) -> None:
-    ledger.record_service_status(stands, at, within=WITHIN, whole=whole)
+def record(ledger: SqlLedger, at: datetime, *, whole: bool = True, **statuses: ServiceStatus) -> None:
+    ledger.record_service_status(statuses, at, within=WITHIN, whole=whole)
 
 
-def told(ledger: SqlLedger) -> list[tuple[str, str, int, int | None, int]]:
+def intervals(ledger: SqlLedger) -> list[tuple[str, str, int, int | None, int]]:
     """Node, status, and since, until and seen as minutes from the start."""
 
     def minute(at: datetime | None) -> int | None:
         return None if at is None else round((at - T0) / MINUTE)
 
-    status_intervals = ledger.past(T0 - HOUR, T0 + 1000 * HOUR).status_intervals
-    return [
-        (s.node, s.status.value, minute(s.since) or 0, minute(s.until), minute(s.end) or 0) for s in status_intervals
-    ]
+    found = ledger.past(T0 - HOUR, T0 + 1000 * HOUR).status_intervals
+    return [(s.node, s.status.value, minute(s.since) or 0, minute(s.until), minute(s.end) or 0) for s in found]
 
 
 def rows(where: str) -> list[tuple[object, ...]]:
@@ -59,19 +57,21 @@ def rows(where: str) -> list[tuple[object, ...]]:
 
 
 def test_what_does_not_change_is_not_written_again(ledger: SqlLedger, where: str) -> None:
-    look(ledger, T0, a=WELL, b=WELL)
+    record(ledger, T0, a=WELL, b=WELL)
     first = rows(where)
     for number in range(1, 6):
-        look(ledger, T0 + number * MINUTE, a=WELL, b=WELL)
+        record(ledger, T0 + number * MINUTE, a=WELL, b=WELL)
     assert rows(where) == first
-    assert told(ledger) == [("a", "converged", 0, None, 5), ("b", "converged", 0, None, 5)], "and is known to go on"
+    assert intervals(ledger) == [("a", "converged", 0, None, 5), ("b", "converged", 0, None, 5)], (
+        "and is known to go on"
+    )
 
 
-def test_a_change_ends_one_stretch_and_begins_another(ledger: SqlLedger) -> None:
-    look(ledger, T0, a=WELL, b=WELL)
-    look(ledger, T0 + 5 * MINUTE, a=AT_WORK, b=WELL)
-    look(ledger, T0 + 9 * MINUTE, a=WELL, b=WELL)
-    assert told(ledger) == [
+def test_a_change_ends_one_interval_and_begins_another(ledger: SqlLedger) -> None:
+    record(ledger, T0, a=WELL, b=WELL)
+    record(ledger, T0 + 5 * MINUTE, a=AT_WORK, b=WELL)
+    record(ledger, T0 + 9 * MINUTE, a=WELL, b=WELL)
+    assert intervals(ledger) == [
         ("a", "converged", 0, 5, 5), ("a", "acting", 5, 9, 9), ("a", "converged", 9, None, 9),
         ("b", "converged", 0, None, 9),
     ]  # fmt: skip
@@ -79,20 +79,20 @@ def test_a_change_ends_one_stretch_and_begins_another(ledger: SqlLedger) -> None
 
 def test_other_words_for_the_same_begin_nothing(ledger: SqlLedger) -> None:
     for number, why in enumerate(("17 of 18 links", "16 of 18 links")):
-        look(ledger, T0 + number * MINUTE, a=ServiceStatus("train", NodeStatus.BLOCKED, True, "attempts", why))
-    (spell,) = ledger.past(T0, T0 + HOUR).status_intervals
-    assert (spell.since, spell.why, spell.code) == (T0, "17 of 18 links", "attempts")
-    look(ledger, T0 + 2 * MINUTE, a=ServiceStatus("train", NodeStatus.BLOCKED, True, "gate", "16 of 18 links"))
-    assert [spell.code for spell in ledger.past(T0, T0 + HOUR).status_intervals] == ["attempts", "gate"]
+        record(ledger, T0 + number * MINUTE, a=ServiceStatus("train", NodeStatus.BLOCKED, True, "attempts", why))
+    (interval,) = ledger.past(T0, T0 + HOUR).status_intervals
+    assert (interval.since, interval.why, interval.code) == (T0, "17 of 18 links", "attempts")
+    record(ledger, T0 + 2 * MINUTE, a=ServiceStatus("train", NodeStatus.BLOCKED, True, "gate", "16 of 18 links"))
+    assert [interval.code for interval in ledger.past(T0, T0 + HOUR).status_intervals] == ["attempts", "gate"]
 
 
-def test_hours_in_which_nobody_looked_belong_to_nobody(ledger: SqlLedger, reopen: Open) -> None:
-    look(ledger, T0, a=WELL, b=WELL)
-    look(ledger, T0 + 5 * MINUTE, a=WELL, b=WELL)
+def test_hours_without_a_pass_are_unobserved(ledger: SqlLedger, reopen: Open) -> None:
+    record(ledger, T0, a=WELL, b=WELL)
+    record(ledger, T0 + 5 * MINUTE, a=WELL, b=WELL)
     later = reopen()  # the runner was down for a day
-    look(later, T0 + 24 * HOUR, a=WELL, b=AT_WORK)
-    look(later, T0 + 24 * HOUR + 5 * MINUTE, a=WELL, b=AT_WORK)
-    assert told(later) == [
+    record(later, T0 + 24 * HOUR, a=WELL, b=AT_WORK)
+    record(later, T0 + 24 * HOUR + 5 * MINUTE, a=WELL, b=AT_WORK)
+    assert intervals(later) == [
         ("a", "converged", 0, 5, 5), ("a", "converged", 1440, None, 1445),
         ("b", "converged", 0, 5, 5), ("b", "acting", 1440, None, 1445),
     ]  # fmt: skip
@@ -103,11 +103,11 @@ def test_hours_in_which_nobody_looked_belong_to_nobody(ledger: SqlLedger, reopen
     assert found.unobserved == pytest.approx(50 - 20 / 60)
 
 
-def test_the_hour_in_which_a_node_fell_out_or_came_back_belongs_to_nobody(ledger: SqlLedger) -> None:
-    """With looks an hour apart. What is out either way, or worked on by us, is known."""
+def test_the_hour_in_which_a_node_left_or_entered_service_is_unobserved(ledger: SqlLedger) -> None:
+    """Passes are an hour apart. A node that is out in both, or that we work on, is known."""
 
-    def hourly(number: int, **stands: ServiceStatus) -> None:
-        ledger.record_service_status(stands, T0 + number * HOUR, within=2 * HOUR, whole=True)
+    def hourly(number: int, **statuses: ServiceStatus) -> None:
+        ledger.record_service_status(statuses, T0 + number * HOUR, within=2 * HOUR, whole=True)
 
     broken = ServiceStatus("train", NodeStatus.BLOCKED, True, "gate")
     hourly(0, a=WELL, b=WELL, c=WELL)
@@ -115,7 +115,7 @@ def test_the_hour_in_which_a_node_fell_out_or_came_back_belongs_to_nobody(ledger
     hourly(2, a=WELL, b=AT_WORK, c=AT_WORK)
     hourly(3, a=WELL, b=broken, c=WELL)
     hourly(4, a=WELL, b=WELL, c=WELL)
-    assert told(ledger) == [
+    assert intervals(ledger) == [
         ("a", "converged", 0, None, 240),
         ("b", "converged", 0, 0, 0), ("b", "blocked", 60, 120, 120), ("b", "acting", 120, 180, 180),
         ("b", "blocked", 180, 180, 180), ("b", "converged", 240, None, 240),
@@ -125,124 +125,124 @@ def test_the_hour_in_which_a_node_fell_out_or_came_back_belongs_to_nobody(ledger
     assert found == Hours(in_service=4 + 0 + 2, out=2 + 2, unobserved=2)
 
 
-def test_a_look_at_some_vouches_for_those_alone(ledger: SqlLedger) -> None:
-    look(ledger, T0, a=WELL, b=WELL)
+def test_a_pass_over_some_nodes_says_nothing_about_the_others(ledger: SqlLedger) -> None:
+    record(ledger, T0, a=WELL, b=WELL)
     for number in range(1, 5):
-        look(ledger, T0 + number * 8 * MINUTE, whole=False, a=WELL)
-    assert told(ledger) == [("a", "converged", 0, None, 32), ("b", "converged", 0, None, 0)]
-    look(ledger, T0 + 40 * MINUTE, a=WELL, b=WELL)
-    assert told(ledger) == [
+        record(ledger, T0 + number * 8 * MINUTE, whole=False, a=WELL)
+    assert intervals(ledger) == [("a", "converged", 0, None, 32), ("b", "converged", 0, None, 0)]
+    record(ledger, T0 + 40 * MINUTE, a=WELL, b=WELL)
+    assert intervals(ledger) == [
         ("a", "converged", 0, None, 40), ("b", "converged", 0, 0, 0), ("b", "converged", 40, None, 40),
     ]  # fmt: skip
 
 
 def test_who_left_the_spec_is_seen_no_longer(ledger: SqlLedger) -> None:
-    look(ledger, T0, a=WELL, b=WELL)
-    look(ledger, T0 + 5 * MINUTE, a=WELL)
-    look(ledger, T0 + 9 * MINUTE, a=WELL)
-    assert told(ledger) == [("a", "converged", 0, None, 9), ("b", "converged", 0, 0, 0)]
+    record(ledger, T0, a=WELL, b=WELL)
+    record(ledger, T0 + 5 * MINUTE, a=WELL)
+    record(ledger, T0 + 9 * MINUTE, a=WELL)
+    assert intervals(ledger) == [("a", "converged", 0, None, 9), ("b", "converged", 0, 0, 0)]
 
 
 def test_of_two_who_write_at_once_one_is_heard(reopen: Open) -> None:
     one, two = reopen(), reopen()
-    look(one, T0, a=WELL)
-    look(two, T0 + MINUTE, a=WELL)
-    look(one, T0 + 2 * MINUTE, a=AT_WORK)
-    look(two, T0 + 3 * MINUTE, a=AT_WORK)
-    assert told(one) == told(two) == [("a", "converged", 0, 2, 2), ("a", "acting", 2, None, 3)]
+    record(one, T0, a=WELL)
+    record(two, T0 + MINUTE, a=WELL)
+    record(one, T0 + 2 * MINUTE, a=AT_WORK)
+    record(two, T0 + 3 * MINUTE, a=AT_WORK)
+    assert intervals(one) == intervals(two) == [("a", "converged", 0, 2, 2), ("a", "acting", 2, None, 3)]
 
 
 def test_in_a_batch_it_is_written_with_the_rest_or_not_at_all(ledger: SqlLedger) -> None:
-    look(ledger, T0, a=WELL)
+    record(ledger, T0, a=WELL)
     with suppress(ZeroDivisionError), ledger.batch():
-        look(ledger, T0 + MINUTE, a=AT_WORK)
+        record(ledger, T0 + MINUTE, a=AT_WORK)
         _ = 1 / 0
-    assert told(ledger) == [("a", "converged", 0, None, 0)]
-    look(ledger, T0 + 2 * MINUTE, a=WELL)
+    assert intervals(ledger) == [("a", "converged", 0, None, 0)]
+    record(ledger, T0 + 2 * MINUTE, a=WELL)
     with ledger.batch():
-        look(ledger, T0 + 3 * MINUTE, a=AT_WORK)
-    look(ledger, T0 + 4 * MINUTE, a=AT_WORK)
-    assert told(ledger) == [("a", "converged", 0, 3, 3), ("a", "acting", 3, None, 4)]
+        record(ledger, T0 + 3 * MINUTE, a=AT_WORK)
+    record(ledger, T0 + 4 * MINUTE, a=AT_WORK)
+    assert intervals(ledger) == [("a", "converged", 0, 3, 3), ("a", "acting", 3, None, 4)]
 
 
 def test_who_lost_the_lease_writes_nothing(reopen: Open) -> None:
     runner, operator = reopen(), reopen()
     lease = runner.acquire("demo", "runner", 60, T0)
     runner.fence(lease)
-    look(runner, T0, a=WELL)
+    record(runner, T0, a=WELL)
     operator.take_away(lease.token, "ops", T0)
     with pytest.raises(LeaseHeld):
-        look(runner, T0 + MINUTE, a=AT_WORK)
-    assert told(operator) == [("a", "converged", 0, None, 0)]
+        record(runner, T0 + MINUTE, a=AT_WORK)
+    assert intervals(operator) == [("a", "converged", 0, None, 0)]
 
 
-def test_fleets_on_one_ledger_are_told_apart(where: str) -> None:
+def test_fleets_on_one_ledger_are_separate(where: str) -> None:
     red, blue = SqlLedger(where, fleet="red"), SqlLedger(where, fleet="blue")
-    look(red, T0, a=WELL)
-    look(blue, T0 + 5 * MINUTE, a=AT_WORK, b=WELL)
-    look(red, T0 + 6 * MINUTE, a=WELL)
-    assert told(red) == [("a", "converged", 0, None, 6)]
-    assert told(blue) == [("a", "acting", 5, None, 5), ("b", "converged", 5, None, 5)]
+    record(red, T0, a=WELL)
+    record(blue, T0 + 5 * MINUTE, a=AT_WORK, b=WELL)
+    record(red, T0 + 6 * MINUTE, a=WELL)
+    assert intervals(red) == [("a", "converged", 0, None, 6)]
+    assert intervals(blue) == [("a", "acting", 5, None, 5), ("b", "converged", 5, None, 5)]
     red.close()
     blue.close()
 
 
 def test_a_damaged_row_is_counted_and_hides_no_other(ledger: SqlLedger, where: str) -> None:
-    look(ledger, T0, a=WELL, b=WELL)
+    record(ledger, T0, a=WELL, b=WELL)
     damage(where, schema.status_intervals, 1, status="splendid")
     past = ledger.past(T0, T0 + HOUR)
-    assert ([spell.node for spell in past.status_intervals], past.damaged) == (["b"], 1)
+    assert ([interval.node for interval in past.status_intervals], past.damaged) == (["b"], 1)
     damage(where, schema.status_intervals, 1, status="converged", since="soon")
-    look(ledger, T0 + MINUTE, a=WELL, b=WELL)
-    assert [spell.node for spell in ledger.past(T0, T0 + HOUR).status_intervals] == ["b"], "it goes on as it is"
+    record(ledger, T0 + MINUTE, a=WELL, b=WELL)
+    assert [interval.node for interval in ledger.past(T0, T0 + HOUR).status_intervals] == ["b"], "it goes on as it is"
 
 
-STANDS = st.sampled_from(
+STATUSES = st.sampled_from(
     [WELL, AT_WORK, DARK, ServiceStatus("train", NodeStatus.SET_ASIDE, True, "quarantined", "by hand")]
 )
-LOOKS = st.lists(
-    st.tuples(st.integers(0, 25), st.booleans(), st.dictionaries(st.sampled_from("abc"), STANDS, max_size=3)),
+PASSES = st.lists(
+    st.tuples(st.integers(0, 25), st.booleans(), st.dictionaries(st.sampled_from("abc"), STATUSES, max_size=3)),
     min_size=1, max_size=12,
 )  # fmt: skip
 
 
-@given(LOOKS, st.integers(-30, 60), st.integers(1, 200))
+@given(PASSES, st.integers(-30, 60), st.integers(1, 200))
 @settings(max_examples=60, deadline=None)
-def test_stretches_never_overlap_and_node_hours_add_up(
+def test_intervals_never_overlap_and_node_hours_add_up(
     tmp_path_factory: pytest.TempPathFactory,
-    looks: list[tuple[int, bool, Mapping[str, ServiceStatus]]],
+    passes: list[tuple[int, bool, Mapping[str, ServiceStatus]]],
     begin: int,
     length: int,
 ) -> None:
-    """Whatever was looked at when, by whom, and whatever part of it is asked for."""
-    where = tmp_path_factory.mktemp("spells") / "ledger.sqlite"
+    """For any passes at any times by any runners, and any period of the report."""
+    where = tmp_path_factory.mktemp("intervals") / "ledger.sqlite"
     runners, now = [SqlLedger(where), SqlLedger(where)], T0
-    for pause, whole, stands in looks:
+    for pause, whole, statuses in passes:
         now += pause * MINUTE
         runner = random.Random(pause).choice(runners)
-        runner.record_service_status(stands, now, within=WITHIN, whole=whole)
+        runner.record_service_status(statuses, now, within=WITHIN, whole=whole)
     since = T0 + begin * MINUTE
     until = since + length * MINUTE
     past = runners[0].past(since, until)
     for runner in runners:
         runner.close()
     last: dict[str, StatusInterval] = {}
-    for spell in past.status_intervals:
-        assert spell.since <= spell.end <= now
-        if (before := last.get(spell.node)) is not None:
+    for interval in past.status_intervals:
+        assert interval.since <= interval.end <= now
+        if (before := last.get(interval.node)) is not None:
             assert before.until is not None
-            assert before.until <= spell.since
-        last[spell.node] = spell
+            assert before.until <= interval.since
+        last[interval.node] = interval
     found = hours(past, since, until, {"a", "b", "c"})
     parts = (found.in_service, found.out, found.aside, found.unobserved)
     assert all(part >= 0 for part in parts)
     expected = sum(max(until - max(since, past.first.get(node, until)), timedelta(0)) / HOUR for node in "abc")
-    gone = {spell.node: spell.end for spell in past.status_intervals}
+    gone = {interval.node: interval.end for interval in past.status_intervals}
     assert isinstance(found, Hours)
     assert found.total == pytest.approx(expected), gone
 
 
-def test_a_hundred_thousand_nodes_that_stand_as_before_cost_little(tmp_path: Path) -> None:
+def test_a_hundred_thousand_unchanged_nodes_cost_little(tmp_path: Path) -> None:
     ledger = SqlLedger(tmp_path / "large.sqlite")
     fleet = {f"gpu-{number:06d}": WELL for number in range(20_000)}  # a fifth of it: what is measured grows evenly
     ledger.record_service_status(fleet, T0, within=WITHIN, whole=True)
