@@ -1,4 +1,4 @@
-"""Which rung of the remediation ladder is next."""
+"""Choose the next rung of the remediation ladder."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from reconciler.model.desired import Remediation, Rung
 from reconciler.model.records import Attempt
 
 REMEDIATION = "remediation"  # the cause under which rungs are journaled
-_UNUSED = frozenset({"started", "refused"})  # under way or parked, to be gone on with; never tried
+_NOT_TRIED = frozenset({"started", "refused"})  # under way, to be resumed; or refused before it began
 
 
 def may_heal(action: str, remedy: Remedy) -> bool:
-    """Whether a rung may heal what asks for this remedy."""
+    """Return whether a rung may heal a signal with this remedy."""
     return remedy is Remedy.LADDER or (remedy is Remedy.POWER and action != "reimage")
 
 
@@ -25,9 +25,9 @@ def next_rung(
     answers: bool = True,
     remedy: Remedy = Remedy.LADDER,
 ) -> Rung | None:
-    """The first rung that may help, with attempts left inside the policy's window; None when none is left.
+    """Return the first rung that may heal, with attempts left in the policy's window; None when there is none.
 
-    `answers`: the host does. One that does not can't be asked to restart, so that rung is passed over (pitfall C3).
+    `answers` says whether the host answers. A silent host can't be asked to restart, so that rung is skipped (C3).
     """
     if policy is None:
         return None
@@ -42,4 +42,4 @@ def next_rung(
 
 
 def _counts(attempt: Attempt) -> bool:
-    return attempt.cause == REMEDIATION and attempt.outcome not in _UNUSED
+    return attempt.cause == REMEDIATION and attempt.outcome not in _NOT_TRIED
