@@ -1,4 +1,4 @@
-"""What nodes have in the words of a spec, and the proof that a changed spec asks for just that."""
+"""Express what nodes have as values of a spec, and check that a changed spec asks for exactly that."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from reconciler.model.vocab import Concern
 
 IMAGE: Final = "image"  # name and version, which are adopted together
 _NEVER: Final[Mapping[str, str]] = {
-    "trust": "trust is proved, not declared: put right what it rests on, the image, the firmware or secure boot",
-    "gate": "a node is proved fit by its tests; `reconciler ledger waive` is for nodes that served before",
-    "health": "a fault is repaired; one that is none is told by an ignore rule of the Fleet",
-    "image.sha256": "what runs is not what was signed: reimage the node, or publish what it runs as a version",
-    "image.root_disk": "it runs from another disk than the one that was installed: somebody must look",
-    "image.nonce": "it does not run what was installed last: somebody must look",
-    "image.kernel": "it is not what the image holds: reimage the node, or publish what it runs as a version",
-    "image.driver": "it is not what the image holds: reimage the node, or publish what it runs as a version",
-    "cluster.member": "a node that is not Ready is repaired, or its state set to quarantined or retired",
+    "trust": "trust must be proved, not declared: correct the image, the firmware or secure boot",
+    "gate": "a node must pass its tests; `reconciler ledger waive` is for nodes that served before",
+    "health": "a fault must be repaired; if it is none, ignore it by a rule of the Fleet",
+    "image.sha256": "the node does not run the signed image: reimage it, or publish what it runs as a version",
+    "image.root_disk": "the node runs from another disk than the installed one: inspect it",
+    "image.nonce": "the node does not run the image that was installed last: inspect it",
+    "image.kernel": "the image contains another kernel: reimage the node, or publish what it runs as a version",
+    "image.driver": "the image contains another driver: reimage the node, or publish what it runs as a version",
+    "cluster.member": "a node that is not Ready must be repaired, or its state set to quarantined or retired",
 }
 
 
@@ -37,31 +37,32 @@ _COMPARED_APART: Final = frozenset({"profile", "provenance", "serial", "uuid", "
 
 
 class NotAdoptable(Exception):
-    """Why a value is not adopted, and what to do."""
+    """A value can't be adopted. The message says why, and what to do."""
 
 
 def check_path(path: str) -> None:
-    """NotAdoptable for what no observation can change."""
+    """Raise NotAdoptable for a path whose desired value never follows an observation."""
     reason = _NEVER.get(path) or _NEVER.get(path.partition(".")[0])
     if reason is not None:
         raise NotAdoptable(f"{path} is never adopted: {reason}")
 
 
 def adoptable(item: DriftItem, desired: Desired, seen: Observed, images: Mapping[tuple[str, str], str]) -> Any:
-    """The value to write: for image.name and image.version, both. `images`: digests of the versions declared.
+    """Return the value to write into the spec; None when the spec is to stop asking for the path.
 
-    None: the spec stops asking for it. NotAdoptable otherwise.
+    For image.name and image.version the value has both. `images` has the digests of the declared versions, by name and
+    version. Raise NotAdoptable when the value must not be adopted.
     """
     if item.kind is DriftClass.UNKNOWN:
-        raise NotAdoptable(f"{item.path} could not be read ({item.detail}): what is not known is not adopted")
+        raise NotAdoptable(f"{item.path} could not be read ({item.detail}): an unknown value can't be adopted")
     check_path(item.path)
     if item.kind is DriftClass.IGNORED:
-        raise NotAdoptable(f"{item.path} is ignored by a rule of the Fleet ({item.detail}), so nothing is to be done")
+        raise NotAdoptable(f"a rule of the Fleet ignores {item.path} ({item.detail}), so there is nothing to adopt")
     if item.kind is DriftClass.IN_PROGRESS:
-        raise NotAdoptable(f"{item.path} is about to change ({item.detail}): adopt it when that has happened")
+        raise NotAdoptable(f"{item.path} is about to change ({item.detail}): adopt it when it has changed")
     if item.path == "boot.secure_boot" and item.desired is True:
         raise NotAdoptable(
-            "boot.secure_boot is off, and trust in what boots rests on it: switch it on, or take secureBoot out of the "
+            "boot.secure_boot is off, and trust in the boot depends on it: switch it on, or remove secureBoot from the "
             "spec by hand"
         )
     concern, _, rest = item.path.partition(".")
@@ -98,23 +99,23 @@ def _image(seen: Observed, images: Mapping[tuple[str, str], str]) -> Mapping[str
         )
     if image.sha256 != declared:
         raise NotAdoptable(
-            f"{name} runs with digest {image.sha256 or 'none'}, and the spec declares {declared}: an image that is not "
-            "what it claims to be is never adopted; reimage the node"
+            f"{name} runs with digest {image.sha256 or 'none'}, and the spec declares {declared}: an image with "
+            "another digest is never adopted; reimage the node"
         )
     return {"name": image.image, "version": image.version}
 
 
 def _identity(part: str, seen: Observed) -> str:
-    """What the BMC says, unless the host says something else."""
+    """Return the identity that the BMC and the host agree on. Raise NotAdoptable when they don't."""
     system, facts = hot(seen), host(seen)
     value = None if isinstance(system, Missing) else getattr(system, part)
-    witness = None if isinstance(facts, Missing) else getattr(facts, part)
+    of_host = None if isinstance(facts, Missing) else getattr(facts, part)
     if value is None:
         raise NotAdoptable(f"identity.{part} is not known")
-    if witness is None or not normalise.same(value, witness):
-        said = "does not answer" if witness is None else f"says {witness}"
+    if of_host is None or not normalise.same(value, of_host):
+        answer = "does not answer" if of_host is None else f"says {of_host}"
         raise NotAdoptable(
-            f"identity.{part}: the BMC says {value}, and the host {said}: find out which machine this is first"
+            f"identity.{part}: the BMC says {value}, and the host {answer}: find out which machine this is first"
         )
     return str(value)
 
@@ -127,10 +128,10 @@ def _firmware(component: str, desired: Desired, seen: Observed) -> str:
 
 
 def _hardware(field: str, item: DriftItem, seen: Observed) -> str | int:
-    """What the gate must find is never lowered: a part that is missing is repaired (DESIGN 7.4)."""
+    """Return a value of the inventory. Raise NotAdoptable for fewer parts: a missing one is repaired (DESIGN 7.4)."""
     if isinstance(item.desired, int) and item.observed < item.desired:
         raise NotAdoptable(
-            f"{item.path} is less than the spec asks for: repair the node, or lower it by hand if it is built so"
+            f"{item.path} is less than the spec asks for: repair the node, or edit the spec by hand if it is built so"
         )
     if field in ("manufacturer", "model"):
         system = hot(seen)
@@ -157,11 +158,11 @@ def _mig(said: str) -> str | Mapping[str, int]:
 
 def _taint(item: DriftItem) -> Mapping[str, str]:
     if item.observed == ABSENT:
-        raise NotAdoptable(f"{item.path} is absent from the node: take the taint out of the persona by hand")
+        raise NotAdoptable(f"{item.path} is absent from the node: remove the taint from the persona by hand")
     return read_taint(item.observed)
 
 
-# --- the proof -----------------------------------------------------------------------------------------------------
+# --- the check -----------------------------------------------------------------------------------------------------
 
 
 def objections(
@@ -171,24 +172,24 @@ def objections(
     adopted: Mapping[str, Collection[str]],
     rules: IgnoreRules,
 ) -> Iterator[str]:
-    """What speaks against the changed spec. Nothing: the drift at the adopted paths is gone and nothing else changed.
+    """Yield the reasons against the changed spec; none when the adopted paths no longer drift and nothing else changed.
 
-    `adopted`: node -> paths, with `image` for all that an image brings along.
+    `adopted` has the paths by node, with `image` for everything that an image determines.
     """
     if _fleetwide(before) != _fleetwide(after):
-        yield "something that is for the whole fleet would change"
+        yield "settings of the whole fleet would change"
     if before.nodes.keys() != after.nodes.keys():
-        yield "nodes would come or go"
+        yield "nodes would be added or removed"
         return
     for name, old in before.nodes.items():
         new, paths = after.nodes[name], adopted.get(name, ())
         if not paths:
             if _values(old) != _values(new):
-                yield f"{name} would be wanted otherwise, too"
+                yield f"desired values of {name} would change, too"
             continue
-        told = [path for path in _changed(old, new) if not _covered(path, paths)]
-        if told:
-            yield f"{name}: {', '.join(told)} would change, too"
+        others = [path for path in _changed(old, new) if not _covered(path, paths)]
+        if others:
+            yield f"{name}: {', '.join(others)} would change, too"
         yield from _drift_left(old, new, seen[name], paths, rules)
 
 
@@ -199,7 +200,7 @@ def _drift_left(
     items = [{item.path: item for item in Comparer(rules).compare(one, seen, record)} for one in (old, new)]
     left = [path for path in items[1] if _covered(path, paths) or path not in items[0]]
     if left:
-        yield f"{old.node}: {', '.join(left)} would still not be as the node has it"
+        yield f"{old.node}: {', '.join(left)} would still differ from what the node has"
 
 
 def _covered(path: str, paths: Collection[str]) -> bool:
@@ -212,12 +213,12 @@ def _fleetwide(fleet: Fleet) -> Any:
 
 
 def _values(node: Desired) -> Any:
-    """All that is wanted of it, wherever that is said."""
+    """Return all desired values of a node, wherever they are set."""
     return replace(node, provenance={}, profile=replace(node.profile, provenance={}))
 
 
 def _changed(old: Desired, new: Desired) -> list[str]:
-    """Paths at which the two differ."""
+    """Return the paths at which two versions of a node differ."""
     tables = [{row.path: row.wanted for row in managed(one.profile)} for one in (old, new)]
     tables[0] |= _rest(old)
     tables[1] |= _rest(new)
@@ -225,7 +226,7 @@ def _changed(old: Desired, new: Desired) -> list[str]:
 
 
 def _rest(node: Desired) -> dict[str, Any]:
-    """What the diff does not compare, by something like a path."""
+    """Return the desired values that the diff does not compare, by names that look like paths."""
     profile = node.profile
     firmware = {f"firmware.{item.component}.rest": replace(item, version="") for item in profile.firmware}
     own = {field.name: getattr(node, field.name) for field in fields(node) if field.name not in _COMPARED_APART}

@@ -1,8 +1,8 @@
-"""The difference of one node, classified.
+"""Compare one node with its spec, and classify what differs.
 
-Nodes that share a profile and read alike share one comparison: a `Comparer` keeps each (profile, readings) pair once,
-so a fleet of equal nodes costs one run of DeepDiff. What differs from node to node by nature (its own name, serial,
-nonce) is compared apart, so that it can't spoil the sharing.
+Nodes with one profile and equal readings share a comparison: a `Comparer` keeps each (profile, readings) pair once, so
+a fleet of equal nodes costs one run of DeepDiff. Values that differ on every node (hostname, serial, nonce) are
+compared separately, so that they can't prevent the sharing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Answer = RedfishHot | HostFacts
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One path that is not as wanted, before it is tied to a node. `kind`: drifted, in_progress or unknown."""
+    """A path that differs, for all nodes that share the comparison. `kind` is drifted, in_progress or unknown."""
 
     path: str
     concern: Concern
@@ -39,7 +39,7 @@ class Difference:
 
 
 class Comparer:
-    """Compares nodes; remembers comparisons for as long as it lives."""
+    """Compares nodes with their spec, and keeps each comparison for nodes that are equal."""
 
     def __init__(self, rules: IgnoreRules) -> None:
         self.rules = rules
@@ -103,7 +103,7 @@ class Comparer:
         elif kind is DriftClass.DRIFTED and applied is not None:
             kind = _three_way(found, applied.value)
         elif kind is DriftClass.DRIFTED and record.paths is not None and found.path not in record.paths:
-            kind = DriftClass.PENDING  # the spec did not manage it when it met the node
+            kind = DriftClass.PENDING  # the spec did not manage the path when the node was last converged
         return DriftItem(
             node=desired.node,
             concern=found.concern,
@@ -118,7 +118,7 @@ class Comparer:
 
 
 def _three_way(found: Difference, applied: Any) -> DriftClass:
-    """Who moved: the node, the spec, or both (conventions D1)."""
+    """Return what has changed: the node, the spec, or both (conventions D1)."""
     if applied == found.desired:
         return DriftClass.DRIFTED
     return DriftClass.PENDING if _alike(applied, found.observed) else DriftClass.CONFLICT
@@ -129,14 +129,14 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def why_missing(missing: Missing) -> str:
-    """Why a fact is not known; a known cause speaks for itself."""
+    """Return why a fact is not known, in words."""
     if missing.reason is UnknownReason.EXPLAINED:
         return missing.detail or "explained"
     return f"{missing.reason.value}: {missing.detail}" if missing.detail else missing.reason.value
 
 
 def _pending_bios(observed: Observed, profile: Profile) -> tuple[tuple[str, str], ...]:
-    """Managed attributes that the next boot will change, normalised. A pending value is not a value (pitfall A11)."""
+    """Return the managed attributes that the next boot will change, normalised (pitfall A11)."""
     system = hot(observed)
     if isinstance(system, Missing) or not system.pending_bios:
         return ()
@@ -148,7 +148,7 @@ def _pending_bios(observed: Observed, profile: Profile) -> tuple[tuple[str, str]
 
 
 def _own_differences(desired: Desired, observed: Observed, record: NodeRecord) -> tuple[Difference, ...]:
-    """What is each node's own: identity, hostname, and the nonce of the install that we journaled."""
+    """Compare the values that differ on every node: identity, hostname, and the nonce of the last journaled install."""
     system, os = hot(observed), host(observed)
     found: list[Difference] = []
 

@@ -1,7 +1,7 @@
-"""What a spec mentions of a node, and how to read each of it out of an observation.
+"""The managed values of a node, and how each is read from an observation.
 
-`managed(profile)` compiles a profile into a table once. A reader returns a hashable, normalised value, or `Missing`
-when the fact is not known. It never raises and never guesses.
+`managed` compiles a profile into a table. A reader returns a hashable, normalised value, or `Missing` when the fact is
+not known. It never raises and never guesses.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from reconciler.model.gpus import SmiAnswer
 from reconciler.model.observed import HIDDEN, FirmwareItem, Link, NvmeHealth, Observed, Taint
 from reconciler.model.vocab import Concern, Source, UnknownReason
 
-CONSISTENT: Final = "consistent"  # what nvidia-smi says of the GPUs, in its document and by its exit status
-READ: Final = "read"  # the SMART logs of the drives that the host sees
+CONSISTENT: Final = "consistent"  # hardware.gpu_account: the document and the exit status of nvidia-smi agree
+READ: Final = "read"  # hardware.smart_logs: every log was read
 
 
 @dataclass(frozen=True, slots=True)
 class Managed:
-    """One path that the spec mentions. `wanted` is normalised like what `read` gives; `shown` is what people wrote.
+    """One path that the spec mentions. `wanted` is normalised like the result of `read`; `shown` is as in the spec.
 
-    `raw` gives what was read as the node spells it, where normalising changes the spelling. `parts` makes two lists or
-    mappings of `wanted` and of what `read` gives, so that a report can say which part differs; None where none can be
-    named.
+    `raw` returns the value as the node spells it, where normalising changes the spelling. `parts` turns `wanted` and
+    the result of `read` into two lists or two mappings, to report which part of them differs; it returns None where
+    they have no parts to compare.
     """
 
     path: str
@@ -44,7 +44,7 @@ class Managed:
 
 
 def managed(profile: Profile) -> tuple[Managed, ...]:
-    """Every path of the profile, in the order of reports: concern, then path."""
+    """Return every managed path of the profile, in the order of reports: by concern, then by path."""
     rows = [
         *_hardware(profile),
         *map(_firmware, profile.firmware),
@@ -63,7 +63,7 @@ _of_hot, _of_inventory, _of_host = (partial(Fact, reading) for reading in ("hot"
 
 
 def _key(name: str, what: str, shape: Callable[[Any], Hashable]) -> Callable[[Any], Hashable]:
-    """Reads one key of a mapping; an absent key is unknown, not different."""
+    """Return a reader of one key of a mapping. An absent key is unknown, not different."""
 
     def read(values: Mapping[str, Any]) -> Hashable:
         value = values.get(name)
@@ -78,7 +78,7 @@ def _key(name: str, what: str, shape: Callable[[Any], Hashable]) -> Callable[[An
 
 
 def _hardware(profile: Profile) -> list[Managed]:
-    """Counts are exact: one device too many is as wrong as one too few (acceptance rule 3)."""
+    """Return the rows of the inventory. Counts are exact: one device too many is wrong, too (acceptance rule 3)."""
     want = profile.inventory
     readers: dict[str, tuple[Source, Callable[[Observed], Hashable]]] = {
         "manufacturer": (Source.REDFISH, _of_hot("manufacturer", normalise.text)),
@@ -110,14 +110,12 @@ def _hardware(profile: Profile) -> list[Managed]:
 
 
 def _gpus(wanted: int | None) -> Callable[[GpuSummary], Hashable]:
-    """How many answer. One of them that leaves out a cell of its health is no evidence of a GPU that is well."""
+    """Return a reader of the number of GPUs. The number is unknown when a GPU leaves out a cell of its health."""
 
     def read(found: GpuSummary) -> Hashable:
-        return (
-            Missing(UnknownReason.MALFORMED, found.unread)
-            if found.unread and found.answering == wanted
-            else (found.answering)
-        )
+        if found.unread and found.answering == wanted:
+            return Missing(UnknownReason.MALFORMED, found.unread)
+        return found.answering
 
     return read
 
@@ -128,10 +126,10 @@ def _account(answer: SmiAnswer) -> Hashable:
 
 
 def _nvlinks(wanted: int | None, gpus: int | None) -> Callable[[Observed], Hashable]:
-    """The GPU with the fewest links at full speed speaks for the node; no GPU at all has none.
+    """Return a reader of the links at full speed of the GPU that has the fewest; 0 without any GPU.
 
-    Each GPU must answer, but for those in MIG mode, which give no NVLink status, as they use none. The gate, which runs
-    with MIG off, has counted them. Too few links on one GPU are known whatever the others say.
+    Each GPU must answer, except those in MIG mode, which use no NVLink and give no status; the gate, which runs with
+    MIG off, has counted theirs. Too few links on one GPU are known whatever the others answer.
     """
 
     def read(observed: Observed) -> Hashable:
@@ -149,7 +147,7 @@ def _nvlinks(wanted: int | None, gpus: int | None) -> Callable[[Observed], Hasha
         if slow:
             links = {index: active - slow.get(index, 0) for index, active in links.items()}
         if wanted == 0 and not links and not any(name.startswith("nvlinks_active") for name in facts.unknown):
-            return 0  # the tool answered and had nothing to say, as it does on boards without NVLink
+            return 0  # the tool answered without any link, as it does on boards without NVLink
         fewest = min(links.values(), default=0)
         if silent and (fewest == wanted or not links):
             return Missing(UnknownReason.UNSUPPORTED, f"{_named('GPU', silent)} no NVLink status")
@@ -159,12 +157,12 @@ def _nvlinks(wanted: int | None, gpus: int | None) -> Callable[[Observed], Hasha
 
 
 def _named(what: str, names: Sequence[object]) -> str:
-    """ "GPU 3 gives", "GPU 3, 5 give"."""
+    """Return names with their verb: "GPU 3 gives", "GPU 3, 5 give"."""
     return f"{what} {', '.join(map(str, names))} {'gives' if len(names) == 1 else 'give'}"
 
 
 def _rdma_ports(wanted: int | None) -> Callable[[tuple[Link, ...]], Hashable]:
-    """Ports that are up. One that does not say may make up the number: then the number is not known."""
+    """Return a reader of the number of ports that are up; it is unknown when ports without a state may decide it."""
 
     def read(links: tuple[Link, ...]) -> Hashable:
         ports = [link for link in links if link.kind == "infiniband"]
@@ -178,7 +176,7 @@ def _rdma_ports(wanted: int | None) -> Callable[[tuple[Link, ...]], Hashable]:
 
 
 def _rdma_rate(links: tuple[Link, ...]) -> Hashable:
-    """The rate of the slowest port that is up, in Gb/s. The count of ports covers those that are down."""
+    """Return the rate of the slowest port that is up, in Gb/s. The number of ports covers those that are down."""
     ports = [link for link in links if link.kind == "infiniband" and link.up is not False]
     silent = [link.name for link in ports if link.rate_gbps is None or link.up is None]
     if silent:
@@ -188,7 +186,7 @@ def _rdma_rate(links: tuple[Link, ...]) -> Hashable:
 
 
 def _smart_logs(drives: tuple[NvmeHealth, ...]) -> Hashable:
-    """The BMC counts the drives; the host must have read the log of each NVMe drive that it has."""
+    """Return whether the host has read the SMART log of each of its NVMe drives. The BMC counts the drives."""
     unread = [drive.serial or drive.device for drive in drives if not _smart_is_read(drive)]
     if not unread:
         return READ
@@ -196,7 +194,7 @@ def _smart_logs(drives: tuple[NvmeHealth, ...]) -> Hashable:
 
 
 def _smart_is_read(drive: NvmeHealth) -> bool:
-    """The cells by which a drive is judged; no version of nvme-cli leaves one of them out."""
+    """Return whether all cells are there by which a drive is judged. Every version of nvme-cli prints them."""
     return None not in (drive.critical_warning, drive.media_errors, drive.percentage_used, drive.available_spare)
 
 
@@ -259,7 +257,7 @@ _secure_boot_of_bmc, _secure_boot_of_host = _of_inventory("secure_boot", bool), 
 
 
 def _secure_boot(observed: Observed) -> Hashable:
-    """Two witnesses. One that says "on" while the other says "off" is a contradiction, not an answer."""
+    """Return whether secure boot is on. The value is unknown when the BMC and the host contradict each other."""
     bmc, os = _secure_boot_of_bmc(observed), _secure_boot_of_host(observed)
     if isinstance(bmc, Missing) or isinstance(os, Missing) or bmc == os:
         return bmc
@@ -276,7 +274,7 @@ def _image(profile: Profile) -> list[Managed]:
         return []
 
     def part(name: str) -> Callable[[Observed], Hashable]:
-        # A host that answers and has no such key carries some other image: that is known, and it is drift.
+        # A host that answers without such a key runs some other image: that is known, and it is drift.
         return _of_host("image", lambda found: getattr(found, name) or "none")
 
     rows = [
@@ -287,7 +285,7 @@ def _image(profile: Profile) -> list[Managed]:
             "image.root_disk", Concern.IMAGE, Source.SSH, "as installed", "as installed", _of_host("image", _root_disk)
         ),
     ]
-    for name in ("kernel", "driver"):  # a version is a claim; these are what runs (pitfall L7)
+    for name in ("kernel", "driver"):  # the version is a claim, the running kernel and driver are facts (pitfall L7)
         if name in image.contents:
             value = image.contents[name]
             rows.append(Managed(f"image.{name}", Concern.IMAGE, Source.SSH, value, value, _of_host(name, str)))
@@ -295,7 +293,7 @@ def _image(profile: Profile) -> list[Managed]:
 
 
 def _root_disk(found: Any) -> Hashable:
-    """The disk that the installer wrote must be the disk that / is on (pitfall L1)."""
+    """Return whether / is on the disk that the installer wrote (pitfall L1)."""
     if found.booted_disk is None:
         return Missing(UnknownReason.UNSUPPORTED, "the disk that / is on gives no serial")
     if found.root_disk is None:

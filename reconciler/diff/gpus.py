@@ -1,4 +1,4 @@
-"""What the GPUs of a node have in common, which is what is compared of them; and what of them was not read."""
+"""Summarise the GPUs of a node: what they have in common, which is compared, and which cells were not read."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from reconciler.diff.readings import Missing
 from reconciler.model.gpus import Gpu, GpuCells, SmiAnswer
 from reconciler.model.vocab import UnknownReason
 
-# Boards for data centres from Ampere on: they have ECC and remap rows ("GPU Memory Error Management", NVIDIA), so that
-# N/A there, out of MIG mode, is a cell that could not be read.
+# Boards for data centres since Ampere have ECC and remap rows ("GPU Memory Error Management", NVIDIA). So N/A there, if
+# not in MIG mode, is a cell that could not be read.
 _REMAPS_ROWS = re.compile(r"\b(A100|A800|A30|A10G?|A16|A2|A40|H100|H800|H200|H20|GH200|G?B[123]00|L4|L20|L40S?)\b")
 _HAS_ECC = re.compile(rf"{_REMAPS_ROWS.pattern}|\b(Tesla|V100S?|P100|T4)\b")
 _VIRTUAL = re.compile(r"-\d+[ABCQ]$")  # NVIDIA A40-48Q: a vGPU has no memory of its own to remap
-# Counters and flags that nobody keeps while ECC is off.
+# Counters and flags that the driver does not keep while ECC is off.
 _OF_ECC = frozenset({"ecc_uncorrectable", "ecc_uncorrectable_ever", "sram_threshold_exceeded"})
-# What nvidia-smi says by its exit status after a whole document (its manual, "Return value").
+# Meanings of nvidia-smi's exit status after a complete document (its manual, "Return value").
 _EXITS: Final[Mapping[int, str]] = {
     4: "no permission",
     8: "a GPU's external power cables are not attached properly",
@@ -28,13 +28,16 @@ _EXITS: Final[Mapping[int, str]] = {
     14: "an infoROM is corrupted",
     15: "a GPU has fallen off the bus or is otherwise inaccessible",
 }
-# Cells in which a GPU's working state shows, rather than its health.
+# Cells that show a GPU's working state rather than its health.
 _NOT_HEALTH = frozenset({"loaded", "unread"})
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSummary:
-    """`answering`: how many are not lost. `unread`: which of them left out what, in words; "" when all is read."""
+    """What is compared of a node's GPUs.
+
+    `answering` counts those that are not lost. `unread` names the cells that GPUs left out; "" when all were read.
+    """
 
     answering: int
     model: Hashable
@@ -44,9 +47,9 @@ class GpuSummary:
 
 @dataclass(frozen=True, slots=True)
 class _GpuTraits:
-    """What GPUs of equal nodes share: all but their serial numbers and the like.
+    """The traits that GPUs of equal nodes share, without serial numbers and counters.
 
-    `blank`: cells that gave no value. `unread`: those of them that can be no N/A.
+    `blank` names the cells without a value, `unread` those of them that can't be N/A.
     """
 
     index: int
@@ -104,7 +107,7 @@ _OWN: Final = (
 
 
 def _own_blank(gpu: Gpu) -> tuple[str, ...]:
-    """Cells of `Gpu` itself, which hold counters that differ from board to board: only that they are there counts."""
+    """Return the names of the cells of `Gpu` itself that have no value. Their values differ from board to board."""
     if (
         gpu.ecc_enabled is not None
         and gpu.ecc_uncorrectable is not None
@@ -132,16 +135,16 @@ def _summarise(
     return GpuSummary(len(present), _model(gpus), _layout(present), unread)
 
 
-# --- what was not read -------------------------------------------------------------------------------------------
+# --- cells that were not read ------------------------------------------------------------------------------------
 
 
 def unread_cells(gpus: Iterable[Gpu]) -> str:
-    """Name each GPU with the cells that could not be read; "" when all were read."""
+    """Return a sentence that names each GPU with the cells that could not be read; "" when all were read."""
     return summarise_gpus(gpus).unread
 
 
 def lacks_ecc_counters(gpu: Gpu) -> bool:
-    """Whether ECC counters are missing that the board keeps: a GeForce has none, and nobody counts while ECC is off."""
+    """Return whether a board that keeps ECC counters lacks them. A GeForce has none, nor has a board with ECC off."""
     if gpu.ecc_uncorrectable is not None or gpu.ecc_enabled is False:
         return False
     if gpu.ecc_enabled or gpu.name is None or "ecc_enabled" in gpu.cells.unread:
@@ -150,7 +153,7 @@ def lacks_ecc_counters(gpu: Gpu) -> bool:
 
 
 def _unread(gpus: Sequence[_GpuTraits]) -> str:
-    """A cell that is no value, one that other GPUs of the same model give, and one that this model is known to have."""
+    """Name the cells that were not read: malformed ones, and absent ones that the model or others of it have."""
     said = []
     given: dict[str | None, set[str]] = {}
     for gpu in gpus:
@@ -173,7 +176,7 @@ def _unread(gpus: Sequence[_GpuTraits]) -> str:
 
 
 def contradiction(answer: SmiAnswer) -> str:
-    """Why the account of the GPUs can't be believed though it is a whole document; "" when it can."""
+    """Return why a complete document of nvidia-smi can't be trusted; "" when it can."""
     if answer.exit_status not in (0, 14):
         said = _EXITS.get(answer.exit_status)
         because = f" ({said})" if said else ""
@@ -185,7 +188,7 @@ def contradiction(answer: SmiAnswer) -> str:
     return ""
 
 
-# --- what is compared --------------------------------------------------------------------------------------------
+# --- values that are compared ------------------------------------------------------------------------------------
 
 
 def _model(gpus: Iterable[_GpuTraits]) -> Hashable:
@@ -194,7 +197,7 @@ def _model(gpus: Iterable[_GpuTraits]) -> Hashable:
 
 
 def layout(mig: Mapping[str, int] | None) -> str:
-    """A MIG layout as text, the same for spec and host: "off", or "1g.10gb x4, 3g.40gb"."""
+    """Write a MIG layout, of a spec or a host, as text: "off", or "1g.10gb x4, 3g.40gb"."""
     if mig is None:
         return "off"
     return ", ".join(f"{name} x{count}" if count > 1 else name for name, count in sorted(mig.items())) or "on, empty"
@@ -224,7 +227,7 @@ def layouts(wanted: str, found: str) -> tuple[Mapping[str, Any], Mapping[str, An
 
 
 def _layout(gpus: list[_GpuTraits]) -> Hashable:
-    """The layout that all GPUs share. GPUs that differ are said one by one; a pending mode is not a mode (A11)."""
+    """Return the layout that all GPUs share, or that of each where they differ, with pending changes (pitfall A11)."""
     if any(gpu.mig_current is None for gpu in gpus):
         return Missing(UnknownReason.MALFORMED, "a GPU gives no MIG mode")
     said = [_layout_of(gpu) for gpu in gpus]

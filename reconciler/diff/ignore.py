@@ -1,4 +1,4 @@
-"""Ignore rules, compiled once; drift, plan and apply all see their effect because it is applied here, in the diff."""
+"""Apply ignore rules. The diff applies them, so drift, plan and apply all see the same effect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reconciler.model.desired import Desired, IgnoreRule
 
 
 class IgnoreRules:
-    """`match` gives the rule that ignores a path of a node. Rules past their date ignore nothing and are `expired`."""
+    """The ignore rules that are valid now. Rules past their date ignore nothing, and are in `expired`."""
 
     def __init__(self, rules: tuple[IgnoreRule, ...], now: datetime) -> None:
         today = now.date()
@@ -23,7 +23,7 @@ class IgnoreRules:
         return None
 
     def key(self, desired: Desired) -> tuple[int, ...]:
-        """Which rules can reach this node: part of the signature by which equal nodes share a comparison."""
+        """Return the indexes of the rules that apply to this node; equal nodes with equal keys share a comparison."""
         return tuple(at for at, rule in enumerate(self._live) if _matches_node(rule, desired))
 
 

@@ -1,4 +1,4 @@
-"""How values are read out of an observation: one at a time, or all those of a table at once."""
+"""Read values from an observation: one at a time, or all those of a table at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from reconciler.model.observed import HostFacts, Member, Observed, RedfishHot, Silent
 from reconciler.model.vocab import UnknownReason
 
-ABSENT: Final = "absent"  # what a node has that the cluster is known not to have
+ABSENT: Final = "absent"  # the value of a label, a taint or a membership that the cluster is known not to have
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Missing:
 
 
 def _missing(silent: Silent) -> Missing:
-    """A known cause is told; other details name the node and its address, and would spoil the sharing."""
+    """Return why a source is silent. Only an explained cause keeps its detail: others name the node and its address."""
     return Missing(silent.reason, silent.detail if silent.reason is UnknownReason.EXPLAINED else "")
 
 
@@ -35,15 +35,15 @@ def host(observed: Observed) -> HostFacts | Missing:
 
 
 def member(observed: Observed) -> Member | Missing | None:
-    """None: known to be absent from the cluster."""
+    """Return the member; None when it is known to be absent from the cluster."""
     return _missing(observed.member) if isinstance(observed.member, Silent) else observed.member.value
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Reads one part of what a source answers, and gives it the form in which it is compared.
+    """Reads one part of a source's answer, and normalises it by `shape`.
 
-    `first`: what is made of the part before, once for all facts that do the same with it.
+    `first` prepares the part, once for all facts of the part with the same `first`.
     """
 
     reading: str
@@ -68,10 +68,10 @@ def _not_reported(snapshot: Any, part: str) -> Missing:
 
 
 class Readings:
-    """All rows of a table, read at once.
+    """Reads all rows of a table at once.
 
-    Equal parts of equal nodes are mostly one object (model.sharing): a part that is the very one that was read of the
-    node before is not looked at again.
+    Equal parts of equal nodes are mostly one object (model.interning): a part that is the same object as that of the
+    node before is not read again.
     """
 
     def __init__(self, rows: Sequence[Callable[[Observed], Hashable]]) -> None:
@@ -92,7 +92,7 @@ class Readings:
 
 
 class _Source:
-    """What is read out of one source, by the part of it that is looked at."""
+    """Reads the facts of one source, grouped by the part that they read."""
 
     def __init__(self, reading: str, facts: Sequence[tuple[int, Fact]]) -> None:
         self._reading = reading
@@ -119,7 +119,7 @@ class _Source:
 
 
 def _shape(facts: Sequence[tuple[int, Fact]], value: Any, snapshot: Any, seen: list[Hashable]) -> None:
-    """`facts` look at one part, which is `value`."""
+    """Store what the facts of one part, whose value is `value`, read from it."""
     first = facts[0][1].first
     made = value if value is None or first is None else first(value)
     for at, fact in facts:

@@ -1,6 +1,7 @@
-"""Acceptance: a node serves only with positive evidence (DESIGN 7.4).
+"""The acceptance gate: a node serves only with positive evidence (DESIGN 7.4).
 
-tools         one module per tool: the commands it runs and the judge of what it printed
+tools         one module for each tool: its commands, and the judge of its output
 certificate   what a certificate binds, and whether one is valid today
-trust         whether an image is what its publisher signed
+evidence      which metrics a pass of each tool must have
+trust         whether an image is the one that its publisher signed
 """

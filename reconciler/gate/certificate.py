@@ -1,7 +1,7 @@
 """Certificates: what they bind, and whether one is valid today.
 
-A certificate keeps raw metrics. `judge` reads them against the thresholds of now, so moving a bar reruns nothing; the
-tests themselves are bound by digest, so a changed test needs a new run.
+A certificate keeps raw metrics. `judge` compares them with today's thresholds, so a changed threshold needs no new run.
+The tests themselves are bound by digest, so a changed test needs one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from reconciler.model.gate import Binding, Certificate, GateJudgement, TestResul
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.units import format_duration
 
-# Runners of one ledger issue certificates and read them: their clocks may differ by what NTP leaves, and by a start
-# before it has set one. Beyond that a certificate would outlive its validity by as much as it is ahead.
+# Runners that share a ledger read each other's certificates. Their clocks may differ by the error of NTP, and by more
+# before NTP has set a clock. A certificate from further ahead would stay valid for too long by that much.
 CLOCK_SKEW = timedelta(minutes=5)
-_PASS = Verdict.PASS  # of a hundred thousand nodes, looking up a member of an enumeration shows (Python 3.11)
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))  # built once: json.dumps would build one a call
+_PASS = Verdict.PASS  # looking up a member of an enumeration takes noticeable time for 100,000 nodes (Python 3.11)
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))  # built once: json.dumps builds one in each call
 
 
 def digest_of(value: object) -> str:
@@ -32,7 +32,7 @@ def digest_of(value: object) -> str:
 
 
 def tests_digest(acceptance: Acceptance) -> str:
-    """Of what is run, not of the bar: thresholds and timeouts are left out."""
+    """Return the digest of the tests that are run. It leaves out thresholds and timeouts."""
     return digest_of(
         [
             [phase.name, [[t.name, t.tool, sorted(t.args.items()), t.allow_skip] for t in phase.tests]]
@@ -42,9 +42,9 @@ def tests_digest(acceptance: Acceptance) -> str:
 
 
 def binding_of(desired: Desired, observed: Observed, tests: str) -> Binding | str:
-    """What a certificate for this node, as observed, must bind. A sentence instead when a part is not known.
+    """Return what a certificate for this node, as observed, must bind; a sentence when a part of it is not known.
 
-    `tests`: `tests_digest` of the acceptance profile, which equal nodes share.
+    `tests` is the `tests_digest` of the acceptance profile, which equal nodes share.
     """
     if isinstance(observed.inventory, Silent):
         return f"BMC {observed.inventory.reason.value}"
@@ -76,12 +76,12 @@ def binding_of(desired: Desired, observed: Observed, tests: str) -> Binding | st
 
 @lru_cache(maxsize=1024)
 def _bios_digest(settings: tuple[tuple[str, str], ...]) -> str:
-    """Equal nodes have equal settings."""
+    """Return the digest of BIOS settings. It is cached, as equal nodes have equal settings."""
     return digest_of(dict(settings))
 
 
 def judge(certificate: Certificate | None, acceptance: Acceptance, binding: Binding, now: datetime) -> GateJudgement:
-    """Whether the certificate admits this hardware today, and every reason why not."""
+    """Judge whether the certificate admits this hardware today, with every reason why not."""
     if certificate is None:
         return GateJudgement(False, Verdict.UNJUDGED, ("no certificate",))
     reasons = [] if certificate.binding == binding else list(_differences(certificate.binding, binding))
@@ -128,7 +128,7 @@ def certificate_without_tests(desired: Desired, observed: Observed, now: datetim
 
 
 def by_test(results: Iterable[TestResult]) -> Mapping[str, TestResult]:
-    """The result of each test; of two for one test, the worse."""
+    """Return the result of each test by name; of two results for one test, the worse."""
     found: dict[str, TestResult] = {}
     for result in results:
         known = found.setdefault(result.test, result)
@@ -138,7 +138,7 @@ def by_test(results: Iterable[TestResult]) -> Mapping[str, TestResult]:
 
 
 def judge_test(test: GateTest, result: TestResult | None) -> tuple[Verdict, tuple[str, ...]]:
-    """One test against today's thresholds. A metric that was not measured can't pass."""
+    """Judge one test by today's thresholds. A metric that was not measured can't pass."""
     if result is None:
         return Verdict.UNJUDGED, (f"{test.name}: not run",)
     if result.tool != test.tool:
@@ -150,7 +150,7 @@ def judge_test(test: GateTest, result: TestResult | None) -> tuple[Verdict, tupl
     verdict, reasons = _PASS, list[str]()
     for threshold in test.thresholds:
         value = finite(result.metrics.get(threshold.metric))
-        if value is None:  # neither is NaN or infinity evidence
+        if value is None:  # NaN and infinity are no evidence either
             verdict = worse(verdict, Verdict.UNJUDGED)
             reasons.append(f"{test.name}: {threshold.metric} was not measured")
         elif threshold.min is not None and value < threshold.min:
@@ -163,7 +163,7 @@ def judge_test(test: GateTest, result: TestResult | None) -> tuple[Verdict, tupl
 
 
 def _missing_metrics(test: GateTest, result: TestResult, gpus: int) -> tuple[str, ...]:
-    """What every pass of this tool carries, and this one does not: a part that nobody measured has not passed."""
+    """Return a sentence for each metric that a pass of this tool must have, and this result has not."""
     lacking = []
     for name in required_metrics(test):
         value = finite(result.metrics.get(name))
@@ -175,7 +175,7 @@ def _missing_metrics(test: GateTest, result: TestResult, gpus: int) -> tuple[str
 
 
 def finite(value: object) -> float | None:
-    """A finite number as a float, or None: of text, of NaN and infinity, of an integer that no float can hold."""
+    """Return a finite number as a float; None for text, NaN, infinity, and integers that no float can hold."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, bool) or not isinstance(value, int):
@@ -188,7 +188,7 @@ def finite(value: object) -> float | None:
 
 
 def same_machine(certificate: Certificate, binding: Binding) -> bool:
-    """Whether it was issued for just this hardware, firmware, BIOS and image, and by these tests."""
+    """Return whether the certificate was issued for exactly this hardware, firmware, BIOS, image and tests."""
     return not any(_differences(certificate.binding, binding))
 
 
@@ -196,13 +196,13 @@ _ORDER = (Verdict.PASS, Verdict.UNJUDGED, Verdict.ERROR, Verdict.FAIL)
 
 
 def worse(one: Verdict, other: Verdict) -> Verdict:
-    """A failure outranks what could not be judged: it is evidence."""
+    """Return the worse of two verdicts. A failure is worse than a result that could not be judged."""
     return max(one, other, key=_ORDER.index)
 
 
 def _differences(bound: Binding, found: Binding) -> Iterable[str]:
     if not normalise.same(bound.serial, found.serial):
-        yield "issued for a machine with another serial number"  # which, is nobody's business in a comment (pitfall M5)
+        yield "issued for a machine with another serial number"  # comments must not show serial numbers (pitfall M5)
     if bound.gpu_serials != found.gpu_serials:
         yield "a GPU was exchanged, added or lost"
     if bound.image_sha256 != found.image_sha256:

@@ -1,6 +1,6 @@
-"""Which metrics the pass of a tool always carries: what a certificate must hold to be read as one.
+"""Name the metrics that a pass of each tool must have.
 
-It says so beside the tools, not in them, as certificates are read where no tool runs.
+They are not in the tools' modules, as certificates are also read where no tool runs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from reconciler.model.desired import GateTest
 
-_ADDED = {  # tests that `dcgmi diag -r N` adds to those of the level below
+_ADDED = {  # tests that `dcgmi diag -r N` adds to those of the levels below N
     1: ("software",),
     2: ("memory", "pcie"),
     3: ("diagnostic", "memory_bandwidth", "targeted_stress", "targeted_power"),
@@ -18,12 +18,12 @@ _ADDED = {  # tests that `dcgmi diag -r N` adds to those of the level below
 DIAG_LEVELS = {level: frozenset().union(*(_ADDED[below] for below in _ADDED if below <= level)) for level in _ADDED}
 DIAG_LEVEL = 2
 TEST_CASES = "host_to_device_memcpy_ce,device_to_host_memcpy_ce"
-GPU_COUNT = ".gpus"  # ends the metrics that count the GPUs which passed a test
+GPU_COUNT = ".gpus"  # suffix of the metrics that count the GPUs which passed a test
 _FIXED = {"nccl-tests": ("busbw_peak",), "fio": ("read_mbps", "spread"), "xid": ("xids",)}
 
 
 def requested_cases(test: GateTest) -> tuple[str, ...]:
-    """nvbandwidth's test cases."""
+    """Return the test cases that nvbandwidth is to run."""
     return _cases(str(test.args.get("testcases", TEST_CASES)))
 
 
@@ -33,7 +33,7 @@ def _cases(text: str) -> tuple[str, ...]:
 
 
 def required_metrics(test: GateTest) -> tuple[str, ...]:
-    """Names of metrics; what the test may skip is left out."""
+    """Return the names of the metrics that a pass of this test must have, without those that it may skip."""
     if test.tool == "dcgmi-diag":
         return _counts(test.args.get("level", DIAG_LEVEL), test.allow_skip)
     if test.tool == "nvbandwidth":

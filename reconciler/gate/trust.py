@@ -1,9 +1,8 @@
-"""Whether an image is what its publisher signed: minisign over `name version sha256`, checked with a key from outside
-the spec.
+"""Verify that an image is the one that its publisher signed: minisign over `name version sha256`.
 
-A signature in the spec that is checked with a key in the spec proves nothing: whoever can change one can change both.
-Both of minisign's forms are read, "Ed" (the message) and "ED" (its BLAKE2b-512), and the global signature over the
-trusted comment is checked as well. Nothing here degrades to "skipped": what can't be checked is not trusted.
+The public key comes from outside the spec: whoever can change a signature in the spec could change a key there, too.
+Both forms of minisign are read, "Ed" (of the message) and "ED" (of its BLAKE2b-512), and the global signature over the
+trusted comment is checked as well. An image that can't be checked is not trusted.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from reconciler.model.observed import Observed, Silent
 
 
 class BadSignature(ValueError):
-    """Why a signature does not hold, in words."""
+    """A signature is not valid. The message says why."""
 
 
 def statement(image: DesiredImage) -> bytes:
-    """What is signed: one line that ties the name and version to the content."""
+    """Return the signed message: one line that ties the name and version to the content."""
     return f"{image.name} {image.version} {image.sha256}\n".encode()
 
 
 def verify_minisign(message: bytes, signature: str, public_key: str) -> str:
-    """The trusted comment of a signature that holds; BadSignature otherwise."""
+    """Return the trusted comment of a valid signature. Raise BadSignature for any other."""
     key_id, key = _public_key(public_key)
     lines = [line.strip() for line in signature.strip().splitlines()]
     if len(lines) != 4 or not lines[2].startswith("trusted comment: "):
@@ -70,7 +69,7 @@ def _decode(text: str, size: int) -> bytes:
 
 
 def verify_image(image: DesiredImage, public_key: str | None) -> bool | None:
-    """True: signed by that key. False: it is not. None: the key is not known here, so nobody can say."""
+    """Return whether the image is signed by this key; None when the key is not known, and so nothing can be said."""
     if image.key is None or image.signature is None:
         return False
     if public_key is None:
@@ -83,7 +82,10 @@ def verify_image(image: DesiredImage, public_key: str | None) -> bool | None:
 
 
 def check_trust(desired: Desired, observed: Observed, verified: bool | None) -> GateJudgement:
-    """What runs on the node against what was signed and declared: digest, signature, secure boot."""
+    """Judge whether the node runs the declared image, signed and with the declared secure boot.
+
+    `verified` is the result of `verify_image`.
+    """
     image = desired.profile.image
     if isinstance(observed.host, Silent):
         return GateJudgement(False, Verdict.ERROR, (f"the host does not answer: {observed.host.reason}",))
@@ -105,9 +107,8 @@ def check_trust(desired: Desired, observed: Observed, verified: bool | None) -> 
         bmc = None if isinstance(observed.inventory, Silent) else observed.inventory.value.secure_boot
         if bmc is None:
             return GateJudgement(False, Verdict.UNJUDGED, ("the BMC does not say whether secure boot is on",))
-        for witness, said in (("BMC", bmc), ("host", facts.secure_boot)):
-            if said is not None and said != desired.profile.secure_boot:
-                return GateJudgement(
-                    False, Verdict.FAIL, (f"secure boot is {'on' if said else 'off'}, says the {witness}",)
-                )
+        for source, state in (("BMC", bmc), ("host", facts.secure_boot)):
+            if state is not None and state != desired.profile.secure_boot:
+                reason = f"the {source} says that secure boot is {'on' if state else 'off'}"
+                return GateJudgement(False, Verdict.FAIL, (reason,))
     return GateJudgement(True, Verdict.PASS)

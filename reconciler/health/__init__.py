@@ -1,7 +1,9 @@
-"""Signals of ill health, what they mean, and which rung of the ladder is next.
+"""Signals of bad health, their consequences, and the next rung of the remediation ladder.
 
 xids      the catalogue of XID and SXid codes
-table     signal -> what it leads to: isolation, repair or a report
-signals   observation -> signals
-ladder    signals and past attempts -> the next rung
+parts     signals of a GPU, the RDMA ports and a drive
+bmc       signals of the BMC
+signals   all signals of an observation
+table     what each signal leads to: isolation, repair or a report
+ladder    the next rung, from the policy and past attempts
 """

@@ -1,6 +1,6 @@
-"""Signals of the BMC: what it judges as critical, what is gone, and what its log says.
+"""Signals of the BMC: parts that it reports as critical, parts that are missing, and events in its log.
 
-All but the roll-up are of the inventory, which keeps its own time: `Observed.inventory.at`.
+All but the roll-up come from the inventory, which is read less often: see `Observed.inventory.at`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from reconciler.model.desired import Profile
 from reconciler.model.observed import BmcEvent, Drive, Observed, RedfishHot, RedfishInventory, Sensor, Silent
 from reconciler.model.vocab import BootPhase, Health, Power
 
-# An event counts while it is younger. An inventory is at most a day old (observation.inventoryMaxAge), so that one read
-# at least sees each event; and a log that nobody ever cleared does not condemn a node for what was years ago.
+# Older events do not count. An inventory is at most a day old (observation.inventoryMaxAge), so at least one reading
+# sees each event; and a log that nobody ever cleared does not condemn a node for an event of years ago.
 RECENT = timedelta(hours=48)
-_NAMED = 4  # of many, in one sentence
+_NAMED = 4  # how many names a sentence lists
 
 _OF_KIND: Mapping[str, str] = {
     "power_supply": "psu_failed",
@@ -45,7 +45,7 @@ _NOT_UP = (BootPhase.OFF, BootPhase.POST)
 
 
 def bmc_signals(profile: Profile, observed: Observed) -> Iterator[tuple[str, str]]:
-    """Name and detail of each signal of the BMC, a name at most once. One that did not answer says nothing."""
+    """Yield name and detail of each signal of the BMC, each name at most once. A silent BMC gives no signal."""
     hot = None if isinstance(observed.hot, Silent) else observed.hot.value
     if hot is not None and hot.health is Health.CRITICAL:
         yield "bmc_health", "the BMC rolls the health of the system up as critical"
@@ -56,12 +56,12 @@ def bmc_signals(profile: Profile, observed: Observed) -> Iterator[tuple[str, str
     yield from _of_parts(inventory)
     yield from _of_sensors(inventory)
     yield from _of_events(inventory.events or ())
-    if _tells_what_is_there(hot):
+    if _parts_are_visible(hot):
         yield from _missing(profile, inventory)
 
 
 def unread_bmc_signals(observed: Observed) -> tuple[str, ...]:
-    """Names of the signals that this observation can't tell of."""
+    """Return the names of the signals that this observation can neither confirm nor rule out."""
     hot = None if isinstance(observed.hot, Silent) else observed.hot.value
     names = ["bmc_health"] if hot is None or hot.health is None else []
     if isinstance(observed.inventory, Silent):
@@ -76,7 +76,7 @@ def unread_bmc_signals(observed: Observed) -> tuple[str, ...]:
     if found.dimms is None:
         names.append("dimm_failed")
     names += [name for kind, name in _OF_KIND.items() if found.parts is None or f"parts.{kind}" in found.unknown]
-    there = _tells_what_is_there(hot)
+    there = _parts_are_visible(hot)
     names += [name for name, (_, _, count) in _COUNTS.items() if not there or count(found) is None]
     return tuple(dict.fromkeys(names))
 
@@ -88,8 +88,8 @@ _OF_INVENTORY = (
 )
 
 
-def _tells_what_is_there(hot: RedfishHot | None) -> bool:
-    """Many parts can't be seen while the machine is off or in POST (pitfall A10)."""
+def _parts_are_visible(hot: RedfishHot | None) -> bool:
+    """Return whether missing parts are evidence: many can't be seen while the machine is off or in POST (A10)."""
     return hot is not None and hot.power is Power.ON and hot.boot_phase not in _NOT_UP
 
 
@@ -104,7 +104,7 @@ def _of_drives(drives: Sequence[Drive]) -> Iterator[tuple[str, str]]:
 
 def _of_parts(inventory: RedfishInventory) -> Iterator[tuple[str, str]]:
     critical = [part for part in inventory.parts or () if part.health is Health.CRITICAL]
-    if not critical:  # as nearly always: a fleet has millions of parts
+    if not critical:  # nearly always, and a fleet has millions of parts
         return
     for name, words in _IN_WORDS.items():
         ill = [part.id for part in critical if _OF_KIND.get(part.kind) == name]
@@ -114,9 +114,9 @@ def _of_parts(inventory: RedfishInventory) -> Iterator[tuple[str, str]]:
 
 
 def _of_sensors(inventory: RedfishInventory) -> Iterator[tuple[str, str]]:
-    """Those that read something: BlueField's shows Critical for the temperature of a port that it has no reading of.
+    """Yield a signal for critical sensors with a reading: BlueField shows Critical for a port without a reading.
 
-    The speed of a fan bears the fan's name, and is told as the fan.
+    The sensor of a fan's speed has the name of the fan, and the fan's own signal reports it.
     """
     sensors = inventory.sensors or ()
     ill = [sensor for sensor in sensors if sensor.health is Health.CRITICAL and sensor.reading is not None]
@@ -138,9 +138,9 @@ def _folded(name: str) -> str:
 
 
 def _of_events(events: Iterable[BmcEvent]) -> Iterator[tuple[str, str]]:
-    """Of those that are recent by the BMC's own clock, which may be wrong, but is wrong for both (pitfall B6).
+    """Yield signals for events that are recent by the BMC's own clock, which may be wrong (pitfall B6).
 
-    An uncorrectable error of an unknown time condemns nobody: it is told, for a person to judge.
+    An uncorrectable error of unknown time is only reported, for a person to judge.
     """
     open_ = [event for event in events if not event.settled]
     recent = [event for event in open_ if event.age_s is not None and event.age_s <= RECENT.total_seconds()]
@@ -148,12 +148,12 @@ def _of_events(events: Iterable[BmcEvent]) -> Iterator[tuple[str, str]]:
     told = [event for event in recent if event.severity is Health.CRITICAL and event not in ue]
     told += [event for event in open_ if event.age_s is None and event.kind == "memory_ue"]
     if ue:
-        yield "dimm_ue", f"the BMC's log has {_told(ue, 'uncorrectable memory error')}"
+        yield "dimm_ue", f"the BMC's log has {_events_text(ue, 'uncorrectable memory error')}"
     if told:
-        yield "bmc_event_critical", f"the BMC's log has {_told(told, 'critical event')}"
+        yield "bmc_event_critical", f"the BMC's log has {_events_text(told, 'critical event')}"
 
 
-def _told(events: Sequence[BmcEvent], what: str) -> str:
+def _events_text(events: Sequence[BmcEvent], what: str) -> str:
     last = events[-1]
     many = f"1 {what}" if len(events) == 1 else f"{len(events)} {what}s, the last"
     return f"{many}: {last.message or last.id} ({last.at or 'at an unknown time'})"

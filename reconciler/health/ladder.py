@@ -9,7 +9,7 @@ from reconciler.model.desired import Remediation, Rung
 from reconciler.model.records import Attempt
 
 REMEDIATION = "remediation"  # the cause under which rungs are journaled
-_UNUSED = frozenset({"started", "refused"})  # under way or parked, to be gone on with; never tried
+_NOT_TRIED = frozenset({"started", "refused"})  # under way, to be resumed; or refused before it began
 
 
 def next_rung(
@@ -35,4 +35,4 @@ def next_rung(
 
 
 def _counts(attempt: Attempt) -> bool:
-    return attempt.cause == REMEDIATION and attempt.outcome not in _UNUSED
+    return attempt.cause == REMEDIATION and attempt.outcome not in _NOT_TRIED

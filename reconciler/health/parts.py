@@ -1,7 +1,7 @@
-"""What one part says against itself: a GPU, the RDMA ports, a drive. Each is a signal's name and its evidence in words.
+"""Signals of one part: a GPU, the RDMA ports, a drive. Each is the name of a signal with its evidence in words.
 
-What speaks only under load is no signal of an idle part: ASPM lowers the PCIe generation of an idle GPU, and its clocks
-are slowed all the time. Its PCIe width holds whatever it does.
+Some values are evidence under load alone: ASPM lowers the PCIe generation of an idle GPU, and an idle GPU always slows
+its clocks. The PCIe width is the same in any state.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ NameAndDetail = tuple[str, str]
 
 RDMA: Final = "infiniband"  # kind of Link, whatever its link layer
 INFOROM_CORRUPT: Final = 14  # exit status of nvidia-smi
-WORN_PERCENT: Final = 100  # of its rated writes a drive has used up (NVMe base specification, Percentage Used)
-SPARE_PERCENT: Final = 10  # where the drive names no threshold of its own
+WORN_PERCENT: Final = 100  # share of its rated writes that a drive has used (NVMe base specification, Percentage Used)
+SPARE_PERCENT: Final = 10  # least spare blocks where the drive has no threshold of its own
 # Bits of NVMe's Critical Warning: spare 0x01, temperature 0x02; reliability, read-only, backup, memory region.
 _HOT, _BROKEN = 0x02, 0x3C
-# Boards that have ECC on when they are shipped; on others it is a matter of taste.
+# Boards that are shipped with ECC on; on others it is a matter of configuration.
 _ECC_ON = re.compile(r"\b(A100|A800|A30|H100|H800|H200|H20|GH200|G?B[123]00)\b")
 
 NARROW: Final = "pcie_narrow"
-# What a fabric says that is mending itself, and what may be said beside it.
+# Reports of a fabric that recovers by itself, and those that may come with them.
 _RECOVERS: Final = frozenset({"route_recovery_in_progress True"})
 _MOVING: Final = _RECOVERS | {"summary Limited Capacity"}
 
-# Cell of Gpu and GpuCells -> the signals that it tells of.
+# Cells of Gpu and GpuCells -> the signals that are read from them.
 GPU_SIGNALS: Final[Mapping[str, tuple[str, ...]]] = {
     "ecc_uncorrectable": ("ecc",),
     "remap_pending": ("row_remap_pending",),
@@ -61,7 +61,7 @@ REPLAYS: Final = 1000  # since the driver loaded; a few belong to training the l
 
 
 def gpu_signals(gpu: Gpu) -> Iterator[NameAndDetail]:
-    """Signals of a GPU that is not lost, without those of its cells."""
+    """Yield the signals of a GPU that is not lost, without those of its cells."""
     if gpu.ecc_uncorrectable:
         yield "ecc", f"{gpu.ecc_uncorrectable} uncorrectable ECC errors since the driver loaded"
     if gpu.remap_failed:
@@ -79,7 +79,7 @@ def gpu_signals(gpu: Gpu) -> Iterator[NameAndDetail]:
 
 
 def has_own_signals(gpu: Gpu) -> bool:
-    """Whether gpu_signals has anything to say; GPUs that are well are nearly all, and are passed over by this."""
+    """Return whether `gpu_signals` yields anything: a fast test, as nearly all GPUs are healthy."""
     return bool(
         gpu.ecc_uncorrectable
         or gpu.remap_failed
@@ -93,10 +93,10 @@ def has_own_signals(gpu: Gpu) -> bool:
 
 @lru_cache(maxsize=4096)
 def cell_signals(cells: GpuCells) -> tuple[NameAndDetail, ...]:
-    return tuple(_said(cells))
+    return tuple(_cell_signals(cells))
 
 
-def _said(cells: GpuCells) -> Iterator[NameAndDetail]:
+def _cell_signals(cells: GpuCells) -> Iterator[NameAndDetail]:
     if cells.recovery_action not in (None, "None"):
         yield "gpu_recovery", f"the driver asks for: {cells.recovery_action}"
     if cells.sram_threshold_exceeded:
@@ -136,9 +136,9 @@ def is_narrow(cells: GpuCells) -> bool:
 
 
 def narrower(gpus: Sequence[Gpu]) -> frozenset[int]:
-    """Indices of GPUs with fewer lanes than another one of their model on the node.
+    """Return the indexes of GPUs with fewer PCIe lanes than another GPU of their model on the node.
 
-    The greatest width that nvidia-smi names is the board's: of the lanes that a slot has it does not always know.
+    The greatest width that nvidia-smi reports is the board's: it does not always know how many lanes the slot has.
     """
     widest: dict[str | None, int] = {}
     for gpu in gpus:
@@ -170,7 +170,7 @@ def port_signals(inventory: DesiredInventory, links: Sequence[Link]) -> Iterator
 
 
 def _usual_rate(up: Sequence[Link]) -> float | None:
-    """The rate that all ports but one have, in Gb/s; None when there is none. A node may have ports of two kinds."""
+    """Return the rate in Gb/s that all ports but one have; None without such a rate, as with ports of two kinds."""
     rates = [link.rate_gbps for link in up if link.rate_gbps is not None]
     if len(set(rates)) < 2:  # none is slower than another
         return None

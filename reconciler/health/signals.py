@@ -1,7 +1,7 @@
-"""Signals: what an observation says against a node's health. Each is a fact with its evidence, in words.
+"""Signals: the evidence of an observation against a node's health.
 
-Three witnesses: the host's own facts, its BMC, and the conditions that detectors set on the node object of the cluster,
-as far as the policy names them. Silence of any is no signal.
+They come from three sources: the host's own facts, its BMC, and the conditions that detectors set on the node object of
+the cluster, as far as the policy names them. A silent source gives no signal.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from reconciler.model.observed import Answered, HostFacts, Member, Observed, Sil
 from reconciler.model.vocab import KernelEventKind as Kind
 from reconciler.model.vocab import Source
 
-# Kind, which is the name of the signal too, -> what it says.
+# Kind, which is also the name of the signal, -> its meaning.
 KERNEL_EVENTS: Mapping[Kind, str] = {
     Kind.GPU_INIT_FAILED: "the driver could not initialise a GPU",
     Kind.PCIE_FATAL: "a fatal error of PCIe",
@@ -47,7 +47,7 @@ _OF_LOG = ("health.xid_", *(f"health.{kind.value}" for kind in KERNEL_EVENTS))
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """`name` is stable (reports, ignore rules): health.<name>."""
+    """One signal. Its path, health.<name>, is stable, as reports and ignore rules use it."""
 
     name: str
     detail: str
@@ -63,24 +63,24 @@ class Signal:
 
 
 def signals(profile: Profile, observed: Observed) -> tuple[Signal, ...]:
-    """All that host, BMC and cluster say against the node."""
+    """Return all signals of the host, the BMC and the cluster."""
     of_bmc = (Signal(name, detail, Source.REDFISH) for name, detail in bmc.bmc_signals(profile, observed))
     return (*host_signals(profile, observed), *of_bmc, *_of_cluster(profile, observed.member))
 
 
 def watched_conditions(profile: Profile) -> tuple[str, ...]:
-    """Value paths of the conditions that the policy names."""
+    """Return the value paths of the conditions that the policy names."""
     return tuple(f"health.{_name(condition)}" for condition in _named(profile))
 
 
 def unread_signals(profile: Profile, observed: Observed) -> tuple[str, ...]:
-    """Beginnings of the value paths of signals that this observation can't tell of: not seen is not gone."""
+    """Return prefixes of the paths of signals that this observation can't confirm: a signal not read is not gone."""
     facts = None if isinstance(observed.host, Silent) else observed.host.value
     found = tuple(f"health.{name}" for name in bmc.unread_bmc_signals(observed))
     if facts is None or facts.gpus is None:
         found += ("health.gpu_missing", *(f"health.{name}" for names in GPU_SIGNALS.values() for name in names))
     else:
-        found += tuple(dict.fromkeys(f"health.{name}" for gpu in facts.gpus for name in _untold(gpu)))
+        found += tuple(dict.fromkeys(f"health.{name}" for gpu in facts.gpus for name in _unread_cells(gpu)))
     if facts is None or facts.nvlinks_active is None or any(_links_unread(facts)):
         found += ("health.nvlink_",)
     if facts is None or facts.links is None or any(link.up is None for link in facts.links if link.kind == RDMA):
@@ -90,18 +90,18 @@ def unread_signals(profile: Profile, observed: Observed) -> tuple[str, ...]:
     if facts is None or facts.xids is None or facts.kernel_events is None:
         found += _OF_LOG
     named = watched_conditions(profile)
-    return (*found, *named) if named and not _speaks(observed.member) else found
+    return (*found, *named) if named and not _is_current(observed.member) else found
 
 
 def host_signals(profile: Profile, observed: Observed) -> tuple[Signal, ...]:
-    """What the host itself says. One that did not answer says nothing."""
+    """Return the signals of the host itself; none when it did not answer."""
     return () if isinstance(observed.host, Silent) else tuple(_of_host(profile, observed.host.value))
 
 
 def _of_cluster(profile: Profile, answer: Answered[Member | None] | Silent) -> Iterator[Signal]:
-    """Conditions that stand. Of a node whose kubelet is silent they are of an earlier time: nobody takes them back."""
+    """Yield the conditions that are set. Those of a node with a silent kubelet are outdated, and do not count."""
     named = _named(profile)
-    if not named or isinstance(answer, Silent) or answer.value is None or not _speaks(answer):
+    if not named or isinstance(answer, Silent) or answer.value is None or not _is_current(answer):
         return
     member = answer.value
     for condition in named:
@@ -111,8 +111,8 @@ def _of_cluster(profile: Profile, answer: Answered[Member | None] | Silent) -> I
             yield Signal(_name(condition), detail, Source.KUBERNETES)
 
 
-def _speaks(answer: Answered[Member | None] | Silent) -> bool:
-    """Whether the conditions are of now. A node that the cluster is known not to have has none."""
+def _is_current(answer: Answered[Member | None] | Silent) -> bool:
+    """Return whether the conditions are current. A node that the cluster is known not to have has none."""
     if isinstance(answer, Silent):
         return False
     return answer.value is None or answer.value.conditions.get("Ready") in ("True", "False")
@@ -126,7 +126,7 @@ def _name(condition: NodeCondition) -> str:
     return f"condition_{condition.type}"
 
 
-def _untold(gpu: Gpu) -> Iterator[str]:
+def _unread_cells(gpu: Gpu) -> Iterator[str]:
     """Names of the signals that this GPU can't raise, as the cell that tells gave no value. A lost one said enough."""
     if not gpu.lost:
         for cell, names in GPU_SIGNALS.items():

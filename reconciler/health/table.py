@@ -1,8 +1,8 @@
-"""What each signal leads to: a closed table, reviewed like code.
+"""The consequence of each signal: a closed table, reviewed like code.
 
-A signal that is not listed here can't be raised (`effect_of` raises KeyError, and a test raises every signal). What
-isolates does so on hard evidence alone: a part that is gone, memory that can't be contained or repaired, a code whose
-remedy is a repair. A fault of telemetry must never cordon a fleet, so whatever may be one repairs or reports.
+A signal that is not listed here can't be raised (`effect_of` raises KeyError, and a test raises every signal). Only
+hard evidence isolates a node: a missing part, memory that can't be contained or repaired, a code whose remedy is a
+repair. A fault of telemetry must never cordon a fleet, so signals that may be such a fault repair or report.
 """
 
 from __future__ import annotations
@@ -14,28 +14,27 @@ from functools import cache
 
 
 class Effect(StrEnum):
-    """What a signal leads to."""
+    """The consequence of a signal."""
 
-    ISOLATES = (
-        "isolates"  # cordoned and marked at once, whatever budget, wave or brake say; repaired as the budget allows
-    )
+    ISOLATES = "isolates"  # cordoned and marked at once, without budget, wave or brake; repaired as the budget allows
     REPAIRS = "repairs"  # unhealthy: drained and repaired as budget and brake allow
-    REPORTS = "reports"  # told as drift; nothing is done, and the node may serve
+    REPORTS = "reports"  # reported as drift; nothing is done, and the node may serve
 
 
 class Remedy(StrEnum):
-    """What may heal the cause of a signal, from the whole ladder to a person alone."""
+    """What may heal the cause of a signal."""
 
-    LADDER = "ladder"  # every rung
-    POWER = "power"  # a restart or a power cycle; to wipe a disk brings no part back
-    PERSON = "person"  # no rung: a part is to be replaced, and each try would only wear the node or its data
+    LADDER = "ladder"  # every rung of the ladder
+    POWER = "power"  # a restart or a power cycle; wiping a disk brings no part back
+    PERSON = "person"  # no rung: a person must replace a part, and further tries would harm the node or its data
 
 
 @dataclass(frozen=True, slots=True)
 class SignalRule:
-    """`latched`: one read is evidence: an event, or a state that only a repair or a reset clears. Otherwise two are.
+    """The consequence of a signal, why, and what may heal it.
 
-    `remedy`: of what isolates or repairs; what is only reported has none.
+    A `latched` signal is evidence after one reading: an event, or a state that only a repair or a reset clears. Others
+    need two readings. `remedy` matters for signals that isolate or repair.
     """
 
     effect: Effect
@@ -44,7 +43,7 @@ class SignalRule:
     remedy: Remedy = Remedy.LADDER
 
 
-# By the signal's name; a name that ends in "_" stands for all that begin so and have no row of their own.
+# By the name of the signal. A name that ends in "_" is for all signals that begin with it and have no row of their own.
 SIGNAL_RULES: Mapping[str, SignalRule] = {
     "gpu_missing": SignalRule(Effect.ISOLATES, "jobs that ask for all GPUs of the node fail on it"),
     "gpu_recovery": SignalRule(Effect.REPAIRS, "the driver itself asks for a reset or a boot; a boot answers both"),
@@ -133,7 +132,7 @@ SIGNAL_RULES: Mapping[str, SignalRule] = {
     "condition_": SignalRule(
         Effect.ISOLATES, "the policy names this condition, which a detector has set on the node object", latched=True
     ),
-    # What the BMC says (health/bmc.py). Its inventory is up to a day old, and read again soon while something is wrong.
+    # Signals of the BMC (health/bmc.py). Its inventory is up to a day old, and read sooner while something is wrong.
     "dimm_ue": SignalRule(
         Effect.ISOLATES,
         "the BMC has logged an uncorrectable error of memory, of which firmware may tell the host nothing; healed by a "
@@ -181,7 +180,7 @@ SIGNAL_RULES: Mapping[str, SignalRule] = {
 
 
 def rule_of(name: str) -> SignalRule:
-    """KeyError when no row speaks of this signal."""
+    """Return the rule for a signal. Raise KeyError when there is none."""
     found = SIGNAL_RULES.get(name)
     if found is None:
         prefixes = [known for known in SIGNAL_RULES if known.endswith("_") and name.startswith(known)]
@@ -192,7 +191,7 @@ def rule_of(name: str) -> SignalRule:
 
 
 def remedy_of(names: Iterable[str]) -> Remedy:
-    """The strictest remedy of these signals: a node comes back only when all of them are healed."""
+    """Return the strictest remedy of these signals: a node returns to service only when all of them are healed."""
     found = {rule_of(name).remedy for name in names}
     return next((one for one in (Remedy.PERSON, Remedy.POWER) if one in found), Remedy.LADDER)
 
@@ -207,7 +206,7 @@ def for_a_person(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def isolating(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return those value paths (health.NAME) whose signals isolate. `host_down` and the like are no signals."""
+    """Return those value paths (health.NAME) whose signals isolate. `host_down` and others without a rule do not."""
     return tuple(path for path in paths if (row := _rule_at(path)) is not None and row.effect is Effect.ISOLATES)
 
 

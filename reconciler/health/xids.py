@@ -1,8 +1,8 @@
-"""What XID and SXid codes say about the hardware.
+"""Decide which XID and SXid codes are evidence of broken hardware.
 
-Codes and buckets from NVIDIA's XID catalogue (immediate action) and the Fabric Manager guide D.4-D.6. A code whose
-remedy is "restart the application" or "ignore" never sends a node away (pitfall K1); a code that no table knows does,
-because nobody can say what it means.
+Codes and buckets are from NVIDIA's XID catalogue (immediate action) and the Fabric Manager guide D.4-D.6. A code whose
+remedy is "restart the application" or "ignore" never takes a node out of service (pitfall K1). An unknown code does,
+because its meaning is unknown.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from reconciler.model.observed import Xid
 
 _RANGES = (range(39, 42), range(70, 73), range(75, 78), range(82, 87), range(96, 106), range(126, 136))
-# RESTART_APP and IGNORE buckets.
+# Codes of the RESTART_APP and IGNORE buckets.
 APPLICATION = frozenset(
     {
         8,
@@ -46,17 +46,17 @@ APPLICATION = frozenset(
     | {141, 152, 153, 157, 160, 161}
     | {code for codes in _RANGES for code in codes}
 )
-# "Non-fatal" in the kernel line and yet not harmless: 12028 stalls NVLink traffic, 11004 is a partition, 19084 wants
-# all GPUs and switches reset.
+# Codes that the kernel log calls non-fatal, but which are not harmless: 12028 stalls NVLink traffic, 11004 is a
+# partition, 19084 requires a reset of all GPUs and switches.
 NOT_HARMLESS = frozenset({11004, 12028, 19084})
-# D.4: single-bit and corrected errors, replays.
+# Single-bit and corrected errors, and replays (D.4).
 CORRECTED = frozenset(
     {11012, 11021, 11022, 11023, 12021, 12023, 15008, 15011, 20001, 20009, 20012, 22013, 24001, 24002, 24003}
 )
 
 
 def is_hardware(xid: Xid, ignored: tuple[int, ...] = ()) -> bool:
-    """Whether this code speaks against the node. `ignored`: codes that the policy names."""
+    """Return whether this code is evidence of broken hardware. `ignored` are the codes that the policy names."""
     if xid.code in ignored:
         return False
     if not xid.switch:
@@ -67,5 +67,5 @@ def is_hardware(xid: Xid, ignored: tuple[int, ...] = ()) -> bool:
 
 
 def _taken_back(xid: Xid) -> bool:
-    """XID 154 says which recovery action a GPU needs; the last of them counts, and it may be "(None)"."""
+    """Return whether XID 154, which names the recovery action that a GPU needs, names none: the last one counts."""
     return xid.code == 154 and xid.text.rstrip().endswith("(None)")

@@ -1,7 +1,7 @@
-"""Addresses of nodes, brought to one form so that equal ones are equal texts.
+"""Bring addresses of nodes to one form, so that equal addresses are equal texts.
 
 A BMC is `https://host[:port]`, an SSH endpoint `host:port`; host is an IPv4 address, a bracketed IPv6 address or a
-DNS name. ValueError says what is wrong.
+DNS name. Functions raise ValueError, which says what is wrong.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ HTTPS_PORT = 443
 
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+))(?::([0-9]{1,5}))?")
 _IPV4 = re.compile(r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])(?:\.(?!$)|$)){4}")
-# What resolvers take for an IPv4 address in another notation: 0x0a.20.1.1, 10.20.257, 167772161. No DNS name ends so.
+# Resolvers take these for IPv4 addresses in another notation: 0x0a.20.1.1, 10.20.257, 167772161. No DNS name ends so.
 _NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 _DNS = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
 
 
 def split_authority(text: str, default_port: int) -> tuple[str, int]:
-    """Host (without brackets, lower case) and port of `host[:port]`."""
+    """Return the host, in lower case and without brackets, and the port of `host[:port]`."""
     match = _AUTHORITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not an address; write host or host:port")
@@ -49,17 +49,17 @@ def join_authority(host: str, port: int) -> str:
 
 
 def normalise_host(text: str) -> str:
-    """`host:port` of an SSH endpoint; the port is always there."""
+    """Return an SSH endpoint as `host:port`, always with a port."""
     return join_authority(*split_authority(text, SSH_PORT))
 
 
 def normalise_bmc(text: str) -> str:
-    """`https://host[:port]` of a BMC; port 443 is left out."""
+    """Return the URL of a BMC as `https://host[:port]`, without port 443."""
     if not text.lower().startswith("https://"):
         raise ValueError(f"{text!r} is not the URL of a BMC; it starts with https://")
     rest = text[len("https://") :].removesuffix("/")
     if "@" in rest:
-        raise ValueError("the URL of a BMC holds no user or password; they are a secret, which the Fleet names")
+        raise ValueError("the URL of a BMC has no user or password; name a secret in redfish.credentials of the Fleet")
     if "/" in rest or "?" in rest or "#" in rest:
         raise ValueError(f"{text!r} is not the URL of a BMC; nothing follows the host and port")
     host, port = split_authority(rest, HTTPS_PORT)

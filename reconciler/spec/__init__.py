@@ -1,6 +1,8 @@
-"""The spec: files -> documents with positions (load) -> resources of a kind (parse, kinds/) -> checked -> resolved.
+"""The spec: what git says about a fleet, read from files and resolved for each node.
 
-`load_spec` and `check_spec` are the way in. Nothing here opens a connection or resolves a secret.
+Files become documents with positions (load), documents become resources of a kind (parse, kinds/), resources are
+checked against each other, and a valid spec is resolved into model.desired.Fleet (resolve). Call `load_spec` or
+`check_spec`. Nothing here opens a connection or resolves a secret.
 """
 
 from reconciler.spec.tree import SpecTree, SpecWalk

@@ -1,4 +1,4 @@
-"""The Fleet resource -> model.desired.Settings, with the files that it names read from the tree.
+"""Turn the Fleet resource into model.desired.Settings, and read the files that it names.
 
 Those files are public: CA certificates and public keys. A private key among them is an error.
 """
@@ -33,7 +33,7 @@ _KEY_TYPES = ("ssh-ed25519", "ssh-rsa", "ecdsa-sha2-", "sk-ssh-ed25519@openssh.c
 
 
 def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, list[Diagnostic]]:
-    """Of the first Fleet; there must be one."""
+    """Return the settings of the first Fleet, and the problems of the files it names. There must be a Fleet."""
     fleet = declared.fleets[0]
     spec, files = fleet.spec, _Files(fleet, tree)
     cluster = declared.clusters.get(spec.cluster) if spec.cluster else None
@@ -81,7 +81,7 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
 
 
 def access_positions(declared: Declarations) -> Mapping[str, Position]:
-    """Where the Fleet says whom to talk to, as whom, and whom to believe."""
+    """Return the positions of the Fleet's addresses, credentials and trust anchors, by their path."""
     fleet = declared.fleets[0]
     cluster = declared.clusters.get(fleet.spec.cluster) if fleet.spec.cluster else None
     places = {".".join(steps): fleet.at(*steps) for steps in _ACCESS}
@@ -99,7 +99,7 @@ _ACCESS: Final = (
 
 
 class _Files:
-    """Reads what the Fleet names; collects what is wrong with it."""
+    """Reads the files that the Fleet names, and collects their problems."""
 
     def __init__(self, fleet: DeclaredResource[FleetSpec], tree: SpecTree) -> None:
         self._fleet = fleet

@@ -1,6 +1,6 @@
-"""Checks of what nodes end up with, once defaults are applied: whether image, hardware and tests fit together.
+"""Check that image, hardware and tests fit together on each node, with all defaults applied.
 
-Names that lead nowhere are told by `references`; here they end a check.
+`references` reports names that don't exist; here such a name only ends a check.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reconciler.strict_yaml.parse import Steps
 
 
 def check_combinations(declared: Declarations) -> Iterator[Diagnostic]:
-    """What each pool and entry ends up with, once defaults are applied. Dangling names are told elsewhere."""
+    """Yield the problems of each pool and of each node entry that has settings of its own."""
     for pool in declared.pools.values():
         own = [index for index, entry in enumerate(pool.spec.nodes) if entry.has_settings]
         seen: set[Diagnostic] = set()
@@ -47,7 +47,7 @@ def _pinned(pool: DeclaredResource[Any], steps: Steps, managed: bool) -> Diagnos
 
 
 def _image_fits(declared: Declarations, chosen: dict[str, Setting]) -> Iterator[Diagnostic]:
-    """Pitfall K9: an image on hardware that it was not built for."""
+    """Yield a problem for an image on hardware that it was not built for (pitfall K9)."""
     image = declared.images.get(chosen["image.name"].value) if "image.name" in chosen else None
     if image is None:
         return
@@ -71,7 +71,7 @@ def _image_fits(declared: Declarations, chosen: dict[str, Setting]) -> Iterator[
 
 
 def _tests_fit(declared: Declarations, chosen: dict[str, Setting]) -> Iterator[Diagnostic]:
-    """A test that counts devices passes only against a declared number (DESIGN 7.4)."""
+    """Yield a problem for a test that counts devices whose number is not declared (DESIGN 7.4)."""
     persona = declared.personas.get(chosen["persona"].value) if "persona" in chosen else None
     acceptance = declared.acceptance.get(persona.spec.acceptance or "") if persona else None
     hardware = declared.hardware.get(chosen["hardware"].value) if "hardware" in chosen else None
@@ -86,7 +86,7 @@ def _tests_fit(declared: Declarations, chosen: dict[str, Setting]) -> Iterator[D
             yield Diagnostic(at, "", f"test {test.name!r} counts {counted}, and these nodes have no hardware profile")
         elif getattr(hardware.spec.inventory, counted) is None:
             problem = (
-                f"test {test.name!r} of {acceptance.name!r} counts {counted}, and the inventory does not say how many"
+                f"test {test.name!r} of {acceptance.name!r} counts {counted}, and the inventory declares no number"
             )
             yield hardware.problem(("inventory",), problem)
 
@@ -94,7 +94,7 @@ def _tests_fit(declared: Declarations, chosen: dict[str, Setting]) -> Iterator[D
 def _overrides_fit(
     declared: Declarations, pool: str, entry: int | None, chosen: dict[str, Setting]
 ) -> Iterator[Diagnostic]:
-    """Firmware overrides name components of the hardware profile that the node ends up with."""
+    """Yield a problem for each firmware override of a component that the node's hardware profile does not have."""
     profile = declared.hardware.get(chosen["hardware"].value) if "hardware" in chosen else None
     if "hardware" in chosen and (profile is None or not profile.whole):
         return
@@ -111,9 +111,9 @@ def _overrides_fit(
 
 
 def check_installable(declared: Declarations, nodes: list[NodeSource]) -> Iterator[Diagnostic]:
-    """Warnings about images that could be compared, but not installed or admitted."""
+    """Yield warnings about images that can be compared, but not installed, or whose nodes can't be admitted."""
     fleet = declared.fleets[0]
-    diskless: dict[tuple[str, int | None], str | None] = {}  # by pool and entry: a node that names no disk itself
+    diskless: dict[tuple[str, int | None], str | None] = {}  # by pool and entry: a node that names no disk of its own
     for node in nodes:
         key = (node.pool, node.entry)
         diskless[key] = diskless.get(key) or (node.name if node.root_disk is None else None)
@@ -137,4 +137,4 @@ def check_installable(declared: Declarations, nodes: list[NodeSource]) -> Iterat
             yield image.problem(("versions", index), problem, severity="warning")
         if fleet.spec.installer is None and ("installer", "") not in told:
             told.add(("installer", ""))
-            yield fleet.problem((), "no installer: images are compared, and never written", severity="warning")
+            yield fleet.problem((), "no installer: images are compared, but never installed", severity="warning")

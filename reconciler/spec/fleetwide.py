@@ -1,4 +1,4 @@
-"""Checks of the Fleet against its nodes: whether what it says reaches anything."""
+"""Check the Fleet against its nodes: that its rules, limits and addresses apply to something."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconciler.spec.parse import Declarations, DeclaredResource
 def check_fleet(
     fleet: DeclaredResource[FleetSpec], declared: Declarations, nodes: list[NodeSource]
 ) -> Iterator[Diagnostic]:
-    """Only when all could be read: what is missing from half a spec may just not have been understood."""
+    """Yield the problems of the Fleet. Call it for a spec that was read in full: half a spec misses too much."""
     yield from _ignored_exist(fleet, declared, {node.name for node in nodes})
     yield from check_limits(fleet, declared, nodes)
     if fleet.spec.redfish is None and any(node.endpoints.bmc for node in nodes):
@@ -40,8 +40,9 @@ def _ignored_exist(fleet: DeclaredResource[FleetSpec], declared: Declarations, n
 def _clusterless(persona: DeclaredResource[PersonaSpec]) -> Iterator[Diagnostic]:
     spec = persona.spec
     if "drain" in spec.model_fields_set and spec.drain.provider is DrainProvider.KUBERNETES:
-        hint = "use provider command, or none where nothing needs to be waited for"
+        hint = "use provider command, or none to take nodes out without waiting for their work"
         yield persona.problem(("drain", "provider"), "the fleet names no cluster to drain from", hint)
     if spec.labels or spec.taints:
         place = ("labels",) if spec.labels else ("taints",)
-        yield persona.problem(place, "the fleet names no cluster, so nothing gets these", severity="warning")
+        problem = f"the fleet names no cluster, so no node gets these {place[0]}"
+        yield persona.problem(place, problem, severity="warning")

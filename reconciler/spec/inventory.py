@@ -1,4 +1,7 @@
-"""CSV inventories: many nodes that have no settings of their own, one per line, so they don't pass through models."""
+"""Read CSV inventories: many nodes, one in each line, without settings of their own.
+
+The rows do not pass through pydantic models, as 200,000 of them would take minutes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _DOMAIN_COLUMN = re.compile(r"domains\.[a-z][a-z0-9-]*")
 
 
 class RowPositions(Mapping[str, Position]):
-    """Where the values of a row stand: path -> place. As a dict it would be the largest part of a node in memory."""
+    """The positions of the values of a row, by path. As a dict it would be the largest part of a node in memory."""
 
     __slots__ = ("_columns", "_file", "_line")
 
@@ -44,7 +47,7 @@ class RowPositions(Mapping[str, Position]):
 
 
 class InventoryReader:
-    """One CSV file of a pool. Rows have no settings of their own, so they don't pass through the models."""
+    """Reads one CSV file of a pool, and adds what is wrong with it to `problems`."""
 
     def __init__(
         self,
@@ -60,10 +63,10 @@ class InventoryReader:
         self._allowance = allowance
         self._problems = problems
         self._columns: list[str] = []
-        self._places: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}  # most rows are as wide
+        self._positions: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}  # most rows share theirs
 
     def read(self, text: str) -> list[NodeSource]:
-        """SpecTooLarge at the row that is beyond what a spec may have."""
+        """Return the nodes of the file. Raise SpecTooLarge at the first row beyond what a spec may have."""
         lines = StringIO(text, newline="\n")  # as a list, 16 MiB of empty lines are 128 MiB
         if not self._header(next(lines, "").rstrip("\r\n")):
             return []
@@ -88,7 +91,7 @@ class InventoryReader:
             if name not in COLUMNS and not _DOMAIN_COLUMN.fullmatch(name):
                 self._note(1, start, f"unknown column {name!r}", did_you_mean(name, (*COLUMNS, "domains.<label>")))
             elif name in self._columns:
-                self._note(1, start, f"column {name!r} stands twice")
+                self._note(1, start, f"column {name!r} is listed twice")
             self._columns.append(name)
         if "name" not in self._columns:
             self._note(1, 1, "column 'name' is missing", "the first line names the columns")
@@ -97,9 +100,7 @@ class InventoryReader:
     def _row(self, number: int, line: str) -> NodeSource | None:
         cells = _cells(line) if len(line) <= _MAX_LINE else []
         if cells is None or len(cells) != len(self._columns):
-            found = (
-                "a quote is not closed" if cells is None else f"{len(cells)} cells, and {len(self._columns)} columns"
-            )
+            found = "a quote is not closed" if cells is None else f"{len(cells)} cells for {len(self._columns)} columns"
             self._note(number, 1, found if cells != [] else f"a line of more than {_MAX_LINE} characters")
             return None
         values: dict[str, str] = {}
@@ -126,8 +127,8 @@ class InventoryReader:
         if not failed and "bmc" not in values and "host" not in values:
             self._note(number, 1, "the node has no address", "give bmc, host or both")
             failed = True
-        places = tuple(at)
-        where = RowPositions(self._file, number, self._places.setdefault(places, places))
+        positions = tuple(at)
+        where = RowPositions(self._file, number, self._positions.setdefault(positions, positions))
         return None if failed else self._node(values, domains, where)
 
     def _node(self, values: Mapping[str, str], domains: Mapping[str, str], at: RowPositions) -> NodeSource:
@@ -148,7 +149,7 @@ class InventoryReader:
 
 
 def _cells(line: str) -> list[tuple[str, int]] | None:
-    """Cells with the column they start in. None when a quote is not closed."""
+    """Return the cells of a line, each with the column it starts in. None when a quote is not closed."""
     if '"' not in line:
         found, start = [], 1
         for cell in line.split(","):

@@ -1,8 +1,10 @@
-"""Settings as layers: value path -> value and where it was set. A later layer overrides an earlier one, path by path.
+"""Merge settings in layers, each of which maps value paths to values and their positions.
 
-The order is: what the chosen profiles say (HardwareProfile, Persona, GoldenImage) < Fleet.defaults < pool < node
-entry. A value of None takes the path out again: it becomes unmanaged (conventions Y5). Which profiles are chosen is
-itself a setting, resolved first.
+A later layer overrides an earlier one, path by path.
+
+The order is: the chosen profiles (HardwareProfile, Persona, GoldenImage) < Fleet.defaults < pool < node entry. A value
+of None removes the path: it becomes unmanaged (conventions Y5). The choice of profiles is itself a setting, resolved
+first.
 """
 
 from __future__ import annotations
@@ -47,12 +49,12 @@ def merge(layers: Iterable[Layer]) -> dict[str, Setting]:
 
 
 def below(layer: Layer, prefix: str) -> dict[str, Any]:
-    """Values whose path starts with `prefix`, by the rest of the path, sorted."""
+    """Return the values whose path starts with `prefix`, by the rest of the path, sorted."""
     return {path[len(prefix) :]: layer[path].value for path in sorted(layer) if path.startswith(prefix)}
 
 
 def choices_of(resource: DeclaredResource[Any], settings: NodeSettings, steps: Steps) -> Layer:
-    """Which profiles and image the settings at `steps` choose. An explicit null chooses none."""
+    """Return the profiles and the image that the settings at `steps` choose. An explicit null chooses none."""
     found: dict[str, Setting] = {}
     for name in (*CHOICES, "image"):
         if name not in settings.model_fields_set:
@@ -68,7 +70,7 @@ def choices_of(resource: DeclaredResource[Any], settings: NodeSettings, steps: S
 
 
 def values_of(resource: DeclaredResource[Any], settings: NodeSettings, steps: Steps) -> Layer:
-    """The single values that the settings at `steps` lay over the profiles."""
+    """Return the values that the settings at `steps` lay over the profiles."""
     found: dict[str, Setting] = {}
     for index, override in enumerate(settings.firmware):
         at = resource.at(*steps, "firmware", index, "version")

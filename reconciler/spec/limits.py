@@ -1,4 +1,4 @@
-"""Budgets, floors, windows and guards of a spec: as values, and whether they reach anything."""
+"""Turn budgets, windows and other limits of a spec into values, and check that they can apply to something."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def budget(spec: said.Budget) -> BudgetLimit:
 
 
 def windows(declared: Declarations) -> Iterator[Window]:
-    """Of the fleet, then of its pools, which speak for themselves alone."""
+    """Yield the windows of the fleet, then those of its pools, each for its pool alone."""
     for window in declared.fleets[0].spec.windows:
         yield replace(_window(window), pools=window.pools)
     for name, pool in sorted(declared.pools.items()):
@@ -53,7 +53,7 @@ def _minute(text: str) -> int:
     return int(hours) * 60 + int(minutes)
 
 
-# --- whether they reach anything -----------------------------------------------------------------------------------
+# --- checks --------------------------------------------------------------------------------------------------------
 
 
 def check_limits(
@@ -76,7 +76,7 @@ def ended_holds(declared: Declarations, now: datetime) -> Iterator[Diagnostic]:
         for steps, hold in entries:
             if hold is not None and hold.until is not None and datetime.fromisoformat(hold.until) <= now:
                 place: Steps = (*steps, "hold", "until")
-                yield pool.problem(place, "this hold has ended", "take it out", severity="warning")
+                yield pool.problem(place, "this hold has ended", "remove it", severity="warning")
 
 
 def _budgets_apply(fleet: DeclaredResource[FleetSpec], nodes: list[NodeSource]) -> Iterator[Diagnostic]:
@@ -94,12 +94,12 @@ def _budgets_apply(fleet: DeclaredResource[FleetSpec], nodes: list[NodeSource]) 
             problem = f"{without} of {len(nodes)} nodes have no {limit.scope}, so this limit does not cover them"
             yield fleet.problem(place, problem, severity="warning")
     if all(limit.per for limit in fleet.spec.budgets):
-        problem = "no limit says how many nodes may be out at once, so it is one of the fleet"
+        problem = "no budget limits how many nodes may be out of service at once, so the limit is one node of the fleet"
         yield fleet.problem(("budgets",), problem, severity="warning")
 
 
 def _brake_can_trip(fleet: DeclaredResource[FleetSpec], nodes: list[NodeSource]) -> Iterator[Diagnostic]:
-    """A count that no node is beyond takes the brake off, and does not say so."""
+    """Yield a problem for a count that the number of nodes can't exceed: it would switch the brake off silently."""
     active = [node for node in nodes if node.state is NodeState.ACTIVE]
     domains = Counter(domain for node in active for domain in node.domains.items())
     brake = fleet.spec.brake
@@ -107,7 +107,7 @@ def _brake_can_trip(fleet: DeclaredResource[FleetSpec], nodes: list[NodeSource])
     for scope, (limit, most) in sizes.items():
         if not limit.strip().endswith("%") and int(limit) >= most > 0:
             where = "the fleet" if scope == "fleet" else "the largest failure domain"
-            problem = f"more than {limit} nodes never go bad: {where} has {most}"
+            problem = f"the brake can never trip: it allows {limit} bad nodes, and {where} has {most}"
             yield fleet.problem(("brake", scope), problem, "a share like 10% grows with the fleet")
 
 

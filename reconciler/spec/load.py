@@ -1,4 +1,4 @@
-"""Files -> documents: every YAML file of a spec, within the bounds of a spec."""
+"""Read every YAML file of a spec into documents, within the bounds on the size of a spec."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_VALUES_IN_ALL: Final = 1_000_000  # 100 MB of memory
 
 
 def load_documents(tree: SpecTree) -> tuple[list[Document], list[Diagnostic]]:
-    """Every document of every YAML file, and what makes files unreadable."""
+    """Return the documents of all YAML files, and a problem for each file that can't be read."""
     documents: list[Document] = []
     problems: list[Diagnostic] = []
     left = MAX_VALUES_IN_ALL
@@ -37,7 +37,7 @@ def _read_documents(tree: SpecTree, name: str) -> tuple[list[Document], list[Dia
 
 
 def _take(left: int, documents: list[Document], at: Position) -> int:
-    """How many values there may still be. SpecTooLarge when there are none."""
+    """Return how many values the other files may still have. Raise SpecTooLarge when these documents have too many."""
     left -= sum(len(document.values) for document in documents)
     if left < 0:
         problem = f"with this file the spec has more than {MAX_VALUES_IN_ALL} values, aliases expanded"

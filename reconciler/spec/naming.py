@@ -1,4 +1,4 @@
-"""The name of a spec's fleet, whatever else is wrong with the spec: a stop must not wait for somebody to mend it."""
+"""Find the name of a spec's fleet even when the spec is invalid: a stop must not wait until somebody corrects it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
 def fleet_name(directory: Path) -> str | None:
-    """None when no Fleet can be read there, or several can."""
+    """Return the name of the only Fleet below `directory`; None when there is no readable one, or more than one."""
     documents, _ = load_documents(SpecTree(directory, str(directory)))
     data = [document.data for document in documents if isinstance(document.data, dict)]
     metadata = [one.get("metadata") for one in data if one.get("kind") == "Fleet"]

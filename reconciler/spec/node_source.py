@@ -1,4 +1,4 @@
-"""One node as declared, whichever way: what an entry of a pool and a row of a CSV file have in common."""
+"""Nodes as declared, by an entry of a pool or by a row of a CSV file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 
 @dataclass(frozen=True, slots=True)
 class NodeSource:
-    """One node as declared. `entry`: index of its entry, if that has settings; None: it has those of the pool."""
+    """One node as declared. `entry` is the index of its entry where that has settings; None: the pool's apply."""
 
     name: str
     pool: str
@@ -40,7 +40,7 @@ class NodeSource:
 
 
 class DomainCache:
-    """Failure domains are the same few combinations on thousands of nodes; one mapping each is enough."""
+    """Shares the failure domains of nodes: thousands of nodes have the same few combinations."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
@@ -50,13 +50,13 @@ class DomainCache:
 
 
 class NodeAllowance:
-    """How many nodes a spec may still declare, over all pools, entries and files of it."""
+    """Counts down how many nodes a spec may still declare, over all its pools, entries and files."""
 
     def __init__(self) -> None:
         self._left = MAX_NODES
 
     def take(self, count: int, at: Position, path: str = "") -> None:
-        """SpecTooLarge, at what goes beyond."""
+        """Count `count` more nodes. Raise SpecTooLarge at `at` when the spec has too many."""
         self._left -= count
         if self._left < 0:
             problem = f"with {'this node' if count == 1 else f'these {count} nodes'} the spec has more than {MAX_NODES}"
@@ -97,7 +97,7 @@ NORMALISERS: Final[Mapping[str, Callable[[str], str]]] = {
 
 
 def find_overlaps(nodes: Iterable[NodeSource]) -> list[Diagnostic]:
-    """Two nodes of one name, address or identity. Overlapping ranges are one problem, not one per node."""
+    """Return a problem for nodes that share a name, an address or an identity; overlapping ranges give one problem."""
     first: dict[tuple[str, str], NodeSource] = {}
     groups: dict[tuple[str, Position, Position], list[tuple[str, NodeSource, NodeSource]]] = defaultdict(list)
     for node in sorted(nodes, key=lambda node: (node.at, node.name)):

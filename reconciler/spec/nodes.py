@@ -1,4 +1,4 @@
-"""Pools -> nodes: the ranges of an entry expanded together, then the rows of the pool's CSV inventory."""
+"""Expand pools into nodes: the ranges of their entries, then the rows of their CSV inventories."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reconciler.spec.ranges import count, expand
 from reconciler.spec.tree import SpecTooLarge, SpecTree
 from reconciler.strict_yaml.parse import UnreadableFile, show_path
 
-_PER_NODE: Final = ("name", "bmc", "host", "hostname", "serial", "uuid")  # ranges here count along with the name
+_PER_NODE: Final = ("name", "bmc", "host", "hostname", "serial", "uuid")  # ranges here are as long as that of the name
 
 
 def expand_pool(
@@ -68,13 +68,13 @@ def _expand_entry(
             problems.append(pool.problem((*steps, name), str(error)))
     size = counts.get("name", 0)
     allowance.take(size, pool.at(*steps, "name"), show_path(("spec", *steps, "name")))
-    for name, number in counts.items():  # nothing is expanded that is not of so many nodes
+    for name, number in counts.items():  # only ranges of the right length are expanded
         try:
             if number in {size, 1}:
                 columns[name] = [NORMALISERS[name](value) for value in expand(getattr(entry, name))]
         except ValueError as error:
             problems.append(pool.problem((*steps, name), str(error)))
-            size = 0 if name == "name" else size  # as many as what is no name says nothing
+            size = 0 if name == "name" else size  # an invalid name has no length to compare with
             continue
         if size and number != size:
             share = f"all {size} nodes would share one {name}" if number == 1 else ""
@@ -92,7 +92,7 @@ def _expand_entry(
 
 
 def _single(entry: NodeEntry) -> Iterator[tuple[str, str | None]]:
-    """What can belong to one node only, and can't be a range."""
+    """Yield the keys that can belong to one node only, with their values: they can't be ranges."""
     yield "hostKey", entry.host_key
     if entry.root_disk is not None:
         yield "rootDisk", entry.root_disk.serial or entry.root_disk.wwn

@@ -1,4 +1,7 @@
-"""Documents -> resources by kind and name. What is left of a faulty one goes on to the checks across resources."""
+"""Turn documents into resources by kind and name.
+
+Of a resource with errors, the valid rest goes on to the checks across resources.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ S = TypeVar("S", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class DeclaredResource(Generic[S]):
-    """A resource as declared somewhere. Not `whole`: faulty keys were taken out, so what is missing means nothing."""
+    """A resource and its document. Where faulty keys were removed it is not `whole`: a missing key means nothing."""
 
     kind: str
     name: str
@@ -35,7 +38,7 @@ class DeclaredResource(Generic[S]):
     whole: bool = True
 
     def at(self, *steps: str | int, key: bool = False) -> Position:
-        """Where a value (or its key) of the resource's `spec` stands."""
+        """Return the position of a value of the resource's `spec`, or of its key."""
         return self.document.at(("spec", *steps), key=key)
 
     @property
@@ -48,7 +51,7 @@ class DeclaredResource(Generic[S]):
 
 @dataclass(slots=True)
 class Declarations:
-    """All resources of a spec, by kind and name; of two with one name, the first."""
+    """All resources of a spec by kind and name. Of two with the same name it has the first."""
 
     fleets: list[DeclaredResource[FleetSpec]] = field(default_factory=list)
     clusters: dict[str, DeclaredResource[ClusterSpec]] = field(default_factory=dict)
@@ -58,7 +61,9 @@ class Declarations:
     acceptance: dict[str, DeclaredResource[AcceptanceProfileSpec]] = field(default_factory=dict)
     remediation: dict[str, DeclaredResource[RemediationPolicySpec]] = field(default_factory=dict)
     pools: dict[str, DeclaredResource[NodePoolSpec]] = field(default_factory=dict)
-    unread: dict[str, set[str]] = field(default_factory=dict)  # kind -> names of resources too damaged to check
+    unread: dict[str, set[str]] = field(
+        default_factory=dict
+    )  # kind -> names of resources with too many errors to check
 
     def table(self, kind: str) -> dict[str, DeclaredResource[Any]]:
         tables: dict[str, dict[str, DeclaredResource[Any]]] = {

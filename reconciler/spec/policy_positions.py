@@ -1,6 +1,7 @@
-"""Where the resources that a node chooses by name say what follows from the choice: drain, tests, ladder, firmware.
+"""Find the positions of what a node gets by choosing resources by name: drain, tests, ladder, firmware.
 
-Under the paths of `Profile`, field by field. A key that the resource does not have is where what encloses it stands.
+Positions are under the paths of `Profile`, field by field. A key that a resource lacks has the position of the mapping
+or list around it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def policy_positions(
     merged: Layer,
     overrides: Iterable[tuple[DeclaredResource[Any], NodeSettings, Steps]],
 ) -> dict[str, Position]:
-    """`overrides`: the settings that are laid over the resources, each over the one before."""
+    """Return the positions by path. `overrides` are the settings laid over the resources, each over the one before."""
     found: dict[str, Position] = {}
     if "persona" in chosen:
         persona = declared.personas[chosen["persona"].value]

@@ -1,7 +1,7 @@
-"""Ranges in names and addresses: `gpu-a[001-008]`, `10.20.0.[11-14,21]`.
+"""Expand and contract ranges in names and addresses: `gpu-a[001-008]`, `10.20.0.[11-14,21]`.
 
-One pair of brackets with numbers, or spans of numbers, between commas. A leading zero fixes the width. Brackets that
-hold anything else are plain text, so that IPv6 addresses need no escape.
+A range is one pair of brackets around numbers or spans of numbers, separated by commas. A leading zero fixes the width.
+Brackets around anything else are plain text, so IPv6 addresses need no escape.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-# Of a whole spec, and so of one range, too. 100,000 nodes are the largest fleet that was measured; twice as many still
-# fit in the memory of a small runner. More than one spec is for more.
+# The limit of a whole spec, and so of one range, too. 100,000 nodes are the largest fleet that was measured; twice as
+# many still fit in the memory of a small runner. A larger fleet needs several specs.
 MAX_NODES: Final = 200_000
 _LONGEST: Final = 300  # characters around the brackets: a DNS name has 253, a scheme and a port come to it
 
@@ -24,12 +24,15 @@ def is_range(text: str) -> bool:
 
 
 def count(text: str) -> int:
-    """How many texts the range stands for; 1 when it has none. ValueError for a bad one. None of them is made."""
+    """Return how many texts a range stands for, without making them; 1 for a text without a range.
+
+    Raise ValueError for an invalid range.
+    """
     return _read(text)[1]
 
 
 def expand(text: str) -> list[str]:
-    """What the range stands for, in order; [text] when it has none. ValueError for a bad one."""
+    """Return the texts that a range stands for, in order; [text] without one. Raise ValueError for an invalid range."""
     match, size = _read(text)
     if match is None:
         return [text]
@@ -61,7 +64,7 @@ def _read(text: str) -> tuple[re.Match[str] | None, int]:
 
 
 def _span(part: str, text: str) -> int:
-    """How many numbers it has."""
+    """Return how many numbers one part between commas stands for."""
     first, dash, last = part.partition("-")
     if not dash:
         return 1
@@ -76,7 +79,7 @@ def _span(part: str, text: str) -> int:
 
 
 def _width(first: str) -> int:
-    """Digits of every number of a span; 0: as many as it takes."""
+    """Return the number of digits that each number of a span has; 0 when it is not fixed."""
     return len(first) if first.startswith("0") and first != "0" else 0
 
 
@@ -85,7 +88,7 @@ def _shown(text: str) -> str:
 
 
 def contract(values: Sequence[str]) -> str:
-    """One text that stands for these in this order: what `expand` undoes. ValueError when they differ in more."""
+    """Return the range that `expand` turns into these values. Raise ValueError where more than a number differs."""
     if len(values) == 1:
         return values[0]
     before, after = _shared(values), _shared([value[::-1] for value in values])[::-1]
@@ -105,7 +108,7 @@ def contract(values: Sequence[str]) -> str:
 
 
 def _shared(values: Sequence[str]) -> str:
-    """How all of them begin."""
+    """Return the longest common beginning."""
     low, high = min(values), max(values)
     return low[: next((at for at, char in enumerate(low) if high[at : at + 1] != char), len(low))]
 

@@ -1,4 +1,4 @@
-"""Checks across resources: what is named exists, what is combined fits together."""
+"""Check that what resources refer to by name exists: resources, tools, and value paths."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NEVER_IGNORED = (Concern.IDENTITY, Concern.TRUST, Concern.GATE)
 
 
 def check_references(declared: Declarations) -> Iterator[Diagnostic]:
-    """Every name that one resource uses for another, for a tool, or for a value path."""
+    """Yield a problem for each name that refers to nothing, or to something it may not refer to."""
     for fleet in declared.fleets:
         if fleet.spec.cluster is not None:
             yield from _named(declared, "Cluster", fleet.spec.cluster, fleet, ("cluster",))
@@ -81,7 +81,7 @@ def _persona(persona: DeclaredResource[PersonaSpec]) -> Iterator[Diagnostic]:
     keys = [taint.key for taint in spec.taints]
     for index, key in enumerate(keys):
         if key.startswith(_OURS):
-            yield persona.problem(("taints", index, "key"), f"{_OURS} is reserved for marks of the reconciler")
+            yield persona.problem(("taints", index, "key"), f"{_OURS} is reserved for the reconciler's own marks")
         if key in keys[:index]:
             yield persona.problem(("taints", index, "key"), f"taint {key!r} is listed twice")
 
@@ -89,7 +89,7 @@ def _persona(persona: DeclaredResource[PersonaSpec]) -> Iterator[Diagnostic]:
 def _reserved(resource: DeclaredResource[Any], labels: Iterable[str], steps: Steps) -> Iterator[Diagnostic]:
     for key in labels:
         if key.startswith(_OURS):
-            yield resource.problem((*steps, key), f"{_OURS} is reserved for marks of the reconciler")
+            yield resource.problem((*steps, key), f"{_OURS} is reserved for the reconciler's own marks")
 
 
 def _ignorable(fleet: DeclaredResource[FleetSpec], index: int, path: str) -> Iterator[Diagnostic]:

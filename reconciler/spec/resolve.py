@@ -1,7 +1,7 @@
-"""A checked spec -> model.desired.Fleet: settings merged, profiles interned by digest, provenance by value path.
+"""Resolve a checked spec into model.desired.Fleet: merge settings, share equal profiles, keep positions by value path.
 
-Pure: equal declarations give equal fleets, in whatever order files were read. The digest of a profile is over its
-values alone, so that moving a line, or saying the same in another layer, changes nothing (pitfall M1).
+Equal declarations give equal fleets, in whatever order files were read. The digest of a profile covers its values
+alone, so moving a line, or setting the same value in another layer, changes nothing (pitfall M1).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from reconciler.spec.parse import Declarations, DeclaredResource
 from reconciler.spec.policy_positions import policy_positions
 from reconciler.strict_yaml.parse import Steps
 
-# Value paths that follow from a choice: explain shows where the choice was made.
+# Value paths that follow from another setting: explain shows the position of that one.
 _DERIVED: Final[Mapping[str, str]] = {
     "trust.firmware": "hardware",
     "trust.secure_boot": "boot.secure_boot",
@@ -66,20 +66,20 @@ _DERIVED: Final[Mapping[str, str]] = {
 
 
 def digest_of(value: Any) -> str:
-    """SHA-256 over canonical JSON."""
+    """Return the SHA-256 of the canonical JSON of a value, in hex."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def choices(declared: Declarations, pool: str, entry: int | None) -> dict[str, Setting]:
-    """Which image and profiles a node of this pool and entry has: `image.name`, `image.version`, `hardware` ..."""
+    """Return the image and the profiles of a pool's nodes, or of one entry's: `image.name`, `hardware` and so on."""
     return merge(choices_of(*declaration) for declaration in settings_of(declared, pool, entry))
 
 
 def settings_of(
     declared: Declarations, pool: str, entry: int | None
 ) -> Iterator[tuple[DeclaredResource[Any], NodeSettings, Steps]]:
-    """Where settings of such a node may stand, each overriding the one before."""
+    """Yield the resources whose settings apply to such nodes, each overriding the one before, with their steps."""
     fleet, owner = declared.fleets[0], declared.pools[pool]
     yield fleet, fleet.spec.defaults, ("defaults",)
     yield owner, owner.spec, ()
@@ -88,11 +88,11 @@ def settings_of(
 
 
 def resolve(declared: Declarations, nodes: Iterable[NodeSource], settings: Settings, source: SpecSource) -> Fleet:
-    """Only for declarations without errors: references are taken to exist."""
+    """Return the fleet. The declarations must have no errors: every reference is taken to exist."""
     nodes, resolver = list(nodes), _Resolver(declared)
     resolved = {node.name: resolver.node(node) for node in sorted(nodes, key=lambda node: (node.pool, node.name))}
-    said = asdict(replace(settings, insecure=()))  # its sentences name lines, and follow from the rest
-    digest = digest_of([said, [_identity(node) for node in resolved.values()]])
+    values = asdict(replace(settings, insecure=()))  # its sentences name lines, and follow from the rest
+    digest = digest_of([values, [_identity(node) for node in resolved.values()]])
     return Fleet(
         settings=settings,
         source=source,
@@ -108,7 +108,7 @@ def _rollout(spec: RolloutSpec) -> RolloutPolicy:
 
 
 def _holds(declared: Declarations, nodes: Iterable[NodeSource]) -> Iterator[SpecHold]:
-    """Of pools, then of nodes, in order of name."""
+    """Yield the holds of pools, then those of nodes, in order of name."""
     for name, pool in sorted(declared.pools.items()):
         if pool.spec.hold is not None:
             yield spec_hold(f"pool/{name}", pool.spec.hold, pool.at("hold"))
@@ -152,7 +152,7 @@ class _Resolver:
         )
 
     def _profile(self, pool: str, entry: int | None) -> tuple[Profile, Setting | None, str]:
-        """The profile, the setting that names hosts after their nodes, and the name of the persona."""
+        """Return the profile, the setting that names hosts after their nodes, and the name of the persona."""
         declared = self._declared
         chosen = choices(declared, pool, entry)
         persona = declared.personas[chosen["persona"].value] if "persona" in chosen else None
@@ -191,7 +191,7 @@ class _Resolver:
         return self._intern(profile), from_name, persona.name if persona else ""
 
     def _intern(self, profile: Profile) -> Profile:
-        """One object for equal values from equal places. Equal values from elsewhere share the digest alone."""
+        """Return one object for equal values with equal positions. Equal values set elsewhere share only the digest."""
         digest = digest_of(asdict(replace(profile, provenance={})))
         key = (digest, tuple(profile.provenance.items()))
         return self._interned.setdefault(key, replace(profile, digest=digest))
@@ -261,7 +261,7 @@ class _Resolver:
 
 
 def find_version(image: DeclaredResource[GoldenImageSpec], version: str) -> tuple[int, ImageVersion] | None:
-    """Index and value of a version."""
+    """Return a version of an image with its index; None when there is no such version."""
     return next(((at, found) for at, found in enumerate(image.spec.versions) if found.version == version), None)
 
 

@@ -1,6 +1,6 @@
-"""JSON Schemas (draft 2020-12) of everything that people and programs exchange with us as files.
+"""Write JSON Schemas (draft 2020-12) of all files that people and programs exchange with the reconciler.
 
-schemas/*.json are written from here; editors read them through the modeline of a spec file.
+`reconciler schema --write` writes schemas/*.json; editors find them by the modeline of a spec file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 def all_schemas() -> dict[str, dict[str, Any]]:
-    """By file name."""
+    """Return all schemas by file name."""
     kinds = {_file_name(name): kind.model_json_schema() for name, kind in KINDS.items()}
     documents = {_file_name(name): document_schema(kind) for kind, name in NAMES.items()}
     return {name: {"$schema": DRAFT, **schema} for name, schema in sorted((kinds | documents).items())}
@@ -28,7 +28,7 @@ def render_schema(schema: dict[str, Any]) -> str:
 
 
 def write_schemas(directory: Path) -> list[Path]:
-    """Write every schema below `directory`; the paths."""
+    """Write every schema below `directory`, and return the paths."""
     directory.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, schema in all_schemas().items():
@@ -39,5 +39,5 @@ def write_schemas(directory: Path) -> list[Path]:
 
 
 def _file_name(name: str) -> str:
-    """GoldenImage -> golden-image.json, drift report -> drift-report.json"""
+    """Return a file name: GoldenImage -> golden-image.json, drift report -> drift-report.json."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])| ", "-", name).lower() + ".json"

@@ -1,6 +1,6 @@
-"""What each acceptance tool takes as arguments, and which metrics it yields: gate/tools in words that a spec can use.
+"""Check the acceptance tests of a spec: the arguments that each tool takes, and the metrics that it measures.
 
-A threshold on a metric that nothing measures would keep every node out for ever, so it is refused here.
+A threshold on a metric that nothing measures would keep every node out forever, so it is an error of the spec.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ METRICS: Final[Mapping[Tool, tuple[str, re.Pattern[str]]]] = {
     Tool.INVENTORY: ("hardware.<field>", re.compile(r"hardware\.\w+")),
     Tool.XID: ("xids", re.compile(r"xids")),
 }
-COUNTED_PARTS: Final[Mapping[Tool, str]] = {  # of the declared inventory: without it nothing is ever a pass
+COUNTED_PARTS: Final[Mapping[Tool, str]] = {  # what each tool counts: it passes only if the inventory declares a number
     Tool.DCGMI_DIAG: "gpus",
     Tool.NVBANDWIDTH: "gpus",
     Tool.NCCL_TESTS: "gpus",
@@ -71,7 +71,7 @@ def _check_test(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, st
     known = ARGUMENTS[test.tool]
     for name, value in test.args.items():
         if name not in known:
-            hint = did_you_mean(name, known) or "it takes none"
+            hint = did_you_mean(name, known) or "it takes no arguments"
             yield profile.problem((*steps, "args", name), f"{test.tool} takes no argument {name!r}", hint)
         elif problem := known[name](value):
             yield profile.problem((*steps, "args", name), problem)

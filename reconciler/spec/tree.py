@@ -1,4 +1,4 @@
-"""The files that a spec is read from, and the bounds of what is read: a pull request may name anything."""
+"""Read the files of a spec within bounds, as a pull request may contain anything."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ from reconciler.strict_yaml.parse import UnreadableFile
 _MIB: Final = 1024 * 1024
 MAX_YAML_BYTES: Final = _MIB
 MAX_OTHER_BYTES: Final = 16 * _MIB
-# Of all files that a spec is read from. The YAML of 60,000 nodes, one entry each, is 8 MiB, which takes minutes to
-# parse; the CSV files of 200,000 nodes are 30 MiB.
+# For all files of a spec together. The YAML of 60,000 nodes, one entry each, is 8 MiB, which takes minutes to parse;
+# the CSV files of 200,000 nodes are 30 MiB.
 MAX_YAML_BYTES_IN_ALL: Final = 8 * _MIB
 MAX_BYTES_IN_ALL: Final = 64 * _MIB
-MAX_ENTRIES: Final = (
-    100_000  # files and folders that are looked at; the sources of Linux, a large repository, are 90,000
-)
-MAX_FOLDERS: Final = 32  # one below the other
+MAX_ENTRIES: Final = 100_000  # files and folders; the sources of Linux, a large repository, have 90,000
+MAX_FOLDERS: Final = 32  # nested in one another
 
 
 class SpecTooLarge(UnreadableFile):
-    """The spec as a whole is larger than a spec can be: what is left of it is not looked at."""
+    """The spec as a whole is larger than a spec may be, so the rest of it is not read."""
 
 
 class SpecTree:
@@ -43,14 +41,17 @@ class SpecTree:
         return Position(shown.encode(errors="replace").decode(), line, column)  # names of files need not be UTF-8
 
     def yaml_names(self) -> list[str]:
-        """YAML files, and links for `read` to refuse; nothing whose name, or folder's name, starts with a dot."""
+        """Return the names of YAML files, and of links for `read` to refuse, but none that begins with a dot."""
         if isinstance(self._source, Path):
             entries = self.entries()
             return sorted(name for name, entry in entries if is_yaml(name) or entry.is_symlink())
         return sorted(name for name in self._source if is_yaml(name) and not re.search(r"(^|/)\.", name))
 
     def entries(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """What the directory holds, but folders, by path below it; no dotfiles. UnreadableFile as of `SpecWalk`."""
+        """Yield the files and links of the directory by their path below it, without dotfiles.
+
+        Raise UnreadableFile for a folder that can't be listed, SpecTooLarge as `SpecWalk` does.
+        """
         if not isinstance(self._source, Path):
             return
         try:
@@ -59,7 +60,7 @@ class SpecTree:
             raise UnreadableFile(self.where(""), f"{error.filename}: {error.strerror}") from None
 
     def read(self, name: str) -> bytes:
-        """UnreadableFile when it is no plain file of the tree, or too large."""
+        """Return the content of a file. Raise UnreadableFile when it is no plain file of the tree, or too large."""
         limit = most_bytes(name)
         source = self._source
         data = self._read_file(source, name, limit) if isinstance(source, Path) else source.get(name)
@@ -107,7 +108,7 @@ class SpecTree:
             if path.is_symlink():
                 raise UnreadableFile(self.where(name), "a symbolic link", "a spec holds plain files only")
         try:
-            # Opening a FIFO would wait for a writer; what a file is, is asked of what was opened.
+            # Without O_NONBLOCK, opening a FIFO would wait for a writer. The type is that of the file that was opened.
             opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
@@ -123,14 +124,14 @@ class SpecTree:
 
 
 class SpecWalk:
-    """Bounds a walk through the folders of a spec, wherever they stand: on a disk, or in a commit."""
+    """Bounds one walk through the folders of a spec, on a disk or in a commit."""
 
     def __init__(self, tree: SpecTree) -> None:
         self.tree = tree
         self._visited = 0
 
     def visit(self, name: str, depth: int) -> None:
-        """One more file or folder, below `depth` folders. SpecTooLarge when it goes beyond what a spec can be."""
+        """Count a file or folder nested in `depth` folders. Raise SpecTooLarge beyond what a spec may have."""
         self._visited += 1
         hint = "keep the spec in a folder of its own, and give that"
         if self._visited > MAX_ENTRIES:

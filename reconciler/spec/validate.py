@@ -1,4 +1,4 @@
-"""The way in: a directory, or the files of a git revision -> Fleet, or every problem of the spec at once.
+"""Load a spec from a directory or a git revision: return its Fleet, or every problem at once.
 
 A problem never hides another one: files that can't be read, resources that can't be parsed and names that don't
 resolve are all collected before the verdict. Nothing is contacted and no secret is resolved.
@@ -27,7 +27,7 @@ from reconciler.spec.tree import SpecTooLarge, SpecTree
 
 
 def load_spec(source: Path | Mapping[str, bytes], *, directory: str, origin: SpecSource | None = None) -> Fleet:
-    """The fleet that the spec describes. SpecError with every diagnostic, warnings included, when it has errors."""
+    """Return the fleet that the spec describes. Raise SpecError, with warnings included, when the spec has errors."""
     fleet, diagnostics = check_spec(source, directory=directory, origin=origin)
     if fleet is None:
         raise SpecError(diagnostics)
@@ -41,16 +41,16 @@ def check_spec(
     origin: SpecSource | None = None,
     now: datetime | None = None,
 ) -> tuple[Fleet | None, tuple[Diagnostic, ...]]:
-    """The fleet, if there is no error, and all diagnostics in order of place.
+    """Return the fleet, None when there are errors, and all diagnostics in order of position.
 
-    `directory` is how the spec is called in positions. `source` may be a mapping of path below it to content. `now`:
-    warn of what has ended by then.
+    `source` is a directory, or contents by path below it. `directory` names it in positions. With `now`, holds that
+    have ended by then give warnings.
     """
     tree = SpecTree(source, directory)
     if isinstance(source, Path) and not source.is_dir():
         return None, (Diagnostic(tree.where(""), "", "no such directory"),)
     documents, problems = load_documents(tree)
-    complete = not problems  # of what follows from everything being there, nothing is said about half a spec
+    complete = not problems  # half a spec is not checked for what may be in the other half
     if not documents and not problems:
         problems.append(
             Diagnostic(tree.where(""), "", "the spec is empty", "it needs *.yaml files with a Fleet in one")

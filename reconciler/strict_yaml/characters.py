@@ -1,4 +1,4 @@
-"""Which characters the texts of a spec may have. What is read from one goes into files, commands and reports."""
+"""Check the characters of the texts in a file, which go into files, commands and reports."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _FORBIDDEN: Final = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # controls, bidirectional an
 
 
 def check_text(text: str) -> None:
-    """Any text: several lines and tabs are fine. ValueError otherwise."""
+    """Raise ValueError for a text that is too long or has characters other than printable ones, tabs and newlines."""
     _check(text, "\n\t", "no control, invisible or bidirectional characters")
 
 
 def check_line(text: str) -> None:
-    """What stands in one line, one cell or one argument. ValueError otherwise."""
+    """Raise ValueError for a text that does not fit in one line, one cell or one argument."""
     _check(text, "", "one line without control characters")
 
 

@@ -1,8 +1,8 @@
-"""One YAML file as text whose values can be set.
+"""Set values in the text of a YAML file and keep the rest of the text to the byte.
 
-ruamel.yaml's own round trip writes a file anew: it keeps comments, and changes indentation, blanks and line breaks of
-what nobody touched. So its parser tells where each value stands, and only what changes is replaced: a diff shows what
-was meant and nothing else.
+ruamel.yaml's own round trip writes a file anew: it keeps comments, but changes indentation, blanks and line breaks of
+lines that nobody edited. So its parser gives the position of each value, and only the values that change are replaced:
+a diff shows the intended change and nothing else.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _Splice = tuple[int, int, str]
 
 _NUMERIC: Final = re.compile(r"[-+]?[\d._]+([eE][-+]?\d+)?")
 _ADDRESS: Final = re.compile(r"\d+(\.\d+){3}(:\d+)?")
-_YAML_1_1: Final = {"y", "n", "yes", "no", "on", "off"}  # text to us, and true or false to other readers
+_YAML_1_1: Final = {"y", "n", "yes", "no", "on", "off"}  # text in YAML 1.2, true or false in YAML 1.1
 
 
 @dataclass(slots=True)
 class _TextSpan:
-    """A value and where it stands. `end` of a block ends with its last value, not with the comments behind it."""
+    """The offsets of a value in the text. A block ends with its last value, not with the comments after it."""
 
     kind: str  # scalar | mapping | sequence | alias
     start: int
@@ -53,7 +53,7 @@ class _TextSpan:
 
 
 class YamlText:
-    """Each edit gives a new text; positions are those of the text that it is made from."""
+    """The text of one YAML file. It is immutable: each edit returns a new text."""
 
     def __init__(self, text: str, file: str) -> None:
         self.text = text
@@ -65,7 +65,7 @@ class YamlText:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def resources(self) -> list[tuple[int, dict[str, Any]]]:
-        """Documents that are mappings, with their numbers."""
+        """Return the documents that are mappings, each with its number in the file."""
         return [(number, data) for number, data in enumerate(self._data) if isinstance(data, dict)]
 
     def value(self, document: int, steps: Steps) -> Any:
@@ -115,16 +115,20 @@ class YamlText:
     # --- editing -------------------------------------------------------------------------------------------------
 
     def set(self, document: int, values: Mapping[Steps, Any], *, before: Collection[str] = ()) -> YamlText:
-        """With these values. What leads to them is made where it is missing, before these keys; so are new elements of
-        lists, whose number is that of the list or more. An alias on the way is written out, so that nothing changes
-        where its anchor is.
+        """Return the text with these values set, by the steps to each.
+
+        Missing mappings and lists on the way are added, ahead of the keys in `before`; a number beyond the end of a
+        list adds an element. An alias on the way is written out, so that nothing changes at its anchor.
         """
         splices: list[_Splice] = []
         self._merge(self._roots[document], self._data[document], _nested(values), before, splices)
         return self._spliced(splices)
 
     def split(self, document: int, steps: Steps, elements: Mapping[int, Sequence[Mapping[str, str]]]) -> YamlText:
-        """With these elements of the list at `steps`, each a mapping, once for each of their parts: texts by key."""
+        """Return the text with some elements of the list at `steps` repeated.
+
+        `elements` gives, by index, one mapping for each copy: the texts that the copy has at some of its keys.
+        """
         splices = []
         owner = self._at(document, steps)
         for index, parts in elements.items():
@@ -137,7 +141,7 @@ class YamlText:
         return self._spliced(splices)
 
     def _piece(self, spot: _TextSpan, start: int, end: int, part: Mapping[str, str]) -> str:
-        """The text of a mapping, with other texts at some keys."""
+        """Return the text of a mapping with the texts at some keys replaced."""
         if spot.kind == "alias":
             raise Refused(f"{self._file}: an entry is an alias, and can't be split; write it out first")
         splices = []
@@ -160,7 +164,7 @@ class YamlText:
         return spot
 
     def _spliced(self, splices: Sequence[_Splice]) -> YamlText:
-        """Of two insertions at one place, the first comes first."""
+        """Apply the splices. Of two insertions at one place, the first in the list comes first in the text."""
         text = self.text
         for _, (start, end, new) in sorted(enumerate(splices), key=lambda one: (one[1][0], one[0]), reverse=True):
             text = text[:start] + new + text[end:]
@@ -181,14 +185,14 @@ class YamlText:
             elif not isinstance(value, _NestedValues) or data[step] is None:
                 splices.append(self._replaced(child, _plain(value), spot.key(step), spot.flow))
             else:
-                raise Refused(f"{self._file}: {step} is {data[step]!r}, and not what values can be set in")
+                raise Refused(f"{self._file}: {step} is {data[step]!r}, which can't hold other values; edit it by hand")
         if new:
             splices.append(self._insertion(spot, new, before))
 
     def _replaced(self, spot: _TextSpan, value: Any, key: _TextSpan | None, flow: bool) -> _Splice:
-        if spot.start == spot.end:  # nothing stands behind the colon
+        if spot.start == spot.end:  # nothing follows the colon
             return spot.start, spot.end, " " + inline(value, flow=flow)
-        if spot.kind in {"mapping", "sequence"} and not spot.flow and key is not None:  # a block stands below its key
+        if spot.kind in {"mapping", "sequence"} and not spot.flow and key is not None:  # a block begins below its key
             return self.text.index(":", key.end) + 1, spot.end, " " + inline(value, flow=flow)
         return spot.start, spot.end, inline(value, flow=flow or spot.flow, style=spot.style)
 
@@ -222,7 +226,7 @@ class YamlText:
 
 
 class _NestedValues(dict[str | int, Any]):
-    """Values by the way to them; what is none is a value."""
+    """Values to set, nested by their steps. Whatever is not a _NestedValues is a value to set."""
 
 
 def _nested(values: Mapping[Steps, Any]) -> _NestedValues:
@@ -236,7 +240,7 @@ def _nested(values: Mapping[Steps, Any]) -> _NestedValues:
 
 
 def _plain(value: Any) -> Any:
-    """As it is written where nothing stands yet."""
+    """Return values as plain mappings and lists, to write where there is nothing yet."""
     if not isinstance(value, _NestedValues):
         return value
     if all(isinstance(step, int) for step in value):
@@ -245,7 +249,7 @@ def _plain(value: Any) -> Any:
 
 
 def _merged(data: Any, value: Any) -> Any:
-    """`data`, of an alias, with the values set in it."""
+    """Return the data of an alias with the values set in it."""
     if not isinstance(value, _NestedValues):
         return value
     if isinstance(data, list):
@@ -258,7 +262,7 @@ def _merged(data: Any, value: Any) -> Any:
 
 
 def _entry(step: str | int, value: Any, *, flow: bool, indent: int) -> str:
-    """An element of a list, or a key with its value: on a line of its own each, where it is a list of mappings."""
+    """Write an element of a list, or a key with its value; a list of mappings gets one line for each."""
     if isinstance(step, int):
         return inline(value, flow=flow) if flow else f"- {inline(value)}"
     if not flow and isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
@@ -268,7 +272,7 @@ def _entry(step: str | int, value: Any, *, flow: bool, indent: int) -> str:
 
 
 def inline(value: Any, *, flow: bool = False, style: str = "") -> str:
-    """A value on one line, as people write it."""
+    """Write a value on one line, as people do."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{scalar(k, flow=True)}: {inline(v, flow=True)}" for k, v in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -277,10 +281,10 @@ def inline(value: Any, *, flow: bool = False, style: str = "") -> str:
 
 
 def scalar(value: str | int | float | bool | None, *, flow: bool, style: str = "") -> str:
-    """In quotes of this style, or without where that is read back as the same."""
+    """Write a scalar in quotes of this style, or without quotes where YAML reads it back as the same."""
     if not isinstance(value, str):
         return json.dumps(value)
-    if not value.isprintable():  # machines have a say in it
+    if not value.isprintable():  # values of machines may have any character
         return f'"{"".join(map(_escape, value))}"'
     if style == "'":
         return "'" + value.replace("'", "''") + "'"

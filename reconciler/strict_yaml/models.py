@@ -1,4 +1,4 @@
-"""The strict model of a file, and the checked texts that its fields are made of.
+"""The strict base model of files, and the checked texts of their fields.
 
 Models are fed JSON, in which lists are tuples and enum values are their words, so that strict validation fits YAML.
 """
@@ -17,15 +17,15 @@ from reconciler.strict_yaml.characters import check_line, check_text
 
 
 class Model(BaseModel):
-    """Strict, frozen, closed; YAML keys are camelCase."""
+    """The base of all models of files: strict, frozen, without unknown keys. Its YAML keys are camelCase."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", alias_generator=to_camel, allow_inf_nan=False)
 
 
 class Checked:
-    """A string that `check` accepts by not raising ValueError. `schema` tells editors as much as JSON Schema can.
+    """A string that `check` accepts; it raises ValueError for any other. `schema` says the same in JSON Schema.
 
-    `lines`: it may have several; what has no need of them is one line, as it goes into files, commands and reports.
+    `lines` allows several lines. A text that needs only one must be one line, as it goes into commands and reports.
     """
 
     def __init__(self, check: Callable[[str], object], *, lines: bool = False, **schema: Any) -> None:
@@ -46,7 +46,7 @@ class Checked:
 
 
 class Matching(Checked):
-    """A string that `pattern` matches from end to end. `what` completes "... is not"."""
+    """A string that `pattern` matches as a whole. `what` completes the message "'...' is not"."""
 
     def __init__(self, pattern: str, what: str, *, lines: bool = False) -> None:
         compiled = re.compile(pattern)

@@ -1,4 +1,4 @@
-"""Files -> documents with a position for every key and value. The only module that imports ruamel.yaml.
+"""Parse YAML into plain values that have a position for every key and every value.
 
 A spec is untrusted text from a pull request, so the parser is driven by events and builds plain values alone: no tags,
 no merge keys, no code, and limits on what a file may expand to. Scalars follow the YAML 1.2 core schema: `no`, `on`
@@ -48,7 +48,7 @@ _WORDS: Final[Mapping[str, bool | None]] = {
 
 
 def show_path(steps: Steps) -> str:
-    """`spec.nodes[2].bmc`"""
+    """Write the steps to a value as people do: `spec.nodes[2].bmc`."""
     text = ""
     for step in steps:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
@@ -65,7 +65,7 @@ class UnreadableFile(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One YAML document as plain values. Positions are by the way to a value."""
+    """One YAML document as plain values. `values` and `keys` give positions by the steps to a value."""
 
     file: str
     data: Any
@@ -73,7 +73,7 @@ class Document:
     keys: Mapping[Steps, Position]
 
     def at(self, steps: Steps = (), *, key: bool = False) -> Position:
-        """Where the value (or its key) stands; where what encloses it stands, if it has no place of its own."""
+        """Return the position of a value, or of its key; for a missing value, the position of what would hold it."""
         if key and steps in self.keys:
             return self.keys[steps]
         while steps not in self.values:
@@ -83,7 +83,7 @@ class Document:
 
 @dataclass(slots=True)
 class _Node:
-    """A value with its place. `size` counts values, aliases expanded; an aliased node has several parents."""
+    """A value with its position. `size` counts values with aliases expanded; an aliased node has several parents."""
 
     value: Any
     at: Position
@@ -92,7 +92,10 @@ class _Node:
 
 
 def parse_yaml(text: str, file: str) -> tuple[list[Document], list[Diagnostic]]:
-    """The documents of one file. UnreadableFile when the rest of the file can't be understood."""
+    """Return the documents of a file, and the problems that parsing could skip. `file` names the file in positions.
+
+    Raise UnreadableFile when the rest of the file can't be understood.
+    """
     builder = _Builder(text, file)
     try:
         nodes = builder.documents()
@@ -133,7 +136,7 @@ def _place(node: _Node, steps: Steps, values: dict[Steps, Position], keys: dict[
 
 
 class _Builder:
-    """Turns the parser's events into nodes. What can be read past is collected in `problems`."""
+    """Turns the parser's events into nodes. `problems` collects what is wrong with values that parsing could skip."""
 
     def __init__(self, text: str, file: str) -> None:
         self._events: Iterator[Any] = iter(YAML(typ="safe", pure=True).parse(text))
@@ -215,8 +218,8 @@ class _Builder:
             check_text(text)
         except ValueError as error:
             self._note(event, str(error))
-            return "".join(char for char in text[:64] if char.isprintable())  # which is told of once
-        if event.style or event.tag is not None:  # quoted, a block, or of a kind that was refused
+            return "".join(char for char in text[:64] if char.isprintable())  # so that it is reported once
+        if event.style or event.tag is not None:  # quoted, a block, or of a tag that is refused already
             return text
         if text in _WORDS:
             return _WORDS[text]

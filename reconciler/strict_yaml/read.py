@@ -43,24 +43,27 @@ def read_model(model: type[M], path: Path) -> M:
 
 
 def parse_model(model: type[M], document: Document) -> tuple[M | None, list[Diagnostic]]:
-    """The document as `model`, and its problems. With problems the model holds what remains without the faulty keys."""
+    """Return the document as `model`, and its problems.
+
+    With problems the model holds what remains without the faulty keys; None when nothing valid remains.
+    """
     problems: list[Diagnostic] = []
     data, gone = document.data, set[Steps]()
-    for _ in range(3):  # taking out a key may bring a check of the whole to light
+    for _ in range(3):  # once a key is taken out, a check of the whole may fail
         try:
             return model.model_validate_json(json.dumps(data)), problems
         except ValidationError as error:
             faults = [fault for fault in error.errors(include_url=False) if _steps(fault) not in gone]
             gone |= {_steps(fault) for fault in faults}
             wholes = {steps[:length] for steps in gone for length in range(len(steps))}
-            # What is wrong with a whole because a part of it was taken out is not worth telling.
+            # An error of a whole that follows from a part taken out would only repeat the first.
             problems += [_explain(fault, model, document) for fault in faults if _steps(fault) not in wholes]
             data = _without(gone, document.data)
     return None, problems
 
 
 def _without(places: Iterable[Steps], data: Any) -> Any:
-    """A copy of `data` without the keys at `places`. Elements of lists stay: their index tells where they stand."""
+    """Copy `data` without the keys at `places`. Elements of lists stay, as their index gives their position."""
     copy = json.loads(json.dumps(data))
     for steps in places:
         parent: Any = copy
@@ -72,7 +75,7 @@ def _without(places: Iterable[Steps], data: Any) -> Any:
 
 
 def _steps(fault: Mapping[str, Any]) -> Steps:
-    """The way to the fault. pydantic adds "[key]" where a key of a mapping is what is wrong."""
+    """Return the steps to an error. pydantic adds "[key]" where the key of a mapping is wrong."""
     steps: Steps = fault["loc"]
     return steps[:-1] if steps and steps[-1] == "[key]" else steps
 
@@ -150,19 +153,19 @@ def describe(value: Any) -> str:
 
 
 def _known_keys(model: type[BaseModel], steps: Steps) -> list[str]:
-    """The keys that the mapping at `steps` may have."""
+    """Return the keys that the mapping at `steps` may have."""
     current: Any = model
     for step in steps:
         if _is_model(current):
             current = next((entry.annotation for entry in current.model_fields.values() if entry.alias == step), None)
-        else:  # a mapping or a list: what its values are
+        else:  # a mapping or a list: the type of its values
             current = get_args(current)[-1 if isinstance(step, str) else 0] if get_args(current) else None
         current = _unwrap(current)
     return [str(entry.alias) for entry in current.model_fields.values()] if _is_model(current) else []
 
 
 def _unwrap(annotation: Any) -> Any:
-    """`M` of `Annotated[M, ...]` and `M | None`."""
+    """Return `M` for `Annotated[M, ...]` and `M | None`."""
     while get_origin(annotation) in {Annotated, Union, UnionType}:
         annotation = get_args(annotation)[0]
     return annotation

@@ -17,7 +17,7 @@ PROBLEMS = [
     ("fleet.yaml", "credentials: bmc", "password: hunter2", "unknown key 'password'"),
     ("fleet.yaml", "tls: {ca: pki/bmc-ca.pem}", "tls: {}", "ca and insecure exclude each other"),
     ("fleet.yaml", "tls: {ca: pki/bmc-ca.pem}", "tls: {ca: ../../etc/passwd}", "is not a path below the spec"),
-    ("fleet.yaml", "nodes: 2}", "nodes: 0}", "never allows anything"),
+    ("fleet.yaml", "nodes: 2}", "nodes: 0}", "never allows any node"),
     ("fleet.yaml", "mode: correct", "mode: propose", "is not enforced by this version"),
     ("fleet.yaml", "redfish: 30s", "redfish: soon", "soon"),
     ("fleet.yaml", "expires: 2027-06-30", "expires: 2027-06-31", "expires"),

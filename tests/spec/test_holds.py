@@ -37,4 +37,4 @@ def test_one_whose_time_is_over_is_a_warning() -> None:
         return [f"{one.severity}: {one}" for one in found]
 
     assert told(2026) == []
-    assert told(2028) == ["warning: pool.yaml:5:45 spec.hold.until: this hold has ended (take it out)"]
+    assert told(2028) == ["warning: pool.yaml:5:45 spec.hold.until: this hold has ended (remove it)"]

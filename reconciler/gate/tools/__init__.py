@@ -1,7 +1,7 @@
-"""The acceptance tools: a command and a pure judge each.
+"""The acceptance tools, each with its commands and a pure judge of their output.
 
-A judge sees exit statuses and documents, and needs both (rule 2): nothing that was not run, could not be parsed, has no
-rows, or comes from a version that nobody has read yet is ever a pass. Judges never raise on what a tool prints.
+A judge needs both the exit status and the document (rule 2). Output that is missing, can't be parsed, has no rows, or
+comes from an unknown version is never a pass. Judges never raise, whatever a tool prints.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the judges share."""
+"""The parts that the judges of all tools share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult, Verdict
 from reconciler.model.observed import Observed
 
-EVIDENCE = 4000  # characters kept of what a tool printed
+EVIDENCE = 4000  # characters of a tool's output that are kept
 LONGEST = 300  # characters of one reason
 # Plain decimals only: float() takes "1_000" and the digits of every script as well.
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -21,7 +21,11 @@ _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """`commands`: argv of each run, () = judged from the observation alone; a sentence when it can't be run here."""
+    """An acceptance tool.
+
+    `commands` returns the argv of each run, () when the observation alone is judged, or a sentence when the tool can't
+    run on this node.
+    """
 
     commands: Callable[[GateTest, Desired, Observed], tuple[tuple[str, ...], ...] | str]
     judge: Callable[[GateTest, Desired, Observed, Sequence[CommandResult]], TestResult]
@@ -29,7 +33,7 @@ class Tool:
 
 @dataclass(slots=True)
 class ResultBuilder:
-    """Collects a verdict: it starts at pass and can only get worse. A pass needs `evidence_of` something."""
+    """Builds the result of a test. The verdict starts at pass and can only get worse."""
 
     verdict: Verdict = Verdict.PASS
     reasons: list[str] = field(default_factory=list)
@@ -50,7 +54,7 @@ class ResultBuilder:
         self.reasons.append(storable(reason[:LONGEST]))
 
     def check_version(self, test: GateTest, known: tuple[str, ...]) -> None:
-        """An unknown version may have renamed what we look for (rule 7)."""
+        """Note a version that is not allowed or known: it may have renamed fields (rule 7)."""
         allowed = test.versions or known
         if not self.version:
             self.unjudged("the tool does not say its version")
@@ -58,7 +62,7 @@ class ResultBuilder:
             self.unjudged(f"version {self.version[:40]} is not among those that are known: {', '.join(allowed)}")
 
     def result(self, test: GateTest, outputs: Sequence[CommandResult], *, evidence: str | None = None) -> TestResult:
-        """Keep finite metrics, and text that a database and a file can hold."""
+        """Return the result, with finite metrics alone, and text that a database and a file can hold."""
         for name in [name for name, value in self.metrics.items() if finite(value) is None]:
             del self.metrics[name]
             self.unjudged(f"{name} is not a finite number")
@@ -70,7 +74,7 @@ class ResultBuilder:
 
 
 def is_or_below(version: str, prefix: str) -> bool:
-    """ "4" covers 4.2.3 and not 40."""
+    """Return whether a version has this prefix: "4" covers 4.2.3, but not 40."""
     version, prefix = version.lower().lstrip("v"), prefix.lower().lstrip("v").rstrip(".")
     return version == prefix or version.startswith((prefix + ".", prefix + "-"))
 
@@ -87,18 +91,18 @@ def note_if_killed(builder: ResultBuilder, output: CommandResult) -> bool:
 
 
 def storable(text: str) -> str:
-    """Without what a database or a UTF-8 file can't hold: NUL and lone surrogates."""
+    """Replace the characters that a database or a UTF-8 file can't hold: NUL and lone surrogates."""
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 class _Contradiction(ValueError):
-    """An object that says two things of one name."""
+    """A JSON object has one name twice, with different values."""
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found and found[name] != value:  # which of the two a reader takes is chance
+        if name in found and found[name] != value:  # parsers differ in which of the two they take
             raise _Contradiction(name)
         found[name] = value
     return found
@@ -109,23 +113,23 @@ _JSON = json.JSONDecoder(object_pairs_hook=_members)
 
 @dataclass(frozen=True, slots=True)
 class PrintedDocument:
-    """A JSON object as a tool printed it. `before`: the banners and warnings above it (rule 5)."""
+    """A JSON object that a tool printed. `before` is the text above it: banners and warnings (rule 5)."""
 
     document: dict[str, Any]
     before: str
 
 
 def find_printed(text: str) -> PrintedDocument | None:
-    """The one JSON object in dirty output; None when there is none, when it is not whole, or when more follows it.
+    """Return the JSON object in output with other text above it; None when it is missing, cut off, or followed by text.
 
-    What a tool prints after its document may take back what the document says, so the document must come last.
+    Text after the document may revoke what the document says, so the document must come last.
     """
     start = text.find("{")
     if start < 0:
         return None
     try:
         found, end = _JSON.raw_decode(text, start)
-    except (ValueError, RecursionError):  # ValueError: also an integer of more digits than Python converts
+    except (ValueError, RecursionError):  # ValueError also for an integer with more digits than Python converts
         return None
     return PrintedDocument(found, text[:start]) if isinstance(found, dict) and not text[end:].strip() else None
 
@@ -136,14 +140,14 @@ def find_document(text: str) -> dict[str, Any] | None:
 
 
 def number(cell: Any) -> float | None:
-    """A finite number, or None: cells are strings until proven numeric (rule 4)."""
+    """Return a cell as a finite number; None for anything else. Cells are strings until proven numeric (rule 4)."""
     if isinstance(cell, str):
         cell = float(cell) if _DECIMAL.fullmatch(cell.strip()) else None  # 1e999 becomes infinity
     return finite(cell)
 
 
 def count(cell: Any) -> int | None:
-    """A whole number from 0 to 2^63 - 1, or None: an index, a size, a number of things."""
+    """Return a cell as a whole number from 0 to 2^63 - 1, like an index, a size or a count; None for anything else."""
     if isinstance(cell, str):
         cell = int(cell) if re.fullmatch("[0-9]{1,19}", cell.strip()) else None
     whole = isinstance(cell, int) and not isinstance(cell, bool) and 0 <= cell < 2**63
@@ -151,26 +155,26 @@ def count(cell: Any) -> int | None:
 
 
 def word(cell: Any) -> str:
-    """A cell as one lower-case word, empty when it is no text: statuses differ in case between versions."""
+    """Return a cell in lower case, "" when it is no text: statuses differ in case between versions."""
     return cell.strip().lower() if isinstance(cell, str) else ""
 
 
 def shown(cell: Any) -> str:
-    """A cell in a reason. A list or an object is named, not printed: to print one that is deep enough raises."""
+    """Return a cell as text for a reason. Lists and objects are not printed, as str() of deeply nested ones raises."""
     if isinstance(cell, str | int | float) or cell is None:
         return str(cell)[:LONGEST] or "empty"
     return "a list" if isinstance(cell, list) else "an object"
 
 
 def rows(value: Any) -> list[Mapping[str, Any]]:
-    """The objects of a list; anything else in it is left out, and a thing that is no list has none."""
+    """Return the objects in a list; an empty list for anything that is no list."""
     return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
 
 
 def expected_gpus(builder: ResultBuilder, desired: Desired) -> int | None:
-    """How many GPUs must show evidence; undeclared inventory can't be judged (rule 3)."""
+    """Return how many GPUs must pass; None, with a note, when the inventory declares no number (rule 3)."""
     wanted = desired.profile.inventory.gpus
     if wanted is None or wanted < 1:
-        builder.unjudged("HardwareProfile.inventory.gpus is not declared, so nothing says how many must pass")
+        builder.unjudged("HardwareProfile.inventory.gpus is not declared, so it is not known how many must pass")
         return None
     return wanted

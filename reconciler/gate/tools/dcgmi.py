@@ -1,9 +1,9 @@
-"""`dcgmi diag -r N -j` (acceptance 1.1): every expected GPU passes every test of the level.
+"""Judge `dcgmi diag -r N -j` (acceptance 1.1): every expected GPU must pass every test of the level.
 
-DCGM 4 renamed the root of its document, and leaves out what did not run; 3.x lists it as skipped, and splits the
-software test. All verdicts of the document must agree, of rows, tests and the whole, and so must the exit status: a row
-that passes with a warning is no pass. No warning is known to be harmless. Warnings of severity CONFIG (persistence mode
-and the like) are drift of the host, not hardware.
+DCGM 4 renamed the root of its document, and leaves out tests that did not run; 3.x lists them as skipped, and splits
+the software test. The verdicts of rows, tests and the whole document must agree with each other and with the exit
+status. A row that passes with a warning is no pass, as no warning is known to be harmless. Warnings of severity CONFIG,
+such as persistence mode, are about the configuration of the host, not about hardware.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from reconciler.model.observed import Observed
 KNOWN = ("3.3", "4")
 # error_severity: 1 MONITOR, 2 ISOLATE, 3 UNKNOWN, 4 TRIAGE, 5 CONFIG, 6 RESET
 CONFIG = 5
-_HARDWARE = (2, 6)  # DCGM says: no workload may run on this GPU
-# Names as DCGM 3.3 prints them (dcgmi/Diag.cpp); where they differ from those of 4.x in more than spelling.
+_HARDWARE = (2, 6)  # no workload may run on this GPU, according to DCGM
+_CONFIGURATION = " [configuration: correct the host's settings and run the gate again]"
+# Names of DCGM 3.3 (dcgmi/Diag.cpp) that differ from those of 4.x in more than spelling.
 _RENAMED = {
     "gpu_memory": "memory",
     "permissions_and_osrelated_blocks": "permissions_and_os_blocks",
@@ -43,7 +44,7 @@ _SOFTWARE_3 = frozenset(
         "environment_variables", "page_retirement/row_remap", "graphics_processes", "inforom",
     }
 )  # fmt: skip
-_TROUBLE = ("Warning", "warnings", "warning", "error")  # of a document, a category or a test
+_TROUBLE = ("Warning", "warnings", "warning", "error")  # keys in a document, a category or a test
 _STATUS = ("status", "Overall Result")
 
 
@@ -71,10 +72,10 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         _judge_tests(builder, test, root, _listed(document), gpus)
         if not builder.reasons and not builder.metrics:
             builder.unjudged("every test was skipped: nothing was diagnosed")
-    for place in _places(document, root):
-        _judge_place(builder, place)
+    for summary in _summaries(document, root):
+        _judge_summary(builder, summary)
     if not builder.reasons and output.exit_status != 0:
-        builder.error(f"every test passed, and yet the exit status is {output.exit_status}")
+        builder.error(f"every test passed, but the exit status is {output.exit_status}")
     return builder.result(test, outputs)
 
 
@@ -96,13 +97,13 @@ def _version(document: Mapping[str, Any], root: Mapping[str, Any]) -> str:
 
 
 def _listed(document: Mapping[str, Any]) -> frozenset[int]:
-    """The GPUs of the group that 3.3 ran on: its software tests speak for all of them, and name none that passed."""
+    """Return the GPUs that 3.3 ran on: its software tests are for all of them, and name none that passed."""
     ids = document.get("GPU Device IDs")
     return frozenset(range(len(ids))) if isinstance(ids, list) and all(word(item) for item in ids) else frozenset()
 
 
-def _places(document: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Wherever a verdict may stand above the rows."""
+def _summaries(document: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects above the rows, each of which may have a verdict."""
     yield document
     yield root
     for category in rows(root.get("test_categories")):
@@ -110,15 +111,15 @@ def _places(document: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Ma
         yield from rows(category.get("tests"))
 
 
-def _judge_place(builder: ResultBuilder, place: Mapping[str, Any]) -> None:
-    if place.get("runtime_error"):
-        builder.error(f"DCGM could not run: {shown(place['runtime_error'])}")
+def _judge_summary(builder: ResultBuilder, summary: Mapping[str, Any]) -> None:
+    if summary.get("runtime_error"):
+        builder.error(f"DCGM could not run: {shown(summary['runtime_error'])}")
     for key in _STATUS:
-        if key in place and word(place[key]) != "pass":
-            builder.unjudged(f"the document's {key} is {shown(place[key])}")
+        if key in summary and word(summary[key]) != "pass":
+            builder.unjudged(f"the document's {key} is {shown(summary[key])}")
     for key in _TROUBLE:
-        if place.get(key):
-            builder.unjudged(f"the document says {key}: {shown(place[key])}")
+        if summary.get(key):
+            builder.unjudged(f"the document says {key}: {shown(summary[key])}")
 
 
 def _judge_tests(
@@ -166,7 +167,7 @@ def _name(text: Any) -> str:
 def _judge_results(
     builder: ResultBuilder, test: GateTest, name: str, found: Mapping[str, Any], group: frozenset[int]
 ) -> frozenset[int]:
-    """GPUs that passed this test; what did not pass is noted."""
+    """Return the GPUs that passed this test, and note every result that is no pass."""
     passed: set[int] = set()
     failed = False
     may_skip = name in test.allow_skip or (name in _SOFTWARE_3 and "software" in test.allow_skip)
@@ -185,12 +186,12 @@ def _judge_results(
             failed = True
             _note_failure(builder, name, status, row, _where(ids))
     if "test_summary" in found and not failed:
-        _judge_summary(builder, name, found["test_summary"], may_skip=may_skip)
+        _judge_test_summary(builder, name, found["test_summary"], may_skip=may_skip)
     return frozenset(passed)
 
 
-def _judge_summary(builder: ResultBuilder, name: str, summary: Any, *, may_skip: bool) -> None:
-    """Over rows of which none failed. It holds errors of the system, which belong to no GPU."""
+def _judge_test_summary(builder: ResultBuilder, name: str, summary: Any, *, may_skip: bool) -> None:
+    """Judge the summary of a test whose rows did not fail. It has the errors of the system, which belong to no GPU."""
     summary = summary if isinstance(summary, Mapping) else {}
     status = word(summary.get("status"))
     if status in ("fail", "warn") and summary.get("warnings"):
@@ -202,7 +203,7 @@ def _judge_summary(builder: ResultBuilder, name: str, summary: Any, *, may_skip:
 
 
 def _gpu_ids(row: Mapping[str, Any], group: frozenset[int]) -> frozenset[int]:
-    """The GPUs that a row speaks for. `group`: those of a row that may name none."""
+    """Return the GPUs that a row is about. `group` is for a row that names none, but is about all of them."""
     if "entity_id" in row or "entity_group" in row:
         index = row.get("entity_id")
         of_gpu = row.get("entity_group") == "GPU" and count(row.get("entity_group_id", 1)) == 1
@@ -219,7 +220,7 @@ def _where(ids: frozenset[int]) -> str:
 
 
 def _warnings(row: Mapping[str, Any]) -> tuple[list[Any], list[str]]:
-    """Severities and texts. 3.1 prints one string, 3.3 names the text of its software tests `warnings`."""
+    """Return severities and texts of a row. 3.1 prints one string; software tests of 3.3 call the text `warnings`."""
     found = row.get("warnings")
     listed = found if isinstance(found, list) else [found] if found else []
     severities = [item.get("error_severity") if isinstance(item, Mapping) else None for item in listed if item]
@@ -232,14 +233,14 @@ def _warnings(row: Mapping[str, Any]) -> tuple[list[Any], list[str]]:
 
 
 def _judge_warnings(builder: ResultBuilder, name: str, row: Mapping[str, Any], where: str) -> None:
-    """A pass that warns is no pass: the memory test passes where it could not allocate memory (DCGM issue 284)."""
+    """Note each warning of a row that passed: the memory test passes when it can't allocate memory (DCGM issue 284)."""
     severities, texts = _warnings(row)
     for severity, text in zip(severities, texts, strict=True):
-        said = f"{name}: passed ({where}) with a warning: {text}"
+        reason = f"{name}: passed ({where}) with a warning: {text}"
         if severity in _HARDWARE:
-            builder.fail(said)
+            builder.fail(reason)
         else:
-            builder.unjudged(said + (" [configuration: mend the host and run again]" if severity == CONFIG else ""))
+            builder.unjudged(reason + (_CONFIGURATION if severity == CONFIG else ""))
 
 
 def _note_failure(builder: ResultBuilder, name: str, status: str, row: Mapping[str, Any], where: str) -> None:
@@ -248,9 +249,9 @@ def _note_failure(builder: ResultBuilder, name: str, status: str, row: Mapping[s
     if status not in ("fail", "warn"):
         builder.unjudged(text)
     elif severities and all(severity == CONFIG for severity in severities):
-        builder.unjudged(f"{text} [configuration: mend the host and run again]")
+        builder.unjudged(text + _CONFIGURATION)
     else:
-        builder.fail(text)  # an absent severity fails closed
+        builder.fail(text)  # a warning without a severity counts as a failure
 
 
 TOOL = Tool(_commands, _judge)

@@ -1,9 +1,9 @@
-"""fio (acceptance 4.4): each drive alone, read-only, and proof that it was the drive that was measured.
+"""Judge fio (acceptance 4.4): each drive alone, read-only, with proof that the drive itself was measured.
 
-As root, fio makes a regular file of a device that is not there and measures memory; so files may not be created, the
-path must be a block device that the host lists, and fio's own disk statistics must name it. Metrics: read_mbps, the
-slowest drive's, in 10^6 bytes a second; read_mbps.<device> of each, never a serial: metrics
-are published; spread, slowest over fastest.
+As root, fio creates a regular file for a device that does not exist, and then measures memory. So creating files is
+forbidden, the path must be a block device that the host lists, and fio's own disk statistics must name it. Metrics:
+read_mbps of the slowest drive, in 10^6 bytes a second; read_mbps.<device> of each drive, never by serial number, as
+metrics are published; spread, the slowest over the fastest.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tup
 
 
 def _path(drive: NvmeHealth) -> str:
-    """The first namespace of a controller: nvme-cli names /dev/nvme0, data lies on /dev/nvme0n1."""
+    """Return the first namespace of a controller: nvme-cli names /dev/nvme0, the data is on /dev/nvme0n1."""
     name = drive.device.removeprefix("/dev/")
     return f"/dev/{name}n1" if re.fullmatch(r"nvme\d+", name) else f"/dev/{name}"
 
@@ -85,7 +85,7 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         builder.metrics["read_mbps"] = min(speeds)
         builder.metrics["spread"] = min(speeds) / max(speeds)
     elif not builder.reasons:
-        builder.unjudged("not every drive gave a figure")
+        builder.unjudged("not every drive was measured")
     return builder.result(test, outputs)
 
 
@@ -110,8 +110,8 @@ def _judge_drive(builder: ResultBuilder, test: GateTest, drive: NvmeHealth, outp
         builder.error(f"{name}: fio error {shown(jobs[0].get('error'))}, exit status {output.exit_status}")
         return None
     if (errors := count(jobs[0].get("total_err", 0))) != 0:
-        said = f"{name}: {shown(jobs[0].get('total_err'))} I/O errors"
-        (builder.unjudged if errors is None else builder.fail)(said)
+        reason = f"{name}: {shown(jobs[0].get('total_err'))} I/O errors"
+        (builder.unjudged if errors is None else builder.fail)(reason)
         return None
     return _speed(builder, test, drive, name, jobs[0], printed.document)
 
@@ -132,7 +132,7 @@ def _speed(
     if moved is None or speed is None or moved <= 0 or speed <= 0:
         builder.unjudged(f"{name}: nothing was read")
     elif ran is None or ran < 0.9 * 1000 * _runtime(test):
-        builder.unjudged(f"{name}: ran {(ran or 0) / 1000:g} s, {_runtime(test)} s were asked for")
+        builder.unjudged(f"{name}: ran {(ran or 0) / 1000:g} s, {_runtime(test)} s were requested")
     elif len(reads) != 1:
         builder.unjudged(f"{name}: fio's disk statistics do not name {_path(drive)}; something else was measured")
     elif not reads[0]:

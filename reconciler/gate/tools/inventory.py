@@ -1,4 +1,4 @@
-"""The declared inventory against what the node shows: fewer or more both fail, unread is unjudged (rule 3)."""
+"""Judge the declared inventory: too few and too many parts both fail, a part that was not read is unjudged (rule 3)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
 
 
 def _judge_drive(builder: ResultBuilder, drive: NvmeHealth) -> None:
-    """A drive whose SMART log can't be read is missed by the number of drives, where that is declared."""
+    """Fail for each fault in the SMART log. Where the number of drives is declared, a missing log shows in that."""
     name = f"drive {drive.serial or drive.device}"
     if drive.critical_warning or drive.media_errors:
         builder.fail(f"{name}: critical warning {drive.critical_warning}, {drive.media_errors} media errors")

@@ -1,8 +1,8 @@
-"""nccl-tests (acceptance 4.1), text output: the bus bandwidth of the largest size, with nothing wrong at any size.
+"""Judge the text output of nccl-tests (acceptance 4.1): the bus bandwidth of the largest size, all sizes being correct.
 
-"Avg bus bandwidth" averages all sizes and is no metric. The text lists every rank, which `-J` does not without MPI, and
-it does not dump the environment. Metric: busbw_peak in GB/s, of the largest size, the slower of out-of-place and
-in-place. Read are the columns that nccl-tests prints since 2.13; those before it print a rounding error in place of a
+The metric is busbw_peak in GB/s: of the largest size, the slower of out-of-place and in-place. "Avg bus bandwidth"
+averages all sizes and is no metric. The text lists every rank, which `-J` without MPI does not, and does not contain
+the environment. The columns are those of nccl-tests since 2.13; earlier versions print a rounding error in place of a
 count of wrong values.
 """
 
@@ -19,11 +19,11 @@ from reconciler.model.observed import Observed
 from reconciler.model.units import parse_size
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv")
-# nccl-tests names its own version since 2.17.4. Of an older one NCCL's version is known, which NCCL prints on demand.
+# nccl-tests prints its own version since 2.17.4. For older ones NCCL's version counts, which NCCL prints on demand.
 KNOWN = ("2", "nccl-2")
-# In place these have no defined result, so #wrong is N/A there whatever -c says (alltoall.cu, sendrecv.cu).
+# These have no defined result in place, so #wrong is N/A there whatever -c is (alltoall.cu, sendrecv.cu).
 _UNCHECKED_IN_PLACE = frozenset({"alltoall", "sendrecv"})
-_SPLIT = frozenset({"all_gather", "reduce_scatter", "alltoall"})  # give each rank whole 16 bytes of the size asked for
+_SPLIT = frozenset({"all_gather", "reduce_scatter", "alltoall"})  # each rank gets a multiple of 16 bytes of the size
 _LOW, _HIGH = "8G", "16G"
 _WORD = 4  # bytes of a float, the default type
 
@@ -43,7 +43,7 @@ _AVERAGE = re.compile(r"^# Avg bus bandwidth {1,8}: (.*)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One message size. busbw and wrong: out-of-place, in-place."""
+    """The results of one message size. `busbw` in GB/s and `wrong` are for out-of-place and for in-place."""
 
     size: int
     busbw: tuple[float, float]
@@ -55,7 +55,7 @@ def _collective(test: GateTest) -> str:
 
 
 def _asked(test: GateTest) -> tuple[str, str]:
-    """Smallest and largest size, as written. With one of them alone, the other's default may not lie beyond it."""
+    """Return the smallest and the largest size, as written. The default of one never lies beyond the other."""
     low, high = (str(test.args[key]) if key in test.args else None for key in ("minBytes", "maxBytes"))
     if low is None:
         low = _LOW if high is None or (_bytes(high) or 0) >= (_bytes(_LOW) or 0) else high
@@ -72,7 +72,7 @@ def _bytes(text: str) -> int | None:
 
 
 def _range(test: GateTest) -> tuple[int, int] | None:
-    """Smallest and largest message in bytes."""
+    """Return the smallest and the largest message size in bytes; None when they are no range."""
     low, high = map(_bytes, _asked(test))
     return None if low is None or high is None or not 0 < low <= high else (low, high)
 
@@ -116,7 +116,7 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         _judge_rows(builder, _collective(test), found, gpus, asked)
         _judge_end(builder, f"{_collective(test)}_perf", text, found)
     if not builder.reasons and output.exit_status != 0:
-        builder.error(f"nothing was wrong, and yet the exit status is {output.exit_status}")
+        builder.error(f"nothing was wrong, but the exit status is {output.exit_status}")
     return builder.result(test, outputs)
 
 
@@ -128,7 +128,7 @@ def _version(text: str) -> str:
 
 
 def _one(builder: ResultBuilder, pattern: re.Pattern[str], text: str, what: str) -> re.Match[str] | None:
-    """The one line of its kind. Without it the text breaks off; two are of two runs, or a run that began anew."""
+    """Return the only line of its kind. Note when it is missing, as in cut-off output, or repeated, as in two runs."""
     found = list(pattern.finditer(text))
     if len(found) == 1:
         return found[0]
@@ -140,13 +140,13 @@ def _one(builder: ResultBuilder, pattern: re.Pattern[str], text: str, what: str)
 
 
 def _judge_settings(builder: ResultBuilder, text: str, gpus: int, asked: tuple[int, int]) -> None:
-    """Check that the tool ran what was asked for. With little GPU memory it runs smaller sizes, and reports that."""
+    """Note settings other than the requested ones: with little GPU memory the tool runs smaller sizes."""
     settings = _one(builder, _SETTINGS, text, "nThread, nGpus, minBytes and maxBytes")
     if settings is None:
         return
     threads, ran_on, low, high, step, validation = settings.groups()
     if (threads, count(ran_on), count(low), count(high), step) != ("1", gpus, *asked, "2(factor)"):
-        builder.unjudged(f"it ran other settings than were asked for: {settings[0]}")
+        builder.unjudged(f"it ran other settings than were requested: {settings[0]}")
     if not count(validation):
         builder.unjudged("results were not checked (validation is off)")
 
@@ -161,7 +161,7 @@ def _judge_ranks(builder: ResultBuilder, text: str, gpus: int) -> None:
 
 
 def _rows(builder: ResultBuilder, text: str) -> list[_Row]:
-    """Lines that start with a digit; NCCL and MPI print theirs between them."""
+    """Return the rows of the table: lines that start with a digit. NCCL and MPI print other lines between them."""
     titles = [line.split()[1:] for line in text.splitlines() if line.startswith("#") and " algbw " in line]
     if titles != [_COLUMNS]:
         builder.unjudged("the table has no title, or columns that are not known: nccl-tests 2.13 or later is needed")
@@ -178,7 +178,7 @@ def _rows(builder: ResultBuilder, text: str) -> list[_Row]:
 
 
 def _row(cells: Sequence[str]) -> _Row | None:
-    """redop is blank before 2.13.4 where nothing is reduced."""
+    """Return a row; None for one that can't be read. Before 2.13.4 redop is blank where nothing is reduced."""
     size = count(cells[0])
     if len(cells) not in (12, 13) or size is None:
         return None
@@ -197,7 +197,7 @@ def _judge_rows(
     if len(sizes) != len(wanted) or any(not 0 <= a - b < slack for a, b in zip(wanted, sizes, strict=True)):
         builder.unjudged(
             f"{len(sizes)} sizes were run up to {max(sizes, default=0)}, "
-            f"{len(wanted)} from {asked[0]} to {asked[1]} were asked for"
+            f"{len(wanted)} from {asked[0]} to {asked[1]} were requested"
         )
         return
     for row in found:
@@ -228,7 +228,7 @@ def _judge_end(builder: ResultBuilder, program: str, text: str, found: Sequence[
         builder.fail(f"out of bounds values: {said}")
     elif bounds is not None and said != "0 OK":
         builder.unjudged(f"out of bounds values: {said}")
-    if _VERSION.search(text) or _STARTING.search(text) or _CONCLUDED.search(text):  # both are said since 2.16.7
+    if _VERSION.search(text) or _STARTING.search(text) or _CONCLUDED.search(text):  # 2.16.7 and later print both
         for pattern, what in ((_STARTING, "Collective test starting"), (_CONCLUDED, "Collective test concluded")):
             line = _one(builder, pattern, text, what)
             if line is not None and line[1].strip() != program:
@@ -241,11 +241,11 @@ def _judge_end(builder: ResultBuilder, program: str, text: str, found: Sequence[
     if "#" not in [line.strip() for line in after]:
         builder.error("the output breaks off after Avg bus bandwidth")
     elif stray := next((line for line in after if line.strip() and not line.startswith("#")), ""):
-        builder.error(f"NCCL reports: {stray.strip()}")  # 2.13 to 2.16.6 print the last error there, without a word
+        builder.error(f"NCCL reports: {stray.strip()}")  # 2.13 to 2.16.6 print the last error there, without a prefix
 
 
 def _judge_average(builder: ResultBuilder, average: Sequence[str], found: Sequence[_Row]) -> None:
-    """It is no metric, but it must be that of the rows: else one of them was not printed as it was measured."""
+    """Note an average that is not that of the rows: then a row was not printed as it was measured."""
     if average[1:] not in ([], ["OK"]):
         builder.unjudged(f"Avg bus bandwidth is {' '.join(average)}: NCCL_TESTS_MIN_BW is set on the host, unset it")
     said = number(average[0]) if average else None

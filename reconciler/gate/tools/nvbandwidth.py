@@ -1,7 +1,7 @@
-"""`nvbandwidth -j` (acceptance 4.2): each asked test case passed, over a whole matrix of numbers.
+"""Judge `nvbandwidth -j` (acceptance 4.2): each requested test case must pass with a complete matrix of numbers.
 
-Metrics: <testcase>.min, .max and .average over the cells that must hold a number, in GB/s. The document's own `min`
-includes zeros for cells that are N/A, so it is not used; its `sum` must be that of the cells.
+The metrics are <testcase>.min, .max and .average over the cells that must have a number, in GB/s. The document's own
+`min` includes zeros for cells that are N/A, so it is not used; its `sum` must be that of the cells.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
             _judge_case(builder, test, name, [case for case in cases if case.get("name") == name], gpus)
         for case in cases:
             if case.get("name") not in requested_cases(test) and case.get("status") not in ("Passed", "Waived"):
-                builder.unjudged(f"{shown(case.get('name'))}, which was not asked for: {shown(case.get('status'))}")
+                builder.unjudged(f"{shown(case.get('name'))}, which was not requested: {shown(case.get('status'))}")
         if not builder.reasons and not builder.metrics:
             builder.unjudged("every test case was waived: nothing was measured")
     if not builder.reasons and output.exit_status != 0:
-        builder.error(f"every test case passed, and yet the exit status is {output.exit_status}")
+        builder.error(f"every test case passed, but the exit status is {output.exit_status}")
     return builder.result(test, outputs)
 
 
 def _judge_case(
     builder: ResultBuilder, test: GateTest, name: str, found: Sequence[Mapping[str, Any]], gpus: int
 ) -> None:
-    """A test case that breaks off is listed twice: as it was when it began, and as an error."""
+    """Judge one test case. The document lists one that was aborted twice: when it began, and as an error."""
     statuses = [shown(case.get("status")) for case in found]
     if "Error" in statuses:
         builder.fail(f"{name}: Error")
@@ -93,10 +93,11 @@ def _judge_matrix(builder: ResultBuilder, name: str, case: Mapping[str, Any], gp
 
 
 def _cells(matrix: Any, gpus: int, *, peers: bool) -> list[float] | str:
-    """All bandwidths: one row of N for host copies, N x N without its diagonal for peers; a sentence if not whole.
+    """Return all bandwidths of a matrix in GB/s; a sentence when it is not complete.
 
-    Bidirectional copies between peers are three such squares under one another, one for each direction and their sum:
-    each must be whole, and the last is taken, as the document's `sum` is of the last.
+    Copies to and from the host give one row of N cells, copies between peers N x N cells without the diagonal.
+    Bidirectional copies between peers give three such squares below one another, one for each direction and their sum:
+    each must be complete, and the last one is returned, as the document's `sum` is of the last.
     """
     if not isinstance(matrix, list) or not all(isinstance(row, list) for row in matrix):
         return "no matrix"
@@ -111,7 +112,7 @@ def _cells(matrix: Any, gpus: int, *, peers: bool) -> list[float] | str:
             value = number(cell)
             if peers and i % gpus == j:
                 if value is not None:
-                    return f"cell {i},{j} is {shown(cell)}, and no GPU is its own peer"
+                    return f"cell {i},{j} is {shown(cell)}, but a GPU is not its own peer"
             elif value is None or value <= 0:
                 return f"cell {i},{j} is {shown(cell)}"
             else:

@@ -1,7 +1,7 @@
-"""Passive health: no XID or SXid since boot, no signal of ill health, every NVLink up, and every cell of it read.
+"""Judge passive health: no XID or SXid since boot, no health signal, every NVLink up, and every cell read.
 
-Acceptance is stricter than running: on an idle node even an application's code is a suspect, so none but those that the
-remediation policy names is allowed (acceptance 3.1).
+Acceptance is stricter than operation: on an idle node even the XID of an application is suspect, so only those that the
+remediation policy lists are allowed (acceptance 3.1).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from reconciler.model.gpus import Gpu
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.vocab import Concern, Source
 
-# Signals that count over the life of a board, errors that were dealt with: metrics, for thresholds to judge.
+# Signals that count corrected errors over the life of a board. They become metrics, for thresholds to judge.
 LIFETIME: Mapping[str, str] = {"ecc_ever": "ecc_uncorrectable_ever", "rows_remapped": "remapped_uncorrectable"}
-# Signals of how a node is set and built. No repair changes that, so that a failure would keep it out for ever.
-BUILT_SO = frozenset({"persistence_off", "pcie_narrow", "port_uneven"})
-PASSING = frozenset({"fabric_recovers"})  # soon over: looked at again, and held against nobody
+# Signals of how a node is configured and built. No repair changes that, so a failure would keep the node out forever.
+BY_DESIGN = frozenset({"persistence_off", "pcie_narrow", "port_uneven"})
+TRANSIENT = frozenset({"fabric_recovers"})  # soon over, so the test is run again rather than failed
 
 
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
@@ -51,9 +51,9 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
     for xid in bad:
         builder.fail(f"{'SXid' if xid.switch else 'XID'} {xid.code} on {xid.device}, {xid.count} times since boot")
     for signal in host_signals(desired.profile, observed):
-        if signal.name in PASSING:
+        if signal.name in TRANSIENT:
             builder.unjudged(signal.detail)
-        elif not signal.name.startswith("xid_") and signal.name not in LIFETIME and signal.name not in BUILT_SO:
+        elif not signal.name.startswith("xid_") and signal.name not in LIFETIME and signal.name not in BY_DESIGN:
             builder.fail(signal.detail)
     for gpu in facts.gpus or ():
         for name in LIFETIME.values():

@@ -1,9 +1,8 @@
-"""Edits of a spec that a person wrote: text -> text, and what is not meant stays as it is, to the byte.
+"""Edit a spec that a person wrote, and keep all other text to the byte.
 
-yaml_text  one YAML file: set a value, append to a list, split an entry of a list
-table      one CSV inventory: set a cell, take a row out
-files      all files of a spec, as they were and as they shall be
-accept     the values of nodes, put where they change nothing for other nodes
+table      one CSV inventory: set a cell, remove a row
+files      all files of a spec, before and after the edits
+accept     write values of nodes where they change nothing for other nodes
 
-Nothing here reads or writes a file.
+YAML files are edited by strict_yaml.edit. Nothing here reads or writes a file.
 """

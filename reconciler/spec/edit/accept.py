@@ -1,7 +1,7 @@
-"""Values of nodes, put into the spec where they change nothing for other nodes, in the fewest lines.
+"""Write values of nodes into the spec where they change nothing for other nodes, in the fewest lines.
 
-Where every node that a line is for has the value, that line is changed; where all of a pool have it, the pool says it;
-else the node does, and an entry of many nodes is split.
+Where every node that a line applies to has the value, that line is changed. Where all nodes of a pool have it, the pool
+gets it. Otherwise the node's own entry gets it, and an entry of several nodes is split.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from reconciler.spec.edit.table import Table
 from reconciler.spec.ranges import contract, expand, is_range
 from reconciler.strict_yaml.parse import Steps
 
-IMAGE: Final = "image"  # name and version, which go together
+IMAGE: Final = "image"  # name and version, which are written together
 _OWN: Final[Mapping[str, str]] = {
     "identity.serial": "serial",
     "identity.uuid": "uuid",
     "host.hostname": "hostname",
 }
 _RANGES: Final = ("name", "bmc", "host", "hostname", "serial", "uuid")
-_FOLLOWING: Final = ("nodes", "inventory")  # of a NodePool: settings stand before its nodes
+_FOLLOWING: Final = ("nodes", "inventory")  # new settings of a NodePool go before these keys
 _Edits = tuple[tuple[str, Any], ...]  # path and value
 
 
@@ -37,12 +37,12 @@ class WriteLevel(StrEnum):
     AUTO = "auto"
     NODE = "node"
     POOL = "pool"
-    ORIGIN = "origin"  # the line that says it now
+    ORIGIN = "origin"  # the line that sets the value now
 
 
 @dataclass(frozen=True, slots=True)
 class WantedValue:
-    """A value that a node is to have in the spec. None: whatever it has is fine."""
+    """A value that a node is to have in the spec. None: the spec no longer asks for any."""
 
     node: str
     path: str
@@ -51,7 +51,7 @@ class WantedValue:
 
 @dataclass(frozen=True, slots=True)
 class WrittenValue:
-    """What was put where, and why there."""
+    """A value that was written: for which nodes, where, and why there."""
 
     path: str
     nodes: tuple[str, ...]
@@ -61,7 +61,7 @@ class WrittenValue:
 
 @dataclass(slots=True)
 class _Group:
-    """Nodes that shall have one value of a path, and that one line tells of it now."""
+    """Nodes that are to get one value of a path, which one line sets for them now."""
 
     path: str
     value: Any
@@ -72,7 +72,7 @@ class _Group:
 def accept(
     files: SpecFiles, fleet: Fleet, wanted: Sequence[WantedValue], at: WriteLevel
 ) -> tuple[list[WrittenValue], list[str]]:
-    """Edits `files`. What was written, and sentences about what has no place."""
+    """Edit `files`. Return what was written, and a sentence for each value that can't be written."""
     written: list[WrittenValue] = []
     refused: list[str] = []
     shared: list[tuple[Location, dict[Steps, Any]]] = []
@@ -88,7 +88,7 @@ def accept(
         ):
             shared.append((place, _at_origin(place, group)))
             many = len(group.nodes) > 1
-            why = "all nodes that this line is for have the value" if many else "this line is for no other node"
+            why = "all nodes that this line applies to have the value" if many else "this line applies to no other node"
             written.append(WrittenValue(group.path, tuple(group.nodes), str(group.origin), why))
             continue
         for pool, nodes in _by_pool(fleet, group.nodes).items():
@@ -121,18 +121,18 @@ def _groups(fleet: Fleet, wanted: Sequence[WantedValue]) -> list[_Group]:
 
 
 def origin_of(node: Desired, path: str) -> Position | None:
-    """The line that sets the value now."""
+    """Return the position of the line that sets the value now."""
     known = "image.version" if path == IMAGE else path
     return node.provenance.get(known) or node.profile.provenance.get(known)
 
 
 def _nodes_of_line(fleet: Fleet, group: _Group) -> list[str]:
-    """Nodes that the line is for."""
+    """Return the nodes that the line applies to."""
     return [name for name, node in fleet.nodes.items() if origin_of(node, group.path) == group.origin]
 
 
 def _serves_only(fleet: Fleet, group: _Group, kind: str) -> bool:
-    """Whether the line is for just these nodes, and may hold the value."""
+    """Return whether the line applies to no other nodes, and may have the value."""
     return set(_nodes_of_line(fleet, group)) <= set(group.nodes) and (
         group.value is not None or kind in ("NodePool", "Fleet")
     )
@@ -141,7 +141,7 @@ def _serves_only(fleet: Fleet, group: _Group, kind: str) -> bool:
 def _where(
     files: SpecFiles, fleet: Fleet, group: _Group, nodes: Sequence[str], place: Location | None, at: WriteLevel
 ) -> WriteLevel | str:
-    """Where to write, for those of one pool; a sentence when there is no place."""
+    """Return where to write, for the nodes of one pool; a sentence when there is no place."""
     if group.path in _OWN or place is None:
         return (
             WriteLevel.NODE
@@ -168,11 +168,11 @@ def _by_pool(fleet: Fleet, nodes: Sequence[str] | Mapping[str, Any]) -> dict[str
     return found
 
 
-# --- what all share ------------------------------------------------------------------------------------------------
+# --- shared lines --------------------------------------------------------------------------------------------------
 
 
 def _set(files: SpecFiles, values: Sequence[tuple[Location, Mapping[Steps, Any]]]) -> None:
-    """Once for each document. What is said already is left as it is."""
+    """Set values, each document once. A value that the spec has already is left as it is."""
     documents: dict[tuple[str, int], dict[Steps, Any]] = defaultdict(dict)
     for place, found in values:
         yaml = files.yaml(place.file)
@@ -184,7 +184,7 @@ def _set(files: SpecFiles, values: Sequence[tuple[Location, Mapping[Steps, Any]]
 
 
 def _at_origin(place: Location, group: _Group) -> dict[Steps, Any]:
-    """The line itself; of an image and of a taint, its parts."""
+    """Return the value to set at the line itself; for an image and a taint, its parts."""
     if group.path == IMAGE:
         return {(*place.steps[:-1], key): value for key, value in group.value.items()}
     if group.path.startswith("cluster.taints."):
@@ -193,7 +193,7 @@ def _at_origin(place: Location, group: _Group) -> dict[Steps, Any]:
 
 
 def _as_settings(files: SpecFiles, place: Location, top: Steps, edits: _Edits, *, shared: bool) -> dict[Steps, Any]:
-    """In the settings of a pool (`shared`) or of a node entry, which stand at `top`."""
+    """Return the values to set in the settings at `top`: those of a pool (`shared`) or of a node entry."""
     yaml, found = files.yaml(place.file), dict[Steps, Any]()
     listed = (*top, "firmware")
     known = yaml.value(place.document, listed) if yaml.has(place.document, listed) else []
@@ -215,7 +215,7 @@ def _as_settings(files: SpecFiles, place: Location, top: Steps, edits: _Edits, *
 
 
 def _settings_steps(path: str, *, shared: bool) -> Steps | None:
-    """Where a pool or a node says it. None: neither has a place for it."""
+    """Return the steps to a path in the settings of a pool or a node; None when they have no place for it."""
     if path in _OWN:
         return (_OWN[path],)
     concern, _, rest = path.partition(".")
@@ -237,8 +237,8 @@ def _settings_steps(path: str, *, shared: bool) -> Steps | None:
 
 
 def _set_nodes(files: SpecFiles, pool: Location, own: Mapping[str, _Edits]) -> None:
-    """Of one pool."""
-    edits: dict[int, _Edits] = {}  # by the number of an entry, once entries are split
+    """Write values into the entries of the nodes of one pool, splitting entries where nodes differ."""
+    edits: dict[int, _Edits] = {}  # by the number that an entry has once entries are split
     splits: dict[int, list[dict[str, str]]] = {}
     entries = _entries(files, pool)
     more = 0
@@ -265,25 +265,25 @@ def _set_nodes(files: SpecFiles, pool: Location, own: Mapping[str, _Edits]) -> N
 
 
 def _entries(files: SpecFiles, pool: Location) -> list[list[str]]:
-    """Names of the nodes of each entry."""
+    """Return the names of the nodes of each entry."""
     spec = files.yaml(pool.file).value(pool.document, ("spec",))
     return [expand(entry["name"]) for entry in spec.get("nodes") or ()]
 
 
 def _narrowed(entry: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, str]:
-    """The ranges of an entry, for some of its nodes."""
+    """Return the ranges of an entry, narrowed to some of its nodes."""
     ranges = {key: expand(entry[key]) for key in _RANGES if isinstance(entry.get(key), str) and is_range(entry[key])}
     return {key: contract([values[number] for number in numbers]) for key, values in ranges.items()}
 
 
 def _taken_out(files: SpecFiles, pool: Location, own: Mapping[str, _Edits], number: int) -> dict[Steps, Any]:
-    """Edits the pool's CSV file. A row has no settings: a node that needs some gets an entry, from `number` on."""
+    """Edit the pool's CSV file. A node that needs settings moves to an entry of its own, numbered from `number` on."""
     file = files.yaml(pool.file).value(pool.document, ("spec", "inventory"))
     table, values = Table(files.text(file)), dict[Steps, Any]()
     for name, edits in own.items():
         row = table.row(name)
         if row is None:
-            raise Refused(f"{name}: {file} has no row of it that can be edited")
+            raise Refused(f"{name}: {file} has no row of this node that can be edited; edit it by hand")
         if all(_OWN.get(path) in table.columns for path, _ in edits):
             for path, value in edits:
                 table = table.set(name, _OWN[path], value)
@@ -298,7 +298,7 @@ def _taken_out(files: SpecFiles, pool: Location, own: Mapping[str, _Edits], numb
 
 
 def _entry_of(row: Mapping[str, str]) -> dict[str, Any]:
-    """What the row says, as an entry."""
+    """Return a row of the CSV file as an entry of the pool."""
     entry: dict[str, Any] = {}
     for column, cell in row.items():
         if column == "rootDisk":

@@ -1,4 +1,4 @@
-"""All files of a spec, as they were and as they shall be."""
+"""The files of a spec, before and after edits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reconciler.strict_yaml.parse import Steps, parse_yaml
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A value in a file, by the way to it."""
+    """The location of a value: its file, the number of its document, and the steps to it."""
 
     file: str
     document: int
@@ -23,7 +23,7 @@ class Location:
 
 
 class SpecFiles:
-    """Files by path below the spec's directory; `edited` are those that differ by now."""
+    """The files of a spec by path below its directory. `edited` has the texts of those that were changed."""
 
     def __init__(self, files: Mapping[str, bytes], directory: str) -> None:
         self.original = files
@@ -42,7 +42,7 @@ class SpecFiles:
         return self._parsed[name]
 
     def write(self, name: str, text: str) -> None:
-        self.original.get(name)  # read by now, if ever: it tells whether somebody else has changed the file since
+        self.original.get(name)  # read it before the edit, to tell later whether somebody else has changed the file
         self.edited[name] = text
         self._parsed.pop(name, None)
 
@@ -54,7 +54,7 @@ class SpecFiles:
         return self._tree.yaml_names()
 
     def place(self, at: Position) -> Location:
-        """Where a value stands that the spec, before any edit, has at this position."""
+        """Return the location of the value that has this position before any edit."""
         name = self._names[at.file]
         for number, document in enumerate(parse_yaml(self._tree.text(name), at.file)[0]):
             for steps, found in document.values.items():
@@ -63,11 +63,11 @@ class SpecFiles:
         raise KeyError(at)
 
     def kind(self, place: Location) -> str:
-        """Of the resource that holds it."""
+        """Return the kind of the resource that holds the location."""
         return str(self.yaml(place.file).value(place.document, ("kind",)))
 
     def pool(self, name: str) -> Location:
-        """The document of a NodePool."""
+        """Return the location of a NodePool."""
         for file in self.yaml_names():
             for number, data in self.yaml(file).resources():
                 if data.get("kind") == "NodePool" and data["metadata"]["name"] == name:
@@ -75,7 +75,7 @@ class SpecFiles:
         raise KeyError(name)
 
     def diff(self, prefix: str) -> Iterator[str]:
-        """Lines of a unified diff, which patch and git apply take. `prefix`: of paths in it."""
+        """Yield the lines of a unified diff for `patch` or `git apply`. `prefix` begins its paths."""
         for name in sorted(self.edited):
             before, after = self._tree.text(name), self.edited[name]
             lines = difflib.unified_diff(

@@ -1,4 +1,4 @@
-"""One CSV inventory as text: cells set, rows taken out. Lines that nobody meant stay as they are."""
+"""Edit the text of a CSV inventory: set cells, remove rows. All other lines stay as they are."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Table:
         return "\n".join(self._lines)
 
     def row(self, name: str) -> dict[str, str] | None:
-        """Cells that say something, of the node of this name."""
+        """Return the cells of a node that are not empty, by column; None when it has no row."""
         at = self._find(name)
         if at is None:
             return None
         return {column: cell for column, cell in zip(self.columns, _cells(self._lines[at]), strict=False) if cell}
 
     def set(self, name: str, column: str, value: str) -> Table:
-        """KeyError without such a row or column."""
+        """Return the table with one cell set. Raise KeyError without such a row or column."""
         at = self._find(name)
         if at is None or column not in self.columns:
             raise KeyError(column)
@@ -48,7 +48,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _put(line: str, column: int, value: str) -> str:
-    """The line with one cell changed. One without quotes keeps its blanks."""
+    """Return the line with one cell changed. A line without quotes keeps its blanks."""
     end = "\r" if line.endswith("\r") else ""
     if '"' in line + value or "," in value:
         cells = _cells(line)

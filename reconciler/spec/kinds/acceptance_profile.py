@@ -14,7 +14,7 @@ from reconciler.strict_yaml.models import Model, Name, Text
 
 
 class Tool(StrEnum):
-    """Tools whose output we can judge."""
+    """The tools whose output the gate can judge."""
 
     DCGMI_DIAG = "dcgmi-diag"
     NVBANDWIDTH = "nvbandwidth"
@@ -36,7 +36,7 @@ Argument = Annotated[str | int | bool, BeforeValidator(_argument)]
 
 
 class Threshold(Model):
-    """A bar that a metric has to clear."""
+    """A limit on a metric."""
 
     metric: Text = Field(description="Metric, as the tool's parser names it.")
     min: float | None = Field(default=None, description="Smallest value that passes.")
@@ -45,9 +45,9 @@ class Threshold(Model):
     @model_validator(mode="after")
     def _judges(self) -> Threshold:
         if self.min is None and self.max is None:
-            raise ValueError("judges nothing; give min or max")
+            raise ValueError("has no limit; give min, max or both")
         if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError(f"nothing passes: min {self.min:g} is above max {self.max:g}")
+            raise ValueError(f"no value can pass: min {self.min:g} is above max {self.max:g}")
         return self
 
 
@@ -59,10 +59,10 @@ class Test(Model):
     name: Name = Field(description="Name of the test, unique within the profile.")
     tool: Tool = Field(description="Tool to run.")
     args: Mapping[str, Argument] = Field(default={}, description="Arguments of the tool, by name.")
-    thresholds: tuple[Threshold, ...] = Field(default=(), description="Bars that its metrics have to clear.")
+    thresholds: tuple[Threshold, ...] = Field(default=(), description="Limits that its metrics have to meet.")
     timeout: PositiveDuration = Field(default="10m", description="How long it may run.")
     versions: tuple[Text, ...] = Field(
-        default=(), description="Versions of the tool that are allowed, by prefix; none named: those we know."
+        default=(), description="Allowed versions of the tool, by prefix. Absent: those that the reconciler knows."
     )
     allow_skip: tuple[Text, ...] = Field(default=(), description="Parts of the test that this hardware may skip.")
 
@@ -75,10 +75,10 @@ class Phase(Model):
 
 
 class AcceptanceProfileSpec(Model):
-    """Phases, in order."""
+    """The phases of tests, in order, and how long a certificate is valid."""
 
     validity: PositiveDuration | None = Field(
-        default=None, description="How long a certificate is good for. Absent: it does not age."
+        default=None, description="How long a certificate is valid. Absent: it does not expire."
     )
     phases: tuple[Phase, ...] = Field(min_length=1, description="Phases, cheap ones first.")
     soak: Annotated[Duration, Enforced("0s")] = Field(

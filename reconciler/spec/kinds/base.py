@@ -1,7 +1,6 @@
-"""What all kinds share: the strict model, the mark on what is not enforced, and checked scalars.
+"""The parts that all kinds share: fields that are not enforced yet, and checked scalars.
 
-Scalars keep the text that the author wrote; the resolver converts. Models are fed JSON, in which lists are tuples and
-enum values are their words, so that strict validation fits YAML.
+Scalars keep the text that the author wrote; `resolve` converts it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ API_VERSION = "reconciler.dev/v1alpha1"
 
 
 class Enforced:
-    """Marks a field of which this version enforces nothing, or only `values`. Anything else is refused, not ignored."""
+    """Marks a field that this version does not enforce, or only for `values`. Other values are refused, not ignored."""
 
     def __init__(self, *values: str) -> None:
         self.values = values
@@ -49,14 +48,14 @@ NOT_ENFORCED = Enforced()
 
 
 def _reachable(url: str) -> str:
-    """A URL of the web, whose host and port are such."""
+    """Return a URL whose host and port are valid. Raise ValueError otherwise."""
     split_authority(url.partition("://")[2].partition("/")[0], 443)
     return url
 
 
 def _positive(text: str) -> None:
     if parse_duration(text) < 0.001:
-        raise ValueError(f"{text!r} is no time at all; it must be more than zero")
+        raise ValueError(f"{text!r} is too short; write 1ms or more")
 
 
 def _share(text: str) -> None:
@@ -65,7 +64,7 @@ def _share(text: str) -> None:
 
 def _some_nodes(text: str) -> None:
     if parse_nodes(text, 100) == 0:
-        raise ValueError(f"{text!r} never allows anything; write at least 1 or 1%")
+        raise ValueError(f"{text!r} never allows any node; write at least 1 or 1%")
 
 
 def _count_as_text(value: Any) -> Any:
@@ -130,18 +129,18 @@ DomainLabel = Annotated[str, Matching(r"[a-z][a-z0-9-]{0,62}", "a failure-domain
 
 
 class Metadata(Model):
-    """What a resource is called."""
+    """The name of a resource."""
 
     name: Name = Field(description="Name of the resource, unique within its kind.")
 
 
 class Resource(Model):
-    """One YAML document."""
+    """A resource: one YAML document."""
 
     api_version: Literal["reconciler.dev/v1alpha1"] = Field(description="Version of this format.")
     kind: str = Field(description="Kind of the resource.")
-    metadata: Metadata = Field(description="What the resource is called.")
-    spec: Any = Field(description="What the resource says.")
+    metadata: Metadata = Field(description="Name of the resource.")
+    spec: Any = Field(description="Content of the resource.")
 
 
 Domains = Mapping[DomainLabel, Text]

@@ -17,7 +17,7 @@ class ClusterType(StrEnum):
 
 
 class Join(Model):
-    """How a host becomes a member."""
+    """How a host joins the cluster."""
 
     command: Argv = Field(description="Program and arguments, run on the host.")
 
@@ -26,7 +26,8 @@ class ClusterSpec(Model):
     """How the cluster is reached and joined."""
 
     type: Annotated[ClusterType, Enforced(ClusterType.KUBERNETES)] = Field(
-        default=ClusterType.KUBERNETES, description="kubernetes: an existing cluster. k3s: one that we keep."
+        default=ClusterType.KUBERNETES,
+        description="kubernetes: an existing cluster. k3s: one that the reconciler installs.",
     )
     kubeconfig: Name | None = Field(
         default=None, description="Name of a secret that holds a kubeconfig. Absent: kubectl's own default."

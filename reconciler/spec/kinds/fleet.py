@@ -1,4 +1,4 @@
-"""Fleet: what holds for all nodes, and what the reconciler itself needs to know. A spec has exactly one."""
+"""Fleet: the settings of the whole fleet, and of the reconciler itself. A spec has exactly one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Tls(Model):
 
 
 class HostKeys(Model):
-    """How hosts prove who they are over SSH: exactly one of `authorities` and `insecure`."""
+    """How the keys of SSH hosts are verified: exactly one of `authorities` and `insecure`."""
 
     authorities: tuple[TreePath, ...] | None = Field(
         default=None,
@@ -72,7 +72,7 @@ class HostKeys(Model):
 class RedfishAccess(Model):
     """How BMCs are reached."""
 
-    credentials: Name = Field(description="Name of a secret; what it resolves to stands outside the spec.")
+    credentials: Name = Field(description="Name of a secret, which is defined outside the spec.")
     tls: Tls = Field(description="How certificates of BMCs are verified.")
 
 
@@ -81,11 +81,11 @@ class SshAccess(Model):
 
     user: Text = Field(default="root", description="User to log in as.")
     credentials: Name = Field(description="Name of a secret that holds a private key.")
-    host_keys: HostKeys = Field(description="How hosts prove who they are.")
+    host_keys: HostKeys = Field(description="How host keys are verified.")
 
 
 class Installer(Model):
-    """Where install documents are served from, and what boots to fetch them."""
+    """Where install documents are served, and the boot medium that fetches them."""
 
     listen: Listen = Field(description="Address to serve install documents on; port 0 is any free one.")
     url: WebUrl | None = Field(default=None, description="That address as BMCs and installers reach it.")
@@ -94,16 +94,16 @@ class Installer(Model):
     @model_validator(mode="after")
     def _can_be_reached(self) -> Installer:
         if self.url is None and self.listen.startswith(("0.0.0.0:", "[::]:")):
-            raise ValueError(f"url is missing: nobody reaches {self.listen}")
+            raise ValueError(f"url is missing: BMCs and installers can't reach {self.listen}")
         return self
 
 
 class Deadlines(Model):
-    """How long one answer of one node may take."""
+    """How long one reading may take."""
 
-    redfish: PositiveDuration = Field(default="30s", description="For the facts of one BMC.")
-    ssh: PositiveDuration = Field(default="30s", description="For the facts of one host.")
-    kubernetes: PositiveDuration = Field(default="30s", description="For the bulk read of the cluster.")
+    redfish: PositiveDuration = Field(default="30s", description="Time for the facts of one BMC.")
+    ssh: PositiveDuration = Field(default="30s", description="Time for the facts of one host.")
+    kubernetes: PositiveDuration = Field(default="30s", description="Time for the bulk read of the cluster.")
 
 
 class ObservationPolicy(Model):
@@ -113,14 +113,14 @@ class ObservationPolicy(Model):
     tolerate: NodeShare = Field(
         default="0", description="Nodes (a count or a share) that may stay unobserved without exit code 4."
     )
-    deadlines: Deadlines = Field(default=Deadlines(), description="How long one answer may take.")
+    deadlines: Deadlines = Field(default=Deadlines(), description="How long one reading may take.")
     inventory_max_age: PositiveDuration = Field(
         default="1d", description="Age from which slowly changing Redfish facts are read again."
     )
 
 
 class Drift(Model):
-    """What `run` and scheduled runs do about drift. An explicit apply corrects every managed difference."""
+    """What `run` does about drift. An explicit apply corrects every managed difference."""
 
     mode: Annotated[DriftMode, Enforced(DriftMode.OBSERVE, DriftMode.CORRECT)] = Field(
         default=DriftMode.OBSERVE, description="observe, propose or correct."
@@ -131,22 +131,24 @@ class Ignore(Model):
     """Drift that is counted but not acted upon, the same in drift, plan and apply."""
 
     path: Text = Field(description="Value path such as bios.BootTimeout; a trailing * matches the rest.")
-    reason: Text = Field(description="Why; shown in reports.")
-    owner: Text | None = Field(default=None, description="Who answers for this rule.")
+    reason: Text = Field(description="Reason for the rule; shown in reports.")
+    owner: Text | None = Field(default=None, description="Who is responsible for this rule.")
     expires: Day | None = Field(default=None, description="Day (YYYY-MM-DD) from which the rule no longer ignores.")
-    pools: tuple[Name, ...] = Field(default=(), description="Only in these pools; none named: in all.")
-    nodes: tuple[Name, ...] = Field(default=(), description="Only on these nodes; none named: on all.")
+    pools: tuple[Name, ...] = Field(default=(), description="Pools that the rule is limited to. Absent: all.")
+    nodes: tuple[Name, ...] = Field(default=(), description="Nodes that the rule is limited to. Absent: all.")
 
 
 class FleetSpec(Model):
-    """What holds for the whole fleet."""
+    """The settings of the whole fleet."""
 
     cluster: Name | None = Field(default=None, description="Name of a Cluster. Absent: no Kubernetes.")
     redfish: RedfishAccess | None = Field(
         default=None, description="How BMCs are reached. Required once a node has one."
     )
     ssh: SshAccess | None = Field(default=None, description="How hosts are reached. Required once a node has one.")
-    installer: Installer | None = Field(default=None, description="Absent: images are compared, and never written.")
+    installer: Installer | None = Field(
+        default=None, description="How images are installed. Absent: images are compared, but never installed."
+    )
     observation: ObservationPolicy = Field(default=ObservationPolicy(), description="How nodes are observed.")
     budgets: tuple[Budget, ...] = Field(
         default=(Budget(scope="fleet", nodes="1"),),
@@ -155,16 +157,18 @@ class FleetSpec(Model):
     )
     floor: Mapping[Name, NodeShare] = Field(
         default={},
-        description="Persona -> how many of its active nodes stay in service: a count, or a share rounded up.",
+        description="By Persona, how many of its active nodes must stay in service: a count, or a share rounded up.",
     )
-    drift: Drift = Field(default=Drift(), description="What scheduled runs do about drift.")
+    drift: Drift = Field(default=Drift(), description="What `run` does about drift.")
     ignore: tuple[Ignore, ...] = Field(default=(), description="Drift that is counted but not acted upon.")
     windows: tuple[PoolsWindow, ...] = Field(
-        default=(), description="When nodes may be taken out of service, and firmware be started. None: always."
+        default=(), description="When nodes may be taken out of service, and firmware updates begin. Absent: always."
     )
-    break_glass: BreakGlass | None = Field(default=None, description="Lifts all windows for a while, for an emergency.")
-    guards: Guards = Field(default=Guards(), description="A plan that does more than this is refused as a whole.")
-    brake: Brake = Field(default=Brake(), description="When nothing that disrupts begins: many nodes go bad at once.")
+    break_glass: BreakGlass | None = Field(default=None, description="Lifts all windows for an emergency.")
+    guards: Guards = Field(default=Guards(), description="Limits beyond which a plan is refused as a whole.")
+    brake: Brake = Field(
+        default=Brake(), description="How many nodes may go bad at once before no further disruption begins."
+    )
     defaults: SharedSettings = Field(default=SharedSettings(), description="Settings that pools and nodes inherit.")
 
 
@@ -172,4 +176,4 @@ class Fleet(Resource):
     """The fleet: access, observation, budgets, drift policy, defaults. A spec has exactly one."""
 
     kind: Literal["Fleet"] = Field(description="Fleet.")
-    spec: FleetSpec = Field(description="What holds for the whole fleet.")
+    spec: FleetSpec = Field(description="Settings of the whole fleet.")

@@ -1,4 +1,4 @@
-"""GoldenImage: versions of an operating system image, what is in them, and where they may be written."""
+"""GoldenImage: the versions of an operating system image, their contents, and the drives they may be written to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reconciler.strict_yaml.models import Checked, Lines, Matching, Model, Name,
 
 
 def check_minisig(text: str) -> None:
-    """ValueError unless `text` has the form of a .minisig file. Whether it is valid, the gate finds out."""
+    """Raise ValueError unless `text` has the form of a .minisig file. The gate verifies the signature itself."""
     lines = text.strip().split("\n")
     if len(lines) != 4 or not (lines[0].startswith("untrusted comment: ") and lines[2].startswith("trusted comment: ")):
         raise ValueError("not the four lines of a .minisig file")
@@ -31,13 +31,13 @@ AbsolutePath = Annotated[str, Matching(r"/\S*", "an absolute path")]
 
 
 class Signature(Model):
-    """Who vouches for an image: a signature over the line `<name> <version> <sha256>`."""
+    """The signature of an image's publisher, over the line `<name> <version> <sha256>`."""
 
     minisign: Annotated[str, Checked(check_minisig, lines=True)] | None = Field(
         default=None, description="The four lines of the .minisig file."
     )
     key: Name | None = Field(
-        default=None, description="Name of the minisign public key, which stands outside the spec."
+        default=None, description="Name of the minisign public key, which is defined outside the spec."
     )
     cosign: Annotated[Lines | None, NOT_ENFORCED] = Field(default=None, description="A cosign bundle.")
 
@@ -54,22 +54,24 @@ class ImageVersion(Model):
     version: Text = Field(description="Version, unique within the image.")
     url: WebUrl = Field(description="Where the installer fetches the image.")
     sha256: Sha256 = Field(description="Digest of the file at `url`.")
-    signature: Signature | None = Field(default=None, description="Absent: the image can't be trusted.")
+    signature: Signature | None = Field(
+        default=None, description="Signature of the publisher. Absent: the image is not trusted."
+    )
     contents: Mapping[Annotated[str, Matching(r"[a-z][A-Za-z0-9]*", "a name of a part, like kernel")], Text] = Field(
         default={},
-        description="Versions of what is inside: kernel, driver, cuda, nccl, containerRuntime ... "
+        description="Versions of the parts of the image: kernel, driver, cuda, nccl, containerRuntime and so on. "
         "kernel and driver are compared with the running host.",
     )
-    hardware: tuple[Name, ...] = Field(default=(), description="Compatible HardwareProfiles; none named: any.")
+    hardware: tuple[Name, ...] = Field(default=(), description="Compatible HardwareProfiles. Absent: all.")
     root_disk: RootDiskRule | None = Field(default=None, description="Which drive the image may be written to.")
-    preserve: tuple[AbsolutePath, ...] = Field(default=(), description="Mount points that an install leaves alone.")
+    preserve: tuple[AbsolutePath, ...] = Field(default=(), description="Mount points that an install keeps.")
     measurements: Annotated[Mapping[str, Text] | None, NOT_ENFORCED] = Field(
         default=None, description="Expected TPM measurements by PCR."
     )
 
 
 class GoldenImageSpec(Model):
-    """Versions of the image."""
+    """The versions of an image."""
 
     versions: tuple[ImageVersion, ...] = Field(min_length=1, description="Versions that nodes may pin.")
 
@@ -85,7 +87,7 @@ class GoldenImageSpec(Model):
 
 
 class GoldenImage(Resource):
-    """An operating system image in its versions."""
+    """An operating system image and its versions."""
 
     kind: Literal["GoldenImage"] = Field(description="GoldenImage.")
     spec: GoldenImageSpec = Field(description="Versions of the image.")

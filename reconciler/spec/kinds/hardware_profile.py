@@ -1,4 +1,4 @@
-"""HardwareProfile: what a model of machine has, and the firmware and BIOS settings that it shall have."""
+"""HardwareProfile: the parts of a model of machine, and its firmware and BIOS settings."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class Match(Model):
 
 
 class Inventory(Model):
-    """What such a machine has. The gate demands evidence for each item."""
+    """The parts of such a machine. The gate demands evidence for each of them."""
 
-    gpus: Count | None = Field(default=None, description="GPUs.")
+    gpus: Count | None = Field(default=None, description="Number of GPUs.")
     gpu_model: Text | None = Field(default=None, description="Product name of each GPU, as nvidia-smi prints it.")
     nvlinks_per_gpu: Count | None = Field(default=None, description="Active NVLinks of each GPU.")
     rdma_ports: Count | None = Field(default=None, description="RDMA ports that are up.")
     rdma_rate_gbps: Count | None = Field(
         default=None,
-        description="Rate of each RDMA port, in Gb/s; of the slowest, where a node has ports of two rates.",
+        description="Rate of each RDMA port in Gb/s; where a node has ports of two rates, that of the slowest.",
     )
     nics: Count | None = Field(default=None, description="Network interfaces that the BMC lists.")
-    drives: Count | None = Field(default=None, description="Drives.")
-    dimms: Count | None = Field(default=None, description="Memory modules.")
+    drives: Count | None = Field(default=None, description="Number of drives.")
+    dimms: Count | None = Field(default=None, description="Number of memory modules.")
     memory: Size | None = Field(default=None, description="Total memory.")
     processors: Count | None = Field(default=None, description="Processor sockets in use.")
 
@@ -44,7 +44,7 @@ class FirmwareComponent(Model):
 
     component: Name = Field(description="Name of the component, unique within the profile.")
     inventory_id: Text = Field(description="Its Id in the BMC's FirmwareInventory.")
-    version: Text = Field(description="Version to have.")
+    version: Text = Field(description="Desired version.")
     policy: FirmwarePolicy = Field(
         default=FirmwarePolicy.EXACT, description="exact, or min: that version or a newer one."
     )
@@ -53,26 +53,28 @@ class FirmwareComponent(Model):
         Activation,
         Enforced(Activation.IMMEDIATE, Activation.BMC_RESET, Activation.REBOOT, Activation.POWER_CYCLE),
     ] = Field(description="What makes an update take effect.")
-    settle: Duration = Field(default="0s", description="How long to leave it alone after activation.")
+    settle: Duration = Field(default="0s", description="How long to wait after activation.")
     minutes: float = Field(default=10.0, gt=0, le=600, description="How long an update takes.")
-    url: WebUrl | None = Field(default=None, description="Where the BMC fetches it. Absent: compared, never updated.")
+    url: WebUrl | None = Field(
+        default=None, description="Where the BMC fetches it. Absent: it is compared, but never updated."
+    )
     sha256: Sha256 | None = Field(default=None, description="Digest of the file at `url`.")
 
     @model_validator(mode="after")
     def _has_digest(self) -> FirmwareComponent:
         if self.url is not None and self.sha256 is None:
-            raise ValueError("url needs sha256: firmware is not installed unseen")  # pitfall F11
+            raise ValueError("url needs sha256: firmware without a digest is not installed")  # pitfall F11
         return self
 
 
 class HardwareProfileSpec(Model):
-    """What the machine has and shall have."""
+    """The parts of a machine, and its firmware and BIOS settings."""
 
     match: Match = Field(default=Match(), description="Which machines this profile describes.")
-    inventory: Inventory = Field(default=Inventory(), description="What such a machine has.")
+    inventory: Inventory = Field(default=Inventory(), description="Parts of such a machine.")
     firmware: tuple[FirmwareComponent, ...] = Field(default=(), description="Firmware components to manage.")
     bios: Bios = Field(default=Bios(), description="BIOS settings.")
-    secure_boot: bool | None = Field(default=None, description="Whether UEFI Secure Boot is on.")
+    secure_boot: bool | None = Field(default=None, description="Whether UEFI Secure Boot must be on.")
     boot_order: tuple[Text, ...] | None = Field(
         default=None, min_length=1, description="Persistent boot order, as the BMC names boot sources."
     )
@@ -94,4 +96,4 @@ class HardwareProfile(Resource):
     """A model of machine."""
 
     kind: Literal["HardwareProfile"] = Field(description="HardwareProfile.")
-    spec: HardwareProfileSpec = Field(description="What the machine has and shall have.")
+    spec: HardwareProfileSpec = Field(description="Parts of the machine, and its firmware and BIOS settings.")

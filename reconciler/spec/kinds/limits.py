@@ -1,4 +1,4 @@
-"""How many nodes may be out of service, when they may be taken out, and what no plan may do."""
+"""Limits of a fleet: budgets, windows, holds, the brake, and guards against plans that are too large."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def _instant(text: str) -> None:
         at = datetime.fromisoformat(text)
         aware = at.tzinfo is not None
         at.astimezone(UTC)
-    except (ValueError, OverflowError):  # overflow: of the last hours of the year 9999, west of Greenwich
+    except (ValueError, OverflowError):  # the last hours of the year 9999 west of Greenwich overflow
         aware = False
     if not aware:
-        raise ValueError(f"{text!r} is not a moment with an offset; write it like 2027-06-30T18:00:00Z")
+        raise ValueError(f"{text!r} is not a time with an offset; write it like 2027-06-30T18:00:00Z")
 
 
 class Day(StrEnum):
@@ -54,10 +54,12 @@ class Hours(Model):
     """Hours of local time that recur every week."""
 
     days: tuple[Day, ...] = Field(
-        default=tuple(Day), min_length=1, description="Days on which they begin. Absent: on every day."
+        default=tuple(Day), min_length=1, description="Days on which the hours begin. Absent: every day."
     )
-    begin: Begin = Field(alias="from", description="Local time at which they begin.")
-    end: End = Field(alias="to", description="Local time at which they end; if that is not later, on the next day.")
+    begin: Begin = Field(alias="from", description="Local time at which the hours begin.")
+    end: End = Field(
+        alias="to", description="Local time at which the hours end; on the next day if that is earlier than `from`."
+    )
     timezone: Annotated[str, Checked(_timezone)] = Field(description="IANA time zone of these times.")
 
     @model_validator(mode="after")
@@ -68,43 +70,46 @@ class Hours(Model):
 
 
 class Window(Hours):
-    """When nodes may be taken out of service. What brings a node back is always allowed."""
+    """When nodes may be taken out of service. Returning a node to service is always allowed."""
 
     kind: WindowKind = Field(
-        description="allow: only then (or in other such windows), and the work must fit in. deny: not then; deny wins."
+        description="allow: work begins only inside this or another such window, and must fit in. deny: no work begins "
+        "inside this window, whatever others allow."
     )
-    reason: Text | None = Field(default=None, description="Why; shown with whatever it holds up.")
+    reason: Text | None = Field(
+        default=None, description="Reason for the window; shown with the nodes that wait for it."
+    )
 
 
 class PoolsWindow(Window):
-    """When nodes of some pools, or of all, may be taken out of service. What brings a node back is always allowed."""
+    """When nodes of some or all pools may be taken out of service. Returning a node to service is always allowed."""
 
-    pools: tuple[Name, ...] = Field(default=(), description="Only in these pools; none named: in all.")
+    pools: tuple[Name, ...] = Field(default=(), description="Pools that the window is limited to. Absent: all.")
 
 
 Moment = Annotated[str, Checked(_instant, format="date-time")]
 
 
 class BreakGlass(Model):
-    """Lifts all windows, and is shown in every plan."""
+    """Lifts all windows for an emergency. Every plan shows it."""
 
-    reason: Text = Field(description="Why.")
-    by: Text = Field(description="Who answers for it.")
-    until: Moment = Field(description="Moment at which windows hold again, like 2027-06-30T18:00:00Z.")
+    reason: Text = Field(description="Reason.")
+    by: Text = Field(description="Who is responsible.")
+    until: Moment = Field(description="Time from which windows apply again, like 2027-06-30T18:00:00Z.")
 
 
 class Hold(Model):
-    """Forbids acting on nodes. Once applied it stands until `reconciler release`, even when it is deleted here."""
+    """Forbids acting on nodes. Once applied it is active until `reconciler release`, even when it is deleted here."""
 
-    reason: Text = Field(description="Why; everybody who finds a node held will read it.")
-    owner: Text = Field(description="Who answers for it, and is to be asked.")
+    reason: Text = Field(description="Reason, shown to everybody who finds the node held.")
+    owner: Text = Field(description="Who is responsible, and answers questions.")
     until: Moment | None = Field(
-        default=None, description="Moment at which it ends, like 2027-06-30T18:00:00Z. Absent: until it is released."
+        default=None, description="Time at which it ends, like 2027-06-30T18:00:00Z. Absent: when it is released."
     )
 
 
 class Budget(Model):
-    """How many nodes of each `scope` may be out of service at once. The smallest limit that applies rules."""
+    """How many nodes of each `scope` may be out of service at once. Of several limits, the smallest applies."""
 
     scope: Annotated[str, Matching(r"[a-z][a-z0-9-]{0,62}", "fleet, pool or a failure-domain label")] = Field(
         description="fleet, pool, or a failure-domain label such as rack."
@@ -115,50 +120,52 @@ class Budget(Model):
     reasons: tuple[Reason, ...] | None = Field(
         default=None,
         min_length=1,
-        description="Only for nodes that are taken out for one of these: remediation, drift, change (of the spec), "
-        "renewal (of a certificate alone). A reason without any limit is held to one node of the fleet.",
+        description="Reasons for taking nodes out that the limit applies to: remediation, drift, change (of the spec), "
+        "renewal (of a certificate alone). Absent: all. A reason that no limit covers is limited to one node of the "
+        "fleet.",
     )
     per: PositiveDuration | None = Field(
         default=None,
-        description="Makes it a rate: so many may be newly taken out within any period this long. It then does not "
-        "limit how many are out at once.",
+        description="Makes the limit a rate: how many nodes may be newly taken out within any period this long. It "
+        "then does not limit how many are out at once.",
     )
-    during: Hours | None = Field(default=None, description="Only at these hours. Absent: always.")
+    during: Hours | None = Field(default=None, description="Hours in which the limit applies. Absent: always.")
 
 
 def _trips(text: str) -> None:
     if parse_nodes(text, 100) == 0:
-        raise ValueError(f"{text!r} brakes for nothing; write at least 1 or 1%")
+        raise ValueError(f"{text!r} would trip the brake without a bad node; write at least 1 or 1%")
     if text.strip() == "100%":
-        raise ValueError(f"{text!r} brakes nothing: no more than all can go bad; write 99% at most")
+        raise ValueError(f"{text!r} never trips the brake; write at most 99%")
 
 
 Tripping = Annotated[NodeShare, Checked(_trips, minimum=1, pattern=r"^0*[1-9]\d*$|^0*[1-9]\d?%$")]
 
 
 class Brake(Model):
-    """When more nodes than this go bad within a while, nothing that disrupts begins until `reconciler resume`.
+    """When more nodes than this go bad at about the same time, no disruption begins until `reconciler resume`.
 
-    Bad: not ready, reached over no way, off, or with a fault of the hardware, and not taken out by anybody before.
+    A node goes bad when it is not ready, unreachable, off, or has a hardware fault, and nobody took it out before.
     """
 
     fleet: Tripping = Field(
-        default="10%", description="Of the fleet's active nodes: a count like 5 or a share like 10%, of 3 at least."
+        default="10%",
+        description="Limit for the fleet's active nodes: a count like 5, or a share like 10% that is at least 3 nodes.",
     )
     domain: Tripping = Field(
         default="50%",
-        description="Of the active nodes of one failure domain, such as one rack; a share of 2 nodes at least.",
+        description="Limit for the active nodes of one failure domain, such as one rack; a share is at least 2 nodes.",
     )
     within: PositiveDuration = Field(
-        default="10m", description="How close to each other they go bad, as they are first seen to be."
+        default="10m", description="Period within which the nodes are first observed to be bad."
     )
 
 
 class Guards(Model):
-    """A plan beyond one of these is refused as a whole. A count, or a share rounded up, of the active nodes."""
+    """Limits beyond which a plan is refused as a whole: counts, or shares rounded up, of the active nodes."""
 
     reimage: NodeShare = Field(default="20%", description="Most nodes that one plan may reimage.")
     reboot: NodeShare = Field(default="30%", description="Most nodes that one plan may reboot, flash or reimage.")
     forget: NodeShare = Field(
-        default="5%", description="Most nodes, of those once converged, that may be missing from the spec at once."
+        default="5%", description="Most nodes that were once converged and may be missing from the spec at once."
     )

@@ -1,4 +1,4 @@
-"""NodePool: nodes, and what they pin."""
+"""NodePool: a set of nodes with shared settings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NodeEntry(NodeSettings):
     serial: Text | None = Field(default=None, description="Serial number of the system; may be a range.")
     uuid: Text | None = Field(default=None, description="System UUID. Not for ranges.")
     hostname: Text | None = Field(
-        default=None, description="Host name to have; may be a range. Absent: as settings say."
+        default=None, description="Desired host name; may be a range. Absent: as host.hostname of the settings says."
     )
     sysctls: Mapping[SysctlName, SysctlValue | None] = Field(
         default={}, description="Laid over host.sysctls of the pool."
@@ -42,16 +42,18 @@ class NodeEntry(NodeSettings):
     host_key: Text | None = Field(
         default=None,
         description="A pinned SSH host key. A node whose image is managed can't have one.",
-        json_schema_extra={"x-enforced": False},  # refused by `references`, which knows whether the image is managed
+        json_schema_extra={"x-enforced": False},  # `combinations` refuses it: it knows whether the image is managed
     )
     root_disk: RootDiskRule | None = Field(default=None, description="Overrides the image's rule. Not for ranges.")
-    domains: Domains = Field(default={}, description="Failure domains of the node: rack, nvlink-domain, pdu ...")
-    state: NodeState | None = Field(default=None, description="active, quarantined or retired. Absent: as the pool.")
+    domains: Domains = Field(default={}, description="Failure domains of the node: rack, nvlink-domain, pdu and so on.")
+    state: NodeState | None = Field(
+        default=None, description="active, quarantined or retired. Absent: the pool's state."
+    )
     hold: Hold | None = Field(default=None, description="Forbids acting on these nodes.")
 
     @property
     def has_settings(self) -> bool:
-        """Whether it overrides anything that nodes of the pool share."""
+        """Whether the entry overrides any setting of the pool."""
         return not self.model_fields_set.isdisjoint(_SETTINGS)
 
 
@@ -59,12 +61,12 @@ _SETTINGS = {*NodeSettings.model_fields, "sysctls", "services"}
 
 
 class Rollout(Model):
-    """How a change spreads over the pool."""
+    """How a change of the spec rolls out over the pool."""
 
     waves: tuple[SomeNodes, ...] = Field(
         default=("1", "10%", "50%", "100%"),
         min_length=1,
-        description="How many nodes have it after each wave; what is left goes last.",
+        description="How many nodes have the change after each wave. All other nodes follow in a last wave.",
     )
     bake: Duration = Field(default="10m", description="How long a wave stays healthy before the next.")
     max_failures: int = Field(
@@ -73,10 +75,10 @@ class Rollout(Model):
 
 
 class NodePoolSpec(SharedSettings):
-    """Nodes, and what they pin."""
+    """The nodes of a pool and their shared settings."""
 
     state: NodeState = Field(
-        default=NodeState.ACTIVE, description="active; quarantined or retired nodes are not acted upon."
+        default=NodeState.ACTIVE, description="active, quarantined or retired. Only active nodes are acted upon."
     )
     hold: Hold | None = Field(default=None, description="Forbids acting on any node of the pool.")
     domains: Domains = Field(default={}, description="Failure domains that all nodes of the pool share.")
@@ -87,13 +89,14 @@ class NodePoolSpec(SharedSettings):
         "host, serial, uuid, hostname, rootDisk (a serial number), state, and domains.<label>.",
     )
     windows: tuple[Window, ...] = Field(
-        default=(), description="When nodes of this pool may be taken out of service, beside what the Fleet says."
+        default=(),
+        description="When nodes of this pool may be taken out of service, in addition to the Fleet's windows.",
     )
-    rollout: Rollout = Field(default=Rollout(), description="How a change of the spec spreads over the pool.")
+    rollout: Rollout = Field(default=Rollout(), description="How a change of the spec rolls out over the pool.")
 
 
 class NodePool(Resource):
-    """Nodes, and what they pin."""
+    """A set of nodes with shared settings."""
 
     kind: Literal["NodePool"] = Field(description="NodePool.")
-    spec: NodePoolSpec = Field(description="Nodes, and what they pin.")
+    spec: NodePoolSpec = Field(description="Nodes of the pool and their shared settings.")

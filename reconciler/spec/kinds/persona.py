@@ -1,4 +1,4 @@
-"""Persona: what a node is for: labels and taints, GPU mode, host configuration, how it is drained and accepted."""
+"""Persona: the purpose of a node, with labels and taints, GPU mode, host configuration, drain and acceptance tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMPUTE_SLICES = 7  # of every GPU that has MIG
 
 
 def _mig(value: Any) -> Any:
-    """ "disabled" becomes the empty layout."""
+    """Turn "disabled" into the empty layout. Raise ValueError for a layout that no GPU can have."""
     if value == "disabled":
         return {}
     if not isinstance(value, dict) or not value:
@@ -70,7 +70,7 @@ class TaintSpec(Model):
 
 
 class GpuMode(Model):
-    """Mode of every GPU of the node."""
+    """The mode of every GPU of the node."""
 
     mig: MigLayout | None = Field(
         default=None, description="disabled, or MIG profiles and how many of each one GPU has."
@@ -81,13 +81,13 @@ class Drain(Model):
     """How work leaves a node before it is disrupted."""
 
     provider: DrainProvider = Field(
-        description="kubernetes: cordon and evict. command: run one on the host. none: nothing to wait for."
+        description="kubernetes: cordon and evict. command: run a command on the host. none: do not wait for any work."
     )
     timeout: PositiveDuration = Field(default="10m", description="How long a drain may take.")
     grace: PositiveDuration | None = Field(
         default=None, description="Grace period for every pod. Absent: each pod's own."
     )
-    force: bool = Field(default=False, description="Delete what is left when the timeout has passed.")
+    force: bool = Field(default=False, description="Whether to delete the pods that are left after the timeout.")
     command: Argv | None = Field(
         default=None, description="With provider command: program and arguments; exit 0 means that nothing runs."
     )
@@ -95,22 +95,24 @@ class Drain(Model):
     @model_validator(mode="after")
     def _command_fits(self) -> Drain:
         if (self.provider is DrainProvider.COMMAND) != (self.command is not None):
-            raise ValueError("provider command and a command go together")
+            raise ValueError("provider command needs a command, and other providers have none")
         return self
 
 
 class PersonaSpec(Model):
-    """What the node is for."""
+    """The configuration of nodes with one purpose."""
 
-    labels: Mapping[LabelKey, LabelValue] = Field(default={}, description="Kubernetes labels; others are left alone.")
-    taints: tuple[TaintSpec, ...] = Field(default=(), description="Kubernetes taints; others are left alone.")
+    labels: Mapping[LabelKey, LabelValue] = Field(
+        default={}, description="Kubernetes labels to set. Others are not changed."
+    )
+    taints: tuple[TaintSpec, ...] = Field(default=(), description="Kubernetes taints to set. Others are not changed.")
     gpu: GpuMode = Field(default=GpuMode(), description="Mode of the GPUs.")
     host: HostSettings = Field(default=HostSettings(), description="Configuration of the running host.")
     drain: Drain = Field(
         default=Drain(provider=DrainProvider.KUBERNETES), description="How work leaves a node before it is disrupted."
     )
     acceptance: Name | None = Field(
-        default=None, description="Name of the AcceptanceProfile that admits a node. Absent: nothing is tested."
+        default=None, description="Name of the AcceptanceProfile that a node must pass. Absent: no tests are run."
     )
     preserve: Annotated[tuple[Text, ...] | None, NOT_ENFORCED] = Field(
         default=None, description="State on the host that survives a change of persona."
@@ -118,7 +120,7 @@ class PersonaSpec(Model):
 
 
 class Persona(Resource):
-    """What a node is for."""
+    """The purpose of a node."""
 
     kind: Literal["Persona"] = Field(description="Persona.")
-    spec: PersonaSpec = Field(description="What the node is for.")
+    spec: PersonaSpec = Field(description="Configuration of nodes with this purpose.")

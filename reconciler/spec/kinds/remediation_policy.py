@@ -1,4 +1,4 @@
-"""RemediationPolicy: what is tried on an unhealthy node, in which order, and how often."""
+"""RemediationPolicy: the actions to try on an unhealthy node, in order, and how often."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class RungAction(StrEnum):
 
 
 class RungSpec(Model):
-    """One step of the ladder."""
+    """One rung of the remediation ladder."""
 
     action: RungAction = Field(description="soft_restart, power_cycle or reimage.")
-    attempts: int = Field(default=1, ge=1, le=10, description="Tries within the window before the next step.")
+    attempts: int = Field(default=1, ge=1, le=10, description="Tries within the window before the next rung.")
 
 
 class ConditionStatus(StrEnum):
-    """Unknown is none of them: that a detector is silent says nothing about the node."""
+    """The statuses that may count as bad. Unknown is not among them: a silent detector says nothing about the node."""
 
     TRUE = "True"
     FALSE = "False"
@@ -65,21 +65,21 @@ class NodeConditionSpec(Model):
 class RemediationPolicySpec(Model):
     """The ladder and its limits."""
 
-    window: PositiveDuration = Field(default="1d", description="Attempts older than this are forgotten.")
+    window: PositiveDuration = Field(default="1d", description="Attempts older than this no longer count.")
     ladder: tuple[RungSpec, ...] = Field(
-        description="Steps, mildest first. When all are used up the node is isolated and reported."
+        description="Rungs, mildest first. When all are used up the node is isolated and reported."
     )
     ignore_xids: tuple[Annotated[int, Field(ge=1, le=9999)], ...] = Field(
         default=(), description="XID codes that say nothing about the hardware, such as 13 or 31."
     )
     host_down_after: PositiveDuration = Field(
-        default="5m", description="How long SSH and the cluster both miss a node before it counts as down."
+        default="5m", description="How long both SSH and the cluster can't reach a node before it counts as down."
     )
     node_conditions: tuple[NodeConditionSpec, ...] = Field(
         default=(),
-        description="Conditions of the cluster's node object that speak against a node while they stand, as detectors "
-        "such as node-problem-detector set them. After a treatment a detector has ten minutes to take its condition "
-        "back, before the next step of the ladder. A condition that is not named here is not looked at.",
+        description="Conditions of the cluster's node object that make a node unhealthy while they last, as detectors "
+        "such as node-problem-detector set them. After an action a detector has ten minutes to clear its condition "
+        "before the next rung of the ladder. Conditions that are not listed here are ignored.",
     )
 
     @field_validator("node_conditions")
@@ -93,7 +93,7 @@ class RemediationPolicySpec(Model):
 
 
 class RemediationPolicy(Resource):
-    """What is tried on an unhealthy node."""
+    """The actions to try on an unhealthy node."""
 
     kind: Literal["RemediationPolicy"] = Field(description="RemediationPolicy.")
     spec: RemediationPolicySpec = Field(description="The ladder and its limits.")

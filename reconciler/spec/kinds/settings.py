@@ -1,6 +1,6 @@
-"""The settings that Fleet.defaults, a NodePool and one of its node entries may all set, each overriding the one before.
+"""The settings of Fleet.defaults, of a NodePool and of a node entry, each of which overrides the one before.
 
-They choose profiles and lay single values over them. `null` takes an inherited value back: it becomes unmanaged.
+They choose profiles and override single values of them. `null` removes an inherited value: it becomes unmanaged.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class FirmwarePolicy(StrEnum):
 SysctlName = Annotated[
     str, Matching(r"(?=.{1,255}$)[a-z0-9_]+([./][A-Za-z0-9_*-]+)+", "a sysctl name like vm.swappiness")
 ]
-# The kernel reads a page at most, and sysctl.d one line. `sysctl -a` prints tabs between numbers.
+# The kernel reads at most a page, and sysctl.d a line. `sysctl -a` prints tabs between numbers.
 SysctlValue = Annotated[
     str,
     Matching(
         r"[!-~]([ \t!-~]{0,4093}[!-~])?", "a value of a sysctl: one line of up to 4095 ASCII characters", lines=True
     ),
 ]
-# systemctl would take what begins with '-' for an option.
+# systemctl takes a name that begins with '-' for an option.
 ServiceName = Annotated[str, Matching(r"[A-Za-z0-9@_.:\\][A-Za-z0-9@_.:\\-]{0,254}", "a name of a systemd unit")]
 AttributeName = Annotated[str, Matching(r"[^\s]{1,256}", "a name of a BIOS attribute")]
 
@@ -65,7 +65,7 @@ class HostSettings(Model):
         default={}, description="Kernel parameters by name, values as text; null leaves one unmanaged."
     )
     services: Mapping[ServiceName, ServiceState | None] = Field(
-        default={}, description="systemd units that shall be running (and enabled) or stopped (and disabled)."
+        default={}, description="systemd units by name: running (and enabled) or stopped (and disabled)."
     )
 
 
@@ -73,14 +73,14 @@ class FirmwareOverride(Model):
     """Values laid over one firmware component of the HardwareProfile."""
 
     component: Name = Field(description="Component of the HardwareProfile.")
-    version: Text | None = Field(default=None, description="Version to have.")
+    version: Text | None = Field(default=None, description="Desired version.")
     policy: FirmwarePolicy | None = Field(default=None, description="exact, or min: that version or a newer one.")
     url: WebUrl | None = Field(default=None, description="Where the BMC fetches the firmware image.")
     sha256: Sha256 | None = Field(default=None, description="Digest of the firmware image.")
 
 
 class RootDiskRule(Model):
-    """Which drive an image may be written to: exactly one drive must match all that is given."""
+    """Which drive an image may be written to. Exactly one drive must match all given keys."""
 
     serial: Text | None = Field(default=None, description="Serial number of the drive.")
     wwn: Text | None = Field(default=None, description="World-wide name (EUI or NAA) of the drive.")
@@ -91,12 +91,12 @@ class RootDiskRule(Model):
     @model_validator(mode="after")
     def _says_something(self) -> RootDiskRule:
         if not self.model_fields_set:
-            raise ValueError("says nothing; give serial, wwn, model, minSize or maxSize")
+            raise ValueError("is empty; give serial, wwn, model, minSize or maxSize")
         return self
 
 
 class NodeSettings(Model):
-    """Settings that a node entry may override too."""
+    """The settings that a node entry may override, too."""
 
     image: ImageRef | None = Field(default=None, description="Golden image to run. Absent: the image is unmanaged.")
     hardware: Name | None = Field(default=None, description="Name of a HardwareProfile.")
@@ -114,6 +114,6 @@ class NodeSettings(Model):
 
 
 class SharedSettings(NodeSettings):
-    """Settings of many nodes. On a node entry `host` is an address, so there sysctls and services stand alone."""
+    """The settings of many nodes. A node entry has `host` for its address, and sysctls and services as own keys."""
 
     host: HostSettings = Field(default=HostSettings(), description="Host configuration laid over that of the Persona.")
