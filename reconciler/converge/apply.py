@@ -164,9 +164,14 @@ async def _begin(request: ApplyRequest, ports: RunPorts) -> _ApplyRun:
     stop = stopped(by_subject((), ledger.holds()), started_at)
     check_stop("" if stop is None else stop.detail)
     observation = await observe(
-        fleet, names, ports.fabric, clock,
-        fresh_inventory=True, progress=ports.progress, time_scale=request.time_scale,
-    )  # fmt: skip
+        fleet,
+        names,
+        ports.fabric,
+        clock,
+        fresh_inventory=True,
+        progress=ports.progress,
+        time_scale=request.time_scale,
+    )
     needed = records_needed(fleet, names)
     look = ObservationPass(fleet, observation, names, ledger, clock, ledger.nodes(needed))
     if look.outage:
@@ -182,10 +187,13 @@ async def _begin(request: ApplyRequest, ports: RunPorts) -> _ApplyRun:
         abandoned = await lift_forgotten_marks(ledger, ports.fabric.cluster(), fleet, clock, ports.lease)
         ledger.forget([name for name in ledger.known() if name not in fleet.nodes], clock.now())
     context = PassContext(
-        request.run, request.plan_id, fleet,
+        request.run,
+        request.plan_id,
+        fleet,
         planner_for(fleet, observation, ledger, _plan_request(request, ledger), clock.now()),
-        approved=request.approved, begun=_begun(request.approved, look.records),
-    )  # fmt: skip
+        approved=request.approved,
+        begun=_begun(request.approved, look.records),
+    )
     look.remember_drift(plan.nodes, request.run)
     look.remember_statuses(plan.nodes)
     run = Run(ports, Attempts(resumed), context)
@@ -194,9 +202,14 @@ async def _begin(request: ApplyRequest, ports: RunPorts) -> _ApplyRun:
 
 def _plan_request(request: ApplyRequest, ledger: Ledger) -> PlanRequest:
     return PlanRequest(
-        request.plan_id, request.names, request.signatures, request.scope, request.estimates, request.endpoints,
+        request.plan_id,
+        request.names,
+        request.signatures,
+        request.scope,
+        request.estimates,
+        request.endpoints,
         known=ledger.known() if request.selected is None else (),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)

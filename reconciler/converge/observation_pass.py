@@ -57,11 +57,21 @@ def make_plan(
 ) -> Plan:
     """Plan the requested nodes from an observation and from what the ledger holds at this moment."""
     return plan_fleet(
-        fleet, observation, ledger.nodes(records_needed(fleet, request.names)), now=now, ledger=ledger.id,
-        plan_id=request.plan_id, signatures=request.signatures, holds=tuple(ledger.holds()), scope=request.scope,
-        selected=request.names, estimates=request.estimates, known=request.known,
-        kept=ledger.rollouts() if request.waves else {}, endpoints=request.endpoints,
-    )  # fmt: skip
+        fleet,
+        observation,
+        ledger.nodes(records_needed(fleet, request.names)),
+        now=now,
+        ledger=ledger.id,
+        plan_id=request.plan_id,
+        signatures=request.signatures,
+        holds=tuple(ledger.holds()),
+        scope=request.scope,
+        selected=request.names,
+        estimates=request.estimates,
+        known=request.known,
+        kept=ledger.rollouts() if request.waves else {},
+        endpoints=request.endpoints,
+    )
 
 
 def planner_for(
@@ -69,9 +79,15 @@ def planner_for(
 ) -> NodePlanner:
     """Return the planner that plans single nodes again as `make_plan` plans them all."""
     return node_planner(
-        fleet, observation, now=now, ledger=ledger.id, signatures=request.signatures, holds=tuple(ledger.holds()),
-        estimates=request.estimates, endpoints=request.endpoints,
-    )  # fmt: skip
+        fleet,
+        observation,
+        now=now,
+        ledger=ledger.id,
+        signatures=request.signatures,
+        holds=tuple(ledger.holds()),
+        estimates=request.estimates,
+        endpoints=request.endpoints,
+    )
 
 
 @dataclass(frozen=True)
