@@ -164,9 +164,14 @@ async def _begin(request: ApplyRequest, ports: RunPorts) -> _ApplyRun:
     stop = stopped(by_subject((), ledger.holds()), started_at)
     check_stop("" if stop is None else stop.detail)
     observation = await observe(
-        fleet, names, ports.fabric, clock,
-        fresh_inventory=True, progress=ports.progress, time_scale=request.time_scale,
-    )  # fmt: skip
+        fleet,
+        names,
+        ports.fabric,
+        clock,
+        fresh_inventory=True,
+        progress=ports.progress,
+        time_scale=request.time_scale,
+    )
     needed = records_needed(fleet, names)
     look = ObservationPass(fleet, observation, names, ledger, clock, ledger.nodes(needed))
     if look.outage:

@@ -266,9 +266,15 @@ class Dispatcher:
         """Record what a node has converged to. That is when its wave begins to bake."""
         run, name = self.run, plan.node
         remember_plans(
-            run.ledger, run.fleet, {name: plan}, {name: observed}, {name: record}, run.context.run_id, run.clock.now(),
+            run.ledger,
+            run.fleet,
+            {name: plan},
+            {name: observed},
+            {name: record},
+            run.context.run_id,
+            run.clock.now(),
             self._tables,
-        )  # fmt: skip
+        )
         self._limits.see_member(observed, plan)
 
     def _settle(self, result: NodeResult) -> None:

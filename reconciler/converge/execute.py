@@ -151,9 +151,12 @@ class NodeRun:
         self._seen_since = True
         if self._worked:
             remember_service_status(
-                run.ledger, run.fleet, {self.node: self.plan}, run.clock.now(),
+                run.ledger,
+                run.fleet,
+                {self.node: self.plan},
+                run.clock.now(),
                 acting=[self.node] if self.plan.changes else (),
-            )  # fmt: skip
+            )
         return self.plan
 
     async def _pause(self, seconds: float) -> None:

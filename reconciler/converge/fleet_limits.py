@@ -69,9 +69,12 @@ class FleetLimits:
         self._plans = plans
         self._begun_rollouts = dict(run.ledger.rollouts())
         self._permit = LivePermit(
-            run.fleet, self.observation, now=now, taken=taken_out(records, run.fleet.settings),
+            run.fleet,
+            self.observation,
+            now=now,
+            taken=taken_out(records, run.fleet.settings),
             plans=list(planned.values()),
-        )  # fmt: skip
+        )
         self._isolation = Isolation(run.fleet, self.observation, records, now)
         for name, plan in plans.items():
             self._isolation.suspect(plan, self.nodes[name], records.get(name) or NodeRecord(name))

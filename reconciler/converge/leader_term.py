@@ -87,9 +87,15 @@ class LeaderTerm:
     """A term of leadership whose first pass is over; `begin` makes one."""
 
     def __init__(
-        self, deps: LoopDeps, dispatcher: Dispatcher, observation: Observation, messages: PassMessages,
-        listening: asyncio.Task[None], due: float, passed: Callable[[Plan], None],
-    ) -> None:  # fmt: skip
+        self,
+        deps: LoopDeps,
+        dispatcher: Dispatcher,
+        observation: Observation,
+        messages: PassMessages,
+        listening: asyncio.Task[None],
+        due: float,
+        passed: Callable[[Plan], None],
+    ) -> None:
         self._deps = deps
         self._run = dispatcher.run
         self._dispatcher = dispatcher
@@ -118,9 +124,14 @@ class LeaderTerm:
             installer, now = fabric.installer(), planned.plan.created_at
             resumed = await take_over(deps.ledger, installer, fleet, fleet.nodes.keys(), now)
             ports = RunPorts(
-                fabric, deps.ledger, deps.clock, deps.gate, lease, measured(deps.metrics, deps.progress),
+                fabric,
+                deps.ledger,
+                deps.clock,
+                deps.gate,
+                lease,
+                measured(deps.metrics, deps.progress),
                 asyncio.Semaphore(fleet.settings.concurrency),
-            )  # fmt: skip
+            )
             run = Run(ports, Attempts(resumed), _context(planned, deps.begin(fleet)))
             records = _remember(planned, run)
             await _forget(planned, run, None)
@@ -188,9 +199,11 @@ class LeaderTerm:
             return
         fleet, self._next = self._next, None
         self._run.context = replace(
-            self._run.context, fleet=fleet, run_id=self._deps.begin(fleet),
+            self._run.context,
+            fleet=fleet,
+            run_id=self._deps.begin(fleet),
             barred="a new spec has come, and the fleet is being read first",
-        )  # fmt: skip
+        )
         await self._run.ports.fabric.refit(fleet)
 
     # --- one pass ---
@@ -205,9 +218,13 @@ class LeaderTerm:
         unhurried_s = min(len(fleet.nodes) / NODES_PER_S, deps.interval_s * UNHURRIED)
         at_work = self._dispatcher.at_work
         observation = await _observe(
-            deps, fleet, self._run.ports.fabric, [name for name in fleet.nodes if name not in at_work],
-            previous=self._observation, over_s=unhurried_s if self._unhurried else 0.0,
-        )  # fmt: skip
+            deps,
+            fleet,
+            self._run.ports.fabric,
+            [name for name in fleet.nodes if name not in at_work],
+            previous=self._observation,
+            over_s=unhurried_s if self._unhurried else 0.0,
+        )
         self._due = _next_pass(deps, began)
         return observation
 
@@ -242,14 +259,27 @@ class LeaderTerm:
 
 
 async def _observe(
-    deps: LoopDeps, fleet: Fleet, fabric: Fabric, names: Sequence[str], *, previous: Observation | None = None,
-    fresh_inventory: bool = False, over_s: float = 0.0,
-) -> Observation:  # fmt: skip
+    deps: LoopDeps,
+    fleet: Fleet,
+    fabric: Fabric,
+    names: Sequence[str],
+    *,
+    previous: Observation | None = None,
+    fresh_inventory: bool = False,
+    over_s: float = 0.0,
+) -> Observation:
     try:
         return await observe(
-            fleet, names, fabric, deps.clock, previous=previous, fresh_inventory=fresh_inventory, progress=ignore,
-            time_scale=deps.time_scale, over_s=over_s,
-        )  # fmt: skip
+            fleet,
+            names,
+            fabric,
+            deps.clock,
+            previous=previous,
+            fresh_inventory=fresh_inventory,
+            progress=ignore,
+            time_scale=deps.time_scale,
+            over_s=over_s,
+        )
     except ExceptionGroup as group:  # a secret that can't be had is missed by all of them
         raise first_of_ours(group) or group from None
 

@@ -72,9 +72,10 @@ class Loop:
 
     def _take(self, pulled: Pulled) -> None:
         self._set_status(
-            spec_commit=pulled.commit, spec_head=pulled.head,
+            spec_commit=pulled.commit,
+            spec_head=pulled.head,
             spec_trouble=pulled.trouble.value if pulled.trouble is not None else "",
-        )  # fmt: skip
+        )
         fields: dict[str, Any] = {"commit": pulled.commit, "head": pulled.head}
         if pulled.news:
             self._tell("spec_trouble", pulled.detail, problem=True, **fields)

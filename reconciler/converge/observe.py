@@ -207,9 +207,11 @@ async def _read_host(host: Host | None, desired: Desired, clock: Clock, settings
         return Silent(clock.now(), UnknownReason.NOT_ASKED, "the spec names no host address for this node")
     wanted = desired.profile.host
     return await answer(
-        lambda: host.facts(tuple(wanted.sysctls), tuple(wanted.services)), settings.ssh_deadline_s, clock,
+        lambda: host.facts(tuple(wanted.sysctls), tuple(wanted.services)),
+        settings.ssh_deadline_s,
+        clock,
         node=desired.node,
-    )  # fmt: skip
+    )
 
 
 def _explain(host: _Host, hot: Answered[RedfishHot] | Silent) -> _Host:

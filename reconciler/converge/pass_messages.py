@@ -33,14 +33,17 @@ class PassMessages:
         self._tell_incidents(plan)
         seconds = (observation.finished_at - observation.started_at).total_seconds()
         differ, unknown = plan.totals.nodes_with_changes, len(plan.incomplete)
-        self._progress(LoopTold(
-            "pass",
-            f"{len(plan.nodes)} nodes seen in {seconds:.1f} s: {differ} differ, {at_work} at work, {unknown} unknown",
-            fields={
-                "seconds": round(seconds, 3), "nodes": len(plan.nodes), "changes": differ, "at_work": at_work,
-                "unknown": unknown, "plan": plan.id,
-            },
-        ))  # fmt: skip
+        seen = f"{len(plan.nodes)} nodes seen in {seconds:.1f} s"
+        fields: dict[str, str | int | float] = {
+            "seconds": round(seconds, 3),
+            "nodes": len(plan.nodes),
+            "changes": differ,
+            "at_work": at_work,
+            "unknown": unknown,
+            "plan": plan.id,
+        }
+        message = f"{seen}: {differ} differ, {at_work} at work, {unknown} unknown"
+        self._progress(LoopTold("pass", message, fields=fields))
 
     def _tell_brake(self, plan: Plan) -> None:
         """Report the storm brake with its cause and the nodes that it holds back, and that it is lifted."""

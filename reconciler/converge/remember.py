@@ -186,9 +186,14 @@ def remember_plans(
 
 
 def remember_service_status(
-    ledger: NodeStore, fleet: Fleet, plans: Mapping[str, NodePlan], now: datetime, *, acting: Collection[str] = (),
+    ledger: NodeStore,
+    fleet: Fleet,
+    plans: Mapping[str, NodePlan],
+    now: datetime,
+    *,
+    acting: Collection[str] = (),
     within: timedelta = LOOKS_APART,
-) -> None:  # fmt: skip
+) -> None:
     """Record the service status of these nodes, for reports of availability.
 
     `acting`: nodes that are being worked on. `within`: the longest gap over which an earlier status still counts.
