@@ -43,7 +43,7 @@ from reconciler.model.rehearsal import (
     RehearsedWave,
 )
 from reconciler.model.vocab import UnknownReason
-from reconciler.planner.fleet.schedule import reasons
+from reconciler.planner.fleet.permit import reasons
 from reconciler.planner.node.estimates import Estimates
 from reconciler.planner.node.holds import by_subject, end_of
 

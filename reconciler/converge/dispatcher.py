@@ -19,7 +19,6 @@ from reconciler.converge.execute import Asks, NodeRun, is_stopped
 from reconciler.converge.observe import answer, control_plane
 from reconciler.converge.remember import remember_plans
 from reconciler.converge.run import Ended, NodeResult, Run
-from reconciler.converge.work_queue import WorkQueue
 from reconciler.diff.facts import Managed
 from reconciler.model.observed import Answered, Observation, Observed, Silent, was_asked
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, is_crashed
@@ -27,7 +26,8 @@ from reconciler.model.records import NodeRecord
 from reconciler.planner.fleet.budget import taken_out
 from reconciler.planner.fleet.isolation import Isolation, taken_back
 from reconciler.planner.fleet.live_permit import LivePermit, LiveRollouts
-from reconciler.planner.fleet.schedule import Permit, takes_out, waits
+from reconciler.planner.fleet.permit import Permit, takes_out, waits
+from reconciler.planner.fleet.work_queue import WorkQueue
 from reconciler.planner.node.holds import by_subject, retracted
 from reconciler.planner.node.workload import flashes
 
@@ -73,7 +73,7 @@ class Dispatcher:
         self._postponed: dict[str, str] = {}  # node -> why, until something has changed
         self._tables: dict[str, tuple[Managed, ...]] = {}
         self._kept = dict(run.ledger.rollouts())
-        self._leave = LivePermit(
+        self._permit = LivePermit(
             run.fleet, self.observation, now=now, taken=taken_out(records, run.fleet.settings),
             plans=list(plans.values()),
         )  # fmt: skip
@@ -82,12 +82,12 @@ class Dispatcher:
             self._isolation.suspect(plan, self._nodes[name], records.get(name) or NodeRecord(name))
         self._at_once = {name for name in self.plans if self._goes_at_once(name)}
         for name in self._reserved & run.fleet.nodes.keys():
-            self._leave.reserve(name)
+            self._permit.reserve(name)
         self._rollouts = LiveRollouts(run.fleet, self.observation, self.plans, records, now)
         self._unapproved = set(plans)  # not held against the approved plan yet
-        self._line = WorkQueue(self.plans.values())
+        self._queue = WorkQueue(self.plans.values())
         for name in self.plans:
-            self._line_up(name)
+            self._enqueue(name)
 
     def merged(self, observation: Observation) -> Observation:
         """With what is known here of nodes that were at work meanwhile, and that the pass left out.
@@ -124,8 +124,8 @@ class Dispatcher:
                 if self._running:
                     await self.stirred.wait()
                     self.take_in()
-                elif self._line and waited < wait_s and self._in_time(wait_s - waited, alone=alone):
-                    self.run.progress(Waiting(tuple(self._line), wait_s - waited))
+                elif self._queue and waited < wait_s and self._in_time(wait_s - waited, alone=alone):
+                    self.run.progress(Waiting(tuple(self._queue), wait_s - waited))
                     pause = self._until_next() if alone else POLL_S
                     await self.run.clock.sleep(pause)
                     waited += pause
@@ -158,11 +158,11 @@ class Dispatcher:
             return
         self._settle_stale()
         self._look_at_rollouts()
-        leave = self._leave.now(self.run.clock.now(), self.run.rollouts, self.run.brake())
-        with leave.budget.supposing():
+        permit = self._permit.now(self.run.clock.now(), self.run.rollouts, self.run.brake())
+        with permit.budget.supposing():
             for name in self._leaving:
-                leave.budget.charge(name)
-            self._line.ask(leave, lambda: len(self._running) < NODES_AT_ONCE, lambda name: self._ask(name, leave))
+                permit.budget.charge(name)
+            self._queue.ask(permit, lambda: len(self._running) < NODES_AT_ONCE, lambda name: self._ask(name, permit))
 
     def _isolate(self) -> None:
         """Evidence of illness waits for no turn: not for budget, wave, window, brake or approval.
@@ -174,7 +174,7 @@ class Dispatcher:
         for name in sorted(self._at_once - self._running.keys()):
             self._begin(name, suspected=self.plans[name].isolation)
             if self.plans[name].isolation:
-                self._leave.isolate(name)
+                self._permit.isolate(name)
         self._at_once.clear()
 
     def _goes_at_once(self, name: str) -> bool:
@@ -191,20 +191,19 @@ class Dispatcher:
         allowed = tuple(signal for signal in self._isolation.verdict(plan)[0] if signal in confirmed)
         if allowed:
             self._isolation.charge(plan.node, allowed)
-            self._leave.isolate(plan.node)
+            self._permit.isolate(plan.node)
         return allowed
 
-    def _ask(self, name: str, leave: Permit) -> Blocked | None:
+    def _ask(self, name: str, permit: Permit) -> Blocked | None:
         """Start it, if it may."""
         plan = self.plans[name]
         if name in self._postponed:
             return None
         if plan.actions and plan.goal is not Goal.NOTHING:
-            blocked = leave.refusal(plan)
-            if blocked is not None and waits(blocked):
+            blocked = permit.admit(plan)
+            if blocked is not None:
                 return blocked
             if takes_out(plan):
-                leave.budget.charge(name)
                 self._leaving[name] = None
         self._begin(name)
         return None
@@ -218,16 +217,16 @@ class Dispatcher:
         worker = self._at_work[name] = NodeRun(self.run, name, asks, seen, suspected)
         self._running[name] = task = asyncio.create_task(worker.to_the_end(), name=name)
         task.add_done_callback(ended)
-        self._line.leave(name)
+        self._queue.leave(name)
 
     def _why(self, name: str) -> Blocked | None:
         """Why a candidate waits."""
-        return self._stopped or self._line.why(name)
+        return self._stopped or self._queue.why(name)
 
     def _in_time(self, left_s: float, *, alone: bool) -> bool:
         """Whether a candidate may come to its turn while the run still waits."""
         end = self.run.clock.now() + timedelta(seconds=left_s)
-        blocks = map(self._why, self._line)
+        blocks = map(self._why, self._queue)
         return any(
             one is None or (one.code not in _LASTING and (not alone if one.until is None else one.until <= end))
             for one in blocks
@@ -235,22 +234,22 @@ class Dispatcher:
 
     def _until_next(self) -> float:
         """Seconds until the first of those that wait may come to its turn."""
-        ends = [one.until for one in map(self._why, self._line) if one is not None and one.until is not None]
+        ends = [one.until for one in map(self._why, self._queue) if one is not None and one.until is not None]
         return max((min(ends) - self.run.clock.now()).total_seconds(), 1.0) if ends else POLL_S
 
-    def _line_up(self, name: str) -> None:
+    def _enqueue(self, name: str) -> None:
         """A node with something to do, or with a boot under way whose end will tell, waits for its turn."""
         plan = self.plans[name]
         if name in self._settled or name in self._running:
             return
         if plan.changes or (plan.goal is not Goal.NOTHING and self.run.worth_waiting(self._nodes[name], plan)):
-            self._line.join(plan)
+            self._queue.join(plan)
         else:
-            self._line.leave(name)
+            self._queue.leave(name)
 
     def _settle_stale(self) -> None:
         """Nodes that need more than was approved, before anything is started on them."""
-        for name in [name for name in self._line if name in self._unapproved] if self.run.approved is not None else ():
+        for name in [name for name in self._queue if name in self._unapproved] if self.run.approved is not None else ():
             begun = name in self.run.begun or name in self._postponed
             if why := self.run.stale_because(self.plans[name], begun=begun):
                 self._settle(NodeResult(name, Ended.STALE, why))
@@ -279,13 +278,13 @@ class Dispatcher:
                 self.plans[name] = worker.plan
                 self._see(worker.observed)
                 self._remember(worker.observed, worker.plan, worker.record)
-            self._leave.release(self._nodes[name], worker.plan)
-            self._line_up(name)
+            self._permit.release(self._nodes[name], worker.plan)
+            self._enqueue(name)
             self._unapproved.add(name)
 
     def _settle(self, result: NodeResult) -> None:
         self._settled[result.node] = result
-        self._line.leave(result.node)
+        self._queue.leave(result.node)
         self.run.progress(NodeSettled(result.node, result.state.value, result.detail))
 
     async def park(self) -> None:
@@ -326,7 +325,7 @@ class Dispatcher:
             progress.new = False
             self._rollouts.begun(plan.pool)
 
-    # --- leave ---
+    # --- the permit ---
 
     async def reserve(self, plan: NodePlan) -> str:
         async with self._lock:
@@ -336,12 +335,12 @@ class Dispatcher:
                 return ""
             await self._look_at_cluster()
             if plan.isolated:
-                self._leave.see(self._nodes[plan.node], plan)
-            leave = self._leave.now(self.run.clock.now(), self.run.rollouts, self.run.brake())
-            blocked = leave.refusal_of_next(plan)
+                self._permit.see(self._nodes[plan.node], plan)
+            permit = self._permit.now(self.run.clock.now(), self.run.rollouts, self.run.brake())
+            blocked = permit.refusal_of_next(plan)
             if blocked is not None:
                 return blocked.detail
-            self._leave.reserve(plan.node)
+            self._permit.reserve(plan.node)
             self._reserved.add(plan.node)
             return ""
 
@@ -367,13 +366,13 @@ class Dispatcher:
                 self._rollouts.see(self._nodes[name], None, self.run.ledger.node(name), clock.now())
         self._postponed.clear()
         self.observation = replace(self.observation, control_plane=control_plane(state))
-        self._leave.see_control_plane(self.observation.control_plane)
+        self._permit.see_control_plane(self.observation.control_plane)
         if fell:
             look_for_storm(self.run.ledger, self.run.fleet, self.observation, {}, clock.now())
 
     def _see(self, observed: Observed) -> None:
         self._nodes[observed.node] = observed
-        self._leave.see(observed)
+        self._permit.see(observed)
 
     # --- the end ---
 

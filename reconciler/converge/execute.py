@@ -37,8 +37,8 @@ from reconciler.model.plan import BlockCode, Goal, NodePlan, PlannedAction, is_c
 from reconciler.model.records import ISOLATED, OWNER_ANNOTATION, NodeRecord, isolated_for, read_mark
 from reconciler.model.vocab import Disruption
 from reconciler.planner.fleet.isolation import evidence, taken_back
+from reconciler.planner.fleet.permit import OF_ROLLOUTS
 from reconciler.planner.fleet.rollouts import pending
-from reconciler.planner.fleet.schedule import OF_ROLLOUTS
 from reconciler.planner.node.backoff import failures
 from reconciler.planner.node.corroboration import BOOT_S
 from reconciler.planner.node.holds import retracted

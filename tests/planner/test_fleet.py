@@ -9,7 +9,7 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import BlockCode
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import fleet_permit, plan_fleet
-from reconciler.planner.fleet.schedule import schedule
+from reconciler.planner.fleet.work_queue import schedule
 from tests import builders as b
 
 

@@ -67,12 +67,16 @@ class Group:
             self.taken = [(at, node) for at, node in self.taken if at > since]
             self.full = None
 
-    def refusal(self, node: str) -> Blocked | None:
-        """An isolated node is out already; to drain it takes the room that drained ones leave."""
-        if node in self.isolated:
-            return None if len(self.used) - len(self.isolated) < self.limit else self._refusal()
-        if self.count < self.limit or node in self.used:
-            return None
+    def is_used_up(self, *, isolated: bool) -> bool:
+        """Whether no other node may go. An isolated node is out already, and needs room among the drained ones only."""
+        return (len(self.used) - len(self.isolated) if isolated else self.count) >= self.limit
+
+    def has_room(self, node: str) -> bool:
+        isolated = node in self.isolated
+        return not self.is_used_up(isolated=isolated) or (node in self.used and not isolated)
+
+    def refusal(self) -> Blocked:
+        """Return why the limit lets nobody go. The text is made once, and again when what it names has changed."""
         self.full = self.full or self._refusal()
         return self.full
 

@@ -16,10 +16,10 @@ from reconciler.model.plan import Blocked, NodePlan
 from reconciler.model.records import NodeRecord, Rollout
 from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet.budget import TimesTakenOut
+from reconciler.planner.fleet.permit import Permit
 from reconciler.planner.fleet.planner import fleet_permit, serving
 from reconciler.planner.fleet.rollout_member import RolloutMember, standing
 from reconciler.planner.fleet.rollouts import Progress, Rollouts, rollouts
-from reconciler.planner.fleet.schedule import Permit
 from reconciler.planner.fleet.windows import Windows
 from reconciler.planner.node.holds import Holds, end_of
 

@@ -22,12 +22,13 @@ from reconciler.planner.fleet.budget import Budget, TimesTakenOut, taken_out
 from reconciler.planner.fleet.guards import refusals
 from reconciler.planner.fleet.isolation import Isolation, isolate, marked_for
 from reconciler.planner.fleet.observer_outage import blindness
+from reconciler.planner.fleet.permit import Permit, takes_out
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.rollout_member import standing
 from reconciler.planner.fleet.rollouts import Rollouts, pending, rollouts
-from reconciler.planner.fleet.schedule import Permit, schedule, takes_out
 from reconciler.planner.fleet.timeline import Timetable, out_s, timetable
 from reconciler.planner.fleet.windows import Windows, glass_broken
+from reconciler.planner.fleet.work_queue import schedule
 from reconciler.planner.node.conditions import Context
 from reconciler.planner.node.corroboration import host_is_own
 from reconciler.planner.node.holds import braked, by_subject, stands, stopped
