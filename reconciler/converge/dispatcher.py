@@ -23,7 +23,6 @@ from reconciler.diff.facts import Managed
 from reconciler.model.observed import Answered, Observation, Observed, Silent, was_asked
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, is_crashed
 from reconciler.model.records import NodeRecord
-from reconciler.planner.fleet.budget import taken_out
 from reconciler.planner.fleet.isolation import Isolation, taken_back
 from reconciler.planner.fleet.live_permit import LivePermit, LiveRollouts
 from reconciler.planner.fleet.permit import Permit, takes_out, waits
@@ -73,10 +72,7 @@ class Dispatcher:
         self._postponed: dict[str, str] = {}  # node -> why, until something has changed
         self._tables: dict[str, tuple[Managed, ...]] = {}
         self._kept = dict(run.ledger.rollouts())
-        self._permit = LivePermit(
-            run.fleet, self.observation, now=now, taken=taken_out(records, run.fleet.settings),
-            plans=list(plans.values()),
-        )  # fmt: skip
+        self._permit = LivePermit(run.fleet, self.observation, records, plans, now)
         self._isolation = Isolation(run.fleet, self.observation, records, now)
         for name, plan in self.plans.items():
             self._isolation.suspect(plan, self._nodes[name], records.get(name) or NodeRecord(name))

@@ -19,7 +19,7 @@ from reconciler.model.ports import Ledger
 from reconciler.model.records import CHANGES, NodeRecord
 from reconciler.model.vocab import BootPhase, UnknownReason
 from reconciler.planner.fleet import signal_history
-from reconciler.planner.node.holds import end_of, is_copy, stands
+from reconciler.planner.node.holds import end_of, is_active, is_copy
 
 LOOKS_APART = timedelta(hours=2)  # scheduled ones come hourly, and late
 # A bug of ours is no silence of theirs, and no evidence of a host that is down.
@@ -124,7 +124,7 @@ def _silent(reading: Answered[Any] | Silent) -> bool:
 def remember_holds(ledger: Ledger, fleet: Fleet, now: datetime) -> None:
     """Copy what the spec holds, once each, so that it outlives its line there (invariant 10)."""
     kept = ledger.holds() if fleet.holds else ()
-    new = [hold for hold in fleet.holds if stands(hold, now) and not any(is_copy(known, hold) for known in kept)]
+    new = [hold for hold in fleet.holds if is_active(hold, now) and not any(is_copy(known, hold) for known in kept)]
     if not new:
         return
     with ledger.batch():

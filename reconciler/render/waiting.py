@@ -16,7 +16,7 @@ from reconciler.model.units import format_duration
 from reconciler.planner.fleet.permit import takes_out
 from reconciler.planner.node.backoff import failures
 from reconciler.planner.node.goals import FAILURES
-from reconciler.planner.node.holds import stands
+from reconciler.planner.node.holds import is_active
 from reconciler.render.explanation import Explanation
 from reconciler.render.text import clock, position
 
@@ -57,7 +57,7 @@ def since(made: Explanation) -> Since | None:
 
 def holds(made: Explanation) -> tuple[Hold, ...]:
     """Of the ledger, those that stand."""
-    return tuple(hold for hold in made.holds if hold.subject in _subjects(made) and stands(hold, made.now))
+    return tuple(hold for hold in made.holds if hold.subject in _subjects(made) and is_active(hold, made.now))
 
 
 def _subjects(made: Explanation) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ def _room(made: Explanation, plan: NodePlan) -> Iterator[str]:
 
 def _released(made: Explanation, _: NodePlan) -> Iterator[str]:
     """The copy in the ledger outlives the line in the spec, and the line holds whatever is released."""
-    declared = [h for h in made.fleet.holds if h.subject in _subjects(made) and stands(h, made.now)]
+    declared = [h for h in made.fleet.holds if h.subject in _subjects(made) and is_active(h, made.now)]
     kept = list(dict.fromkeys(hold.subject for hold in holds(made)))
     if declared:
         yield f"when the spec no longer holds it ({', '.join(hold.position for hold in declared)})"

@@ -17,7 +17,6 @@ from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction, RolloutPlan, Wave, WaveState
 from reconciler.model.records import Rollout
 from reconciler.model.vocab import Certainty, Concern, Disruption, Reason, Source, WindowKind
-from reconciler.planner.fleet.budget import Budget
 from reconciler.planner.fleet.permit import Permit, reasons, takes_out
 from reconciler.planner.fleet.rollouts import Progress, Rollouts
 from reconciler.planner.fleet.timeline import Timetable, out_s, timetable
@@ -73,7 +72,7 @@ def table(
     nodes = nodes or {one.node: b.node(one.node, pool=one.pool) for one in plans}
     out = [one.node for one in plans if one.in_service is False]
     fields: dict[str, Any] = {"now": b.NOW, "out": out} | budget
-    limit = Budget(declared, nodes, **fields)
+    limit = b.budget(declared, nodes, **fields)
     leave = Permit(limit, Windows(told, glass, b.NOW), b.NOW, rollouts or Rollouts())
     return timetable(
         schedule({one.node: one for one in plans}, leave), leave, leave.rollouts.plans, leave.rollouts.missing

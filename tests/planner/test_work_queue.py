@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from reconciler.model.desired import BudgetLimit, Fleet, Floor, SpecSource
 from reconciler.model.observed import Observation
-from reconciler.planner.fleet.budget import Budget
+from reconciler.planner.fleet.live_permit import LivePermit
 from reconciler.planner.fleet.permit import Permit
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
-from reconciler.planner.fleet.planner import fleet_permit, plan_fleet
+from reconciler.planner.fleet.planner import plan_fleet
+from reconciler.planner.fleet.rollouts import Rollouts
 from reconciler.planner.fleet.windows import Windows
 from reconciler.planner.fleet.work_queue import WorkQueue, in_order, schedule
 from tests import builders as b
@@ -35,7 +36,7 @@ def test_queues_let_those_go_that_go_one_by_one(data: Any) -> None:
     ]
 
     def permit() -> Permit:
-        budget = Budget(
+        budget = b.budget(
             declared, truth.nodes, now=b.NOW, out=truth.out, floors=floors, control_plane=truth.control_plane(),
             isolated=[plan.node for plan in plans if plan.isolated],
         )  # fmt: skip
@@ -66,5 +67,5 @@ def test_a_run_lets_the_same_node_go_first_as_its_plan() -> None:
     queue, asked = WorkQueue(made.nodes.values()), list[str]()
     for name in ("b0", "a1"):
         queue.join(made.nodes[name])
-    queue.ask(fleet_permit(fleet, observation, now=b.NOW, taken={}), lambda: True, asked.append)
+    queue.ask(LivePermit(fleet, observation, {}, {}, b.NOW).now(b.NOW, Rollouts()), lambda: True, asked.append)
     assert asked == ["a1", "b0"]

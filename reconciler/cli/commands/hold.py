@@ -77,7 +77,7 @@ def hold(
 def listed(declared: Sequence[SpecHold], kept: Sequence[Hold], now: datetime) -> str:
     """Every hold that stands, and where it comes from."""
     from reconciler.model.records import FLEET, STORM
-    from reconciler.planner.node.holds import end_of, is_copy, origin, stands
+    from reconciler.planner.node.holds import end_of, is_active, is_copy, origin
     from reconciler.render.tables import table
     from reconciler.render.text import clock
 
@@ -88,7 +88,7 @@ def listed(declared: Sequence[SpecHold], kept: Sequence[Hold], now: datetime) ->
             copied, since = any(is_copy(said, one) for one in declared), clock(said.since)
         else:
             copied, since = False, next((clock(one.since) for one in kept if is_copy(one, said)), "the next apply")
-        if stands(said, now) and not copied:
+        if is_active(said, now) and not copied:
             end = end_of(said)
             until = clock(end.astimezone(UTC)) if end else ""
             whom = {FLEET: "the whole fleet", STORM: "what disrupts"}.get(said.subject, said.subject)
@@ -105,11 +105,11 @@ def listed(declared: Sequence[SpecHold], kept: Sequence[Hold], now: datetime) ->
 def release(subject: str, spec: Path, ledger: str | None, endpoints: Path | None) -> None:
     """Lift every hold of a node or a pool. One that the spec declares must be taken out there too."""
     from reconciler.app.session import whoami
-    from reconciler.planner.node.holds import stands
+    from reconciler.planner.node.holds import is_active
 
     session = session_for(spec, ledger, endpoints)
     now = session.clock.now()
-    lines = [hold.position for hold in session.fleet.holds if hold.subject == subject and stands(hold, now)]
+    lines = [hold.position for hold in session.fleet.holds if hold.subject == subject and is_active(hold, now)]
     with session.ledger() as book:
         lifted = book.release(subject, whoami(), now)
         others = [found.subject for found in book.holds()]

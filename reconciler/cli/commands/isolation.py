@@ -38,7 +38,7 @@ def isolation() -> None:
 @output_option
 def list_(spec: Path, ledger: str | None, endpoints: Path | None, output: str) -> None:
     """List isolated nodes with the evidence, and signals that somebody has retracted."""
-    from reconciler.planner.node.holds import stands
+    from reconciler.planner.node.holds import is_active
 
     session = session_for(spec, ledger, endpoints)
     _need_cluster(session)
@@ -49,7 +49,7 @@ def list_(spec: Path, ledger: str | None, endpoints: Path | None, output: str) -
         ]
         now = session.clock.now()
         for hold in book.holds():
-            if hold.subject.startswith(RETRACTED) and stands(hold, now):
+            if hold.subject.startswith(RETRACTED) and is_active(hold, now):
                 state = f"retracted by {hold.owner}: {hold.reason}"
                 rows.append(("signal", _name(hold.subject), hold.since.isoformat(timespec="seconds"), state))
     print_listing(_HEAD, rows, output, empty="no node is isolated")

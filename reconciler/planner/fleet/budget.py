@@ -28,33 +28,25 @@ TimesTakenOut = Mapping[str, Sequence[datetime]]  # node -> when it was taken ou
 
 
 class Budget:
-    """`out`: nodes out of service; `unknown`: nodes whose service state can't be read, which may not be touched.
+    """The limits on some nodes, and what uses them up. Every node is in service until `see` says otherwise.
 
-    `control_plane`: every member of the cluster's control plane -> Ready.
-    `isolated`: of those out, the ones that are only cordoned yet: they count as out, and need room to be drained.
-    `stuck`: of those out, the ones that nothing but a person brings back, which a refusal says of them.
+    `taken`: when nodes were taken out of service, for rates.
     """
 
     def __init__(
         self,
         limits: Sequence[BudgetLimit],
         nodes: Mapping[str, Desired],
-        *,
         now: datetime,
-        out: Iterable[str],
-        unknown: Iterable[str] = (),
         floors: Sequence[Floor] = (),
-        control_plane: Mapping[str, bool] | None = None,
         taken: TimesTakenOut | None = None,
-        isolated: Iterable[str] = (),
-        stuck: Iterable[str] = (),
     ) -> None:
         active = {name: node for name, node in nodes.items() if node.state is NodeState.ACTIVE}
         self._now = now
-        self._unknown = set(unknown) & active.keys()
+        self._unknown: set[str] = set()
         self._out: set[str] = set()
-        self._isolated: set[str] = set()
-        self._stuck: set[str] = set()
+        self._isolated: set[str] = set()  # of those out, the ones that are cordoned and not drained yet
+        self._stuck: set[str] = set()  # of those out, the ones that nothing but a person brings back
         self._of: dict[str, list[Group]] = {name: [] for name in active}
         self._groups: list[Group] = []
         for limit in limits or (DEFAULT,):
@@ -68,13 +60,6 @@ class Budget:
             self._floor(floor, active)
         self._members: Mapping[str, bool] = {}
         self._elected: Group | None = None
-        self.see_control_plane(control_plane or {})
-        # What can't be read counts as out: it may well be.
-        for name in sorted((frozenset(out) | self._unknown) & active.keys()):
-            self._count_out(name)
-        for name in isolated:
-            self.isolate(name)
-        self._stuck |= set(stuck)
         for group in self._groups:
             group.stuck = self._stuck
 
@@ -113,7 +98,7 @@ class Budget:
         if stuck is (node in self._stuck):
             return
         (self._stuck.add if stuck else self._stuck.discard)(node)
-        for group in self._groups:
+        for group in self.groups(node):
             group.full = None
 
     def see_control_plane(self, members: Mapping[str, bool]) -> None:
@@ -240,8 +225,11 @@ class Budget:
 
     def used_up(self, node: str, limits: Iterable[Group]) -> Group | None:
         """Return the first of these limits that has no room for `node`."""
-        isolated = node in self._isolated  # a rate counted it when it was marked
-        return next((g for g in limits if not (isolated and g.period is not None) and not g.has_room(node)), None)
+        for limit in limits:
+            # A rate counted an isolated node when it was marked.
+            if not limit.has_room(node) and (limit.period is None or node not in self._isolated):
+                return limit
+        return None
 
     def queue(self, node: str, reasons: Collection[Reason] = ANY) -> int:
         """`node` waits: in which batch after this one it may go, behind those that wait already."""

@@ -67,13 +67,16 @@ class Group:
             self.taken = [(at, node) for at, node in self.taken if at > since]
             self.full = None
 
-    def is_used_up(self, *, isolated: bool) -> bool:
-        """Whether no other node may go. An isolated node is out already, and needs room among the drained ones only."""
-        return (len(self.used) - len(self.isolated) if isolated else self.count) >= self.limit
-
     def has_room(self, node: str) -> bool:
-        isolated = node in self.isolated
-        return not self.is_used_up(isolated=isolated) or (node in self.used and not isolated)
+        """Whether `node` may be taken out. An isolated node is out already, and needs room among the drained ones."""
+        if self.count < self.limit:
+            return True
+        return self.has_room_to_drain if node in self.isolated else node in self.used
+
+    @property
+    def has_room_to_drain(self) -> bool:
+        """Whether another isolated node may be drained."""
+        return len(self.used) - len(self.isolated) < self.limit
 
     def refusal(self) -> Blocked:
         """Return why the limit lets nobody go. The text is made once, and again when what it names has changed."""

@@ -173,8 +173,8 @@ class Simulation:
 
     def _fill(self) -> None:
         for limit in self._freed.values():
-            for isolated in (False, True):
-                self._wake(limit, isolated=isolated)
+            self._wake(limit, isolated=False)
+            self._wake(limit, isolated=True)
         self._freed.clear()
         while self._ready:
             position, number, ticket = heappop(self._ready)
@@ -194,7 +194,7 @@ class Simulation:
             _, job = heappop(queue.jobs)
             self.begin(job, queue)
             self._again(queue)
-        if woken_by is not None and not woken_by.is_used_up(isolated=queue.isolated):
+        if woken_by is not None and (woken_by.has_room_to_drain if queue.isolated else woken_by.count < woken_by.limit):
             self._wake(woken_by, isolated=queue.isolated)
 
     def _again(self, queue: Queue, ticket: int | None = None) -> None:

@@ -25,13 +25,13 @@ def by_subject(declared: Iterable[SpecHold], kept: Iterable[Hold]) -> Holds:
 
 def stopped(holds: Holds, now: datetime) -> Blocked | None:
     """The first stop of the whole fleet that stands."""
-    found = next((hold for hold in holds.get(FLEET, ()) if stands(hold, now)), None)
+    found = next((hold for hold in holds.get(FLEET, ()) if is_active(hold, now)), None)
     return None if found is None else Blocked(BlockCode.STOPPED, _sentence(found, ()), end_of(found))
 
 
 def braked(holds: Holds, now: datetime) -> Blocked | None:
     """The storm brake, while nobody has lifted it."""
-    found = next((hold for hold in holds.get(STORM, ()) if stands(hold, now)), None)
+    found = next((hold for hold in holds.get(STORM, ()) if is_active(hold, now)), None)
     return None if found is None else Blocked(BlockCode.STORM, _sentence(found, ()), end_of(found))
 
 
@@ -41,7 +41,7 @@ def retracted(holds: Holds, now: datetime) -> frozenset[str]:
     return frozenset(
         f"health.{subject.removeprefix(RETRACTED)}"
         for subject in subjects
-        if any(stands(hold, now) for hold in holds[subject])
+        if any(is_active(hold, now) for hold in holds[subject])
     )
 
 
@@ -49,13 +49,13 @@ def held(desired: Desired, record: NodeRecord, holds: Holds, now: datetime) -> B
     """The first hold on the node or its pool that stands."""
     kept = record.holds
     for hold in (*holds.get(desired.node, ()), *kept, *holds.get(f"pool/{desired.pool}", ())):
-        if stands(hold, now):
+        if is_active(hold, now):
             copies = (*kept, *holds.get(hold.subject, ()))
             return Blocked(BlockCode.HELD, _sentence(hold, copies), end_of(hold))
     return None
 
 
-def stands(hold: Hold | SpecHold, now: datetime) -> bool:
+def is_active(hold: Hold | SpecHold, now: datetime) -> bool:
     until = end_of(hold)
     return until is None or until > now
 
