@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +17,7 @@ from reconciler.model import observed as o
 from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, write_mark
 from reconciler.model.vocab import Activation, BootPhase, DrainProvider, DriftMode, Health, NodeState, Power
+from reconciler.planner.fleet.budget import Budget
 from reconciler.planner.node.conditions import Context
 from reconciler.planner.node.holds import by_subject
 from reconciler.planner.node.planner import NodePlanner
@@ -224,3 +226,25 @@ def planner(rules: tuple[d.IgnoreRule, ...] = (), holds: tuple[Any, ...] = (), *
 
 def actions(plan: Any) -> list[str]:
     return [action.id for action in plan.actions]
+
+
+def budget(
+    limits: Sequence[d.BudgetLimit],
+    nodes: Mapping[str, d.Desired],
+    *,
+    now: datetime,
+    out: Iterable[str] = (),
+    unknown: Iterable[str] = (),
+    isolated: Iterable[str] = (),
+    control_plane: Mapping[str, bool] | None = None,
+    **more: Any,
+) -> Budget:
+    """A budget that has seen these nodes out of service, can't read others, and knows who is in the control plane."""
+    made = Budget(limits, nodes, now, **more)
+    for names, serves in ((out, False), (unknown, None)):
+        for name in sorted(names):
+            made.see(name, serves)
+    for name in isolated:
+        made.isolate(name)
+    made.see_control_plane(control_plane or {})
+    return made

@@ -17,13 +17,13 @@ from reconciler.converge.execute import NodeRun, is_stopped
 from reconciler.converge.fleet_limits import FleetLimits
 from reconciler.converge.remember import remember_plans
 from reconciler.converge.run import Ended, NodeResult, Run
-from reconciler.converge.work_queue import WorkQueue
 from reconciler.diff.facts import Managed
 from reconciler.model.observed import Observation, Observed, was_asked
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, is_crashed
 from reconciler.model.records import NodeRecord
 from reconciler.planner.fleet.isolation import taken_back
-from reconciler.planner.fleet.schedule import Permit, takes_out, waits
+from reconciler.planner.fleet.permit import Permit, takes_out, waits
+from reconciler.planner.fleet.work_queue import WorkQueue
 from reconciler.planner.node.holds import retracted
 
 _LASTING = (BlockCode.HALTED, BlockCode.STOPPED, BlockCode.STORM)  # until a person does something about it
@@ -178,11 +178,10 @@ class Dispatcher:
         if name in self._postponed:
             return None
         if plan.actions and plan.goal is not Goal.NOTHING:
-            blocked = permit.refusal(plan)
-            if blocked is not None and waits(blocked):
+            blocked = permit.admit(plan)
+            if blocked is not None:
                 return blocked
             if takes_out(plan):
-                permit.budget.charge(name)
                 self._taking_out[name] = None
         self._begin(name)
         return None

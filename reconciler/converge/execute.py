@@ -34,8 +34,8 @@ from reconciler.model.plan import BlockCode, Goal, NodePlan, PlannedAction, is_c
 from reconciler.model.ports import Cluster
 from reconciler.model.records import ISOLATED, OWNER_ANNOTATION, NodeRecord, isolated_for, read_mark
 from reconciler.planner.fleet.isolation import evidence, taken_back
+from reconciler.planner.fleet.permit import OF_ROLLOUTS
 from reconciler.planner.fleet.rollouts import pending
-from reconciler.planner.fleet.schedule import OF_ROLLOUTS
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.backoff import failures
 from reconciler.planner.node.corroboration import BOOT_S

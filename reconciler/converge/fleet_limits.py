@@ -18,11 +18,10 @@ from reconciler.converge.run import Run
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import NodePlan
 from reconciler.model.records import NodeRecord
-from reconciler.planner.fleet.budget import taken_out
 from reconciler.planner.fleet.isolation import Isolation
 from reconciler.planner.fleet.live_permit import LivePermit, LiveRollouts
+from reconciler.planner.fleet.permit import Permit
 from reconciler.planner.fleet.rollouts import Rollouts
-from reconciler.planner.fleet.schedule import Permit
 from reconciler.planner.node.workload import flashes
 
 CLUSTER_AGE_S = 10.0  # reservations within this time share one read of the cluster
@@ -68,13 +67,7 @@ class FleetLimits:
         self.observation = replace(observation, nodes=self.nodes)
         self._plans = plans
         self._begun_rollouts = dict(run.ledger.rollouts())
-        self._permit = LivePermit(
-            run.fleet,
-            self.observation,
-            now=now,
-            taken=taken_out(records, run.fleet.settings),
-            plans=list(planned.values()),
-        )
+        self._permit = LivePermit(run.fleet, self.observation, records, planned, now)
         self._isolation = Isolation(run.fleet, self.observation, records, now)
         for name, plan in plans.items():
             self._isolation.suspect(plan, self.nodes[name], records.get(name) or NodeRecord(name))

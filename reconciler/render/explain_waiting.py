@@ -6,7 +6,7 @@ from typing import Any
 
 from reconciler.model.drift import ACTIONABLE, DriftClass
 from reconciler.model.plan import BlockCode, NodePlan
-from reconciler.planner.fleet.schedule import takes_out
+from reconciler.planner.fleet.permit import takes_out
 from reconciler.render.explanation import Explanation
 from reconciler.render.plan import limit, out
 from reconciler.render.text import clock, count, fold, plain

@@ -9,7 +9,7 @@ from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.plan import BlockCode, BudgetLine, Goal, NodePlan, Plan, PlannedAction
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
-from reconciler.planner.fleet.schedule import takes_out, waits
+from reconciler.planner.fleet.permit import takes_out, waits
 from reconciler.render import offline, rollouts, spec_change, timeline
 from reconciler.render.tables import table
 from reconciler.render.text import clock, count, disruption, estimate, fold, page, plain, source, stop, value, warnings

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.units import format_duration
-from reconciler.planner.fleet.schedule import waits
+from reconciler.planner.fleet.permit import waits
 from reconciler.render.text import clock
 
 UNSAID = "nobody can say"

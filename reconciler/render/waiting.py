@@ -13,7 +13,7 @@ from reconciler.model.observed import Answered, Silent
 from reconciler.model.plan import BlockCode, BudgetLine, Goal, NodePlan, RolloutPlan
 from reconciler.model.records import FLEET, OWNER_ANNOTATION, STORM, Hold, Mark, read_mark
 from reconciler.model.units import format_duration
-from reconciler.planner.fleet.schedule import takes_out
+from reconciler.planner.fleet.permit import takes_out
 from reconciler.planner.node.backoff import failures
 from reconciler.planner.node.goals import FAILURES
 from reconciler.planner.node.holds import is_active

@@ -7,9 +7,11 @@ from dataclasses import replace
 from reconciler.model.desired import BudgetLimit, Desired, Fleet, SpecSource
 from reconciler.model.observed import Observation
 from reconciler.model.plan import BlockCode
+from reconciler.planner.fleet.live_permit import LivePermit
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
-from reconciler.planner.fleet.planner import fleet_permit, plan_fleet
-from reconciler.planner.fleet.schedule import schedule
+from reconciler.planner.fleet.planner import plan_fleet
+from reconciler.planner.fleet.rollouts import Rollouts
+from reconciler.planner.fleet.work_queue import schedule
 from tests import builders as b
 
 
@@ -37,7 +39,7 @@ def test_one_goes_and_the_others_wait_in_batches() -> None:
 def test_an_earlier_verdict_of_the_budget_does_not_stand() -> None:
     fleet, seen = fleet_of("a1", "a2", limit="1")
     made = plan(fleet, seen)
-    again = schedule({"a2": made.nodes["a2"]}, fleet_permit(fleet, seen, now=b.NOW, taken={}))
+    again = schedule({"a2": made.nodes["a2"]}, LivePermit(fleet, seen, {}, {}, b.NOW).now(b.NOW, Rollouts()))
     assert again["a2"].blocked is None
     assert again["a2"].wave == 0
 
@@ -58,7 +60,7 @@ def test_an_unreadable_cluster_has_budget_zero() -> None:
     dark = {name: replace(node, member=b.silent()) for name, node in seen.nodes.items()}
     made = plan(fleet, replace(seen, nodes=dark))
     assert not any(action.name != "configure_host" for node in made.nodes.values() for action in node.actions)
-    budget = fleet_permit(fleet, replace(seen, nodes=dark), now=b.NOW, taken={}).budget
+    budget = LivePermit(fleet, replace(seen, nodes=dark), {}, {}, b.NOW).now(b.NOW, Rollouts()).budget
     assert all(budget.allows(name) is not None for name in dark)
 
 

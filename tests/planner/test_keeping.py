@@ -24,7 +24,7 @@ def test_kept_current_or_counted_anew(data: Any) -> None:
     taken: dict[str, list[datetime]] = {}
 
     def anew() -> Budget:
-        return Budget(
+        return b.budget(
             declared, truth.nodes, now=now, out=truth.out, floors=floors, control_plane=truth.control_plane(),
             taken=taken,
         )  # fmt: skip

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from reconciler.model.desired import BudgetLimit
 from reconciler.model.records import Attempt, NodeRecord
-from reconciler.planner.fleet.budget import Budget, TimesTakenOut, taken_out
+from reconciler.planner.fleet.budget import TimesTakenOut, taken_out
 from reconciler.render.plan import out
 from tests import builders as b
 
@@ -28,7 +28,7 @@ def test_the_same_node_twice_uses_up_two() -> None:
     taken = attempts(("mark", "done", 50), ("admit", "done", 40), ("mark", "done", 30), ("admit", "done", 20))
     assert taken == {"n1": [ago(50), ago(30)]}
     nodes = {name: b.node(name) for name in ("n1", "n2")}
-    budget = Budget((BudgetLimit("fleet", "100%"), RATE), nodes, now=b.NOW, out=(), taken=taken)
+    budget = b.budget((BudgetLimit("fleet", "100%"), RATE), nodes, now=b.NOW, out=(), taken=taken)
     for name in nodes:
         blocked = budget.allows(name)
         assert blocked is not None, "also of the node itself"
@@ -40,7 +40,7 @@ def test_the_same_node_twice_uses_up_two() -> None:
 
 def test_a_node_that_goes_out_again_now_counts_again() -> None:
     nodes = {name: b.node(name) for name in ("n1", "n2")}
-    budget = Budget((BudgetLimit("fleet", "100%"), RATE), nodes, now=b.NOW, out=())
+    budget = b.budget((BudgetLimit("fleet", "100%"), RATE), nodes, now=b.NOW, out=())
     for _ in range(2):
         assert budget.allows("n1") is None
         budget.charge("n1")
@@ -52,7 +52,7 @@ def test_a_node_that_goes_out_again_now_counts_again() -> None:
 
 
 def test_what_is_supposed_is_forgotten() -> None:
-    budget = Budget((BudgetLimit("fleet", "100%"), RATE), {"n1": b.node("n1")}, now=b.NOW, out=())
+    budget = b.budget((BudgetLimit("fleet", "100%"), RATE), {"n1": b.node("n1")}, now=b.NOW, out=())
     budget.charge("n1")
     budget.see("n1", True)
     with budget.supposing():

@@ -17,11 +17,11 @@ from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction, RolloutPlan, Wave, WaveState
 from reconciler.model.records import Rollout
 from reconciler.model.vocab import Certainty, Concern, Disruption, Reason, Source, WindowKind
-from reconciler.planner.fleet.budget import Budget
+from reconciler.planner.fleet.permit import Permit, reasons, takes_out
 from reconciler.planner.fleet.rollouts import Progress, Rollouts
-from reconciler.planner.fleet.schedule import Permit, in_turn, reasons, schedule, takes_out
 from reconciler.planner.fleet.timeline import Timetable, out_s, timetable
 from reconciler.planner.fleet.windows import Windows
+from reconciler.planner.fleet.work_queue import in_order, schedule
 from reconciler.planner.node.workload import work
 from tests import builders as b
 from tests.properties.test_leave import Nodes, allowed, fleets, limits, shares, windows
@@ -72,7 +72,7 @@ def table(
     nodes = nodes or {one.node: b.node(one.node, pool=one.pool) for one in plans}
     out = [one.node for one in plans if one.in_service is False]
     fields: dict[str, Any] = {"now": b.NOW, "out": out} | budget
-    limit = Budget(declared, nodes, **fields)
+    limit = b.budget(declared, nodes, **fields)
     leave = Permit(limit, Windows(told, glass, b.NOW), b.NOW, rollouts or Rollouts())
     return timetable(
         schedule({one.node: one for one in plans}, leave), leave, leave.rollouts.plans, leave.rollouts.missing
@@ -334,7 +334,7 @@ def test_timetable_exceeds_no_limit_and_wastes_no_room(data: Any) -> None:
         for one in found.nodes.values():
             if one.end == now and one.goal is Goal.IN_SERVICE:
                 truth.out.discard(one.node)
-        for one in in_turn(one for one in waiting.values() if found.nodes[one.node].start == now):
+        for one in in_order(one for one in waiting.values() if found.nodes[one.node].start == now):
             assert not truth.breaks(one.node, set(reasons(one)), now, effective, floors)
             assert open_now(one, now)
             del waiting[one.node]

@@ -33,7 +33,7 @@ class Model:
         self.members = dict.fromkeys(NAMES[:3], True)
 
     def whole(self) -> Budget:
-        return Budget(
+        return b.budget(
             self.limits, NODES, now=b.NOW, out=self.out, unknown=self.unknown, isolated=sorted(self.isolated),
             control_plane=self.members,
         )  # fmt: skip

@@ -16,7 +16,6 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
 from reconciler.model.records import CHANGES, ISOLATED, RETRACTED, STORM, Attempt, Hold, NodeRecord
 from reconciler.model.vocab import WindowKind
-from reconciler.planner.fleet.budget import Budget
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.fleet.signal_history import states
@@ -137,7 +136,7 @@ def test_drained_nodes_keep_within_the_budget_whoever_is_isolated(
 ) -> None:
     """Isolated nodes count as out for all others, and need room to be drained."""
     names = [f"n{at}" for at in range(10)]
-    budget = Budget(
+    budget = b.budget(
         (d.BudgetLimit("fleet", str(limit)),), {name: b.node(name) for name in names}, now=b.NOW,
         out=[names[at] for at in out], isolated=[names[at] for at in isolated & out],
     )  # fmt: skip

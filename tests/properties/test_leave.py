@@ -27,7 +27,6 @@ from reconciler.model.observed import FirmwareItem, Observation
 from reconciler.model.plan import BlockCode, NodePlan, Plan, PlannedAction
 from reconciler.model.records import Applied, Attempt, NodeRecord
 from reconciler.model.vocab import BootPhase, Certainty, Concern, Disruption, NodeState, Power, Reason, WindowKind
-from reconciler.planner.fleet.budget import Budget
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.fleet.windows import Windows
@@ -165,7 +164,7 @@ def test_budget_never_exceeded(data: Any) -> None:
         now += timedelta(minutes=data.draw(st.integers(0, 90)))
         truth.out -= data.draw(st.sets(st.sampled_from(sorted(truth.nodes)), max_size=4))
         truth.out |= data.draw(st.sets(st.sampled_from(sorted(truth.nodes)), max_size=1))
-        budget = Budget(
+        budget = b.budget(
             declared, truth.nodes, now=now, out=truth.out, floors=floors, control_plane=truth.control_plane(),
             taken=truth.takings(),
         )  # fmt: skip
@@ -191,7 +190,7 @@ def test_a_rate_says_when_the_next_one_may_go(data: Any) -> None:
     rate = (BudgetLimit("fleet", "100%"), BudgetLimit("fleet", str(data.draw(st.integers(1, 4))), per_s=3600.0))
 
     def refused(now: datetime) -> Any:
-        return Budget(rate, nodes, now=now, out=(), taken=taken).allows("n5")
+        return b.budget(rate, nodes, now=now, out=(), taken=taken).allows("n5")
 
     blocked = refused(b.NOW)
     if blocked is not None:

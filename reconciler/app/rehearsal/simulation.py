@@ -42,7 +42,7 @@ from reconciler.model.rehearsal import (
     RehearsedWave,
 )
 from reconciler.model.vocab import UnknownReason
-from reconciler.planner.fleet.schedule import reasons
+from reconciler.planner.fleet.permit import reasons
 from reconciler.planner.node.holds import by_subject, end_of
 
 HORIZON_S = 30 * 86400.0  # the longest that a rollout may wait for windows, bakes and budgets together

@@ -15,7 +15,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from reconciler.model.desired import BudgetLimit, Desired, Floor, Settings
+from reconciler.model.desired import BudgetLimit, Desired, Floor, Hours, Settings
 from reconciler.model.plan import BlockCode, Blocked, BudgetLine
 from reconciler.model.records import NodeRecord
 from reconciler.model.units import format_duration, parse_nodes
@@ -28,33 +28,25 @@ TimesTakenOut = Mapping[str, Sequence[datetime]]  # node -> when it was taken ou
 
 
 class Budget:
-    """`out`: nodes out of service; `unknown`: nodes whose service state can't be read, which may not be touched.
+    """The limits on some nodes, and what uses them up. Every node is in service until `see` says otherwise.
 
-    `control_plane`: every member of the cluster's control plane -> Ready.
-    `isolated`: of those out, the ones that are only cordoned yet: they count as out, and need room to be drained.
-    `stuck`: of those out, the ones that nothing but a person brings back, which a refusal says of them.
+    `taken`: when nodes were taken out of service, for rates.
     """
 
     def __init__(
         self,
         limits: Sequence[BudgetLimit],
         nodes: Mapping[str, Desired],
-        *,
         now: datetime,
-        out: Iterable[str],
-        unknown: Iterable[str] = (),
         floors: Sequence[Floor] = (),
-        control_plane: Mapping[str, bool] | None = None,
         taken: TimesTakenOut | None = None,
-        isolated: Iterable[str] = (),
-        stuck: Iterable[str] = (),
     ) -> None:
         active = {name: node for name, node in nodes.items() if node.state is NodeState.ACTIVE}
         self._now = now
-        self._unknown = set(unknown) & active.keys()
+        self._unknown: set[str] = set()
         self._out: set[str] = set()
-        self._isolated: set[str] = set()
-        self._stuck: set[str] = set()
+        self._isolated: set[str] = set()  # of those out, the ones that are cordoned and not drained yet
+        self._stuck: set[str] = set()  # of those out, the ones that nothing but a person brings back
         self._of: dict[str, list[Group]] = {name: [] for name in active}
         self._groups: list[Group] = []
         for limit in limits or (DEFAULT,):
@@ -68,13 +60,6 @@ class Budget:
             self._floor(floor, active)
         self._members: Mapping[str, bool] = {}
         self._elected: Group | None = None
-        self.see_control_plane(control_plane or {})
-        # What can't be read counts as out: it may well be.
-        for name in sorted((frozenset(out) | self._unknown) & active.keys()):
-            self._count_out(name)
-        for name in isolated:
-            self.isolate(name)
-        self._stuck |= set(stuck)
         for group in self._groups:
             group.stuck = self._stuck
 
@@ -113,7 +98,7 @@ class Budget:
         if stuck is (node in self._stuck):
             return
         (self._stuck.add if stuck else self._stuck.discard)(node)
-        for group in self._groups:
+        for group in self.groups(node):
             group.full = None
 
     def see_control_plane(self, members: Mapping[str, bool]) -> None:
@@ -209,8 +194,17 @@ class Budget:
         return node in self._unknown
 
     def groups(self, node: str) -> Sequence[Group]:
-        """All that it counts in, also those that do not hold at this hour."""
-        return self._of.get(node, ())
+        """Return all limits that `node` counts in, also those that do not hold at this hour."""
+        return (*self._of.get(node, ()), self._spare)
+
+    @property
+    def rates(self) -> Sequence[Group]:
+        return [group for group in self._groups if group.period is not None]
+
+    @property
+    def hours(self) -> Collection[Hours]:
+        """Recurring hours outside of which some limit does not hold."""
+        return {group.during for group in self._groups if group.during is not None}
 
     def kind(self, node: str) -> Hashable:
         """Which limits it counts in: nodes of one kind get the same answers, but for the special ones."""
@@ -226,23 +220,27 @@ class Budget:
             return Blocked(BlockCode.BUDGET, "whether it is in service can't be read: the budget is zero")
         if node in self._out and node not in self._isolated:
             return None
-        for group in self._covering(node, reasons):
-            if group.period is not None and node in self._isolated:
-                continue  # its mark has taken it out, and is counted
-            blocked = group.refusal(node)
-            if blocked is not None:
-                return blocked
+        group = self.used_up(node, self.limits(node, reasons))
+        return None if group is None else group.refusal()
+
+    def used_up(self, node: str, limits: Iterable[Group]) -> Group | None:
+        """Return the first of these limits that has no room for `node`."""
+        for limit in limits:
+            # A rate counted an isolated node when it was marked.
+            if not limit.has_room(node) and (limit.period is None or node not in self._isolated):
+                return limit
         return None
 
     def queue(self, node: str, reasons: Collection[Reason] = ANY) -> int:
         """`node` waits: in which batch after this one it may go, behind those that wait already."""
         batch = 1
-        for group in self._covering(node, reasons):
+        for group in self.limits(node, reasons):
             batch = max(batch, 1 + group.queued // max(1, group.limit))
             group.queued += 1
         return batch
 
-    def _covering(self, node: str, reasons: Collection[Reason]) -> list[Group]:
+    def limits(self, node: str, reasons: Collection[Reason]) -> list[Group]:
+        """Return the limits that hold at this hour for taking `node` out for these reasons."""
         groups = self._of.get(node, ())
         found = [group for group in groups if group.active and not group.reasons.isdisjoint(reasons)]
         if self._default is not None:
@@ -257,29 +255,38 @@ class Budget:
 
     # --- charges -------------------------------------------------------------------------------------------------
 
-    def charge(self, node: str) -> None:
-        """Count `node` as taken out of service now. Charging twice counts once."""
+    def charge(self, node: str, at: datetime | None = None) -> None:
+        """Count `node` as taken out of service now, or `at`. Charging twice counts once."""
         isolated = node in self._isolated
         if node not in self._out or isolated:
             self._drain(node)
             self._count_out(node)
             for group in self._of.get(node, ()):
                 if group.period is not None and not isolated:
-                    group.use(node, self._now)
+                    group.use(node, at or self._now)
+
+    def restore(self, node: str) -> None:
+        """Count `node` as back in service and, if it is in the control plane, as ready."""
+        if node in self._members:
+            self._members = {**self._members, node: True}
+        if node in self._out:
+            self._count_in(node)
 
     def isolate(self, node: str) -> None:
         """`node` is out, by a mark on evidence alone: it has not been drained."""
         if node not in self._out:
             return
         self._isolated.add(node)
-        for group in (*self._of.get(node, ()), self._spare):
+        for group in self.groups(node):
             if node in group.used and group.period is None:
                 group.isolated.add(node)
                 group.full = None
 
     def _drain(self, node: str) -> None:
+        if node not in self._isolated:
+            return
         self._isolated.discard(node)
-        for group in (*self._of.get(node, ()), self._spare):
+        for group in self.groups(node):
             group.isolated.discard(node)
             group.full = None
 

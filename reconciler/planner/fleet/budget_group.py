@@ -67,12 +67,19 @@ class Group:
             self.taken = [(at, node) for at, node in self.taken if at > since]
             self.full = None
 
-    def refusal(self, node: str) -> Blocked | None:
-        """An isolated node is out already; to drain it takes the room that drained ones leave."""
-        if node in self.isolated:
-            return None if len(self.used) - len(self.isolated) < self.limit else self._refusal()
-        if self.count < self.limit or node in self.used:
-            return None
+    def has_room(self, node: str) -> bool:
+        """Whether `node` may be taken out. An isolated node is out already, and needs room among the drained ones."""
+        if self.count < self.limit:
+            return True
+        return self.has_room_to_drain if node in self.isolated else node in self.used
+
+    @property
+    def has_room_to_drain(self) -> bool:
+        """Whether another isolated node may be drained."""
+        return len(self.used) - len(self.isolated) < self.limit
+
+    def refusal(self) -> Blocked:
+        """Return why the limit lets nobody go. The text is made once, and again when what it names has changed."""
         self.full = self.full or self._refusal()
         return self.full
 

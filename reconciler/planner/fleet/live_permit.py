@@ -1,6 +1,7 @@
-"""Who may go, kept current while a run goes on: what changes is told, and nothing is counted anew.
+"""The permit of a fleet, made from an observation and kept current while a run goes on.
 
-What comes out is what `fleet_permit` and `fleet_rollouts` make of the same observation, plans and records.
+A plan asks it once. A run tells it what changes, one node at a time, and nothing is counted anew; what it answers then
+is what it would answer if it were made again from all that is known.
 """
 
 from __future__ import annotations
@@ -11,80 +12,110 @@ from datetime import datetime
 
 from reconciler.diff.facts import Managed, managed
 from reconciler.model.desired import Fleet
-from reconciler.model.observed import Answered, Observation, Observed
+from reconciler.model.observed import Answered, Observation, Observed, Silent, was_asked
 from reconciler.model.plan import Blocked, NodePlan
-from reconciler.model.records import NodeRecord, Rollout
+from reconciler.model.records import MARK_TAINT, NodeRecord, Rollout
 from reconciler.model.vocab import NodeState
-from reconciler.planner.fleet.budget import TimesTakenOut
-from reconciler.planner.fleet.planner import fleet_permit, serving
-from reconciler.planner.fleet.rollout_member import RolloutMember, standing
+from reconciler.planner.fleet.budget import Budget, taken_out
+from reconciler.planner.fleet.permit import Permit
+from reconciler.planner.fleet.rollout_member import RolloutMember, rollout_member
 from reconciler.planner.fleet.rollouts import Progress, Rollouts, rollouts
-from reconciler.planner.fleet.schedule import Permit
 from reconciler.planner.fleet.windows import Windows
 from reconciler.planner.node.holds import Holds, end_of
 
 
+def in_service(fleet: Fleet, observed: Observed | None) -> bool | None:
+    """Whether a node is in service; None when that can't be read."""
+    if observed is None:
+        return None
+    if fleet.settings.cluster is None:
+        return isinstance(observed.host, Answered) if was_asked(observed) else None
+    if isinstance(observed.member, Silent):
+        return None
+    member = observed.member.value
+    if member is None:
+        return False
+    return bool(member.ready) and not member.unschedulable and all(t.key != MARK_TAINT for t in member.taints)
+
+
 class LivePermit:
-    """Reserved nodes count as out, whatever is seen of them."""
+    """Budget and windows over all active nodes of the fleet, selected or not.
+
+    `plans`: of the nodes that were looked at; they tell who is isolated only, and who waits for a person. Reserved
+    nodes count as out of service, whatever is observed of them.
+    """
 
     def __init__(
         self,
         fleet: Fleet,
         observation: Observation,
-        *,
+        records: Mapping[str, NodeRecord],
+        plans: Mapping[str, NodePlan],
         now: datetime,
-        taken: TimesTakenOut,
-        plans: Collection[NodePlan] = (),
     ) -> None:
         self._fleet = fleet
-        self._budget = fleet_permit(fleet, observation, now=now, taken=taken, plans=plans).budget
+        self._budget = Budget(
+            fleet.settings.budgets, fleet.nodes, now, fleet.settings.floors, taken_out(records, fleet.settings)
+        )
         self._reserved: set[str] = set()
         self._others: Mapping[str, bool] = dict(observation.control_plane)
-        self._elected: dict[str, bool] = {}  # nodes of ours that are in the control plane
-        for name, seen in observation.nodes.items():
-            self._see_election(name, seen)
+        self._elected: dict[str, bool] = {}  # nodes of the fleet that are in the control plane -> ready
+        for name in sorted(fleet.nodes):
+            seen = observation.nodes.get(name)
+            self._budget.see(name, in_service(fleet, seen))
+            if seen is not None:
+                self._see_election(seen)
+            if (plan := plans.get(name)) is not None:
+                self._see_plan(plan)
+        self._count_members()
 
     def see(self, observed: Observed, plan: NodePlan | None = None) -> None:
-        """`plan`: made of it; it tells whether the node is isolated only, and whether it waits for a person."""
+        """Take in another look at a node, with the plan made of it."""
         name = observed.node
-        serves = serving(self._fleet, observed)
+        serves = in_service(self._fleet, observed)
         self._budget.see(name, serves and name not in self._reserved)
         if plan is not None:
-            if plan.isolated and name not in self._reserved:
-                self._budget.isolate(name)
-            self._budget.see_stuck(name, plan.waits_for_person)
-        if self._see_election(name, observed):
+            self._see_plan(plan)
+        if self._see_election(observed):
             self._count_members()
 
     def see_control_plane(self, members: Mapping[str, bool]) -> None:
+        """Take in the readiness of control-plane members that the fleet does not act upon."""
         self._others = dict(members)
         self._count_members()
 
-    def _see_election(self, name: str, seen: Observed) -> bool:
+    def _see_plan(self, plan: NodePlan) -> None:
+        if plan.isolated and plan.node not in self._reserved:
+            self._budget.isolate(plan.node)
+        self._budget.see_stuck(plan.node, plan.waits_for_person)
+
+    def _see_election(self, seen: Observed) -> bool:
         member = seen.member.value if isinstance(seen.member, Answered) else None
-        if member is None or not member.control_plane or name not in self._fleet.nodes:
+        if member is None or not member.control_plane or seen.node not in self._fleet.nodes:
             return False
-        self._elected[name] = bool(member.ready)
+        self._elected[seen.node] = bool(member.ready)
         return True
 
     def _count_members(self) -> None:
         self._budget.see_control_plane({**self._others, **self._elected})
 
     def reserve(self, node: str) -> None:
-        """It is about to be taken out of service."""
+        """Count a node as out of service that is about to be taken out."""
         self._reserved.add(node)
         self._budget.charge(node)
 
     def isolate(self, node: str) -> None:
-        """It is about to be isolated: it counts as out for all others from now on."""
+        """Count a node as out of service that is about to be isolated."""
         self._budget.see(node, False)
         self._budget.isolate(node)
 
     def release(self, observed: Observed, plan: NodePlan | None = None) -> None:
+        """End the reservation of a node: from now on it counts as it is observed."""
         self._reserved.discard(observed.node)
         self.see(observed, plan)
 
     def now(self, now: datetime, waves: Rollouts, brake: Blocked | None = None) -> Permit:
+        """Return the permit as of `now`. It shares this object's budget."""
         settings = self._fleet.settings
         self._budget.move_to(now)
         return Permit(self._budget, Windows(settings.windows, settings.break_glass, now), now, waves, brake)
@@ -94,7 +125,7 @@ class LivePermit:
 class _Pool:
     """`missing`: by wave, the members that it still waits for. `until`: when time alone may change something."""
 
-    standings: dict[str, RolloutMember] = field(default_factory=dict)
+    members: dict[str, RolloutMember] = field(default_factory=dict)
     progress: Progress | None = None
     missing: dict[int, set[str]] = field(default_factory=dict)
     until: datetime | None = None
@@ -102,7 +133,10 @@ class _Pool:
 
 
 class LiveRollouts:
-    """A pool is gone through again when what was told of it may matter to somebody who waits."""
+    """The rollouts of some pools. A pool is judged again only when something may matter to a node that waits.
+
+    `pools`: those in question; None = all.
+    """
 
     def __init__(
         self,
@@ -111,36 +145,38 @@ class LiveRollouts:
         plans: Mapping[str, NodePlan],
         records: Mapping[str, NodeRecord],
         now: datetime,
+        pools: Collection[str] | None = None,
     ) -> None:
         self._fleet = fleet
         self._tables: dict[str, tuple[Managed, ...]] = {}
         self._pools: dict[str, _Pool] = {}
         self._holds: Holds = {}
-        for name, node in fleet.nodes.items():
-            if node.state is NodeState.ACTIVE:
+        for name, node in fleet.nodes.items() if pools is None or pools else ():
+            if node.state is NodeState.ACTIVE and (pools is None or node.pool in pools):
                 record = records.get(name) or NodeRecord(name)
-                found = self._standing(name, observation.nodes.get(name), plans.get(name), record, now)
-                self._pools.setdefault(node.pool, _Pool()).standings[name] = found
+                found = self._member(name, observation.nodes.get(name), plans.get(name), record, now)
+                self._pools.setdefault(node.pool, _Pool()).members[name] = found
 
-    def _standing(
+    def _member(
         self, name: str, observed: Observed | None, plan: NodePlan | None, record: NodeRecord, now: datetime
     ) -> RolloutMember:
         node = self._fleet.nodes[name]
-        if node.profile.digest not in self._tables:
-            self._tables[node.profile.digest] = managed(node.profile)
-        return standing(node, self._tables[node.profile.digest], plan, record, serving(self._fleet, observed), now)
+        table = self._tables.get(node.profile.digest)
+        if table is None:
+            table = self._tables[node.profile.digest] = managed(node.profile)
+        return rollout_member(node, table, plan, record, in_service(self._fleet, observed), now)
 
     def see(self, observed: Observed, plan: NodePlan | None, record: NodeRecord, now: datetime) -> None:
-        """A node was worked on, or looked at."""
+        """Take in a node that was worked on, or looked at again."""
         name = observed.node
         pool = self._pools.get(self._fleet.nodes[name].pool)
-        if pool is None or name not in pool.standings:
+        if pool is None or name not in pool.members:
             return
-        found = pool.standings[name] = self._standing(name, observed, plan, record, now)
+        found = pool.members[name] = self._member(name, observed, plan, record, now)
         pool.stale = pool.stale or self._matters(pool, found)
 
     def begun(self, pool: str) -> None:
-        """It is on record."""
+        """Take in that the pool's rollout is on record now."""
         self._pools[pool].stale = True
 
     @staticmethod
@@ -156,12 +192,13 @@ class LiveRollouts:
         missing.discard(found.node)
         return not missing
 
-    def now(self, kept: Mapping[str, Rollout], holds: Holds, now: datetime) -> Rollouts:
-        anew = holds != self._holds
+    def now(self, recorded: Mapping[str, Rollout], holds: Holds, now: datetime) -> Rollouts:
+        """Return how far each rollout has come. `recorded`: the newest rollout of each pool, as in the ledger."""
+        held_anew = holds != self._holds
         self._holds = holds
         for name, pool in self._pools.items():
-            if anew or pool.stale or (pool.until is not None and pool.until <= now):
-                pool.progress = rollouts(self._fleet, pool.standings, kept, holds, now).by_pool.get(name)
+            if held_anew or pool.stale or (pool.until is not None and pool.until <= now):
+                pool.progress = rollouts(self._fleet, pool.members, recorded, holds, now).by_pool.get(name)
                 pool.missing = _missing(pool.progress)
                 pool.until = _until(pool.progress, holds, now)
                 pool.stale = False
@@ -178,7 +215,7 @@ def _missing(progress: Progress | None) -> dict[int, set[str]]:
 
 
 def _until(progress: Progress | None, holds: Holds, now: datetime) -> datetime | None:
-    """The next moment at which a bake or a hold ends."""
+    """Return the next moment at which a bake or a hold ends."""
     ends: Collection[datetime | None] = [end_of(hold) for found in holds.values() for hold in found]
     waits: Iterable[datetime | None] = (one.until for one in (progress.waits.values() if progress is not None else ()))
     return min((end for end in (*ends, *waits) if end is not None and end > now), default=None)

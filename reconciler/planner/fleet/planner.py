@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from reconciler import __version__
 from reconciler.diff.compare import Comparer
-from reconciler.diff.facts import Managed, managed
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.inputs import RECIPE, fingerprint_of
-from reconciler.model.observed import Answered, Observation, Observed, Silent, was_asked
+from reconciler.model.observed import Observation
 from reconciler.model.plan import PLAN_FORMAT, Blocked, NodePlan, Plan, Scope, Totals
-from reconciler.model.records import MARK_TAINT
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState
-from reconciler.planner.fleet.budget import Budget, TimesTakenOut, taken_out
 from reconciler.planner.fleet.guards import refusals
 from reconciler.planner.fleet.isolation import Isolation, isolate, marked_for
+from reconciler.planner.fleet.live_permit import LivePermit, LiveRollouts
 from reconciler.planner.fleet.observer_outage import blindness
+from reconciler.planner.fleet.permit import takes_out
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
-from reconciler.planner.fleet.rollout_member import standing
-from reconciler.planner.fleet.rollouts import Rollouts, pending, rollouts
-from reconciler.planner.fleet.schedule import Permit, schedule, takes_out
+from reconciler.planner.fleet.rollouts import Rollouts, pending
 from reconciler.planner.fleet.timeline import Timetable, out_s, timetable
-from reconciler.planner.fleet.windows import Windows, glass_broken
+from reconciler.planner.fleet.windows import glass_broken
+from reconciler.planner.fleet.work_queue import schedule
 from reconciler.planner.node.conditions import Context
 from reconciler.planner.node.corroboration import host_is_own
 from reconciler.planner.node.holds import braked, by_subject, is_active, stopped
@@ -49,11 +46,9 @@ def plan_fleet(
     isolation = Isolation(fleet, observation, ledger.records, now)
     isolated, incidents = isolate(isolation, plans, observation.nodes, ledger.records)
     plans |= isolated
-    taken = taken_out(ledger.records, fleet.settings)
-    leave = fleet_permit(fleet, observation, now=now, taken=taken, rollouts=waves, plans=plans.values())
-    leave = replace(leave, brake=braked(planner.holds, now))
-    lines = leave.budget.lines()  # before the plans are charged to it
-    times = timetable(schedule(plans, leave), leave, waves.plans, waves.missing)
+    permit = LivePermit(fleet, observation, ledger.records, plans, now).now(now, waves, braked(planner.holds, now))
+    lines = permit.budget.lines()  # before the plans are charged to it
+    times = timetable(schedule(plans, permit), permit, waves.plans, waves.missing)
     incomplete = tuple(name for name, plan in plans.items() if plan.incomplete)
     return Plan(
         format_version=PLAN_FORMAT,
@@ -76,7 +71,7 @@ def plan_fleet(
         refused=refusals(fleet, plans, whole, ledger.records, ledger.known),
         rollouts=times.rollouts,
         stopped=_detail(stopped(planner.holds, now)),
-        braked=_detail(leave.brake),
+        braked=_detail(permit.brake),
         incidents=incidents,
         recipe=RECIPE,
         shared={key: planner.shared[key] for key in sorted({plan.shared for plan in plans.values() if plan.shared})},
@@ -92,7 +87,9 @@ def _node_plans(
         plans[name], rest = planner.plan_parts(fleet.nodes[name], observation.nodes[name], ledger.record(name))
         if rest is not None:
             rests[name] = rest
-    waves = fleet_rollouts(fleet, observation, plans, ledger, planner)
+    now, pools = planner.context.now, {plan.pool for plan in plans.values() if pending(plan)}
+    changing = LiveRollouts(fleet, observation, plans, ledger.records, now, pools)
+    waves = changing.now(ledger.rollouts, planner.holds, now)
     whole = {name: plans[name] for name in rests if waves.refusal(plans[name]) is not None}
     plans |= {name: rests[name] for name in whole}
     return plans, whole, waves
@@ -145,75 +142,6 @@ def answering_domains(fleet: Fleet, observation: Observation) -> frozenset[str]:
 
 def _domains(node: Desired) -> list[str]:
     return [f"{label}={value}" for label, value in node.domains.items()]
-
-
-def serving(fleet: Fleet, observed: Observed | None) -> bool | None:
-    """Whether a node is in service; None when that can't be read."""
-    if observed is None:
-        return None
-    if fleet.settings.cluster is None:
-        return isinstance(observed.host, Answered) if was_asked(observed) else None
-    if isinstance(observed.member, Silent):
-        return None
-    member = observed.member.value
-    if member is None:
-        return False
-    return bool(member.ready) and not member.unschedulable and all(t.key != MARK_TAINT for t in member.taints)
-
-
-def fleet_rollouts(
-    fleet: Fleet,
-    observation: Observation,
-    plans: Mapping[str, NodePlan],
-    ledger: LedgerSnapshot,
-    planner: NodePlanner,
-) -> Rollouts:
-    """How far the changes of the spec have come, in the pools of which some of `plans` have any."""
-    pools = {plan.pool for plan in plans.values() if pending(plan)}
-    tables: dict[str, tuple[Managed, ...]] = {}
-    standings = {}
-    for name, node in fleet.nodes.items() if pools else ():
-        if node.pool in pools and node.state is NodeState.ACTIVE:
-            table = tables.get(node.profile.digest) or tables.setdefault(node.profile.digest, managed(node.profile))
-            in_service = serving(fleet, observation.nodes.get(name))
-            record = ledger.record(name)
-            standings[name] = standing(node, table, plans.get(name), record, in_service, planner.context.now)
-    return rollouts(fleet, standings, ledger.rollouts, planner.holds, planner.context.now)
-
-
-def fleet_permit(
-    fleet: Fleet,
-    observation: Observation,
-    *,
-    now: datetime,
-    taken: TimesTakenOut,
-    rollouts: Rollouts | None = None,
-    plans: Collection[NodePlan] = (),
-) -> Permit:
-    """Who may go, as of this observation, over all active nodes, selected or not. `taken`: as in Budget.
-
-    `plans`: of the nodes that were looked at; they tell who is isolated only, and who waits for a person.
-    """
-    settings = fleet.settings
-    out, unknown = [], []
-    control_plane = dict(observation.control_plane)
-    for name in fleet.nodes:
-        seen = observation.nodes.get(name)
-        in_service = serving(fleet, seen)
-        if in_service is None:
-            unknown.append(name)
-        elif not in_service:
-            out.append(name)
-        member = seen.member.value if seen is not None and isinstance(seen.member, Answered) else None
-        if member is not None and member.control_plane:
-            control_plane[name] = bool(member.ready)
-    budget = Budget(
-        settings.budgets, fleet.nodes, now=now, out=out, unknown=unknown,
-        floors=settings.floors, control_plane=control_plane, taken=taken,
-        isolated=[plan.node for plan in plans if plan.isolated],
-        stuck=[plan.node for plan in plans if plan.waits_for_person],
-    )  # fmt: skip
-    return Permit(budget, Windows(settings.windows, settings.break_glass, now), now, rollouts or Rollouts())
 
 
 def _totals(fleet: Fleet, times: Timetable, observation: Observation) -> Totals:

@@ -55,7 +55,7 @@ class RolloutMember:
         return all(path not in applied or applied[path].value in given for path, given in values.items())
 
 
-def standing(
+def rollout_member(
     desired: Desired,
     table: tuple[Managed, ...],
     plan: NodePlan | None,
@@ -69,13 +69,13 @@ def standing(
     """
     return of_its_own(
         desired.node,
-        "judging its standing",
-        lambda: _standing(desired, table, plan, record, in_service, now),
+        "judging its part in a rollout",
+        lambda: _member(desired, table, plan, record, in_service, now),
         lambda crash: RolloutMember(desired.node, {}, crash.sentence, None, sound=False, given_up=False, record=record),
     )
 
 
-def _standing(
+def _member(
     desired: Desired,
     table: tuple[Managed, ...],
     plan: NodePlan | None,

@@ -19,8 +19,8 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, Plan
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Concern, Disruption, NodeState
+from reconciler.planner.fleet.permit import takes_out
 from reconciler.planner.fleet.revisions import endpoint_changes, forgotten, joining, settings_edited
-from reconciler.planner.fleet.schedule import takes_out
 from reconciler.planner.node.certificate import MovedThresholds, certificate_flaws
 
 _LEFT_ALONE = "the change adds this node: nobody contacts it before the change is merged"

@@ -16,9 +16,10 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from reconciler.model.plan import BlockCode, Goal, NodePlan, RolloutPlan, Wave, WaveState
-from reconciler.planner.fleet.queue import Job, Queue, QueueSimulation
+from reconciler.planner.fleet.permit import Permit, reasons, takes_out, waits
 from reconciler.planner.fleet.rollouts import pending
-from reconciler.planner.fleet.schedule import Permit, in_turn, reasons, takes_out, waits
+from reconciler.planner.fleet.simulation import Job, Queue, Simulation
+from reconciler.planner.fleet.work_queue import in_order
 from reconciler.planner.node.workload import work
 
 
@@ -34,15 +35,15 @@ class Timetable:
 
 def timetable(
     plans: Mapping[str, NodePlan],
-    leave: Permit,
+    permit: Permit,
     rollouts: Sequence[RolloutPlan] = (),
     missing: Collection[str] = (),
 ) -> Timetable:
-    """`plans` as scheduled, and `leave` as that left it. `missing`: nodes that their wave of a rollout waits for."""
-    table = _Table(leave, rollouts, missing)
-    for position, plan in enumerate(in_turn(plan for plan in plans.values() if plan.actions)):
+    """`plans` as scheduled, and `permit` as that left it. `missing`: nodes that their wave of a rollout waits for."""
+    table = _Table(permit, rollouts, missing)
+    for position, plan in enumerate(in_order(plan for plan in plans.values() if plan.actions)):
         table.add(plan, position)
-    table.turns.run()
+    table.simulation.run()
     timed = dict(plans)
     for name, job in table.jobs.items():
         if job.start is not None and job.end is not None:
@@ -51,7 +52,7 @@ def timetable(
         nodes=timed,
         rollouts=tuple(table.timed(course) for course in table.courses),
         finish_s=max((job.end for job in table.all_jobs() if job.end is not None), default=0.0),
-        peak=table.turns.peak,
+        peak=table.simulation.peak,
     )
 
 
@@ -79,9 +80,9 @@ class _Course:
 class _Table:
     """Jobs, and the waves that hold some of them back."""
 
-    def __init__(self, leave: Permit, rollouts: Sequence[RolloutPlan], missing: Collection[str]) -> None:
-        self.leave = leave
-        self.turns = QueueSimulation(leave.budget, leave.windows, leave.now, self._ended)
+    def __init__(self, permit: Permit, rollouts: Sequence[RolloutPlan], missing: Collection[str]) -> None:
+        self.permit = permit
+        self.simulation = Simulation(permit, self._ended)
         self.jobs: dict[str, Job] = {}
         self.courses: list[_Course] = []
         self._wave_of: dict[str, tuple[_Course, int]] = {}
@@ -100,14 +101,14 @@ class _Table:
 
     def clock(self, seconds: float) -> datetime:
         if seconds not in self._times:
-            self._times[seconds] = self.leave.now + timedelta(seconds=seconds)
+            self._times[seconds] = self.permit.now + timedelta(seconds=seconds)
         return self._times[seconds]
 
     # --- jobs --------------------------------------------------------------------------------------------------------
 
     def add(self, plan: NodePlan, position: int) -> None:
-        isolated = self.leave.budget.is_isolated(plan.node)
-        out = self.leave.budget.is_out(plan.node) and not isolated
+        isolated = self.permit.budget.is_isolated(plan.node)
+        out = self.permit.budget.is_out(plan.node) and not isolated
         job = self.jobs[plan.node] = _job(plan, position, isolated=isolated)
         course, wave = self._wave_of.get(plan.node, (None, 0))
         if course is not None and plan.postponed:
@@ -122,27 +123,29 @@ class _Table:
                     course.held[wave].append(partial(self._enter, plan, job, out))
                 return
         if plan.blocked is None or not (waits(plan.blocked) or plan.wave):
-            self.turns.begin(job, self._queue(plan, out))  # what is planned in spite of a block is not held back by it
+            self.simulation.begin(
+                job, self._queue(plan, job, out)
+            )  # what is planned in spite of a block is not held back by it
         elif not self._never(plan):
             self._enter(plan, job, out)
 
     def _enter(self, plan: NodePlan, job: Job, out: bool) -> None:
         pause = plan.blocked.until if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF else None
-        ready = 0.0 if pause is None else (pause - self.leave.now).total_seconds()
-        self.turns.enter(job, self._queue(plan, out), ready)
+        ready = 0.0 if pause is None else (pause - self.permit.now).total_seconds()
+        self.simulation.enter(job, self._queue(plan, job, out), ready)
 
     def _never(self, plan: NodePlan) -> bool:
         """Whether time alone does not let it go."""
         halted = plan.blocked is not None and plan.blocked.code is BlockCode.HALTED
-        braked = self.leave.brake is not None and work(plan.actions).braked
-        return halted or braked or (takes_out(plan) and self.leave.budget.unreadable(plan.node))
+        braked = self.permit.brake is not None and work(plan.actions).braked
+        return halted or braked or (takes_out(plan) and self.permit.budget.unreadable(plan.node))
 
-    def _queue(self, plan: NodePlan, out: bool) -> Queue:
+    def _queue(self, plan: NodePlan, job: Job, out: bool) -> Queue:
         leaves = takes_out(plan) and not out
         window = None
-        if self.leave.windows.any and (leaves or work(plan.actions).flashes):
+        if self.permit.windows.any and (leaves or work(plan.actions).flashes):
             window = (plan.pool, work(plan.actions).need_s)
-        return self.turns.queue(plan.node, reasons(plan) if leaves else frozenset(), window, counts=leaves or out)
+        return self.simulation.queue(job, reasons(plan) if leaves else frozenset(), window, counts=leaves or out)
 
     def _rest(self, first: Job, course: _Course, wave: int) -> None:
         """The wave of a node has begun that something else was to be done to before: now what the wave brings.
@@ -154,8 +157,8 @@ class _Table:
         plan = replace(course.longest, node=first.node, in_service=True, blocked=None)
         job = _job(plan, first.position)
         course.jobs[wave].append(job)
-        enter = partial(self.turns.enter, job, self._queue(plan, out=False))
-        if first.end is not None and first.end <= self.turns.time:
+        enter = partial(self.simulation.enter, job, self._queue(plan, job, out=False))
+        if first.end is not None and first.end <= self.simulation.time:
             enter()
         else:
             self._first[first] = enter
@@ -169,7 +172,7 @@ class _Table:
             course, wave = self._wave_of[job.node]
             course.left[wave] -= 1
             if not course.left[wave]:
-                self._settle(course, wave, self.turns.time + course.rollout.bake_s)
+                self._settle(course, wave, self.simulation.time + course.rollout.bake_s)
 
     # --- waves -------------------------------------------------------------------------------------------------------
 
@@ -182,19 +185,19 @@ class _Table:
             course.left[at] = sum(name in self._missing for name in wave.nodes)
             if not course.left[at]:
                 baked = wave.end if wave.state is WaveState.BAKING else None
-                self._settle(course, at, 0.0 if baked is None else (baked - self.leave.now).total_seconds())
+                self._settle(course, at, 0.0 if baked is None else (baked - self.permit.now).total_seconds())
         self._open(course)
 
     def _settle(self, course: _Course, wave: int, over: float) -> None:
         """All of a wave is well; it has baked at `over`."""
-        course.over[wave] = max(over, self.turns.time)
-        self.turns.later(over, partial(self._open, course))
+        course.over[wave] = max(over, self.simulation.time)
+        self.simulation.later(over, partial(self._open, course))
 
     def _open(self, course: _Course) -> None:
         """Every wave that has none before it which is not over."""
         while not course.rollout.halted and course.opened < len(course.over):
             last = course.over[course.opened - 1] if course.opened else 0.0
-            if last is None or last > self.turns.time:
+            if last is None or last > self.simulation.time:
                 return
             course.opened += 1
             for enter in course.held[course.opened - 1]:

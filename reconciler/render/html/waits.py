@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from reconciler.planner.fleet.schedule import takes_out
+from reconciler.planner.fleet.permit import takes_out
 from reconciler.render.explain_waiting import HEADLINES
 from reconciler.render.explanation import Explanation
 from reconciler.render.html.material import Material

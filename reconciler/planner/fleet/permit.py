@@ -1,12 +1,12 @@
-"""Who may go now: each plan that needs leave gets it, or the reason why not and when it may (DESIGN 7.2).
+"""Permission to begin, as of one moment: whether a node's plan may go now, and otherwise why not and until when.
 
-Leave is needed to take a node out of service, from the windows and from the budget, and to start firmware, from the
-windows. What else is done to a node that is out brings it back, and is never held up here.
+To take a node out of service needs the permission of windows and budget, to start firmware that of the windows, to
+disrupt anything that of the storm brake, and to do what the spec changed that of the rollout (DESIGN 7.2). What else is
+done to a node that is out brings it back, and is never held up here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
@@ -27,12 +27,12 @@ _REASONS = {
 }
 
 OF_ROLLOUTS = (BlockCode.ROLLOUT, BlockCode.HALTED)
-_IN_NO_QUEUE = (*OF_ROLLOUTS, BlockCode.STORM)
+WITHOUT_BATCH = (*OF_ROLLOUTS, BlockCode.STORM)  # what holds a node back, and is no limit on how many go at once
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """What gives leave, as of `now`. `brake`: the storm brake, while it is set."""
+    """All that holds nodes back, as of `now`. `brake`: the storm brake, while it is set."""
 
     budget: Budget
     windows: Windows
@@ -40,11 +40,18 @@ class Permit:
     rollouts: Rollouts = field(default_factory=Rollouts)
     brake: Blocked | None = None
 
+    def admit(self, plan: NodePlan) -> Blocked | None:
+        """Charge the budget for what may begin now, and return None; otherwise return why it has to wait."""
+        blocked = self.refusal(plan)
+        if blocked is None and takes_out(plan):
+            self.budget.charge(plan.node)
+        return blocked
+
     def refusal(self, plan: NodePlan) -> Blocked | None:
-        """None: all that is planned may begin now."""
+        """Return None when all that is planned may begin now. Whatever else is returned, `waits` is true of it."""
         if self.brake is not None and work(plan.actions).braked:
             return self.brake
-        if plan.blocked is not None and _pauses(plan.blocked, self.now):
+        if plan.blocked is not None and pauses(plan.blocked, self.now):
             return plan.blocked
         if not plan.postponed and (wait := self.rollouts.refusal(plan)) is not None:
             return wait
@@ -54,7 +61,7 @@ class Permit:
         return self._window(plan) or (self._budget(plan) if out else None)
 
     def refusal_of_next(self, plan: NodePlan) -> Blocked | None:
-        """None: the first of the actions may begin now, on a node that is being worked on."""
+        """Return None when the first of the actions may begin now, on a node that is being worked on."""
         if plan.in_service is not False or plan.isolated:
             return self.refusal(plan)
         first = plan.actions[0]
@@ -72,16 +79,28 @@ class Permit:
 
 def waits(blocked: Blocked) -> bool:
     """Whether what is planned may go all the same, once time has passed or somebody has lifted a halt or the brake."""
-    return blocked.code.passes or blocked.code in _IN_NO_QUEUE
+    return blocked.code.passes or blocked.code in WITHOUT_BATCH
+
+
+def pauses(blocked: Blocked, now: datetime) -> bool:
+    """Whether this is the pause after a failed action, and not over yet."""
+    return blocked.code is BlockCode.BACKOFF and blocked.until is not None and blocked.until > now
+
+
+def without_verdict(plan: NodePlan, now: datetime) -> NodePlan:
+    """Return the plan without an earlier verdict that time may have lifted. A pause has an end of its own."""
+    if plan.blocked is None or not waits(plan.blocked) or pauses(plan.blocked, now):
+        return plan
+    return replace(plan, blocked=None, wave=0)
 
 
 def takes_out(plan: NodePlan) -> bool:
-    """Whether the plan takes a node out of service that may be in it, or ends the work on one that is isolated."""
+    """Whether the plan takes a node out of service that may be in it, or drains one that is only isolated so far."""
     return (plan.in_service is not False or bool(plan.isolated)) and work(plan.actions).disrupts
 
 
 def reasons(plan: NodePlan) -> frozenset[Reason]:
-    """What the node is taken out for. The ill are treated whatever else there is; a renewal is all that is left."""
+    """Return what the node is taken out for: illness before all else, and a renewal only if there is nothing else."""
     return _reasons(tuple([(item.kind, item.concern) for item in plan.drift]), plan.goal)
 
 
@@ -93,49 +112,3 @@ def _reasons(drift: tuple[tuple[DriftClass, Concern], ...], goal: Goal) -> froze
     if ill or goal is Goal.ISOLATED:
         return frozenset({Reason.REMEDIATION})
     return frozenset().union(*(_REASONS.get(kind, ()) for kind, _ in drift)) or frozenset({Reason.RENEWAL})
-
-
-def urgency(plan: NodePlan) -> int:
-    """Who goes first when the budget is short: what is out already, then the sick, then drift, then renewals."""
-    return 0 if plan.in_service is False and not plan.isolated else _urgency(reasons(plan))
-
-
-@lru_cache
-def _urgency(why: frozenset[Reason]) -> int:
-    return 1 if Reason.REMEDIATION in why else 3 if why == {Reason.RENEWAL} else 2
-
-
-def in_turn(plans: Iterable[NodePlan]) -> list[NodePlan]:
-    """By urgency; among equals, pools take turns, so that no pool starves another (pitfall J7)."""
-    place: dict[str, int] = {}
-    keyed = []
-    for plan in plans:
-        at = place[plan.pool] = place.get(plan.pool, -1) + 1
-        keyed.append(((urgency(plan), at, plan.pool), plan))
-    return [plan for _, plan in sorted(keyed, key=lambda pair: pair[0])]
-
-
-def schedule(plans: Mapping[str, NodePlan], leave: Permit) -> dict[str, NodePlan]:
-    """Each plan with the verdict of now: it may go (wave 0), or in which batch of the budget, and why not now."""
-    judged = {name: unjudged(plan, leave.now) for name, plan in plans.items()}
-    for plan in in_turn(plan for plan in judged.values() if plan.actions and plan.goal is not Goal.NOTHING):
-        blocked = leave.refusal(plan)
-        if blocked is None:
-            if takes_out(plan):
-                leave.budget.charge(plan.node)
-            continue
-        queued = blocked.code not in _IN_NO_QUEUE
-        wave = leave.budget.queue(plan.node, reasons(plan)) if queued else None
-        judged[plan.node] = replace(plan, wave=wave, blocked=plan.blocked or blocked)
-    return judged
-
-
-def unjudged(plan: NodePlan, now: datetime) -> NodePlan:
-    """Without an earlier verdict that time may have lifted. A pause after a failure has an end of its own."""
-    if plan.blocked is None or not waits(plan.blocked) or _pauses(plan.blocked, now):
-        return plan
-    return replace(plan, blocked=None, wave=0)
-
-
-def _pauses(blocked: Blocked, now: datetime) -> bool:
-    return blocked.code is BlockCode.BACKOFF and blocked.until is not None and blocked.until > now

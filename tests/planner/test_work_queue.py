@@ -1,0 +1,71 @@
+"""One queue decides who goes: in a plan, and in the run that follows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.model.desired import BudgetLimit, Fleet, Floor, SpecSource
+from reconciler.model.observed import Observation
+from reconciler.planner.fleet.live_permit import LivePermit
+from reconciler.planner.fleet.permit import Permit
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
+from reconciler.planner.fleet.planner import plan_fleet
+from reconciler.planner.fleet.rollouts import Rollouts
+from reconciler.planner.fleet.windows import Windows
+from reconciler.planner.fleet.work_queue import WorkQueue, in_order, schedule
+from tests import builders as b
+from tests.planner.test_timeline import planned
+from tests.properties.test_leave import fleets, limits, shares, windows
+
+
+@given(st.data())
+def test_queues_let_those_go_that_go_one_by_one(data: Any) -> None:
+    """Nodes that ask for the same share a queue, and its first speaks for all of them."""
+    truth = data.draw(fleets())
+    declared = tuple(data.draw(st.lists(limits(), max_size=3)))
+    floors = tuple(data.draw(st.lists(st.builds(Floor, st.sampled_from(["t", "i"]), shares), max_size=1)))
+    told = data.draw(st.one_of(st.just(()), windows(st.just("Asia/Kolkata"))))
+    isolated = data.draw(st.sets(st.sampled_from(sorted(truth.nodes))))
+    plans = [
+        replace(plan, isolated=("health.xid_79",)) if plan.in_service is False and plan.node in isolated else plan
+        for plan in data.draw(planned(truth))
+    ]
+
+    def permit() -> Permit:
+        budget = b.budget(
+            declared, truth.nodes, now=b.NOW, out=truth.out, floors=floors, control_plane=truth.control_plane(),
+            isolated=[plan.node for plan in plans if plan.isolated],
+        )  # fmt: skip
+        return Permit(budget, Windows(told, None, b.NOW), b.NOW)
+
+    one_by_one = permit()
+    refused = {plan.node: blocked for plan in in_order(plans) if (blocked := one_by_one.admit(plan)) is not None}
+    made = schedule({plan.node: plan for plan in plans}, permit())
+    assert made.keys() - refused.keys() == {name for name, plan in made.items() if plan.wave == 0 and not plan.blocked}
+    assert {n: one.code for n, one in refused.items()} == {n: p.blocked.code for n, p in made.items() if p.blocked}
+
+
+def test_a_run_lets_the_same_node_go_first_as_its_plan() -> None:
+    """Pools take turns, and a pool's nodes that have nothing to do don't count."""
+    names = {"a0": "a", "a1": "a", "b0": "b"}
+    nodes = {name: b.node(name, pool=pool) for name, pool in names.items()}
+    settings = replace(b.SETTINGS, budgets=(BudgetLimit("fleet", "1"),))
+    fleet = Fleet(settings, SpecSource("spec"), nodes, "d")
+    seen = {name: b.observed(name, host=b.facts(name, driver="550.0")) for name in ("a1", "b0")}
+    seen["a0"] = b.observed("a0")
+    records = {name: b.record(node, b.observed(name)) for name, node in nodes.items()}
+    observation = Observation("1.0", "test", "", b.NOW, b.NOW, seen)
+    request = PlanRequest("p", b.CONTEXT.signatures)
+    made = plan_fleet(fleet, observation, LedgerSnapshot(b.LEDGER, records), b.NOW, request)
+    assert not made.nodes["a0"].actions
+    assert [name for name, plan in made.nodes.items() if plan.actions and plan.blocked is None] == ["a1"]
+
+    queue, asked = WorkQueue(made.nodes.values()), list[str]()
+    for name in ("b0", "a1"):
+        queue.join(made.nodes[name])
+    queue.ask(LivePermit(fleet, observation, {}, {}, b.NOW).now(b.NOW, Rollouts()), lambda: True, asked.append)
+    assert asked == ["a1", "b0"]
