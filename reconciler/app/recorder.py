@@ -163,14 +163,14 @@ class Keeper:
     async def _keep(self, fleet: Fleet, plan: Plan, observation: Observation) -> None:
         from reconciler.app.session import drift_report
         from reconciler.render.record import of_apply, of_drift
-        from reconciler.render.redact import redact_drift, redact_outcome
+        from reconciler.render.redact import redact
 
         names = {} if self.names is None else self.names(fleet, observation)
-        left, pools = redact_drift(drift_report(plan, observation), names), pools_of(fleet, plan.nodes)
+        left, pools = redact(drift_report(plan, observation), names), pools_of(fleet, plan.nodes)
         drift, done, ends = of_drift(left, pools), list(self._done), dict(self._ends)
         if not done and drift.files == self._kept:
             return
-        outcome = redact_outcome(self._outcome(plan, done, ends), names) if done else None
+        outcome = redact(self._outcome(plan, done, ends), names) if done else None
         await self._recorder.save(drift if outcome is None else of_apply(outcome, left, pools))
         self._tell("")
         self._kept = drift.files

@@ -30,11 +30,6 @@ redact_option = click.option(
 
 
 def redacted(document: D, session: Session, observation: Observation, memory: Recollection) -> D:
-    from reconciler.model.plan import Plan
-    from reconciler.model.report import DriftReport
-    from reconciler.render.redact import names_of, redact_drift, redact_outcome, redact_plan
+    from reconciler.render.redact import names_of, redact
 
-    names = names_of(session.watched, observation, memory.nodes(list(observation.nodes)))
-    if isinstance(document, Plan):
-        return redact_plan(document, names)
-    return redact_drift(document, names) if isinstance(document, DriftReport) else redact_outcome(document, names)
+    return redact(document, names_of(session.watched, observation, memory.nodes(list(observation.nodes))))
