@@ -14,8 +14,8 @@ from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
     from reconciler.app.comment_publisher import CommentPublisher
+    from reconciler.model.forge import Forge
     from reconciler.model.plan import Plan
-    from reconciler.model.ports import Forge
     from reconciler.model.report import ApplyOutcome, DriftReport
     from reconciler.render.comment import Comment, Place
 

@@ -69,7 +69,7 @@ class PrometheusMetrics:
 
     # --- ports.Metrics -------------------------------------------------------------------------------------------
 
-    def stand(self, status: LoopStatus) -> None:
+    def loop_status(self, status: LoopStatus) -> None:
         self.status = status
 
     def passed(self, fleet: FleetStatus) -> None:
