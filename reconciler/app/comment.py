@@ -18,10 +18,10 @@ from reconciler.drivers.forge import connect
 from reconciler.drivers.git import folder
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import UsageError
+from reconciler.model.forge import Forge
 from reconciler.model.observed import Observation
 from reconciler.model.period_report import PeriodReport
 from reconciler.model.plan import Plan
-from reconciler.model.ports import Forge
 from reconciler.model.report import ApplyOutcome, DriftReport
 from reconciler.render.comment import Comment, Kind, Missing, Place, comment, failure
 from reconciler.render.markdown import SUMMARY

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 from reconciler.model.drift import TOLD
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.forge import Check, Remark
+from reconciler.model.forge import Check, Forge, Remark
 from reconciler.model.plan import Plan
-from reconciler.model.ports import Forge
 from reconciler.model.report import ApplyOutcome, DriftReport
 from reconciler.render.comment import Comment, Kind, Place, comment, mark_of, status_line, with_status
 from reconciler.render.headline import Verdict

@@ -16,7 +16,7 @@ from reconciler.model.ports import Recollection
 from reconciler.model.report import ApplyOutcome, DriftReport
 from reconciler.planner.fleet.observer_outage import blindness
 from reconciler.render.publish import publish
-from reconciler.render.redact import names_of, redact_drift, redact_outcome, redact_plan
+from reconciler.render.redact import names_of, redact
 
 D = TypeVar("D", Plan, DriftReport, ApplyOutcome)
 
@@ -40,7 +40,4 @@ def publish_observation(workspace: Workspace, observation: Observation, path: Pa
 
 def redacted(document: D, workspace: Workspace, observation: Observation, memory: Recollection) -> D:
     """Return `document` without the serials, names and addresses of the observed machines."""
-    names = names_of(workspace.watched, observation, memory.nodes(list(observation.nodes)))
-    if isinstance(document, Plan):
-        return redact_plan(document, names)
-    return redact_drift(document, names) if isinstance(document, DriftReport) else redact_outcome(document, names)
+    return redact(document, names_of(workspace.watched, observation, memory.nodes(list(observation.nodes))))

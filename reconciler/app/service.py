@@ -27,9 +27,9 @@ from reconciler.drivers.spec_repo import SpecRepo
 from reconciler.drivers.status import PrometheusMetrics, StatusServer
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import ReconcilerError, SpecError
-from reconciler.model.ports import SpecFeed
 from reconciler.model.printable import shown_url
 from reconciler.model.recording import Recorder
+from reconciler.model.spec_feed import SpecFeed
 from reconciler.render.redact import names_of
 
 OFF = "off"

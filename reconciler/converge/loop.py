@@ -19,8 +19,8 @@ from reconciler.converge.lease import held_lease
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import LeaseHeld, LedgerError, UsageError, first_of_ours
 from reconciler.model.plan import Plan
-from reconciler.model.ports import Fabric, SpecFeed
-from reconciler.model.spec_feed import Pulled
+from reconciler.model.ports import Fabric
+from reconciler.model.spec_feed import Pulled, SpecFeed
 from reconciler.model.status import LoopStatus, Role
 
 ASK_AGAIN_S = 5.0  # wall clock: a standby asks for the lease, or a leader for its ledger

@@ -8,25 +8,26 @@ from datetime import datetime
 
 from reconciler.model.desired import LineOrigin, SpecSource
 from reconciler.model.drift import DriftItem
+from reconciler.model.privacy import FreeText, NodeName, PublicText
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointChange:
     """An address, host key, CA or secret name that the change edits: reported, and nothing is contacted there."""
 
-    subject: str  # node name, or "fleet"
-    what: str  # "bmc", "host", "redfish.tls", "ssh.hostKeys", "redfish.credentials", "cluster.kubeconfig" ...
-    before: str  # "" = none, as of a node that joins
-    after: str  # "" = none
-    position: str = ""  # file:line:column at head
+    subject: PublicText  # node name, or "fleet"
+    what: PublicText  # "bmc", "host", "redfish.tls", "ssh.hostKeys", "redfish.credentials", "cluster.kubeconfig" ...
+    before: PublicText  # "" = none, as of a node that joins
+    after: PublicText  # "" = none
+    position: PublicText = ""  # file:line:column at head
 
 
 @dataclass(frozen=True, slots=True)
 class VoidCertificate:
     """A certificate that is valid at base and not at head. `valid_until`: when it would have ended anyway."""
 
-    node: str
-    reasons: tuple[str, ...]
+    node: NodeName
+    reasons: tuple[FreeText, ...]
     valid_until: datetime | None = None
 
 
@@ -34,8 +35,8 @@ class VoidCertificate:
 class BarFailure:
     """Threshold what-if: a node whose stored metrics do not clear the bar of head, though they clear that of base."""
 
-    node: str
-    reasons: tuple[str, ...]  # "nccl: busbw_peak 441.2 < 460"
+    node: NodeName
+    reasons: tuple[FreeText, ...]  # "nccl: busbw_peak 441.2 < 460"
     measured_at: datetime
 
 
@@ -48,21 +49,29 @@ class Change:
     caused: tuple[DriftItem, ...]  # drift at head that there is not at base
     before: tuple[DriftItem, ...]  # drift that had been there already
     removed: tuple[DriftItem, ...]  # drift at base that head accepts
-    touched: Mapping[str, tuple[str, ...]]  # disruption label -> nodes that the change disrupts so, worst first
+    touched: Mapping[
+        PublicText, tuple[PublicText, ...]
+    ]  # disruption label -> nodes that the change disrupts so, worst first
     gpu_hours_out: float  # that the change costs beyond what base would do
-    joining: tuple[str, ...]  # nodes that head adds: not contacted
-    forgotten: tuple[str, ...]  # nodes that head no longer names
+    joining: tuple[PublicText, ...]  # nodes that head adds: not contacted
+    forgotten: tuple[PublicText, ...]  # nodes that head no longer names
     endpoints: tuple[EndpointChange, ...]
     void_certificates: tuple[VoidCertificate, ...]
     below_bar: tuple[BarFailure, ...]
-    above_bar: tuple[str, ...] = ()  # nodes whose stored metrics clear every bar that head moves
-    unmeasured: tuple[str, ...] = ()  # nodes with a bar that head moves, and no stored metrics to judge by it
+    above_bar: tuple[PublicText, ...] = ()  # nodes whose stored metrics clear every bar that head moves
+    unmeasured: tuple[PublicText, ...] = ()  # nodes with a bar that head moves, and no stored metrics to judge by it
     unseen: tuple[DriftItem, ...] = ()  # values that head manages, that base does not, and that nobody has read
-    set_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # path that it causes drift at -> lines at head
-    origins: Mapping[str, LineOrigin] = field(default_factory=dict)  # such a line -> who set it, as far as git tells
-    held_up: tuple[str, ...] = ()  # nodes with drift that it causes, and nothing that may be done about it now
-    states: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # "quarantined" -> nodes that it makes so
-    settings: tuple[str, ...] = ()  # what else of the Fleet it edits: "budgets", "guards" ...
+    set_by: Mapping[PublicText, tuple[PublicText, ...]] = field(
+        default_factory=dict
+    )  # path that it causes drift at -> lines at head
+    origins: Mapping[PublicText, LineOrigin] = field(
+        default_factory=dict
+    )  # such a line -> who set it, as far as git tells
+    held_up: tuple[PublicText, ...] = ()  # nodes with drift that it causes, and nothing that may be done about it now
+    states: Mapping[PublicText, tuple[PublicText, ...]] = field(
+        default_factory=dict
+    )  # "quarantined" -> nodes that it makes so
+    settings: tuple[PublicText, ...] = ()  # what else of the Fleet it edits: "budgets", "guards" ...
     nodes: int = 0  # how many of the nodes in scope are named at both revisions
 
     @property

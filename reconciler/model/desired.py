@@ -14,6 +14,7 @@ from datetime import datetime
 from reconciler.model.errors import Position
 from reconciler.model.limits import Brake, Guards
 from reconciler.model.observed import AttributeValue, Taint
+from reconciler.model.privacy import Address, AllPublic, Identifier, NodeName, PublicText
 from reconciler.model.vocab import Activation, DrainProvider, DriftMode, NodeState, Reason, WindowKind
 
 
@@ -21,9 +22,9 @@ from reconciler.model.vocab import Activation, DrainProvider, DriftMode, NodeSta
 class RootDisk:
     """Which drive an image may be written to. All given fields must match exactly one drive (pitfalls L1, L4)."""
 
-    serial: str | None = None
-    wwn: str | None = None
-    model: str | None = None
+    serial: Identifier | None = None
+    wwn: Identifier | None = None
+    model: PublicText | None = None
     min_bytes: int | None = None
     max_bytes: int | None = None
 
@@ -185,24 +186,24 @@ class Profile:
 class Endpoints:
     """Where a node answers. `bmc` is a URL, `host` is host[:port]; None = the node has no such source."""
 
-    bmc: str | None
-    host: str | None
+    bmc: Address
+    host: Address
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    node: str
-    pool: str
+    node: NodeName
+    pool: PublicText
     state: NodeState
     endpoints: Endpoints
-    domains: Mapping[str, str]  # failure-domain labels: rack, nvlink-domain, pdu, leaf ...
-    hostname: str | None
-    serial: str | None
-    uuid: str | None
+    domains: Mapping[PublicText, PublicText]  # failure-domain labels: rack, nvlink-domain, pdu, leaf ...
+    hostname: Identifier | None
+    serial: Identifier | None
+    uuid: Identifier | None
     root_disk: RootDisk | None  # overrides the image's rule
-    profile: Profile
-    provenance: Mapping[str, Position]  # of the node's own values, and of "node" itself
-    persona: str = ""  # name; what it says is in the profile
+    profile: AllPublic[Profile]
+    provenance: AllPublic[Mapping[str, Position]]  # of the node's own values, and of "node" itself
+    persona: PublicText = ""  # name; what it says is in the profile
 
 
 # --- fleet-wide --------------------------------------------------------------------------------------------------
@@ -361,10 +362,10 @@ class Settings:
 class SpecSource:
     """Where the spec came from. `commit` is "" outside git; `dirty`: the tree differs from the commit."""
 
-    directory: str
-    commit: str = ""
+    directory: PublicText
+    commit: PublicText = ""
     dirty: bool = False
-    rev: str = ""
+    rev: PublicText = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,10 +375,10 @@ class LineOrigin:
     `or_earlier`: history is cut off there (a shallow clone), so that an older commit may have set it.
     """
 
-    commit: str
-    author: str = ""
+    commit: PublicText
+    author: PublicText = ""
     at: datetime | None = None
-    summary: str = ""
+    summary: PublicText = ""
     or_earlier: bool = False
 
 
@@ -385,10 +386,14 @@ class LineOrigin:
 class Fleet:
     """The whole spec, resolved. `nodes` in order of pool, then name."""
 
-    settings: Settings
+    settings: AllPublic[Settings]
     source: SpecSource
-    nodes: Mapping[str, Desired]
-    digest: str
-    rollouts: Mapping[str, RolloutPolicy] = field(default_factory=dict)  # by pool; a pool not here has the default
-    holds: tuple[SpecHold, ...] = ()
-    places: Mapping[str, Position] = field(default_factory=dict)  # "redfish.tls", "ssh.user" ... -> where it is said
+    nodes: Mapping[NodeName, Desired]
+    digest: PublicText
+    rollouts: AllPublic[Mapping[str, RolloutPolicy]] = field(
+        default_factory=dict
+    )  # by pool; a pool not here has the default
+    holds: AllPublic[tuple[SpecHold, ...]] = ()
+    places: AllPublic[Mapping[str, Position]] = field(
+        default_factory=dict
+    )  # "redfish.tls", "ssh.user" ... -> where it is said

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
+from reconciler.model.privacy import FreeText, FreeValue, NodeName, SpecValue, ValuePath
 from reconciler.model.vocab import Concern, Source
 
 
@@ -35,14 +35,14 @@ TOLD = ACTIONABLE | {DriftClass.REPORTED}  # what makes a drift report say that 
 class DriftItem:
     """One path of one node. `desired`, `observed`, `applied` are JSON values; `applied` None = never applied by us."""
 
-    node: str
+    node: NodeName
     concern: Concern
-    path: str  # "bios.SriovGlobalEnable", "firmware.bmc", "image.version", "cluster.labels.tier"
+    path: ValuePath  # "bios.SriovGlobalEnable", "firmware.bmc", "image.version", "cluster.labels.tier"
     kind: DriftClass
-    desired: Any
-    observed: Any
-    applied: Any = None
+    desired: SpecValue
+    observed: FreeValue
+    applied: SpecValue = None
     source: Source | None = None
-    detail: str = ""  # why it is unknown or ignored; which parts of a list or mapping differ
+    detail: FreeText = ""  # why it is unknown or ignored; which parts of a list or mapping differ
     first_seen: datetime | None = None
     last_seen: datetime | None = None

@@ -1,9 +1,11 @@
-"""What a forge holds: pull requests, what was said on them, issues, and the verdicts of checks on commits."""
+"""A forge (GitHub and its like): pull requests, comments, issues, the verdicts of checks, and the port to them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 
 class Check(StrEnum):
@@ -16,16 +18,66 @@ class Check(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pull:
+    """A pull request."""
+
     number: int
     head: str  # commit
-    fork: bool = False  # of another repository than it is made to
+    fork: bool = False  # from another repository than the one it is made to
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A comment of ours, or an issue of ours with its number for `id`. `handle`: the forge's own name for it."""
+    """A comment of our account, or an issue of it with its number for `id`. `handle`: the forge's own name for it."""
 
     id: int
     text: str
     url: str
     handle: str = ""
+
+
+class Forge(Protocol):
+    """The forge of one repository of a spec.
+
+    Reads follow all pages, and return comments and issues of our own account alone: nobody else can make us edit their
+    words, or have theirs taken for ours. Calls raise DriverError. A write that is AMBIGUOUS may have happened: look
+    again before you repeat it.
+    """
+
+    async def pull(self, number: int) -> Pull:
+        """Return a pull request by its number. REJECTED when there is none."""
+
+    async def open_pulls(self) -> Sequence[Pull]:
+        """Return the open pull requests."""
+
+    async def pulls_of(self, commit: str) -> Sequence[Pull]:
+        """Return the pull requests that brought a commit to the branch it is on."""
+
+    async def files(self, pull: int) -> Sequence[str]:
+        """Return the paths that a pull request changes; of a renamed file, the old path and the new one."""
+
+    async def remarks(self, pull: int) -> Sequence[Remark]:
+        """Return our comments on a pull request."""
+
+    async def add_remark(self, pull: int, text: str) -> Remark:
+        """Add a comment in Markdown. Each call adds one."""
+
+    async def edit_remark(self, remark: int, text: str) -> None:
+        """Replace the text of a comment. Idempotent."""
+
+    async def hide_remark(self, remark: Remark) -> None:
+        """Collapse a comment as outdated: readers can still open it. Idempotent."""
+
+    async def open_issues(self) -> Sequence[Remark]:
+        """Return our open issues."""
+
+    async def add_issue(self, title: str, text: str) -> Remark:
+        """Open an issue. Each call opens one."""
+
+    async def edit_issue(self, issue: int, title: str, text: str, *, close: bool) -> None:
+        """Replace title and text of an issue, and close it or leave it open. Idempotent."""
+
+    async def set_check(self, commit: str, name: str, verdict: Check, title: str, text: str, url: str) -> None:
+        """Set the verdict on a commit, with its report where the forge takes one. The latest of a name counts."""
+
+    async def close(self) -> None:
+        """Close the connections."""

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
+
+from reconciler.model.privacy import FreeText, Identifier, NodeName, Privacy, PublicText, Unpublished
 
 
 class Verdict(StrEnum):
@@ -33,31 +36,31 @@ class TestResult:
 
     __test__ = False  # not a pytest class
 
-    test: str
-    tool: str
+    test: PublicText
+    tool: PublicText
     verdict: Verdict
-    reasons: tuple[str, ...]
-    metrics: Mapping[str, float]
-    tool_version: str = ""
-    evidence: str = ""  # an excerpt of the raw output, redacted, at most 4,000 characters
+    reasons: tuple[FreeText, ...]
+    metrics: Mapping[PublicText, float]
+    tool_version: PublicText = ""
+    evidence: Unpublished[FreeText] = ""  # an excerpt of the raw output, redacted, at most 4,000 characters
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
     """What a certificate is about. A certificate is void as soon as one of these differs."""
 
-    serial: str
-    gpu_serials: tuple[str, ...]
-    image_sha256: str
-    firmware: Mapping[str, str]
-    bios_digest: str
-    tests_digest: str
+    serial: Identifier
+    gpu_serials: Annotated[tuple[Identifier, ...], Privacy.UNORDERED]
+    image_sha256: PublicText
+    firmware: Mapping[PublicText, PublicText]
+    bios_digest: PublicText
+    tests_digest: PublicText
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    format_version: str
-    node: str
+    format_version: PublicText
+    node: NodeName
     issued_at: datetime
     binding: Binding
     results: tuple[TestResult, ...]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from reconciler.model.privacy import FreeText, Identifier, Privacy, PublicText
 
 
 @dataclass(frozen=True, slots=True)
 class MigDevice:
     gpu: int
-    profile: str  # "1g.10gb"
-    uuid: str
+    profile: PublicText  # "1g.10gb"
+    uuid: Identifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +23,14 @@ class GpuCells:
     N/A ("ERR!", "Unknown Error", nothing), by the names of these fields and of those of `Gpu`.
     """
 
-    recovery_action: str | None = None  # "None"; from 570 on "Reset", "Reboot", "Drain P2P", "Drain and Reset"
+    recovery_action: PublicText | None = None  # "None"; from 570 on "Reset", "Reboot", "Drain P2P", "Drain and Reset"
     sram_threshold_exceeded: bool | None = None
     unrepairable_memory: bool | None = None  # from 590 on, as the two below
     channel_repair_pending: bool | None = None
     tpc_repair_pending: bool | None = None
-    fabric_state: str | None = None  # "Completed", "In Progress", "Not Started"
-    fabric_status: str | None = None  # "Success", or the error
-    fabric_health: str | None = None  # "" or what is wrong: "bandwidth Degraded, route_unhealthy True"
+    fabric_state: PublicText | None = None  # "Completed", "In Progress", "Not Started"
+    fabric_status: Annotated[str | None, Privacy.FABRIC_STATUS] = None  # "Success", or the error
+    fabric_health: FreeText | None = None  # "" or what is wrong: "bandwidth Degraded, route_unhealthy True"
     thermal_slowdown: bool | None = None  # by the hardware, now
     power_brake: bool | None = None
     pcie_width: int | None = None  # lanes now
@@ -36,7 +39,7 @@ class GpuCells:
     pcie_gen_max: int | None = None
     persistence: bool | None = None
     loaded: bool | None = None  # whether it works now: utilisation of BUSY_PERCENT and more
-    unread: tuple[str, ...] = ()
+    unread: tuple[PublicText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,11 @@ class Gpu:
     """One <gpu> of nvidia-smi -q -x. None: the cell was not a value ('N/A', '[GPU is lost]', ...)."""
 
     index: int
-    pci: str  # normalised: 8-digit domain, upper case
-    uuid: str | None
-    name: str | None
-    serial: str | None
-    vbios: str | None
+    pci: PublicText  # normalised: 8-digit domain, upper case
+    uuid: Identifier | None
+    name: PublicText | None
+    serial: Identifier | None
+    vbios: PublicText | None
     ecc_enabled: bool | None
     ecc_uncorrectable: int | None  # volatile: since the driver loaded
     remap_pending: bool | None

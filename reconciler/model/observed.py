@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Generic, TypeVar
+from typing import Annotated, Final, Generic, TypeVar
 
 from reconciler.model.gpus import Gpu, SmiAnswer
+from reconciler.model.privacy import FreeText, Identifier, NodeName, Privacy, PublicText, Unpublished
 from reconciler.model.vocab import BootPhase, Health, KernelEventKind, Power, UnknownReason
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ class Answered(Generic[T]):
 class Silent:
     at: datetime
     reason: UnknownReason
-    detail: str = ""
+    detail: FreeText = ""
 
 
 # --- Redfish -----------------------------------------------------------------------------------------------------
@@ -40,103 +41,105 @@ AttributeValue = str | int | bool
 
 @dataclass(frozen=True, slots=True)
 class BootOverride:
-    enabled: str  # "Disabled" | "Once" | "Continuous"
-    target: str  # "None" | "Cd" | "UsbCd" | "Hdd" | "Pxe" | ...
-    allowable: tuple[str, ...] = ()  # pitfall D5: choose from these, not from the vendor's name
+    enabled: PublicText  # "Disabled" | "Once" | "Continuous"
+    target: PublicText  # "None" | "Cd" | "UsbCd" | "Hdd" | "Pxe" | ...
+    allowable: tuple[PublicText, ...] = ()  # pitfall D5: choose from these, not from the vendor's name
 
 
 @dataclass(frozen=True, slots=True)
 class BmcTask:
     """A Redfish task. `state` is Redfish's word; `done` and `ok` are our reading of it (pitfall A6)."""
 
-    uri: str
-    state: str
+    uri: FreeText
+    state: PublicText
     done: bool
     ok: bool | None
     percent: int | None = None
-    messages: tuple[str, ...] = ()
+    messages: tuple[FreeText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RedfishHot:
     """Read each pass, in at most six GETs."""
 
-    manufacturer: str | None
-    model: str | None
-    serial: str | None
-    uuid: str | None
+    manufacturer: PublicText | None
+    model: PublicText | None
+    serial: Identifier | None
+    uuid: Identifier | None
     power: Power | None
     boot_phase: BootPhase | None
-    boot_override: BootOverride | None
-    pending_bios: Mapping[str, AttributeValue] | None  # differs from the current values; {} = nothing pending
-    tasks: tuple[BmcTask, ...] | None  # those not yet finished
+    boot_override: Unpublished[BootOverride | None]
+    pending_bios: Annotated[
+        Mapping[str, AttributeValue] | None, Privacy.BIOS
+    ]  # differs from the current values; {} = nothing pending
+    tasks: Unpublished[tuple[BmcTask, ...] | None]  # those not yet finished
     health: Health | None
-    etag: str | None = None  # of the system; a change makes the inventory due
-    unknown: Mapping[str, str] = field(default_factory=dict)
+    etag: Unpublished[FreeText | None] = None  # of the system; a change makes the inventory due
+    unknown: Mapping[PublicText, FreeText] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class FirmwareItem:
-    version: str
-    updateable: bool | None = None
-    name: str = ""
+    version: PublicText
+    updateable: Unpublished[bool | None] = None
+    name: Unpublished[PublicText] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Drive:
-    id: str
-    serial: str | None = None
-    wwn: str | None = None
-    model: str | None = None
-    capacity_bytes: int | None = None
+    id: Annotated[str, Privacy.ORDINAL]
+    serial: Unpublished[Identifier | None] = None
+    wwn: Unpublished[Identifier | None] = None
+    model: Unpublished[PublicText | None] = None
+    capacity_bytes: Unpublished[int | None] = None
     health: Health | None = None
     failing: bool | None = None  # it predicts its own failure
 
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    id: str
-    mac: str | None = None
-    link_up: bool | None = None
-    speed_mbps: int | None = None
+    id: Annotated[str, Privacy.ORDINAL]
+    mac: Unpublished[Identifier | None] = None
+    link_up: Unpublished[bool | None] = None
+    speed_mbps: Unpublished[int | None] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Sensor:
     """`name` is unique in its chassis."""
 
-    name: str
-    kind: str  # temperature | fan | power | voltage, Redfish's ReadingType in lower case, unknown
+    name: PublicText
+    kind: PublicText  # temperature | fan | power | voltage, Redfish's ReadingType in lower case, unknown
     reading: float | None
-    unit: str = ""
+    unit: PublicText = ""
     health: Health | None = None
-    chassis: str = ""
+    chassis: PublicText = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """A part that is there and that the BMC judges. `id` is unique among its kind: "Chassis_0/PSU1"."""
 
-    kind: str  # system | chassis | power_supply | fan | leak_detector | dimm | memory | processor | switch
-    id: str
+    kind: PublicText  # system | chassis | power_supply | fan | leak_detector | dimm | memory | processor | switch
+    id: Annotated[str, Privacy.ORDINAL]
     health: Health | None
 
 
 @dataclass(frozen=True, slots=True)
 class BmcEvent:
-    id: str
-    at: str  # the BMC's own clock and format: evidence, not an instant (pitfall B6)
+    id: Annotated[str, Privacy.ORDINAL]
+    at: Unpublished[PublicText]  # the BMC's own clock and format: evidence, not an instant (pitfall B6)
     severity: Health | None
-    message: str
-    kind: str = ""  # memory_ue: an uncorrectable error of a memory module
+    message: Unpublished[FreeText]
+    kind: PublicText = ""  # memory_ue: an uncorrectable error of a memory module
     age_s: float | None = None  # when it was read, by the BMC's own clock; None: that clock can't tell
     settled: bool = False  # taken back, or marked as repaired
 
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    model: str | None = None
-    firmware: str | None = None
+    model: PublicText | None = None
+    firmware: PublicText | None = None
     clock: datetime | None = None
 
 
@@ -144,21 +147,21 @@ class Manager:
 class RedfishInventory:
     """Read on first sight, after a write of ours, on a changed ETag, when old, and before a decision that uses it."""
 
-    bios: Mapping[str, AttributeValue] | None
+    bios: Annotated[Mapping[str, AttributeValue] | None, Privacy.BIOS]
     secure_boot: bool | None
-    boot_order: tuple[str, ...] | None
-    firmware: Mapping[str, FirmwareItem] | None  # by FirmwareInventory Id
+    boot_order: tuple[PublicText, ...] | None
+    firmware: Mapping[PublicText, FirmwareItem] | None  # by FirmwareInventory Id
     memory_bytes: int | None
     dimms: int | None
     processors: int | None
     nics: tuple[Nic, ...] | None
     drives: tuple[Drive, ...] | None
-    sensors: tuple[Sensor, ...] | None
+    sensors: Unpublished[tuple[Sensor, ...] | None]
     events: tuple[BmcEvent, ...] | None  # newest last, at most 200
-    manager: Manager | None
+    manager: Unpublished[Manager | None]
     # Of all systems and chassis. unknown["parts.KIND"]: of that kind, some could not be read.
     parts: tuple[Part, ...] | None = None
-    unknown: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[PublicText, FreeText] = field(default_factory=dict)
 
 
 BUSY_PERCENT: Final = 10  # utilisation from which on a GPU counts as loaded
@@ -170,14 +173,14 @@ BUSY_PERCENT: Final = 10  # utilisation from which on a GPU counts as loaded
 class ImageIdentity:
     """/etc/reconciler/image.json, and os-release as a second witness. None: the file lacks the key."""
 
-    image: str | None
-    version: str | None
-    sha256: str | None
-    root_disk: str | None  # serial of the disk that the installer wrote
-    nonce: str | None
-    os_release_id: str | None = None  # IMAGE_ID
-    os_release_version: str | None = None  # IMAGE_VERSION
-    booted_disk: str | None = None  # serial of the disk that / is on now (pitfall L1)
+    image: PublicText | None
+    version: PublicText | None
+    sha256: PublicText | None
+    root_disk: Identifier | None  # serial of the disk that the installer wrote
+    nonce: Identifier | None
+    os_release_id: PublicText | None = None  # IMAGE_ID
+    os_release_version: PublicText | None = None  # IMAGE_VERSION
+    booted_disk: Identifier | None = None  # serial of the disk that / is on now (pitfall L1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +188,11 @@ class Xid:
     """A kernel line about a GPU (Xid) or an NVSwitch (SXid) since boot, bursts folded."""
 
     code: int
-    device: str
+    device: PublicText
     count: int
     switch: bool = False
     fatal: bool | None = None
-    text: str = ""
+    text: Unpublished[FreeText] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,28 +200,28 @@ class KernelEvent:
     """A kernel line since boot that speaks of hardware and is no Xid, bursts folded."""
 
     kind: KernelEventKind
-    device: str  # PCI address, or the kernel's name of what it is about; "" where the line names none
+    device: PublicText  # PCI address, or the kernel's name of what it is about; "" where the line names none
     count: int
-    text: str = ""
+    text: Unpublished[FreeText] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
     """A network or RDMA port, from /sys (pitfall: ibdev2netdev lies about IB)."""
 
-    name: str
+    name: Unpublished[PublicText]
     up: bool | None
     rate_gbps: float | None = None
-    kind: str = "ethernet"  # ethernet | infiniband
+    kind: PublicText = "ethernet"  # ethernet | infiniband
 
 
 @dataclass(frozen=True, slots=True)
 class NvmeHealth:
     """A drive and its SMART log. `critical_warning` is None: the log could not be read."""
 
-    device: str
-    serial: str | None
-    model: str | None
+    device: Unpublished[PublicText]
+    serial: Identifier | None
+    model: Unpublished[PublicText | None]
     critical_warning: int | None
     media_errors: int | None
     percentage_used: int | None
@@ -236,23 +239,23 @@ class Service:
 class HostFacts:
     """One pass of the facts program. None: that fact gave no answer; `unknown` says why."""
 
-    hostname: str | None
-    kernel: str | None
-    boot_id: str | None
-    uptime_s: float | None
-    serial: str | None  # DMI system serial
-    uuid: str | None  # DMI system UUID
+    hostname: Identifier | None
+    kernel: PublicText | None
+    boot_id: Unpublished[FreeText | None]
+    uptime_s: Unpublished[float | None]
+    serial: Identifier | None  # DMI system serial
+    uuid: Identifier | None  # DMI system UUID
     image: ImageIdentity | None
     secure_boot: bool | None  # what the host says; Redfish is the other witness
-    driver: str | None
+    driver: PublicText | None
     gpus: tuple[Gpu, ...] | None
     nvlinks_active: Mapping[int, int] | None  # GPU index -> active links
     xids: tuple[Xid, ...] | None
     links: tuple[Link, ...] | None
     nvme: tuple[NvmeHealth, ...] | None
-    services: Mapping[str, Service] | None
-    sysctls: Mapping[str, str] | None
-    unknown: Mapping[str, str] = field(default_factory=dict)
+    services: Mapping[PublicText, Service] | None
+    sysctls: Mapping[PublicText, PublicText] | None
+    unknown: Mapping[PublicText, FreeText] = field(default_factory=dict)
     smi: SmiAnswer | None = None
     nvlinks_slow: Mapping[int, int] | None = None  # GPU index -> active links slower than the node's fastest
     kernel_events: tuple[KernelEvent, ...] | None = None  # bursts folded, at most 200
@@ -270,11 +273,11 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    namespace: str
-    name: str
-    uid: str
-    phase: str
-    owner_kind: str  # DaemonSet, ReplicaSet, Job, Node (a mirror pod), "" = bare
+    namespace: Unpublished[FreeText]
+    name: Unpublished[FreeText]
+    uid: Unpublished[FreeText]
+    phase: PublicText
+    owner_kind: PublicText  # DaemonSet, ReplicaSet, Job, Node (a mirror pod), "" = bare
     evictable: bool  # not a DaemonSet's, not a mirror pod, not finished
 
 
@@ -282,20 +285,24 @@ class Pod:
 class Member:
     """A node object with its pods. `resource_version` guards every write."""
 
-    name: str
-    uid: str
-    resource_version: str
+    name: Unpublished[FreeText]
+    uid: Unpublished[FreeText]
+    resource_version: Unpublished[FreeText]
     ready: bool | None
-    conditions: Mapping[str, str]  # type -> status
+    conditions: Mapping[PublicText, PublicText]  # type -> status
     unschedulable: bool
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    taints: tuple[Taint, ...]
-    kubelet_version: str
+    labels: Annotated[Mapping[str, str], Privacy.LABELS]
+    annotations: Annotated[Mapping[str, str], Privacy.ANNOTATIONS]
+    taints: Annotated[tuple[Taint, ...], Privacy.TAINTS]
+    kubelet_version: PublicText
     pods: tuple[Pod, ...]
     control_plane: bool = False
-    reasons: Mapping[str, str] = field(default_factory=dict)  # of conditions that no kubelet sets: type -> in words
-    system_uuid: str = ""  # of the machine whose kubelet wrote the object, as its DMI has it; "" = it did not say
+    reasons: Unpublished[Mapping[PublicText, FreeText]] = field(
+        default_factory=dict
+    )  # of conditions that no kubelet sets: type -> in words
+    system_uuid: Identifier = (
+        ""  # of the machine whose kubelet wrote the object, as its DMI has it; "" = it did not say
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +321,7 @@ class ClusterState:
 class Observed:
     """All that was read about one node in one pass. A `member` of Answered(None): known not to be in the cluster."""
 
-    node: str
+    node: NodeName
     hot: Answered[RedfishHot] | Silent
     inventory: Answered[RedfishInventory] | Silent
     host: Answered[HostFacts] | Silent
@@ -325,17 +332,19 @@ class Observed:
 class Observation:
     """One pass over the selected nodes: a result for every node whatever happened. Written by `observe --out`."""
 
-    format_version: str  # "1.0": minor = additive, major = refused
-    fleet: str
-    spec_commit: str
+    format_version: PublicText  # "1.0": minor = additive, major = refused
+    fleet: PublicText
+    spec_commit: PublicText
     started_at: datetime
     finished_at: datetime
-    nodes: Mapping[str, Observed]
-    cluster_version: str = ""  # of the server; "" = no cluster, or unreadable
-    kubectl_version: str = ""
-    insecure: tuple[str, ...] = ()  # what the spec says not to verify; shown in every report
+    nodes: Mapping[NodeName, Observed]
+    cluster_version: PublicText = ""  # of the server; "" = no cluster, or unreadable
+    kubectl_version: PublicText = ""
+    insecure: tuple[PublicText, ...] = ()  # what the spec says not to verify; shown in every report
     time_scale: float = 1.0
-    control_plane: Mapping[str, bool] = field(default_factory=dict)  # each of its members, in the spec or not -> Ready
+    control_plane: Mapping[PublicText, bool] = field(
+        default_factory=dict
+    )  # each of its members, in the spec or not -> Ready
 
 
 def crash_in(seen: Observed) -> str:

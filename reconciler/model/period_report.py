@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from reconciler.model.privacy import FreeText, NodeName, PublicText
 from reconciler.model.status import NodeStatus
 from reconciler.model.vocab import Concern
 
@@ -62,8 +63,8 @@ class Episode:
 class ActionTally:
     """Attempts that ended in the period."""
 
-    action: str  # catalogue name, without a target
-    outcome: str  # done | transient | permanent | ambiguous | refused
+    action: PublicText  # catalogue name, without a target
+    outcome: PublicText  # done | transient | permanent | ambiguous | refused
     count: int
     nodes: int
 
@@ -117,8 +118,8 @@ class Hours:
 class Recovery:
     """Out of service, and in service again; `until` None: still out. `seconds`: so far, as observed."""
 
-    node: str
-    cause: str
+    node: NodeName
+    cause: FreeText
     since: datetime
     until: datetime | None
     seconds: float
@@ -128,16 +129,16 @@ class Recovery:
 class Quarantine:
     """Set aside by the spec (`code` quarantined), or isolated: whatever the ladder allowed was tried (attempts)."""
 
-    node: str
-    code: str
-    why: str
+    node: NodeName
+    code: PublicText
+    why: FreeText
     since: datetime
     until: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class ConcernTally:
-    concern: str
+    concern: PublicText
     introduced: int
     removed: int
     open: int
@@ -148,7 +149,7 @@ class ConcernTally:
 class NodeTally:
     """`concerns`: of what drifted, in the order of every report."""
 
-    node: str
+    node: PublicText
     introduced: int
     open: int
     concerns: tuple[Concern, ...]
@@ -161,9 +162,9 @@ class PeriodReport:
     `availability`: in service, of the node-hours in which a node was seen in or out of service; None: there are none.
     """
 
-    format_version: str
-    tool_version: str
-    fleet: str
+    format_version: PublicText
+    tool_version: PublicText
+    fleet: PublicText
     generated_at: datetime
     since: datetime
     until: datetime

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated
 
 from reconciler.model.change import Change
 from reconciler.model.desired import SpecSource
 from reconciler.model.drift import DriftClass, DriftItem
+from reconciler.model.privacy import FreeText, NodeName, Privacy, PublicText, SpecValue, ValuePath
 from reconciler.model.vocab import Certainty, Concern, Disruption, Reason
 
 PLAN_FORMAT = "1.1"
@@ -65,7 +66,7 @@ _FOR_A_PERSON = frozenset(
 @dataclass(frozen=True, slots=True)
 class Blocked:
     code: BlockCode
-    detail: str
+    detail: FreeText
     until: datetime | None = None
 
 
@@ -73,16 +74,16 @@ class Blocked:
 class PlannedAction:
     """`because`: the drift paths or conditions that need it. `requires`/`achieves`/`breaks`: condition names."""
 
-    name: str  # catalogue name, e.g. "set_bios" or "update_firmware"
-    target: str  # what of the node: "" or a firmware component
+    name: PublicText  # catalogue name, e.g. "set_bios" or "update_firmware"
+    target: PublicText  # what of the node: "" or a firmware component
     concern: Concern
-    because: tuple[str, ...]
+    because: tuple[FreeText, ...]
     disruption: Disruption
     estimate_s: float
     certainty: Certainty
-    requires: tuple[str, ...]
-    achieves: tuple[str, ...]
-    breaks: tuple[str, ...] = ()
+    requires: tuple[PublicText, ...]
+    achieves: tuple[PublicText, ...]
+    breaks: tuple[PublicText, ...] = ()
     p90_s: float | None = None  # 90th percentile of the durations that `estimate_s` is the median of; None: no history
 
     @property
@@ -94,25 +95,31 @@ class PlannedAction:
 class NodePlan:
     """`blocked` says why actions wait or are missing; actions may be present and blocked (`BlockCode.passes`)."""
 
-    node: str
-    pool: str
+    node: NodeName
+    pool: PublicText
     goal: Goal
-    situation: str  # one sentence: why this goal
+    situation: FreeText  # one sentence: why this goal
     in_service: bool | None
     observed_at: datetime
-    incomplete: tuple[str, ...]  # sources or facts that could not be read, in words
+    incomplete: tuple[FreeText, ...]  # sources or facts that could not be read, in words
     drift: tuple[DriftItem, ...]
     actions: tuple[PlannedAction, ...]
     blocked: Blocked | None
     wave: int | None  # which batch of the budget may take it: 0 = now; None = nothing to wait for
-    fingerprint: str
-    postponed: tuple[str, ...] = ()  # paths whose wave has not begun, which the actions leave out
-    isolation: tuple[str, ...] = ()  # signals on whose evidence it is cordoned and marked at once, before all else
-    isolated: tuple[str, ...] = ()  # signals on which our mark stands, while it has not been drained: that needs budget
+    fingerprint: PublicText
+    postponed: tuple[PublicText, ...] = ()  # paths whose wave has not begun, which the actions leave out
+    isolation: tuple[
+        PublicText, ...
+    ] = ()  # signals on whose evidence it is cordoned and marked at once, before all else
+    isolated: tuple[
+        PublicText, ...
+    ] = ()  # signals on which our mark stands, while it has not been drained: that needs budget
     start: datetime | None = None  # when its actions are expected to begin; None: nothing to do, or nobody can say
     end: datetime | None = None
-    shared: str = ""  # key of the inputs that it shares with equal nodes; "" = it has no actions
-    inputs: Mapping[str, str] = field(default_factory=dict)  # its own, by path, as model.inputs says
+    shared: PublicText = ""  # key of the inputs that it shares with equal nodes; "" = it has no actions
+    inputs: Annotated[Mapping[str, str], Privacy.INPUTS] = field(
+        default_factory=dict
+    )  # its own, by path, as model.inputs says
 
     @property
     def disruption(self) -> Disruption:
@@ -142,14 +149,14 @@ def is_crashed(plan: NodePlan) -> bool:
 class BudgetLine:
     """One limit, in integers, and what uses it up: a declared budget, a floor, or the control plane's quorum."""
 
-    scope: str  # "fleet", "pool train-a", "rack r1", "persona training", "control plane"
+    scope: PublicText  # "fleet", "pool train-a", "rack r1", "persona training", "control plane"
     limit: int
     total: int
-    out: tuple[str, ...]  # nodes out of service already, whoever took them out; of a rate: each taking out
-    rule: str  # how the limit comes about, e.g. "10% of 12 = 2", "2 per 1h", "8 - 75% of 8 = 2"
+    out: tuple[PublicText, ...]  # nodes out of service already, whoever took them out; of a rate: each taking out
+    rule: PublicText  # how the limit comes about, e.g. "10% of 12 = 2", "2 per 1h", "8 - 75% of 8 = 2"
     reasons: tuple[Reason, ...] = ()  # () = whatever the reason
     per_s: float | None = None  # of a rate: its period
-    during: str = ""  # hours at which it holds, "" = always
+    during: PublicText = ""  # hours at which it holds, "" = always
     active: bool = True  # False: not at this hour
 
 
@@ -168,9 +175,9 @@ class Wave:
     Both as expected from estimates and budgets, or None where nobody can say.
     """
 
-    nodes: tuple[str, ...]
+    nodes: tuple[PublicText, ...]
     state: WaveState
-    detail: str = ""  # what it waits for
+    detail: FreeText = ""  # what it waits for
     start: datetime | None = None
     end: datetime | None = None
 
@@ -179,24 +186,24 @@ class Wave:
 class RolloutPlan:
     """A change on its way through a pool, as of now. `started_at` None: the next apply starts it."""
 
-    pool: str
-    digest: str
-    changes: Mapping[str, tuple[Any, ...]]  # path -> desired values
+    pool: PublicText
+    digest: PublicText
+    changes: Mapping[ValuePath, tuple[SpecValue, ...]]  # path -> desired values
     waves: tuple[Wave, ...]
     rollback: bool
     started_at: datetime | None
     bake_s: float
-    failed: tuple[str, ...] = ()  # members that failed since it began
-    left_out: tuple[str, ...] = ()  # members that are held, quarantined, retired or gone
-    halted: str = ""  # why, in one sentence; "" = it goes on
-    resume: tuple[str, ...] = ()  # what would resume it
-    supersedes: str = ""  # digest of the rollout that it replaces
+    failed: tuple[PublicText, ...] = ()  # members that failed since it began
+    left_out: tuple[PublicText, ...] = ()  # members that are held, quarantined, retired or gone
+    halted: FreeText = ""  # why, in one sentence; "" = it goes on
+    resume: tuple[PublicText, ...] = ()  # what would resume it
+    supersedes: PublicText = ""  # digest of the rollout that it replaces
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    limit: tuple[str, ...]
-    exclude: tuple[str, ...]
+    limit: tuple[PublicText, ...]
+    exclude: tuple[PublicText, ...]
     selected: int
     total: int
 
@@ -208,10 +215,10 @@ class Incident:
     `scope`: "pool train-a" or "the fleet". `nodes`: those that show the signal and are not isolated for it.
     """
 
-    signal: str  # its value path, e.g. "health.gpu_missing"
-    scope: str
-    nodes: tuple[str, ...]
-    detail: str  # why they are not isolated, and what to do
+    signal: PublicText  # its value path, e.g. "health.gpu_missing"
+    scope: PublicText
+    nodes: tuple[PublicText, ...]
+    detail: FreeText  # why they are not isolated, and what to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,37 +238,39 @@ class Offline:
     """That nobody was contacted for a plan. `unjudged`: path -> nodes at which what was published does not tell."""
 
     published_at: datetime
-    unjudged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unjudged: Mapping[PublicText, tuple[PublicText, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    format_version: str
-    tool_version: str
-    id: str
+    format_version: PublicText
+    tool_version: PublicText
+    id: PublicText
     created_at: datetime
     expires_at: datetime
-    fleet: str
+    fleet: PublicText
     source: SpecSource
     scope: Scope
-    incomplete: tuple[str, ...]  # nodes whose observation is incomplete
+    incomplete: tuple[PublicText, ...]  # nodes whose observation is incomplete
     tolerated: bool  # the incomplete ones stay within Fleet.observation.tolerate
-    nodes: Mapping[str, NodePlan]
+    nodes: Mapping[NodeName, NodePlan]
     budget: tuple[BudgetLine, ...]
     totals: Totals
-    fingerprint: str
-    insecure: tuple[str, ...] = ()
+    fingerprint: PublicText
+    insecure: tuple[PublicText, ...] = ()
     time_scale: float = 1.0
-    notes: tuple[str, ...] = field(default=())
-    refused: tuple[str, ...] = ()  # by which guards, in words; such a plan is not applied at all
+    notes: tuple[FreeText, ...] = field(default=())
+    refused: tuple[FreeText, ...] = ()  # by which guards, in words; such a plan is not applied at all
     rollouts: tuple[RolloutPlan, ...] = ()
-    stopped: str = ""  # by whom, why and since when: nothing begins until the stop is lifted
-    braked: str = ""  # by the storm brake, why and since when: nothing that disrupts begins until it is lifted
+    stopped: FreeText = ""  # by whom, why and since when: nothing begins until the stop is lifted
+    braked: FreeText = ""  # by the storm brake, why and since when: nothing that disrupts begins until it is lifted
     change: Change | None = None  # of a pull request: what it does, apart from what had drifted before
     incidents: tuple[Incident, ...] = ()
     offline: Offline | None = None  # made from what was published: it informs, and is never applied
-    recipe: str = ""  # of the fingerprints; "" = made by a version that bound less
-    shared: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # inputs that nodes share, by their digest
+    recipe: PublicText = ""  # of the fingerprints; "" = made by a version that bound less
+    shared: Mapping[PublicText, Mapping[PublicText, PublicText]] = field(
+        default_factory=dict
+    )  # inputs that nodes share, by their digest
 
     @property
     def changes(self) -> bool:

@@ -1,9 +1,15 @@
 """The Protocols that the async shell talks through. drivers/ implements them on the wire, lab/ in process.
 
-Contract of every port: a *read* that can fail in the field returns `Answered | Silent` and never raises
-DriverError; a *write* raises DriverError, kind AMBIGUOUS where it may have happened all the same. Returning from a
-write proves nothing: the caller reads back. Every call ends within the deadline that its caller set with
-`asyncio.timeout`, and is safe to cancel.
+The contract of every port:
+
+- A read that can fail in the field returns `Answered` or `Silent` and never raises DriverError. A read with any other
+  return type raises DriverError.
+- A write raises DriverError when it failed, with the kind AMBIGUOUS when it may have happened all the same. Returning
+  proves nothing: the caller reads back, and looks again before it repeats an ambiguous write.
+- Every call ends within the deadline that its caller sets with `asyncio.timeout`, and is safe to cancel. A write that
+  is cancelled may have happened.
+- Durations are seconds of the fleet's time, which a lab scales, unless a docstring says wall-clock. Instants are aware
+  and in UTC.
 """
 
 from __future__ import annotations
@@ -14,7 +20,6 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from reconciler.model.desired import Desired, Fleet
-from reconciler.model.forge import Check, Pull, Remark
 from reconciler.model.gate import CommandResult
 from reconciler.model.ledger_ports import Ledger as Ledger
 from reconciler.model.ledger_ports import Recollection as Recollection
@@ -32,7 +37,6 @@ from reconciler.model.observed import (
     Taint,
 )
 from reconciler.model.records import Mark
-from reconciler.model.spec_feed import Pulled
 from reconciler.model.status import FleetStatus, LoopStatus
 
 
@@ -40,209 +44,213 @@ class Clock(Protocol):
     """Real, scaled or virtual time. Nothing below cli/ reads another clock."""
 
     def now(self) -> datetime:
-        """Aware, UTC. For what is written down, and for what the spec says in times of day.
+        """Return the time of day, aware and in UTC, for what is written down and for hours that the spec names.
 
-        Anybody may set the machine's clock, so the difference of two of these is no elapsed time.
+        Anybody may set the machine's clock, so the difference of two such instants is no elapsed time.
         """
 
     def monotonic(self) -> float:
-        """Seconds of the fleet's time since some start. It never goes back: by it deadlines and ages are judged."""
+        """Return seconds of the fleet's time since some start. They never go back: measure deadlines by them."""
 
     async def sleep(self, seconds: float) -> None:
-        """`seconds` of the fleet's time: a scaled clock sleeps less."""
+        """Sleep for seconds of the fleet's time. A scaled clock sleeps less."""
 
     def real_seconds(self, seconds: float) -> float:
-        """`seconds` of the fleet's time as wall-clock seconds, for deadlines of I/O."""
+        """Convert seconds of the fleet's time to wall-clock seconds, for the deadlines of I/O."""
 
 
 class PowerAction(StrEnum):
     ON = "on"
-    GRACEFUL_OFF = "graceful_off"
-    FORCE_OFF = "force_off"
+    GRACEFUL_OFF = "graceful_off"  # asks the operating system
+    FORCE_OFF = "force_off"  # cuts the power
     GRACEFUL_RESTART = "graceful_restart"
 
 
 class Bmc(Protocol):
-    """One node's BMC. At most one write at a time (pitfall A12); the driver sees to it."""
+    """One node's BMC. The driver lets at most one write run at a time (pitfall A12).
 
-    async def hot(self) -> Answered[RedfishHot] | Silent: ...
+    Every write raises DriverError: UNREACHABLE, AUTH, TIMEOUT, MALFORMED, UNSUPPORTED (this BMC lacks the function),
+    REJECTED (asking again changes nothing), BUSY (later may help; `retry_after` says when) or AMBIGUOUS.
+    """
 
-    async def inventory(self) -> Answered[RedfishInventory] | Silent: ...
+    async def hot(self) -> Answered[RedfishHot] | Silent:
+        """Read the facts of each pass, in at most six GETs."""
 
-    async def power(self, action: PowerAction) -> None: ...
+    async def inventory(self) -> Answered[RedfishInventory] | Silent:
+        """Read what changes rarely: BIOS attributes, firmware, parts, sensors, events. It takes dozens of GETs."""
+
+    async def power(self, action: PowerAction) -> None:
+        """Ask for a change of power. The BMC answers before the machine has obeyed: poll `hot`.
+
+        Repeating ON or an OFF is harmless; each GRACEFUL_RESTART restarts the machine.
+        """
 
     async def stage_bios(self, attributes: Mapping[str, AttributeValue]) -> None:
-        """Ask for these attributes at the next boot. DriverError REJECTED names those that the BMC refuses (G1)."""
+        """Ask for these attributes at the next boot. Idempotent.
+
+        REJECTED names the attributes that the BMC refuses (pitfall G1); none of them is staged then.
+        """
 
     async def clear_bios(self) -> None:
-        """Drop pending attributes, where the BMC can; UNSUPPORTED otherwise."""
+        """Drop the pending attributes. UNSUPPORTED where the BMC can't. Idempotent."""
 
     async def set_secure_boot(self, enabled: bool) -> None:
-        """Takes effect at the next boot."""
+        """Enable or disable secure boot from the next boot on. Idempotent."""
 
-    async def set_boot_order(self, order: Sequence[str]) -> None: ...
+    async def set_boot_order(self, order: Sequence[str]) -> None:
+        """Set the persistent boot order, by the names that `RedfishInventory.boot_order` has. Idempotent."""
 
     async def boot_once(self, device: str) -> None:
-        """`device`: "cd" | "disk" | "pxe"; the driver picks the word from AllowableValues (pitfall D5)."""
+        """Boot from `device` at the next boot alone: "cd", "disk" or "pxe". Idempotent until that boot.
+
+        The driver picks the BMC's word for it from AllowableValues (pitfall D5).
+        """
 
     async def media(self) -> str | None:
-        """URL of the inserted virtual medium, None when empty."""
+        """Return the URL of the inserted virtual medium, None when there is none. Raise DriverError."""
 
-    async def insert_media(self, url: str) -> None: ...
+    async def insert_media(self, url: str) -> None:
+        """Insert an ISO by its URL, which the BMC fetches. It replaces another that is inserted."""
 
-    async def eject_media(self) -> None: ...
+    async def eject_media(self) -> None:
+        """Eject the virtual medium. An empty drive is success."""
 
     async def update_firmware(self, inventory_id: str, url: str) -> str:
-        """Start an update; the task's URI."""
+        """Start an update of a component, by its FirmwareInventory Id, and return the URI of the task.
+
+        Not idempotent: each call flashes. After AMBIGUOUS look for the task in `tasks` before calling again.
+        """
 
     async def task(self, uri: str) -> BmcTask | None:
-        """None: the BMC does not know it any more (pitfall A5): judge by the version."""
+        """Return a task, or None when the BMC has forgotten it: then the version tells (pitfall A5)."""
 
     async def tasks(self) -> Sequence[str]:
-        """URIs of all the tasks that the BMC remembers, ended ones too."""
+        """Return the URIs of all tasks that the BMC remembers, also of those that ended. Raise DriverError."""
 
     async def reset(self) -> None:
-        """Restart the BMC itself."""
+        """Restart the BMC itself. It does not answer for minutes, and the machine goes on running."""
 
     async def close(self) -> None:
-        """Delete the session (pitfall B1)."""
+        """Delete the session, of which a BMC has few (pitfall B1). Never raises; a closed port opens another one."""
 
 
 class Host(Protocol):
     """One node's operating system, over SSH."""
 
     async def facts(self, sysctls: Sequence[str], services: Sequence[str]) -> Answered[HostFacts] | Silent:
-        """One connection, one program; each fact under its own timeout. The names say which to read."""
+        """Read all facts in one connection with one program, each under a timeout of its own.
 
-    async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:
-        """Run one command. `timeout` in wall-clock seconds; a command that outlives it is killed (`timed_out`).
-
-        DriverError only where the command could not be started, or (AMBIGUOUS) the connection was lost meanwhile.
+        `sysctls`, `services`: names of those to read. A fact that gave no answer is None, and `unknown` says why.
         """
 
-    async def close(self) -> None: ...
+    async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:
+        """Run one command without a shell and return how it ended, whatever its exit status.
+
+        `timeout`: wall-clock seconds, after which the command is killed (`timed_out`). DriverError is raised only when
+        the command could not be started, or with AMBIGUOUS when the connection was lost while it ran, as a reboot does.
+        """
+
+    async def close(self) -> None:
+        """Close the connection. Never raises."""
 
 
 class Cluster(Protocol):
+    """The Kubernetes cluster that the nodes of a fleet are members of.
+
+    Every write raises DriverError, with CONFLICT when the object changed after it was read: read it again and decide
+    again.
+    """
+
     async def state(self) -> Answered[ClusterState] | Silent:
-        """One bulk read of nodes and pods."""
+        """Read all nodes and all their live pods in one bulk read."""
 
     async def member(self, node: str) -> Member | None:
-        """A fresh read of one node with its pods. None: known to be absent."""
+        """Read one node with its pods from the API server. None: known to be absent. Raise DriverError."""
 
     async def mark(self, member: Member, mark: Mark) -> None:
-        """Cordon, taint and owner annotation in one patch under the member's resourceVersion; CONFLICT if it moved."""
+        """Set our taint and owner annotation, and cordon if `mark.cordoned`, in one patch under the resourceVersion."""
 
-    async def unmark(self, member: Member, *, uncordon: bool) -> None: ...
+    async def unmark(self, member: Member, *, uncordon: bool) -> None:
+        """Take our taint and annotation away in one patch under the resourceVersion. A node without them is success.
+
+        `uncordon`: make it schedulable in the same patch, which is right only for a cordon of ours.
+        """
 
     async def set_labels(self, member: Member, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
-        """Set these labels and taints; others stay."""
+        """Set these labels and taints, and leave all others as they are. Idempotent."""
 
     async def evict(self, pod: Pod, *, grace_s: float | None) -> None:
-        """By UID (pitfall H6). BUSY: a PodDisruptionBudget says not now. A pod that is gone is success (H7)."""
+        """Evict this very pod, by its UID (pitfall H6). A pod that is gone is success (pitfall H7).
 
-    async def delete(self, pod: Pod, *, grace_s: float | None) -> None: ...
+        `grace_s`: seconds of wall-clock time that it gets to end; None: its own. BUSY: a PodDisruptionBudget forbids it
+        now.
+        """
+
+    async def delete(self, pod: Pod, *, grace_s: float | None) -> None:
+        """Delete this very pod without asking its PodDisruptionBudget. Otherwise as `evict`."""
 
 
 class Watch(Protocol):
-    """What says where to look before the next pass. Nothing is decided by it (DESIGN section 8)."""
+    """A hint where to look before the next pass. Nothing is decided by it (DESIGN section 8)."""
 
     def changes(self, tell: Callable[[str], None] = ...) -> AsyncGenerator[str]:
-        """Names of nodes that changed in their cluster. It never ends by itself: leave it with `aclosing`.
+        """Yield names of nodes that changed in their cluster. It never ends by itself: leave it with `aclosing`.
 
-        `tell`: why there is nothing to be heard, once per problem, and "" when there is again.
+        It calls `tell` with the reason when no changes can be heard, once for each problem, and with "" when they can
+        be heard again.
         """
 
 
-class SpecFeed(Protocol):
-    """Where a spec that changes comes from."""
-
-    @property
-    def fleet(self) -> Fleet | None:
-        """The spec in force; None until there is a good one."""
-
-    async def pull(self) -> Pulled:
-        """Look for a newer one. Never raises for what others did; whatever happens, the last good one stays."""
-
-
 class Metrics(Protocol):
-    """Where a long-running reconciler leaves what others measure it by. Never fails, never waits."""
+    """Numbers of a long-running reconciler, for monitoring. No call fails or waits."""
 
     def set_status(self, status: LoopStatus) -> None:
-        """Set the status of the loop."""
+        """Replace the status of the loop."""
 
     def passed(self, fleet: FleetStatus) -> None:
-        """What a pass found; what the one before found is over."""
+        """Replace what the last pass found."""
 
     def acted(self, action: str, outcome: str, seconds: float) -> None:
-        """An action ended. `action`: its catalogue name, without a target; `seconds`: of the fleet's time."""
+        """Count an action that ended. `action`: its catalogue name without a target; `seconds`: of the fleet's time."""
 
 
 class Installer(Protocol):
-    """Serves one install document per attempt, under a URL of its own (DESIGN 7.5)."""
+    """A server of one install document per attempt, under a URL of its own (DESIGN section 7.5)."""
 
     async def publish(self, token: str, document: Mapping[str, Any]) -> str:
-        """URL of this attempt's boot medium, .../<token>/boot.iso; its document is at .../<token>/install.json."""
+        """Serve a document at .../<token>/install.json and return the URL of its boot medium, .../<token>/boot.iso.
 
-    async def withdraw(self, token: str) -> None: ...
+        Publishing under the same token again replaces the document. REJECTED: nothing can listen on the address that
+        the spec gives.
+        """
 
-
-class Forge(Protocol):
-    """Where pull requests of the spec are, for one repository: GitHub and its like.
-
-    Reads are over all pages, and of what our own account wrote alone: nobody else can make us edit their words, or
-    take theirs for ours. A write that fails is AMBIGUOUS where it may have happened: look again, and only then repeat.
-    """
-
-    async def pull(self, number: int) -> Pull: ...
-
-    async def open_pulls(self) -> Sequence[Pull]: ...
-
-    async def pulls_of(self, commit: str) -> Sequence[Pull]:
-        """Those that brought it to the branch it is on."""
-
-    async def files(self, pull: int) -> Sequence[str]:
-        """Paths that it changes; of what is renamed, both."""
-
-    async def remarks(self, pull: int) -> Sequence[Remark]: ...
-
-    async def add_remark(self, pull: int, text: str) -> Remark: ...
-
-    async def edit_remark(self, remark: int, text: str) -> None: ...
-
-    async def hide_remark(self, remark: Remark) -> None:
-        """Fold it away as outdated: it can still be read."""
-
-    async def open_issues(self) -> Sequence[Remark]: ...
-
-    async def add_issue(self, title: str, text: str) -> Remark: ...
-
-    async def edit_issue(self, issue: int, title: str, text: str, *, close: bool) -> None: ...
-
-    async def set_check(self, commit: str, name: str, verdict: Check, title: str, text: str, url: str) -> None:
-        """The verdict on a commit, with its report where the forge has a place for one. The latest of a name counts."""
-
-    async def close(self) -> None: ...
+    async def withdraw(self, token: str) -> None:
+        """Stop serving a document. One that is not served is success."""
 
 
 class Fabric(Protocol):
-    """Hands out the ports of nodes; one object per node for as long as it is reached in the same way."""
+    """The ports of the nodes: the same object for a node as long as it is reached in the same way."""
 
-    def bmc(self, desired: Desired) -> Bmc | None: ...
+    def bmc(self, desired: Desired) -> Bmc | None:
+        """Return the node's BMC, None when the spec gives it no address. No I/O."""
 
-    def host(self, desired: Desired) -> Host | None: ...
+    def host(self, desired: Desired) -> Host | None:
+        """Return the node's host, None when the spec gives it no address. No I/O."""
 
-    def cluster(self) -> Cluster | None: ...
+    def cluster(self) -> Cluster | None:
+        """Return the cluster of the fleet, None when it has none."""
 
     def watch(self) -> Watch | None:
-        """None: nobody says where to look before the next pass."""
+        """Return the watch, None when there is nobody to hear of changes from."""
 
     async def refit(self, fleet: Fleet) -> None:
-        """Reach nodes as this fleet says from now on. Ports to what it reaches in another way are closed."""
+        """Reach nodes as this fleet says from now on. Ports that were reached in another way are closed."""
 
-    def installer(self) -> Installer | None: ...
+    def installer(self) -> Installer | None:
+        """Return the server of install documents, None when the spec names no address for it."""
 
     def public_key(self, name: str) -> str | None:
-        """A minisign public key by name, from outside the spec. None: unknown name."""
+        """Return a minisign public key by name, from outside the spec. None: no key has this name."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close all ports."""

@@ -6,10 +6,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
 from reconciler.model.gate import Certificate
 from reconciler.model.json_text import parse_json
+from reconciler.model.privacy import (
+    FreeText,
+    FreeValue,
+    Identifier,
+    NodeName,
+    PublicText,
+    SpecValue,
+    Unpublished,
+    ValuePath,
+)
 
 MARK_TAINT = "reconciler.dev/maintenance"
 OWNER_ANNOTATION = "reconciler.dev/owner"  # JSON of Mark
@@ -39,12 +48,12 @@ class Hold:
     """`position`: where the spec declared it, when it was copied; "" = it was set by a command."""
 
     id: int
-    subject: str  # node name, "pool/<name>", FLEET, STORM or RETRACTED with a signal's name
-    reason: str
-    owner: str
+    subject: PublicText  # node name, "pool/<name>", FLEET, STORM or RETRACTED with a signal's name
+    reason: FreeText
+    owner: FreeText
     since: datetime
     until: datetime | None = None
-    position: str = ""
+    position: Unpublished[PublicText] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +63,23 @@ class Rollout:
     `members`: in the order in which they go, canaries first. Nothing of its progress is kept: that is observed.
     """
 
-    pool: str
-    digest: str  # of `values`
-    values: Mapping[str, tuple[Any, ...]]  # path -> what is desired now, one entry for each different value
-    before: Mapping[str, tuple[Any, ...]]  # path -> what was applied when it began
-    members: tuple[str, ...]
+    pool: PublicText
+    digest: PublicText  # of `values`
+    values: Mapping[ValuePath, tuple[SpecValue, ...]]  # path -> what is desired now, one entry for each different value
+    before: Mapping[ValuePath, tuple[SpecValue, ...]]  # path -> what was applied when it began
+    members: tuple[PublicText, ...]
     rollback: bool
     started_at: datetime
-    commit: str
+    commit: PublicText
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
     """What a path of a node was last converged to."""
 
-    value: Any
-    spec_digest: str
-    commit: str
+    value: SpecValue
+    spec_digest: PublicText
+    commit: PublicText
     at: datetime
 
 
@@ -81,12 +90,12 @@ class Attempt:
     One that a later run went on with is still one; `at` is then when it did.
     """
 
-    action: str
-    target: str
-    cause: str  # what it was for: "remediation" or the drift that it removes
+    action: PublicText
+    target: PublicText
+    cause: PublicText  # what it was for: "remediation" or the drift that it removes
     at: datetime
-    outcome: str  # started | done | transient | permanent | ambiguous | refused
-    detail: str = ""
+    outcome: PublicText  # started | done | transient | permanent | ambiguous | refused
+    detail: FreeText = ""
     ended_at: datetime | None = None
 
 
@@ -94,19 +103,21 @@ class Attempt:
 class NodeRecord:
     """All the ledger knows about one node. `malformed`: a row could not be read; the node is left alone (M6)."""
 
-    node: str
-    serial: str | None = None  # identity last agreed between BMC and host
-    uuid: str | None = None
+    node: NodeName
+    serial: Identifier | None = None  # identity last agreed between BMC and host
+    uuid: Identifier | None = None
     holds: tuple[Hold, ...] = ()
-    applied: Mapping[str, Applied] = field(default_factory=dict)
+    applied: Mapping[ValuePath, Applied] = field(default_factory=dict)
     attempts: tuple[Attempt, ...] = ()  # oldest first
     certificate: Certificate | None = None
-    nonce: str | None = None  # of the last reimage that we journaled
-    silent_since: Mapping[str, datetime] = field(default_factory=dict)  # source, or what else ails it -> since when
-    malformed: str = ""
-    paths: frozenset[str] | None = None  # what the spec managed of it when it was first looked at
+    nonce: Identifier | None = None  # of the last reimage that we journaled
+    silent_since: Mapping[PublicText, datetime] = field(
+        default_factory=dict
+    )  # source, or what else ails it -> since when
+    malformed: FreeText = ""
+    paths: Unpublished[frozenset[PublicText] | None] = None  # what the spec managed of it when it was first looked at
     released_at: datetime | None = None  # when a hold of the node was last lifted
-    fleet: str = ""  # another one that shares the ledger, and that the node belongs to: it is left alone
+    fleet: FreeText = ""  # another one that shares the ledger, and that the node belongs to: it is left alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,32 +125,32 @@ class JournalEntry:
     """One line of a node's story."""
 
     at: datetime
-    run: str
-    node: str
-    event: (
-        str  # intent | resume | outcome | drift | hold | release | certificate | rollout | run | forget | lease | ...
-    )
-    action: str
-    detail: str
-    commit: str = ""
-    plan: str = ""
+    run: PublicText
+    node: PublicText
+    event: PublicText  # intent | resume | outcome | drift | hold | release | certificate | rollout | run | ...
+    action: PublicText
+    detail: FreeText
+    commit: PublicText = ""
+    plan: PublicText = ""
     attempt: int | None = None  # that an intent began, and what belongs to it
     seconds: float | None = None  # of an outcome: since its intent; of drift that is gone: since it was first seen
-    evidence: Mapping[str, Any] = field(default_factory=dict)  # JSON values: what was read, measured or begun
+    evidence: Mapping[PublicText, FreeValue] = field(
+        default_factory=dict
+    )  # JSON values: what was read, measured or begun
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """A run as the journal's entries refer to it. `exit_code` None: it goes on, or died."""
 
-    run: str
-    command: str
-    commit: str
-    plan: str
+    run: PublicText
+    command: PublicText
+    commit: PublicText
+    plan: PublicText
     started_at: datetime
     ended_at: datetime | None
     exit_code: int | None
-    summary: str
+    summary: FreeText
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from datetime import datetime
 from reconciler.model.desired import SpecSource
 from reconciler.model.drift import DriftItem
 from reconciler.model.plan import RolloutPlan, Scope
+from reconciler.model.privacy import FreeText, NodeName, PublicText
 
 DRIFT_FORMAT = "1.0"
 
@@ -17,23 +18,23 @@ DRIFT_FORMAT = "1.0"
 class DriftReport:
     """`changes` and `incomplete` stand apart: an unreachable node never hides a difference (DESIGN section 11)."""
 
-    format_version: str
-    tool_version: str
-    fleet: str
+    format_version: PublicText
+    tool_version: PublicText
+    fleet: PublicText
     source: SpecSource
     generated_at: datetime
     started_at: datetime  # of the observation
     finished_at: datetime
     scope: Scope
-    incomplete: tuple[str, ...]  # nodes whose observation is incomplete
+    incomplete: tuple[PublicText, ...]  # nodes whose observation is incomplete
     tolerated: bool  # the incomplete ones stay within Fleet.observation.tolerate
     changes: bool  # something of an actionable class is among the items, or a sign of trouble that is reported only
     items: tuple[DriftItem, ...]
-    counts: Mapping[str, int]  # drift class -> items
-    insecure: tuple[str, ...] = ()
+    counts: Mapping[PublicText, int]  # drift class -> items
+    insecure: tuple[PublicText, ...] = ()
     time_scale: float = 1.0
-    stopped: str = ""  # by whom, why and since when
-    braked: str = ""  # by the storm brake: as in Plan
+    stopped: FreeText = ""  # by whom, why and since when
+    braked: FreeText = ""  # by the storm brake: as in Plan
 
 
 APPLY_FORMAT = "1.0"
@@ -43,18 +44,18 @@ APPLY_FORMAT = "1.0"
 class NodeEnd:
     """How a run left a node. `state`: converged | done | failed | crashed | not_started | stale | postponed."""
 
-    state: str
-    detail: str
+    state: PublicText
+    detail: FreeText
 
 
 @dataclass(frozen=True, slots=True)
 class ActionEnd:
     """One attempt. `outcome`: done | transient | permanent | ambiguous | refused; `seconds`: of the fleet's time."""
 
-    node: str
-    action: str
-    outcome: str
-    detail: str
+    node: NodeName
+    action: PublicText
+    outcome: PublicText
+    detail: FreeText
     started_at: datetime
     seconds: float
 
@@ -63,25 +64,25 @@ class ActionEnd:
 class ApplyOutcome:
     """What a run did, and what it left. `changes`: something is still to be done; `incomplete` as in DriftReport."""
 
-    format_version: str
-    tool_version: str
-    run: str
-    plan: str
-    fleet: str
+    format_version: PublicText
+    tool_version: PublicText
+    run: PublicText
+    plan: PublicText
+    fleet: PublicText
     source: SpecSource
     scope: Scope
     started_at: datetime
     ended_at: datetime
     interrupted: bool
-    nodes: Mapping[str, NodeEnd]
+    nodes: Mapping[NodeName, NodeEnd]
     actions: tuple[ActionEnd, ...]
-    abandoned: tuple[str, ...]  # marks of ours on nodes that left the spec, and that may not be lifted
-    incomplete: tuple[str, ...]
+    abandoned: tuple[PublicText, ...]  # marks of ours on nodes that left the spec, and that may not be lifted
+    incomplete: tuple[PublicText, ...]
     tolerated: bool
     changes: bool
-    insecure: tuple[str, ...] = ()
+    insecure: tuple[PublicText, ...] = ()
     time_scale: float = 1.0
     rollouts: tuple[RolloutPlan, ...] = ()  # as the run left them
-    stopped: str = ""  # by whom, why and since when: nothing more began
-    braked: str = ""  # by the storm brake: as in Plan
+    stopped: FreeText = ""  # by whom, why and since when: nothing more began
+    braked: FreeText = ""  # by the storm brake: as in Plan
     next_at: datetime | None = None  # when time lets the next one start: a wave has baked, a window opens

@@ -1,30 +1,43 @@
-"""Where the spec of a long-running reconciler stands: which commit is in force, and why not a newer one."""
+"""Where a long-running reconciler has its spec from: which commit is in force, and why not a newer one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
+from reconciler.model.desired import Fleet
 from reconciler.model.errors import Diagnostic
 
 
 class Trouble(StrEnum):
     """Why the newest commit is not in force."""
 
-    UNREACHABLE = "unreachable"  # the remote, or nobody knows what the newest is
-    REWRITTEN = "rewritten"  # it does not follow the commit in force
+    UNREACHABLE = "unreachable"  # the remote can't be read, so nobody knows the newest commit
+    REWRITTEN = "rewritten"  # it does not descend from the commit in force
     UNSIGNED = "unsigned"
     INVALID = "invalid"
 
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """Where the spec stands. `news`: the trouble is another than the last pull's, so it is to be told now."""
+    """The result of one look for a newer commit. `news`: the trouble differs from the last one, so report it."""
 
     commit: str  # in force; "" until the first good one
     changed: bool  # since the last pull; the first good one is a change
-    head: str  # of the branch, as last seen. A commit that leaves the spec alone does not come into force
+    head: str  # of the branch, as last seen. A commit that does not change the spec does not come into force
     trouble: Trouble | None = None
     detail: str = ""
     news: bool = False
     diagnostics: tuple[Diagnostic, ...] = ()  # with `changed`: warnings; with INVALID: what is wrong
+
+
+class SpecFeed(Protocol):
+    """A source of a spec that changes: a directory or a branch."""
+
+    @property
+    def fleet(self) -> Fleet | None:
+        """The spec in force; None until there is a good one."""
+
+    async def pull(self) -> Pulled:
+        """Look for a newer spec. Never raises for what others did: the last good spec stays in force."""

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
+from reconciler.model.privacy import FreeValue, NodeName, PublicText, SpecValue, ValuePath
 from reconciler.model.records import JournalEntry, NodeRecord, RunRecord
 from reconciler.model.units import format_duration
 from reconciler.render.tables import markdown_table, table
@@ -24,10 +25,10 @@ _VALUES = 6  # drifted values told one by one; of more there are names
 
 @dataclass(frozen=True, slots=True)
 class OpenDrift:
-    path: str
-    kind: str
-    desired: Any
-    observed: Any
+    path: ValuePath
+    kind: PublicText
+    desired: SpecValue
+    observed: FreeValue
     since: datetime
 
 
@@ -35,11 +36,11 @@ class OpenDrift:
 class NodeHistory:
     """`limited`: there is more than `entries`, older."""
 
-    node: str
+    node: NodeName
     record: NodeRecord
     drift: Sequence[OpenDrift]
     entries: Sequence[JournalEntry]
-    runs: Mapping[str, RunRecord]
+    runs: Mapping[PublicText, RunRecord]
     now: datetime
     time_scale: float = 1.0
     limited: bool = False

@@ -1,265 +1,164 @@
-"""An observation without what names machines, and back again as far as the spec itself has the names.
+"""An observation that anybody may read: it plans as well as the whole one, and names no machine.
 
-Redaction is by type, not by pattern (DESIGN 10): each value that leaves is built here anew, field by field, so what a
-later version reads in addition is not published before somebody has put it down here.
+Redaction goes by type (DESIGN section 10): the marks of model/privacy.py say of each field what may be published, and
+a field without a mark is refused.
 
-The key of the digests is drawn for each document and forgotten with it. Nobody needs it again: within a document equal
-names have equal digests, and what the spec wanted is published as digests beside them. A reader who has the spec of
-that commit therefore knows which words belong to those digests, and to no others. A key that were kept, for each fleet,
-would have to be kept secret for ever, and whoever came by it could try all serials of a maker against every document.
+Identifiers become digests with a key that is drawn for each document and forgotten with it. Nobody needs the key again:
+within a document equal names have equal digests, and the digests of what the spec wanted are published beside them, so
+a reader who has the spec of that commit knows the names of these digests, and of no others. A key for each fleet would
+have to be kept secret for ever: whoever obtained it could try all serial numbers of a maker against every document.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from functools import lru_cache
+from typing import Any, Final
 
 from reconciler import __version__
 from reconciler.diff import normalise
 from reconciler.model.desired import Desired, Fleet
-from reconciler.model.gate import Binding, Certificate, TestResult
-from reconciler.model.gpus import Gpu, GpuCells, MigDevice
-from reconciler.model.observed import (
-    HIDDEN,
-    Answered,
-    AttributeValue,
-    BmcEvent,
-    Drive,
-    FirmwareItem,
-    HostFacts,
-    ImageIdentity,
-    KernelEvent,
-    Link,
-    Member,
-    Nic,
-    NvmeHealth,
-    Observation,
-    Observed,
-    Part,
-    Pod,
-    RedfishHot,
-    RedfishInventory,
-    Silent,
-    Xid,
-)
+from reconciler.model.observed import HIDDEN, AttributeValue, Observation, Observed, Silent, Taint
 from reconciler.model.ports import Recollection
-from reconciler.model.published import OWN_NAMES, PUBLISHED_FORMAT, SEALED, Published, PublishedNode
-from reconciler.model.records import (
-    MARK_TAINT,
-    OWNER_ANNOTATION,
-    Applied,
-    Attempt,
-    Hold,
-    NodeRecord,
-    Rollout,
-    read_mark,
-    write_mark,
-)
+from reconciler.model.privacy import Privacy
+from reconciler.model.published import NAMING_PATHS, OWN_NAMES, PUBLISHED_FORMAT, SEALED, Published, PublishedNode
+from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, NodeRecord, read_mark, write_mark
 from reconciler.model.vocab import UnknownReason
 from reconciler.planner.fleet.plan_request import records_needed
+from reconciler.render.disclosure import Policy, blank, keep, number
 
-T = TypeVar("T")
-
+_CACHED: Final = 4096  # sealed last: those of a node recur in its observation, its record and its certificate
 _DURATIONS: Final = 2000  # of the newest attempts: enough for estimates
-_IN_RECORD: Final = frozenset({*OWN_NAMES, "image.nonce", "image.root_disk"})
 
 
 @dataclass(frozen=True, slots=True)
-class Screen:
-    """What a value looks like from outside. `name` gives the name under which a machine is known there."""
+class Mentioned:
+    """What a spec mentions: BIOS attributes, keys of labels and keys of taints. Values of others stay unpublished."""
 
-    name: Callable[[str], str]
     bios: frozenset[str]
     labels: frozenset[str]
     taints: frozenset[str]
 
-    def own(self, value: str | None) -> str | None:
-        return None if value is None else self.name(value)
+    @classmethod
+    def by(cls, fleets: Iterable[Fleet]) -> Mentioned:
+        """Return what these specs mention for any node."""
+        profiles = {node.profile.digest: node.profile for fleet in fleets for node in fleet.nodes.values()}.values()
+        members = [profile.membership for profile in profiles if profile.membership is not None]
+        return cls(
+            frozenset(name for profile in profiles for name in profile.bios),
+            frozenset(key for member in members for key in member.labels),
+            frozenset(taint.key for member in members for taint in member.taints),
+        )
 
-    # --- one node -----------------------------------------------------------------------------------------------------
+    def __sub__(self, other: Mentioned) -> Mentioned:
+        return Mentioned(self.bios - other.bios, self.labels - other.labels, self.taints - other.taints)
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """What a published document says of a fleet: the context of `PUBLISHED`.
+
+    `name` returns the name under which a machine or a part is known in the document. `naming`: the walk is at a value
+    path that names a machine.
+    """
+
+    name: Callable[[str], str]
+    mentioned: Mentioned
+    naming: bool = False
 
     def observed(self, seen: Observed) -> Observed:
-        return Observed(
-            seen.node,
-            self._reading(seen.hot, self._hot),
-            self._reading(seen.inventory, self._inventory),
-            self._reading(seen.host, self._host),
-            self._reading(seen.member, lambda member: None if member is None else self._member(seen.node, member)),
-        )
-
-    def _reading(self, reading: Answered[T] | Silent, screened: Callable[[T], T]) -> Answered[T] | Silent:
-        """Details name addresses; those of a known cause are words of ours (converge/observe.py)."""
-        if isinstance(reading, Silent):
-            return Silent(reading.at, reading.reason, reading.detail if _is_ours(reading) else "")
-        return Answered(reading.at, screened(reading.value))
-
-    def _hot(self, hot: RedfishHot) -> RedfishHot:
-        return RedfishHot(
-            hot.manufacturer, hot.model, self.own(hot.serial), self.own(hot.uuid), hot.power, hot.boot_phase, None,
-            None if hot.pending_bios is None else self._bios(hot.pending_bios), None, hot.health,
-            unknown=_unknown(hot.unknown),
-        )  # fmt: skip
-
-    def _bios(self, values: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
-        """Those that the spec mentions: others may be asset tags, accounts, addresses to boot from."""
-        return {name: values[name] for name in values if name in self.bios}
-
-    def _inventory(self, found: RedfishInventory) -> RedfishInventory:
-        firmware = found.firmware
-        return RedfishInventory(
-            None if found.bios is None else self._bios(found.bios), found.secure_boot, found.boot_order,
-            None if firmware is None else {at: FirmwareItem(firmware[at].version) for at in firmware},
-            found.memory_bytes, found.dimms, found.processors,
-            None if found.nics is None else tuple(Nic(str(at)) for at in range(len(found.nics))),
-            None if found.drives is None else tuple(
-                Drive(str(at), health=drive.health, failing=drive.failing) for at, drive in enumerate(found.drives)
-            ),
-            None,
-            None if found.events is None else tuple(
-                BmcEvent(str(at), "", event.severity, "", event.kind, event.age_s, event.settled)
-                for at, event in enumerate(found.events)
-            ),
-            None,
-            None if found.parts is None else tuple(
-                Part(part.kind, str(at), part.health) for at, part in enumerate(found.parts)
-            ),
-            _unknown(found.unknown),
-        )  # fmt: skip
-
-    def _host(self, facts: HostFacts) -> HostFacts:
-        gpus, links, xids = facts.gpus, facts.links, facts.xids
-        return HostFacts(
-            self.own(facts.hostname), facts.kernel, None, None, self.own(facts.serial), self.own(facts.uuid),
-            None if facts.image is None else self._image(facts.image), facts.secure_boot, facts.driver,
-            None if gpus is None else tuple(map(self._gpu, gpus)), facts.nvlinks_active,
-            None if xids is None else tuple(Xid(x.code, x.device, x.count, x.switch, x.fatal) for x in xids),
-            None if links is None else tuple(Link("", link.up, link.rate_gbps, link.kind) for link in links),
-            None if facts.nvme is None else tuple(map(self._nvme, facts.nvme)),
-            facts.services, facts.sysctls, _unknown(facts.unknown), facts.smi, facts.nvlinks_slow,
-            None if facts.kernel_events is None else tuple(
-                KernelEvent(event.kind, event.device, event.count) for event in facts.kernel_events
-            ),
-        )  # fmt: skip
-
-    def _image(self, image: ImageIdentity) -> ImageIdentity:
-        return ImageIdentity(
-            image.image, image.version, image.sha256, self.own(image.root_disk), self.own(image.nonce),
-            image.os_release_id, image.os_release_version, self.own(image.booted_disk),
-        )  # fmt: skip
-
-    def _gpu(self, gpu: Gpu) -> Gpu:
-        parts = tuple(MigDevice(part.gpu, part.profile, self.name(part.uuid)) for part in gpu.mig_devices)
-        return Gpu(
-            gpu.index, gpu.pci, self.own(gpu.uuid), gpu.name, self.own(gpu.serial), gpu.vbios, gpu.ecc_enabled,
-            gpu.ecc_uncorrectable, gpu.remap_pending, gpu.remap_failed, gpu.mig_current, gpu.mig_pending, parts,
-            gpu.lost, _cells(gpu.cells), gpu.ecc_uncorrectable_ever, gpu.remapped_uncorrectable, gpu.pcie_replays,
-        )  # fmt: skip
-
-    def _nvme(self, drive: NvmeHealth) -> NvmeHealth:
-        return NvmeHealth(
-            "", self.own(drive.serial), None, drive.critical_warning, drive.media_errors,
-            drive.percentage_used, drive.available_spare, drive.spare_threshold,
-        )  # fmt: skip
-
-    def _member(self, node: str, member: Member) -> Member:
-        """How many pods there are, and whether they can be evicted, is what a drain goes by; whose they are, is not."""
-        mark = read_mark(member.annotations.get(OWNER_ANNOTATION))
-        owner = {} if mark is None else {
-            OWNER_ANNOTATION: write_mark(replace(mark, ledger=self.name(mark.ledger), plan="", reason=""))
-        }  # fmt: skip
-        kept = self.taints | {MARK_TAINT}
-        return Member(
-            node, "", "", member.ready, member.conditions, member.unschedulable,
-            {key: value for key, value in member.labels.items() if key in self.labels}, owner,
-            tuple(taint for taint in member.taints if taint.key in kept), member.kubelet_version,
-            tuple(Pod("", "", "", pod.phase, pod.owner_kind, pod.evictable) for pod in member.pods),
-            member.control_plane, system_uuid=self.name(member.system_uuid) if member.system_uuid else "",
-        )  # fmt: skip
-
-    # --- what the ledger knows ----------------------------------------------------------------------------------------
+        """Return what may be published of an observation."""
+        shown = PUBLISHED.show(seen, self)
+        member = shown.member
+        if isinstance(member, Silent) or member.value is None:
+            return shown
+        return replace(shown, member=replace(member, value=replace(member.value, name=seen.node)))
 
     def record(self, record: NodeRecord) -> NodeRecord:
-        certificate = record.certificate
-        return NodeRecord(
-            record.node,
-            serial=self.own(record.serial),
-            uuid=self.own(record.uuid),
-            holds=tuple(map(self.hold, record.holds)),
-            applied={path: self._applied(path, value) for path, value in record.applied.items()},
-            attempts=tuple(
-                Attempt(a.action, a.target, a.cause, a.at, a.outcome, _words(a.detail), a.ended_at)
-                for a in record.attempts
-            ),
-            certificate=None if certificate is None else self._certificate(certificate),
-            nonce=self.own(record.nonce),
-            silent_since=record.silent_since,
-            malformed=_words(record.malformed),
-            released_at=record.released_at,
-            fleet=_words(record.fleet),
-        )
+        """Return what may be published of a node's record in the ledger."""
+        return PUBLISHED.show(record, self)
 
-    def _applied(self, path: str, applied: Applied) -> Applied:
-        value = self.name(applied.value) if path in _IN_RECORD and isinstance(applied.value, str) else applied.value
-        return Applied(value, applied.spec_digest, applied.commit, applied.at)
-
-    def _certificate(self, found: Certificate) -> Certificate:
-        bound = found.binding
-        results = tuple(
-            TestResult(r.test, r.tool, r.verdict, tuple(map(_words, r.reasons)), r.metrics, r.tool_version)
-            for r in found.results
-        )
-        binding = Binding(
-            self.name(bound.serial), tuple(sorted(map(self.name, bound.gpu_serials))), bound.image_sha256,
-            bound.firmware, bound.bios_digest, bound.tests_digest,
-        )  # fmt: skip
-        return Certificate(found.format_version, found.node, found.issued_at, binding, results, found.adopted)
-
-    def hold(self, hold: Hold) -> Hold:
-        return Hold(hold.id, hold.subject, _words(hold.reason), _words(hold.owner), hold.since, hold.until, "")
-
-    def rollout(self, rollout: Rollout) -> Rollout:
-        return replace(rollout, values=self._values(rollout.values), before=self._values(rollout.before))
-
-    def _values(self, values: Mapping[str, tuple[Any, ...]]) -> Mapping[str, tuple[Any, ...]]:
-        return {
-            path: tuple(self.name(v) if path in _IN_RECORD and isinstance(v, str) else v for v in given)
-            for path, given in values.items()
-        }
+    def at(self, path: str) -> Screen:
+        return replace(self, naming=True) if path in NAMING_PATHS else self
 
 
-def _is_ours(silent: Silent) -> bool:
-    return silent.reason is UnknownReason.EXPLAINED
+def _seal(value: str, screen: Screen) -> str:
+    return screen.name(value)
 
 
-def _words(text: str) -> str:
-    """Of a machine or a person: that there were some is all that is told."""
+def _hide(text: str, _screen: Screen) -> str:
+    """Return only that there are words of a machine or a person."""
     return HIDDEN if text else ""
 
 
-def _cells(cells: GpuCells) -> GpuCells:
-    """All but the words of errors: that there is one is told."""
-    status = cells.fabric_status if cells.fabric_status in (None, "Success") else HIDDEN
-    if status == cells.fabric_status and not cells.fabric_health:
-        return cells
-    return replace(cells, fabric_status=status, fabric_health=HIDDEN if cells.fabric_health else cells.fabric_health)
+def _of_spec(value: Any, screen: Screen) -> Any:
+    return screen.name(value) if screen.naming and isinstance(value, str) else value
 
 
-def _unknown(reasons: Mapping[str, str]) -> dict[str, str]:
-    return {what: _words(why) for what, why in reasons.items()}
+def _bios(values: Mapping[str, AttributeValue] | None, screen: Screen) -> dict[str, AttributeValue] | None:
+    """Leave out attributes that the spec does not mention: asset tags, accounts, addresses to boot from."""
+    return None if values is None else {name: value for name, value in values.items() if name in screen.mentioned.bios}
 
 
-# --- out ------------------------------------------------------------------------------------------------------------
+def _labels(labels: Mapping[str, str], screen: Screen) -> dict[str, str]:
+    return {key: value for key, value in labels.items() if key in screen.mentioned.labels}
+
+
+def _taints(taints: tuple[Taint, ...], screen: Screen) -> tuple[Taint, ...]:
+    return tuple(taint for taint in taints if taint.key == MARK_TAINT or taint.key in screen.mentioned.taints)
+
+
+def _annotations(annotations: Mapping[str, str], screen: Screen) -> dict[str, str]:
+    mark = read_mark(annotations.get(OWNER_ANNOTATION))
+    if mark is None:
+        return {}
+    return {OWNER_ANNOTATION: write_mark(replace(mark, ledger=screen.name(mark.ledger), plan="", reason=""))}
+
+
+def _fabric_status(status: str | None, _screen: Screen) -> str | None:
+    return status if status in (None, "Success") else HIDDEN
+
+
+def _silent(silent: Silent, _screen: Screen) -> Silent:
+    """Leave out details, which name addresses, but for a known cause: those are our words (converge/observe.py)."""
+    return silent if silent.reason is UnknownReason.EXPLAINED else replace(silent, detail="")
+
+
+PUBLISHED: Final = Policy[Screen](
+    marks={
+        Privacy.PUBLIC: keep,
+        Privacy.NODE: keep,
+        Privacy.PATH: keep,
+        Privacy.IDENTIFIER: _seal,
+        Privacy.ADDRESS: blank,
+        Privacy.FREE_TEXT: _hide,
+        Privacy.UNPUBLISHED: blank,
+        Privacy.SPEC_VALUE: _of_spec,
+        Privacy.UNORDERED: lambda values, screen: tuple(sorted(map(screen.name, values))),
+        Privacy.ORDINAL: number,
+        Privacy.BIOS: _bios,
+        Privacy.LABELS: _labels,
+        Privacy.TAINTS: _taints,
+        Privacy.ANNOTATIONS: _annotations,
+        Privacy.FABRIC_STATUS: _fabric_status,
+    },
+    classes={Silent: _silent},
+    scopes={Privacy.PATH: Screen.at},
+)
 
 
 def publish(
     fleet: Fleet, observation: Observation, ledger: Recollection, key: bytes, keys: Mapping[str, str]
 ) -> Published:
-    """`key`: drawn for this document alone. `keys`: public ones, by name. Only nodes of the fleet are published."""
+    """Return what may be published of the nodes of the fleet that were observed.
+
+    `key`: drawn at random for this document alone. `keys`: public keys of images by name.
+    """
     names = [name for name in observation.nodes if name in fleet.nodes]
     records = ledger.nodes(records_needed(fleet, names))
-    screen = Screen(sealing(key), *mentioned(fleet))
+    screen = Screen(sealing(key), Mentioned.by([fleet]))
     return Published(
         format_version=PUBLISHED_FORMAT,
         tool_version=__version__,
@@ -269,12 +168,12 @@ def publish(
         finished_at=observation.finished_at,
         nodes={name: _published(fleet.nodes[name], observation.nodes[name], records, screen) for name in names},
         ledger=screen.name(ledger.id),
-        bios=tuple(sorted(screen.bios)),
-        labels=tuple(sorted(screen.labels)),
-        taints=tuple(sorted(screen.taints)),
+        bios=tuple(sorted(screen.mentioned.bios)),
+        labels=tuple(sorted(screen.mentioned.labels)),
+        taints=tuple(sorted(screen.mentioned.taints)),
         known=tuple(ledger.known()),
-        holds=tuple(map(screen.hold, ledger.holds())),
-        rollouts={pool: screen.rollout(rollout) for pool, rollout in ledger.rollouts().items()},
+        holds=tuple(PUBLISHED.show(hold, screen) for hold in ledger.holds()),
+        rollouts={pool: PUBLISHED.show(rollout, screen) for pool, rollout in ledger.rollouts().items()},
         durations=tuple(ledger.durations(_DURATIONS)),
         keys=keys,
         insecure=observation.insecure,
@@ -286,8 +185,12 @@ def publish(
 
 
 def sealing(key: bytes) -> Callable[[str], str]:
-    """Names that are the same to a comparison get the same digest. One that is sealed already stays."""
+    """Return the function that seals names with a key.
 
+    Names that a comparison takes for equal get the same digest. An empty name, and one that is sealed, stays as it is.
+    """
+
+    @lru_cache(_CACHED)
     def name(value: str) -> str:
         if not value or value.startswith(SEALED):
             return value
@@ -305,17 +208,6 @@ def _published(desired: Desired, seen: Observed, records: Mapping[str, NodeRecor
 
 
 def own_names(desired: Desired) -> dict[str, str]:
-    """By value path, what the spec itself says a machine is called."""
+    """Return the names that the spec itself gives a machine, by value path."""
     values = zip(OWN_NAMES, (desired.serial, desired.uuid, desired.hostname), strict=True)
     return {path: value for path, value in values if value}
-
-
-def mentioned(fleet: Fleet) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    """BIOS attributes, labels and keys of taints that the spec mentions of any node."""
-    profiles = {node.profile.digest: node.profile for node in fleet.nodes.values()}.values()
-    members = [profile.membership for profile in profiles if profile.membership is not None]
-    return (
-        frozenset(name for profile in profiles for name in profile.bios),
-        frozenset(key for member in members for key in member.labels),
-        frozenset(taint.key for member in members for taint in member.taints),
-    )

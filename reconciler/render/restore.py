@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from reconciler.model.observed import HIDDEN, Answered, Observation, Observed, S
 from reconciler.model.published import OWN_NAMES, PUBLISHED_FORMAT, SEALED, Published
 from reconciler.model.records import Hold, NodeRecord, Rollout
 from reconciler.model.vocab import UnknownReason
-from reconciler.render.publish import Screen, mentioned, own_names
+from reconciler.render.publish import PUBLISHED, Mentioned, Screen, own_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,9 @@ def restore(published: Published, then: Fleet | None, revisions: Iterable[Fleet]
         for name, node in published.nodes.items() if name in then.nodes
         for path, digest in node.wanted.items() if path in own_names(then.nodes[name])
     }  # fmt: skip
-    names_now = tuple(set().union(*parts) for parts in zip(*map(mentioned, fleets), strict=True))
-    given = (published.bios, published.labels, published.taints)
-    new = [frozenset(now - set(before)) for now, before in zip(names_now, given, strict=True)]
-    screen = Screen(lambda name: words.get(name, name), *map(frozenset, given))
+    before = Mentioned(frozenset(published.bios), frozenset(published.labels), frozenset(published.taints))
+    added = Mentioned.by(fleets) - before
+    screen = Screen(lambda name: words.get(name, name), before)
     nodes: dict[str, Observed] = {}
     unjudged: dict[str, list[str]] = {}
     for name in dict.fromkeys(name for fleet in fleets for name in fleet.nodes):
@@ -49,11 +48,11 @@ def restore(published: Published, then: Fleet | None, revisions: Iterable[Fleet]
             silent = Silent(published.finished_at, UnknownReason.UNREACHABLE, "not among what was published")
             nodes[name] = Observed(name, silent, silent, silent, silent)
             continue
-        seen = _with_hidden(screen.observed(published.nodes[name].observed), *new)
-        before = None if then is None or name not in then.nodes else own_names(then.nodes[name])
+        seen = _with_hidden(screen.observed(published.nodes[name].observed), added)
+        said_then = None if then is None or name not in then.nodes else own_names(then.nodes[name])
         later = [own_names(fleet.nodes[name]) for fleet in fleets if name in fleet.nodes]
         for path in OWN_NAMES:
-            if any(path in said and (before is None or said[path] != before.get(path)) for said in later):
+            if any(path in said and (said_then is None or said[path] != said_then.get(path)) for said in later):
                 seen, sealed = _without(seen, path)
                 if sealed:
                     unjudged.setdefault(path, []).append(name)
@@ -66,10 +65,10 @@ def restore(published: Published, then: Fleet | None, revisions: Iterable[Fleet]
         name: replace(screen.record(node.record), paths=None if node.paths is None else frozenset(node.paths))
         for name, node in published.nodes.items()
     }
+    rollouts = {pool: PUBLISHED.show(rollout, screen) for pool, rollout in published.rollouts.items()}
     return Restored(
-        observation, records, published.holds, {at: screen.rollout(one) for at, one in published.rollouts.items()},
-        {path: tuple(names) for path, names in unjudged.items()},
-    )  # fmt: skip
+        observation, records, published.holds, rollouts, {path: tuple(names) for path, names in unjudged.items()}
+    )
 
 
 def _without(seen: Observed, path: str) -> tuple[Observed, bool]:
@@ -85,15 +84,15 @@ def _without(seen: Observed, path: str) -> tuple[Observed, bool]:
     return replace(seen, **changes), True
 
 
-def _with_hidden(seen: Observed, bios: Collection[str], labels: Collection[str], taints: Collection[str]) -> Observed:
-    """With a mark at all that is asked for by now, and was not published: that it is not there does not follow."""
+def _with_hidden(seen: Observed, added: Mentioned) -> Observed:
+    """Put HIDDEN at all that the spec asks for by now and that was not published: nobody knows if it is there."""
     inventory, member = seen.inventory, seen.member
-    if bios and isinstance(inventory, Answered) and inventory.value.bios is not None:
-        value = replace(inventory.value, bios={**inventory.value.bios, **dict.fromkeys(bios, HIDDEN)})
+    if added.bios and isinstance(inventory, Answered) and inventory.value.bios is not None:
+        value = replace(inventory.value, bios={**inventory.value.bios, **dict.fromkeys(added.bios, HIDDEN)})
         inventory = replace(inventory, value=value)
-    if (labels or taints) and isinstance(member, Answered) and member.value is not None:
+    if (added.labels or added.taints) and isinstance(member, Answered) and member.value is not None:
         own = member.value
-        marks = tuple(Taint(key, HIDDEN, "") for key in sorted(taints))
-        own = replace(own, labels={**own.labels, **dict.fromkeys(labels, HIDDEN)}, taints=(*own.taints, *marks))
+        marks = tuple(Taint(key, HIDDEN, "") for key in sorted(added.taints))
+        own = replace(own, labels={**own.labels, **dict.fromkeys(added.labels, HIDDEN)}, taints=(*own.taints, *marks))
         member = replace(member, value=own)
     return replace(seen, inventory=inventory, member=member)

@@ -13,7 +13,7 @@ from reconciler.model.documents import dump
 from reconciler.model.observed import HIDDEN
 from reconciler.model.plan import BlockCode
 from reconciler.model.report import ActionEnd, ApplyOutcome, NodeEnd
-from reconciler.render.redact import names_of, redact_drift, redact_outcome, redact_plan
+from reconciler.render.redact import names_of, redact
 from tests import builders as b
 from tests.render.test_publish import NAMES, observation, plan
 from tests.render.test_publish import fleet as fleet_of
@@ -40,7 +40,7 @@ def test_a_plan_names_no_machine_and_can_be_approved() -> None:
     assert blocked.code is BlockCode.IDENTITY
     before = dump(made)
     assert all(word in before for word in HIDDEN_OF_THEM[:2])
-    told = redact_plan(made, names_of(WANTED, SEEN, RECORDS))
+    told = redact(made, names_of(WANTED, SEEN, RECORDS))
     after = dump(told)
     assert not any(word in after for word in HIDDEN_OF_THEM)
     assert HIDDEN in after
@@ -54,7 +54,7 @@ def test_a_plan_names_no_machine_and_can_be_approved() -> None:
 
 def test_a_drift_report_names_no_machine() -> None:
     report = drift_report(plan(WANTED, SEEN, RECORDS, b.LEDGER), SEEN)
-    told = dump(redact_drift(report, names_of(WANTED, SEEN, RECORDS)))
+    told = dump(redact(report, names_of(WANTED, SEEN, RECORDS)))
     assert not any(word in told for word in HIDDEN_OF_THEM)
     assert "SN-gpu-a001" in told, "what the spec says can be read there"
 
@@ -67,6 +67,6 @@ def test_an_outcome_names_no_machine(word: str) -> None:
         {NAMES[2]: NodeEnd("failed", ended)}, (ActionEnd(NAMES[2], "reimage", "done", ended, b.NOW, 1.0),), (), (),
         True, True,
     )  # fmt: skip
-    told = redact_outcome(outcome, names_of(WANTED, SEEN, RECORDS))
+    told = redact(outcome, names_of(WANTED, SEEN, RECORDS))
     assert word not in dump(told)
     assert told.nodes[NAMES[2]].detail == f"ubuntu-gpu 2026.11.1 on {HIDDEN}, in 12m"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from reconciler.drivers.forge.github import API, GitHub
 from reconciler.drivers.forge.http import Rest
-from reconciler.model.ports import Clock, Forge
+from reconciler.model.forge import Forge
+from reconciler.model.ports import Clock
 
 
 def connect(repository: str, token: str, clock: Clock, *, url: str = "", login: str = "") -> Forge:

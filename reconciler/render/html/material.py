@@ -11,6 +11,7 @@ from reconciler.model.errors import Position
 from reconciler.model.observed import Observation
 from reconciler.model.period_report import PeriodReport
 from reconciler.model.plan import Plan
+from reconciler.model.privacy import AllPublic, NodeName, PublicText
 from reconciler.model.records import Hold, NodeRecord
 from reconciler.model.report import DriftReport
 from reconciler.model.status import NodeStatus
@@ -29,13 +30,13 @@ class Material:
     observation: Observation
     plan: Plan
     drift: DriftReport
-    records: Mapping[str, NodeRecord]
-    statuses: Mapping[str, NodeStatus]
+    records: Mapping[NodeName, NodeRecord]
+    statuses: Mapping[NodeName, NodeStatus]
     now: datetime
-    tool_version: str
+    tool_version: PublicText
     holds: tuple[Hold, ...] = ()
-    origins: Mapping[Position, LineOrigin] = field(default_factory=dict)
-    stories: Mapping[str, NodeHistory] = field(default_factory=dict)
+    origins: AllPublic[Mapping[Position, LineOrigin]] = field(default_factory=dict)
+    stories: Mapping[NodeName, NodeHistory] = field(default_factory=dict)
     chronicle: PeriodReport | None = None
 
     def explained(self, node: str) -> Explanation:

@@ -13,8 +13,7 @@ import pytest
 from reconciler.drivers.forge import connect
 from reconciler.drivers.forge.http import PATIENCE_S
 from reconciler.model.errors import DriverError, Failure, UsageError
-from reconciler.model.forge import Check, Remark
-from reconciler.model.ports import Forge
+from reconciler.model.forge import Check, Forge, Remark
 from tests.forge.server import BOT, REPOSITORY, TOKEN, FakeGitHub, serving
 from tests.forge.server import Failure as Broken
 
