@@ -56,16 +56,16 @@ def hold_table(declared: Sequence[SpecHold], kept: Sequence[Hold], now: datetime
     """Return a table of the active holds that the spec declares and that the ledger keeps, each of them once."""
     cells = []
     holds: tuple[SpecHold | Hold, ...] = (*declared, *kept)
-    for said in holds:
-        if isinstance(said, Hold):
-            copied, since = any(is_copy(said, one) for one in declared), clock(said.since)
+    for one in holds:
+        if isinstance(one, Hold):
+            copied, since = any(is_copy(one, other) for other in declared), clock(one.since)
         else:
-            copied, since = False, next((clock(one.since) for one in kept if is_copy(one, said)), "the next apply")
-        if stands(said, now) and not copied:
-            end = end_of(said)
+            copied, since = False, next((clock(copy.since) for copy in kept if is_copy(copy, one)), "the next apply")
+        if stands(one, now) and not copied:
+            end = end_of(one)
             until = clock(end.astimezone(UTC)) if end else ""
-            whom = {FLEET: "the whole fleet", STORM: "what disrupts"}.get(said.subject, said.subject)
-            cells.append((whom, said.owner, since, until, origin(said) or "by command", said.reason))
+            held = {FLEET: "the whole fleet", STORM: "what disrupts"}.get(one.subject, one.subject)
+            cells.append((held, one.owner, since, until, origin(one) or "by command", one.reason))
     head = ("held", "owner", "since", "until", "set", "reason")
     return "\n".join(table(head, sorted(cells), indent="")) + "\n" if cells else "nothing is held\n"
 

@@ -116,7 +116,9 @@ def _row(cells: Mapping[str, str], where: str) -> Row:
             values[column] = cells[column]
     if len(values) < len(("name", "bmc", "host")):
         missing = ", ".join(column for column in ("name", "bmc", "host") if column not in values)
-        raise UsageError(f"{where}: {missing} is missing: a node is known when its BMC and its host tell one serial")
+        raise UsageError(
+            f"{where}: {missing} is missing: a node is identified when its BMC and its host report the same serial"
+        )
     domains = {key.removeprefix("domains."): cells[key] for key in cells if key not in _COLUMNS or key == "rack"}
     return Row(values["name"], values.get("bmc"), values.get("host"), cells.get("pool", ""), domains)
 
@@ -153,11 +155,9 @@ def draft_spec(
     missing = {name: why for name, node in first.nodes.items() if (why := unread(node, seen.nodes[name]))}
     nodes = [found(seen.nodes[name], asked) for name in rows if name not in missing]
     if not nodes:
-        told = "\n".join(f"  {name}: {why}" for name, why in list(missing.items())[:20])
-        raise Blind(f"no node could be read, so nothing is written:\n{told}")
-    told = "\n".join(_unknown_names(asked, nodes))
-    if told:
-        raise UsageError(told)
+        raise Blind(f"no node could be read, so nothing is written:\n{_first(missing)}")
+    if problems := "\n".join(_unknown_names(asked, nodes)):
+        raise UsageError(problems)
     records = ledger.nodes(list(rows))
     parked = lacking(nodes)
     for _ in range(_ROUNDS):
@@ -174,9 +174,13 @@ def draft_spec(
             return SpecDraft(texts, made, fleet, seen, plan, waived.certificates)
         parked |= deviating
         if len(parked) == len(nodes):
-            told = "\n".join(f"  {name}: {why}" for name, why in list(parked.items())[:20])
-            raise ReconcilerError(f"no node is in service and well, so nothing is written:\n{told}")
+            raise ReconcilerError(f"no node is in service as it should be, so nothing is written:\n{_first(parked)}")
     raise ReconcilerError(f"these nodes would still be acted upon, so nothing is written: {', '.join(deviating)}")
+
+
+def _first(reasons: Mapping[str, str]) -> str:
+    """Return a line for each of the first nodes and its reason."""
+    return "\n".join(f"  {name}: {why}" for name, why in list(reasons.items())[:20])
 
 
 def _unknown_names(asked: Asked, nodes: Sequence[Found]) -> Iterator[str]:

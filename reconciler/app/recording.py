@@ -105,7 +105,7 @@ class LoopRecorder:
             await self._saving
 
     async def close(self) -> None:
-        """Record what is left, for at most CLOSING_S: a process that is told to end has seconds."""
+        """Record what is left, for at most CLOSING_S: a process that must end has seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_S):
                 await self.saved()

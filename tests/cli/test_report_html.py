@@ -77,7 +77,7 @@ def test_what_can_not_be_written_is_said(demo: Path, ledger: Path, tmp_path: Pat
     assert f"{tmp_path}/file/below can't be made" in done.err
     lost = reconciler("report", SPEC, "--ledger", ledger, "--observation", demo)
     assert lost.code == 64
-    assert "--observation is what --html shows" in lost.err
+    assert "--observation needs --html" in lost.err
 
 
 def test_stories_in_bulk_are_those_of_each_node(demo: Path, ledger: Path, tmp_path: Path) -> None:

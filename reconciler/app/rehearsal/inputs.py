@@ -53,12 +53,12 @@ def rehearsal_input(workspace: Workspace, observation: Path | None, rates: Mappi
     with workspace.ledger() as ledger:
         starts_at = workspace.clock.now()
         names, scope = workspace.selection
-        # Nobody knows anything about a node that was never looked at: it is left to a later rehearsal.
+        # a node that was never observed can't be simulated: it is left to a later rehearsal
         fleet = replace(
             workspace.fleet, nodes={n: node for n, node in workspace.fleet.nodes.items() if n in seen.nodes}
         )
         durations, estimates = ledger.durations(), workspace.estimates(ledger)
-        told = {action for _, action, target, _ in durations if estimates.of(DesiredInventory(), action, target)}
+        timed = {action for _, action, target, _ in durations if estimates.of(DesiredInventory(), action, target)}
         return RehearsalInput(
             fleet=fleet,
             observation=seen,
@@ -72,7 +72,7 @@ def rehearsal_input(workspace: Workspace, observation: Path | None, rates: Mappi
             holds=tuple(ledger.holds()),
             rollouts=ledger.rollouts(),
             estimates=estimates,
-            history=sorted(told),
+            history=sorted(timed),
             signatures=workspace.signatures,
             gate=workspace.gate,
             starts_at=starts_at,
