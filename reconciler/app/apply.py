@@ -39,7 +39,7 @@ class StaleNodes(StalePlan):
 
 @dataclass(frozen=True, slots=True)
 class ApplyJob:
-    """What one run of apply does. Without `approved`, it does all that the spec asks for.
+    """The work of one run. Without `approved`, it is all that the spec asks for.
 
     `wait_s`: how long to wait for budget, boots and tests. `redact`: leave serials, names and addresses of machines
     out of progress and outcome.
@@ -52,6 +52,8 @@ class ApplyJob:
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
+    """The result of a run, and the exit code that the ledger recorded for it."""
+
     outcome: ApplyOutcome
     left: DriftReport  # what still differs from the spec
     code: int

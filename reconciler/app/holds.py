@@ -72,7 +72,7 @@ def hold_table(declared: Sequence[SpecHold], kept: Sequence[Hold], now: datetime
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """`before`: stops that were active already, the storm brake among them. `running`: leases of runs under way."""
+    """The result of a stop. `before`: stops and storm brakes active already. `running`: leases of runs under way."""
 
     ledger: str
     before: Sequence[Hold]

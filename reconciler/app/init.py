@@ -48,7 +48,7 @@ class SpecDraft:
 
 @dataclass(frozen=True, slots=True)
 class Initialized:
-    """`paths`: files and directories that were written. `waived`: how many nodes got a certificate without a test."""
+    """The result of `init`. `paths`: what was written. `waived`: the number of certificates without a test."""
 
     spec: SpecDraft
     paths: Sequence[Path]

@@ -23,7 +23,10 @@ PREFIX = "health."
 
 @dataclass(frozen=True, slots=True)
 class Retraction:
-    """`nodes`: node -> what became of its cordon, in pairs. `left_to`: the holder of the lease, who lifts them."""
+    """The result of a retraction. `nodes`: pairs of node and what became of its cordon.
+
+    `left_to`: the holder of the lease, whose run lifts the cordons; "" when they were lifted here.
+    """
 
     signal: str
     nodes: Sequence[tuple[str, str]]
@@ -35,7 +38,7 @@ class Retraction:
 
 
 def list_isolation(workspace: Workspace) -> list[tuple[str, str, str, str]]:
-    """Return what, signal, since and state: of isolated nodes, and then of signals that are retracted."""
+    """Return rows of subject, signal, since and state, first of isolated nodes and then of retracted signals."""
     _need_cluster(workspace)
     with workspace.ledger() as ledger:
         rows = [

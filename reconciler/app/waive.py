@@ -23,7 +23,7 @@ from reconciler.planner.fleet.planner import plan_fleet
 
 @dataclass(frozen=True, slots=True)
 class Waived:
-    """`known`: the records of the nodes with these certificates. `left`: node -> why it gets none."""
+    """New certificates. `known`: the records of the nodes with them. `left`: node -> why it gets none."""
 
     certificates: tuple[Certificate, ...]
     known: Mapping[str, NodeRecord]

@@ -21,7 +21,7 @@ from reconciler.planner.node.estimates import Estimates
 
 @dataclass(frozen=True, slots=True)
 class RehearsalInput:
-    """What a rehearsal starts from.
+    """The start of a rehearsal.
 
     `seen_in`: the file of the observation; "" when the nodes were read. `plan`: made with the real ledger. `history`:
     actions of whose durations the ledger knows. `rates`: action -> share of nodes on which it fails, 0.0 to 1.0.
