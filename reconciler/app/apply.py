@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reconciler import __version__
 from reconciler.app.ports import AllowedSigners
@@ -18,7 +19,6 @@ from reconciler.app.workspace import Workspace, drift_report
 from reconciler.converge.apply import ApplyReport, ApplyRequest, check_guards, check_stop
 from reconciler.converge.apply import apply as apply_nodes
 from reconciler.converge.events import Event, RunEnded
-from reconciler.drivers.ledger import SqlLedger
 from reconciler.drivers.signers import Signers, unsigned
 from reconciler.model.documents import load
 from reconciler.model.errors import LedgerError, ReconcilerError, Refused, StalePlan
@@ -27,6 +27,9 @@ from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.recording import Recording
 from reconciler.model.report import APPLY_FORMAT, ActionEnd, ApplyOutcome, DriftReport, NodeEnd
 from reconciler.render.record import of_apply
+
+if TYPE_CHECKING:
+    from reconciler.drivers.ledger import SqlLedger
 
 
 class StaleNodes(StalePlan):

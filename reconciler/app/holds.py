@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from reconciler.app.runtime import whoami
 from reconciler.app.workspace import Workspace
-from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.desired import Fleet, SpecHold
 from reconciler.model.errors import UsageError
 from reconciler.model.records import FLEET, STORM, Hold, Lease
@@ -16,6 +16,9 @@ from reconciler.planner.node.holds import end_of, is_copy, origin, stands
 from reconciler.render.tables import table
 from reconciler.render.text import clock
 from reconciler.spec.model_errors import did_you_mean
+
+if TYPE_CHECKING:
+    from reconciler.drivers.ledger import SqlLedger
 
 
 def hold(workspace: Workspace, subject: str, reason: str, duration_s: float | None) -> datetime | None:

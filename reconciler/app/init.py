@@ -7,13 +7,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.app.init_access import NewSecrets
 from reconciler.app.runtime import new_id
 from reconciler.app.waive import deviation, save, waive
 from reconciler.app.workspace import Workspace
-from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.desired import Fleet, SpecSource
 from reconciler.model.errors import Blind, ReconcilerError, SpecError, UsageError
 from reconciler.model.gate import Certificate
@@ -28,6 +27,9 @@ from reconciler.spec.model_errors import did_you_mean
 from reconciler.spec.node_source import NORMAL
 from reconciler.spec.ranges import expand
 from reconciler.spec.schema import write_schemas
+
+if TYPE_CHECKING:
+    from reconciler.drivers.ledger import SqlLedger
 
 _COLUMNS: Final = ("name", "bmc", "host", "pool", "rack")
 _DOMAIN: Final = re.compile(r"(?:domains\.)?([a-z][a-z0-9-]*)")

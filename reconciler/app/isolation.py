@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from reconciler.app.runtime import new_id, run_async, whoami
 from reconciler.app.workspace import Workspace
 from reconciler.converge.guarded_ports import TimedCluster, known
 from reconciler.converge.lease import held_lease
 from reconciler.converge.retraction import IsolatedNode, isolated_nodes, take_back, why_it_stays
-from reconciler.drivers.ledger import SqlLedger
 from reconciler.health.table import TABLE, isolating
 from reconciler.model.errors import LeaseHeld, UsageError
 from reconciler.model.records import RETRACTED
 from reconciler.planner.node.holds import by_subject, retracted, stands, stopped
 from reconciler.spec.model_errors import did_you_mean
+
+if TYPE_CHECKING:
+    from reconciler.drivers.ledger import SqlLedger
 
 PREFIX = "health."
 

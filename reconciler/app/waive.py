@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from reconciler.app.runtime import new_id, run_async, whoami
 from reconciler.app.workspace import Workspace
 from reconciler.converge.lease import held_lease
-from reconciler.drivers.ledger import SqlLedger
 from reconciler.gate.waiver import waived
 from reconciler.model.desired import Fleet
 from reconciler.model.drift import ACTIONABLE, DriftClass
@@ -19,6 +19,9 @@ from reconciler.model.plan import NodePlan
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet.planner import plan_fleet
+
+if TYPE_CHECKING:
+    from reconciler.drivers.ledger import SqlLedger
 
 
 @dataclass(frozen=True, slots=True)
