@@ -45,6 +45,21 @@ class Adoption:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ObservedValues:
+    """The values to adopt: those of `nodes` at and below `path`, "" for all, as in `seen`.
+
+    `excluded`: node -> why none of its values is adopted, as `unadoptable_nodes` returns it.
+    """
+
+    fleet: Fleet
+    nodes: Sequence[str]
+    path: str
+    seen: Mapping[str, Observed]
+    rules: IgnoreRules
+    excluded: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class _Choice:
     """The values to adopt, the drift items that they settle, and why other items are left."""
@@ -60,7 +75,7 @@ class _Choice:
         self.left.setdefault(why, {})[node] = None
 
 
-def adopt_drift(workspace: Workspace, what: str, observation: Path | None, at: str, *, dry_run: bool) -> Adoption:
+def adopt(workspace: Workspace, what: str, observation: Path | None, at: str, *, dry_run: bool) -> Adoption:
     """Edit the spec so that it asks for what `what` has, which is NODES or NODES.path, and write it unless `dry_run`.
 
     The values are read from the nodes, or taken from the file `observation`. `at`: auto, node, pool or origin.
@@ -81,9 +96,10 @@ def adopt_drift(workspace: Workspace, what: str, observation: Path | None, at: s
         workspace.frontend.say(f"values of {clock(seen.finished_at)}, from {observation}")
     with workspace.ledger() as ledger:
         records, acting = ledger.nodes(names), {node for _, node, *_ in ledger.unfinished()}
-    doubted = unadoptable_nodes(workspace.fleet, names, path, seen.nodes, records, acting)
+    excluded = unadoptable_nodes(workspace.fleet, names, path, seen.nodes, records, acting)
     rules = IgnoreRules(workspace.fleet.settings.ignore, workspace.clock.now())
-    adoption = adopt(workspace.fleet, files, names, path, seen.nodes, WriteLevel(at), rules, doubted)
+    values = ObservedValues(workspace.fleet, names, path, seen.nodes, rules, excluded)
+    adoption = edit_spec(values, files, WriteLevel(at))
     if adoption.written and not dry_run:
         write_files(spec, adoption.files)
     return adoption
@@ -131,29 +147,27 @@ def _identity_problem(desired: Desired, seen: Observed, record: NodeRecord) -> s
     return "" if verdict else f"which machine was read is not known: {why}{hint}"
 
 
-def adopt(
-    fleet: Fleet, files: SpecFiles, nodes: Sequence[str], path: str, seen: Mapping[str, Observed], at: WriteLevel,
-    rules: IgnoreRules, doubted: Mapping[str, str],
-) -> Adoption:  # fmt: skip
-    """Edit `files`, the spec that `fleet` was loaded from. `doubted`: the result of `unadoptable_nodes`.
+def edit_spec(values: ObservedValues, files: SpecFiles, at: WriteLevel) -> Adoption:
+    """Edit `files`, the spec that the fleet was loaded from, so that it wants these values.
 
     Raise Refused when `path` can't be adopted, or when the proof fails; nothing may be written then.
     """
+    fleet, path = values.fleet, values.path
     try:
         if path:
             check_path(path)
-        choice = _choose(fleet, nodes, path, seen, _images(files), rules, doubted)
+        choice = _choose(values, _images(files))
     except NotAdoptable as problem:
         raise Refused(str(problem)) from None
     written, refused = accept(files, fleet, choice.wanted, at)
     left = tuple(dict.fromkeys([*(f"{fold(nodes)}: {why}" for why, nodes in choice.left.items()), *refused]))
     if path and left:
-        hint = ", unless --exclude leaves these nodes out" if len(nodes) > 1 else ""
+        hint = ", unless --exclude leaves these nodes out" if len(values.nodes) > 1 else ""
         raise Refused("; ".join(left) + f"; nothing is written{hint}")
     done = {(node, one.path) for one in written for node in one.nodes}
     items = tuple(i for i in choice.items if (i.node, _adopted_path(i)) in done)
     if written:
-        _prove(fleet, files, seen, done, rules)
+        _prove(values, files, done)
     return Adoption(files, items, tuple(written), left, tuple(_notes(fleet, items)))
 
 
@@ -161,18 +175,15 @@ def _adopted_path(item: DriftItem) -> str:
     return IMAGE if item.concern is Concern.IMAGE else item.path
 
 
-def _choose(
-    fleet: Fleet, nodes: Sequence[str], path: str, seen: Mapping[str, Observed],
-    images: Mapping[tuple[str, str], str], rules: IgnoreRules, doubted: Mapping[str, str],
-) -> _Choice:  # fmt: skip
-    chosen, comparer = _Choice(), Comparer(rules)
-    for node in nodes:
-        desired = fleet.nodes[node]
+def _choose(observed: ObservedValues, images: Mapping[tuple[str, str], str]) -> _Choice:
+    choice, comparer, path = _Choice(), Comparer(observed.rules), observed.path
+    for node in observed.nodes:
+        desired = observed.fleet.nodes[node]
         if path:
             _check_known(path, {row.path for row in managed(desired.profile)} | _own(desired))
         items = [
             item
-            for item in comparer.compare(desired, seen[node], NodeRecord(node))
+            for item in comparer.compare(desired, observed.seen[node], NodeRecord(node))
             if not path or item.path == path or item.path.startswith(f"{path}.")
         ]
         values: dict[str, Any] = {}
@@ -180,20 +191,20 @@ def _choose(
         settled = {item.path for item in items} & set(_IMAGES)
         for item in sorted(items, key=lambda item: item.path not in _IMAGES):
             if settled and item.concern is Concern.IMAGE and (item.path not in _IMAGES or IMAGE in values):
-                chosen.items.append(item)
+                choice.items.append(item)
                 continue
             try:
-                value = adoptable(item, desired, seen[node], images)
-                why = doubted.get(node, "")
+                value = adoptable(item, desired, observed.seen[node], images)
+                why = observed.excluded.get(node, "")
             except NotAdoptable as problem:
                 why = str(problem)
             if why:
-                chosen.leave(node, item, why, one=bool(path))
+                choice.leave(node, item, why, one=bool(path))
                 continue
             values[_adopted_path(item)] = value
-            chosen.items.append(item)
-        chosen.wanted += [WantedValue(node, name, value) for name, value in values.items()]
-    return chosen
+            choice.items.append(item)
+        choice.wanted += [WantedValue(node, name, value) for name, value in values.items()]
+    return choice
 
 
 def _own(desired: Any) -> set[str]:
@@ -217,17 +228,15 @@ def _images(files: SpecFiles) -> dict[tuple[str, str], str]:
     return found
 
 
-def _prove(
-    fleet: Fleet, files: SpecFiles, seen: Mapping[str, Observed], done: set[tuple[str, str]],
-    rules: IgnoreRules,
-) -> None:  # fmt: skip
-    after, diagnostics = check_spec(files.contents(), directory=files.directory, origin=fleet.source)
+def _prove(values: ObservedValues, files: SpecFiles, done: set[tuple[str, str]]) -> None:
+    """Raise Refused unless the edited spec is valid, settles this drift and changes nothing else."""
+    after, diagnostics = check_spec(files.contents(), directory=files.directory, origin=values.fleet.source)
     if after is None:
         raise Refused(f"the spec would not be valid, so nothing is written: {diagnostics[0]}")
     adopted: dict[str, set[str]] = {}
     for node, path in done:
         adopted.setdefault(node, set()).add(path)
-    against = list(objections(fleet, after, seen, adopted, rules))
+    against = list(objections(values.fleet, after, values.seen, adopted, values.rules))
     if against:
         raise Refused(f"it would change more than was asked for, so nothing is written: {'; '.join(against[:3])}")
 

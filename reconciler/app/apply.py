@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reconciler import __version__
 from reconciler.app.ports import AllowedSigners
@@ -24,7 +25,6 @@ from reconciler.converge.apply import (
     check_stop,
 )
 from reconciler.converge.apply import apply as apply_nodes
-from reconciler.drivers.ledger import SqlLedger
 from reconciler.drivers.signers import Signers, unsigned
 from reconciler.model.documents import load
 from reconciler.model.errors import LedgerError, ReconcilerError, Refused, StalePlan
@@ -33,6 +33,9 @@ from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.recording import Recording
 from reconciler.model.report import APPLY_FORMAT, ActionEnd, ApplyOutcome, DriftReport, NodeEnd
 from reconciler.render.record import of_apply
+
+if TYPE_CHECKING:
+    from reconciler.drivers.ledger import SqlLedger
 
 
 class StaleNodes(StalePlan):
@@ -45,7 +48,7 @@ class StaleNodes(StalePlan):
 
 @dataclass(frozen=True, slots=True)
 class ApplyJob:
-    """What one run of apply does. Without `approved`, it does all that the spec asks for.
+    """The work of one run. Without `approved`, it is all that the spec asks for.
 
     `wait_s`: how long to wait for budget, boots and tests. `redact`: leave serials, names and addresses of machines
     out of progress and outcome.
@@ -58,6 +61,8 @@ class ApplyJob:
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
+    """The result of a run, and the exit code that the ledger recorded for it."""
+
     outcome: ApplyOutcome
     left: DriftReport  # what still differs from the spec
     code: int

@@ -35,8 +35,11 @@ Document = Plan | DriftReport | ApplyOutcome
 
 @dataclass(frozen=True, slots=True)
 class CommentTarget:
-    """Where the report goes: a pull request, the pull requests and the status of a commit, the drift issue, or every
-    open pull request that touches the nodes. `new_comment`: for a new commit, post a new comment and fold the old one.
+    """The places where the report is posted.
+
+    `pull`: a pull request. `commit`: its status, and its pull requests. `issue`: the drift issue. `pulls`: every open
+    pull request that touches a node with drift. `new_comment`: on a new commit, post a new comment and collapse the
+    old one.
     """
 
     repository: str
@@ -54,7 +57,7 @@ class CommentTarget:
 
 @dataclass(frozen=True, slots=True)
 class CommentSource:
-    """What is reported: the document in `file`, or that the command `failed` which should have written it.
+    """The subject of the report: the document in `file`, or that the command `failed` which should have written it.
 
     `logs`: its output; of several, the last one with any text is shown. `environment`: which of several places of one
     fleet this is.
@@ -68,6 +71,8 @@ class CommentSource:
 
 @dataclass(frozen=True, slots=True)
 class PreparedComment:
+    """A rendered comment. `offline`: it is of an offline plan."""
+
     document: Document | None
     comment: Comment
     place: Place

@@ -159,6 +159,6 @@ def _reachability(workspace: Workspace) -> Iterator[Finding]:
                 silent.setdefault((reading.reason.value, detail), []).append(name)
         dark = sum(map(len, silent.values()))
         yield Finding(f"reach {source}", not silent, f"{len(names) - dark} of {len(names)} nodes answer")
-        for (reason, detail), nodes in silent.items():
-            told = f"{fold(nodes)} ({len(nodes)}): {reason}" + (f", {detail}" if detail else "")
-            yield Finding(f"reach {source}", False, told, _REMEDIES.get(reason, ""))
+        for (reason, error), nodes in silent.items():
+            detail = f"{fold(nodes)} ({len(nodes)}): {reason}" + (f", {error}" if error else "")
+            yield Finding(f"reach {source}", False, detail, _REMEDIES.get(reason, ""))

@@ -20,7 +20,7 @@ from reconciler.render.record import of_drift
 
 @dataclass(frozen=True, slots=True)
 class DriftResult:
-    """`outage`: why this machine saw nothing; "" when it saw something. `pools`: node -> pool."""
+    """A drift report and its pass. `outage`: why this machine saw nothing, or "". `pools`: node -> pool."""
 
     report: DriftReport
     observation: Observation

@@ -1,4 +1,4 @@
-"""The `history` and `report` use cases: what the ledger tells of one node, and of the fleet over a period."""
+"""The `history` and `report` use cases: the history of one node, and of the fleet over a period, from the ledger."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def period_report(
     The page shows the nodes as they are now, or as in the file `observation`.
     """
     if observation is not None and html is None:
-        raise UsageError("--observation is what --html shows; without it, nothing is told of how nodes stand now")
+        raise UsageError("--observation needs --html: only the page shows the nodes as observed")
     fleet, now = workspace.fleet, workspace.clock.now()
     begin = now - since if isinstance(since, timedelta) else since
     if begin >= now:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from reconciler.app.runtime import whoami
 from reconciler.app.workspace import Workspace
-from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.desired import Fleet, SpecHold
 from reconciler.model.errors import UsageError, did_you_mean
 from reconciler.model.records import FLEET, STORM, Hold, Lease
 from reconciler.planner.node.holds import end_of, is_active, is_copy, origin
 from reconciler.render.tables import table
 from reconciler.render.text import clock
+
+if TYPE_CHECKING:
+    from reconciler.drivers.ledger import SqlLedger
 
 
 def hold(workspace: Workspace, subject: str, reason: str, duration_s: float | None) -> datetime | None:
@@ -55,23 +58,23 @@ def hold_table(declared: Sequence[SpecHold], kept: Sequence[Hold], now: datetime
     """Return a table of the active holds that the spec declares and that the ledger keeps, each of them once."""
     cells = []
     holds: tuple[SpecHold | Hold, ...] = (*declared, *kept)
-    for said in holds:
-        if isinstance(said, Hold):
-            copied, since = any(is_copy(said, one) for one in declared), clock(said.since)
+    for one in holds:
+        if isinstance(one, Hold):
+            copied, since = any(is_copy(one, other) for other in declared), clock(one.since)
         else:
-            copied, since = False, next((clock(one.since) for one in kept if is_copy(one, said)), "the next apply")
-        if is_active(said, now) and not copied:
-            end = end_of(said)
+            copied, since = False, next((clock(copy.since) for copy in kept if is_copy(copy, one)), "the next apply")
+        if is_active(one, now) and not copied:
+            end = end_of(one)
             until = clock(end.astimezone(UTC)) if end else ""
-            whom = {FLEET: "the whole fleet", STORM: "what disrupts"}.get(said.subject, said.subject)
-            cells.append((whom, said.owner, since, until, origin(said) or "by command", said.reason))
+            held = {FLEET: "the whole fleet", STORM: "what disrupts"}.get(one.subject, one.subject)
+            cells.append((held, one.owner, since, until, origin(one) or "by command", one.reason))
     head = ("held", "owner", "since", "until", "set", "reason")
     return "\n".join(table(head, sorted(cells), indent="")) + "\n" if cells else "nothing is held\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """`before`: stops that were active already, the storm brake among them. `running`: leases of runs under way."""
+    """The result of a stop. `before`: stops and storm brakes active already. `running`: leases of runs under way."""
 
     ledger: str
     before: Sequence[Hold]

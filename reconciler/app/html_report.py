@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler import __version__
 from reconciler.app.documents import write_file
 from reconciler.app.workspace import Workspace, drift_report
 from reconciler.converge.status import node_status
 from reconciler.drivers.git import origins
-from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.errors import Position, ReconcilerError
 from reconciler.model.observed import Observation
 from reconciler.model.period_report import PeriodReport
@@ -20,6 +19,9 @@ from reconciler.model.plan import Plan
 from reconciler.model.records import FLEET, JournalEntry
 from reconciler.render.history import NodeHistory
 from reconciler.render.html import Material, page
+
+if TYPE_CHECKING:
+    from reconciler.drivers.ledger import SqlLedger
 
 ENTRIES: Final = 60_000  # journal entries on the page, a size that browsers still load quickly
 _FEWEST, _MOST = 4, 40  # entries of one node

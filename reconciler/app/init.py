@@ -7,13 +7,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.app.init_access import NewSecrets
 from reconciler.app.runtime import new_id
 from reconciler.app.waive import deviation, save, waive
 from reconciler.app.workspace import Workspace
-from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.desired import Fleet, SpecSource
 from reconciler.model.errors import Blind, ReconcilerError, SpecError, UsageError, did_you_mean
 from reconciler.model.gate import Certificate
@@ -28,6 +27,9 @@ from reconciler.spec import check_spec
 from reconciler.spec.node_source import NORMALISERS
 from reconciler.spec.ranges import expand
 from reconciler.spec.schema import write_schemas
+
+if TYPE_CHECKING:
+    from reconciler.drivers.ledger import SqlLedger
 
 _COLUMNS: Final = ("name", "bmc", "host", "pool", "rack")
 _DOMAIN: Final = re.compile(r"(?:domains\.)?([a-z][a-z0-9-]*)")
@@ -48,7 +50,7 @@ class SpecDraft:
 
 @dataclass(frozen=True, slots=True)
 class Initialized:
-    """`paths`: files and directories that were written. `waived`: how many nodes got a certificate without a test."""
+    """The result of `init`. `paths`: what was written. `waived`: the number of certificates without a test."""
 
     spec: SpecDraft
     paths: Sequence[Path]
@@ -116,7 +118,9 @@ def _row(cells: Mapping[str, str], where: str) -> Row:
             values[column] = cells[column]
     if len(values) < len(("name", "bmc", "host")):
         missing = ", ".join(column for column in ("name", "bmc", "host") if column not in values)
-        raise UsageError(f"{where}: {missing} is missing: a node is known when its BMC and its host tell one serial")
+        raise UsageError(
+            f"{where}: {missing} is missing: a node is identified when its BMC and its host report the same serial"
+        )
     domains = {key.removeprefix("domains."): cells[key] for key in cells if key not in _COLUMNS or key == "rack"}
     return Row(values["name"], values.get("bmc"), values.get("host"), cells.get("pool", ""), domains)
 
@@ -153,11 +157,9 @@ def draft_spec(
     missing = {name: why for name, node in first.nodes.items() if (why := unread(node, seen.nodes[name]))}
     nodes = [found(seen.nodes[name], asked) for name in rows if name not in missing]
     if not nodes:
-        told = "\n".join(f"  {name}: {why}" for name, why in list(missing.items())[:20])
-        raise Blind(f"no node could be read, so nothing is written:\n{told}")
-    told = "\n".join(_unknown_names(asked, nodes))
-    if told:
-        raise UsageError(told)
+        raise Blind(f"no node could be read, so nothing is written:\n{_first(missing)}")
+    if problems := "\n".join(_unknown_names(asked, nodes)):
+        raise UsageError(problems)
     records = ledger.nodes(list(rows))
     parked = lacking(nodes)
     for _ in range(_ROUNDS):
@@ -172,9 +174,13 @@ def draft_spec(
             return SpecDraft(texts, made, fleet, seen, plan, waived.certificates)
         parked |= deviating
         if len(parked) == len(nodes):
-            told = "\n".join(f"  {name}: {why}" for name, why in list(parked.items())[:20])
-            raise ReconcilerError(f"no node is in service and well, so nothing is written:\n{told}")
+            raise ReconcilerError(f"no node is in service as it should be, so nothing is written:\n{_first(parked)}")
     raise ReconcilerError(f"these nodes would still be acted upon, so nothing is written: {', '.join(deviating)}")
+
+
+def _first(reasons: Mapping[str, str]) -> str:
+    """Return a line for each of the first nodes and its reason."""
+    return "\n".join(f"  {name}: {why}" for name, why in list(reasons.items())[:20])
 
 
 def _unknown_names(asked: Asked, nodes: Sequence[Found]) -> Iterator[str]:

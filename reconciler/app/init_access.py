@@ -1,4 +1,4 @@
-"""How `init` reaches the nodes: the secrets file that it writes, and the host key that a node presents."""
+"""Access of `init` to the nodes: the secrets file that it writes, and the host key that a node presents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from reconciler.strict_yaml.edit import inline
 
 @dataclass(frozen=True, slots=True)
 class PresentedKey:
-    """`text`: a sentence about the host key of one node. `authority`: the CA that signed it; "" for none."""
+    """The host key of one node. `text`: a sentence about it. `authority`: the CA that signed it; "" for none."""
 
     text: str
     authority: str = ""

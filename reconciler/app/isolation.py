@@ -5,24 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from reconciler.app.runtime import new_id, run_async, whoami
 from reconciler.app.workspace import Workspace
 from reconciler.converge.guarded_ports import TimedCluster, known
 from reconciler.converge.lease import held_lease
 from reconciler.converge.retraction import IsolatedNode, isolated_nodes, take_back, why_it_stays
-from reconciler.drivers.ledger import SqlLedger
 from reconciler.health.table import SIGNAL_RULES, isolating
 from reconciler.model.errors import LeaseHeld, UsageError, did_you_mean
 from reconciler.model.records import RETRACTED
 from reconciler.planner.node.holds import by_subject, is_active, retracted, stopped
+
+if TYPE_CHECKING:
+    from reconciler.drivers.ledger import SqlLedger
 
 PREFIX = "health."
 
 
 @dataclass(frozen=True, slots=True)
 class Retraction:
-    """`nodes`: node -> what became of its cordon, in pairs. `left_to`: the holder of the lease, who lifts them."""
+    """The result of a retraction. `nodes`: pairs of node and what became of its cordon.
+
+    `left_to`: the holder of the lease, whose run lifts the cordons; "" when they were lifted here.
+    """
 
     signal: str
     nodes: Sequence[tuple[str, str]]
@@ -34,7 +40,7 @@ class Retraction:
 
 
 def list_isolation(workspace: Workspace) -> list[tuple[str, str, str, str]]:
-    """Return what, signal, since and state: of isolated nodes, and then of signals that are retracted."""
+    """Return rows of subject, signal, since and state, first of isolated nodes and then of retracted signals."""
     _need_cluster(workspace)
     with workspace.ledger() as ledger:
         rows = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reconciler.app.holds import check_subject
 from reconciler.app.runtime import new_id, run_async, whoami
@@ -14,10 +15,12 @@ from reconciler.converge.adoption import Adopted as Adopted
 from reconciler.converge.adoption import adopt, foreign_mark
 from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.converge.lease import held_lease
-from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.errors import UsageError
 from reconciler.model.records import Lease
 from reconciler.spec.naming import fleet_name
+
+if TYPE_CHECKING:
+    from reconciler.drivers.ledger import SqlLedger
 
 
 @contextmanager

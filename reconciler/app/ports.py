@@ -1,4 +1,4 @@
-"""What a use case gets from whoever starts it: the request, and the frontend that it reports to."""
+"""The inputs of a use case: requests, and the frontend that it reports to."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FleetRequest:
 
 @dataclass(frozen=True, slots=True)
 class PlanSource:
-    """What to plan from. `observation`: a file; None reads the nodes. `base`, `head`: revisions of a change.
+    """The source of a plan. `observation`: a file; None reads the nodes. `base`, `head`: revisions of a change.
 
     Without `base`, the plan is of one revision. Without `head`, the change leads to the work tree.
     """
@@ -56,7 +56,7 @@ class AllowedSigners:
 
 @dataclass(frozen=True, slots=True)
 class RecordTarget:
-    """Where --record writes: a branch of the spec's repository, or a directory."""
+    """The target of --record: a branch of the spec's repository, or a directory."""
 
     branch: str = ""
     directory: Path | None = None
@@ -77,7 +77,7 @@ def no_progress(what: str, time_scale: float, *, terse: bool = False) -> Iterato
 
 @dataclass(frozen=True, slots=True)
 class Frontend:
-    """Where a use case reports while it works. The defaults show nothing.
+    """The receiver of what a use case reports while it works. The defaults show nothing.
 
     `say` takes one line for people. `exit_code` maps the error that ended a run to the code that the ledger records;
     it gets a KeyboardInterrupt for an interrupted run.

@@ -21,7 +21,7 @@ from reconciler.model.plan import Plan
 from reconciler.model.recording import Recorder, RecordError, Recording
 from reconciler.model.report import APPLY_FORMAT, ActionEnd, ApplyOutcome, NodeEnd
 from reconciler.render.record import of_apply, of_drift
-from reconciler.render.redact import Names
+from reconciler.render.redact import Names, redact
 
 CLOSING_S = 4.0  # wall clock
 
@@ -105,7 +105,7 @@ class LoopRecorder:
             await self._saving
 
     async def close(self) -> None:
-        """Record what is left, for at most CLOSING_S: a process that is told to end has seconds."""
+        """Record what is left, for at most CLOSING_S: a process that must end has seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_S):
                 await self.saved()

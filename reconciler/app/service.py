@@ -37,7 +37,7 @@ OFF = "off"
 
 @dataclass(frozen=True, slots=True)
 class SpecSource:
-    """Where the spec comes from: the directory `spec`, or `path` in the repository `repo` that is pulled.
+    """The source of the spec: `path` in the repository `repo`, or the requested directory when it is None.
 
     `secret` names user and password for the repository. `accept`: a commit to go on from although history was
     rewritten. `state`: where the clone lies.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from reconciler.app.runtime import new_id, run_async, whoami
 from reconciler.app.workspace import Workspace
 from reconciler.converge.lease import held_lease
-from reconciler.drivers.ledger import SqlLedger
 from reconciler.gate.certificate import certificate_without_tests
 from reconciler.model.desired import Fleet
 from reconciler.model.drift import ACTIONABLE, DriftClass
@@ -21,10 +21,13 @@ from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 
+if TYPE_CHECKING:
+    from reconciler.drivers.ledger import SqlLedger
+
 
 @dataclass(frozen=True, slots=True)
 class Waived:
-    """`known`: the records of the nodes with these certificates. `left`: node -> why it gets none."""
+    """New certificates. `known`: the records of the nodes with them. `left`: node -> why it gets none."""
 
     certificates: tuple[Certificate, ...]
     known: Mapping[str, NodeRecord]

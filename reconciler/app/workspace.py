@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Workspace:
-    """What one use case works with. Everything is loaded or opened when it is first asked for.
+    """The world of one use case. Each part is loaded or opened when it is first needed.
 
     SQLAlchemy, asyncssh, sushy and aiohttp take a second to import, which `validate --help` and offline plans need not
     spend: `open_ledger` and `fabric` are the two places that import a driver on demand.

@@ -48,7 +48,7 @@ def strongest(codes: Iterable[ExitCode | int]) -> ExitCode:
 
 
 def exit_code_of(error: ReconcilerError | KeyboardInterrupt) -> ExitCode:
-    """Return the exit code of a command that this error ended."""
+    """Return the exit code of a command that ends with this error."""
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     table: tuple[tuple[type[ReconcilerError], ExitCode], ...] = (

@@ -1,11 +1,11 @@
-"""Structured logs: one JSON object per line on stderr, for machines. People read cli/progress.py.
+"""Structured logs for machines: one JSON object per line on stderr. cli/progress.py writes lines for people.
 
     {"time": "2026-11-21T12:00:00.000Z", "level": "info", "event": "action_finished", "message": "drain: done",
      "run": "apply-...", "node": "gpu-001", "action": "drain", ...}
 
-`time`, `level`, `event` and `message` are always there. Only plain values are written: an object that is not one of
-them, a secret above all, is a programming error and not text. Everything outside of ASCII is escaped, so what a machine
-says can't break a line or a terminal.
+`time`, `level`, `event` and `message` are in every line. Only plain values are written: any other object, a secret
+above all, raises a TypeError. Everything outside of ASCII is escaped, so that the output of a machine can't break a
+line or a terminal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, TextIO, assert_never
 
 from reconciler.cli.crash_reports import CRASHES
 from reconciler.cli.progress import outcome_text
-from reconciler.cli.terminal import leave
+from reconciler.cli.terminal import discard
 from reconciler.converge.events import (
     ActionFinished,
     ActionStarted,
@@ -39,7 +39,7 @@ from reconciler.model.units import format_duration
 from reconciler.render.text import fold
 
 _LONGEST = 2000  # characters of one text
-_LIBRARIES = ("asyncio", "aiohttp", "asyncssh")  # what others say is in the errors that drivers raise
+_LIBRARIES = ("asyncio", "aiohttp", "asyncssh")  # the drivers put the messages of other libraries into their errors
 
 Value = str | int | float | bool | datetime | Enum | Sequence["Value"] | Mapping[str, "Value"] | None
 
@@ -52,7 +52,7 @@ class Level(IntEnum):
 
 
 class JsonLog:
-    """A Progress, and `say` for what is no event of a run. `with_` gives one whose lines carry more fields."""
+    """A Progress that logs events, with `say` for other lines. `with_` returns a log whose lines have more fields."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class JsonLog:
         return JsonLog(self._now, stream=self._stream, least=self._least, **(self._fields | fields))
 
     def say(self, level: Level, event: str, message: str, **fields: Value) -> None:
-        """One line. A reader that went away, or a full disk, ends the log and not the run."""
+        """Write one line. A closed pipe or a full disk ends the log, and not the run."""
         if level < self._least:
             return
         at = self._now().astimezone(UTC)
@@ -84,7 +84,7 @@ class JsonLog:
             self._stream.write(json_lines(line) + "\n")
             self._stream.flush()
         except OSError:
-            leave(self._stream)
+            discard(self._stream)
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -120,8 +120,8 @@ class JsonLog:
 
     @contextmanager
     def libraries(self) -> Iterator[None]:
-        """Warnings of libraries, and bugs, are lines too while this lasts; they would be printed as they are."""
-        handler = _Library(self)
+        """Log the warnings of libraries, and crashes, which would otherwise be printed as they are."""
+        handler = _LibraryHandler(self)
         loggers = [logging.getLogger(name) for name in _LIBRARIES]
         for logger in loggers:
             logger.addHandler(handler)
@@ -134,8 +134,8 @@ class JsonLog:
                 logger.removeHandler(handler)
 
 
-class _Library(logging.Handler):
-    """Tells the words of the library and the kind of the error, but none of the values: they may be anything."""
+class _LibraryHandler(logging.Handler):
+    """Logs the message of a library and the type of its error without their values, which may be secrets."""
 
     def __init__(self, log: JsonLog) -> None:
         super().__init__(logging.WARNING)
@@ -160,7 +160,7 @@ def _level(outcome: Outcome) -> Level:
 
 
 def _plain(value: Value) -> Any:
-    """As JSON knows it. TypeError for what is no Value: its text might be a secret."""
+    """Return the value as JSON has it. Raise TypeError for another type, whose text might be a secret."""
     match value:
         case Enum():
             return value.name.lower() if isinstance(value, IntEnum) else value.value

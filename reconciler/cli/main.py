@@ -15,7 +15,7 @@ import click
 from reconciler import __version__
 from reconciler.cli.crash_reports import reported_crashes
 from reconciler.cli.exit_codes import ExitCode, exit_code_of, strongest
-from reconciler.cli.terminal import leave, say
+from reconciler.cli.terminal import discard, say
 from reconciler.model.errors import ReconcilerError
 from reconciler.render.text import plain
 
@@ -141,12 +141,12 @@ def _run(arguments: list[str] | None) -> int:
         )  # the message may quote a machine
         return exit_code_of(error)
     except (BrokenPipeError, SystemExit):  # click turns a broken pipe into a SystemExit
-        leave(sys.stdout)
+        discard(sys.stdout)
         return ExitCode.DONE
     except OSError as error:
         if error.errno not in _FULL:
             raise
         say(f"reconciler: the document can't be written: {error.strerror}", err=True)
-        leave(sys.stdout)
+        discard(sys.stdout)
         return ExitCode.INTERNAL_ERROR
     return int(code) if isinstance(code, int) else ExitCode.DONE

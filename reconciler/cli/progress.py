@@ -1,4 +1,4 @@
-"""Progress on stderr: live on a terminal, plain lines in CI. Nothing is decided by it."""
+"""Progress on stderr: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from reconciler.model.units import format_duration
 from reconciler.render.text import plain
 
 _REDRAW_S = 0.1
-_ROWS = 12  # running actions shown; more would scroll away what has happened
+_ROWS = 12  # running actions shown; more would scroll the finished ones away
 
 
 @contextmanager
 def make_progress(what: str, time_scale: float, *, terse: bool = False) -> Iterator[Progress]:
-    """A Progress for one pass: a live line and a table of running actions on a terminal, lines elsewhere.
+    """Return a Progress for one pass: a table of running actions on a terminal, lines elsewhere.
 
-    `terse`: lines that are kept where others read them. Which node, what and how it ended; no word that a machine said.
+    `terse`: for logs that others read. Lines name node, action and outcome, and quote no machine.
     """
     if sys.stderr.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb":
         with LiveProgress(what, time_scale) as live:
@@ -49,12 +49,12 @@ def make_progress(what: str, time_scale: float, *, terse: bool = False) -> Itera
 
 
 class LineProgress:
-    """One line for each thing that happened; a pass over many nodes says where it is every tenth of the way."""
+    """A Progress that prints one line per event, and every tenth of a pass over many nodes."""
 
     def __init__(self, what: str, *, terse: bool = False) -> None:
         self._what = what
         self._terse = terse
-        self._said = 0
+        self._tenths = 0
         self._waiting: tuple[str, ...] = ()
         self._started = time.monotonic()
 
@@ -67,9 +67,9 @@ class LineProgress:
         match event:
             case NodeObserved(_, done, total):
                 tenth = done * 10 // total
-                if tenth == self._said and done != total:
+                if tenth == self._tenths and done != total:
                     return ""
-                self._said = tenth
+                self._tenths = tenth
                 return f"{self._what}: {done} of {total} nodes" if done == total or total > 20 else ""
             case Waiting(nodes, seconds):
                 if nodes == self._waiting:
@@ -87,7 +87,7 @@ class LineProgress:
 
 
 class LiveProgress:
-    """A Progress and a context manager; the screen is redrawn ten times a second at most."""
+    """A Progress and context manager that shows running actions in a table below the lines of finished ones."""
 
     def __init__(self, what: str, time_scale: float) -> None:
         self._what = what
@@ -148,7 +148,7 @@ class LiveProgress:
 
 
 def describe(event: Event) -> str:
-    """One event in words; "" for what is told elsewhere."""
+    """Return a line for an event; "" for an event that is shown otherwise."""
     match event:
         case ActionStarted(node, action):
             return f"{node} {action.id} ..."
@@ -165,6 +165,7 @@ def describe(event: Event) -> str:
 
 
 def outcome_text(outcome: Done | Transient | Permanent | Ambiguous | Declined) -> str:
+    """Return an outcome and its detail in words."""
     match outcome:
         case Done(detail, changed):
             word = "done" if changed else "already so"

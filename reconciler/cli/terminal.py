@@ -1,7 +1,7 @@
-"""The one way to stdout and stderr: documents and sentences, in which no string of others acts on who reads them.
+"""The only way to stdout and stderr, for documents and lines. It escapes what could act on a terminal or a CI job.
 
-A terminal is not moved, a job's log gets no line that its runner would take for a command. Nothing else in cli/ writes
-to a stream, but for the live table, whose texts are made visible one by one.
+Control sequences of others move no cursor, and no line of theirs is a command to a CI runner. Only the live table
+writes to a stream by itself; it escapes its texts one by one.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from reconciler.render.text import fit
 
 
 def say(*sentences: object, err: bool = False, bold: bool = False, colour: str | None = None) -> None:
-    """A line for each, whatever is in it; an empty one for nothing."""
-    told = [visible(str(sentence), keep="\t\u200b") for sentence in sentences]
-    shown = lines("\n".join(map(without_secrets, told) if err else told))
+    """Print each sentence as one line, and an empty line for none."""
+    escaped = [visible(str(sentence), keep="\t\u200b") for sentence in sentences]
+    shown = lines("\n".join(map(without_secrets, escaped) if err else escaped))
     click.echo(click.style(shown, bold=bold, fg=colour) if bold or colour else shown, err=err)
 
 
 def show(text: str, output: str = "human", *, err: bool = False) -> None:
-    """Write a document; one for people is made to fit the terminal that it goes to."""
+    """Print a document. One for people is fitted to the width of the terminal."""
     stream = sys.stderr if err else sys.stdout
     if output == "human" and stream.isatty():
         text = fit(text, shutil.get_terminal_size().columns)
@@ -34,11 +34,11 @@ def show(text: str, output: str = "human", *, err: bool = False) -> None:
         click.echo(text, nl=False, err=err)
         stream.flush()
     except BrokenPipeError:
-        leave(stream)
+        discard(stream)
 
 
-def leave(stream: TextIO) -> None:
-    """Its reader went away (`| head`). Nothing is wrong, and the exit code is still the command's own."""
+def discard(stream: TextIO) -> None:
+    """Discard further output, whose reader is gone (`| head`). The exit code stays that of the command."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.app.adopt import adopt, read_tree, split_target, unadoptable_nodes, write_files
+from reconciler.app.adopt import ObservedValues, edit_spec, read_tree, split_target, unadoptable_nodes, write_files
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.model import gpus
 from reconciler.model import observed as o
@@ -57,10 +57,8 @@ def diff(
     fleet = load(files)
     sources = SpecFiles({name: text.encode() for name, text in files.items()}, "fleet-spec")
     nodes = {one.node: one for one in observed}
-    adopt(
-        fleet, sources, list(nodes), path, nodes, at, rules,
-        unadoptable_nodes(fleet, list(nodes), path, nodes, records or {}, acting),
-    )  # fmt: skip
+    excluded = unadoptable_nodes(fleet, list(nodes), path, nodes, records or {}, acting)
+    edit_spec(ObservedValues(fleet, list(nodes), path, nodes, rules, excluded), sources, at)
     lines = "".join(sources.diff("")).splitlines()
     return "\n".join(line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---"))
 
@@ -232,7 +230,7 @@ def test_a_path_that_the_spec_does_not_mention() -> None:
 def test_without_a_path_what_can_be_adopted_is_and_the_rest_is_told() -> None:
     fleet, files = load(spec()), SpecFiles({name: text.encode() for name, text in spec().items()}, "fleet-spec")
     node = seen(inventory={"boot_order": ("Pxe", "Hdd")}, sysctls={"vm.swappiness": "60"})
-    made = adopt(fleet, files, ["gpu-003"], "", {"gpu-003": node}, WriteLevel.AUTO, RULES, {})
+    made = edit_spec(ObservedValues(fleet, ["gpu-003"], "", {"gpu-003": node}, RULES), files, WriteLevel.AUTO)
     assert [item.path for item in made.items] == ["host.sysctls.vm.swappiness"]
     assert len(made.left) == 1
     assert "boot.order" in made.left[0]

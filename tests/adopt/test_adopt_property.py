@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.app.adopt import adopt
+from reconciler.app.adopt import ObservedValues, edit_spec
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.model.desired import Fleet
@@ -47,7 +47,9 @@ def test_what_is_adopted_is_no_drift_and_nothing_else_moves(data: st.DataObject)
     seen = {name: data.draw(nodes_as(name)) for name in before.nodes}
     chosen = data.draw(st.lists(st.sampled_from(sorted(before.nodes)), min_size=1, unique=True))
     contents = {name: text.encode() for name, text in files.items()}
-    made = adopt(before, SpecFiles(contents, "fleet-spec"), chosen, "", seen, WriteLevel.AUTO, RULES, {})
+    made = edit_spec(
+        ObservedValues(before, chosen, "", seen, RULES), SpecFiles(contents, "fleet-spec"), WriteLevel.AUTO
+    )
     after = load({name: text.decode() for name, text in made.files.contents().items()})
 
     adopted = {(item.node, item.path) for item in made.items}
@@ -73,10 +75,14 @@ def test_a_second_time_there_is_nothing_to_adopt(data: st.DataObject) -> None:
     before = load(files)
     seen = {name: data.draw(nodes_as(name)) for name in before.nodes}
     contents = {name: text.encode() for name, text in files.items()}
-    first = adopt(before, SpecFiles(contents, "fleet-spec"), list(before.nodes), "", seen, WriteLevel.AUTO, RULES, {})
+    first = edit_spec(
+        ObservedValues(before, list(before.nodes), "", seen, RULES), SpecFiles(contents, "fleet-spec"), WriteLevel.AUTO
+    )
     after = load({name: text.decode() for name, text in first.files.contents().items()})
-    again = adopt(
-        after, SpecFiles(first.files.contents(), "fleet-spec"), list(after.nodes), "", seen, WriteLevel.AUTO, RULES, {}
+    again = edit_spec(
+        ObservedValues(after, list(after.nodes), "", seen, RULES),
+        SpecFiles(first.files.contents(), "fleet-spec"),
+        WriteLevel.AUTO,
     )
     assert not again.items
     assert not again.files.edited

@@ -47,7 +47,7 @@ def test_what_is_refused_ends_with_8_and_what_makes_no_sense_with_64(spec: Path,
     assert tree(spec) == before
 
 
-def test_json_tells_what_was_where_and_why(spec: Path, demo: Path) -> None:
+def test_json_lists_each_edit_with_its_place_and_reason(spec: Path, demo: Path) -> None:
     found = reconciler("adopt", "gpu-*", spec, "--observation", demo, "--dry-run", "-o", "json").json
     assert found["written"] is False
     assert {(item["node"], item["path"]) for item in found["adopted"]} == {

@@ -262,7 +262,7 @@ def run_until(lab: LabDirectory, plan: Path, word: str) -> tuple[subprocess.Pope
     return running, progress
 
 
-def test_an_interrupted_run_is_continued_and_who_fails_stays_as_it_was(fleet: LabDirectory) -> None:
+def test_an_interrupted_run_is_continued_and_a_failed_node_stays_as_it_is(fleet: LabDirectory) -> None:
     """Three nodes need a restart; the pods of one never leave. A second apply is refused while the first one works."""
     boots = {name: fleet.counters()[name]["boots"] for name in NODES}
     fleet.fault("gpu-0002", "pdb_never_yields")

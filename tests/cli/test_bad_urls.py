@@ -41,7 +41,7 @@ def test_a_ledger_that_is_none_is_a_usage_error(where: str) -> None:
 
 
 @pytest.mark.parametrize("rest", UNREADABLE)
-def test_a_password_in_an_unreadable_url_is_not_told(rest: str) -> None:
+def test_a_password_in_an_unreadable_url_is_not_printed(rest: str) -> None:
     with pytest.raises(LedgerError) as raised:
         SqlLedger(f"postgresql{rest.replace('://', '://u:hunter2@')}")
     assert "hunter2" not in str(raised.value)

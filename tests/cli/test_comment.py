@@ -89,7 +89,7 @@ def test_a_plan_is_one_comment_however_often_it_is_made(github: FakeGitHub, file
     ] * 2
 
 
-def test_somebody_who_writes_our_mark_is_not_edited(github: FakeGitHub, files: Path) -> None:
+def test_a_comment_of_another_author_with_our_mark_is_not_edited(github: FakeGitHub, files: Path) -> None:
     """By author and key (conventions R1): else anybody could have us overwrite their words, or hide ours."""
     post(github, write(files, plan(node("a1"))), "--pr", "7")
     [text] = github.texts(7)
@@ -175,7 +175,9 @@ def test_a_failure_is_always_posted(github: FakeGitHub, files: Path, spec: Path)
     assert "fleet unknown" in github.texts(7)[1].lower()
 
 
-def test_a_fork_is_told_why_there_is_no_plan_and_its_check_errs(github: FakeGitHub, files: Path, spec: Path) -> None:
+def test_a_fork_gets_a_comment_on_the_missing_plan_and_a_failed_check(
+    github: FakeGitHub, files: Path, spec: Path
+) -> None:
     """Its pull request is found by its commit: what the fork's job says of itself is nobody's word but the fork's."""
     github.open_pull(8, "f" * 40, fork="mallory/fleet")
     log = files / "fork.log"
@@ -272,7 +274,9 @@ def test_printing_contacts_nobody(github: FakeGitHub, files: Path) -> None:
 # --- what was applied ---------------------------------------------------------------------------------------------
 
 
-def test_what_was_applied_is_told_where_it_was_planned_and_never_edited(github: FakeGitHub, files: Path) -> None:
+def test_the_outcome_of_an_apply_is_posted_on_the_pull_request_and_never_edited(
+    github: FakeGitHub, files: Path
+) -> None:
     merged = "d" * 40
     post(github, write(files, plan(node("a1"))), "--pr", "7", "--commit", HEAD)
     [before] = github.texts(7)

@@ -88,7 +88,7 @@ def test_an_error_that_no_node_brings_about_is_raised(demo: Path, monkeypatch: p
         reconciler("plan", SPEC, "--observation", demo)
 
 
-def test_each_place_is_told_once_with_its_traceback(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_place_is_printed_once_with_its_traceback(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise ValueError("for all of them")
 
@@ -100,7 +100,7 @@ def test_each_place_is_told_once_with_its_traceback(demo: Path, monkeypatch: pyt
     assert done.err.count("internal error while planning it") == len(done.json["nodes"])
 
 
-def test_what_a_machine_said_is_not_told_where_others_read(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_of_a_machine_is_not_printed_with_redact(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     breaks(monkeypatch, "reconciler.planner.node.planner.find", KeyError("SN-SECRET"))
     done = reconciler("plan", SPEC, "--observation", demo, "--redact")
     assert done.code == 1
@@ -108,7 +108,7 @@ def test_what_a_machine_said_is_not_told_where_others_read(demo: Path, monkeypat
     assert "SN-SECRET" not in done.err
 
 
-def test_a_log_for_machines_tells_it_in_one_line() -> None:
+def test_a_json_log_has_one_line_for_a_crash() -> None:
     out = io.StringIO()
     log = JsonLog(lambda: datetime(2026, 11, 22, tzinfo=UTC), stream=out)
 

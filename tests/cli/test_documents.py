@@ -53,7 +53,7 @@ def test_as_many_as_the_spec_tolerates_may_be_silent(name: str, demo: Path, spec
 
 
 @pytest.mark.parametrize("name", ["drift", "plan"])
-def test_who_is_silent_is_none_of_those_that_were_not_asked_for(name: str, demo: Path) -> None:
+def test_silent_nodes_are_only_those_that_were_selected(name: str, demo: Path) -> None:
     done = reconciler(name, SPEC, "--observation", demo, "--exclude", "gpu-a008", "--output", "json")
     assert done.code == 0
     assert done.json["incomplete"] == []
@@ -204,7 +204,7 @@ def test_a_reader_that_goes_away_early_is_no_error(arguments: list[str]) -> None
     assert (done.code, done.err) == (0, "")
 
 
-def test_a_full_disk_under_stdout_is_told(demo: Path) -> None:
+def test_a_full_disk_under_stdout_is_reported(demo: Path) -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("this system has no /dev/full")
@@ -219,7 +219,7 @@ def test_a_full_disk_under_stdout_is_told(demo: Path) -> None:
 # --- explain, hold, release, history ---------------------------------------------------------------------------------
 
 
-def test_explain_tells_where_a_value_is_set_and_what_was_found(demo: Path) -> None:
+def test_explain_shows_where_a_value_is_set_and_what_was_observed(demo: Path) -> None:
     whole = reconciler(*words("explain", demo))
     assert whole.code == 0
     for said in ("pools/train.yaml", "XID 79", "firmware.bmc"):

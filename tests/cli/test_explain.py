@@ -155,7 +155,7 @@ def test_a_line_that_nobody_committed_says_so(place: Place) -> None:
     assert place.value("gpu-a002", "bios.SriovGlobalEnable")["commit"]["commit"] == ""
 
 
-def test_at_a_revision_its_own_history_speaks(place: Place) -> None:
+def test_at_a_revision_the_commits_are_those_of_its_own_history(place: Place) -> None:
     place.edit("hardware.yaml", "NPS1", "NPS4")
     place.git("commit", "-qam", "More domains", author="Bo Example")
     place.edit("hardware.yaml", "NPS4", "NPS0")
@@ -183,7 +183,7 @@ def test_outside_of_git_there_are_no_commits(spec: Path, demo: Path) -> None:
     assert "commit" not in text
 
 
-def test_offline_tells_what_is_wanted_and_by_whom(place: Place) -> None:
+def test_offline_shows_what_is_wanted_and_which_commit_set_it(place: Place) -> None:
     done = reconciler("explain", "gpu-a002", place.spec, "--offline")
     assert "Ann Example" in done.out
     assert "NPS1" in done.out
@@ -195,7 +195,7 @@ def test_offline_tells_what_is_wanted_and_by_whom(place: Place) -> None:
 # --- what holds a node back -------------------------------------------------------------------------------------------
 
 
-def test_a_converged_node_is_said_to_be_so(well: Place) -> None:
+def test_a_converged_node_is_shown_as_converged(well: Place) -> None:
     text = well.text("gpu-a001")
     assert text.startswith("gpu-a001 [train]: in service, nothing to do\n")
     assert text.endswith("\nnothing to do\n")
@@ -208,7 +208,7 @@ def test_a_converged_node_is_said_to_be_so(well: Place) -> None:
     assert (found["waiting"]["code"], found["waiting"]["may_go"], found["actions"]) == (None, [], [])
 
 
-def test_who_waits_for_the_budget_reads_who_uses_it_and_since_when(place: Place) -> None:
+def test_a_node_that_waits_for_the_budget_shows_which_nodes_use_it_and_since_when(place: Place) -> None:
     first = place.json("gpu-a002")["waiting"]["since"]
     text, waiting = place.text("gpu-a002"), place.json("gpu-a002")["waiting"]
     assert text.startswith("gpu-a002 [train]: in service, 3 values not as specified, waits for the budget\n")
@@ -225,7 +225,7 @@ def test_who_waits_for_the_budget_reads_who_uses_it_and_since_when(place: Place)
     assert waiting["start"] < waiting["end"]
 
 
-def test_who_is_held_reads_by_whom_and_how_it_ends(place: Place) -> None:
+def test_a_held_node_shows_the_owner_of_the_hold_and_how_it_ends(place: Place) -> None:
     assert (
         reconciler("hold", "gpu-a002", "--reason", "waits for a cable", "--for", "2h", "--spec", place.spec).code == 0
     )
@@ -256,7 +256,7 @@ def test_a_later_wave_reads_which_one_goes_first(well: Place) -> None:
     assert "nothing holds it back: the next apply goes to work on it" in well.text(early)
 
 
-def test_a_node_that_is_looked_at_alone_says_no_wave_that_a_plan_of_all_would_deny(well: Place, tmp_path: Path) -> None:
+def test_a_node_explained_alone_shows_no_wave_that_a_full_plan_would_contradict(well: Place, tmp_path: Path) -> None:
     well.edit("hardware.yaml", "NPS1", "NPS4")
     well.git("commit", "-qam", "More domains", author="Bo Example")
     seen = load(Observation, well.observation.read_bytes())
@@ -271,7 +271,7 @@ def test_a_node_that_is_looked_at_alone_says_no_wave_that_a_plan_of_all_would_de
         assert (rollout["wave"], rollout["waves"]) == (None, None)
 
 
-def test_a_halted_rollout_tells_every_member_what_would_resume_it(well: Place) -> None:
+def test_a_halted_rollout_shows_every_member_what_would_resume_it(well: Place) -> None:
     well.edit("hardware.yaml", "NPS1", "NPS4")
     well.git("commit", "-qam", "More domains", author="Bo Example")
     document = reconciler("plan", well.spec, "--observation", well.observation, "--output", "json").json
@@ -293,7 +293,7 @@ def test_a_halted_rollout_tells_every_member_what_would_resume_it(well: Place) -
     assert "expected" not in text
 
 
-def test_a_node_that_is_given_up_tells_what_is_done_all_the_same(place: Place) -> None:
+def test_a_node_that_is_given_up_shows_what_is_done_all_the_same(place: Place) -> None:
     now = datetime.now(UTC)
     for hours, rung in ((5, "soft_restart"), (4, "power_cycle")):
         place.attempt("gpu-a007", rung, "done", began=now - timedelta(hours=hours), seconds=400, cause="remediation")
@@ -325,7 +325,7 @@ def test_a_dark_bmc_is_named(place: Place) -> None:
     assert "redfish: unreachable (no answer from the BMC)" in place.text("gpu-a008.firmware.bmc")
 
 
-def test_a_pause_after_a_failure_tells_what_failed(place: Place) -> None:
+def test_a_pause_after_a_failure_shows_what_failed(place: Place) -> None:
     began = datetime.now(UTC) - timedelta(seconds=20)
     place.attempt("gpu-a001", "drain", "transient", began=began, seconds=15, detail="3 pods left")
     text, waiting = place.text("gpu-a001"), place.json("gpu-a001")["waiting"]
@@ -335,7 +335,7 @@ def test_a_pause_after_a_failure_tells_what_failed(place: Place) -> None:
     assert waiting["may_go"][0].startswith("not before ")
 
 
-def test_attempts_that_are_used_up_tell_when_they_are_forgotten(place: Place) -> None:
+def test_used_up_attempts_show_when_they_expire(place: Place) -> None:
     now = datetime.now(UTC)
     for hours in (3, 2, 1):
         place.attempt("gpu-a001", "reimage", "permanent", began=now - timedelta(hours=hours), seconds=60)
@@ -345,7 +345,7 @@ def test_attempts_that_are_used_up_tell_when_they_are_forgotten(place: Place) ->
     assert waiting["may_go"][0].startswith(f"after {again:%Y-%m-%d %H:%M:%S} UTC")
 
 
-def test_a_foreign_cordon_and_a_quarantine_tell_how_they_end(place: Place) -> None:
+def test_a_foreign_cordon_and_a_quarantine_show_how_they_end(place: Place) -> None:
     assert "kubectl uncordon gpu-b003" in place.text("gpu-b003")
     place.edit("pools/infer.yaml", "spec:\n", "spec:\n  state: quarantined\n")
     text = place.text("gpu-b001")
@@ -357,7 +357,7 @@ def test_whatever_holds_a_node_back_has_its_words() -> None:
     assert TERMS.keys() == HEADLINES.keys() == set(BlockCode)
 
 
-def test_one_node_alone_says_that_others_were_not_looked_at(place: Place) -> None:
+def test_one_node_alone_shows_that_others_were_not_read(place: Place) -> None:
     """Of an observation that lacks other nodes nobody can tell who goes first."""
     document = load(Observation, place.observation.read_bytes())
     only = place.state.parent / "only.json"
@@ -372,7 +372,7 @@ def test_one_node_alone_says_that_others_were_not_looked_at(place: Place) -> Non
 # --- the actions ------------------------------------------------------------------------------------------------------
 
 
-def test_each_action_says_what_there_would_be_without_it(place: Place) -> None:
+def test_each_action_shows_the_alternative_without_it(place: Place) -> None:
     found = {action["action"]: action for action in place.json("gpu-a002")["actions"]}
     assert list(found) == ["mark", "drain", "set_bios", "soft_restart", "run_gate", "admit"]
     assert found["drain"]["because"] == ["required by set_bios"]
@@ -407,7 +407,7 @@ def test_a_path_narrows_everything(place: Place) -> None:
     assert place.run("gpu-a003.firmware.nic7").code == 64
 
 
-def test_history_tells_how_long_actions_take(place: Place) -> None:
+def test_history_shows_how_long_actions_take(place: Place) -> None:
     began = datetime.now(UTC) - timedelta(days=1)
     for seconds in (200, 210, 220, 600):
         place.attempt("gpu-a006", "drain", "done", began=began, seconds=seconds)

@@ -100,13 +100,13 @@ def test_details_are_left_out_unless_asked_for() -> None:
     assert [line["event"] for line in lines(*EVENTS, least=Level.ERROR)] == ["node_settled"]
 
 
-def test_waiting_for_the_same_is_said_once() -> None:
+def test_waiting_for_the_same_nodes_is_logged_once() -> None:
     told = lines(Waiting(("n1",), 60.0), Waiting(("n1",), 30.0), Waiting(("n2",), 20.0))
     assert [line["nodes"] for line in told] == [["n1"], ["n2"]]
 
 
 @given(HOSTILE)
-def test_what_machines_say_stays_in_its_line(said: str) -> None:
+def test_text_of_machines_stays_in_its_line(said: str) -> None:
     stream = io.StringIO()
     JsonLog(lambda: NOW, stream=stream)(NodeSettled("n1", "failed", said + "\x1b[31m\nx\u2028y" + "z" * 5000))
     text = stream.getvalue()

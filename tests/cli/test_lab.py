@@ -34,7 +34,7 @@ def _whole_again(lab: LabDirectory) -> Iterator[None]:
 # --- lab -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_lab_says_what_to_type(lab: LabDirectory) -> None:
+def test_a_lab_prints_the_commands_to_type(lab: LabDirectory) -> None:
     said = (lab.path / "lab.log").read_text()
     for words in ("3 nodes up", f"RECONCILER_ENDPOINTS={lab.endpoints}", "reconciler drift", "reconciler plan"):
         assert words in said
@@ -94,7 +94,7 @@ def test_secrets_of_a_lab_are_its_owner_s(lab: LabDirectory) -> None:
             assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
 
 
-def test_a_lab_ends_when_it_is_told_to(tmp_path: Path) -> None:
+def test_a_lab_stops_on_request(tmp_path: Path) -> None:
     with running_lab(tmp_path / "short", "--scenario", "clean", nodes=1) as short:
         assert reconciler("lab", "down", "--dir", short.path).code == 0
     assert not (short.path / "ready").exists()
@@ -180,7 +180,7 @@ def test_doctor_says_what_to_do_about_a_silent_node(lab: LabDirectory, kind: str
     assert remedy in done.out
 
 
-def test_every_silence_is_told_by_every_reader(lab: LabDirectory) -> None:
+def test_every_reader_reports_every_silent_source(lab: LabDirectory) -> None:
     lab.fault("gpu-0001", "bmc_wrong_password")
     lab.fault("gpu-0002", "ssh_refused")
     for name in ("observe", "drift", "plan"):

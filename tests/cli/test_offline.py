@@ -124,7 +124,7 @@ def test_what_was_published_of_another_fleet_is_refused(repo: Path, published: P
     assert (done.code, "of fleet other" in done.err) == (64, True)
 
 
-def test_what_is_no_published_observation_is_told(repo: Path, published: Path) -> None:
+def test_a_file_that_is_no_published_observation_is_refused(repo: Path, published: Path) -> None:
     published.write_text('{"ledger": 7, "format_version": "1.0"}')
     done = offline(repo, published)
     assert (done.code, "this is no published observation" in done.err) == (64, True)

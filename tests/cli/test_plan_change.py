@@ -133,7 +133,7 @@ def test_no_change_causes_nothing(settled: Change) -> None:
     assert found["nodes"] == 12
 
 
-def test_drift_of_before_is_told_apart(change: Change, demo: Path) -> None:
+def test_drift_from_before_the_change_is_listed_separately(change: Change, demo: Path) -> None:
     change.options = ["--observation", demo]
     change.edit("personas.yaml", ('vm.swappiness: "1"', 'vm.swappiness: "5"'))
     document = change.json()
@@ -150,7 +150,7 @@ def test_drift_of_before_is_told_apart(change: Change, demo: Path) -> None:
     assert "image.version" not in caused
 
 
-def test_a_new_image_is_told_by_class_with_names_and_hours(settled: Change) -> None:
+def test_a_new_image_is_listed_by_class_with_names_and_hours(settled: Change) -> None:
     settled.edit("pools/infer.yaml", ('"2026.11.1"', '"2026.10.2"'))
     done = settled.plan("--detailed-exitcode")
     assert done.code == 2, done.err
@@ -167,7 +167,7 @@ def test_a_new_image_is_told_by_class_with_names_and_hours(settled: Change) -> N
     assert found["void_certificates"][0]["valid_until"].startswith(f"{datetime.now(UTC) + timedelta(days=83):%Y-%m-%d}")
 
 
-def test_what_the_change_spares_is_told(change: Change, demo: Path) -> None:
+def test_work_that_the_change_saves_is_listed(change: Change, demo: Path) -> None:
     change.options = ["--observation", demo]
     change.edit("pools/train.yaml", ("  labels: {topology.example.com/fabric: f1}\n", ""))
     found = change.json()["change"]
@@ -252,7 +252,7 @@ def test_another_test_voids_what_the_old_one_proved(settled: Change) -> None:
 # --- whom it reaches ----------------------------------------------------------------------------------------------
 
 
-def test_every_edit_of_an_endpoint_is_told_with_its_place(settled: Change) -> None:
+def test_every_edit_of_an_endpoint_is_listed_with_its_place(settled: Change) -> None:
     key = (settled.spec / "pki" / "ssh-host-ca.pub").read_text()
     (settled.spec / "pki" / "other.pub").write_text(
         key.replace("AAAAC3NzaC1lZDI1NTE5AAAAI", "AAAAC3NzaC1lZDI1NTE5AAAAJ")
@@ -478,7 +478,7 @@ def test_the_merged_commit_finds_its_plan_approved(settled: Change, tmp_path: Pa
         assert stale_because(approved.nodes[name], node, begun=False) == ""
 
 
-def test_the_plan_file_shows_the_change_as_it_was_told(settled: Change, tmp_path: Path) -> None:
+def test_the_plan_file_shows_the_change_as_it_was_printed(settled: Change, tmp_path: Path) -> None:
     settled.edit("pools/infer.yaml", ('"2026.11.1"', '"2026.10.2"'))
     out = tmp_path / "plan.json"
     told = settled.plan("--out", out)
@@ -529,7 +529,7 @@ def test_two_revisions_are_compared_whatever_lies_in_the_work_tree(settled: Chan
     assert {path for _, path in paths(back["change"]["removed"])} >= {"image.version"}
 
 
-def test_what_base_has_and_head_lacks_is_said(settled: Change) -> None:
+def test_commits_that_head_lacks_are_noted(settled: Change) -> None:
     git(settled.spec.parent, "checkout", "-q", "-b", "topic")
     git(settled.spec.parent, "checkout", "-q", "main")
     settled.edit("pools/infer.yaml", ('"2026.11.1"', '"2026.10.2"'))
@@ -539,7 +539,7 @@ def test_what_base_has_and_head_lacks_is_said(settled: Change) -> None:
 
 
 @pytest.mark.parametrize("at", ["base", "head"])
-def test_an_invalid_revision_is_told_with_place_and_revision(settled: Change, at: str) -> None:
+def test_an_invalid_revision_is_reported_with_place_and_revision(settled: Change, at: str) -> None:
     settled.edit("personas.yaml", ("drain: {provider", "drian: {provider"))
     place = settled.line("personas.yaml", "drian:")
     settled.commit()

@@ -57,7 +57,7 @@ def test_lines_that_others_read_repeat_no_word_of_a_machine(capsys: pytest.Captu
     ]  # fmt: skip
 
 
-def test_lines_say_what_happens_as_it_happens(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_is_printed_for_each_event(capsys: pytest.CaptureFixture[str]) -> None:
     tell(LineProgress("observing"))
     out, told = capsys.readouterr()
     assert out == "", "stdout is the document's"

@@ -98,7 +98,7 @@ def test_what_is_redacted_in_the_document_is_redacted_in_the_record(repo: Path, 
         ("fleet-spec/fleet.yaml", "is a file"),
     ],
 )
-def test_a_place_that_is_not_for_this_is_said_before_anything_is_done(
+def test_an_unusable_target_is_refused_before_anything_is_done(
     repo: Path, demo: Path, monkeypatch: pytest.MonkeyPatch, place: str, told: str
 ) -> None:
     monkeypatch.chdir(repo)
@@ -107,7 +107,7 @@ def test_a_place_that_is_not_for_this_is_said_before_anything_is_done(
     assert told in done.err
 
 
-def test_a_branch_of_a_clone_of_ours_is_refused(tmp_path: Path) -> None:
+def test_a_branch_of_a_private_clone_is_refused(tmp_path: Path) -> None:
     done = reconciler("run", SPEC, "--repo", str(tmp_path), "--record", "branch:history")
     assert done.code == 64
     assert "record to a directory" in done.err
@@ -117,11 +117,11 @@ def test_a_branch_of_a_clone_of_ours_is_refused(tmp_path: Path) -> None:
 
 
 @dataclass
-class Shelf:
-    """A place that can be out of order. A fake: what is tried here is who writes to it, and when."""
+class FakeRecorder:
+    """A recorder that can fail. It is a fake, since these tests are about who writes and when."""
 
     broken: str = ""
-    kept: list[Recording] = field(default_factory=list)
+    saved: list[Recording] = field(default_factory=list)
 
     async def check(self) -> None:
         """There is nothing to check."""
@@ -129,7 +129,7 @@ class Shelf:
     async def save(self, recording: Recording) -> bool:
         if self.broken:
             raise RecordError(self.broken)
-        self.kept.append(recording)
+        self.saved.append(recording)
         return True
 
 
@@ -139,10 +139,10 @@ class World:
 
         self.fleet: Fleet = load_spec(SPEC, directory=str(SPEC))
         self.observation = load(Observation, demo.read_bytes())
-        self.shelf = Shelf()
-        self.told: list[Event] = []
+        self.target = FakeRecorder()
+        self.events: list[Event] = []
         self.failures = 0
-        self.keeper = LoopRecorder(self.shelf, self.told.append, lambda: NOW, self.failed)
+        self.recorder = LoopRecorder(self.target, self.events.append, lambda: NOW, self.failed)
 
     def failed(self) -> None:
         self.failures += 1
@@ -152,18 +152,18 @@ class World:
         return plan_fleet(self.fleet, self.observation, LedgerSnapshot("l"), at, request)
 
     async def passes(self, plan: Plan) -> None:
-        self.keeper.pass_ended(self.fleet, plan, self.observation)
-        await self.keeper.saved()
+        self.recorder.pass_ended(self.fleet, plan, self.observation)
+        await self.recorder.saved()
 
     def does(self, node: str, name: str, detail: str = "") -> None:
         action = PlannedAction(
             name, "", Concern.CLUSTER, (), Disruption.NONE, 1.0, Certainty.EXACT, (), ()
         )  # fmt: skip
-        self.keeper(ActionFinished(node, action, Done(detail), 60.0))
+        self.recorder(ActionFinished(node, action, Done(detail), 60.0))
 
     @property
     def problems(self) -> list[str]:
-        return [event.message for event in self.told if isinstance(event, LoopTold) and event.problem]
+        return [event.message for event in self.events if isinstance(event, LoopTold) and event.problem]
 
 
 @pytest.fixture
@@ -171,68 +171,68 @@ def world(demo: Path) -> World:
     return World(demo)
 
 
-def test_a_pass_that_found_the_same_is_not_recorded(world: World) -> None:
+def test_a_pass_with_the_same_drift_is_not_recorded_again(world: World) -> None:
     async def main() -> None:
         await world.passes(world.plan())
         await world.passes(world.plan(NOW + timedelta(minutes=2)))
 
     asyncio.run(main())
-    assert len(world.shelf.kept) == 1
-    assert world.shelf.kept[0].subject.startswith("drift: ")
+    assert len(world.target.saved) == 1
+    assert world.target.saved[0].subject.startswith("drift: ")
 
 
-def test_what_was_done_is_recorded_once_when_its_node_is_through(world: World) -> None:
+def test_actions_are_recorded_once_when_their_node_has_settled(world: World) -> None:
     async def main() -> None:
         plan = world.plan()
         await world.passes(plan)
         world.does("gpu-a001", "drain")
         world.does("gpu-a002", "drain")
-        world.keeper(NodeSettled("gpu-a001", "done", "in service"))
+        world.recorder(NodeSettled("gpu-a001", "done", "in service"))
         await world.passes(plan)
         await world.passes(plan)
-        world.keeper(NodeSettled("gpu-a002", "failed", "it burns"))
-        await world.keeper.close()
+        world.recorder(NodeSettled("gpu-a002", "failed", "it burns"))
+        await world.recorder.close()
 
     asyncio.run(main())
-    assert [one.subject for one in world.shelf.kept[1:]] == ["apply: 1 done; 1 action", "apply: 1 failed; 1 action"]
-    assert [event.node for event in world.told if isinstance(event, NodeSettled)] == ["gpu-a001", "gpu-a002"]
+    assert [one.subject for one in world.target.saved[1:]] == ["apply: 1 done; 1 action", "apply: 1 failed; 1 action"]
+    assert [event.node for event in world.events if isinstance(event, NodeSettled)] == ["gpu-a001", "gpu-a002"]
 
 
-def test_the_loop_can_leave_out_what_others_are_not_to_read(world: World) -> None:
+def test_the_loop_can_redact_what_it_records(world: World) -> None:
     async def main() -> None:
-        world.keeper.names = lambda _fleet, _seen: {"gpu-a001": ("10.20.0.11",)}
+        world.recorder.names = lambda _fleet, _seen: {"gpu-a001": ("10.20.0.11",)}
         world.does("gpu-a001", "drain", "no answer from 10.20.0.11")
-        world.keeper(NodeSettled("gpu-a001", "failed", "10.20.0.11 burns"))
+        world.recorder(NodeSettled("gpu-a001", "failed", "10.20.0.11 burns"))
         await world.passes(world.plan())
 
     asyncio.run(main())
-    (one,) = world.shelf.kept
+    (one,) = world.target.saved
     assert "burns" in one.body
     assert "10.20.0.11" not in one.body + "".join(one.files.values())
 
 
-def test_a_place_that_is_out_of_order_is_said_once_and_nothing_is_lost(world: World) -> None:
+def test_a_failing_target_is_reported_once_and_nothing_is_lost(world: World) -> None:
     async def main() -> None:
         plan = world.plan()
-        world.shelf.broken = "the disk is full"
+        world.target.broken = "the disk is full"
         world.does("gpu-a001", "drain")
-        world.keeper(NodeSettled("gpu-a001", "done", "in service"))
+        world.recorder(NodeSettled("gpu-a001", "done", "in service"))
         for _ in range(3):
             await world.passes(plan)
-        world.shelf.broken = ""
+        world.target.broken = ""
         await world.passes(plan)
         await world.passes(plan)
 
     asyncio.run(main())
     assert world.problems == ["the disk is full"]
     assert world.failures == 3
-    assert [one.subject for one in world.shelf.kept] == ["apply: 1 done; 1 action"]
-    assert isinstance(world.told[-1], LoopTold)
-    assert not world.told[-1].problem
+    assert [one.subject for one in world.target.saved] == ["apply: 1 done; 1 action"]
+    assert isinstance(world.events[-1], LoopTold)
+    assert not world.events[-1].problem
 
 
-def test_a_ledger_that_is_away_costs_neither_the_loop_nor_what_was_done(world: World) -> None:
-    """Names of what is not to be told are asked of it."""
+def test_an_unreachable_ledger_stops_neither_the_loop_nor_the_recording(world: World) -> None:
+    """The texts to redact are read from the ledger."""
 
     def away(_fleet: Fleet, _seen: Observation) -> Names:
         raise LedgerError("the ledger can't be reached")
@@ -240,15 +240,15 @@ def test_a_ledger_that_is_away_costs_neither_the_loop_nor_what_was_done(world: W
     async def main() -> None:
         plan = world.plan()
         world.does("gpu-a001", "drain")
-        world.keeper(NodeSettled("gpu-a001", "done", "in service"))
-        world.keeper.names = away
+        world.recorder(NodeSettled("gpu-a001", "done", "in service"))
+        world.recorder.names = away
         await world.passes(plan)
         await world.passes(plan)
-        await world.keeper.close()
-        world.keeper.names = None
+        await world.recorder.close()
+        world.recorder.names = None
         await world.passes(plan)
 
     asyncio.run(main())
     assert world.problems == ["the ledger can't be reached"]
     assert world.failures == 3
-    assert [one.subject for one in world.shelf.kept] == ["apply: 1 done; 1 action"]
+    assert [one.subject for one in world.target.saved] == ["apply: 1 done; 1 action"]

@@ -81,7 +81,7 @@ def test_a_drifted_fleet_ends_as_specified_within_its_budget(demo: Path) -> None
     assert any("BMC unreachable" in why for why in told["left"])
 
 
-def test_the_same_seed_tells_the_same_and_another_one_not(demo: Path) -> None:
+def test_the_same_seed_gives_the_same_result_and_another_does_not(demo: Path) -> None:
     def told(*words: str) -> Any:
         found = rehearse(SPEC, demo, "--failure-rate", "10%", *words).json
         return [{key: run[key] for key in run if key != "seed"} for run in found["runs"]]
@@ -186,7 +186,7 @@ def test_a_rate_is_about_a_share_of_the_nodes() -> None:
     assert not any(luck.strikes(f"n{at}", "drain") for at in range(100))
 
 
-def test_a_broken_invariant_is_told_with_evidence(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_invariant_is_reported_with_evidence(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were the budget not asked, the lab's own count would show it."""
     monkeypatch.setattr("reconciler.planner.fleet.schedule.Permit.refusal", lambda *_: None)
     monkeypatch.setattr("reconciler.planner.fleet.schedule.Permit.refusal_of_next", lambda *_: None)

@@ -29,7 +29,7 @@ def ledger(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_is_told_from_the_ledger_alone(ledger: Path) -> None:
+def test_a_report_needs_the_ledger_alone(ledger: Path) -> None:
     done = reconciler("report", SPEC, "--ledger", str(ledger), "--output", "json")
     assert done.code == 0
     assert done.json["availability"] == pytest.approx(3.5 / 4, abs=0.01)
@@ -56,7 +56,7 @@ def test_a_period_that_is_none_is_a_usage_error(since: str, told: str) -> None:
     assert told in done.err
 
 
-def test_drift_notes_how_nodes_stand_when_it_has_looked_and_not_for_a_file(demo: Path, tmp_path: Path) -> None:
+def test_drift_records_the_status_of_nodes_that_it_read_and_not_of_a_file(demo: Path, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.sqlite"
     assert reconciler("drift", SPEC, "--observation", demo, "--ledger", str(ledger)).code == 4
     assert reconciler("report", SPEC, "--ledger", str(ledger), "-o", "json").json["watched_since"] is None

@@ -30,7 +30,7 @@ def data(directory: Path) -> Any:
     return json.loads(found[1])
 
 
-def test_a_page_tells_of_every_node_what_spec_ledger_and_git_know(demo: Path, ledger: Path, tmp_path: Path) -> None:
+def test_a_page_shows_every_node_as_spec_ledger_and_git_know_it(demo: Path, ledger: Path, tmp_path: Path) -> None:
     drifted = reconciler("drift", SPEC, "--ledger", ledger, "--observation", demo, "-o", "json").json
     reconciler("hold", "gpu-a003", "--reason", "ticket 4711", "--spec", SPEC, "--ledger", ledger)
     done = report(demo, ledger, tmp_path / "new" / "page")
@@ -69,7 +69,7 @@ def test_a_page_is_written_anew_as_a_whole(demo: Path, clean: Path, ledger: Path
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_what_can_not_be_written_is_said(demo: Path, ledger: Path, tmp_path: Path) -> None:
+def test_a_page_that_can_not_be_written_is_an_error(demo: Path, ledger: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert report(demo, ledger, tmp_path / "file").code == 64
     done = report(demo, ledger, tmp_path / "file" / "below")
@@ -77,7 +77,7 @@ def test_what_can_not_be_written_is_said(demo: Path, ledger: Path, tmp_path: Pat
     assert f"{tmp_path}/file/below can't be made" in done.err
     lost = reconciler("report", SPEC, "--ledger", ledger, "--observation", demo)
     assert lost.code == 64
-    assert "--observation is what --html shows" in lost.err
+    assert "--observation needs --html" in lost.err
 
 
 def test_stories_in_bulk_are_those_of_each_node(demo: Path, ledger: Path, tmp_path: Path) -> None:

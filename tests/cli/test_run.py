@@ -175,7 +175,7 @@ def test_sigterm_parks_and_the_next_one_goes_on(lab: LabDirectory, repository: P
     assert json.loads(lab.plan().read_text())["nodes"]["gpu-0002"]["in_service"] is True
 
 
-def test_a_wrong_call_is_said_at_once(tmp_path: Path, lab: LabDirectory) -> None:
+def test_a_usage_error_is_reported_at_once(tmp_path: Path, lab: LabDirectory) -> None:
     bad = tmp_path / "spec"
     bad.mkdir()
     (bad / "fleet.yaml").write_text("kind: Fleet\n")

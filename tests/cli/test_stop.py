@@ -41,7 +41,7 @@ def break_spec(spec: Path) -> None:
 # --- stop and resume -------------------------------------------------------------------------------------------------
 
 
-def test_everything_says_first_that_the_fleet_is_stopped(place: Path, demo: Path, tmp_path: Path) -> None:
+def test_every_command_says_first_that_the_fleet_is_stopped(place: Path, demo: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     at = (SPEC, "--observation", demo, "--ledger", place)
     assert reconciler("plan", *at, "--out", plan).code in (0, 4)
@@ -92,7 +92,7 @@ def test_a_typo_does_not_look_like_protection(words: tuple[str, ...], tmp_path: 
     assert not Path("dmeo.sqlite").exists()
 
 
-def test_a_stop_says_who_runs_and_needs_a_reason(place: Path) -> None:
+def test_a_stop_lists_running_leases_and_needs_a_reason(place: Path) -> None:
     with opened(place) as ledger:
         ledger.acquire("demo", "ci-7, run-1", 3600, datetime.now(UTC))
     assert reconciler("stop", "--ledger", place).code == 64
@@ -107,7 +107,7 @@ def test_what_is_not_stopped_is_not_resumed(place: Path) -> None:
     assert f"nothing is stopped in the ledger {place}" in done.err
 
 
-def test_holds_stand_beside_a_stop(place: Path) -> None:
+def test_holds_remain_beside_a_stop(place: Path) -> None:
     at = ("--spec", SPEC, "--ledger", place)
     assert reconciler("hold", "gpu-a001", *at, "--reason", "a cable is out").code == 0
     assert reconciler("stop", "--ledger", place, "--reason", "smoke").code == 0
@@ -128,7 +128,7 @@ def braked(place: Path) -> None:
         ledger.hold(STORM, "6 of 10 nodes of the fleet went bad", "storm brake", None, datetime.now(UTC))
 
 
-def test_everything_tells_of_the_storm_brake_until_a_person_resumes(place: Path, demo: Path) -> None:
+def test_every_command_shows_the_storm_brake_until_an_operator_resumes(place: Path, demo: Path) -> None:
     at = (SPEC, "--observation", demo, "--ledger", place)
     braked(place)
     said = "STORM BRAKE: 6 of 10 nodes of the fleet went bad (since 20"
@@ -221,7 +221,7 @@ def test_the_journal_is_listed(place: Path) -> None:
     assert "gpu-a001" in reconciler("audit", "list", *at, "--node", "gpu-a001").out
 
 
-def test_a_ledger_tells_what_it_is(place: Path) -> None:
+def test_ledger_info_shows_what_a_ledger_is(place: Path) -> None:
     found = reconciler("ledger", "info", "--ledger", place, "-o", "json").json
     with opened(place) as ledger:
         assert found["id"] == ledger.id

@@ -77,7 +77,7 @@ def test_every_command_explains_itself(name: str) -> None:
     assert len(done.out.splitlines()) > 5
 
 
-def test_the_version_is_said() -> None:
+def test_the_version_is_printed() -> None:
     assert reconciler("--version").out.startswith("reconciler, version ")
 
 

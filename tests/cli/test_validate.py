@@ -42,7 +42,7 @@ def spoil(spec: Path, *edits: tuple[str, str, str, str]) -> None:
 
 
 @pytest.mark.parametrize("edit", PROBLEMS, ids=lambda edit: edit[2][:40])
-def test_a_problem_is_told_with_its_place(spec: Path, edit: tuple[str, str, str, str]) -> None:
+def test_a_problem_is_reported_with_its_place(spec: Path, edit: tuple[str, str, str, str]) -> None:
     spoil(spec, edit)
     done = reconciler("validate", spec)
     assert done.code == 3
@@ -79,7 +79,7 @@ def test_every_command_refuses_an_invalid_spec_before_it_contacts_anything(
     assert not (tmp_path / "state").exists(), "it came as far as the ledger"
 
 
-def test_a_valid_spec_is_said_to_be(spec: Path) -> None:
+def test_a_valid_spec_is_reported_as_valid(spec: Path) -> None:
     done = reconciler("validate", spec)
     assert (done.code, done.err) == (0, "")
     assert "is valid: fleet demo, 2 pools, 12 nodes" in done.out
@@ -181,7 +181,7 @@ def test_the_commit_of_the_spec_is_in_every_document(repository: Path, spec: Pat
 
 
 @pytest.mark.parametrize("change", ["changed", "new file"])
-def test_uncommitted_changes_are_said(repository: Path, spec: Path, demo: Path, change: str) -> None:
+def test_uncommitted_changes_are_reported(repository: Path, spec: Path, demo: Path, change: str) -> None:
     if change == "changed":
         spoil(spec, ("personas.yaml", 'vm.swappiness: "1"', 'vm.swappiness: "5"', ""))
     else:

@@ -22,7 +22,7 @@ from reconciler.planner.node.estimates import Estimates
 
 @dataclass(frozen=True, slots=True)
 class RehearsalInput:
-    """What a rehearsal starts from.
+    """The start of a rehearsal.
 
     `seen_in`: the file of the observation; "" when the nodes were read. `plan`: made with the real ledger. `history`:
     actions of whose durations the ledger knows. `rates`: action -> share of nodes on which it fails, 0.0 to 1.0.
@@ -54,12 +54,12 @@ def rehearsal_input(workspace: Workspace, observation: Path | None, rates: Mappi
     with workspace.ledger() as ledger:
         starts_at = workspace.clock.now()
         names, scope = workspace.selection
-        # Nobody knows anything about a node that was never looked at: it is left to a later rehearsal.
+        # a node that was never observed can't be simulated: it is left to a later rehearsal
         fleet = replace(
             workspace.fleet, nodes={n: node for n, node in workspace.fleet.nodes.items() if n in seen.nodes}
         )
         durations, estimates = ledger.durations(), workspace.estimates(ledger)
-        told = {action for _, action, target, _ in durations if estimates.of(DesiredInventory(), action, target)}
+        timed = {action for _, action, target, _ in durations if estimates.of(DesiredInventory(), action, target)}
         return RehearsalInput(
             fleet=fleet,
             observation=seen,
@@ -73,7 +73,7 @@ def rehearsal_input(workspace: Workspace, observation: Path | None, rates: Mappi
             holds=tuple(ledger.holds()),
             rollouts=ledger.rollouts(),
             estimates=estimates,
-            history=sorted(told),
+            history=sorted(timed),
             signatures=workspace.signatures,
             gate=workspace.gate,
             starts_at=starts_at,

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from reconciler.app.adopt import Adoption, adopt_drift
+from reconciler.app.adopt import Adoption
+from reconciler.app.adopt import adopt as adopt_drift
 from reconciler.app.ports import FleetRequest
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.frontend import workspace_for
@@ -60,8 +61,7 @@ def _print(made: Adoption, spec: Path, output: str, *, dry_run: bool) -> None:
         show(f"```diff\n{diff}```\n" if output == "markdown" else diff, "markdown")
     for one in made.written:
         values = {value(i.observed) for i in made.items if i.node in one.nodes and _about(i.path, one.path)}
-        told = ", ".join(sorted(values))
-        say(f"{one.path} of {fold(list(one.nodes))}: {told} ({one.where}: {one.why})", err=True)
+        say(f"{one.path} of {fold(list(one.nodes))}: {', '.join(sorted(values))} ({one.where}: {one.why})", err=True)
     for sentence in made.left:
         say(f"not adopted: {sentence}", err=True)
     for sentence in made.notes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from reconciler.cli.options import (
     Duration,
     detailed_exitcode,
     fleet_options,
+    grouped,
     record_option,
     redact_option,
     signer_options,
@@ -40,44 +42,54 @@ from reconciler.render.outcome import human
 from reconciler.render.plan import human as plan_text
 
 
+@dataclass(frozen=True, slots=True)
+class ApplyOptions:
+    plan_file: Path | None
+    yes: bool
+    wait_s: float
+    redact: bool
+    detailed_exitcode: bool
+
+
+_OPTIONS = (
+    click.option("--plan", "plan_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
+                 help="Carry out this plan, or a part of it, and nothing else."),
+    click.option("--yes", is_flag=True, help="Skip the confirmation."),
+    click.option("--wait", "wait_s", type=Duration(), default="30m", show_default=True, metavar="DURATION",
+                 help="Time limit for waiting, whether for budget, boots or tests. 0: make one pass."),
+    redact_option,
+    detailed_exitcode,
+)  # fmt: skip
+
+
 @click.command()
 @fleet_options(rev=True)
-@click.option(
-    "--plan", "plan_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-    help="Carry out this plan, or a part of it, and nothing else.",
-)  # fmt: skip
-@click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@click.option("--wait", type=Duration(), default="30m", show_default=True, metavar="DURATION",
-              help="Time limit for waiting, whether for budget, boots or tests. 0: make one pass.")  # fmt: skip
+@grouped(ApplyOptions, *_OPTIONS)
 @signer_options
 @record_option
-@redact_option
-@detailed_exitcode
 def apply(
-    request: FleetRequest, signers: AllowedSigners, plan_file: Path | None, yes: bool, wait: float,
-    record_to: RecordTarget | None, redact: bool, detailed_exitcode: bool, output: str,
-) -> int:  # fmt: skip
+    request: FleetRequest, options: ApplyOptions, signers: AllowedSigners, record_to: RecordTarget | None, output: str
+) -> int:
     """Converge the nodes to the spec, under one disruption budget.
 
     Ctrl-C starts nothing more, and parks what runs so that the next run continues it.
     """
-    if not sys.stdin.isatty() and (plan_file is None or not yes):
+    if not sys.stdin.isatty() and (options.plan_file is None or not options.yes):
         raise UsageError(
             "off a terminal, apply needs --plan FILE and --yes: make the plan with `reconciler plan --out FILE`"
         )
     workspace = workspace_for(request)
     workspace.check_selection()
     recorder = open_recorder(record_to, workspace)
-    approved = None if plan_file is None else load_plan(workspace, plan_file)
+    approved = None if options.plan_file is None else load_plan(workspace, options.plan_file)
     with workspace.ledger() as ledger:
         require_signed_spec(workspace, ledger, signers)
-        if approved is None and not yes:
+        if approved is None and not options.yes:
             approved = plan_for_approval(workspace, ledger)
             confirm(approved)
         try:
-            result = apply_job(
-                workspace, ledger, ApplyJob(approved, wait, redact), partial(exit_code, detailed=detailed_exitcode)
-            )
+            job = ApplyJob(approved, options.wait_s, options.redact)
+            result = apply_job(workspace, ledger, job, partial(exit_code, detailed=options.detailed_exitcode))
         except StaleNodes as error:
             print_outcome(error.outcome, output)
             raise

@@ -50,7 +50,7 @@ def demo(spec: Path, scenario: str, time_scale: float, keep: bool) -> int:
     with lab_process(directory, *options) as lab:
         # exported, not passed as options: the printed commands can then be typed while the lab runs
         os.environ["RECONCILER_ENDPOINTS"] = str(directory / "endpoints.json")
-        code = play(directory, spec, scenario)
+        code = converge(directory, spec, scenario)
         if keep:
             say("", "The lab runs until Ctrl-C. In another terminal:")
             say(f"  export RECONCILER_ENDPOINTS={directory}/endpoints.json")
@@ -60,16 +60,16 @@ def demo(spec: Path, scenario: str, time_scale: float, keep: bool) -> int:
     return code
 
 
-def play(directory: Path, spec: Path, scenario: str) -> ExitCode:
+def converge(directory: Path, spec: Path, scenario: str) -> ExitCode:
     plan_file, last = directory / "plan.json", directory / "last.json"
-    step("What is: how the nodes differ from the spec, as read over Redfish, SSH and kubectl")
+    step("Drift: how the nodes differ from the spec, as read over Redfish, SSH and kubectl")
     say(f"$ export RECONCILER_ENDPOINTS={directory}/endpoints.json", bold=True)
     run("drift", str(spec), allow=(0, 4))
-    step("What would be done, and why")
+    step("Plan: what would be done, and why")
     run("plan", str(spec), "--out", str(plan_file), allow=(0, 4))
-    step("Doing it, under the budget of the spec")
+    step("Apply: carry out the plan, under the budget of the spec")
     run("apply", str(spec), "--plan", str(plan_file), "--yes", "--wait", "30m", allow=(0, 4, 7))
-    step("The same again: what is left is left for a reason")
+    step("Drift and plan again: what is left, and why")
     run("drift", str(spec), allow=(0, 4))
     say()
     run("plan", str(spec), "--out", str(last), allow=(0, 4))

@@ -27,7 +27,7 @@ from reconciler.render.text import count, plain
 
 @dataclass(slots=True)
 class InitOptions:
-    """What the command line names; `init` asks for the rest on a terminal."""
+    """The inputs named on the command line; `init` asks for the rest on a terminal."""
 
     nodes: Path | None
     name: str | None
@@ -122,7 +122,7 @@ def _ask(flag: str, question: str, default: str | None = None, *, hidden: bool =
 
 
 def _nodes(options: InitOptions) -> Mapping[str, Row]:
-    """Of a CSV file, or of ranges."""
+    """Read the nodes from a CSV file, or from ranges."""
     if options.nodes is not None and options.name is not None:
         raise UsageError("--nodes and --name exclude each other")
     named = options.name
@@ -143,7 +143,7 @@ def _fleet_name(options: InitOptions, directory: Path) -> str:
 
 
 def _access(options: InitOptions, rows: Mapping[str, Row], *, lab: bool) -> Access:
-    """How the fleet is reached. Nothing is trusted silently: a CA, or a flag that says that none is asked for."""
+    """Return how the fleet is reached. Every authority needs a CA, or a flag that turns verification off."""
     bmc, ssh = any(row.bmc for row in rows.values()), any(row.host for row in rows.values())
     bmc_ca = (
         _authority(options.bmc_ca, options.bmc_insecure, "--bmc-ca", "the CA that signed the BMCs' certificates")
@@ -152,9 +152,9 @@ def _access(options: InitOptions, rows: Mapping[str, Row], *, lab: bool) -> Acce
     )
     host_ca = None
     if ssh:
-        shown = None if options.host_ca or options.host_insecure or lab else _presented(rows)
+        presented = None if options.host_ca or options.host_insecure or lab else _presented(rows)
         host_ca = _authority(
-            options.host_ca, options.host_insecure, "--host-ca", "the CA that signs the keys of hosts", shown
+            options.host_ca, options.host_insecure, "--host-ca", "the CA that signs the keys of hosts", presented
         )
     if options.kubeconfig is not None and options.no_cluster:
         raise UsageError("--kubeconfig and --no-cluster exclude each other")
@@ -171,16 +171,16 @@ def _presented(rows: Mapping[str, Row]) -> PresentedKey | None:
 
 
 def _authority(
-    file: Path | None, insecure: bool, flag: str, what: str, shown: PresentedKey | None = None
+    file: Path | None, insecure: bool, flag: str, what: str, presented: PresentedKey | None = None
 ) -> str | None:
     if file is not None and insecure:
         raise UsageError(f"{flag} and {flag.rpartition('-')[0]}-insecure exclude each other")
     if insecure:
         return None
-    if file is None and shown is not None:
-        say(f"{shown.text}; compare that before you trust it", err=True)
-        if shown.authority and click.confirm("Trust that CA?", err=True):
-            return shown.authority
+    if file is None and presented is not None:
+        say(f"{presented.text}; compare that before you trust it", err=True)
+        if presented.authority and click.confirm("Trust that CA?", err=True):
+            return presented.authority
     if file is None:
         answer = _ask(f"{flag} or {flag.rpartition('-')[0]}-insecure", f"file of {what} (insecure: verify nothing)")
         if answer == "insecure":
