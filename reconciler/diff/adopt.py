@@ -147,12 +147,12 @@ def _hardware(field: str, item: DriftItem, seen: Observed) -> str | int:
     return int(item.observed)
 
 
-def _mig(said: str) -> str | Mapping[str, int]:
-    if said == "off":
+def _mig(text: str) -> str | Mapping[str, int]:
+    if text == "off":
         return "disabled"
-    found = read_layout(said)
+    found = read_layout(text)
     if not found:
-        raise NotAdoptable(f"gpu.mig is {said}, and a persona asks for one layout on every GPU")
+        raise NotAdoptable(f"gpu.mig is {text}, and a persona asks for one layout on every GPU")
     return found
 
 

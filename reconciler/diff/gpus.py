@@ -154,7 +154,7 @@ def lacks_ecc_counters(gpu: Gpu) -> bool:
 
 def _unread(gpus: Sequence[_GpuTraits]) -> str:
     """Name the cells that were not read: malformed ones, and absent ones that the model or others of it have."""
-    said = []
+    parts = []
     given: dict[str | None, set[str]] = {}
     for gpu in gpus:
         if not gpu.mig_current:
@@ -171,15 +171,15 @@ def _unread(gpus: Sequence[_GpuTraits]) -> str:
             if gpu.name is not None and _REMAPS_ROWS.search(gpu.name) and not _VIRTUAL.search(gpu.name):
                 missing |= dict.fromkeys(name for name in _OWN[:4] if name in blank)
         if missing:
-            said.append(f"GPU {gpu.index} gives no {', no '.join(missing)}")
-    return "; ".join(said)
+            parts.append(f"GPU {gpu.index} gives no {', no '.join(missing)}")
+    return "; ".join(parts)
 
 
 def contradiction(answer: SmiAnswer) -> str:
     """Return why a complete document of nvidia-smi can't be trusted; "" when it can."""
     if answer.exit_status not in (0, 14):
-        said = _EXITS.get(answer.exit_status)
-        because = f" ({said})" if said else ""
+        meaning = _EXITS.get(answer.exit_status)
+        because = f" ({meaning})" if meaning else ""
         return f"nvidia-smi ended with {answer.exit_status}{because} after a whole document"
     if answer.attached is None:
         return "nvidia-smi does not say how many GPUs are attached"
@@ -219,8 +219,8 @@ def read_layout(text: str) -> Mapping[str, int] | None:
 def layouts(wanted: str, found: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
     """Return both layouts as mappings, by GPU where the GPUs differ. None where one of them has no layout."""
     common = read_layout(wanted)
-    told = dict(part.partition(": ")[::2] for part in found.split("; ")) if "; " in found else {"": found}
-    each = {gpu: read_layout(text) for gpu, text in told.items()}
+    texts = dict(part.partition(": ")[::2] for part in found.split("; ")) if "; " in found else {"": found}
+    each = {gpu: read_layout(text) for gpu, text in texts.items()}
     if common is None or None in each.values():
         return None
     return (dict.fromkeys(each, common), each) if "; " in found else (common, each[""] or {})
@@ -230,10 +230,10 @@ def _layout(gpus: list[_GpuTraits]) -> Hashable:
     """Return the layout that all GPUs share, or that of each where they differ, with pending changes (pitfall A11)."""
     if any(gpu.mig_current is None for gpu in gpus):
         return Missing(UnknownReason.MALFORMED, "a GPU gives no MIG mode")
-    said = [_layout_of(gpu) for gpu in gpus]
-    if len(set(said)) == 1:
-        return said[0]
-    return "; ".join(f"GPU {gpu.index}: {words}" for gpu, words in zip(gpus, said, strict=True))
+    each = [_layout_of(gpu) for gpu in gpus]
+    if len(set(each)) == 1:
+        return each[0]
+    return "; ".join(f"GPU {gpu.index}: {words}" for gpu, words in zip(gpus, each, strict=True))
 
 
 def _layout_of(gpu: _GpuTraits) -> str:

@@ -69,7 +69,7 @@ def _decode(text: str, size: int) -> bytes:
 
 
 def verify_image(image: DesiredImage, public_key: str | None) -> bool | None:
-    """Return whether the image is signed by this key; None when the key is not known, and so nothing can be said."""
+    """Return whether the image is signed by this key; None when the key is not known."""
     if image.key is None or image.signature is None:
         return False
     if public_key is None:

@@ -125,8 +125,8 @@ def _of_sensors(inventory: RedfishInventory) -> Iterator[tuple[str, str]]:
     parts = {_folded(part.id) for part in inventory.parts or ()}
     ill = [sensor for sensor in ill if _folded(_place(sensor)) not in parts]
     if ill:
-        told = [f"{_place(sensor)} at {sensor.reading:g} {sensor.unit}".strip() for sensor in ill]
-        yield "sensor_critical", f"{len(ill)} of {len(sensors)} sensors are critical: {_listed(told)}"
+        shown = [f"{_place(sensor)} at {sensor.reading:g} {sensor.unit}".strip() for sensor in ill]
+        yield "sensor_critical", f"{len(ill)} of {len(sensors)} sensors are critical: {_listed(shown)}"
 
 
 def _place(sensor: Sensor) -> str:
@@ -145,12 +145,12 @@ def _of_events(events: Iterable[BmcEvent]) -> Iterator[tuple[str, str]]:
     open_ = [event for event in events if not event.settled]
     recent = [event for event in open_ if event.age_s is not None and event.age_s <= RECENT.total_seconds()]
     ue = [event for event in recent if event.kind == "memory_ue"]
-    told = [event for event in recent if event.severity is Health.CRITICAL and event not in ue]
-    told += [event for event in open_ if event.age_s is None and event.kind == "memory_ue"]
+    reported = [event for event in recent if event.severity is Health.CRITICAL and event not in ue]
+    reported += [event for event in open_ if event.age_s is None and event.kind == "memory_ue"]
     if ue:
         yield "dimm_ue", f"the BMC's log has {_events_text(ue, 'uncorrectable memory error')}"
-    if told:
-        yield "bmc_event_critical", f"the BMC's log has {_events_text(told, 'critical event')}"
+    if reported:
+        yield "bmc_event_critical", f"the BMC's log has {_events_text(reported, 'critical event')}"
 
 
 def _events_text(events: Sequence[BmcEvent], what: str) -> str:

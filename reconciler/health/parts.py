@@ -120,14 +120,14 @@ def _cell_signals(cells: GpuCells) -> Iterator[NameAndDetail]:
 
 
 def _of_fabric(cells: GpuCells) -> Iterator[NameAndDetail]:
-    """A fabric that is being set up ("In Progress") is no fault yet."""
+    """Yield the signal of the NVLink fabric. A fabric that is being set up ("In Progress") is no fault yet."""
     if (cells.fabric_state or "").lower() == "not started":
         yield "fabric", "it has not been registered with the NVLink fabric: see the fabric manager"
     elif (cells.fabric_state or "").lower() == "completed" and (cells.fabric_status or "Success") != "Success":
         yield "fabric", f"registration with the NVLink fabric ended with {cells.fabric_status}"
     if cells.fabric_health:
-        said = set(cells.fabric_health.split(", "))
-        name = "fabric_recovers" if said & _RECOVERS and said <= _MOVING else "fabric"
+        reports = set(cells.fabric_health.split(", "))
+        name = "fabric_recovers" if reports & _RECOVERS and reports <= _MOVING else "fabric"
         yield name, f"NVLink fabric: {cells.fabric_health}"
 
 

@@ -127,7 +127,7 @@ def _name(condition: NodeCondition) -> str:
 
 
 def _unread_cells(gpu: Gpu) -> Iterator[str]:
-    """Names of the signals that this GPU can't raise, as the cell that tells gave no value. A lost one said enough."""
+    """Yield the signals that this GPU can't raise, as their cell gave no value. A lost GPU has a signal of its own."""
     if not gpu.lost:
         for cell, names in GPU_SIGNALS.items():
             if cell in gpu.cells.unread:
@@ -135,7 +135,7 @@ def _unread_cells(gpu: Gpu) -> Iterator[str]:
 
 
 def _links_unread(facts: HostFacts) -> Iterator[int]:
-    """GPUs that should give NVLinks and did not. In MIG mode they have none to give."""
+    """Yield the indexes of GPUs whose NVLinks were not read. In MIG mode a GPU uses none."""
     links = facts.nvlinks_active or {}
     for gpu in facts.gpus or ():
         if gpu.index not in links and not gpu.lost and not gpu.mig_current:

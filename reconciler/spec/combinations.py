@@ -117,7 +117,7 @@ def check_installable(declared: Declarations, nodes: list[NodeSource]) -> Iterat
     for node in nodes:
         key = (node.pool, node.entry)
         diskless[key] = diskless.get(key) or (node.name if node.root_disk is None else None)
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     for (pool, entry), name in diskless.items():
         chosen = choices(declared, pool, entry)
         if "image.name" not in chosen:
@@ -127,14 +127,14 @@ def check_installable(declared: Declarations, nodes: list[NodeSource]) -> Iterat
         if found is None:
             continue
         index, version = found
-        if version.root_disk is None and name is not None and ("disk", image.name) not in told:
-            told.add(("disk", image.name))
+        if version.root_disk is None and name is not None and ("disk", image.name) not in reported:
+            reported.add(("disk", image.name))
             problem = f"{name} can't be installed: neither the image nor the node names a root disk"
             yield image.problem(("versions", index), problem, severity="warning")
-        if version.signature is None and (wanted, image.name) not in told:
-            told.add((wanted, image.name))
+        if version.signature is None and (wanted, image.name) not in reported:
+            reported.add((wanted, image.name))
             problem = "no signature: nodes with this image can't be trusted, and so are not admitted"
             yield image.problem(("versions", index), problem, severity="warning")
-        if fleet.spec.installer is None and ("installer", "") not in told:
-            told.add(("installer", ""))
+        if fleet.spec.installer is None and ("installer", "") not in reported:
+            reported.add(("installer", ""))
             yield fleet.problem((), "no installer: images are compared, but never installed", severity="warning")

@@ -14,7 +14,7 @@ from reconciler.model.desired import Endpoints, RootDisk
 from reconciler.model.errors import Diagnostic, Position, did_you_mean
 from reconciler.model.vocab import NodeState
 from reconciler.spec.kinds.node_pool import NodePoolSpec
-from reconciler.spec.node_source import NORMALISERS, DomainCache, NodeAllowance, NodeSource
+from reconciler.spec.node_source import NORMALISERS, Expansion, NodeSource
 from reconciler.spec.parse import DeclaredResource
 from reconciler.strict_yaml.characters import check_line
 
@@ -47,21 +47,13 @@ class RowPositions(Mapping[str, Position]):
 
 
 class InventoryReader:
-    """Reads one CSV file of a pool, and adds what is wrong with it to `problems`."""
+    """Reads one CSV file of a pool, and adds its problems to the expansion."""
 
-    def __init__(
-        self,
-        pool: DeclaredResource[NodePoolSpec],
-        file: str,
-        domain_cache: DomainCache,
-        allowance: NodeAllowance,
-        problems: list[Diagnostic],
-    ) -> None:
+    def __init__(self, pool: DeclaredResource[NodePoolSpec], file: str, expansion: Expansion) -> None:
         self._pool = pool
         self._file = file
-        self._domain_cache = domain_cache
-        self._allowance = allowance
-        self._problems = problems
+        self._shared = expansion
+        self._problems = expansion.problems
         self._columns: list[str] = []
         self._positions: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}  # most rows share theirs
 
@@ -73,7 +65,7 @@ class InventoryReader:
         nodes = []
         for number, line in enumerate(lines, 2):
             if line.strip():
-                self._allowance.take(1, Position(self._file, number, 1))
+                self._shared.allowance.take(1, Position(self._file, number, 1))
                 node = self._row(number, line.rstrip("\r\n"))
                 if node is not None:
                     nodes.append(node)
@@ -139,7 +131,7 @@ class InventoryReader:
             at=at["node"],
             endpoints=Endpoints(values.get("bmc"), values.get("host")),
             state=NodeState(values["state"]) if "state" in values else self._pool.spec.state,
-            domains=self._domain_cache(domains),
+            domains=self._shared.domains(domains),
             serial=values.get("serial"),
             uuid=values.get("uuid"),
             hostname=values["name"] if hostname == values["name"] else hostname,

@@ -11,7 +11,7 @@ from reconciler.model.desired import BreakGlass, BudgetLimit, Hours, Window
 from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.model.units import parse_duration, parse_nodes
 from reconciler.model.vocab import NodeState
-from reconciler.spec.kinds import limits as said
+from reconciler.spec.kinds import limits as kinds
 from reconciler.spec.kinds.fleet import FleetSpec
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.parse import Declarations, DeclaredResource
@@ -21,7 +21,7 @@ from reconciler.strict_yaml.parse import Steps
 # --- values --------------------------------------------------------------------------------------------------------
 
 
-def budget(spec: said.Budget) -> BudgetLimit:
+def budget(spec: kinds.Budget) -> BudgetLimit:
     per_s = parse_duration(spec.per) if spec.per else None
     return BudgetLimit(spec.scope, spec.nodes, spec.reasons or (), per_s, _hours(spec.during) if spec.during else None)
 
@@ -35,16 +35,16 @@ def windows(declared: Declarations) -> Iterator[Window]:
             yield replace(_window(own), pools=(name,))
 
 
-def break_glass(spec: said.BreakGlass | None) -> BreakGlass | None:
+def break_glass(spec: kinds.BreakGlass | None) -> BreakGlass | None:
     return BreakGlass(spec.reason, spec.by, spec.until) if spec else None
 
 
-def _window(spec: said.Window) -> Window:
+def _window(spec: kinds.Window) -> Window:
     return Window(spec.kind, _hours(spec), reason=spec.reason or "")
 
 
-def _hours(spec: said.Hours) -> Hours:
-    days = tuple(at for at, day in enumerate(said.Day) if day in spec.days)
+def _hours(spec: kinds.Hours) -> Hours:
+    days = tuple(at for at, day in enumerate(kinds.Day) if day in spec.days)
     return Hours(days, _minute(spec.begin), _minute(spec.end), spec.timezone)
 
 
@@ -71,7 +71,7 @@ def check_limits(
 
 def ended_holds(declared: Declarations, now: datetime) -> Iterator[Diagnostic]:
     for pool in declared.pools.values():
-        entries: list[tuple[Steps, said.Hold | None]] = [((), pool.spec.hold)]
+        entries: list[tuple[Steps, kinds.Hold | None]] = [((), pool.spec.hold)]
         entries += [(("nodes", index), entry.hold) for index, entry in enumerate(pool.spec.nodes)]
         for steps, hold in entries:
             if hold is not None and hold.until is not None and datetime.fromisoformat(hold.until) <= now:

@@ -13,7 +13,7 @@ from reconciler.model.desired import Endpoints, RootDisk, SpecHold
 from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.vocab import NodeState
 from reconciler.spec.ranges import MAX_NODES
-from reconciler.spec.tree import SpecTooLarge
+from reconciler.spec.tree import SpecTooLarge, SpecTree
 
 _NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
 _SERIAL = re.compile(r"[!-~]([ -~]{0,126}[!-~])?")
@@ -61,6 +61,16 @@ class NodeAllowance:
         if self._left < 0:
             problem = f"with {'this node' if count == 1 else f'these {count} nodes'} the spec has more than {MAX_NODES}"
             raise SpecTooLarge(at, problem, "a fleet this large needs several specs", path)
+
+
+@dataclass(slots=True)
+class Expansion:
+    """The state that the expansion of all pools shares: the files, the limit on nodes, and the problems found."""
+
+    tree: SpecTree
+    domains: DomainCache = field(default_factory=DomainCache)
+    allowance: NodeAllowance = field(default_factory=NodeAllowance)
+    problems: list[Diagnostic] = field(default_factory=list)
 
 
 def _node_name(text: str) -> str:

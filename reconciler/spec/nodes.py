@@ -6,54 +6,46 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from reconciler.model.desired import Endpoints, RootDisk, SpecHold
-from reconciler.model.errors import Diagnostic, Position
+from reconciler.model.errors import Position
 from reconciler.model.units import parse_size
 from reconciler.spec.inventory import InventoryReader
 from reconciler.spec.kinds.limits import Hold
 from reconciler.spec.kinds.node_pool import NodeEntry, NodePoolSpec
 from reconciler.spec.kinds.settings import RootDiskRule
-from reconciler.spec.node_source import NORMALISERS, DomainCache, NodeAllowance, NodeSource
+from reconciler.spec.node_source import NORMALISERS, DomainCache, Expansion, NodeSource
 from reconciler.spec.parse import DeclaredResource
 from reconciler.spec.ranges import count, expand
-from reconciler.spec.tree import SpecTooLarge, SpecTree
+from reconciler.spec.tree import SpecTooLarge
 from reconciler.strict_yaml.parse import UnreadableFile, show_path
 
 _PER_NODE: Final = ("name", "bmc", "host", "hostname", "serial", "uuid")  # ranges here are as long as that of the name
 
 
-def expand_pool(
-    pool: DeclaredResource[NodePoolSpec], tree: SpecTree, domain_cache: DomainCache, allowance: NodeAllowance
-) -> tuple[list[NodeSource], list[Diagnostic]]:
-    """Return the nodes of a pool, in order of declaration, and the problems of its entries.
+def expand_pool(pool: DeclaredResource[NodePoolSpec], expansion: Expansion) -> list[NodeSource]:
+    """Return the nodes of a pool in order of declaration, and add the problems of its entries to the expansion.
 
-    Raise SpecTooLarge when there are more nodes than `allowance` has left.
+    Raise SpecTooLarge when the spec has more nodes than a spec may have.
     """
     nodes: list[NodeSource] = []
-    problems: list[Diagnostic] = []
     for index, entry in enumerate(pool.spec.nodes):
-        nodes += _expand_entry(pool, index, entry, domain_cache, allowance, problems)
-    if pool.spec.inventory is not None:
+        nodes += _expand_entry(pool, index, entry, expansion)
+    file, tree = pool.spec.inventory, expansion.tree
+    if file is not None:
         try:
-            text = tree.text(pool.spec.inventory)
+            text = tree.text(file)
         except SpecTooLarge:
             raise
         except UnreadableFile as problem:
-            problems.append(pool.problem(("inventory",), f"{pool.spec.inventory!r}: {problem.diagnostic.problem}"))
+            expansion.problems.append(pool.problem(("inventory",), f"{file!r}: {problem.diagnostic.problem}"))
         else:
-            nodes += InventoryReader(
-                pool, str(tree.where(pool.spec.inventory)), domain_cache, allowance, problems
-            ).read(text)
-    return nodes, problems
+            nodes += InventoryReader(pool, str(tree.where(file)), expansion).read(text)
+    return nodes
 
 
 def _expand_entry(
-    pool: DeclaredResource[NodePoolSpec],
-    index: int,
-    entry: NodeEntry,
-    domain_cache: DomainCache,
-    allowance: NodeAllowance,
-    problems: list[Diagnostic],
+    pool: DeclaredResource[NodePoolSpec], index: int, entry: NodeEntry, expansion: Expansion
 ) -> list[NodeSource]:
+    problems = expansion.problems
     before = len(problems)
     steps = ("nodes", index)
     columns: dict[str, list[str]] = {}
@@ -67,7 +59,7 @@ def _expand_entry(
         except ValueError as error:
             problems.append(pool.problem((*steps, name), str(error)))
     size = counts.get("name", 0)
-    allowance.take(size, pool.at(*steps, "name"), show_path(("spec", *steps, "name")))
+    expansion.allowance.take(size, pool.at(*steps, "name"), show_path(("spec", *steps, "name")))
     for name, number in counts.items():  # only ranges of the right length are expanded
         try:
             if number in {size, 1}:
@@ -88,7 +80,7 @@ def _expand_entry(
         for key, value in _single(entry)
         if value is not None and size > 1
     ]
-    return _nodes_of(pool, index, entry, columns, domain_cache) if len(problems) == before else []
+    return _nodes_of(pool, index, entry, columns, expansion.domains) if len(problems) == before else []
 
 
 def _single(entry: NodeEntry) -> Iterator[tuple[str, str | None]]:
@@ -103,7 +95,7 @@ def _nodes_of(
     index: int,
     entry: NodeEntry,
     columns: Mapping[str, list[str]],
-    domain_cache: DomainCache,
+    shared: DomainCache,
 ) -> list[NodeSource]:
     at = {key: pool.at("nodes", index, key) for key in (*_PER_NODE, "rootDisk")}
     provenance = {"node": at["name"]} | {
@@ -118,7 +110,7 @@ def _nodes_of(
         )
         if value is not None
     }
-    domains = domain_cache({**pool.spec.domains, **entry.domains})
+    domains = shared({**pool.spec.domains, **entry.domains})
     disk = root_disk(entry.root_disk)
     settings = index if entry.has_settings else None
 

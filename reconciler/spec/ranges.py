@@ -59,7 +59,7 @@ def _read(text: str) -> tuple[re.Match[str] | None, int]:
         raise ValueError(f"{_shown(text)} has more than {_LONGEST} characters around its range")
     size = sum(_span(part, text) for part in match[1].split(","))
     if size > MAX_NODES:
-        raise ValueError(f"{_shown(text)} stands for more than {MAX_NODES} nodes")
+        raise ValueError(f"{_shown(text)} names more than {MAX_NODES} nodes")
     return match, size
 
 
@@ -69,7 +69,7 @@ def _span(part: str, text: str) -> int:
     if not dash:
         return 1
     if max(len(first), len(last)) > _DIGITS:
-        raise ValueError(f"{_shown(text)} stands for more than {MAX_NODES} nodes")
+        raise ValueError(f"{_shown(text)} names more than {MAX_NODES} nodes")
     if _width(first) and len(last) != len(first):
         raise ValueError(f"{_shown(text)} counts from {first} to {last}, which differ in width")
     low, high = int(first), int(last)

@@ -18,7 +18,7 @@ from reconciler.spec.combinations import check_combinations, check_installable
 from reconciler.spec.fleetwide import check_fleet
 from reconciler.spec.limits import ended_holds
 from reconciler.spec.load import load_documents
-from reconciler.spec.node_source import DomainCache, NodeAllowance, NodeSource, find_overlaps
+from reconciler.spec.node_source import Expansion, NodeSource, find_overlaps
 from reconciler.spec.nodes import expand_pool
 from reconciler.spec.parse import Declarations, parse_resources
 from reconciler.spec.references import check_references
@@ -87,17 +87,13 @@ def check_spec(
 
 def _nodes(declared: Declarations, tree: SpecTree) -> tuple[list[NodeSource], list[Diagnostic]]:
     nodes: list[NodeSource] = []
-    problems: list[Diagnostic] = []
-    domain_cache = DomainCache()
-    allowance = NodeAllowance()
+    expansion = Expansion(tree)
     try:
         for pool in declared.pools.values():
-            expanded, found = expand_pool(pool, tree, domain_cache, allowance)
-            nodes += expanded
-            problems += found
-    except SpecTooLarge as problem:
-        problems.append(problem.diagnostic)
-    return nodes, problems
+            nodes += expand_pool(pool, expansion)
+    except SpecTooLarge as error:
+        expansion.problems.append(error.diagnostic)
+    return nodes, expansion.problems
 
 
 def _one_fleet(declared: Declarations, tree: SpecTree, complete: bool) -> list[Diagnostic]:

@@ -110,7 +110,7 @@ def test_where_it_is_written_can_be_chosen() -> None:
     path = "host.sysctls.vm.swappiness"
     assert diff(spec(), path, *everyone, at=WriteLevel.POOL) == '+  host: {sysctls: {vm.swappiness: "60"}}'
     assert diff(spec(), path, *everyone, at=WriteLevel.NODE) == '+      sysctls: {vm.swappiness: "60"}'
-    with pytest.raises(Refused, match="is for 8 nodes"):
+    with pytest.raises(Refused, match="applies to 8 nodes"):
         diff(spec(), path, everyone[0], at=WriteLevel.ORIGIN)
     with pytest.raises(Refused, match="desired values of gpu-001 would change, too"):
         diff(spec(), path, everyone[2], at=WriteLevel.POOL)

@@ -1,4 +1,4 @@
-"""What differs, what is only spelled differently, what is not known, and who moved."""
+"""Values that differ, that are only spelled differently, or that are unknown, and which side has changed."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def test_a_pending_value_is_in_progress() -> None:
     ],
 )
 def test_three_way(applied: str | None, kind: DriftClass) -> None:
-    """Who moved: the node, the spec, or both (conventions D1)."""
+    """The node, the spec, or both have changed (conventions D1)."""
     past = {} if applied is None else {"bios.SriovGlobalEnable": Applied(applied, "d", "c", b.NOW)}
     seen = b.observed(inventory=b.inventory(bios={"SriovGlobalEnable": "Disabled", "NumaNodesPerSocket": "NPS1"}))
     assert drift(seen, record=NodeRecord("gpu-a001", applied=past))["bios.SriovGlobalEnable"].kind is kind
 
 
-def test_two_witnesses_of_secure_boot_that_disagree_are_unknown() -> None:
+def test_secure_boot_is_unknown_when_bmc_and_host_disagree() -> None:
     found = drift(b.observed(host=b.facts(secure_boot=False)))
     assert found["boot.secure_boot"].kind is DriftClass.UNKNOWN
     assert "contradictory: the BMC says on, the host says off" in found["boot.secure_boot"].detail

@@ -97,7 +97,7 @@ def test_drift_of_a_boot_order_names_what_moved() -> None:
 
     assert b.PROFILE.boot_order == ("Hdd", "Pxe")
     assert words("Pxe", "Hdd") == "moved: Pxe (place 1 instead of 2), Hdd (place 2 instead of 1)"
-    assert words("HDD", "Usb", "pxe", "Cd") == "added: Usb", "what stands behind the declared entries is unmanaged"
+    assert words("HDD", "Usb", "pxe", "Cd") == "added: Usb", "entries behind the declared ones are unmanaged"
     assert words("Hdd") == "removed: Pxe"
 
 
@@ -138,7 +138,7 @@ def test_drift_and_explain_show_the_words() -> None:
 
 
 def test_nodes_that_share_a_comparison_share_its_words() -> None:
-    """What the words say is all in what is compared: no node gets the words of another."""
+    """The words depend only on values that are compared, so no node gets the words of another."""
     orders = [("Hdd", "Usb"), ("Hdd", "Usb", "Pxe"), ("Hdd", "Usb", "Cd", "Pxe"), ("Hdd", "Usb", "Pxe", "Cd")]
     comparer = Comparer(IgnoreRules((), b.NOW))
     found = [
@@ -151,4 +151,4 @@ def test_nodes_that_share_a_comparison_share_its_words() -> None:
         "added: Cd, Usb",
         "added: Usb",
     ]
-    assert len(comparer._shared) == 3, "what stands behind the declared entries keeps nodes from nothing"
+    assert len(comparer._shared) == 3, "entries behind the declared ones do not keep nodes from sharing"

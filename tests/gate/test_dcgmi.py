@@ -82,7 +82,7 @@ def test_a_pass_that_warns_is_no_pass(warnings: Any, verdict: Verdict) -> None:
     assert any("memory: passed (GPU 5) with a warning" in reason for reason in result.reasons), result.reasons
     summed = dcgm()
     memory(summed)["test_summary"]["warnings"] = warnings
-    assert run(summed).verdict is verdict, "errors of the system, and since 4.5 all, stand in the summary"
+    assert run(summed).verdict is verdict, "the summary has the errors of the system, and since 4.5 all errors"
     document = dcgm()
     memory(document)["results"][5]["warnings"] = []
     assert run(document).verdict is Verdict.PASS

@@ -48,7 +48,7 @@ JUNK = {
     "too deep": '{"a":' * 100_000,
     "cut": "",
 }
-# What a judge does not take for evidence, wherever it stands in a document that passes, and why.
+# Values that are no evidence, wherever they are in a document that passes, and why.
 NO_EVIDENCE = {
     "dcgmi-diag": {"category"},  # DCGM moved tests between categories; names say what ran
     "nvbandwidth": {"min", "max", "average"},  # they count cells that are N/A as 0; the judge takes its own
@@ -97,7 +97,7 @@ def every_place(text: str) -> tuple[tuple[Any, ...], ...]:
 @pytest.mark.parametrize("junk", JUNK, ids=str)
 @pytest.mark.parametrize("case", DOCUMENTS, ids=lambda case: case.tool)
 def test_not_evidence_is_not_pass_at_any_place(case: Case, junk: str) -> None:
-    """One GPU's row stands for all where places are alike."""
+    """Where places are alike, the row of one GPU represents all."""
     for path in every_place(case.text):
         if any(isinstance(step, int) and 2 <= step < 7 for step in path):
             continue

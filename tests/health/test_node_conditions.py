@@ -100,8 +100,8 @@ def test_a_host_that_is_silent_is_marked_and_no_more() -> None:
 
 
 def test_after_a_treatment_the_detector_has_time_to_take_it_back() -> None:
-    stands = seen({"GpuUnhealthy": "True"}, mark=True)
-    made = plan(stands, treated("soft_restart", 12, ended=9))
+    unhealthy = seen({"GpuUnhealthy": "True"}, mark=True)
+    made = plan(unhealthy, treated("soft_restart", 12, ended=9))
     assert not made.actions
     assert made.blocked is not None
     assert (made.blocked.code, made.blocked.until) == (BlockCode.UNKNOWN, b.NOW + timedelta(minutes=1))
@@ -110,9 +110,9 @@ def test_after_a_treatment_the_detector_has_time_to_take_it_back() -> None:
     cleared = plan(seen({"GpuUnhealthy": "False"}, mark=True), treated("soft_restart", 12, ended=9))
     assert [action.name for action in cleared.actions] == ["run_gate", "admit"]
 
-    next_rung = plan(stands, treated("soft_restart", 14, ended=10))
+    next_rung = plan(unhealthy, treated("soft_restart", 14, ended=10))
     assert next_rung.actions[0].name == "power_cycle"
-    over = plan(stands, treated("soft_restart", 40), treated("power_cycle", 11))
+    over = plan(unhealthy, treated("soft_restart", 40), treated("power_cycle", 11))
     assert (over.goal, over.blocked and over.blocked.code) == (Goal.ISOLATED, BlockCode.ATTEMPTS)
 
 

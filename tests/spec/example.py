@@ -17,11 +17,11 @@ Edit = tuple[str, str, str]  # file, old text, new text
 
 
 def changed(*edits: Edit) -> dict[str, bytes]:
-    """The files after the edits; each old text must stand there exactly once. A new file has the old text ""."""
+    """The files after the edits; each old text must occur exactly once. A new file has the old text ""."""
     files = dict(FILES)
     for name, old, new in edits:
         text = files.get(name, "")
-        assert not old or text.count(old) == 1, f"{old!r} stands {text.count(old)} times in {name}"
+        assert not old or text.count(old) == 1, f"{old!r} occurs {text.count(old)} times in {name}"
         files[name] = text.replace(old, new) if old else text + new
     return {name: text.encode() for name, text in files.items()}
 

@@ -367,5 +367,5 @@ def test_empty_lines_of_an_inventory_take_no_memory() -> None:
 
 
 def test_an_expression_of_the_command_line_is_bounded() -> None:
-    with pytest.raises(UsageError, match=f"stands for more than {MAX_NODES} nodes"):
+    with pytest.raises(UsageError, match=f"names more than {MAX_NODES} nodes"):
         select_nodes(load_example(), ("gpu-a[1-999999999]",), ())

@@ -55,9 +55,9 @@ def test_ranges(text: str, expected: list[str]) -> None:
     [
         ("gpu-a[008-001]", "'gpu-a[008-001]' counts from 008 down to 001"),
         ("gpu-a[08-100]", "'gpu-a[08-100]' counts from 08 to 100, which differ in width"),
-        ("gpu-a[0-200000]", "'gpu-a[0-200000]' stands for more than 200000 nodes"),
-        ("gpu-a[1-99999,100000-200001]", "'gpu-a[1-99999,100000-200001]' stands for more than 200000 nodes"),
-        ("gpu-a[1-9999999999999999999999]", "'gpu-a[1-9999999999999999999999]' stands for more than 200000 nodes"),
+        ("gpu-a[0-200000]", "'gpu-a[0-200000]' names more than 200000 nodes"),
+        ("gpu-a[1-99999,100000-200001]", "'gpu-a[1-99999,100000-200001]' names more than 200000 nodes"),
+        ("gpu-a[1-9999999999999999999999]", "'gpu-a[1-9999999999999999999999]' names more than 200000 nodes"),
         ("x" * 301 + "[1-9]", f"{'x' * 60!r}... has more than 300 characters around its range"),
         ("gpu-a[1,1]", "'gpu-a[1,1]' names a number twice"),
         ("r[1-2]n[1-2]", "'r[1-2]n[1-2]' has two ranges; one is allowed"),

@@ -1,4 +1,4 @@
-"""The loader faces text from pull requests: what it takes, what it refuses, and where it says things stand."""
+"""The YAML parser reads text from pull requests: what it accepts, what it refuses, and the positions it gives."""
 
 from __future__ import annotations
 

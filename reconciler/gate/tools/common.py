@@ -68,9 +68,14 @@ class ResultBuilder:
             self.unjudged(f"{name} is not a finite number")
         shown = "\n".join(output.stdout[:EVIDENCE] for output in outputs) if evidence is None else evidence
         return TestResult(
-            test.name, test.tool, self.verdict, tuple(self.reasons[:20]), self.metrics,
-            storable(self.version[:LONGEST]), storable(shown[:EVIDENCE]),
-        )  # fmt: skip
+            test=test.name,
+            tool=test.tool,
+            verdict=self.verdict,
+            reasons=tuple(self.reasons[:20]),
+            metrics=self.metrics,
+            tool_version=storable(self.version[:LONGEST]),
+            evidence=storable(shown[:EVIDENCE]),
+        )
 
 
 def is_or_below(version: str, prefix: str) -> bool:

@@ -148,15 +148,15 @@ def _where(
             if at in (WriteLevel.AUTO, WriteLevel.NODE)
             else f"{group.path} is a node's own, and has no place elsewhere"
         )
-    told, kind = _nodes_of_line(fleet, group), files.kind(place)
+    applies_to, kind = _nodes_of_line(fleet, group), files.kind(place)
     if at is WriteLevel.ORIGIN:
-        return f"{group.path}: {group.origin} is for {len(told)} nodes, and not all of them have the value"
+        return f"{group.path}: {group.origin} applies to {len(applies_to)} nodes, and not all of them have the value"
     if _settings_steps(group.path, shared=True) is None:
         return (
-            f"{group.path}: {group.origin} says it for {len(told)} nodes, and neither a node nor a pool has a place "
-            f"for it: give these nodes a {kind} of their own, or adopt it for all of those nodes if all have it"
+            f"{group.path}: {group.origin} sets it for {len(applies_to)} nodes, and neither a node nor a pool has a "
+            f"place for it: give these nodes a {kind} of their own, or adopt it for all of those nodes if all have it"
         )
-    whole = {name for name in told if fleet.nodes[name].pool == fleet.nodes[nodes[0]].pool} <= set(nodes)
+    whole = {name for name in applies_to if fleet.nodes[name].pool == fleet.nodes[nodes[0]].pool} <= set(nodes)
     fewer = whole and len(nodes) > 1 and kind != "NodePool"
     return WriteLevel.POOL if at is WriteLevel.POOL or (at is WriteLevel.AUTO and fewer) else WriteLevel.NODE
 
