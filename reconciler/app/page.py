@@ -55,7 +55,7 @@ def write_page(
         {name: node_status(node, acting=name in acting) for name, node in plan.nodes.items()},
         session.clock.now(), __version__, holds=tuple(ledger.holds()),
         origins=origins(session.fleet.source, _places(session, plan)),
-        stories=_stories(session, ledger, plan), chronicle=chronicle,
+        histories=_stories(session, ledger, plan), report=chronicle,
     )  # fmt: skip
     try:
         directory.mkdir(parents=True, exist_ok=True)

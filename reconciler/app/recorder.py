@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from reconciler.model.observed import Observation
     from reconciler.model.plan import Plan
     from reconciler.model.recording import Recording
-    from reconciler.render.redact import Names
+    from reconciler.render.redact import Identifiers
 
 BRANCH = "branch:"
 CLOSING_S = 4.0  # wall clock
@@ -112,7 +112,7 @@ class Keeper:
         self._progress = progress
         self._now = now
         self._failed = failed
-        self.names: Callable[[Fleet, Observation], Names] | None = None  # what of machines is not to be told
+        self.names: Callable[[Fleet, Observation], Identifiers] | None = None  # what of machines is not to be told
         self._running: dict[str, list[ActionEnd]] = {}  # by node, what is not over
         self._done: list[ActionEnd] = []  # and is not recorded
         self._ends: dict[str, NodeEnd] = {}

@@ -11,7 +11,7 @@ from reconciler.model.vocab import Concern
 from reconciler.render.headline import Headline, Verdict
 from reconciler.render.markdown import Cell, MarkdownWriter
 from reconciler.render.tables import table
-from reconciler.render.text import Names, clock, count, page, source, stop, value, warnings
+from reconciler.render.text import NodeNames, clock, count, page, source, stop, value, warnings
 
 ORDER = (
     DriftClass.CONFLICT,
@@ -114,7 +114,7 @@ def _cells(row: Row) -> tuple[Cell, ...]:
     item = row.item
     several = len(row.nodes) > 1 and item.path in OWN
     wanted, found = ("each its own", "others") if several else (value(item.desired), value(item.observed))
-    return (item.path, wanted, found, row.since, Names(tuple(row.nodes)), item.detail)
+    return (item.path, wanted, found, row.since, NodeNames(tuple(row.nodes)), item.detail)
 
 
 _UNKNOWN_HEAD = ("nodes", "source", "why", "not known")
@@ -140,7 +140,7 @@ def _unknown(found: list[Row]) -> list[tuple[Cell, ...]]:
     for (nodes, source_, why), paths in causes.items():
         concerns = dict.fromkeys(path.partition(".")[0] for path in paths)
         what = ", ".join(paths) if len(paths) <= 3 else f"{len(paths)} values of {', '.join(concerns)}"
-        rows.append((Names(nodes), source_, why, what))
+        rows.append((NodeNames(nodes), source_, why, what))
     return rows
 
 

@@ -10,7 +10,7 @@ from reconciler.planner.fleet.schedule import takes_out
 from reconciler.render.explanation import Explanation
 from reconciler.render.plan import limit, out
 from reconciler.render.text import clock, count, fold, plain
-from reconciler.render.waiting import Since, holds, limits, mark, may_go, rollout_words, rollouts, since
+from reconciler.render.waiting import WaitStart, holds, limits, mark, may_go, rollout_words, rollouts, since
 
 HEADLINES = {
     BlockCode.STOPPED: "the whole fleet is stopped",
@@ -50,7 +50,7 @@ def headline(made: Explanation) -> str:
     elif made.plan is not None and made.plan.refused:
         what = "its plan is refused"
     elif plan.actions:
-        what = "goes when its turn comes" if _in_a_queue(made, plan) else "its turn has come"
+        what = "goes when the budget allows" if _in_a_queue(made, plan) else "goes next"
     else:
         what = "nothing to do"
     return ", ".join(part for part in (service(plan), differs, lacks, what) if part)
@@ -170,5 +170,5 @@ def waiting_document(made: Explanation) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _moment(found: Since) -> dict[str, str]:
+def _moment(found: WaitStart) -> dict[str, str]:
     return {"at": found.at.isoformat(), "what": found.what}

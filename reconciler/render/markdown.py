@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconciler.render.tables import markdown_table
-from reconciler.render.text import Names, count, html, markdown, plain
+from reconciler.render.text import NodeNames, count, html, markdown, plain
 
 CHARACTERS: Final = 60_000  # of a comment, of which GitHub takes 65,536
 SUMMARY: Final = 225_000  # of a job's summary, of which it takes a mebibyte
 
-Cell = str | Names
+Cell = str | NodeNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ class MarkdownWriter:
         return "\n".join(self._lines)
 
     def cell(self, said: Cell) -> str:
-        if isinstance(said, Names):
+        if isinstance(said, NodeNames):
             return markdown(self.names(said), 2 * self.level.names)
         return markdown(said, self.level.cell)
 
-    def names(self, nodes: Names) -> str:
+    def names(self, nodes: NodeNames) -> str:
         """As many as there is room for."""
         told = nodes.within(self.level.names)
         self.cut |= told != str(nodes)
@@ -87,13 +87,13 @@ class MarkdownWriter:
         lines = [f"- {sentence}" for sentence in self._some(sentences)]
         self._lines += [*lines, ""] if lines else []
 
-    def alert(self, kind: str, title: str, rows: Sequence[tuple[str, Names]]) -> None:
+    def alert(self, kind: str, title: str, rows: Sequence[tuple[str, NodeNames]]) -> None:
         """A block that nobody overlooks: what, and whom it hits."""
         if rows:
             lines = [f"> - **{self.cell(what)}**: {self._counted(who)}" for what, who in rows]
             self._lines += [f"> [!{kind}]", f"> {markdown(title, self.level.cell)}", ">", *lines, ""]
 
-    def _counted(self, who: Names) -> str:
+    def _counted(self, who: NodeNames) -> str:
         """How many comes first, where the names of all would hide it."""
         told = self.cell(who)
         return f"{count(len(who), 'node')}: {told}" if told != markdown(str(who), 10_000) else told

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from reconciler.model.plan import Plan
 from reconciler.model.units import format_duration
-from reconciler.render.text import Names, clock
+from reconciler.render.text import NodeNames, clock
 
 MOST_S = 86400.0  # as long as an inventory is good for, if a fleet says nothing else
 
@@ -36,6 +36,6 @@ def sentences(made: Plan) -> Iterator[str]:
         yield "That is too old to go by: run the drift workflow, which publishes anew, then this one again"
     for path, nodes in made.offline.unjudged.items():
         yield (
-            f"Not judged: {path} of {Names(nodes).within(300)}. The spec has come to say another, and of what the "
+            f"Not judged: {path} of {NodeNames(nodes).within(300)}. The spec has come to say another, and of what the "
             "machines say only digests were published"
         )

@@ -9,7 +9,7 @@ from reconciler.model.units import format_duration
 from reconciler.render.headline import Headline, Verdict
 from reconciler.render.markdown import Cell, MarkdownWriter
 from reconciler.render.tables import table
-from reconciler.render.text import Names, clock, count, fold, page, plain, source, stop, warnings
+from reconciler.render.text import NodeNames, clock, count, fold, page, plain, source, stop, warnings
 
 # What needs a person first.
 _STATES = {
@@ -118,7 +118,7 @@ def write(writer: MarkdownWriter, outcome: ApplyOutcome) -> None:
     writer.quote([*stop(outcome.stopped, outcome.braked), *warnings(outcome.insecure, outcome.time_scale)])
     writer.quote(_halted(outcome), "CAUTION")
     rows = [
-        (_STATES[state], Names(tuple(nodes)), detail)
+        (_STATES[state], NodeNames(tuple(nodes)), detail)
         for state, details in _groups(outcome).items()
         for detail, nodes in details.items()
     ]
@@ -149,5 +149,5 @@ def _done(outcome: ApplyOutcome) -> list[tuple[Cell, ...]]:
     for (action, came), ends in groups.items():
         times = sorted(end.seconds for end in ends)
         took = dict.fromkeys(map(format_duration, (times[0], times[-1])))
-        rows.append((action, came, Names(tuple(dict.fromkeys(end.node for end in ends))), " to ".join(took)))
+        rows.append((action, came, NodeNames(tuple(dict.fromkeys(end.node for end in ends))), " to ".join(took)))
     return rows

@@ -217,5 +217,5 @@ def blocked(nodes: Iterable[NodePlan], plan: Plan) -> Iterator[tuple[list[str], 
         ends = sorted({node.blocked.until for node in alike if node.blocked is not None and node.blocked.until})
         told = not ends or code == BlockCode.HELD.value  # a hold says itself until when
         until = "" if told else f" (until {clock(ends[0])}{' at the earliest' if len(ends) > 1 else ''})"
-        for begins, those in timeline.turns(alike, plan.created_at).items():
+        for begins, those in timeline.by_start(alike, plan.created_at).items():
             yield [node.node for node in those], code, begins, detail + until

@@ -14,7 +14,7 @@ from reconciler.render import offline, plan, rollouts, spec_change, timeline
 from reconciler.render.drift import OWN
 from reconciler.render.headline import Headline, Verdict
 from reconciler.render.markdown import Cell, MarkdownWriter
-from reconciler.render.text import Names, clock, count, disruption, estimate, fold, source, stop, value, warnings
+from reconciler.render.text import NodeNames, clock, count, disruption, estimate, fold, source, stop, value, warnings
 
 SHOWN = 24  # rows of the timetable
 HELD = 12  # rows of what is held back for one reason
@@ -134,26 +134,26 @@ def _red(writer: MarkdownWriter, made: Plan) -> None:
     """Everybody whose work is disturbed, by how much; of a change, apart from whom it would hit anyway."""
     whole = {level: names for level, names in _classes(made.nodes.values()).items() if level >= Disruption.DRAIN}
     if made.change is None:
-        writer.alert("CAUTION", "Who is disturbed:", [(disruption(at), Names(who)) for at, who in whole.items()])
+        writer.alert("CAUTION", "Who is disturbed:", [(disruption(at), NodeNames(who)) for at, who in whole.items()])
         return
     own = [(level, names) for level, names in spec_change.levels(made.change) if level >= Disruption.DRAIN]
-    rows = [(disruption(level), Names(names)) for level, names in own]
+    rows = [(disruption(level), NodeNames(names)) for level, names in own]
     if made.change.forgotten:
-        rows.append(("forget", Names(made.change.forgotten)))
+        rows.append(("forget", NodeNames(made.change.forgotten)))
     writer.alert("CAUTION", "Who is disturbed by this change:", rows)
     moved = dict.fromkeys(end.subject for end in made.change.endpoints)
     told = "Whom it would reach elsewhere, or with other secrets, once it is merged:"
-    writer.alert("CAUTION", told, [("address or credential", Names(tuple(moved)))] if moved else [])
+    writer.alert("CAUTION", told, [("address or credential", NodeNames(tuple(moved)))] if moved else [])
     hit = {name for _, names in own for name in names}
     rest = {level: tuple(n for n in names if n not in hit) for level, names in whole.items()}
-    rows = [(disruption(level), Names(names)) for level, names in rest.items() if names]
+    rows = [(disruption(level), NodeNames(names)) for level, names in rest.items() if names]
     writer.alert("WARNING", "Who is disturbed whether it is merged or not:", rows)
 
 
 def _held(writer: MarkdownWriter, made: Plan) -> None:
     waiting = [node for node in made.nodes.values() if node.blocked is not None]
     blocked = plan.blocked(waiting, made)
-    rows = _few([(Names(tuple(names)), code, begins, why) for names, code, begins, why in blocked])
+    rows = _few([(NodeNames(tuple(names)), code, begins, why) for names, code, begins, why in blocked])
     if rows:
         writer.heading("Held back, and why")
         writer.table(("nodes", "code", "begins (UTC)", "why"), rows)
@@ -163,12 +163,12 @@ def _held(writer: MarkdownWriter, made: Plan) -> None:
             unread.setdefault(node.incomplete, []).append(node.node)
     if unread:
         writer.heading("Could not be read in full")
-        writer.table(("nodes", "what"), [(Names(tuple(names)), "; ".join(what)) for what, names in unread.items()])
+        writer.table(("nodes", "what"), [(NodeNames(tuple(names)), "; ".join(what)) for what, names in unread.items()])
 
 
-def _few(rows: Sequence[tuple[Names, str, str, str]]) -> list[tuple[Cell, ...]]:
+def _few(rows: Sequence[tuple[NodeNames, str, str, str]]) -> list[tuple[Cell, ...]]:
     """Where the same holds back many nodes in many ways, such as a limit of each rack, they are one row."""
-    codes: dict[str, list[tuple[Names, str, str, str]]] = {}
+    codes: dict[str, list[tuple[NodeNames, str, str, str]]] = {}
     for row in rows:
         codes.setdefault(row[1], []).append(row)
     found: list[tuple[Cell, ...]] = []
@@ -181,7 +181,7 @@ def _few(rows: Sequence[tuple[Names, str, str, str]]) -> list[tuple[Cell, ...]]:
         times = sorted({begins for _, _, begins, _ in alike if begins})
         span = " to ".join(dict.fromkeys((times[0], times[-1]))) if times else ""
         why = f"{len(reasons):,} reasons, such as: {reasons[0]}" if len(reasons) > 1 else reasons[0]
-        found.append((Names(tuple(sorted(names))), code, span, why))
+        found.append((NodeNames(tuple(sorted(names))), code, span, why))
     return found
 
 
@@ -216,7 +216,7 @@ def _when(writer: MarkdownWriter, made: Plan) -> None:
     for nodes in _together([node for node in made.nodes.values() if node.actions and node.start is not None]):
         ends = [node.end for node in nodes if node.end is not None]
         hours = timeline.span(nodes[0].start, max(ends, default=None), made.created_at)
-        rows.append((hours, Names(tuple(node.node for node in nodes))))
+        rows.append((hours, NodeNames(tuple(node.node for node in nodes))))
     with writer.details(f"Timeline: {timeline.finish(made)}"):
         writer.table(("expected (UTC)", "nodes"), rows)
         writer.bullets(plan.budget(made))
@@ -287,7 +287,7 @@ def _details(writer: MarkdownWriter, made: Plan) -> None:
 
 def _diff(writer: MarkdownWriter, group: Sequence[NodePlan], made: Plan) -> list[str]:
     first = group[0]
-    who = writer.names(Names(tuple(node.node for node in group)))
+    who = writer.names(NodeNames(tuple(node.node for node in group)))
     each = " each" if len(group) > 1 else ""
     when = timeline.expected(group, made.created_at)
     lines = [f"@@ {who}: {plan.worst(first)}, {estimate(first.actions)}{each}; {when} @@"]
@@ -312,7 +312,7 @@ def _values(item: DriftItem, *, several: bool) -> list[str]:
 def _row(group: Sequence[NodePlan]) -> tuple[Cell, ...]:
     first = group[0]
     actions = ", ".join(action.id for action in first.actions)
-    return Names(tuple(node.node for node in group)), plan.worst(first), estimate(first.actions), actions
+    return NodeNames(tuple(node.node for node in group)), plan.worst(first), estimate(first.actions), actions
 
 
 _ONLINE = (

@@ -18,7 +18,7 @@ from reconciler.model.report import ApplyOutcome, DriftReport
 from reconciler.model.vocab import Concern
 from reconciler.render import drift as drift_text
 from reconciler.render import outcome as outcome_text
-from reconciler.render.text import Names, count, plain, source, value
+from reconciler.render.text import NodeNames, count, plain, source, value
 
 _ROWS = 60  # of a message
 _LINE = 300
@@ -96,7 +96,7 @@ def _differs(report: DriftReport) -> str:
 def _rows(report: DriftReport) -> list[str]:
     rows = [
         f"- {row.item.path} {kind.value}: {value(row.item.observed)} instead of "
-        f"{value(row.item.desired)} on {Names(tuple(row.nodes)).within(_LINE // 2)}"
+        f"{value(row.item.desired)} on {NodeNames(tuple(row.nodes)).within(_LINE // 2)}"
         for kind, found in drift_text.grouped(report.items).items()
         if kind in drift_text.ORDER
         for row in found

@@ -10,7 +10,7 @@ from reconciler.model.units import format_duration
 from reconciler.render.drift import OWN
 from reconciler.render.markdown import MarkdownWriter
 from reconciler.render.tables import table
-from reconciler.render.text import Names, clock, count, fold, plain, value
+from reconciler.render.text import NodeNames, clock, count, fold, plain, value
 from reconciler.render.timeline import UNSAID, span
 
 _HEAD = ("wave", "nodes", "state", "expected (UTC)", "waits for")
@@ -46,7 +46,7 @@ def write(writer: MarkdownWriter, plan: Plan) -> None:
     for rollout in plan.rollouts[: writer.level.rows]:
         writer.say(title(rollout), bold=True)
         writer.bullets(changes(rollout))
-        writer.table(_HEAD, [(at, Names(nodes), state, when, why) for at, nodes, state, when, why in
+        writer.table(_HEAD, [(at, NodeNames(nodes), state, when, why) for at, nodes, state, when, why in
                           rows(rollout, plan.created_at)])  # fmt: skip
         writer.quote(line.removeprefix("- ") for line in notes(rollout))
     writer.left_out(len(plan.rollouts) - writer.level.rows, "rollout")

@@ -12,7 +12,7 @@ from reconciler.model.drift import DriftItem
 from reconciler.model.vocab import Concern, Disruption
 from reconciler.render.drift import ORDER, OWN, grouped
 from reconciler.render.tables import table
-from reconciler.render.text import Names, count, disruption, fold, source, value
+from reconciler.render.text import NodeNames, count, disruption, fold, source, value
 
 _LEVELS = {level.label: level for level in Disruption}
 
@@ -23,7 +23,7 @@ class Block:
 
     title: str
     head: tuple[str, ...]
-    rows: Sequence[tuple[str | Names, ...]]
+    rows: Sequence[tuple[str | NodeNames, ...]]
     note: str = ""
 
 
@@ -88,7 +88,7 @@ def _texts(block: Block) -> list[tuple[str, ...]]:
     return [tuple(str(cell) for cell in row) for row in block.rows]
 
 
-def _red(change: Change) -> list[tuple[str, Names]]:
+def _red(change: Change) -> list[tuple[str, NodeNames]]:
     """What a reader must not miss, by class, with names."""
     found = [(disruption(level), _named(names)) for level, names in levels(change) if level]
     if change.forgotten:
@@ -96,8 +96,8 @@ def _red(change: Change) -> list[tuple[str, Names]]:
     return found
 
 
-def _named(names: Sequence[str]) -> Names:
-    return Names(tuple(names))
+def _named(names: Sequence[str]) -> NodeNames:
+    return NodeNames(tuple(names))
 
 
 def blocks(change: Change) -> Iterator[Block]:
@@ -155,7 +155,7 @@ def _unmeasured(item: DriftItem) -> DriftItem:
 _ENDPOINTS = ("whose", "what", "at base", "at head", "place")
 
 
-def _endpoints(changes: Iterable[EndpointChange]) -> list[tuple[str | Names, ...]]:
+def _endpoints(changes: Iterable[EndpointChange]) -> list[tuple[str | NodeNames, ...]]:
     """One row for the nodes of one line of the spec."""
     groups: dict[tuple[str, str, bool, bool], list[EndpointChange]] = {}
     for change in changes:
@@ -172,11 +172,11 @@ def _range(values: Iterable[str]) -> str:
     return fold(found) if len(found) > 1 else (found[0] or "-")
 
 
-def _void(certificates: Iterable[VoidCertificate]) -> list[tuple[str | Names, ...]]:
+def _void(certificates: Iterable[VoidCertificate]) -> list[tuple[str | NodeNames, ...]]:
     groups: dict[tuple[str, ...], list[VoidCertificate]] = {}
     for certificate in certificates:
         groups.setdefault(certificate.reasons, []).append(certificate)
-    rows: list[tuple[str | Names, ...]] = []
+    rows: list[tuple[str | NodeNames, ...]] = []
     for reasons, found in groups.items():
         ends = sorted(c.valid_until for c in found if c.valid_until is not None)
         rows.append((_named([c.node for c in found]), "; ".join(reasons), _days(ends)))
@@ -204,7 +204,7 @@ def _bars(change: Change) -> Iterator[Block]:
     yield Block(title, ("bar", "measured", "nodes", "on"), _failing(change.below_bar), "; ".join(parts) + ".")
 
 
-def _failing(failures: Iterable[BarFailure]) -> list[tuple[str | Names, ...]]:
+def _failing(failures: Iterable[BarFailure]) -> list[tuple[str | NodeNames, ...]]:
     """One row a bar, with the least and the most that was measured."""
     groups: dict[str, list[tuple[str, BarFailure]]] = {}
     for failure in failures:
@@ -212,7 +212,7 @@ def _failing(failures: Iterable[BarFailure]) -> list[tuple[str | Names, ...]]:
             found = _MEASURED.fullmatch(reason)
             bar, measured = (f"{found['what']} {found['bar']}", found["value"]) if found else (reason, "")
             groups.setdefault(bar, []).append((measured, failure))
-    rows: list[tuple[str | Names, ...]] = []
+    rows: list[tuple[str | NodeNames, ...]] = []
     for bar, found_ in groups.items():
         values = sorted({measured for measured, _ in found_ if measured}, key=float)
         nodes = _named([failure.node for _, failure in found_])
@@ -242,7 +242,7 @@ _STATES = {
 }
 
 
-def _unseen(items: Iterable[DriftItem]) -> list[tuple[str | Names, ...]]:
+def _unseen(items: Iterable[DriftItem]) -> list[tuple[str | NodeNames, ...]]:
     groups: dict[tuple[str, str], list[str]] = {}
     for item in items:
         groups.setdefault((item.path, value(item.desired)), []).append(item.node)

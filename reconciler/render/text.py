@@ -117,7 +117,7 @@ def fold(names: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class NodeNames:
     """Nodes, of which a list may have room for some only."""
 
     nodes: tuple[str, ...]

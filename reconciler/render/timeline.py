@@ -11,7 +11,7 @@ from reconciler.planner.fleet.schedule import waits
 from reconciler.render.text import clock
 
 UNSAID = "nobody can say"
-TURNS = 4  # that are told apart
+STARTS = 4  # at most; with more, one entry covers them all
 
 
 def finish(plan: Plan) -> str:
@@ -52,7 +52,7 @@ def span(start: datetime | None, end: datetime | None, made: datetime) -> str:
 
 
 def expected(nodes: Sequence[NodePlan], made: datetime) -> str:
-    """From when to when some nodes have their turns, and of how many nobody can say."""
+    """Return from when to when these nodes are expected to be at work, and for how many nobody can say."""
     starts = [node.start for node in nodes if node.start is not None]
     ends = [node.end for node in nodes if node.end is not None]
     if not starts or not ends:
@@ -62,13 +62,13 @@ def expected(nodes: Sequence[NodePlan], made: datetime) -> str:
     return f"{text}, and of {unsaid} of them {UNSAID} when" if unsaid else text
 
 
-def turns(nodes: Sequence[NodePlan], made: datetime) -> Mapping[str, Sequence[NodePlan]]:
-    """Nodes by when they are expected to begin; "" where it is not waiting what they do."""
+def by_start(nodes: Sequence[NodePlan], made: datetime) -> Mapping[str, Sequence[NodePlan]]:
+    """Group nodes by when they are expected to begin; "" for nodes that do not wait."""
     found: dict[str, list[NodePlan]] = {}
     timed = [node for node in nodes if node.start is not None and _waits(node)]
     for node in sorted(timed, key=lambda node: node.start or made):
         found.setdefault(hour(node.start or made, made), []).append(node)
-    if len(found) > TURNS:
+    if len(found) > STARTS:
         found = {f"{next(iter(found))} - {list(found)[-1]}": timed}
     for node in nodes:
         if node.start is None or not _waits(node):

@@ -22,7 +22,7 @@ from reconciler.render.text import clock, position
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
+class WaitStart:
     at: datetime
     what: str  # happened then
 
@@ -34,7 +34,7 @@ _SET = {
 }
 
 
-def since(made: Explanation) -> Since | None:
+def since(made: Explanation) -> WaitStart | None:
     """When what holds the node back began, as far as anybody wrote it down."""
     plan = made.node_plan
     if plan is None:
@@ -42,7 +42,7 @@ def since(made: Explanation) -> Since | None:
     match plan.blocked.code if plan.blocked is not None else None:
         case BlockCode.HELD | BlockCode.STOPPED | BlockCode.STORM as code:
             what = _SET[code]
-            return min((Since(h.since, what) for h in holds(made)), key=lambda s: s.at, default=None)
+            return min((WaitStart(h.since, what) for h in holds(made)), key=lambda s: s.at, default=None)
         case BlockCode.BACKOFF:
             return _last_failure(made)
         case BlockCode.UNKNOWN:
@@ -71,20 +71,20 @@ def _subjects(made: Explanation) -> tuple[str, ...]:
     return made.node, f"pool/{made.desired.pool}"
 
 
-def _last_failure(made: Explanation) -> Since | None:
+def _last_failure(made: Explanation) -> WaitStart | None:
     failed = [a for a in made.record.attempts if a.outcome not in ("done", "started", "refused")] if made.record else []
     if not failed:
         return None
     action = f"{failed[-1].action}:{failed[-1].target}" if failed[-1].target else failed[-1].action
-    return Since(failed[-1].ended_at or failed[-1].at, f"{action} failed")
+    return WaitStart(failed[-1].ended_at or failed[-1].at, f"{action} failed")
 
 
-def _silence(made: Explanation) -> Since | None:
+def _silence(made: Explanation) -> WaitStart | None:
     if made.record is None or made.observed is None:
         return None
     readings = {"redfish": ("its BMC", made.observed.hot), "ssh": ("its host", made.observed.host)}
     found = [
-        Since(made.record.silent_since[source], f"{who} fell silent")
+        WaitStart(made.record.silent_since[source], f"{who} fell silent")
         for source, (who, reading) in readings.items()
         if isinstance(reading, Silent) and source in made.record.silent_since
     ]
@@ -99,19 +99,19 @@ def mark(made: Explanation) -> Mark | None:
     return read_mark(seen.member.value.annotations.get(OWNER_ANNOTATION))
 
 
-def _marked(made: Explanation) -> Since | None:
+def _marked(made: Explanation) -> WaitStart | None:
     found = mark(made)
     try:
-        return None if found is None else Since(datetime.fromisoformat(found.at), "it was marked")
+        return None if found is None else WaitStart(datetime.fromisoformat(found.at), "it was marked")
     except ValueError:
         return None  # an annotation is text, whoever wrote it
 
 
 def _first_seen(
     plan: NodePlan, kinds: frozenset[DriftClass] = ACTIONABLE, what: str = "its drift was first seen"
-) -> Since | None:
+) -> WaitStart | None:
     seen = [item.first_seen for item in plan.drift if item.first_seen is not None and item.kind in kinds]
-    return Since(min(seen), what) if seen else None
+    return WaitStart(min(seen), what) if seen else None
 
 
 # --- when it may go ------------------------------------------------------------------------------------------------

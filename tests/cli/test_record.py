@@ -21,7 +21,7 @@ from reconciler.model.plan import Plan, PlannedAction
 from reconciler.model.recording import RecordError, Recording
 from reconciler.model.vocab import Certainty, Concern, Disruption
 from reconciler.planner.fleet.planner import plan_fleet
-from reconciler.render.redact import Names
+from reconciler.render.redact import Identifiers
 from reconciler.spec import load_spec
 from tests.cli.shell import SPEC, reconciler
 
@@ -233,9 +233,9 @@ def test_a_place_that_is_out_of_order_is_said_once_and_nothing_is_lost(world: Wo
 
 
 def test_a_ledger_that_is_away_costs_neither_the_loop_nor_what_was_done(world: World) -> None:
-    """Names of what is not to be told are asked of it."""
+    """Identifiers of what is not to be told are asked of it."""
 
-    def away(_fleet: Fleet, _seen: Observation) -> Names:
+    def away(_fleet: Fleet, _seen: Observation) -> Identifiers:
         raise LedgerError("the ledger can't be reached")
 
     async def main() -> None:
