@@ -63,7 +63,7 @@ def of_its_own(node: str, doing: str, work: Callable[[], T], instead: Callable[[
 
 
 async def of_its_own_async(node: str, doing: str, work: Callable[[], Awaitable[T]], instead: Callable[[Crash], T]) -> T:
-    """As `of_its_own`."""
+    """Do as `of_its_own` does, for a coroutine."""
     try:
         return await work()
     except Exception as error:  # noqa: BLE001 - the boundary: see above

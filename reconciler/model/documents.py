@@ -148,7 +148,7 @@ def _reader(kind: type[Document]) -> SchemaValidator:
 
 
 def _version_of(text: str | bytes, what: str) -> object:
-    """Of a document that could not be read: a large one is not parsed twice for the sake of its version."""
+    """Return the version of a document that could not be read, without parsing it a second time."""
     try:
         head = from_json(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What can go wrong, and how a problem is told.
+"""The errors of the reconciler and their exit codes.
 
     ReconcilerError
     |- SpecError(diagnostics)     the spec is invalid; nothing was contacted           exit 3
@@ -36,7 +36,7 @@ class Position:
 
 
 def read_position(text: str) -> Position:
-    """What `str` made of one."""
+    """Return the position that `str` wrote."""
     file, *numbers = text.rsplit(":", 2)
     if len(numbers) == 2 and all(number.isdecimal() for number in numbers):
         return Position(file, int(numbers[0]), int(numbers[1]))

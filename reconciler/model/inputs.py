@@ -87,7 +87,7 @@ def changed_inputs(approved: Mapping[str, str], fresh: Mapping[str, str]) -> lis
 def fingerprint(
     shared: str, inputs: Mapping[str, str], drift: Sequence[DriftItem], actions: Sequence[PlannedAction]
 ) -> str:
-    """Of one node. Over no commit, time, age, estimate or text, and nothing that was read but the machine's identity.
+    """Return the fingerprint of one node: nothing that was read goes into it but the identity of the machine.
 
     A node without actions has no inputs: nothing is approved for it.
     """

@@ -77,7 +77,7 @@ class Interning:
         return whole
 
     def _learn(self, kind: Any) -> bool:
-        """Whether values of this class have parts: it is a dataclass."""
+        """Return whether values of this class have parts, as a dataclass has."""
         names = [field.name for field in fields(kind)] if is_dataclass(kind) else []
         if not names:
             self._atoms.add(kind)

@@ -1,4 +1,4 @@
-"""What is too much at once: in one plan of ours, and in what befalls the fleet."""
+"""The limits of what one plan may do, and of what may befall the fleet at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was read from a node. Each source answers for itself.
+"""The facts that were read from a node. Each source answers for itself.
 
 A source's answer is a `Reading`: `Answered` with a snapshot, or `Silent` with a reason. Inside a snapshot a field
 that is None was not given; `unknown[field]` says why where there is more to say. None is never "equal" and never
@@ -348,12 +348,12 @@ class Observation:
 
 
 def crash_in(seen: Observed) -> str:
-    """What went wrong in our own code while the node was read; "" as a rule."""
+    """Return the error of our own code that ended the reading of the node; "" as a rule."""
     readings = (seen.hot, seen.inventory, seen.host, seen.member)
     return next((r.detail for r in readings if isinstance(r, Silent) and r.reason is UnknownReason.CRASHED), "")
 
 
 def was_asked(seen: Observed) -> bool:
-    """Whether the node itself was asked for anything: who is not selected, or is worked on, a pass does not ask."""
+    """Whether the pass asked the node itself for anything. It does not ask nodes that are not selected or at work."""
     readings = (seen.hot, seen.host)
     return any(isinstance(reading, Answered) or reading.reason is not UnknownReason.NOT_ASKED for reading in readings)

@@ -1,4 +1,4 @@
-"""How an action ended: a closed union, matched exhaustively."""
+"""The outcomes of an action: a closed union, matched exhaustively."""
 
 from __future__ import annotations
 

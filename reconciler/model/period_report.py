@@ -1,4 +1,4 @@
-"""What happened to a fleet over a period: what the ledger tells of it, and the sums of that as a document.
+"""The report of a period: what the ledger recorded of a fleet, and the document that sums it up.
 
 A node-hour is in service, out of service, set aside, or not observed: nobody looked, or nobody could say. What was not
 observed is never availability.
@@ -19,7 +19,7 @@ REPORT_FORMAT = "1.0"
 
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
-    """How a node stands now. `out`: of service; None: nobody can say. `code`, `why`: of what blocks or holds it."""
+    """The status of a node now. `out`: out of service; None: unknown. `code`, `why`: what blocks or holds it."""
 
     pool: str
     status: NodeStatus
@@ -30,7 +30,7 @@ class ServiceStatus:
 
 @dataclass(frozen=True, slots=True)
 class StatusInterval:
-    """One uninterrupted stretch of one stand. `until` None: it goes on as far as anybody knows, and was `seen` last."""
+    """One uninterrupted interval of one status. `until` None: it has not ended, and was `seen` last."""
 
     node: str
     pool: str
@@ -44,7 +44,7 @@ class StatusInterval:
 
     @property
     def end(self) -> datetime:
-        """As far as it was observed."""
+        """The end of the interval, as far as it was observed."""
         return self.seen if self.until is None else self.until
 
 
@@ -71,7 +71,7 @@ class ActionTally:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What the ledger tells of a period. `first`: by node, when it was looked at for the first time ever."""
+    """The records of a period. `first`: by node, when it was observed for the first time ever."""
 
     status_intervals: tuple[StatusInterval, ...] = ()
     episodes: tuple[Episode, ...] = ()

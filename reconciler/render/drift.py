@@ -146,7 +146,7 @@ def _unknown(found: list[Row]) -> list[tuple[Cell, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What differs in one way, as it may be passed on."""
+    """The differences of one kind, as a table."""
 
     title: str
     head: tuple[str, ...]

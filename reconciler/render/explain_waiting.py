@@ -1,4 +1,4 @@
-"""The standing of `explain`: where the node is, what holds it back since when, and when it may go."""
+"""The status part of `explain`: the state of the node, what holds it back since when, and when it may go."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def headline(made: Explanation) -> str:
 
 
 def _in_a_queue(made: Explanation, plan: NodePlan) -> bool:
-    """Whether others may go first, of whom nobody knows."""
+    """Whether other nodes may go first: this plan knows of none."""
     return made.alone and takes_out(plan)
 
 
@@ -83,7 +83,7 @@ def human_waiting(made: Explanation) -> list[str]:
 
 
 def _goal(plan: NodePlan) -> str:
-    """What the reason repeats is told there."""
+    """Describe the goal, without what the reason of the block repeats."""
     goal = plan.goal.value.replace("_", " ")
     if plan.situation.startswith(goal):
         return plan.situation
@@ -91,7 +91,7 @@ def _goal(plan: NodePlan) -> str:
 
 
 def _free(made: Explanation, plan: NodePlan) -> str:
-    """Of a node whose turn has come."""
+    """Describe a node that nothing holds back."""
     if made.plan is not None and made.plan.refused:
         return f"held back: the plan is refused as a whole: {'; '.join(made.plan.refused)}"
     if _in_a_queue(made, plan):
@@ -106,7 +106,7 @@ def _since(made: Explanation) -> list[str]:
 
 
 def _context(made: Explanation) -> list[str]:
-    """What was done to it, and what it is part of."""
+    """Describe what was done to the node, and what it is part of."""
     lines = []
     found = mark(made)
     if found is not None:

@@ -24,7 +24,7 @@ Cell = str | NodeNames
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How much a document may say."""
+    """The amount of detail that a document may have."""
 
     rows: int  # of one table, and entries of one list
     cell: int  # characters of one value or sentence
@@ -61,7 +61,7 @@ class MarkdownWriter:
         return markdown(said, self.level.cell)
 
     def names(self, nodes: NodeNames) -> str:
-        """As many as there is room for."""
+        """Return as many names as there is room for."""
         told = nodes.within(self.level.names)
         self.cut |= told != str(nodes)
         return told
@@ -94,7 +94,7 @@ class MarkdownWriter:
             self._lines += [f"> [!{kind}]", f"> {markdown(title, self.level.cell)}", ">", *lines, ""]
 
     def _counted(self, who: NodeNames) -> str:
-        """How many comes first, where the names of all would hide it."""
+        """Put the number first where a long list of names would hide it."""
         told = self.cell(who)
         return f"{count(len(who), 'node')}: {told}" if told != markdown(str(who), 10_000) else told
 
@@ -116,13 +116,13 @@ class MarkdownWriter:
         self._lines += [f"{fence}{language}", *clean, fence, ""]
 
     def log(self, text: str) -> None:
-        """Its last lines, which tell most."""
+        """Add the last lines of a log."""
         lines = text.splitlines()
         self.fenced("text", lines[-self.level.rows :])
         self.left_out(len(lines) - self.level.rows, "line")
 
     def links(self, run: str, file: str = "") -> None:
-        """To the job, if its address is one. `file`: all of it, which is among what the job keeps."""
+        """Add links to the job, if its address is a URL, and to `file`, the full report among the job's artifacts."""
         if is_link(run):
             kept = f"; {file} is one of its artifacts" if file else ""
             self._lines += [f"<sub>[run]({run}){kept}</sub>", ""]
@@ -176,5 +176,5 @@ def fits(text: str, most: int) -> bool:
 
 
 def is_link(url: str) -> bool:
-    """Whether it can stand in Markdown as it is."""
+    """Whether a URL can be in Markdown as it is."""
     return re.fullmatch(r"https?://[\w.:/-]{1,300}", url, re.ASCII) is not None

@@ -1,4 +1,4 @@
-"""What was read, as text: one row a node, and what did not answer."""
+"""An observation as text: one row for each node, and the sources that did not answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan that was made offline must say of itself, and whether it may be gone by."""
+"""The warnings of a plan that was made offline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def age_s(made: Plan) -> float:
 
 
 def doubtful(made: Plan) -> bool:
-    """Whether a person has to look before anybody goes by it."""
+    """Whether a person has to look before anybody relies on the plan."""
     moved = made.change is not None and bool(made.change.endpoints)
     return made.offline is not None and (moved or bool(made.offline.unjudged) or _old(made))
 

@@ -1,4 +1,4 @@
-"""What an apply did, as text: done, failed, not started, and the command that continues."""
+"""The outcome of an apply as text: done, failed, not started, and the command that continues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def verdict(outcome: ApplyOutcome) -> str:
 
 
 def ends(outcome: ApplyOutcome, *, idle: bool = True) -> str:
-    """How many nodes ended how. Without `idle`: but for those that there was nothing to do to."""
+    """Count the nodes by how they ended. Without `idle`, leave out those that needed nothing."""
     states = [end.state for end in outcome.nodes.values()]
     told = [state for state in _STATES if state in states and (idle or state != "converged")]
     return ", ".join(f"{states.count(state)} {_STATES[state]}" for state in told) or "no node selected"
@@ -75,7 +75,7 @@ def _halted(outcome: ApplyOutcome) -> list[str]:
 
 
 def _advice(outcome: ApplyOutcome) -> list[str]:
-    """What to type now, worst first."""
+    """Return the commands to type now, most urgent first."""
     if outcome.interrupted:
         return ["run `reconciler apply` again; it continues where this run was interrupted."]
     first: dict[str, str] = {}
@@ -141,7 +141,7 @@ def write(writer: MarkdownWriter, outcome: ApplyOutcome) -> None:
 
 
 def _done(outcome: ApplyOutcome) -> list[tuple[Cell, ...]]:
-    """What was done, in the order in which it first was: what failed apart from what did not."""
+    """Return the actions in the order in which each first ran; failures are rows of their own."""
     groups: dict[tuple[str, str], list[ActionEnd]] = {}
     for end in outcome.actions:
         groups.setdefault((end.action, end.outcome), []).append(end)

@@ -1,4 +1,4 @@
-"""What happened in a period, as text: a sentence, then what was out, what drifted, and what was done about it.
+"""The report of a period as text: a sentence, then what was out, what drifted, and what was done about it.
 
 Sections are made once, and written for a terminal or as Markdown. What is the same of many nodes is one row.
 """

@@ -54,7 +54,7 @@ def _heading(plan: Plan) -> list[str]:
 
 
 def isolation(plan: Plan) -> list[str]:
-    """Who is isolated whatever limits say, who is isolated already, and what a person has to decide."""
+    """Return who is isolated whatever limits say, who is isolated already, and what a person has to decide."""
     lines = []
     for state, of in (("isolated at once, before any limit", "isolation"), ("isolated, not drained yet", "isolated")):
         groups: dict[str, list[str]] = {}
@@ -81,7 +81,7 @@ def budget(plan: Plan) -> list[str]:
 
 
 def limit(line: BudgetLine) -> tuple[str, str]:
-    """What it allows, and what it counts."""
+    """Return what a limit allows, and what it counts."""
     per = "" if line.per_s is None else f" per {format_duration(line.per_s)}"
     share = f" ({line.rule.removesuffix(per)})" if "=" in line.rule else ""
     text = f"at most {line.limit} of {count(line.total, 'node')}{share} {'taken ' if per else ''}out of service{per}"
@@ -92,7 +92,7 @@ def limit(line: BudgetLine) -> tuple[str, str]:
 
 
 def out(line: BudgetLine) -> str:
-    """Who uses it up. Under a rate a node counts each time that it was taken out."""
+    """Name the nodes that use up a limit. Under a rate a node counts each time that it was taken out."""
     again = [f"{node} {times} times" for node, times in sorted(Counter(line.out).items()) if times > 1]
     return fold(line.out) + (f" ({', '.join(again)})" if again else "")
 
@@ -107,7 +107,7 @@ def alike(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:
 
 
 def _story(node: NodePlan) -> str:
-    """Its situation, where it is not the ordinary one."""
+    """Return the situation of a node, where it is not the ordinary one."""
     ordinary = node.goal is Goal.IN_SERVICE and (node.blocked is None or waits(node.blocked))
     return "" if ordinary and not node.illness else node.situation
 
@@ -147,7 +147,7 @@ HELD = ("nodes", "code", "begins (UTC)", "why")
 
 
 def _entry(group: list[NodePlan], plan: Plan) -> list[str]:
-    """What the nodes of a group have in common: how much it hurts, when it happens, what is wrong."""
+    """Describe what the nodes of a group have in common: the disruption, the time, the trouble."""
     first = group[0]
     names = fold(node.node for node in group) + (f" ({len(group)})" if len(group) > 1 else "")
     each = " each" if len(group) > 1 else ""

@@ -21,7 +21,7 @@ HELD = 12  # rows of what is held back for one reason
 
 
 def headline(made: Plan) -> Headline:
-    """Of a change, by what it does itself: what had drifted before is not its doing."""
+    """Return the headline of a change by what it does itself. Earlier drift is not its doing."""
     left = made.incomplete or (made.change is None and _left_alone(made))
     idle = "⚠️" if left else "✅"  # not that all is well
     sign = "🔴" if _hurts(made) else "🔶" if _acts(made) else idle
@@ -93,7 +93,7 @@ _WORDS = {
 
 
 def _classes(nodes: Iterable[NodePlan]) -> dict[Disruption, tuple[str, ...]]:
-    """Who is hit how hard, worst first."""
+    """Return the nodes by how much they are disrupted, worst first."""
     found: dict[Disruption, list[str]] = {}
     for node in nodes:
         if node.actions:
@@ -167,7 +167,7 @@ def _held(writer: MarkdownWriter, made: Plan) -> None:
 
 
 def _few(rows: Sequence[tuple[NodeNames, str, str, str]]) -> list[tuple[Cell, ...]]:
-    """Where the same holds back many nodes in many ways, such as a limit of each rack, they are one row."""
+    """Join rows with one code that hold back many nodes in many ways, such as the limits of each rack."""
     codes: dict[str, list[tuple[NodeNames, str, str, str]]] = {}
     for row in rows:
         codes.setdefault(row[1], []).append(row)
@@ -223,7 +223,7 @@ def _when(writer: MarkdownWriter, made: Plan) -> None:
 
 
 def _together(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:
-    """Who begins at the same minute; if these are many, in the same hour; if these are, on the same day."""
+    """Group nodes that begin in the same minute; if these are many, in the same hour, then on the same day."""
     timed = sorted(nodes, key=lambda node: (node.start is None, node.start))
     groups: dict[str, list[NodePlan]] = {}
     for form in ("%F %H:%M", "%F %H", "%F"):
@@ -246,7 +246,7 @@ def _change(writer: MarkdownWriter, made: Change) -> None:
 
 
 def _set_by(writer: MarkdownWriter, made: Plan) -> None:
-    """Which commit set the lines that cause something, and who wrote it."""
+    """Return which commit set the lines that cause drift, and who wrote it."""
     if made.change is None or not made.change.origins:
         return
     paths: dict[str, list[str]] = {}

@@ -72,7 +72,7 @@ def of_apply(outcome: ApplyOutcome, left: DriftReport, pools: Mapping[str, str],
 
 
 def _node(items: list[DriftItem]) -> str:
-    """Without details: they are for people, and say the same thing in other words each time."""
+    """Return a node's file, without details: they are for people, and have other words each time."""
     told = {}
     for item in sorted(items, key=lambda item: item.path):
         told[item.path] = {"class": item.kind.value, "wanted": item.desired, "found": item.observed}

@@ -42,7 +42,7 @@ _SHOWN: Final[Mapping[Privacy, Callable[[Any, Any], Any]]] = dict.fromkeys(
 
 @dataclass(frozen=True, slots=True)
 class _Collection:
-    """Where identifiers are collected. `naming`: the walk is at a value path that names a machine or a part."""
+    """The identifiers of one node. `naming`: the walk is at a value path that names a machine or a part."""
 
     found: set[str]
     naming: bool = False

@@ -16,7 +16,7 @@ from reconciler.render.publish import PUBLISHED, Mentioned, Screen, own_names
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a published document says to who holds the spec. `unjudged`: path -> nodes at which nobody can tell."""
+    """A published document as a reader of the spec knows it. `unjudged`: path -> nodes at which nobody can tell."""
 
     observation: Observation
     records: Mapping[str, NodeRecord]
@@ -72,7 +72,7 @@ def restore(published: Published, then: Fleet | None, revisions: Iterable[Fleet]
 
 
 def _without(seen: Observed, path: str) -> tuple[Observed, bool]:
-    """Without the name at this path, if it is a digest; whether it was."""
+    """Return the observation without the name at this path if it is a digest, and whether it was."""
     reading = "host" if path == "host.hostname" else "hot"
     field = path.rpartition(".")[2]
     answer: Answered[Any] | Silent = getattr(seen, reading)

@@ -1,4 +1,4 @@
-"""How far the changes of the spec have come, pool by pool and wave by wave, and what would let a halted one go on."""
+"""The progress of changes, pool by pool and wave by wave, and what would resume a halted one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN = 8  # paths that change; the document has all
 
 
 def verdict(plan: Plan) -> str:
-    """What of them must not be missed; "" = nothing."""
+    """Return the sentence that a reader must not miss; "" = there is none."""
     halted = [rollout.pool for rollout in plan.rollouts if rollout.halted]
     return f"the rollout of pool {fold(halted)} is HALTED" if halted else ""
 
@@ -61,7 +61,7 @@ def title(rollout: RolloutPlan) -> str:
 
 
 def changes(rollout: RolloutPlan) -> list[str]:
-    """What becomes what it says now. Values that differ from node to node are only counted."""
+    """Return the new values by path. Values that differ from node to node are only counted."""
     lines = []
     paths = [path for path in rollout.changes if path not in OWN] or list(rollout.changes)
     for path in paths[:SHOWN]:

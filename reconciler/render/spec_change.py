@@ -1,4 +1,4 @@
-"""What a change of the spec does, as part of its plan: verdict, what hurts, then what it causes apart from the rest."""
+"""The effect of a change of the spec, as part of its plan: the verdict, the disruption, then what it causes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _hurts(level: Disruption) -> str:
 
 
 def levels(change: Change) -> list[tuple[Disruption, tuple[str, ...]]]:
-    """What is touched, worst first, whatever order a file had it in."""
+    """Return the disruption levels with their nodes, worst first, in whatever order a file had them."""
     return sorted(((_LEVELS[label], names) for label, names in change.touched.items()), reverse=True)
 
 
@@ -89,7 +89,7 @@ def _texts(block: Block) -> list[tuple[str, ...]]:
 
 
 def _red(change: Change) -> list[tuple[str, NodeNames]]:
-    """What a reader must not miss, by class, with names."""
+    """Return the consequences that a reader must not miss, by class, with the names of nodes."""
     found = [(disruption(level), _named(names)) for level, names in levels(change) if level]
     if change.forgotten:
         found.append(("forget", _named(change.forgotten)))

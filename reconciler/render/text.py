@@ -1,4 +1,4 @@
-"""What all renderings share: values, node names and escapes.
+"""The parts that all renderers share: values, node names and escapes.
 
 Strings that come from a BMC, a host or a cluster are untrusted (pitfall M5, conventions R7): `plain` takes the teeth
 out of them for a terminal, `markdown` for a comment.
@@ -30,7 +30,7 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~&])")  # & begins an entity, whic
 
 
 def plain(text: str, limit: int = MAX_VALUE) -> str:
-    """For a terminal: one line of at most `limit` characters; what is none to be read is shown as an escape."""
+    """Return text for a terminal: one line of at most `limit` characters, with unprintable characters as escapes."""
     if text.isprintable() and len(text) <= limit:
         return text
     read = text[: 16 * limit]  # of a megabyte of noise
@@ -49,13 +49,13 @@ def code(text: str) -> str:
 
 
 def markdown(text: str, limit: int = MAX_VALUE) -> str:
-    """For a comment: one line, nothing that formats, mentions, links or closes a table cell."""
+    """Return text for a comment: one line, nothing that formats, mentions, links or closes a table cell."""
     escaped = _MARKDOWN.sub(r"\\\1", plain(text, limit))
     return escaped.replace("@", "@\u200b").replace("://", ":\u200b//").replace("www.", "www\u200b.")
 
 
 def html(text: str, limit: int = MAX_VALUE) -> str:
-    """For inside a tag of a comment, where Markdown is not read: nothing that opens a tag, mentions or links."""
+    """Return text for inside a tag of a comment, where Markdown is not read: no tags, mentions or links."""
     escaped = escape(plain(text, limit))
     return escaped.replace("@", "@\u200b").replace("://", ":\u200b//").replace("www.", "www\u200b.")
 
@@ -163,7 +163,7 @@ def disruption(level: Disruption) -> str:
 
 
 def estimate(actions: Iterable[PlannedAction]) -> str:
-    """How long actions take one after another; where all have a history, also what nine of ten runs stay within.
+    """Say how long actions take one after another; with enough history, also the 90th percentile.
 
     Of several, the sum of what each stays within: careful, for they are seldom slow all at once.
     """
@@ -178,7 +178,7 @@ def clock(at: datetime) -> str:
 
 
 def source(spec: SpecSource) -> str:
-    """Where the spec came from, in words: a report without its commit is worth little."""
+    """Describe the commit of the spec: a report without it is worth little."""
     if not spec.commit:
         return f"{spec.directory} (not in git)"
     dirty = ", with uncommitted changes" if spec.dirty else ""
@@ -191,13 +191,13 @@ def position(at: Position | None) -> str:
 
 
 def stop(stopped: str, braked: str) -> list[str]:
-    """What stands at the top of everything while somebody has stopped the fleet, or the storm brake is set."""
+    """Return the sentences above all else while somebody has stopped the fleet, or the storm brake is set."""
     said = {"stopped": stopped, "storm brake": braked}
     return [plain(word.upper() + text.removeprefix(word), 900) for word, text in said.items() if text]
 
 
 def warnings(insecure: Iterable[str], time_scale: float) -> list[str]:
-    """What every output must say of how it was made."""
+    """Return what every output must say about how it was made."""
     lines = [f"INSECURE: {sentence}" for sentence in insecure]
     if time_scale != 1.0:
         lines.append(

@@ -1,4 +1,4 @@
-"""When things are expected to happen, as plans say it. Hours are UTC; in a lab they are the fleet's."""
+"""The expected times in plans. Hours are UTC; in a lab they are the fleet's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STARTS = 4  # at most; with more, one entry covers them all
 
 
 def finish(plan: Plan) -> str:
-    """When all of it will be done, as far as anybody can say."""
+    """Say when all of it will be done, as far as anybody can."""
     going = [node for node in plan.nodes.values() if node.actions]
     timed = sum(node.end is not None for node in going)
     if not timed:

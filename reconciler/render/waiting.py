@@ -1,4 +1,4 @@
-"""What keeps a node from its goal in `explain`: since when, and what would let it go."""
+"""The reasons that keep a node from its goal in `explain`: since when, and what would let it go."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SET = {
 
 
 def since(made: Explanation) -> WaitStart | None:
-    """When what holds the node back began, as far as anybody wrote it down."""
+    """Return when the cause that holds the node back began, if anybody recorded it."""
     plan = made.node_plan
     if plan is None:
         return None
@@ -56,12 +56,12 @@ def since(made: Explanation) -> WaitStart | None:
 
 
 def holds(made: Explanation) -> tuple[Hold, ...]:
-    """Of the ledger, those that stand."""
+    """Return the active holds of the ledger on the node."""
     return tuple(hold for hold in made.holds if hold.subject in _subjects(made) and stands(hold, made.now))
 
 
 def _subjects(made: Explanation) -> tuple[str, ...]:
-    """Who is held when the node is. A stop of the fleet comes before all other holds, and is lifted first."""
+    """Return the subjects whose holds hold the node. A stop of the fleet comes first, since it is lifted first."""
     plan = made.node_plan
     code = plan.blocked.code if plan is not None and plan.blocked is not None else None
     if code is BlockCode.STOPPED:
@@ -92,7 +92,7 @@ def _silence(made: Explanation) -> WaitStart | None:
 
 
 def mark(made: Explanation) -> Mark | None:
-    """Who marked the node as taken out of service, whichever ledger that is."""
+    """Return the mark that says who took the node out of service, whichever ledger that is."""
     seen = made.observed
     if seen is None or not isinstance(seen.member, Answered) or seen.member.value is None:
         return None
@@ -133,7 +133,7 @@ def may_go(made: Explanation) -> list[str]:
 
 
 def goes_anyway(plan: NodePlan) -> bool:
-    """Whether the actions are what can be done although something else keeps the node from its goal."""
+    """Whether its actions start although something else keeps the node from its goal."""
     code = plan.blocked.code if plan.blocked is not None else None
     return code is not None and not code.passes and code not in (BlockCode.HALTED, BlockCode.STORM)
 
@@ -251,13 +251,13 @@ def _counts(line: BudgetLine, made: Explanation, desired: Desired) -> bool:
 
 
 def rollouts(made: Explanation) -> list[tuple[RolloutPlan, int]]:
-    """Those that the node is part of, and in which wave, counted from 0."""
+    """Return the rollouts that the node is part of, and its wave, counted from 0."""
     found = made.plan.rollouts if made.plan is not None else ()
     return [(r, at) for r in found for at, wave in enumerate(r.waves) if made.node in wave.nodes]
 
 
 def rollout_words(made: Explanation) -> list[str]:
-    """Of each rollout that it is part of: what changes, how far it has come, and which wave is its own.
+    """Describe each rollout that the node is part of: what changes, its progress, and the node's own wave.
 
     Which wave that is, and how large they are, only a plan of all nodes knows.
     """

@@ -94,7 +94,7 @@ def _context(material: Material) -> dict[str, Any]:
 
 
 def _json(document: Any) -> str:
-    """For inside a script element. ASCII: a lone surrogate of a BMC's text could not be written to a file."""
+    """Return JSON for inside a script element, in ASCII: no file could hold a lone surrogate of a BMC's text."""
     return json.dumps(document, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
 
 
@@ -114,5 +114,5 @@ def _policy(style: str, script: str) -> str:
 
 
 def _digest(text: str) -> str:
-    """As browsers take it: of the element's text, whose newlines HTML makes alike."""
+    """Return the digest of a style or script that browsers compare: of the element's text."""
     return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
