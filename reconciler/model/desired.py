@@ -1,7 +1,7 @@
 """The spec resolved for one node.
 
-`Profile` holds what equal nodes share. The resolver interns it, so that ten thousand nodes of one pool hold one
-object, compared once (DESIGN section 6). What differs from node to node stands in `Desired` itself. A field that is
+`Profile` holds the values that equal nodes share. The resolver interns it, so that ten thousand nodes of one pool hold
+one object, compared once (DESIGN section 6). `Desired` holds the values that differ from node to node. A field that is
 None, or a key that is absent, is unmanaged.
 """
 
@@ -82,7 +82,7 @@ class DesiredHost:
 
 @dataclass(frozen=True, slots=True)
 class DesiredGpu:
-    """`mig`: None = MIG off on every GPU; otherwise profile -> count, the same on every GPU."""
+    """The GPU mode. `mig`: None = MIG off on every GPU; otherwise profile -> count, the same on every GPU."""
 
     mig: Mapping[str, int] | None
 
@@ -105,7 +105,7 @@ class DrainPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """`metric` as the test's parser names it, judged against min and/or max (inclusive)."""
+    """A bound of a metric, named as the test's parser names it. `min` and `max` are inclusive."""
 
     metric: str
     min: float | None = None
@@ -211,9 +211,9 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """A stretch of local time that recurs on `days` (0 = Monday), in minutes after midnight.
+    """An interval of local time that recurs on `days` (0 = Monday), in minutes after midnight.
 
-    One whose `end` is not after its `start` ends on the next day.
+    When `end` is not after `start`, it ends on the next day.
     """
 
     days: tuple[int, ...]
@@ -257,7 +257,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class BreakGlass:
-    """Lifts all windows until then. `until`: ISO 8601 with an offset."""
+    """An exception that lifts all windows for a while. `until`: ISO 8601 with an offset."""
 
     reason: str
     by: str
@@ -278,7 +278,7 @@ class RolloutPolicy:
 
 @dataclass(frozen=True, slots=True)
 class SpecHold:
-    """A hold that the spec declares. Copied to the ledger by apply, where it outlives its line until released."""
+    """A hold that the spec declares. Apply copies it to the ledger, where it outlives its line until it is released."""
 
     subject: str  # node name, or "pool/<name>"
     reason: str
@@ -289,7 +289,7 @@ class SpecHold:
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRule:
-    """Drift at `path` (a value path; a trailing `*` matches the rest) is not acted upon, and is counted as ignored."""
+    """A rule to leave drift at `path` (a value path; a trailing `*` matches the rest) alone as ignored."""
 
     path: str
     reason: str
@@ -307,7 +307,7 @@ class TlsPolicy:
 
 @dataclass(frozen=True, slots=True)
 class HostKeyPolicy:
-    """`authorities`: public keys of host CAs, OpenSSH format. Host certificates name the node as principal."""
+    """The trust in host keys. `authorities`: public keys of host CAs in OpenSSH format; certificates name the node."""
 
     authorities: tuple[str, ...]
     insecure: bool = False

@@ -12,7 +12,7 @@ from reconciler.model.privacy import FreeText, Identifier, NodeName, Privacy, Pu
 
 
 class Verdict(StrEnum):
-    """Only PASS admits. UNJUDGED and ERROR never count against the hardware."""
+    """The verdict of the gate. Only PASS admits. UNJUDGED and ERROR never count against the hardware."""
 
     PASS = "pass"
     FAIL = "fail"

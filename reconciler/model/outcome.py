@@ -41,5 +41,5 @@ Outcome = Done | Transient | Permanent | Ambiguous | Declined
 
 
 def outcome_word(outcome: Outcome) -> str:
-    """The word that reports and the ledger use: done, transient, permanent, ambiguous, refused."""
+    """Return the word that reports and the ledger use: done, transient, permanent, ambiguous, refused."""
     return "refused" if isinstance(outcome, Declined) else type(outcome).__name__.lower()

@@ -1,7 +1,6 @@
 """The report of a period: what the ledger recorded of a fleet, and the document that sums it up.
 
-A node-hour is in service, out of service, set aside, or not observed: nobody looked, or nobody could say. What was not
-observed is never availability.
+A node-hour is in service, out of service, set aside, or not observed. What was not observed never counts as available.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class StatusInterval:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One path of one node that differed, from the look that first saw it to the first that saw it gone."""
+    """A difference at one path of one node, from the pass that first saw it to the first pass that no longer did."""
 
     node: str
     path: str
@@ -61,7 +60,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class ActionTally:
-    """Attempts that ended in the period."""
+    """The number of attempts that ended in the period."""
 
     action: PublicText  # catalogue name, without a target
     outcome: PublicText  # done | transient | permanent | ambiguous | refused
@@ -92,7 +91,7 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Durations in seconds of the fleet's time. None where there are none."""
+    """Durations in seconds of the fleet's time. None when there are none."""
 
     count: int = 0
     mean_s: float | None = None
@@ -102,7 +101,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """Node-hours. They add up to all that the period had; `aside`: quarantined or retired in the spec."""
+    """Node-hours. Their sum is all that the period had; `aside`: quarantined or retired in the spec."""
 
     in_service: float = 0.0
     out: float = 0.0
@@ -116,7 +115,7 @@ class Hours:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Out of service, and in service again; `until` None: still out. `seconds`: so far, as observed."""
+    """An interval out of service until in service again; `until` None: still out. `seconds`: so far, as observed."""
 
     node: NodeName
     cause: FreeText
@@ -127,7 +126,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Set aside by the spec (`code` quarantined), or isolated: whatever the ladder allowed was tried (attempts)."""
+    """A node that the spec sets aside (`code` quarantined), or that is isolated after all repairs (attempts)."""
 
     node: NodeName
     code: PublicText

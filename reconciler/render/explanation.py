@@ -159,7 +159,7 @@ def _value(
 
 
 def _place(desired: Desired, path: str) -> Position | None:
-    """The most exact place that is known: of the value, or of what holds it; or where the node is named."""
+    """Return the most exact place that is known: of the value, of what holds it, or of the node's name."""
     for table in (desired.provenance, desired.profile.provenance):
         key = path
         while key:

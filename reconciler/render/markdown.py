@@ -1,8 +1,8 @@
-"""Writes Markdown for a comment: whole elements only, fewer of them where a comment would grow too long.
+"""Markdown for a comment: whole elements only, and fewer of them where a comment would grow too long.
 
-What is said is handed over as it is and escaped here, for strings of BMCs and nodes are untrusted (conventions R7). A
-document is a function that is called with one pen after another, each of a stricter level, until what it wrote fits;
-every element is bounded by the level, so that the last one always does (DESIGN section 10, conventions R5).
+Callers hand over plain text, which is escaped here: strings of BMCs and nodes are untrusted (conventions R7). A
+document is a function that is called with one writer after another, each of a stricter level, until its text fits.
+Every element is bounded by the level, so that the last one always fits (DESIGN section 10, conventions R5).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class MarkdownWriter:
         self._lines += [*lines, ""] if lines else []
 
     def alert(self, kind: str, title: str, rows: Sequence[tuple[str, NodeNames]]) -> None:
-        """A block that nobody overlooks: what, and whom it hits."""
+        """Add a block that nobody overlooks, with a row for each consequence and its nodes."""
         if rows:
             lines = [f"> - **{self.cell(what)}**: {self._counted(who)}" for what, who in rows]
             self._lines += [f"> [!{kind}]", f"> {markdown(title, self.level.cell)}", ">", *lines, ""]
@@ -99,7 +99,7 @@ class MarkdownWriter:
         return f"{count(len(who), 'node')}: {told}" if told != markdown(str(who), 10_000) else told
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-        """Columns that are empty throughout are left out; so are rows that are too many, with their number."""
+        """Add a table, without columns that are empty in all rows. Rows beyond the level are only counted."""
         if not rows:
             return
         used = [at for at in range(len(head)) if any(row[at] for row in rows)]
@@ -109,7 +109,7 @@ class MarkdownWriter:
         self.left_out(len(rows) - len(shown), "row")
 
     def fenced(self, language: str, lines: Sequence[str]) -> None:
-        """Between more backticks than any line has in a row."""
+        """Add a block of code, fenced with more backticks than any of its lines has in a row."""
         clean = [plain(line, 3 * self.level.cell) for line in lines]
         runs = [len(run) + 1 for line in clean for run in re.findall(r"`+", line)]
         fence = "`" * max([3, *runs])
@@ -138,7 +138,7 @@ class MarkdownWriter:
         self._lines += [f"<sub>{said}</sub>", ""]
 
     def _some(self, sentences: Iterable[str]) -> list[str]:
-        """Entries of a list: none begins with a space, which would make code of it."""
+        """Return the entries of a list that fit. None of them begins with a space, which would make it code."""
         entries = list(sentences)
         shown = entries[: self.level.rows]
         if len(shown) < len(entries):
@@ -159,7 +159,7 @@ class Written:
 
 
 def write(document: Callable[[MarkdownWriter], None], rest: str, *, most: int = CHARACTERS) -> Written:
-    """The fullest form of at most that many characters. `rest`: where the reader finds all of it."""
+    """Return the fullest form of at most that many characters. `rest`: where the reader finds all of it."""
     for level in LEVELS if most <= CHARACTERS else (FULL, *LEVELS):
         writer = MarkdownWriter(level, rest)
         document(writer)
@@ -171,7 +171,7 @@ def write(document: Callable[[MarkdownWriter], None], rest: str, *, most: int = 
 
 
 def fits(text: str, most: int) -> bool:
-    """A character has four bytes at most, which is the other measure."""
+    """Whether a text is short enough. It counts bytes too: a character has four at most."""
     return len(text) <= most and len(text.encode(errors="replace")) <= 4 * most
 
 

@@ -37,7 +37,7 @@ def ends(outcome: ApplyOutcome, *, idle: bool = True) -> str:
 
 
 def _groups(outcome: ApplyOutcome) -> Mapping[str, dict[str, list[str]]]:
-    """State -> detail -> nodes, worst state first."""
+    """Group nodes by state and detail, worst state first."""
     groups: dict[str, dict[str, list[str]]] = {state: {} for state in _STATES}
     for node, end in outcome.nodes.items():
         groups[end.state].setdefault(end.detail, []).append(node)

@@ -1,6 +1,6 @@
 """The report of a period as text: a sentence, then what was out, what drifted, and what was done about it.
 
-Sections are made once, and written for a terminal or as Markdown. What is the same of many nodes is one row.
+Sections are made once, and written for a terminal or as Markdown. Equal facts about many nodes share a row.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Section:
 
 
 def verdict(report: PeriodReport) -> str:
-    """One sentence: what a person reads first."""
+    """Return the one sentence that a person reads first."""
     if report.availability is None:
         serving = "nobody could say of any node whether it was in service"
     else:
@@ -89,7 +89,7 @@ def _cell(cell: Cell) -> str:
 
 
 def percent(share: float) -> str:
-    """Never rounded up: 99.999% is not all of the time."""
+    """Return a percentage that is never rounded up: 99.999% is not all of the time."""
     return "100%" if share >= 1 else f"{math.floor(share * 10_000) / 100:.2f}%"
 
 

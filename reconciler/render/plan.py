@@ -1,4 +1,4 @@
-"""The plan as text: verdict first, then what hurts, then who waits and why, then every node's actions with reasons."""
+"""The plan as text: the verdict, the disruption, who waits and why, then every node's actions with reasons."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def isolation(plan: Plan) -> list[str]:
 
 
 def budget(plan: Plan) -> list[str]:
-    """One line a limit that somebody uses; the others share lines, for a fleet may have a hundred racks."""
+    """Return one line for each limit that is in use. The others share lines, since a fleet may have a hundred racks."""
     lines, idle = [], dict[tuple[str, str], list[str]]()
     for line in plan.budget:
         text, when = limit(line)
@@ -98,7 +98,7 @@ def out(line: BudgetLine) -> str:
 
 
 def alike(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:
-    """Nodes with the same actions for the same reasons are one entry: what is said of the first is true of all."""
+    """Group nodes with the same actions for the same reasons, so that a description of the first is true of all."""
     groups: dict[tuple[object, ...], list[NodePlan]] = {}
     for node in nodes:
         drift = tuple((item.path, value(item.desired), value(item.observed)) for item in shown(node))
@@ -192,7 +192,7 @@ def because(action: PlannedAction) -> str:
 
 
 def dangerous(plan: Plan) -> dict[str, list[str]]:
-    """Action -> nodes, for all that reboots, power cycles, flashes or reimages."""
+    """Return action -> nodes, for all actions that reboot, power cycle, flash or reimage."""
     found: dict[str, list[str]] = {}
     for node in plan.nodes.values():
         for action in node.actions:
@@ -205,9 +205,9 @@ def dangerous(plan: Plan) -> dict[str, list[str]]:
 
 
 def blocked(nodes: Iterable[NodePlan], plan: Plan) -> Iterator[tuple[list[str], str, str, str]]:
-    """Nodes that wait for the same: who, code, when they are expected to begin, why and until when.
+    """Return rows of nodes that wait for the same: nodes, code, expected begin, reason and end.
 
-    Pauses after failures differ by node: the first to end is told. Turns are told apart where they are few.
+    Pauses after failures differ by node: the row has the first that ends.
     """
     groups: dict[tuple[str, str], list[NodePlan]] = {}
     for node in nodes:

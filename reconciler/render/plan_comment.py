@@ -1,4 +1,4 @@
-"""The plan of a pull request as its reviewer reads it: what hurts and whom, what is held back, when, then details."""
+"""The plan of a pull request for its reviewer: the disruption and its nodes, what is held back, when, then details."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _counts(made: Plan) -> str:
 
 
 def _left_alone(made: Plan) -> list[NodePlan]:
-    """Nodes that are not as they should be, with nothing that may be done about it."""
+    """List the nodes that differ from the spec and that nothing may be done about."""
     return [
         node
         for node in made.nodes.values()
@@ -131,7 +131,7 @@ def _sentence(text: str) -> str:
 
 
 def _red(writer: MarkdownWriter, made: Plan) -> None:
-    """Everybody whose work is disturbed, by how much; of a change, apart from whom it would hit anyway."""
+    """List all nodes that are disrupted, by how much; those that would be without the change are apart."""
     whole = {level: names for level, names in _classes(made.nodes.values()).items() if level >= Disruption.DRAIN}
     if made.change is None:
         writer.alert("CAUTION", "Who is disturbed:", [(disruption(at), NodeNames(who)) for at, who in whole.items()])
@@ -186,7 +186,7 @@ def _few(rows: Sequence[tuple[NodeNames, str, str, str]]) -> list[tuple[Cell, ..
 
 
 def _pools(writer: MarkdownWriter, made: Plan) -> None:
-    """Pool by pool: how many nodes each action is for."""
+    """Count the nodes of each action, pool by pool."""
     pools: dict[str, list[NodePlan]] = {}
     for node in made.nodes.values():
         if node.actions:
@@ -206,7 +206,7 @@ def _pools(writer: MarkdownWriter, made: Plan) -> None:
 
 
 def _when(writer: MarkdownWriter, made: Plan) -> None:
-    """Rollouts wave by wave, and whose turn is expected when."""
+    """Add the rollouts wave by wave, and when each node is expected to begin."""
     if made.rollouts:
         writer.heading("Rollouts, wave by wave")
         rollouts.write(writer, made)
@@ -266,7 +266,7 @@ def _set_by(writer: MarkdownWriter, made: Plan) -> None:
 
 
 def _details(writer: MarkdownWriter, made: Plan) -> None:
-    """Pool by pool: as a diff, what becomes of each value and what is done for it; if that is too long, the latter."""
+    """Add a diff of values with the actions, pool by pool; only the actions if that is too long."""
     if not writer.level.nodes:
         return
     pools: dict[str, list[list[NodePlan]]] = {}
@@ -303,7 +303,7 @@ def _diff(writer: MarkdownWriter, group: Sequence[NodePlan], made: Plan) -> list
 
 
 def _values(item: DriftItem, *, several: bool) -> list[str]:
-    """Serials name hardware, and are nobody's business in a comment (pitfall M5)."""
+    """Return the values as text, without serials, which name hardware (pitfall M5)."""
     if item.path in OWN:
         return [f"- {item.path}: another", f"+ {item.path}: {'each its own' if several else 'its own'}"]
     return [f"- {item.path}: {value(item.observed)}", f"+ {item.path}: {value(item.desired)}  ({item.kind})"]

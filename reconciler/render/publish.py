@@ -35,7 +35,7 @@ _DURATIONS: Final = 2000  # of the newest attempts: enough for estimates
 
 @dataclass(frozen=True, slots=True)
 class Mentioned:
-    """The BIOS attributes and the keys of labels and taints that a spec mentions. Values of others are not published."""
+    """The BIOS attributes and the keys of labels and taints that a spec mentions. Other values are not published."""
 
     bios: frozenset[str]
     labels: frozenset[str]

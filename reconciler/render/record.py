@@ -1,7 +1,7 @@
-"""Drift reports and outcomes as `--record` keeps them: files whose differences are those of the fleet, and a message.
+"""Drift reports and outcomes as `--record` keeps them: files that differ only when the fleet does, and a message.
 
-A node that differs has a file of its own, without ages and instants; a node that doesn't has none. What is in a message
-may come from machines: it is one printable line each.
+A node that differs has a file of its own, without ages and instants; any other node has none. Text in a message may
+come from machines: each is one printable line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Kept by `reconciler --record`: a commit for each change, and none when nothing c
 
 
 def of_drift(report: DriftReport, pools: Mapping[str, str]) -> Recording:
-    """`pools`: of every node that the report is about."""
+    """Return the recording of a drift report. `pools`: the pool of every node in the report."""
     by_node: dict[str, list[DriftItem]] = {}
     for item in report.items:
         if item.kind not in _LEFT_OUT:
@@ -52,8 +52,9 @@ def of_drift(report: DriftReport, pools: Mapping[str, str]) -> Recording:
 
 
 def of_apply(outcome: ApplyOutcome, left: DriftReport, pools: Mapping[str, str], name: str = "") -> Recording:
-    """`left`: the drift as the run left it. `name`: of its file, if that is not the run's. One that did nothing is no
-    news: what it saw is.
+    """Return the recording of an apply; without actions, that of the drift.
+
+    `left`: the drift as the run left it. `name`: the name of its file, if that is not the run's.
     """
     seen = of_drift(left, pools)
     if not outcome.actions:

@@ -19,7 +19,7 @@ _LEVELS = {level.label: level for level in Disruption}
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A table with what it is about."""
+    """A table with its title."""
 
     title: str
     head: tuple[str, ...]
@@ -124,7 +124,7 @@ def blocks(change: Change) -> Iterator[Block]:
 def _drift(
     title: str, items: Sequence[DriftItem], note: str = "", set_by: Mapping[str, Sequence[str]] | None = None
 ) -> Iterator[Block]:
-    """The same drift on many nodes is one row (conventions D7)."""
+    """Return rows of drift. The same drift on many nodes is one row (conventions D7)."""
     if not items:
         return
     found = grouped(map(_unmeasured, items))
@@ -146,7 +146,7 @@ _MEASURED = re.compile(r"(?P<what>[^;]+) (?P<value>-?[0-9][^ ;]*) (?P<bar>[<>] [
 
 
 def _unmeasured(item: DriftItem) -> DriftItem:
-    """Each node measured something else, and fails the same bar."""
+    """Describe nodes that fail the same bar with different measurements."""
     if item.concern is not Concern.GATE:
         return item
     return replace(item, observed=_MEASURED.sub(r"\g<what> \g<bar>", str(item.observed)))
@@ -156,7 +156,7 @@ _ENDPOINTS = ("whose", "what", "at base", "at head", "place")
 
 
 def _endpoints(changes: Iterable[EndpointChange]) -> list[tuple[str | NodeNames, ...]]:
-    """One row for the nodes of one line of the spec."""
+    """Return one row for all nodes that one line of the spec sets."""
     groups: dict[tuple[str, str, bool, bool], list[EndpointChange]] = {}
     for change in changes:
         key = (change.what, change.position, not change.before, change.subject == "fleet")
@@ -191,7 +191,7 @@ def _days(ends: Sequence[datetime]) -> str:
 
 
 def _bars(change: Change) -> Iterator[Block]:
-    """Threshold what-if: nothing was run, and what was never measured is said."""
+    """Describe the threshold what-if: nothing was run, and nodes without measurements are named."""
     judged = len(change.below_bar) + len(change.above_bar)
     if not judged and not change.unmeasured:
         return
@@ -205,7 +205,7 @@ def _bars(change: Change) -> Iterator[Block]:
 
 
 def _failing(failures: Iterable[BarFailure]) -> list[tuple[str | NodeNames, ...]]:
-    """One row a bar, with the least and the most that was measured."""
+    """Return one row for each bar, with the least and the most that was measured."""
     groups: dict[str, list[tuple[str, BarFailure]]] = {}
     for failure in failures:
         for reason in failure.reasons:

@@ -39,12 +39,12 @@ def plain(text: str, limit: int = MAX_VALUE) -> str:
 
 
 def page(lines: Iterable[str]) -> str:
-    """A document of these lines, and of no others that a name in one of them could begin."""
+    """Return a document of exactly these lines: a line break in a name begins no other."""
     return "".join(visible(line, keep=_OURS) + "\n" for line in lines)
 
 
 def code(text: str) -> str:
-    """A code span of Markdown, which a backtick would end."""
+    """Return a code span of Markdown, without backticks, which would end it."""
     return "`" + visible(text).replace("`", "\\x60") + "`"
 
 
@@ -61,7 +61,7 @@ def html(text: str, limit: int = MAX_VALUE) -> str:
 
 
 def fit(text: str, width: int) -> str:
-    """Lines longer than a terminal is wide, broken at spaces and continued under their last column."""
+    """Break lines longer than a terminal at spaces, and continue them under their last column."""
     lines = []
     for line in text.split("\n"):
         if len(line) <= width:
@@ -75,12 +75,12 @@ def fit(text: str, width: int) -> str:
 
 
 def brief(text: str) -> str:
-    """Digests cut to what people compare."""
+    """Shorten digests to the part that people compare."""
     return _DIGEST.sub(lambda match: match[0][:12] + "…", text)
 
 
 def value(found: Any) -> str:
-    """A JSON value as people write it. None is what nobody could read."""
+    """Return a JSON value as people write it. None is a value that nobody could read."""
     if found is None:
         return "?"
     if isinstance(found, bool):
@@ -98,7 +98,7 @@ def value(found: Any) -> str:
 
 
 def fold(names: Iterable[str]) -> str:
-    """Node names with runs folded: gpu-a[001-003,007], gpu-b001."""
+    """Return node names with runs folded: gpu-a[001-003,007], gpu-b001."""
     groups: dict[tuple[str, int, str], list[int]] = {}
     others: list[str] = []
     for name in names:
@@ -118,7 +118,7 @@ def fold(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodeNames:
-    """Nodes, of which a list may have room for some only."""
+    """The names of nodes, of which a list may have room for some only."""
 
     nodes: tuple[str, ...]
 
@@ -129,7 +129,7 @@ class NodeNames:
         return fold(self.nodes) + (f" ({len(self)})" if len(self) > 1 else "")
 
     def within(self, limit: int) -> str:
-        """Folded; as many as fit into `limit` characters, none of them cut, and the number of the others."""
+        """Return folded names: as many whole ones as fit into `limit` characters, and the number of the others."""
         if len(whole := str(self)) <= limit:
             return whole
         fewest, most = 0, min(len(self) - 1, limit)

@@ -31,7 +31,7 @@ def duration(seconds: float, time_scale: float) -> str:
 
 
 def validity(plan: Plan) -> str:
-    """A plan expires by the clock of whoever approves it, who does not live as fast as a lab."""
+    """Say how long a plan is valid, by the clock of the person who approves it, which a lab's time does not follow."""
     until = clock(plan.expires_at)
     if plan.time_scale == 1.0:
         return f"valid until {until}"
@@ -40,7 +40,7 @@ def validity(plan: Plan) -> str:
 
 
 def hour(at: datetime, made: datetime) -> str:
-    """10:42, with its date where that is not the day on which the plan was made."""
+    """Return a time like 10:42, with its date where that is not the day on which the plan was made."""
     return f"{at:%H:%M}" if at.date() == made.date() else f"{at:%Y-%m-%d %H:%M}"
 
 

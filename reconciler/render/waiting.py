@@ -118,7 +118,7 @@ def _first_seen(
 
 
 def may_go(made: Explanation) -> list[str]:
-    """Sentences: the time where it is known, or else what has to happen first."""
+    """Return sentences: the time when it is known, otherwise what has to happen first."""
     plan = made.node_plan
     if plan is None or plan.blocked is None:
         return []
@@ -145,7 +145,7 @@ def _room(made: Explanation, plan: NodePlan) -> Iterator[str]:
 
 
 def _released(made: Explanation, _: NodePlan) -> Iterator[str]:
-    """The copy in the ledger outlives the line in the spec, and the line holds whatever is released."""
+    """Say how the hold ends. Its copy in the ledger outlives the spec's line, which holds in spite of a release."""
     declared = [h for h in made.fleet.holds if h.subject in _subjects(made) and stands(h, made.now)]
     kept = list(dict.fromkeys(hold.subject for hold in holds(made)))
     if declared:
@@ -176,7 +176,7 @@ def _answers(made: Explanation, _: NodePlan) -> Iterator[str]:
 
 
 def _attempts_end(made: Explanation, plan: NodePlan) -> Iterator[str]:
-    """Attempts are forgotten with time: the ladder's after the policy's window, others after a day."""
+    """Say when attempts are forgotten: those of the ladder after the policy's window, others after a day."""
     attempts, now = (made.record.attempts if made.record is not None else ()), made.now
     policy = made.desired.profile.remediation
     ends = []
@@ -224,7 +224,7 @@ TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
 
 
 def limits(made: Explanation) -> list[tuple[BudgetLine, tuple[str, ...]]]:
-    """The limits that count the node when it is taken out, and who goes before it under each."""
+    """Return the limits that count the node when it is taken out, and the nodes that go before it under each."""
     plan = made.node_plan
     code = plan.blocked.code if plan is not None and plan.blocked is not None else None
     waits_for_people = code in (BlockCode.HALTED, BlockCode.STORM)
@@ -241,7 +241,7 @@ def limits(made: Explanation) -> list[tuple[BudgetLine, tuple[str, ...]]]:
 
 
 def _counts(line: BudgetLine, made: Explanation, desired: Desired) -> bool:
-    """A line knows its nodes by the name of its scope alone."""
+    """Whether a limit counts the node: a limit has only the name of its scope."""
     if line.scope == "control plane":
         seen = made.observation.nodes.get(desired.node) if made.observation is not None else None
         member = seen.member.value if seen is not None and isinstance(seen.member, Answered) else None

@@ -134,7 +134,7 @@ def _fits(value: object) -> bool:
 
 
 def _nvlinks(gpus: Sequence[Gpu], active: Mapping[int, int] | None) -> int | None:
-    """Return the links of the GPU with the fewest; None unless all GPUs that answer report them (none does in MIG mode)."""
+    """Return the links of the GPU with the fewest; None unless all that answer report them (none does in MIG mode)."""
     asked = [gpu for gpu in gpus if not gpu.lost]
     if active is None or any(gpu.mig_current or gpu.index not in active for gpu in asked):
         return None

@@ -73,5 +73,5 @@ class Evidence:
 
 
 def _finite(measured: float | None) -> float | None:
-    """JSON has neither NaN nor infinity, and neither is evidence."""
+    """Return None for NaN and infinity, which JSON does not have and which are no evidence."""
     return measured if measured is not None and abs(measured) < float("inf") else None

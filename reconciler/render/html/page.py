@@ -100,7 +100,7 @@ def _json(document: Any) -> str:
 
 @cache
 def _asset(suffix: str) -> str:
-    """All of one kind, in the order of their names."""
+    """Return all assets of one kind as one text, in the order of their names."""
     made = _environment()
     assert made.loader is not None
     names = [name for name in made.loader.list_templates() if name.endswith(suffix)]
@@ -108,7 +108,7 @@ def _asset(suffix: str) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """No request to anywhere, and no style and no script but these."""
+    """Return the policy of the page: no request, no style and no script but these."""
     ours = f"style-src {_digest(style)}; script-src {_digest(script)}"
     return f"default-src 'none'; {ours}; base-uri 'none'; form-action 'none'"
 
