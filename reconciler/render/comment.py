@@ -135,7 +135,7 @@ def failure(what: Missing, fleet: str, log: str, place: Place) -> Comment:
     def body(writer: MarkdownWriter) -> None:
         where = f", {place.environment}" if place.environment else ""
         writer.heading(f"{said.sign} Fleet {fleet}{where}: {said.text}", 2)
-        writer.own(unchecked)
+        writer.raw(unchecked)
         writer.log(log[-_LOG:])
         writer.links(place.run_url)
 

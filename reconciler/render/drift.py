@@ -176,17 +176,17 @@ def headline(report: DriftReport) -> Headline:
 def write(writer: MarkdownWriter, report: DriftReport) -> None:
     """The same for a comment."""
     rows = grouped(report.items)
-    writer.say(verdict(report)[:1].upper() + verdict(report)[1:] + ".", bold=True)
-    writer.quote([*stop(report.stopped, report.braked), *warnings(report.insecure, report.time_scale)])
+    writer.paragraph(verdict(report)[:1].upper() + verdict(report)[1:] + ".", bold=True)
+    writer.quoted_list([*stop(report.stopped, report.braked), *warnings(report.insecure, report.time_scale)])
     for section in sections(rows):
         writer.heading(section.title)
         writer.table(section.head, section.rows)
     if counted := _counted(rows):
-        writer.say(f"Not shown: {counted}.")
+        writer.paragraph(f"Not shown: {counted}.")
     if report.changes or report.incomplete:
         with writer.details("What to do next"):
-            writer.own("\n".join([*(_UNDO if report.changes else ()), *(_LOOK if report.incomplete else ())]))
-    writer.small(
+            writer.raw("\n".join([*(_UNDO if report.changes else ()), *(_LOOK if report.incomplete else ())]))
+    writer.footnote(
         (
             f"spec {source(report.source)}",
             f"observed {clock(report.started_at)} to {report.finished_at:%H:%M:%S}",

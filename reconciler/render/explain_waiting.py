@@ -95,7 +95,7 @@ def _free(made: Explanation, plan: NodePlan) -> str:
     if made.plan is not None and made.plan.refused:
         return f"held back: the plan is refused as a whole: {'; '.join(made.plan.refused)}"
     if _in_a_queue(made, plan):
-        return "nothing that is known holds it back; it was looked at alone: `reconciler plan` tells who goes first"
+        return "nothing known holds it back; other nodes were not planned: `reconciler plan` tells which go first"
     when = f", expected from {clock(plan.start)} to {clock(plan.end)}" if plan.start and plan.end else ""
     return f"nothing holds it back: the next apply goes to work on it{when}"
 

@@ -31,7 +31,7 @@ class Level:
     names: int  # characters of one list of node names
     diffs: bool  # what becomes of each value
     nodes: bool  # what is done to each node
-    all: bool = True  # more than what has to be said in any case
+    all: bool = True  # more than what every report must have
 
 
 FULL: Final = Level(4000, 1000, 20_000, diffs=True, nodes=True)  # for what has more room than a comment
@@ -45,6 +45,8 @@ LEVELS: Final = (
 
 
 class MarkdownWriter:
+    """The Markdown of one document at one level. `cut`: the level left something out."""
+
     def __init__(self, level: Level, rest: str) -> None:
         self.level = level
         self.cut = level not in (FULL, LEVELS[0])
@@ -55,35 +57,35 @@ class MarkdownWriter:
     def text(self) -> str:
         return "\n".join(self._lines)
 
-    def cell(self, said: Cell) -> str:
-        if isinstance(said, NodeNames):
-            return markdown(self.names(said), 2 * self.level.names)
-        return markdown(said, self.level.cell)
+    def cell(self, content: Cell) -> str:
+        if isinstance(content, NodeNames):
+            return markdown(self.names(content), 2 * self.level.names)
+        return markdown(content, self.level.cell)
 
     def names(self, nodes: NodeNames) -> str:
         """Return as many names as there is room for."""
-        told = nodes.within(self.level.names)
-        self.cut |= told != str(nodes)
-        return told
+        shown = nodes.within(self.level.names)
+        self.cut |= shown != str(nodes)
+        return shown
 
     def heading(self, text: str, depth: int = 3) -> None:
         self._lines += [f"{'#' * depth} {markdown(text, self.level.cell)}", ""]
 
-    def say(self, text: str, *, bold: bool = False) -> None:
+    def paragraph(self, text: str, *, bold: bool = False) -> None:
         written = markdown(text, 3 * self.level.cell)
         if written.strip():
             self._lines += [f"**{written.strip()}**" if bold else written, ""]
 
-    def own(self, text: str) -> None:
-        """Markdown that no machine and no spec has a say in."""
+    def raw(self, text: str) -> None:
+        """Add Markdown as it is: text of our own, with nothing of a machine or a spec in it."""
         self._lines += [text, ""]
 
-    def quote(self, sentences: Iterable[str], alert: str = "") -> None:
+    def quoted_list(self, sentences: Iterable[str], alert: str = "") -> None:
         lines = [f"> - {sentence}" for sentence in self._some(sentences)]
         if lines:
             self._lines += [*([f"> [!{alert}]"] if alert else []), *lines, ""]
 
-    def bullets(self, sentences: Iterable[str]) -> None:
+    def bullet_list(self, sentences: Iterable[str]) -> None:
         lines = [f"- {sentence}" for sentence in self._some(sentences)]
         self._lines += [*lines, ""] if lines else []
 
@@ -95,8 +97,8 @@ class MarkdownWriter:
 
     def _counted(self, who: NodeNames) -> str:
         """Put the number first where a long list of names would hide it."""
-        told = self.cell(who)
-        return f"{count(len(who), 'node')}: {told}" if told != markdown(str(who), 10_000) else told
+        shown = self.cell(who)
+        return f"{count(len(who), 'node')}: {shown}" if shown != markdown(str(who), 10_000) else shown
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
         """Add a table, without columns that are empty in all rows. Rows beyond the level are only counted."""
@@ -129,13 +131,14 @@ class MarkdownWriter:
 
     @contextmanager
     def details(self, summary: str) -> Iterator[None]:
+        """Fold what is written inside under a summary."""
         self._lines += [f"<details><summary>{html(summary, self.level.cell)}</summary>", ""]
         yield
         self._lines += ["</details>", ""]
 
-    def small(self, parts: Iterable[str]) -> None:
-        said = " · ".join(markdown(part, self.level.cell) for part in parts if part)
-        self._lines += [f"<sub>{said}</sub>", ""]
+    def footnote(self, parts: Iterable[str]) -> None:
+        text = " · ".join(markdown(part, self.level.cell) for part in parts if part)
+        self._lines += [f"<sub>{text}</sub>", ""]
 
     def _some(self, sentences: Iterable[str]) -> list[str]:
         """Return the entries of a list that fit. None of them begins with a space, which would make it code."""
@@ -147,6 +150,7 @@ class MarkdownWriter:
         return [written for entry in shown if (written := markdown(entry, 3 * self.level.cell).strip())]
 
     def left_out(self, number: int, noun: str, plural: str = "") -> None:
+        """Say how many are left out, if any are, and where the reader finds them."""
         if number > 0:
             self.cut = True
             self._lines += [f"_{count(number, noun, plural)} more; {markdown(self._rest, 200)}_", ""]

@@ -29,13 +29,13 @@ def sentences(made: Plan) -> Iterator[str]:
     if made.offline is None:
         return
     yield (
-        f"Made offline: no node was contacted, and nothing is applied by it. It goes by what was published "
+        "Made offline: no node was contacted, and this plan is never applied. It uses what was published "
         f"{format_duration(age_s(made))} before, at {clock(made.offline.published_at)}"
     )
     if _old(made):
-        yield "That is too old to go by: run the drift workflow, which publishes anew, then this one again"
+        yield "That is too old to rely on: run the drift workflow, which publishes anew, then this one again"
     for path, nodes in made.offline.unjudged.items():
         yield (
-            f"Not judged: {path} of {NodeNames(nodes).within(300)}. The spec has come to say another, and of what the "
-            "machines say only digests were published"
+            f"Not judged: {path} of {NodeNames(nodes).within(300)}. The spec has changed it since, and only digests of "
+            "the observed values were published"
         )

@@ -74,11 +74,11 @@ def human(report: PeriodReport) -> str:
 def as_markdown(report: PeriodReport) -> str:
     def body(writer: MarkdownWriter) -> None:
         writer.heading(f"{headline(report).sign} Fleet {report.fleet}, {period(report)}", 2)
-        writer.say(verdict(report)[:1].upper() + verdict(report)[1:] + ".", bold=True)
-        writer.quote(notes(report))
+        writer.paragraph(verdict(report)[:1].upper() + verdict(report)[1:] + ".", bold=True)
+        writer.quoted_list(notes(report))
         for section in sections(report):
             writer.heading(section.title)
-            writer.bullets(section.says)
+            writer.bullet_list(section.says)
             writer.table(section.head, section.rows)
 
     return write_pen(body, "`--output json` has all of it").text

@@ -47,7 +47,7 @@ def _heading(plan: Plan) -> list[str]:
         f"  made {clock(plan.created_at)}, {timeline.validity(plan)}; "
         f"scope {plan.scope.selected:,} of {count(plan.scope.total, 'node')}; fingerprint {plan.fingerprint[:12]}",
     ]
-    # What is wrong with all of it comes before limits, which may be a hundred lines.
+    # Warnings about the whole plan come before limits, which may be a hundred lines.
     lines += [f"  {note}" for note in (*offline.sentences(plan), *plan.notes)]
     lines += [f"  {line}" for line in budget(plan)]
     return lines + [f"  {line}" for line in warnings(plan.insecure, plan.time_scale)]
@@ -98,15 +98,17 @@ def out(line: BudgetLine) -> str:
 
 
 def alike(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:
-    """Group nodes with the same actions for the same reasons, so that a description of the first is true of all."""
+    """Group nodes with the same actions for the same reasons, so that what the first says is true of all."""
     groups: dict[tuple[object, ...], list[NodePlan]] = {}
     for node in nodes:
         drift = tuple((item.path, value(item.desired), value(item.observed)) for item in shown(node))
-        groups.setdefault((node.pool, node.goal, _story(node), node.postponed, node.actions, drift), []).append(node)
+        groups.setdefault((node.pool, node.goal, _situation(node), node.postponed, node.actions, drift), []).append(
+            node
+        )
     return list(groups.values())
 
 
-def _story(node: NodePlan) -> str:
+def _situation(node: NodePlan) -> str:
     """Return the situation of a node, where it is not the ordinary one."""
     ordinary = node.goal is Goal.IN_SERVICE and (node.blocked is None or waits(node.blocked))
     return "" if ordinary and not node.illness else node.situation
@@ -153,7 +155,7 @@ def _entry(group: list[NodePlan], plan: Plan) -> list[str]:
     each = " each" if len(group) > 1 else ""
     when = timeline.expected(group, plan.created_at)
     lines = [f"{names} [{first.pool}]: {worst(first)}, {estimate(first.actions)}{each}; {when}"]
-    if story := _story(first):
+    if story := _situation(first):
         lines.append(f"    {plain(story, 1000)}")
     for item in shown(first):
         lines.append(f"    {item.path}: {value(item.observed)} -> {value(item.desired)}  [{_kind(item, first)}]")

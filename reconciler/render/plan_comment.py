@@ -103,14 +103,14 @@ def _classes(nodes: Iterable[NodePlan]) -> dict[Disruption, tuple[str, ...]]:
 
 def write(writer: MarkdownWriter, made: Plan) -> None:
     if made.change is not None:
-        writer.say(f"This change: {spec_change.verdict(made.change)}.", bold=True)
-        writer.say(f"With all that had drifted before: {plan.verdict(made)}.")
+        writer.paragraph(f"This change: {spec_change.verdict(made.change)}.", bold=True)
+        writer.paragraph(f"With all that had drifted before: {plan.verdict(made)}.")
     else:
-        writer.say(_sentence(plan.verdict(made)), bold=True)
-    writer.quote(offline.sentences(made), alert="IMPORTANT")
+        writer.paragraph(_sentence(plan.verdict(made)), bold=True)
+    writer.quoted_list(offline.sentences(made), alert="IMPORTANT")
     above = [*stop(made.stopped, made.braked), *plan.isolation(made)]
     above += [*(f"REFUSED: {sentence}" for sentence in made.refused), *made.notes]
-    writer.quote([*above, *warnings(made.insecure, made.time_scale)])
+    writer.quoted_list([*above, *warnings(made.insecure, made.time_scale)])
     _red(writer, made)
     _held(writer, made)
     _pools(writer, made)
@@ -219,7 +219,7 @@ def _when(writer: MarkdownWriter, made: Plan) -> None:
         rows.append((hours, NodeNames(tuple(node.node for node in nodes))))
     with writer.details(f"Timeline: {timeline.finish(made)}"):
         writer.table(("expected (UTC)", "nodes"), rows)
-        writer.bullets(plan.budget(made))
+        writer.bullet_list(plan.budget(made))
 
 
 def _together(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:
@@ -242,7 +242,7 @@ def _change(writer: MarkdownWriter, made: Change) -> None:
     for block in spec_change.blocks(made):
         writer.heading(block.title, 4)
         writer.table(block.head, block.rows)
-        writer.say(block.note)
+        writer.paragraph(block.note)
 
 
 def _set_by(writer: MarkdownWriter, made: Plan) -> None:
@@ -328,14 +328,14 @@ def _footer(writer: MarkdownWriter, made: Plan) -> None:
     with writer.details("What to do next"):
         commands = ["reconciler show plan.json"]
         if made.offline is not None:
-            writer.bullets(_ONLINE)
+            writer.bullet_list(_ONLINE)
         elif nodes:
             held = next((n.node for n in made.nodes.values() if n.blocked and n.blocked.code is BlockCode.UNKNOWN), "")
             commands.append(f"reconciler explain {held or fold(nodes[:1])}")
         if made.change is None and made.changes and not made.refused and made.source.directory and made.offline is None:
             commands.append(f"reconciler apply {made.source.directory} --plan plan.json --yes")
         writer.fenced("sh", commands)
-    writer.small(
+    writer.footnote(
         (
             f"plan {made.id}",
             f"fingerprint {made.fingerprint[:12]}",

@@ -44,11 +44,11 @@ def human(plan: Plan) -> list[str]:
 def write(writer: MarkdownWriter, plan: Plan) -> None:
     """The same for a comment."""
     for rollout in plan.rollouts[: writer.level.rows]:
-        writer.say(title(rollout), bold=True)
-        writer.bullets(changes(rollout))
+        writer.paragraph(title(rollout), bold=True)
+        writer.bullet_list(changes(rollout))
         writer.table(_HEAD, [(at, NodeNames(nodes), state, when, why) for at, nodes, state, when, why in
                           rows(rollout, plan.created_at)])  # fmt: skip
-        writer.quote(line.removeprefix("- ") for line in notes(rollout))
+        writer.quoted_list(line.removeprefix("- ") for line in notes(rollout))
     writer.left_out(len(plan.rollouts) - writer.level.rows, "rollout")
 
 

@@ -84,7 +84,7 @@ def _silence(made: Explanation) -> WaitStart | None:
         return None
     readings = {"redfish": ("its BMC", made.observed.hot), "ssh": ("its host", made.observed.host)}
     found = [
-        WaitStart(made.record.silent_since[source], f"{who} fell silent")
+        WaitStart(made.record.silent_since[source], f"{who} stopped answering")
         for source, (who, reading) in readings.items()
         if isinstance(reading, Silent) and source in made.record.silent_since
     ]
@@ -140,7 +140,7 @@ def goes_anyway(plan: NodePlan) -> bool:
 
 def _room(made: Explanation, plan: NodePlan) -> Iterator[str]:
     batch = f", in batch {plan.wave + 1} of those that wait" if plan.wave and not made.alone else ""
-    first = "; `reconciler plan` tells who goes first" if made.alone else ""
+    first = "; `reconciler plan` tells which nodes go first" if made.alone else ""
     yield f"as soon as there is room in every limit below{batch}{first}"
 
 
@@ -172,7 +172,7 @@ def _answers(made: Explanation, _: NodePlan) -> Iterator[str]:
     if who:
         yield f"when {' and '.join(who)} answer{'s' if len(who) == 1 else ''} again"
     else:
-        yield "when what is not known can be read"
+        yield "when the unknown facts can be read"
 
 
 def _attempts_end(made: Explanation, plan: NodePlan) -> Iterator[str]:
@@ -189,7 +189,7 @@ def _attempts_end(made: Explanation, plan: NodePlan) -> Iterator[str]:
         ends += [a.at + window for a in attempts if a.cause == REMEDIATION and a.at >= now - window]
     if ends:
         yield f"after {clock(min(ends))}, when its oldest attempt no longer counts"
-    yield "or when somebody has mended it" if ends else "not by itself: somebody has to mend it"
+    yield "or when somebody has repaired it" if ends else "not by itself: somebody has to repair it"
 
 
 def _says(sentence: str) -> Callable[[Explanation, NodePlan], Iterable[str]]:
@@ -198,7 +198,9 @@ def _says(sentence: str) -> Callable[[Explanation, NodePlan], Iterable[str]]:
 
 TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
     BlockCode.STOPPED: _says("when somebody lifts the stop: reconciler resume"),
-    BlockCode.STORM: _says("when those nodes are well, or all is understood, and somebody resumes: reconciler resume"),
+    BlockCode.STORM: _says(
+        "when those nodes are well, or the cause is understood, and somebody resumes: reconciler resume"
+    ),
     BlockCode.HELD: _released,
     BlockCode.QUARANTINED: _activated,
     BlockCode.RETIRED: _activated,
@@ -209,12 +211,14 @@ TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
     BlockCode.BACKOFF: _says(""),
     BlockCode.ROLLOUT: _says("when the waves before its own are well and have baked"),
     BlockCode.HALTED: _resumed,
-    BlockCode.FOREIGN_CORDON: _says("when who cordoned it is done: kubectl uncordon {node}"),
-    BlockCode.FOREIGN_MARK: _says("when the other reconciler is done with it, or its mark is taken over as said"),
+    BlockCode.FOREIGN_CORDON: _says("when whoever cordoned it lifts the cordon: kubectl uncordon {node}"),
+    BlockCode.FOREIGN_MARK: _says(
+        "when the other reconciler lifts its mark, or `reconciler ledger adopt` takes the mark over"
+    ),
     BlockCode.NO_PATH: _says("not by itself: somebody has to look"),
     BlockCode.ATTEMPTS: _attempts_end,
     BlockCode.GATE: _says("when a repair is on record, as said"),
-    BlockCode.CRASHED: _says("when the bug is mended: report it with the traceback from the log"),
+    BlockCode.CRASHED: _says("when the bug is fixed: report it with the traceback from the log"),
     BlockCode.JOINING: _says("when the change that adds it is merged"),
     BlockCode.NO_DRAIN: _says("when its persona says how to drain it"),
 }
@@ -268,7 +272,7 @@ def rollout_words(made: Explanation) -> list[str]:
         states = (f"{at} {wave.state} ({len(wave.nodes)})" for at, wave in enumerate(rollout.waves, 1))
         lines.append(f"{kind} of {', '.join(rollout.changes)} in pool {rollout.pool}, {begun}")
         if made.alone:
-            lines.append("  it was looked at alone: `reconciler plan` tells which wave it is in")
+            lines.append("  other nodes were not planned: `reconciler plan` tells which wave it is in")
             continue
         lines.append(f"  it is in wave {own + 1}; waves (and their nodes): {', '.join(states)}")
         detail = rollout.waves[own].detail

@@ -230,7 +230,7 @@ def test_serials_of_machines_are_nobodys_business() -> None:
     ("offline", "verdict", "said"),
     [
         (Offline(b.NOW - timedelta(minutes=30)), Verdict.GOOD, "30m"),
-        (Offline(b.NOW - timedelta(hours=25)), Verdict.BAD, "too old to go by"),
+        (Offline(b.NOW - timedelta(hours=25)), Verdict.BAD, "too old to rely on"),
         (Offline(b.NOW, {"identity.serial": ("a1",)}), Verdict.BAD, "Not judged: identity.serial of a1"),
     ],
 )
