@@ -44,7 +44,7 @@ def observe_for_report(workspace: Workspace, ledger: SqlLedger, file: Path | Non
 
 
 def write_page(
-    workspace: Workspace, ledger: SqlLedger, found: LatestPass, chronicle: PeriodReport | None, directory: Path
+    workspace: Workspace, ledger: SqlLedger, found: LatestPass, report: PeriodReport | None, directory: Path
 ) -> Path:
     """Write index.html into `directory`, and return its path. Raise ReconcilerError when it can't be written."""
     plan = found.plan
@@ -54,7 +54,7 @@ def write_page(
         {name: node_status(node, acting=name in acting) for name, node in plan.nodes.items()},
         workspace.clock.now(), __version__, holds=tuple(ledger.holds()),
         origins=origins(workspace.fleet.source, _places(workspace, plan)),
-        stories=_histories(workspace, ledger, plan), chronicle=chronicle,
+        histories=_histories(workspace, ledger, plan), report=report,
     )  # fmt: skip
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from reconciler.model.plan import Plan
 from reconciler.model.recording import Recorder, RecordError, Recording
 from reconciler.model.report import APPLY_FORMAT, ActionEnd, ApplyOutcome, NodeEnd
 from reconciler.render.record import of_apply, of_drift
-from reconciler.render.redact import Names, redact
+from reconciler.render.redact import Identifiers, redact
 
 CLOSING_S = 4.0  # wall clock
 
@@ -72,7 +72,7 @@ class LoopRecorder:
         self._progress = progress
         self._now = now
         self._failed = failed
-        self.names: Callable[[Fleet, Observation], Names] | None = None  # texts to redact
+        self.names: Callable[[Fleet, Observation], Identifiers] | None = None  # texts to redact
         self._running: dict[str, list[ActionEnd]] = {}  # by node, of nodes that are not settled
         self._done: list[ActionEnd] = []  # of settled nodes, not recorded yet
         self._ends: dict[str, NodeEnd] = {}

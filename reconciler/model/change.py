@@ -1,4 +1,4 @@
-"""What a change of the spec would do: the part of a pull request's plan that compares two revisions."""
+"""The effect of a change of the spec: the part of a pull request's plan that compares two revisions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class BarFailure:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What head does that base does not. Blast radius: what the actions that only head needs do to whom."""
+    """The differences between what head and base do. Blast radius: actions that only head needs, and their nodes."""
 
     base: SpecSource
     head: SpecSource
@@ -76,7 +76,7 @@ class Change:
 
     @property
     def empty(self) -> bool:
-        """Whether it makes no difference to any node, nor to how nodes are reached."""
+        """Whether the change makes no difference to any node, nor to how nodes are reached."""
         differences = (self.caused, self.removed, self.touched, self.joining, self.forgotten, self.endpoints)
         consequences = (self.void_certificates, self.below_bar, self.unmeasured, self.unseen)
         return not any((*differences, *consequences, self.states, self.settings))

@@ -1,8 +1,8 @@
-"""A bug that shows in the work on one node is that node's result, and no other's (invariant 22).
+"""A crash in the work on one node is that node's result, and no other's (invariant 22).
 
-`of_its_own` and `of_its_own_async` are the only places that catch what nobody expected. Whatever is done for one node
-after another goes through them: reading, planning, acting, remembering, rendering. They record what they catch; errors
-that end a run by design (model/errors.py) go through, and so does a cancellation.
+`of_its_own` and `of_its_own_async` are the only places that catch unexpected errors. All work for one node after
+another goes through them: reading, planning, acting, remembering, rendering. They report what they catch. Errors that
+end a run by design (model/errors.py) and cancellations go through.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PACKAGE: Final = __file__.rpartition("model/")[0]
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """`doing`: such as "planning it"; `error`: type and message; `at`: the innermost line of ours, "diff/gpus.py:8"."""
+    """An unexpected error. `doing`: "planning it"; `error`: type and message; `at`: our innermost line of code."""
 
     node: str
     doing: str
@@ -46,7 +46,7 @@ _listener: ContextVar[Callable[[Crash], None] | None] = ContextVar("listener", d
 
 @contextmanager
 def told_to(listener: Callable[[Crash], None]) -> Iterator[None]:
-    """Each crash is told as it comes, here and in the tasks that begin here: what it costs may be in no document."""
+    """Call a function with each crash as it happens, here and in tasks that begin here: no document may show it."""
     before = _listener.set(listener)
     try:
         yield
@@ -63,7 +63,7 @@ def of_its_own(node: str, doing: str, work: Callable[[], T], instead: Callable[[
 
 
 async def of_its_own_async(node: str, doing: str, work: Callable[[], Awaitable[T]], instead: Callable[[Crash], T]) -> T:
-    """As `of_its_own`."""
+    """Do as `of_its_own` does, for a coroutine."""
     try:
         return await work()
     except Exception as error:  # noqa: BLE001 - the boundary: see above
@@ -71,7 +71,7 @@ async def of_its_own_async(node: str, doing: str, work: Callable[[], Awaitable[T
 
 
 def _crash(error: Exception, node: str, doing: str) -> Crash:
-    """Told to who listens. The error again, if it is one that ends the run."""
+    """Return the crash, and report it to the listener. Raise the error again if it is one that ends the run."""
     met = _parts(error)
     if any(isinstance(one, ReconcilerError) and not isinstance(one, DriverError) for one in met):
         raise error
@@ -85,7 +85,7 @@ def _crash(error: Exception, node: str, doing: str) -> Crash:
 
 
 def _parts(error: BaseException) -> list[BaseException]:
-    """The errors in it: those of tasks come in groups."""
+    """Return the errors in a group: tasks raise theirs in groups."""
     if isinstance(error, BaseExceptionGroup):
         return [part for inner in error.exceptions for part in _parts(inner)]
     return [error]

@@ -1,7 +1,7 @@
 """The spec resolved for one node.
 
-`Profile` holds what equal nodes share. The resolver interns it, so that ten thousand nodes of one pool hold one
-object, compared once (DESIGN section 6). What differs from node to node stands in `Desired` itself. A field that is
+`Profile` holds the values that equal nodes share. The resolver interns it, so that ten thousand nodes of one pool hold
+one object, compared once (DESIGN section 6). `Desired` holds the values that differ from node to node. A field that is
 None, or a key that is absent, is unmanaged.
 """
 
@@ -20,7 +20,7 @@ from reconciler.model.vocab import Activation, DrainProvider, DriftMode, NodeSta
 
 @dataclass(frozen=True, slots=True)
 class RootDisk:
-    """Which drive an image may be written to. All given fields must match exactly one drive (pitfalls L1, L4)."""
+    """The drive that an image may be written to. All given fields must match exactly one drive (pitfalls L1, L4)."""
 
     serial: Identifier | None = None
     wwn: Identifier | None = None
@@ -58,7 +58,7 @@ class DesiredFirmware:
 
 @dataclass(frozen=True, slots=True)
 class DesiredInventory:
-    """What the hardware must have. The gate demands positive evidence for each item."""
+    """The parts that the hardware must have. The gate demands positive evidence for each."""
 
     manufacturer: str | None = None
     model: str | None = None
@@ -82,7 +82,7 @@ class DesiredHost:
 
 @dataclass(frozen=True, slots=True)
 class DesiredGpu:
-    """`mig`: None = MIG off on every GPU; otherwise profile -> count, the same on every GPU."""
+    """The GPU mode. `mig`: None = MIG off on every GPU; otherwise profile -> count, the same on every GPU."""
 
     mig: Mapping[str, int] | None
 
@@ -105,7 +105,7 @@ class DrainPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """`metric` as the test's parser names it, judged against min and/or max (inclusive)."""
+    """A bound of a metric, named as the test's parser names it. `min` and `max` are inclusive."""
 
     metric: str
     min: float | None = None
@@ -164,7 +164,7 @@ class Remediation:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What equal nodes share. `digest` identifies it: equal digests mean equal values."""
+    """The values that equal nodes share. `digest` identifies them: equal digests mean equal values."""
 
     digest: str
     image: DesiredImage | None
@@ -184,7 +184,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where a node answers. `bmc` is a URL, `host` is host[:port]; None = the node has no such source."""
+    """The addresses of a node. `bmc` is a URL, `host` is host[:port]; None = the node has no such source."""
 
     bmc: Address
     host: Address
@@ -211,9 +211,9 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """A stretch of local time that recurs on `days` (0 = Monday), in minutes after midnight.
+    """An interval of local time that recurs on `days` (0 = Monday), in minutes after midnight.
 
-    One whose `end` is not after its `start` ends on the next day.
+    When `end` is not after `start`, it ends on the next day.
     """
 
     days: tuple[int, ...]
@@ -224,7 +224,7 @@ class Hours:
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimit:
-    """How many nodes may be out of service at once. `scope`: fleet | pool | a failure-domain label.
+    """A limit of nodes out of service at once. `scope`: fleet | pool | a failure-domain label.
 
     `nodes` is a count ("3") or a share ("10%") of the active nodes in scope, rounded up (conventions Y6).
     With `per_s` it is a rate instead: so many may be newly taken out within any period of that length.
@@ -239,7 +239,7 @@ class BudgetLimit:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """How many active nodes of a persona stay in service, whatever else is allowed: a count or a share, rounded up."""
+    """A minimum of active nodes of a persona that stay in service: a count or a share, rounded up."""
 
     persona: str
     nodes: str
@@ -247,7 +247,7 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """When nodes may (or, `deny`, may not) be taken out of service and firmware be started. Deny wins."""
+    """Hours in which nodes may (`deny`: may not) be taken out of service and firmware be started. Deny wins."""
 
     kind: WindowKind
     hours: Hours
@@ -257,7 +257,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class BreakGlass:
-    """Lifts all windows until then. `until`: ISO 8601 with an offset."""
+    """An exception that lifts all windows for a while. `until`: ISO 8601 with an offset."""
 
     reason: str
     by: str
@@ -266,7 +266,7 @@ class BreakGlass:
 
 @dataclass(frozen=True, slots=True)
 class RolloutPolicy:
-    """How a change of the spec spreads over a pool: nodes that have it after each wave, as counts or shares rounded up.
+    """The waves of a change in a pool: nodes that have it after each wave, as counts or shares rounded up.
 
     `bake_s`: how long a wave stays healthy before the next. `max_failures`: members that may fail before all stops.
     """
@@ -278,7 +278,7 @@ class RolloutPolicy:
 
 @dataclass(frozen=True, slots=True)
 class SpecHold:
-    """A hold that the spec declares. Copied to the ledger by apply, where it outlives its line until released."""
+    """A hold that the spec declares. Apply copies it to the ledger, where it outlives its line until it is released."""
 
     subject: str  # node name, or "pool/<name>"
     reason: str
@@ -289,7 +289,7 @@ class SpecHold:
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRule:
-    """Drift at `path` (a value path; a trailing `*` matches the rest) is not acted upon, and is counted as ignored."""
+    """A rule to leave drift at `path` (a value path; a trailing `*` matches the rest) alone as ignored."""
 
     path: str
     reason: str
@@ -307,7 +307,7 @@ class TlsPolicy:
 
 @dataclass(frozen=True, slots=True)
 class HostKeyPolicy:
-    """`authorities`: public keys of host CAs, OpenSSH format. Host certificates name the node as principal."""
+    """The trust in host keys. `authorities`: public keys of host CAs in OpenSSH format; certificates name the node."""
 
     authorities: tuple[str, ...]
     insecure: bool = False
@@ -322,7 +322,7 @@ class ClusterAccess:
 
 @dataclass(frozen=True, slots=True)
 class InstallerPolicy:
-    """Where install documents are served from (DESIGN 7.5). `url`: as BMCs and installers reach it."""
+    """The server of install documents (DESIGN 7.5). `url`: its address as BMCs and installers reach it."""
 
     listen: str  # host:port; port 0 = any free one
     url: str | None  # None: http://<listen>
@@ -331,7 +331,7 @@ class InstallerPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the Fleet says about the reconciler itself. Durations in seconds."""
+    """The settings of the reconciler itself in the Fleet. Durations are in seconds."""
 
     fleet: str
     bmc_credentials: str | None
@@ -360,7 +360,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class SpecSource:
-    """Where the spec came from. `commit` is "" outside git; `dirty`: the tree differs from the commit."""
+    """The origin of a spec. `commit` is "" outside git; `dirty`: the tree differs from the commit."""
 
     directory: PublicText
     commit: PublicText = ""

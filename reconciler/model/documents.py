@@ -49,7 +49,7 @@ _readers: dict[type[Any], SchemaValidator] = {}
 
 
 def _finite(schema: Any) -> Any:
-    """The schema, with numbers that are finite, as all that `dump` writes: pydantic itself takes NaN and 1e999."""
+    """Return the schema with finite numbers only, as `dump` writes them: pydantic itself takes NaN and 1e999."""
     if isinstance(schema, dict):
         if schema.get("type") == "any":
             return core_schema.no_info_after_validator_function(_check_finite, core_schema.any_schema())
@@ -70,14 +70,14 @@ def _check_finite(value: Any) -> Any:
 
 
 def adapter(kind: type[Document | Observed | NodePlan | PublishedNode]) -> TypeAdapter[Any]:
-    """Built on first use: the schema of an observation takes 30 ms, which `--help` shall not pay."""
+    """Return the pydantic adapter of a kind, built on first use: an observation's takes 30 ms."""
     if kind not in _adapters:
         _adapters[kind] = TypeAdapter(kind)
     return _adapters[kind]
 
 
 def dump(document: Document) -> str:
-    """Canonical JSON with a newline at its end. ValueError for a NaN or an infinity: JSON has neither."""
+    """Return canonical JSON with a newline at its end. Raise ValueError for NaN and infinity, which JSON lacks."""
     if not isinstance(document, Observation | Plan | Published):
         return _text(adapter(type(document)).dump_python(document, mode="json")) + "\n"
     # Node by node: as one tree, ten thousand nodes would take a gigabyte.
@@ -107,7 +107,7 @@ def _text(values: Any) -> str:
 
 
 def document_schema(kind: type[Document]) -> dict[str, Any]:
-    """JSON Schema of what `dump` writes and `load` reads."""
+    """Return the JSON Schema of what `dump` writes and `load` reads."""
     schema = adapter(kind).json_schema()
     if kind is Plan:
         definitions = schema["$defs"]
@@ -120,10 +120,10 @@ def document_schema(kind: type[Document]) -> dict[str, Any]:
 
 
 def load(kind: type[D], text: str | bytes, *, name: str = "") -> D:
-    """Read a document of `kind`. DocumentError says what is wrong with the file `name`.
+    """Read a document of `kind`. Raise DocumentError, which says what is wrong with the file `name`.
 
-    The fingerprints of a plan are made again, and it is refused where they differ; those of another recipe can't be,
-    and whoever applies a plan has to see that it has none of these.
+    The fingerprints of a plan are computed again, and a plan with others is refused. Fingerprints of another recipe
+    can't be computed: the caller that applies a plan must refuse these.
     """
     where = f"{name}: " if name else ""
     what = where + NAMES[kind]
@@ -148,7 +148,7 @@ def _reader(kind: type[Document]) -> SchemaValidator:
 
 
 def _version_of(text: str | bytes, what: str) -> object:
-    """Of a document that could not be read: a large one is not parsed twice for the sake of its version."""
+    """Return the version of a document that could not be read, without parsing it a second time."""
     try:
         head = from_json(text)
     except ValueError as error:

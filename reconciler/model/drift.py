@@ -33,7 +33,7 @@ TOLD = ACTIONABLE | {DriftClass.REPORTED}  # what makes a drift report say that 
 
 @dataclass(frozen=True, slots=True)
 class DriftItem:
-    """One path of one node. `desired`, `observed`, `applied` are JSON values; `applied` None = never applied by us."""
+    """The difference at one path of one node. Values are JSON values; `applied` None = we never applied one."""
 
     node: NodeName
     concern: Concern

@@ -1,4 +1,4 @@
-"""What can go wrong, and how a problem is told.
+"""The errors of the reconciler and their exit codes.
 
     ReconcilerError
     |- SpecError(diagnostics)     the spec is invalid; nothing was contacted           exit 3
@@ -38,7 +38,7 @@ class Position:
 
 
 def read_position(text: str) -> Position:
-    """What `str` made of one."""
+    """Return the position that `str` wrote."""
     file, *numbers = text.rsplit(":", 2)
     if len(numbers) == 2 and all(number.isdecimal() for number in numbers):
         return Position(file, int(numbers[0]), int(numbers[1]))
@@ -71,10 +71,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class ReconcilerError(Exception):
-    """Root of the errors that the command line turns into a message and an exit code."""
+    """The root of the errors that the command line turns into a message and an exit code."""
 
     def lines(self) -> tuple[str, ...]:
-        """The message, one line for each problem, with control characters escaped."""
+        """Return the message, one line for each problem, with control characters escaped."""
         return (visible(str(self)),)
 
 
@@ -132,9 +132,9 @@ class Failure(StrEnum):
 
 
 class DriverError(ReconcilerError):
-    """Raised by ports on writes, and by reads that are not a `Reading`.
+    """A failure of a port: of a write, or of a read that does not return `Answered | Silent`.
 
-    `retry_after`: seconds, where the other side said so.
+    `retry_after`: seconds of wall-clock time, where the other side said so.
     """
 
     def __init__(self, kind: Failure, detail: str, *, retry_after: float | None = None) -> None:
@@ -145,9 +145,9 @@ class DriverError(ReconcilerError):
 
 
 def first_of_ours(group: ExceptionGroup[Exception]) -> ReconcilerError | None:
-    """The first of errors that are all ours: a missing secret ends every task that wants it, and is said once.
+    """Return the first error when all are ours, to report it once: a missing secret ends every task that wants it.
 
-    None where one of them is a programming error.
+    Return None when one of them is a programming error.
     """
     told, others = group.split(ReconcilerError)
     found: Exception | None = told

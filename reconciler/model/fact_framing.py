@@ -105,7 +105,7 @@ _FACT = re.compile(rb"fact ([A-Za-z0-9_]{1,64}) (-?[0-9]{1,4}) ([0-9]{1,8}) ([0-
 
 @dataclass(frozen=True, slots=True)
 class FactRequest:
-    """`name`: letters, digits and underscores. `command`: POSIX sh text. `timeout_s`: wall-clock, whole seconds."""
+    """A fact to read. `name`: letters, digits, underscores; `command`: POSIX sh; `timeout_s`: whole real seconds."""
 
     name: str
     command: str
@@ -132,7 +132,7 @@ def build_program(requests: Sequence[FactRequest], nonce: str) -> str:
 
 
 def parse_program(text: str) -> tuple[str, tuple[FactRequest, ...]]:
-    """Nonce and requests of a facts program. ValueError when `text` is some other script."""
+    """Return the nonce and requests of a facts program. Raise ValueError when `text` is another script."""
     head = _HEAD.match(text)
     start, end = text.find(_BODY), text.rfind(_TAIL)
     if head is None or not 0 < start < end:

@@ -12,7 +12,7 @@ from reconciler.model.privacy import FreeText, Identifier, NodeName, Privacy, Pu
 
 
 class Verdict(StrEnum):
-    """Only PASS admits. UNJUDGED and ERROR never count against the hardware."""
+    """The verdict of the gate. Only PASS admits. UNJUDGED and ERROR never count against the hardware."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -22,7 +22,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What one command on a host left behind. `timed_out`: it was killed at its deadline; exit_status is then -1."""
+    """The result of one command on a host. `timed_out`: it was killed at its deadline; exit_status is then -1."""
 
     exit_status: int
     stdout: str
@@ -47,7 +47,7 @@ class TestResult:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What a certificate is about. A certificate is void as soon as one of these differs."""
+    """The hardware, software and tests that a certificate is for. It is void as soon as one of them differs."""
 
     serial: Identifier
     gpu_serials: Annotated[tuple[Identifier, ...], Privacy.UNORDERED]

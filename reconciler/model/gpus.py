@@ -1,4 +1,4 @@
-"""What nvidia-smi says of GPUs, as values."""
+"""The GPUs as nvidia-smi describes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class MigDevice:
 
 @dataclass(frozen=True, slots=True)
 class GpuCells:
-    """What the driver says of a GPU's state: cells of nvidia-smi -q -x that equal GPUs have in common.
+    """The state of a GPU as the driver reports it: cells of nvidia-smi -q -x that equal GPUs have in common.
 
     None: this driver has no such cell, or the cell is N/A. `unread`: cells that are there and held neither a value nor
     N/A ("ERR!", "Unknown Error", nothing), by the names of these fields and of those of `Gpu`.
@@ -44,7 +44,7 @@ class GpuCells:
 
 @dataclass(frozen=True, slots=True)
 class SmiAnswer:
-    """How nvidia-smi -q -x ended, and how many GPUs it counts and describes: a whole document can contradict them."""
+    """The end of nvidia-smi -q -x, and the GPUs that it counts and describes: a whole document can contradict both."""
 
     exit_status: int
     attached: int | None

@@ -1,8 +1,8 @@
 """The inputs of a plan as its document holds them, and the fingerprints over them (DESIGN 7.3).
 
-An input is a value that an action may use, as canonical JSON text under its path; one longer than `LONGEST` is there as
-its digest. What equal nodes share stands once, in `Plan.shared`; what is a node's own stands in `NodePlan.inputs`.
-Fingerprints are computed from the document alone, so that whoever reads it computes them again and trusts none.
+An input is a value that an action may use, as canonical JSON text under its path; a text longer than `LONGEST` is
+replaced by its digest. `Plan.shared` holds once what equal nodes share; `NodePlan.inputs` holds a node's own inputs.
+Fingerprints are computed from the document alone, so that every reader computes them again and trusts none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNUSED = (DriftClass.UNKNOWN, DriftClass.IGNORED)
 
 
 def digest_of(value: object) -> str:
-    """SHA-256 over canonical JSON. TypeError for what is not made of JSON values."""
+    """Return SHA-256 over canonical JSON. Raise TypeError for a value that is not made of JSON values."""
     return hashlib.sha256(_CANONICAL.encode(value).encode()).hexdigest()
 
 
@@ -36,14 +36,14 @@ def text_of(value: object) -> str:
 
 
 def key_of(table: Mapping[str, str]) -> str:
-    """The key under which a table of shared inputs is kept: a digest of it."""
+    """Return the key under which a table of shared inputs is kept: a digest of it."""
     return digest_of(dict(table))[:32]
 
 
 def sealed(inputs: Mapping[str, str]) -> Mapping[str, str]:
-    """The inputs for whoever may not read them: one digest over the spec's, one over those read of the machine.
+    """Return the inputs for readers who must not see them: a digest over the spec's, one over the machine's.
 
-    A digest of one address or serial number is soon guessed, so they are mixed. Its key names the paths.
+    The digest of a single address or serial number is soon guessed, so each covers several. Its key names the paths.
     """
     if is_sealed(inputs):
         return inputs
@@ -62,9 +62,9 @@ def _mixed(inputs: Mapping[str, str], paths: Iterable[str]) -> str:
 
 
 def changed_inputs(approved: Mapping[str, str], fresh: Mapping[str, str]) -> list[tuple[str, str | None, str | None]]:
-    """(path, approved, now) of each input that differs; None = there is none.
+    """Return (path, approved, now) of each input that differs; None = there is none.
 
-    What could not be read of the machine, then or now, is no difference: a BMC that restarts makes no other machine.
+    A value of the machine that could not be read, then or now, is no difference: a BMC restarts, the machine stays.
     """
     if is_sealed(approved):
         groups = [(paths, paths.split(","), digest) for paths, digest in approved.items()]
@@ -87,7 +87,7 @@ def changed_inputs(approved: Mapping[str, str], fresh: Mapping[str, str]) -> lis
 def fingerprint(
     shared: str, inputs: Mapping[str, str], drift: Sequence[DriftItem], actions: Sequence[PlannedAction]
 ) -> str:
-    """Of one node. Over no commit, time, age, estimate or text, and nothing that was read but the machine's identity.
+    """Return the fingerprint of one node: nothing that was read goes into it but the identity of the machine.
 
     A node without actions has no inputs: nothing is approved for it.
     """
@@ -102,7 +102,7 @@ _NOTHING = digest_of([RECIPE])
 
 
 def fingerprint_of(nodes: Mapping[str, NodePlan]) -> str:
-    """The fingerprint of a plan: a digest of the fingerprints of its nodes."""
+    """Return the fingerprint of a plan: a digest of the fingerprints of its nodes."""
     return digest_of({name: node.fingerprint for name, node in nodes.items() if node.actions})
 
 

@@ -1,7 +1,7 @@
 """Equal parts of many values become one object.
 
-What machines say of themselves is the same words a hundred thousand times over, and comes off the wire as so many
-objects: 40 KiB a node, three quarters of it copies. Shared where they are read, they fit into memory.
+Machines report the same texts a hundred thousand times over, each as an object of its own: 40 KiB a node, three
+quarters of it copies. Sharing them where they are read makes them fit into memory.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _LEAVES: Final = frozenset({*_PLAIN, float, datetime})  # 0.0 and -0.0 are equal
 
 
 class Interning:
-    """Called with a frozen value, gives an equal one that shares its parts with those given before.
+    """A function that returns an equal value which shares its parts with earlier ones.
 
-    What was seen is kept in a table of fixed size, where a newcomer takes the place of another: most of what is seen
-    is a machine's own and never comes again. What was forgotten is shared from its next sight on.
+    Parts are kept in a table of fixed size, where a new part replaces an old one: most are a machine's own and never
+    come again. A part that was replaced is shared again from its next occurrence on.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Interning:
         return whole
 
     def _learn(self, kind: Any) -> bool:
-        """Whether values of this class have parts: it is a dataclass."""
+        """Return whether values of this class have parts, as a dataclass has."""
         names = [field.name for field in fields(kind)] if is_dataclass(kind) else []
         if not names:
             self._atoms.add(kind)

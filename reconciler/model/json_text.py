@@ -7,7 +7,7 @@ from typing import Any
 
 
 def parse_json(text: str | bytes) -> Any:
-    """As `json.loads`, and ValueError too for what is nested so deep that Python gives up on it."""
+    """Parse as `json.loads` does, and raise ValueError also for nesting that is too deep for Python."""
     try:
         return json.loads(text)
     except RecursionError:

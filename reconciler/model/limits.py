@@ -1,4 +1,4 @@
-"""What is too much at once: in one plan of ours, and in what befalls the fleet."""
+"""The limits of what one plan may do, and of what may befall the fleet at once."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """A plan that does more than this is refused as a whole: counts, or shares rounded up.
+    """The limits of one plan: a plan that does more is refused as a whole. Counts, or shares rounded up.
 
-    The defaults are low (conventions Y10, pitfall J1): who means more than this says so in the spec.
+    The defaults are low (conventions Y10, pitfall J1): a spec that means more says so.
     """
 
     reimage: str = "20%"
@@ -19,11 +19,11 @@ class Guards:
 
 @dataclass(frozen=True, slots=True)
 class Brake:
-    """More nodes of the fleet, or of one failure domain, that go bad within this time are a storm: counts, or shares.
+    """The limits of a storm: more nodes of the fleet or of a failure domain that go bad in this time. Counts or shares.
 
-    A tenth of the fleet is what is commonly thought to be no coincidence any more (pitfall J1), half of a rack what its
-    own switch or supply explains best. The time covers one outage as it is seen by and by: a cluster takes a minute to
-    miss a node, a pass over a large fleet some more. First sights trip it, before any host is found to be down.
+    A tenth of the fleet is commonly taken for no coincidence any more (pitfall J1); half of a rack is best explained by
+    its switch or supply. The time covers one outage as it comes to light: a cluster needs a minute to miss a node, a
+    pass over a large fleet some more. First observations trip it, before any host counts as down.
     """
 
     fleet: str = "10%"

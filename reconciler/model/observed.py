@@ -1,4 +1,4 @@
-"""What was read from a node. Each source answers for itself.
+"""The facts that were read from a node. Each source answers for itself.
 
 A source's answer is a `Reading`: `Answered` with a snapshot, or `Silent` with a reason. Inside a snapshot a field
 that is None was not given; `unknown[field]` says why where there is more to say. None is never "equal" and never
@@ -60,7 +60,7 @@ class BmcTask:
 
 @dataclass(frozen=True, slots=True)
 class RedfishHot:
-    """Read each pass, in at most six GETs."""
+    """The facts of a BMC that each pass reads, in at most six GETs."""
 
     manufacturer: PublicText | None
     model: PublicText | None
@@ -106,7 +106,7 @@ class Nic:
 
 @dataclass(frozen=True, slots=True)
 class Sensor:
-    """`name` is unique in its chassis."""
+    """A sensor. `name` is unique in its chassis."""
 
     name: PublicText
     kind: PublicText  # temperature | fan | power | voltage, Redfish's ReadingType in lower case, unknown
@@ -118,7 +118,7 @@ class Sensor:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part that is there and that the BMC judges. `id` is unique among its kind: "Chassis_0/PSU1"."""
+    """A part that is present and that the BMC judges. `id` is unique among its kind: "Chassis_0/PSU1"."""
 
     kind: PublicText  # system | chassis | power_supply | fan | leak_detector | dimm | memory | processor | switch
     id: Annotated[str, Privacy.ORDINAL]
@@ -145,7 +145,7 @@ class Manager:
 
 @dataclass(frozen=True, slots=True)
 class RedfishInventory:
-    """Read on first sight, after a write of ours, on a changed ETag, when old, and before a decision that uses it."""
+    """The facts of a BMC that are read at first, after a write, on a changed ETag, when old, and before their use."""
 
     bios: Annotated[Mapping[str, AttributeValue] | None, Privacy.BIOS]
     secure_boot: bool | None
@@ -171,7 +171,7 @@ BUSY_PERCENT: Final = 10  # utilisation from which on a GPU counts as loaded
 
 @dataclass(frozen=True, slots=True)
 class ImageIdentity:
-    """/etc/reconciler/image.json, and os-release as a second witness. None: the file lacks the key."""
+    """The contents of /etc/reconciler/image.json, with os-release as a second source. None: the file lacks the key."""
 
     image: PublicText | None
     version: PublicText | None
@@ -197,7 +197,7 @@ class Xid:
 
 @dataclass(frozen=True, slots=True)
 class KernelEvent:
-    """A kernel line since boot that speaks of hardware and is no Xid, bursts folded."""
+    """A kernel line since boot about hardware that is no Xid, bursts folded."""
 
     kind: KernelEventKind
     device: PublicText  # PCI address, or the kernel's name of what it is about; "" where the line names none
@@ -237,7 +237,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """One pass of the facts program. None: that fact gave no answer; `unknown` says why."""
+    """The facts of a host. None: that fact gave no answer; `unknown` says why."""
 
     hostname: Identifier | None
     kernel: PublicText | None
@@ -283,7 +283,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node object with its pods. `resource_version` guards every write."""
+    """A node object of the cluster with its pods. `resource_version` guards every write."""
 
     name: Unpublished[FreeText]
     uid: Unpublished[FreeText]
@@ -307,7 +307,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """One bulk read. A node that is not in `members` is known to be absent."""
+    """The result of one bulk read. A node that is not in `members` is known to be absent."""
 
     client_version: str
     server_version: str
@@ -319,7 +319,7 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """All that was read about one node in one pass. A `member` of Answered(None): known not to be in the cluster."""
+    """The facts of one node in one pass. A `member` of Answered(None): known not to be in the cluster."""
 
     node: NodeName
     hot: Answered[RedfishHot] | Silent
@@ -348,12 +348,12 @@ class Observation:
 
 
 def crash_in(seen: Observed) -> str:
-    """What went wrong in our own code while the node was read; "" as a rule."""
+    """Return the error of our own code that ended the reading of the node; "" as a rule."""
     readings = (seen.hot, seen.inventory, seen.host, seen.member)
     return next((r.detail for r in readings if isinstance(r, Silent) and r.reason is UnknownReason.CRASHED), "")
 
 
 def was_asked(seen: Observed) -> bool:
-    """Whether the node itself was asked for anything: who is not selected, or is worked on, a pass does not ask."""
+    """Whether the pass asked the node itself for anything. It does not ask nodes that are not selected or at work."""
     readings = (seen.hot, seen.host)
     return any(isinstance(reading, Answered) or reading.reason is not UnknownReason.NOT_ASKED for reading in readings)

@@ -1,4 +1,4 @@
-"""How an action ended: a closed union, matched exhaustively."""
+"""The outcomes of an action: a closed union, matched exhaustively."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ Outcome = Done | Transient | Permanent | Ambiguous | Declined
 
 
 def outcome_word(outcome: Outcome) -> str:
-    """The word that reports and the ledger use: done, transient, permanent, ambiguous, refused."""
+    """Return the word that reports and the ledger use: done, transient, permanent, ambiguous, refused."""
     return "refused" if isinstance(outcome, Declined) else type(outcome).__name__.lower()

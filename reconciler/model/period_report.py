@@ -1,7 +1,6 @@
-"""What happened to a fleet over a period: what the ledger tells of it, and the sums of that as a document.
+"""The report of a period: what the ledger recorded of a fleet, and the document that sums it up.
 
-A node-hour is in service, out of service, set aside, or not observed: nobody looked, or nobody could say. What was not
-observed is never availability.
+A node-hour is in service, out of service, set aside, or not observed. What was not observed never counts as available.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ REPORT_FORMAT = "1.0"
 
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
-    """How a node stands now. `out`: of service; None: nobody can say. `code`, `why`: of what blocks or holds it."""
+    """The status of a node now. `out`: out of service; None: unknown. `code`, `why`: what blocks or holds it."""
 
     pool: str
     status: NodeStatus
@@ -30,7 +29,7 @@ class ServiceStatus:
 
 @dataclass(frozen=True, slots=True)
 class StatusInterval:
-    """One uninterrupted stretch of one stand. `until` None: it goes on as far as anybody knows, and was `seen` last."""
+    """One uninterrupted interval of one status. `until` None: it has not ended, and was `seen` last."""
 
     node: str
     pool: str
@@ -44,13 +43,13 @@ class StatusInterval:
 
     @property
     def end(self) -> datetime:
-        """As far as it was observed."""
+        """The end of the interval, as far as it was observed."""
         return self.seen if self.until is None else self.until
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One path of one node that differed, from the look that first saw it to the first that saw it gone."""
+    """A difference at one path of one node, from the pass that first saw it to the first pass that no longer did."""
 
     node: str
     path: str
@@ -61,7 +60,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class ActionTally:
-    """Attempts that ended in the period."""
+    """The number of attempts that ended in the period."""
 
     action: PublicText  # catalogue name, without a target
     outcome: PublicText  # done | transient | permanent | ambiguous | refused
@@ -71,7 +70,7 @@ class ActionTally:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What the ledger tells of a period. `first`: by node, when it was looked at for the first time ever."""
+    """The records of a period. `first`: by node, when it was observed for the first time ever."""
 
     status_intervals: tuple[StatusInterval, ...] = ()
     episodes: tuple[Episode, ...] = ()
@@ -92,7 +91,7 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Durations in seconds of the fleet's time. None where there are none."""
+    """Durations in seconds of the fleet's time. None when there are none."""
 
     count: int = 0
     mean_s: float | None = None
@@ -102,7 +101,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """Node-hours. They add up to all that the period had; `aside`: quarantined or retired in the spec."""
+    """Node-hours. Their sum is all that the period had; `aside`: quarantined or retired in the spec."""
 
     in_service: float = 0.0
     out: float = 0.0
@@ -116,7 +115,7 @@ class Hours:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Out of service, and in service again; `until` None: still out. `seconds`: so far, as observed."""
+    """An interval out of service until in service again; `until` None: still out. `seconds`: so far, as observed."""
 
     node: NodeName
     cause: FreeText
@@ -127,7 +126,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Set aside by the spec (`code` quarantined), or isolated: whatever the ladder allowed was tried (attempts)."""
+    """A node that the spec sets aside (`code` quarantined), or that is isolated after all repairs (attempts)."""
 
     node: NodeName
     code: PublicText

@@ -20,7 +20,7 @@ _NO_ILLNESS = (DriftClass.IGNORED, DriftClass.REPORTED)
 
 
 class Goal(StrEnum):
-    """What a node's actions lead to."""
+    """The goal of a node's actions."""
 
     NOTHING = "nothing"  # retired, quarantined, held, or nothing known well enough
     IN_SERVICE = "in_service"
@@ -42,7 +42,7 @@ class BlockCode(StrEnum):
     WINDOW = "window"  # outside of the hours in which nodes may be taken out of service
     BACKOFF = "backoff"  # an action that it needs has failed: tried again after a pause
     ROLLOUT = "rollout"  # its wave has not begun
-    HALTED = "halted"  # the rollout of its pool has stopped: somebody must look
+    HALTED = "halted"  # the rollout of its pool has stopped: a person must look
     FOREIGN_CORDON = "foreign_cordon"
     FOREIGN_MARK = "foreign_mark"  # marked by another ledger
     NO_PATH = "no_path"  # no sequence of actions reaches the goal; the unmet conditions are named
@@ -54,7 +54,7 @@ class BlockCode(StrEnum):
 
     @property
     def passes(self) -> bool:
-        """Whether time alone lifts it: the actions are planned, and go when their turn comes."""
+        """Whether time alone lifts it: the actions are planned, and start by themselves later."""
         return self in (BlockCode.BUDGET, BlockCode.WINDOW, BlockCode.BACKOFF, BlockCode.ROLLOUT)
 
 
@@ -136,12 +136,12 @@ class NodePlan:
 
     @property
     def illness(self) -> tuple[DriftItem, ...]:
-        """What speaks against its health, and is neither ignored nor reported only."""
+        """The signs of illness that are neither ignored nor reported only."""
         return tuple(i for i in self.drift if i.concern is Concern.HEALTH and i.kind not in _NO_ILLNESS)
 
 
 def is_crashed(plan: NodePlan) -> bool:
-    """Whether it is no plan: a bug of ours ended the planning of this node."""
+    """Whether the plan is empty because a bug of ours ended the planning of this node."""
     return plan.blocked is not None and plan.blocked.code is BlockCode.CRASHED
 
 
@@ -235,7 +235,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Offline:
-    """That nobody was contacted for a plan. `unjudged`: path -> nodes at which what was published does not tell."""
+    """A plan for which nobody was contacted. `unjudged`: path -> nodes that the published data can't judge."""
 
     published_at: datetime
     unjudged: Mapping[PublicText, tuple[PublicText, ...]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What is shown of strings that others make: no character that acts on a terminal or a log, no secret of a URL.
+"""Safe forms of strings that others make: no character that acts on a terminal or a log, no secret of a URL.
 
 Names of files and branches, words of BMCs, hosts, git and kubectl, and what was typed reach terminals, job logs and
 documents. A control character or a bidirectional override in one moves the cursor, repaints a screen or turns text
@@ -21,7 +21,7 @@ _OLD_COMMAND: Final = re.compile(r"#(?=#\[|#vso\[)")  # a runner finds this form
 
 
 def is_safe(char: str) -> bool:
-    """Whether it only stands where it is put."""
+    """Whether a character changes nothing but its own place."""
     return unicodedata.category(char) not in _UNSAFE
 
 
@@ -102,7 +102,7 @@ def _pair(pair: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """The words of somebody else, in which URLs and settings may stand."""
+    """Return a text of others without the secrets of URLs and settings in it."""
     if ":/" in text:
         text = _EMBEDDED.sub(lambda match: shown_url(match[0]) if set(match[0]) & set("@?#") else match[0], text)
     return _SETTING.sub(rf"\1={HIDDEN}", text) if "=" in text else text

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Privacy(Enum):
-    """What a document that leaves the fleet may show of a value. The policies in render/ say how."""
+    """The kinds of values, by who may read them. The policies in render/ decide how to show each kind."""
 
     PUBLIC = auto()  # anybody may read it
     IDENTIFIER = auto()  # tells one machine or part from all others: a serial number, a UUID, a host name

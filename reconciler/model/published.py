@@ -1,4 +1,4 @@
-"""What of an observation and of the ledger may be shown to anybody: enough to plan by, without addresses and serials.
+"""The published form of an observation and of the ledger: anybody may read it, and it is enough to plan by.
 
 Whoever may propose a change may not always be trusted with the fleet: a fork's pull request is planned offline, from
 this. Names of hardware and hosts are keyed digests: equal within one document, so that a certificate still matches its

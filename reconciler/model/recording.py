@@ -1,4 +1,4 @@
-"""What `--record` keeps: a tree of texts that changes only when the fleet does, and why it changed."""
+"""The tree of texts that `--record` keeps: it changes only when the fleet does, and says why it changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEPT = "RECORD.md"  # stands in every tree of ours: who has none of it is not wr
 
 
 class RecordError(ReconcilerError):
-    """What happened could not be recorded. Nothing else is wrong."""
+    """A record of what happened could not be written. Nothing else is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Recording:
     nodes: frozenset[str] | None = None
 
     def is_over(self, path: str) -> bool:
-        """Whether a file that is there has nothing to say any more."""
+        """Whether a file that exists is no longer true."""
         if path in self.files or not path.startswith(self.root):
             return False
         return self.nodes is None or path.rpartition("/")[2].removesuffix(".json") in self.nodes
@@ -41,4 +41,4 @@ class Recorder(Protocol):
         """RecordError when nothing can be recorded there: before anything is done that should be."""
 
     async def save(self, recording: Recording) -> bool:
-        """Whether anything was news. RecordError when it could not be written; then nothing was."""
+        """Return whether anything changed. Raise RecordError when it could not be written; then nothing was."""

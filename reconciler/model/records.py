@@ -1,4 +1,4 @@
-"""What the ledger keeps about nodes, as values."""
+"""The ledger's records of nodes, as values."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a path of a node was last converged to."""
+    """The value that a path of a node was last converged to."""
 
     value: SpecValue
     spec_digest: PublicText
@@ -122,7 +122,7 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One line of a node's story."""
+    """One entry of a node's history."""
 
     at: datetime
     run: PublicText

@@ -1,4 +1,4 @@
-"""What a rehearsal foretells, as a document. Data only; render/ makes it text."""
+"""The forecast of a rehearsal, as a document. Data only; render/ makes it text."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ DRIFT_FORMAT = "1.0"
 
 @dataclass(frozen=True, slots=True)
 class DriftReport:
-    """`changes` and `incomplete` stand apart: an unreachable node never hides a difference (DESIGN section 11)."""
+    """What differs now. `changes` and `incomplete` are apart: an unreachable node hides no difference (DESIGN 11)."""
 
     format_version: PublicText
     tool_version: PublicText
@@ -42,7 +42,7 @@ APPLY_FORMAT = "1.0"
 
 @dataclass(frozen=True, slots=True)
 class NodeEnd:
-    """How a run left a node. `state`: converged | done | failed | crashed | not_started | stale | postponed."""
+    """The state in which a run left a node: converged | done | failed | crashed | not_started | stale | postponed."""
 
     state: PublicText
     detail: FreeText
@@ -62,7 +62,7 @@ class ActionEnd:
 
 @dataclass(frozen=True, slots=True)
 class ApplyOutcome:
-    """What a run did, and what it left. `changes`: something is still to be done; `incomplete` as in DriftReport."""
+    """The actions of a run and the state that it left. `changes`: work remains; `incomplete` as in DriftReport."""
 
     format_version: PublicText
     tool_version: PublicText

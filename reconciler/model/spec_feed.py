@@ -1,4 +1,4 @@
-"""Where a long-running reconciler has its spec from: which commit is in force, and why not a newer one."""
+"""The source of a long-running reconciler's spec: which commit is in force, and why not a newer one."""
 
 from __future__ import annotations
 

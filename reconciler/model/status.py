@@ -1,4 +1,4 @@
-"""What a long-running reconciler says of itself and of the fleet, for probes, metrics and alerts. Data only."""
+"""The status of a long-running reconciler and of its fleet, for probes, metrics and alerts. Data only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoopStatus:
-    """Where the loop stands. It replaces this whenever something of it changes."""
+    """The status of the loop, which replaces it whenever a part of it changes."""
 
     role: Role = Role.STARTING
     spec_commit: str = ""  # in force; "" until there is one
@@ -32,7 +32,7 @@ class LoopStatus:
     stopped: str = ""  # by whom, why and since when: nothing begins until the stop is lifted
 
     def unready(self, now: datetime) -> str:
-        """Why others should not count on this process; "" when they may. A standby may be counted on to take over."""
+        """Return why others should not count on this process; "" when they may, as on a standby, which takes over."""
         if not self.spec_commit:
             return "no spec is in force" + (f": the newest commit is {self.spec_trouble}" if self.spec_trouble else "")
         if self.role is Role.STARTING:
@@ -48,12 +48,12 @@ class LoopStatus:
 
 
 class NodeStatus(StrEnum):
-    """How a node stands, in the words that alerts are written with."""
+    """The status of a node, in the words that alerts are written with."""
 
     CONVERGED = "converged"  # as specified
-    WAITING = "waiting"  # differs; time alone brings its turn: budget, window, wave, back-off
+    WAITING = "waiting"  # differs; time alone lets it go: budget, window, wave, back-off
     ACTING = "acting"  # actions run, or go next
-    BLOCKED = "blocked"  # differs, and somebody must look
+    BLOCKED = "blocked"  # differs, and a person must look
     HELD = "held"  # by a hold, or by the stop of the whole fleet
     SET_ASIDE = "set_aside"  # quarantined or retired in the spec
     UNKNOWN = "unknown"  # too little could be read to say
@@ -72,7 +72,7 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True)
 class FleetStatus:
-    """What one pass found. `observed`: per source the age of the oldest answer that stands for now."""
+    """The findings of one pass. `observed`: per source, the instant of the oldest answer that it goes by."""
 
     started_at: datetime
     ended_at: datetime

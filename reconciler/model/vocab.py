@@ -25,7 +25,7 @@ class Concern(StrEnum):
 
 
 class Disruption(IntEnum):
-    """What an action does to the work on a node, mildest first. Serialised by `label`."""
+    """The effect of an action on the work on a node, mildest first. Serialised by `label`."""
 
     NONE = 0
     RESTART = 1
@@ -42,7 +42,7 @@ class Disruption(IntEnum):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, _handler: object) -> CoreSchema:
-        """In documents and specs the label stands: the order is ours, and may gain a member in between."""
+        """Serialise by label: documents and specs must not depend on the order, which may gain a member in between."""
         by_label = {member.label: member for member in cls}
         labels = core_schema.literal_schema(list(by_label))
         write = core_schema.plain_serializer_function_ser_schema(lambda member: member.label, return_schema=labels)
@@ -50,7 +50,7 @@ class Disruption(IntEnum):
 
 
 class Activation(StrEnum):
-    """What makes a staged setting or firmware image take effect."""
+    """The event at which a staged setting or firmware image takes effect."""
 
     IMMEDIATE = "immediate"
     BMC_RESET = "bmc_reset"
@@ -91,7 +91,7 @@ class UnknownReason(StrEnum):
 
 
 class NodeState(StrEnum):
-    """What the spec says about acting on a node at all."""
+    """The state that the spec gives a node: whether it may be acted upon at all."""
 
     ACTIVE = "active"
     QUARANTINED = "quarantined"

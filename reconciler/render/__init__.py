@@ -1,9 +1,10 @@
-"""Values to text: human, JSON and Markdown. Pure; every string of a BMC or a node is untrusted and escaped.
+"""Values as text for people, as Markdown and as HTML. Pure; every string of a BMC or a node is untrusted and escaped.
 
 text       values, names, durations and escapes that all forms share
 tables     plain-text tables
-pen        Markdown that fits into a comment, and that no machine's words break
-comment    reports as comments: plan_comment, drift and outcome say what stands in them, headline what stands above
+markdown   Markdown that fits into a comment, and that no text of a machine breaks
+comment    reports as comments: plan_comment, drift and outcome make their content, headline their first line
+disclosure who may read a field; publish, restore: published observations; redact: documents without names of machines
 drift      the drift report
 plan       the plan
 outcome    what an apply did

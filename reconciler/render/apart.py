@@ -1,4 +1,4 @@
-"""A document as text, though one node's part of it brings a bug to light: the others are shown (invariant 22)."""
+"""A document as text although the part of one node crashes the renderer: the others are shown (invariant 22)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ D = TypeVar("D", Plan, DriftReport, ApplyOutcome, Observation)
 
 
 def shown_apart(document: D, render: Callable[[D], str]) -> str:
-    """What `render` makes of it. Where that crashes, of the nodes that it can show; the others are named at the end.
+    """Return what `render` makes of a document. Where it crashes, show the other nodes, and name the crashed ones.
 
-    The error itself, where no node alone brings it about.
+    Raise the error again when no single node causes it.
     """
     try:
         return render(document)

@@ -39,14 +39,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a report stands: "" where nobody said."""
+    """The place of a report: "" where nobody said."""
 
     environment: str = ""
     run_url: str = ""  # of the job that made it
     head: str = ""  # commit that it is about
 
     def rest(self, file: str) -> str:
-        """Where the reader finds what there is no room for."""
+        """Say where the reader finds what the comment has no room for."""
         return f"all of it is in {file}" + (", an artifact of the run" if self.run_url else "")
 
 
@@ -92,7 +92,7 @@ def comment(document: Document, place: Place, most: int = CHARACTERS) -> Comment
 
 
 class Missing(StrEnum):
-    """Of what there is no document."""
+    """A report whose document does not exist."""
 
     PLAN = "plan"
     DRIFT = "drift"
@@ -129,13 +129,13 @@ _MISSING: Final = {
 
 
 def failure(what: Missing, fleet: str, log: str, place: Place) -> Comment:
-    """When there is nothing to report: that, what the log says last, and what was therefore not checked."""
+    """Return a comment without a report: that there is none, the end of the log, and what was not checked."""
     said, unchecked = _MISSING[what]
 
     def body(writer: MarkdownWriter) -> None:
         where = f", {place.environment}" if place.environment else ""
         writer.heading(f"{said.sign} Fleet {fleet}{where}: {said.text}", 2)
-        writer.own(unchecked)
+        writer.raw(unchecked)
         writer.log(log[-_LOG:])
         writer.links(place.run_url)
 
@@ -164,7 +164,7 @@ def _comment(key: str, title: str, verdict: Verdict, written: Written, place: Pl
 
 
 def mark_of(text: str) -> Mapping[str, Any]:
-    """What the hidden line of a comment says; nothing, if it is none of ours."""
+    """Return the data in the hidden line of a comment of ours; None for any other comment."""
     found = _MARK.match(text.replace("\r\n", "\n"))
     if found is None:
         return {}
@@ -176,7 +176,7 @@ def mark_of(text: str) -> Mapping[str, Any]:
 
 
 def status_line(applied: Comment, place: Place) -> str:
-    """What a plan's comment says once it was applied."""
+    """Return what a plan's comment says once the plan was applied."""
     said = markdown(applied.title, 300)
     return f"**{said}** ([run]({place.run_url}))" if is_link(place.run_url) else f"**{said}**"
 

@@ -11,7 +11,7 @@ from reconciler.model.vocab import Concern
 from reconciler.render.headline import Headline, Verdict
 from reconciler.render.markdown import Cell, MarkdownWriter
 from reconciler.render.tables import table
-from reconciler.render.text import Names, clock, count, page, source, stop, value, warnings
+from reconciler.render.text import NodeNames, clock, count, page, source, stop, value, warnings
 
 ORDER = (
     DriftClass.CONFLICT,
@@ -114,7 +114,7 @@ def _cells(row: Row) -> tuple[Cell, ...]:
     item = row.item
     several = len(row.nodes) > 1 and item.path in OWN
     wanted, found = ("each its own", "others") if several else (value(item.desired), value(item.observed))
-    return (item.path, wanted, found, row.since, Names(tuple(row.nodes)), item.detail)
+    return (item.path, wanted, found, row.since, NodeNames(tuple(row.nodes)), item.detail)
 
 
 _UNKNOWN_HEAD = ("nodes", "source", "why", "not known")
@@ -140,13 +140,13 @@ def _unknown(found: list[Row]) -> list[tuple[Cell, ...]]:
     for (nodes, source_, why), paths in causes.items():
         concerns = dict.fromkeys(path.partition(".")[0] for path in paths)
         what = ", ".join(paths) if len(paths) <= 3 else f"{len(paths)} values of {', '.join(concerns)}"
-        rows.append((Names(nodes), source_, why, what))
+        rows.append((NodeNames(nodes), source_, why, what))
     return rows
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What differs in one way, as it may be passed on."""
+    """The differences of one kind, as a table."""
 
     title: str
     head: tuple[str, ...]
@@ -176,17 +176,17 @@ def headline(report: DriftReport) -> Headline:
 def write(writer: MarkdownWriter, report: DriftReport) -> None:
     """The same for a comment."""
     rows = grouped(report.items)
-    writer.say(verdict(report)[:1].upper() + verdict(report)[1:] + ".", bold=True)
-    writer.quote([*stop(report.stopped, report.braked), *warnings(report.insecure, report.time_scale)])
+    writer.paragraph(verdict(report)[:1].upper() + verdict(report)[1:] + ".", bold=True)
+    writer.quoted_list([*stop(report.stopped, report.braked), *warnings(report.insecure, report.time_scale)])
     for section in sections(rows):
         writer.heading(section.title)
         writer.table(section.head, section.rows)
     if counted := _counted(rows):
-        writer.say(f"Not shown: {counted}.")
+        writer.paragraph(f"Not shown: {counted}.")
     if report.changes or report.incomplete:
         with writer.details("What to do next"):
-            writer.own("\n".join([*(_UNDO if report.changes else ()), *(_LOOK if report.incomplete else ())]))
-    writer.small(
+            writer.raw("\n".join([*(_UNDO if report.changes else ()), *(_LOOK if report.incomplete else ())]))
+    writer.footnote(
         (
             f"spec {source(report.source)}",
             f"observed {clock(report.started_at)} to {report.finished_at:%H:%M:%S}",

@@ -71,7 +71,7 @@ def concerned(made: Explanation) -> list[tuple[int, PlannedAction]]:
 
 
 def _conditions(path: str, plan: NodePlan) -> frozenset[str]:
-    """Those that speak about what is at `path`, or about something below it."""
+    """Return the conditions about the value at `path`, or about something below it."""
     if within(path, "firmware"):
         component = path.removeprefix("firmware").removeprefix(".")
         achieved = (name for action in plan.actions for name in action.achieves)
@@ -110,7 +110,7 @@ def _extent(plan: NodePlan) -> str:
 
 
 def _manner(made: Explanation, action: PlannedAction) -> tuple[str, str, str]:
-    """How much it hurts, how long it takes and whether it is sure to happen."""
+    """Say how much an action disrupts, how long it takes and whether it is sure to happen."""
     hurts = disruption(action.disruption) if action.disruption else ""
     return hurts, _takes(made, action), "if needed" if action.certainty is Certainty.PREDICTED else ""
 
@@ -162,7 +162,7 @@ def _document(action: PlannedAction, other: Alternative | None) -> dict[str, Any
 
 
 def without(action: str, other: Alternative) -> str:
-    """What there is without `action`, as the end of a sentence that begins so."""
+    """Say what happens without `action`, as the end of a sentence that begins with "without it"."""
     if other.more is None:
         aims = list(dict.fromkeys(map(_aim, other.own or other.missing)))
         if len(aims) > _SHOWN:

@@ -141,7 +141,7 @@ def commit(origin: LineOrigin | None, *, whole: bool = False) -> str:
 
 
 def read(made: Explanation, v: Value, *, exactly: bool = False) -> str:
-    """From where, and how long ago; or why not."""
+    """Say from which source a value was read and how long ago; or why it was not."""
     if v.source is Source.LEDGER and v.path == "gate.certificate":
         return _certificate(made)
     if v.source is None or v.reading is None:

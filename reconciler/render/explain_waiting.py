@@ -1,4 +1,4 @@
-"""The standing of `explain`: where the node is, what holds it back since when, and when it may go."""
+"""The status part of `explain`: the state of the node, what holds it back since when, and when it may go."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reconciler.planner.fleet.permit import takes_out
 from reconciler.render.explanation import Explanation
 from reconciler.render.plan import limit, out
 from reconciler.render.text import clock, count, fold, plain
-from reconciler.render.waiting import Since, holds, limits, mark, may_go, rollout_words, rollouts, since
+from reconciler.render.waiting import WaitStart, holds, limits, mark, may_go, rollout_words, rollouts, since
 
 HEADLINES = {
     BlockCode.STOPPED: "the whole fleet is stopped",
@@ -50,14 +50,14 @@ def headline(made: Explanation) -> str:
     elif made.plan is not None and made.plan.refused:
         what = "its plan is refused"
     elif plan.actions:
-        what = "goes when its turn comes" if _in_a_queue(made, plan) else "its turn has come"
+        what = "goes when the budget allows" if _in_a_queue(made, plan) else "goes next"
     else:
         what = "nothing to do"
     return ", ".join(part for part in (service(plan), differs, lacks, what) if part)
 
 
 def _in_a_queue(made: Explanation, plan: NodePlan) -> bool:
-    """Whether others may go first, of whom nobody knows."""
+    """Whether other nodes may go first: this plan knows of none."""
     return made.alone and takes_out(plan)
 
 
@@ -83,7 +83,7 @@ def human_waiting(made: Explanation) -> list[str]:
 
 
 def _goal(plan: NodePlan) -> str:
-    """What the reason repeats is told there."""
+    """Describe the goal, without what the reason of the block repeats."""
     goal = plan.goal.value.replace("_", " ")
     if plan.situation.startswith(goal):
         return plan.situation
@@ -91,11 +91,11 @@ def _goal(plan: NodePlan) -> str:
 
 
 def _free(made: Explanation, plan: NodePlan) -> str:
-    """Of a node whose turn has come."""
+    """Describe a node that nothing holds back."""
     if made.plan is not None and made.plan.refused:
         return f"held back: the plan is refused as a whole: {'; '.join(made.plan.refused)}"
     if _in_a_queue(made, plan):
-        return "nothing that is known holds it back; it was looked at alone: `reconciler plan` tells who goes first"
+        return "nothing known holds it back; other nodes were not planned: `reconciler plan` tells which go first"
     when = f", expected from {clock(plan.start)} to {clock(plan.end)}" if plan.start and plan.end else ""
     return f"nothing holds it back: the next apply goes to work on it{when}"
 
@@ -106,7 +106,7 @@ def _since(made: Explanation) -> list[str]:
 
 
 def _context(made: Explanation) -> list[str]:
-    """What was done to it, and what it is part of."""
+    """Describe what was done to the node, and what it is part of."""
     lines = []
     found = mark(made)
     if found is not None:
@@ -170,5 +170,5 @@ def waiting_document(made: Explanation) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _moment(found: Since) -> dict[str, str]:
+def _moment(found: WaitStart) -> dict[str, str]:
     return {"at": found.at.isoformat(), "what": found.what}

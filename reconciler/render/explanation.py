@@ -1,4 +1,4 @@
-"""What `explain` tells of a node, before it is text: each value with where it comes from and how it was found."""
+"""The content of `explain`, before it is text: each value with its origin and with what was found."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Explanation:
 
     @property
     def alone(self) -> bool:
-        """Whether nobody knows who else would go: no other node was planned."""
+        """Whether no other node was planned, so that nobody knows which nodes would go first."""
         return self.plan is not None and len(self.plan.nodes) < len(self.fleet.nodes)
 
     def ago(self, at: datetime) -> str:
@@ -92,7 +92,7 @@ def within(path: str, asked: str) -> bool:
 
 
 def values(made: Explanation) -> list[Value]:
-    """Those at the path asked for. UsageError when there are none."""
+    """Return the values at the path that was asked for. Raise UsageError when there are none."""
     everything = list(_all(made))
     found = [value for value in everything if within(value.path, made.path)]
     if made.path and not found:
@@ -108,7 +108,7 @@ def _all(made: Explanation) -> Iterator[Value]:
 
 
 def own_values(made: Explanation) -> Iterator[Value]:
-    """What the spec says of this node alone."""
+    """Yield the values that the spec sets for this node alone."""
     desired, drift = made.desired, _drift(made)
     own = {
         "identity.serial": (desired.serial, Source.REDFISH),
@@ -122,7 +122,7 @@ def own_values(made: Explanation) -> Iterator[Value]:
 
 
 def profile_values(made: Explanation) -> Iterator[Value]:
-    """What the spec says of it and of its like."""
+    """Yield the values that the spec sets for this node and its equals."""
     profile, drift = made.desired.profile, _drift(made)
     for row in managed(profile):
         item = drift.get(row.path)
@@ -136,7 +136,7 @@ def profile_values(made: Explanation) -> Iterator[Value]:
 
 
 def found_values(made: Explanation) -> Iterator[Value]:
-    """What no line of the spec sets, and what was found of it."""
+    """Yield the findings that no line of the spec sets."""
     drift = _drift(made)
     for path, item in drift.items():
         if path.startswith(_UNMANAGED):
@@ -159,7 +159,7 @@ def _value(
 
 
 def _place(desired: Desired, path: str) -> Position | None:
-    """The most exact place that is known: of the value, or of what holds it; or where the node is named."""
+    """Return the most exact place that is known: of the value, of what holds it, or of the node's name."""
     for table in (desired.provenance, desired.profile.provenance):
         key = path
         while key:

@@ -1,4 +1,4 @@
-"""What a reader sees first of a report, and what a commit status shows."""
+"""The first line of a report, which a commit status shows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """Of a report, for who decides by it whether to merge."""
+    """The verdict of a report, for whoever decides about a merge."""
 
     GOOD = "good"  # it may go on
     BAD = "bad"  # a person has to look first

@@ -1,4 +1,4 @@
-"""A node's story for people: how it stands, then what came about and what was done, one line for each.
+"""A node's history for people: its status now, then what came about and what was done, one line for each.
 
 It is read by somebody who was woken up. So it begins with what counts now; an action and its end are one line; what
 came about together is told together; and commit, plan and run stand where they change.
@@ -20,7 +20,7 @@ from reconciler.render.text import brief, clock, count, markdown, page, plain, v
 
 _DETAIL = 200  # characters of a line's last column
 _NEVER = datetime.min.replace(tzinfo=UTC)
-_VALUES = 6  # drifted values told one by one; of more there are names
+_VALUES = 6  # drifted values with their details; of more, the names alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class OpenDrift:
 
 @dataclass(frozen=True, slots=True)
 class NodeHistory:
-    """`limited`: there is more than `entries`, older."""
+    """What the ledger knows about a node. `entries`: oldest first; `limited`: there are older ones."""
 
     node: NodeName
     record: NodeRecord
@@ -59,33 +59,33 @@ class Line:
         return self.what, self.ended, brief(self.detail)
 
 
-def human(story: NodeHistory) -> str:
-    said = [*warnings((), story.time_scale), f"{story.node}, as the ledger knows it at {clock(story.now)}", ""]
-    said += table(("", ""), list(_standing(story)))[1:]
-    told = [(clock(line.at), line.what, line.ended, plain(brief(line.detail), _DETAIL)) for line in lines(story)]
-    said += ["", *table(("when", "what", "how it went", "detail"), told)]
-    if story.limited:
-        said.append(f"  There is more before {clock(story.entries[0].at)}: --last, --since")
+def human(history: NodeHistory) -> str:
+    said = [*warnings((), history.time_scale), f"{history.node}, as the ledger knows it at {clock(history.now)}", ""]
+    said += table(("", ""), list(_status(history)))[1:]
+    rows = [(clock(line.at), line.what, line.ended, plain(brief(line.detail), _DETAIL)) for line in lines(history)]
+    said += ["", *table(("when", "what", "how it went", "detail"), rows)]
+    if history.limited:
+        said.append(f"  There is more before {clock(history.entries[0].at)}: --last, --since")
     return page(said)
 
 
-def as_markdown(story: NodeHistory) -> str:
-    said = [f"## History of {markdown(story.node)}", ""]
-    said += [f"- **{markdown(name)}**: {markdown(text, _DETAIL)}" for name, text in _standing(story)]
+def as_markdown(history: NodeHistory) -> str:
+    said = [f"## History of {markdown(history.node)}", ""]
+    said += [f"- **{markdown(name)}**: {markdown(text, _DETAIL)}" for name, text in _status(history)]
     rows = [
         (clock(line.at), markdown(line.what), markdown(line.ended), markdown(brief(line.detail), _DETAIL))
-        for line in lines(story)
+        for line in lines(history)
     ]
     said += ["", *markdown_table(("when", "what", "how it went", "detail"), rows)]
-    note = " ".join(warnings((), story.time_scale))
+    note = " ".join(warnings((), history.time_scale))
     return "\n".join([*said, *(["", f"<sub>{markdown(note, 300)}</sub>"] if note else []), ""])
 
 
-# --- how it stands ---------------------------------------------------------------------------------------------------
+# --- its status now ---------------------------------------------------------------------------------------------------
 
 
-def _standing(story: NodeHistory) -> Iterator[tuple[str, str]]:
-    record, now = story.record, story.now
+def _status(history: NodeHistory) -> Iterator[tuple[str, str]]:
+    record, now = history.record, history.now
     if record.malformed:
         yield "damaged", f"{record.malformed}; nothing is done to it until its row is restored"
     holds = [hold for hold in record.holds if hold.until is None or hold.until > now]
@@ -97,7 +97,7 @@ def _standing(story: NodeHistory) -> Iterator[tuple[str, str]]:
         yield "in flight", f"{action}, begun {_ago(attempt.at, now)}, for {attempt.cause}"
     if record.silent_since:
         yield "silent", ", ".join(f"{source} since {_ago(at, now)}" for source, at in record.silent_since.items())
-    yield "drift", _drift(story)
+    yield "drift", _drift(history)
     found = record.certificate
     if found is None:
         yield "certificate", "none"
@@ -106,13 +106,14 @@ def _standing(story: NodeHistory) -> Iterator[tuple[str, str]]:
         yield "certificate", f"{'adopted' if found.adopted else verdicts}, {_ago(found.issued_at, now)}"
 
 
-def _drift(story: NodeHistory) -> str:
-    if not story.drift:
+def _drift(history: NodeHistory) -> str:
+    if not history.drift:
         return "none is open"
-    first = min(story.drift, key=lambda item: item.since)
-    told = [f"{item.path} {item.kind}: {_instead(item.observed, item.desired)}" for item in story.drift[:_VALUES]]
-    more = f"; and {len(story.drift) - _VALUES} more" if len(story.drift) > _VALUES else ""
-    return f"{count(len(story.drift), 'path')}, the first since {_ago(first.since, story.now)}: {'; '.join(told)}{more}"
+    first = min(history.drift, key=lambda item: item.since)
+    items = [f"{item.path} {item.kind}: {_instead(item.observed, item.desired)}" for item in history.drift[:_VALUES]]
+    more = f"; and {len(history.drift) - _VALUES} more" if len(history.drift) > _VALUES else ""
+    paths = count(len(history.drift), "path")
+    return f"{paths}, the first since {_ago(first.since, history.now)}: {'; '.join(items)}{more}"
 
 
 def _ago(at: datetime, now: datetime) -> str:
@@ -126,27 +127,27 @@ def _instead(observed: Any, desired: Any) -> str:
 # --- what happened ---------------------------------------------------------------------------------------------------
 
 
-def lines(story: NodeHistory) -> Iterator[Line]:
-    """An outcome is told with its intent, unless that lies before the story's beginning."""
-    ends = {entry.attempt: entry for entry in story.entries if entry.event == "outcome"}
-    begun = {entry.attempt for entry in story.entries if entry.event == "intent"}
-    run, before = "", story.entries[0].at if story.limited else _NEVER
-    for (_, event, _), group in groupby(story.entries, key=_together):
+def lines(history: NodeHistory) -> Iterator[Line]:
+    """Yield the lines of a history. An outcome joins its intent, unless the intent is older than the first entry."""
+    ends = {entry.attempt: entry for entry in history.entries if entry.event == "outcome"}
+    begun = {entry.attempt for entry in history.entries if entry.event == "intent"}
+    run, before = "", history.entries[0].at if history.limited else _NEVER
+    for (_, event, _), group in groupby(history.entries, key=_together):
         entries = [entry for entry in group if not (event == "outcome" and entry.attempt in begun)]
-        for line in _told(event, entries, ends):
+        for line in _lines_of(event, entries, ends):
             if line.run and line.run != run:
                 run = line.run
-                yield _run(run, before, entries[0], story.runs)
+                yield _run(run, before, entries[0], history.runs)
             yield line
             before = line.at
 
 
 def _together(entry: JournalEntry) -> tuple[datetime, str, int]:
-    """What came about in one look is told together; everything else by itself."""
+    """Return a key that drift found by one pass shares; every other entry has one of its own."""
     return entry.at, entry.event, 0 if entry.event == "drift" else id(entry)
 
 
-def _told(event: str, entries: Sequence[JournalEntry], ends: Mapping[int | None, JournalEntry]) -> Iterator[Line]:
+def _lines_of(event: str, entries: Sequence[JournalEntry], ends: Mapping[int | None, JournalEntry]) -> Iterator[Line]:
     if event == "drift":
         yield from _drifts(entries)
         return
@@ -165,12 +166,12 @@ def _told(event: str, entries: Sequence[JournalEntry], ends: Mapping[int | None,
 
 
 def _subject(entry: JournalEntry) -> str:
-    """Whom it is about, where that is more than the node."""
+    """Name the event, and its subject where that is more than the node."""
     return f"{entry.event} of {entry.node.replace('fleet/*', 'the fleet')}" if "/" in entry.node else entry.event
 
 
 def _run(name: str, before: datetime, entry: JournalEntry, runs: Mapping[str, RunRecord]) -> Line:
-    """At its start; at its first entry that is told, if what is told begins later."""
+    """Return the line of a run, at its start; at its first entry here if the history begins later."""
     found = runs.get(name)
     if found is None:
         return Line(entry.at, "run", "", f"{name}, commit {entry.commit[:12] or 'unknown'}")
@@ -191,7 +192,7 @@ def _action(intent: JournalEntry, end: JournalEntry | None) -> Line:
     cause = intent.detail if intent.detail.startswith("required by ") or not intent.detail else f"for {intent.detail}"
     if end is None:
         return Line(intent.at, intent.action, "not ended", "; ".join(filter(None, (cause, *facts))), intent.run)
-    # Long causes of what went well are the least that anybody looks for.
+    # The cause comes last: it is long, and nobody looks for it when the action went well.
     detail = _after_colon(end)
     return Line(intent.at, intent.action, _ended(end), "; ".join(filter(None, (detail, cause, *facts))), intent.run)
 
@@ -202,7 +203,7 @@ def _ended(outcome: JournalEntry) -> str:
 
 
 def _after_colon(outcome: JournalEntry) -> str:
-    """Its detail, without the word that it begins with."""
+    """Return the detail without the word that it begins with."""
     return outcome.detail.partition(": ")[2]
 
 
@@ -214,8 +215,8 @@ def _certificate(entry: JournalEntry) -> Iterator[Line]:
             f"{name} {_number(measured)}" for name, measured in sorted(result.get("metrics", {}).items())
         )
         reasons = "; ".join(map(str, result.get("reasons", ())))
-        told = "; ".join(filter(None, (numbers, reasons)))
-        yield Line(entry.at, f"  {result.get('test')}", str(result.get("verdict", "")), told)
+        detail = "; ".join(filter(None, (numbers, reasons)))
+        yield Line(entry.at, f"  {result.get('test')}", str(result.get("verdict", "")), detail)
 
 
 def _number(measured: Any) -> str:
@@ -226,7 +227,7 @@ def _drifts(entries: Sequence[JournalEntry]) -> Iterator[Line]:
     at, run = (entries[0].at, entries[0].run) if entries else (None, "")
     if at is None:
         return
-    bare = [entry for entry in entries if "path" not in entry.evidence]  # of older versions
+    bare = [entry for entry in entries if "path" not in entry.evidence]  # written by older versions
     gone = [entry for entry in entries if "since" in entry.evidence]
     seen = [entry for entry in entries if "kind" in entry.evidence]
     yield from (Line(at, "drift", "", entry.detail, run) for entry in bare)
@@ -236,12 +237,12 @@ def _drifts(entries: Sequence[JournalEntry]) -> Iterator[Line]:
             yield Line(at, f"drift, {kind}", "appeared", f"{len(items)}: {_names(items)}", run)
             continue
         for item in items:
-            told = f"{item['path']}: {_instead(item['observed'], item['desired'])}"
-            yield Line(at, f"drift, {kind}", "appeared", told, run)
+            detail = f"{item['path']}: {_instead(item['observed'], item['desired'])}"
+            yield Line(at, f"drift, {kind}", "appeared", detail, run)
     if gone:
         longest = max(entry.seconds or 0.0 for entry in gone)
-        told = f"as desired again: {_names([entry.evidence for entry in gone])}"
-        yield Line(at, "drift", f"gone, {format_duration(longest)}", told, run)
+        detail = f"as desired again: {_names([entry.evidence for entry in gone])}"
+        yield Line(at, "drift", f"gone, {format_duration(longest)}", detail, run)
 
 
 def _kind(entry: JournalEntry) -> str:

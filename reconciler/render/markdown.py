@@ -1,8 +1,8 @@
-"""Writes Markdown for a comment: whole elements only, fewer of them where a comment would grow too long.
+"""Markdown for a comment: whole elements only, and fewer of them where a comment would grow too long.
 
-What is said is handed over as it is and escaped here, for strings of BMCs and nodes are untrusted (conventions R7). A
-document is a function that is called with one pen after another, each of a stricter level, until what it wrote fits;
-every element is bounded by the level, so that the last one always does (DESIGN section 10, conventions R5).
+Callers hand over plain text, which is escaped here: strings of BMCs and nodes are untrusted (conventions R7). A
+document is a function that is called with one writer after another, each of a stricter level, until its text fits.
+Every element is bounded by the level, so that the last one always fits (DESIGN section 10, conventions R5).
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconciler.render.tables import markdown_table
-from reconciler.render.text import Names, count, html, markdown, plain
+from reconciler.render.text import NodeNames, count, html, markdown, plain
 
 CHARACTERS: Final = 60_000  # of a comment, of which GitHub takes 65,536
 SUMMARY: Final = 225_000  # of a job's summary, of which it takes a mebibyte
 
-Cell = str | Names
+Cell = str | NodeNames
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How much a document may say."""
+    """The amount of detail that a document may have."""
 
     rows: int  # of one table, and entries of one list
     cell: int  # characters of one value or sentence
     names: int  # characters of one list of node names
     diffs: bool  # what becomes of each value
     nodes: bool  # what is done to each node
-    all: bool = True  # more than what has to be said in any case
+    all: bool = True  # more than what every report must have
 
 
 FULL: Final = Level(4000, 1000, 20_000, diffs=True, nodes=True)  # for what has more room than a comment
@@ -45,6 +45,8 @@ LEVELS: Final = (
 
 
 class MarkdownWriter:
+    """The Markdown of one document at one level. `cut`: the level left something out."""
+
     def __init__(self, level: Level, rest: str) -> None:
         self.level = level
         self.cut = level not in (FULL, LEVELS[0])
@@ -55,51 +57,51 @@ class MarkdownWriter:
     def text(self) -> str:
         return "\n".join(self._lines)
 
-    def cell(self, said: Cell) -> str:
-        if isinstance(said, Names):
-            return markdown(self.names(said), 2 * self.level.names)
-        return markdown(said, self.level.cell)
+    def cell(self, content: Cell) -> str:
+        if isinstance(content, NodeNames):
+            return markdown(self.names(content), 2 * self.level.names)
+        return markdown(content, self.level.cell)
 
-    def names(self, nodes: Names) -> str:
-        """As many as there is room for."""
-        told = nodes.within(self.level.names)
-        self.cut |= told != str(nodes)
-        return told
+    def names(self, nodes: NodeNames) -> str:
+        """Return as many names as there is room for."""
+        shown = nodes.within(self.level.names)
+        self.cut |= shown != str(nodes)
+        return shown
 
     def heading(self, text: str, depth: int = 3) -> None:
         self._lines += [f"{'#' * depth} {markdown(text, self.level.cell)}", ""]
 
-    def say(self, text: str, *, bold: bool = False) -> None:
+    def paragraph(self, text: str, *, bold: bool = False) -> None:
         written = markdown(text, 3 * self.level.cell)
         if written.strip():
             self._lines += [f"**{written.strip()}**" if bold else written, ""]
 
-    def own(self, text: str) -> None:
-        """Markdown that no machine and no spec has a say in."""
+    def raw(self, text: str) -> None:
+        """Add Markdown as it is: text of our own, with nothing of a machine or a spec in it."""
         self._lines += [text, ""]
 
-    def quote(self, sentences: Iterable[str], alert: str = "") -> None:
+    def quoted_list(self, sentences: Iterable[str], alert: str = "") -> None:
         lines = [f"> - {sentence}" for sentence in self._some(sentences)]
         if lines:
             self._lines += [*([f"> [!{alert}]"] if alert else []), *lines, ""]
 
-    def bullets(self, sentences: Iterable[str]) -> None:
+    def bullet_list(self, sentences: Iterable[str]) -> None:
         lines = [f"- {sentence}" for sentence in self._some(sentences)]
         self._lines += [*lines, ""] if lines else []
 
-    def alert(self, kind: str, title: str, rows: Sequence[tuple[str, Names]]) -> None:
-        """A block that nobody overlooks: what, and whom it hits."""
+    def alert(self, kind: str, title: str, rows: Sequence[tuple[str, NodeNames]]) -> None:
+        """Add a block that nobody overlooks, with a row for each consequence and its nodes."""
         if rows:
             lines = [f"> - **{self.cell(what)}**: {self._counted(who)}" for what, who in rows]
             self._lines += [f"> [!{kind}]", f"> {markdown(title, self.level.cell)}", ">", *lines, ""]
 
-    def _counted(self, who: Names) -> str:
-        """How many comes first, where the names of all would hide it."""
-        told = self.cell(who)
-        return f"{count(len(who), 'node')}: {told}" if told != markdown(str(who), 10_000) else told
+    def _counted(self, who: NodeNames) -> str:
+        """Put the number first where a long list of names would hide it."""
+        shown = self.cell(who)
+        return f"{count(len(who), 'node')}: {shown}" if shown != markdown(str(who), 10_000) else shown
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-        """Columns that are empty throughout are left out; so are rows that are too many, with their number."""
+        """Add a table, without columns that are empty in all rows. Rows beyond the level are only counted."""
         if not rows:
             return
         used = [at for at in range(len(head)) if any(row[at] for row in rows)]
@@ -109,36 +111,37 @@ class MarkdownWriter:
         self.left_out(len(rows) - len(shown), "row")
 
     def fenced(self, language: str, lines: Sequence[str]) -> None:
-        """Between more backticks than any line has in a row."""
+        """Add a block of code, fenced with more backticks than any of its lines has in a row."""
         clean = [plain(line, 3 * self.level.cell) for line in lines]
         runs = [len(run) + 1 for line in clean for run in re.findall(r"`+", line)]
         fence = "`" * max([3, *runs])
         self._lines += [f"{fence}{language}", *clean, fence, ""]
 
     def log(self, text: str) -> None:
-        """Its last lines, which tell most."""
+        """Add the last lines of a log."""
         lines = text.splitlines()
         self.fenced("text", lines[-self.level.rows :])
         self.left_out(len(lines) - self.level.rows, "line")
 
     def links(self, run: str, file: str = "") -> None:
-        """To the job, if its address is one. `file`: all of it, which is among what the job keeps."""
+        """Add links to the job, if its address is a URL, and to `file`, the full report among the job's artifacts."""
         if is_link(run):
             kept = f"; {file} is one of its artifacts" if file else ""
             self._lines += [f"<sub>[run]({run}){kept}</sub>", ""]
 
     @contextmanager
     def details(self, summary: str) -> Iterator[None]:
+        """Fold what is written inside under a summary."""
         self._lines += [f"<details><summary>{html(summary, self.level.cell)}</summary>", ""]
         yield
         self._lines += ["</details>", ""]
 
-    def small(self, parts: Iterable[str]) -> None:
-        said = " · ".join(markdown(part, self.level.cell) for part in parts if part)
-        self._lines += [f"<sub>{said}</sub>", ""]
+    def footnote(self, parts: Iterable[str]) -> None:
+        text = " · ".join(markdown(part, self.level.cell) for part in parts if part)
+        self._lines += [f"<sub>{text}</sub>", ""]
 
     def _some(self, sentences: Iterable[str]) -> list[str]:
-        """Entries of a list: none begins with a space, which would make code of it."""
+        """Return the entries of a list that fit. None of them begins with a space, which would make it code."""
         entries = list(sentences)
         shown = entries[: self.level.rows]
         if len(shown) < len(entries):
@@ -147,6 +150,7 @@ class MarkdownWriter:
         return [written for entry in shown if (written := markdown(entry, 3 * self.level.cell).strip())]
 
     def left_out(self, number: int, noun: str, plural: str = "") -> None:
+        """Say how many are left out, if any are, and where the reader finds them."""
         if number > 0:
             self.cut = True
             self._lines += [f"_{count(number, noun, plural)} more; {markdown(self._rest, 200)}_", ""]
@@ -159,7 +163,7 @@ class Written:
 
 
 def write(document: Callable[[MarkdownWriter], None], rest: str, *, most: int = CHARACTERS) -> Written:
-    """The fullest form of at most that many characters. `rest`: where the reader finds all of it."""
+    """Return the fullest form of at most that many characters. `rest`: where the reader finds all of it."""
     for level in LEVELS if most <= CHARACTERS else (FULL, *LEVELS):
         writer = MarkdownWriter(level, rest)
         document(writer)
@@ -171,10 +175,10 @@ def write(document: Callable[[MarkdownWriter], None], rest: str, *, most: int = 
 
 
 def fits(text: str, most: int) -> bool:
-    """A character has four bytes at most, which is the other measure."""
+    """Whether a text is short enough. It counts bytes too: a character has four at most."""
     return len(text) <= most and len(text.encode(errors="replace")) <= 4 * most
 
 
 def is_link(url: str) -> bool:
-    """Whether it can stand in Markdown as it is."""
+    """Whether a URL can be in Markdown as it is."""
     return re.fullmatch(r"https?://[\w.:/-]{1,300}", url, re.ASCII) is not None

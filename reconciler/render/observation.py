@@ -1,4 +1,4 @@
-"""What was read, as text: one row a node, and what did not answer."""
+"""An observation as text: one row for each node, and the sources that did not answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEAD = ("node", "power", "boot", "image", "GPUs", "kubernetes", "not answered")
 
 
 def unanswered(observation: Observation, names: Iterable[str]) -> list[str]:
-    """Nodes of which some source gave no answer, without a known cause."""
+    """Return the nodes of which some source gave no answer, without a known cause."""
     return [name for name in names if _silences(observation.nodes[name])]
 
 
@@ -53,7 +53,7 @@ def _membership(seen: Observed) -> str:
 
 
 def _selected(observation: Observation) -> list[Observed]:
-    """Nodes outside the scope are in the document for their membership alone."""
+    """Return the nodes in scope. The document has others too, for their membership alone."""
     return [
         seen
         for seen in observation.nodes.values()

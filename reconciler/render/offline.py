@@ -1,4 +1,4 @@
-"""What a plan that was made offline must say of itself, and whether it may be gone by."""
+"""The warnings of a plan that was made offline."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from reconciler.model.plan import Plan
 from reconciler.model.units import format_duration
-from reconciler.render.text import Names, clock
+from reconciler.render.text import NodeNames, clock
 
 MOST_S = 86400.0  # as long as an inventory is good for, if a fleet says nothing else
 
@@ -16,7 +16,7 @@ def age_s(made: Plan) -> float:
 
 
 def doubtful(made: Plan) -> bool:
-    """Whether a person has to look before anybody goes by it."""
+    """Whether a person has to look before anybody relies on the plan."""
     moved = made.change is not None and bool(made.change.endpoints)
     return made.offline is not None and (moved or bool(made.offline.unjudged) or _old(made))
 
@@ -29,13 +29,13 @@ def sentences(made: Plan) -> Iterator[str]:
     if made.offline is None:
         return
     yield (
-        f"Made offline: no node was contacted, and nothing is applied by it. It goes by what was published "
+        "Made offline: no node was contacted, and this plan is never applied. It uses what was published "
         f"{format_duration(age_s(made))} before, at {clock(made.offline.published_at)}"
     )
     if _old(made):
-        yield "That is too old to go by: run the drift workflow, which publishes anew, then this one again"
+        yield "That is too old to rely on: run the drift workflow, which publishes anew, then this one again"
     for path, nodes in made.offline.unjudged.items():
         yield (
-            f"Not judged: {path} of {Names(nodes).within(300)}. The spec has come to say another, and of what the "
-            "machines say only digests were published"
+            f"Not judged: {path} of {NodeNames(nodes).within(300)}. The spec has changed it since, and only digests of "
+            "the observed values were published"
         )

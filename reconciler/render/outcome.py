@@ -1,4 +1,4 @@
-"""What an apply did, as text: done, failed, not started, and the command that continues."""
+"""The outcome of an apply as text: done, failed, not started, and the command that continues."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reconciler.model.units import format_duration
 from reconciler.render.headline import Headline, Verdict
 from reconciler.render.markdown import Cell, MarkdownWriter
 from reconciler.render.tables import table
-from reconciler.render.text import Names, clock, count, fold, page, plain, source, stop, warnings
+from reconciler.render.text import NodeNames, clock, count, fold, page, plain, source, stop, warnings
 
 # What needs a person first.
 _STATES = {
@@ -30,14 +30,14 @@ def verdict(outcome: ApplyOutcome) -> str:
 
 
 def ends(outcome: ApplyOutcome, *, idle: bool = True) -> str:
-    """How many nodes ended how. Without `idle`: but for those that there was nothing to do to."""
+    """Count the nodes by how they ended. Without `idle`, leave out those that needed nothing."""
     states = [end.state for end in outcome.nodes.values()]
-    told = [state for state in _STATES if state in states and (idle or state != "converged")]
-    return ", ".join(f"{states.count(state)} {_STATES[state]}" for state in told) or "no node selected"
+    found = [state for state in _STATES if state in states and (idle or state != "converged")]
+    return ", ".join(f"{states.count(state)} {_STATES[state]}" for state in found) or "no node selected"
 
 
 def _groups(outcome: ApplyOutcome) -> Mapping[str, dict[str, list[str]]]:
-    """State -> detail -> nodes, worst state first."""
+    """Group nodes by state and detail, worst state first."""
     groups: dict[str, dict[str, list[str]]] = {state: {} for state in _STATES}
     for node, end in outcome.nodes.items():
         groups[end.state].setdefault(end.detail, []).append(node)
@@ -75,7 +75,7 @@ def _halted(outcome: ApplyOutcome) -> list[str]:
 
 
 def _advice(outcome: ApplyOutcome) -> list[str]:
-    """What to type now, worst first."""
+    """Return the commands to type now, most urgent first."""
     if outcome.interrupted:
         return ["run `reconciler apply` again; it continues where this run was interrupted."]
     first: dict[str, str] = {}
@@ -87,15 +87,15 @@ def _advice(outcome: ApplyOutcome) -> list[str]:
     if node := first.get("failed"):
         advice.append(f"`reconciler explain {node}` and `reconciler history {node}` tell why it failed.")
     if outcome.incomplete:
-        advice.append("`reconciler doctor` says what to do about what does not answer.")
+        advice.append("`reconciler doctor` says what to do about sources that do not answer.")
     if outcome.stopped:
         advice.append("`reconciler resume` lifts the stop; `reconciler apply` then continues where this run ended.")
     elif outcome.braked:
         advice.append(
-            "see to what those nodes have in common; when they are well, or all is understood: `reconciler resume`."
+            "find what those nodes have in common; when they are well, or the cause is known: `reconciler resume`."
         )
     elif "stale" in first:
-        advice.append("what is stale needs more than was approved: `reconciler plan --out FILE` plans anew.")
+        advice.append("stale nodes need more than was approved: `reconciler plan --out FILE` makes a new plan.")
     elif outcome.changes and not first.keys() & {"failed", "crashed"} and not _halted(outcome):
         then = f" from {clock(outcome.next_at)} on" if outcome.next_at is not None and not outcome.actions else ""
         advice.append(f"run `reconciler apply` again{then}; it continues where this run ended.")
@@ -114,23 +114,23 @@ def headline(outcome: ApplyOutcome) -> Headline:
 def write(writer: MarkdownWriter, outcome: ApplyOutcome) -> None:
     """The same for a comment."""
     said = verdict(outcome)
-    writer.say(said[:1].upper() + said[1:] + ".", bold=True)
-    writer.quote([*stop(outcome.stopped, outcome.braked), *warnings(outcome.insecure, outcome.time_scale)])
-    writer.quote(_halted(outcome), "CAUTION")
+    writer.paragraph(said[:1].upper() + said[1:] + ".", bold=True)
+    writer.quoted_list([*stop(outcome.stopped, outcome.braked), *warnings(outcome.insecure, outcome.time_scale)])
+    writer.quoted_list(_halted(outcome), "CAUTION")
     rows = [
-        (_STATES[state], Names(tuple(nodes)), detail)
+        (_STATES[state], NodeNames(tuple(nodes)), detail)
         for state, details in _groups(outcome).items()
         for detail, nodes in details.items()
     ]
     writer.table(("state", "nodes", "why"), rows)
     if outcome.abandoned:
         writer.heading("Marks of ours that may not be lifted")
-        writer.bullets(outcome.abandoned)
+        writer.bullet_list(outcome.abandoned)
     if outcome.actions and writer.level.all:
         with writer.details(f"What was done: {count(len(outcome.actions), 'action')}"):
             writer.table(("action", "outcome", "nodes", "took"), _done(outcome))
-    writer.quote(_advice(outcome))
-    writer.small(
+    writer.quoted_list(_advice(outcome))
+    writer.footnote(
         (
             f"run {outcome.run}",
             f"plan {outcome.plan}",
@@ -141,7 +141,7 @@ def write(writer: MarkdownWriter, outcome: ApplyOutcome) -> None:
 
 
 def _done(outcome: ApplyOutcome) -> list[tuple[Cell, ...]]:
-    """What was done, in the order in which it first was: what failed apart from what did not."""
+    """Return the actions in the order in which each first ran; failures are rows of their own."""
     groups: dict[tuple[str, str], list[ActionEnd]] = {}
     for end in outcome.actions:
         groups.setdefault((end.action, end.outcome), []).append(end)
@@ -149,5 +149,5 @@ def _done(outcome: ApplyOutcome) -> list[tuple[Cell, ...]]:
     for (action, came), ends in groups.items():
         times = sorted(end.seconds for end in ends)
         took = dict.fromkeys(map(format_duration, (times[0], times[-1])))
-        rows.append((action, came, Names(tuple(dict.fromkeys(end.node for end in ends))), " to ".join(took)))
+        rows.append((action, came, NodeNames(tuple(dict.fromkeys(end.node for end in ends))), " to ".join(took)))
     return rows

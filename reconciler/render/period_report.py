@@ -1,6 +1,6 @@
-"""What happened in a period, as text: a sentence, then what was out, what drifted, and what was done about it.
+"""The report of a period as text: a sentence, then what was out, what drifted, and what was done about it.
 
-Sections are made once, and written for a terminal or as Markdown. What is the same of many nodes is one row.
+Sections are made once, and written for a terminal or as Markdown. Equal facts about many nodes share a row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reconciler.render.headline import Headline, Verdict
 from reconciler.render.markdown import Cell, MarkdownWriter
 from reconciler.render.markdown import write as write_pen
 from reconciler.render.tables import table
-from reconciler.render.text import Names, count, page, plain, warnings
+from reconciler.render.text import NodeNames, count, page, plain, warnings
 
 T = TypeVar("T")
 
@@ -37,32 +37,32 @@ class Section:
     rows: Sequence[Sequence[Cell]] = ()
 
 
-def verdict(told: PeriodReport) -> str:
-    """One sentence: what a person reads first."""
-    if told.availability is None:
+def verdict(report: PeriodReport) -> str:
+    """Return the one sentence that a person reads first."""
+    if report.availability is None:
         serving = "nobody could say of any node whether it was in service"
     else:
-        serving = f"{percent(told.availability)} of the observed node-hours in service"
-        if told.unobserved_share >= _WORTH_SAYING:
-            serving += f" ({100 * told.unobserved_share:.1f}% of all not observed)"
-    out = len({one.node for one in told.recoveries if one.until is None})
+        serving = f"{percent(report.availability)} of the observed node-hours in service"
+        if report.unobserved_share >= _WORTH_SAYING:
+            serving += f" ({100 * report.unobserved_share:.1f}% of all not observed)"
+    out = len({one.node for one in report.recoveries if one.until is None})
     drift = (
-        f"{count(told.introduced, 'difference')} appeared, {told.removed:,} went, {told.open:,} "
-        f"{'is' if told.open == 1 else 'are'} open"
+        f"{count(report.introduced, 'difference')} appeared, {report.removed:,} went, {report.open:,} "
+        f"{'is' if report.open == 1 else 'are'} open"
     )
     now = f", {count(out, 'node')} out now" if out else ""
     return f"{serving}{now}; {drift}"
 
 
-def headline(told: PeriodReport) -> Headline:
-    busy = told.open or any(one.until is None for one in told.recoveries)
-    return Headline("🔶" if busy or told.availability is None else "✅", verdict(told), Verdict.GOOD)
+def headline(report: PeriodReport) -> Headline:
+    busy = report.open or any(one.until is None for one in report.recoveries)
+    return Headline("🔶" if busy or report.availability is None else "✅", verdict(report), Verdict.GOOD)
 
 
-def human(told: PeriodReport) -> str:
-    lines = [f"Fleet {plain(told.fleet)}, {period(told)}: {verdict(told)}"]
-    lines += [f"  {line}" for line in notes(told)]
-    for section in sections(told):
+def human(report: PeriodReport) -> str:
+    lines = [f"Fleet {plain(report.fleet)}, {period(report)}: {verdict(report)}"]
+    lines += [f"  {line}" for line in notes(report)]
+    for section in sections(report):
         lines += ["", section.title, *(f"  {line}" for line in section.says)]
         cells = [[_cell(cell) for cell in row] for row in section.rows[:_ROWS]]
         lines += table(section.head, cells) if cells else []
@@ -71,70 +71,71 @@ def human(told: PeriodReport) -> str:
     return page(lines)
 
 
-def as_markdown(told: PeriodReport) -> str:
+def as_markdown(report: PeriodReport) -> str:
     def body(writer: MarkdownWriter) -> None:
-        writer.heading(f"{headline(told).sign} Fleet {told.fleet}, {period(told)}", 2)
-        writer.say(verdict(told)[:1].upper() + verdict(told)[1:] + ".", bold=True)
-        writer.quote(notes(told))
-        for section in sections(told):
+        writer.heading(f"{headline(report).sign} Fleet {report.fleet}, {period(report)}", 2)
+        writer.paragraph(verdict(report)[:1].upper() + verdict(report)[1:] + ".", bold=True)
+        writer.quoted_list(notes(report))
+        for section in sections(report):
             writer.heading(section.title)
-            writer.bullets(section.says)
+            writer.bullet_list(section.says)
             writer.table(section.head, section.rows)
 
     return write_pen(body, "`--output json` has all of it").text
 
 
 def _cell(cell: Cell) -> str:
-    return cell.within(_NAMES) if isinstance(cell, Names) else plain(cell, _WHY)
+    return cell.within(_NAMES) if isinstance(cell, NodeNames) else plain(cell, _WHY)
 
 
 def percent(share: float) -> str:
-    """Never rounded up: 99.999% is not all of the time."""
+    """Return a percentage that is never rounded up: 99.999% is not all of the time."""
     return "100%" if share >= 1 else f"{math.floor(share * 10_000) / 100:.2f}%"
 
 
 # --- what it is about ---
 
 
-def period(told: PeriodReport) -> str:
-    return f"{_minute(told.since)} to {_minute(told.until)} UTC ({format_duration(_seconds(told.since, told.until))})"
+def period(report: PeriodReport) -> str:
+    length = format_duration(_seconds(report.since, report.until))
+    return f"{_minute(report.since)} to {_minute(report.until)} UTC ({length})"
 
 
-def notes(told: PeriodReport) -> list[str]:
+def notes(report: PeriodReport) -> list[str]:
     lines = []
-    if told.watched_since is None:
+    if report.watched_since is None:
         lines.append("nobody has looked at its nodes yet: `reconciler drift`, `apply` and `run` do")
-    elif told.watched_since > told.since:
-        lines.append(f"the ledger knows nothing of the time before {_minute(told.watched_since)} UTC")
-    if told.damaged:
-        lines.append(f"{count(told.damaged, 'row')} of the ledger can't be read, and left out here")
-    return [*lines, *warnings((), told.time_scale)]
+    elif report.watched_since > report.since:
+        lines.append(f"the ledger knows nothing of the time before {_minute(report.watched_since)} UTC")
+    if report.damaged:
+        lines.append(f"{count(report.damaged, 'row')} of the ledger can't be read, and left out here")
+    return [*lines, *warnings((), report.time_scale)]
 
 
-def sections(told: PeriodReport) -> Iterator[Section]:
-    yield _availability(told)
-    if told.recoveries:
-        yield Section("Out of service", (_spread("Back in service", told.recover),), _OUT, list(_out(told)))
-    if told.quarantined:
-        yield Section("Quarantined", (), _QUARANTINED, list(_quarantined(told.quarantined)))
-    if told.introduced or told.removed or told.open:
-        yield _drift(told)
+def sections(report: PeriodReport) -> Iterator[Section]:
+    yield _availability(report)
+    if report.recoveries:
+        yield Section("Out of service", (_spread("Back in service", report.recover),), _OUT, list(_out(report)))
+    if report.quarantined:
+        yield Section("Quarantined", (), _QUARANTINED, list(_quarantined(report.quarantined)))
+    if report.introduced or report.removed or report.open:
+        yield _drift(report)
         rows = [
             (tally.concern, f"{tally.introduced:,}", f"{tally.removed:,}", f"{tally.open:,}", f"{tally.nodes:,}")
-            for tally in told.concerns
+            for tally in report.concerns
         ]
         yield Section("What drifted most", (), ("concern", "appeared", "went", "open", "nodes"), rows)
-        yield Section("Which nodes drifted most", (), ("appeared", "open", "concerns", "nodes"), list(_top(told)))
-    if told.actions:
-        actions = [(one.action, one.outcome, f"{one.count:,}", f"{one.nodes:,}") for one in told.actions]
+        yield Section("Which nodes drifted most", (), ("appeared", "open", "concerns", "nodes"), list(_top(report)))
+    if report.actions:
+        actions = [(one.action, one.outcome, f"{one.count:,}", f"{one.nodes:,}") for one in report.actions]
         yield Section("What was done", (), ("action", "outcome", "times", "nodes"), actions)
 
 
 # --- availability ---
 
 
-def _availability(told: PeriodReport) -> Section:
-    hours = told.hours
+def _availability(report: PeriodReport) -> Section:
+    hours = report.hours
     parts = (
         ("in service", hours.in_service),
         ("out of service", hours.out),
@@ -153,8 +154,8 @@ def _availability(told: PeriodReport) -> Section:
 _OUT = ("nodes", "still out", "back", "how long", "why")
 
 
-def _out(told: PeriodReport) -> Iterator[tuple[Cell, ...]]:
-    for some in _alike(told.recoveries, lambda one: (one.cause, one.until is None)):
+def _out(report: PeriodReport) -> Iterator[tuple[Cell, ...]]:
+    for some in _alike(report.recoveries, lambda one: (one.cause, one.until is None)):
         times = sorted(one.seconds for one in some)
         took = " to ".join(dict.fromkeys((format_duration(times[0]), format_duration(times[-1]))))
         now = some[0].until is None
@@ -186,24 +187,24 @@ def _quarantined(found: Sequence[Quarantine]) -> Iterator[tuple[Cell, ...]]:
 # --- drift ---
 
 
-def _drift(told: PeriodReport) -> Section:
-    form = "%m-%d %H:%M" if told.bucket_s < 86400 else "%Y-%m-%d"
+def _drift(report: PeriodReport) -> Section:
+    form = "%m-%d %H:%M" if report.bucket_s < 86400 else "%Y-%m-%d"
     rows = [
         (day.start.strftime(form), f"{day.introduced:,}", f"{day.removed:,}", f"{day.open:,}")
-        for day in told.days
+        for day in report.days
         if day.introduced or day.removed
     ]
-    from_ = "hour from (UTC)" if told.bucket_s < 86400 else "day from"
+    from_ = "hour from (UTC)" if report.bucket_s < 86400 else "day from"
     return Section(
         "Drift",
-        (_spread("As specified again", told.converge, "difference"),),
+        (_spread("As specified again", report.converge, "difference"),),
         (from_, "appeared", "went", "open"),
         rows,
     )
 
 
-def _top(told: PeriodReport) -> Iterator[tuple[Cell, ...]]:
-    for some in _alike(told.top_nodes, lambda one: (one.introduced, one.open, one.concerns)):
+def _top(report: PeriodReport) -> Iterator[tuple[Cell, ...]]:
+    for some in _alike(report.top_nodes, lambda one: (one.introduced, one.open, one.concerns)):
         first = some[0]
         each = f"{first.introduced:,}" + (" each" if len(some) > 1 else "")
         yield each, f"{first.open:,}", ", ".join(first.concerns), _nodes(one.node for one in some)
@@ -216,8 +217,8 @@ def _alike(found: Iterable[T], key: Callable[[T], Hashable]) -> Iterable[list[T]
     return groups.values()
 
 
-def _nodes(names: Iterable[str]) -> Names:
-    return Names(tuple(dict.fromkeys(names)))
+def _nodes(names: Iterable[str]) -> NodeNames:
+    return NodeNames(tuple(dict.fromkeys(names)))
 
 
 def _minute(at: datetime) -> str:

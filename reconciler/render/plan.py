@@ -1,4 +1,4 @@
-"""The plan as text: verdict first, then what hurts, then who waits and why, then every node's actions with reasons."""
+"""The plan as text: the verdict, the disruption, who waits and why, then every node's actions with reasons."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def _heading(plan: Plan) -> list[str]:
         f"  made {clock(plan.created_at)}, {timeline.validity(plan)}; "
         f"scope {plan.scope.selected:,} of {count(plan.scope.total, 'node')}; fingerprint {plan.fingerprint[:12]}",
     ]
-    # What is wrong with all of it comes before limits, which may be a hundred lines.
+    # Warnings about the whole plan come before limits, which may be a hundred lines.
     lines += [f"  {note}" for note in (*offline.sentences(plan), *plan.notes)]
     lines += [f"  {line}" for line in budget(plan)]
     return lines + [f"  {line}" for line in warnings(plan.insecure, plan.time_scale)]
 
 
 def isolation(plan: Plan) -> list[str]:
-    """Who is isolated whatever limits say, who is isolated already, and what a person has to decide."""
+    """Return who is isolated whatever limits say, who is isolated already, and what a person has to decide."""
     lines = []
     for state, of in (("isolated at once, before any limit", "isolation"), ("isolated, not drained yet", "isolated")):
         groups: dict[str, list[str]] = {}
@@ -69,7 +69,7 @@ def isolation(plan: Plan) -> list[str]:
 
 
 def budget(plan: Plan) -> list[str]:
-    """One line a limit that somebody uses; the others share lines, for a fleet may have a hundred racks."""
+    """Return one line for each limit that is in use. The others share lines, since a fleet may have a hundred racks."""
     lines, idle = [], dict[tuple[str, str], list[str]]()
     for line in plan.budget:
         text, when = limit(line)
@@ -81,7 +81,7 @@ def budget(plan: Plan) -> list[str]:
 
 
 def limit(line: BudgetLine) -> tuple[str, str]:
-    """What it allows, and what it counts."""
+    """Return what a limit allows, and what it counts."""
     per = "" if line.per_s is None else f" per {format_duration(line.per_s)}"
     share = f" ({line.rule.removesuffix(per)})" if "=" in line.rule else ""
     text = f"at most {line.limit} of {count(line.total, 'node')}{share} {'taken ' if per else ''}out of service{per}"
@@ -92,22 +92,24 @@ def limit(line: BudgetLine) -> tuple[str, str]:
 
 
 def out(line: BudgetLine) -> str:
-    """Who uses it up. Under a rate a node counts each time that it was taken out."""
+    """Name the nodes that use up a limit. Under a rate a node counts each time that it was taken out."""
     again = [f"{node} {times} times" for node, times in sorted(Counter(line.out).items()) if times > 1]
     return fold(line.out) + (f" ({', '.join(again)})" if again else "")
 
 
 def alike(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:
-    """Nodes with the same actions for the same reasons are one entry: what is said of the first is true of all."""
+    """Group nodes with the same actions for the same reasons, so that what the first says is true of all."""
     groups: dict[tuple[object, ...], list[NodePlan]] = {}
     for node in nodes:
         drift = tuple((item.path, value(item.desired), value(item.observed)) for item in shown(node))
-        groups.setdefault((node.pool, node.goal, _story(node), node.postponed, node.actions, drift), []).append(node)
+        groups.setdefault((node.pool, node.goal, _situation(node), node.postponed, node.actions, drift), []).append(
+            node
+        )
     return list(groups.values())
 
 
-def _story(node: NodePlan) -> str:
-    """Its situation, where it is not the ordinary one."""
+def _situation(node: NodePlan) -> str:
+    """Return the situation of a node, where it is not the ordinary one."""
     ordinary = node.goal is Goal.IN_SERVICE and (node.blocked is None or waits(node.blocked))
     return "" if ordinary and not node.illness else node.situation
 
@@ -147,13 +149,13 @@ HELD = ("nodes", "code", "begins (UTC)", "why")
 
 
 def _entry(group: list[NodePlan], plan: Plan) -> list[str]:
-    """What the nodes of a group have in common: how much it hurts, when it happens, what is wrong."""
+    """Describe what the nodes of a group have in common: the disruption, the time, the trouble."""
     first = group[0]
     names = fold(node.node for node in group) + (f" ({len(group)})" if len(group) > 1 else "")
     each = " each" if len(group) > 1 else ""
     when = timeline.expected(group, plan.created_at)
     lines = [f"{names} [{first.pool}]: {worst(first)}, {estimate(first.actions)}{each}; {when}"]
-    if story := _story(first):
+    if story := _situation(first):
         lines.append(f"    {plain(story, 1000)}")
     for item in shown(first):
         lines.append(f"    {item.path}: {value(item.observed)} -> {value(item.desired)}  [{_kind(item, first)}]")
@@ -192,7 +194,7 @@ def because(action: PlannedAction) -> str:
 
 
 def dangerous(plan: Plan) -> dict[str, list[str]]:
-    """Action -> nodes, for all that reboots, power cycles, flashes or reimages."""
+    """Return action -> nodes, for all actions that reboot, power cycle, flash or reimage."""
     found: dict[str, list[str]] = {}
     for node in plan.nodes.values():
         for action in node.actions:
@@ -205,9 +207,9 @@ def dangerous(plan: Plan) -> dict[str, list[str]]:
 
 
 def blocked(nodes: Iterable[NodePlan], plan: Plan) -> Iterator[tuple[list[str], str, str, str]]:
-    """Nodes that wait for the same: who, code, when they are expected to begin, why and until when.
+    """Return rows of nodes that wait for the same: nodes, code, expected begin, reason and end.
 
-    Pauses after failures differ by node: the first to end is told. Turns are told apart where they are few.
+    Pauses after failures differ by node: the row has the first that ends.
     """
     groups: dict[tuple[str, str], list[NodePlan]] = {}
     for node in nodes:
@@ -217,5 +219,5 @@ def blocked(nodes: Iterable[NodePlan], plan: Plan) -> Iterator[tuple[list[str], 
         ends = sorted({node.blocked.until for node in alike if node.blocked is not None and node.blocked.until})
         told = not ends or code == BlockCode.HELD.value  # a hold says itself until when
         until = "" if told else f" (until {clock(ends[0])}{' at the earliest' if len(ends) > 1 else ''})"
-        for begins, those in timeline.turns(alike, plan.created_at).items():
+        for begins, those in timeline.by_start(alike, plan.created_at).items():
             yield [node.node for node in those], code, begins, detail + until

@@ -1,4 +1,4 @@
-"""The plan of a pull request as its reviewer reads it: what hurts and whom, what is held back, when, then details."""
+"""The plan of a pull request for its reviewer: the disruption and its nodes, what is held back, when, then details."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from reconciler.render import offline, plan, rollouts, spec_change, timeline
 from reconciler.render.drift import OWN
 from reconciler.render.headline import Headline, Verdict
 from reconciler.render.markdown import Cell, MarkdownWriter
-from reconciler.render.text import Names, clock, count, disruption, estimate, fold, source, stop, value, warnings
+from reconciler.render.text import NodeNames, clock, count, disruption, estimate, fold, source, stop, value, warnings
 
 SHOWN = 24  # rows of the timetable
 HELD = 12  # rows of what is held back for one reason
 
 
 def headline(made: Plan) -> Headline:
-    """Of a change, by what it does itself: what had drifted before is not its doing."""
+    """Return the headline of a change by what it does itself. Earlier drift is not its doing."""
     left = made.incomplete or (made.change is None and _left_alone(made))
     idle = "⚠️" if left else "✅"  # not that all is well
     sign = "🔴" if _hurts(made) else "🔶" if _acts(made) else idle
@@ -71,7 +71,7 @@ def _counts(made: Plan) -> str:
 
 
 def _left_alone(made: Plan) -> list[NodePlan]:
-    """Nodes that are not as they should be, with nothing that may be done about it."""
+    """List the nodes that differ from the spec and that nothing may be done about."""
     return [
         node
         for node in made.nodes.values()
@@ -93,7 +93,7 @@ _WORDS = {
 
 
 def _classes(nodes: Iterable[NodePlan]) -> dict[Disruption, tuple[str, ...]]:
-    """Who is hit how hard, worst first."""
+    """Return the nodes by how much they are disrupted, worst first."""
     found: dict[Disruption, list[str]] = {}
     for node in nodes:
         if node.actions:
@@ -103,14 +103,14 @@ def _classes(nodes: Iterable[NodePlan]) -> dict[Disruption, tuple[str, ...]]:
 
 def write(writer: MarkdownWriter, made: Plan) -> None:
     if made.change is not None:
-        writer.say(f"This change: {spec_change.verdict(made.change)}.", bold=True)
-        writer.say(f"With all that had drifted before: {plan.verdict(made)}.")
+        writer.paragraph(f"This change: {spec_change.verdict(made.change)}.", bold=True)
+        writer.paragraph(f"With all that had drifted before: {plan.verdict(made)}.")
     else:
-        writer.say(_sentence(plan.verdict(made)), bold=True)
-    writer.quote(offline.sentences(made), alert="IMPORTANT")
+        writer.paragraph(_sentence(plan.verdict(made)), bold=True)
+    writer.quoted_list(offline.sentences(made), alert="IMPORTANT")
     above = [*stop(made.stopped, made.braked), *plan.isolation(made)]
     above += [*(f"REFUSED: {sentence}" for sentence in made.refused), *made.notes]
-    writer.quote([*above, *warnings(made.insecure, made.time_scale)])
+    writer.quoted_list([*above, *warnings(made.insecure, made.time_scale)])
     _red(writer, made)
     _held(writer, made)
     _pools(writer, made)
@@ -131,29 +131,29 @@ def _sentence(text: str) -> str:
 
 
 def _red(writer: MarkdownWriter, made: Plan) -> None:
-    """Everybody whose work is disturbed, by how much; of a change, apart from whom it would hit anyway."""
+    """List all nodes that are disrupted, by how much; those that would be without the change are apart."""
     whole = {level: names for level, names in _classes(made.nodes.values()).items() if level >= Disruption.DRAIN}
     if made.change is None:
-        writer.alert("CAUTION", "Who is disturbed:", [(disruption(at), Names(who)) for at, who in whole.items()])
+        writer.alert("CAUTION", "Who is disturbed:", [(disruption(at), NodeNames(who)) for at, who in whole.items()])
         return
     own = [(level, names) for level, names in spec_change.levels(made.change) if level >= Disruption.DRAIN]
-    rows = [(disruption(level), Names(names)) for level, names in own]
+    rows = [(disruption(level), NodeNames(names)) for level, names in own]
     if made.change.forgotten:
-        rows.append(("forget", Names(made.change.forgotten)))
+        rows.append(("forget", NodeNames(made.change.forgotten)))
     writer.alert("CAUTION", "Who is disturbed by this change:", rows)
     moved = dict.fromkeys(end.subject for end in made.change.endpoints)
     told = "Whom it would reach elsewhere, or with other secrets, once it is merged:"
-    writer.alert("CAUTION", told, [("address or credential", Names(tuple(moved)))] if moved else [])
+    writer.alert("CAUTION", told, [("address or credential", NodeNames(tuple(moved)))] if moved else [])
     hit = {name for _, names in own for name in names}
     rest = {level: tuple(n for n in names if n not in hit) for level, names in whole.items()}
-    rows = [(disruption(level), Names(names)) for level, names in rest.items() if names]
+    rows = [(disruption(level), NodeNames(names)) for level, names in rest.items() if names]
     writer.alert("WARNING", "Who is disturbed whether it is merged or not:", rows)
 
 
 def _held(writer: MarkdownWriter, made: Plan) -> None:
     waiting = [node for node in made.nodes.values() if node.blocked is not None]
     blocked = plan.blocked(waiting, made)
-    rows = _few([(Names(tuple(names)), code, begins, why) for names, code, begins, why in blocked])
+    rows = _few([(NodeNames(tuple(names)), code, begins, why) for names, code, begins, why in blocked])
     if rows:
         writer.heading("Held back, and why")
         writer.table(("nodes", "code", "begins (UTC)", "why"), rows)
@@ -163,12 +163,12 @@ def _held(writer: MarkdownWriter, made: Plan) -> None:
             unread.setdefault(node.incomplete, []).append(node.node)
     if unread:
         writer.heading("Could not be read in full")
-        writer.table(("nodes", "what"), [(Names(tuple(names)), "; ".join(what)) for what, names in unread.items()])
+        writer.table(("nodes", "what"), [(NodeNames(tuple(names)), "; ".join(what)) for what, names in unread.items()])
 
 
-def _few(rows: Sequence[tuple[Names, str, str, str]]) -> list[tuple[Cell, ...]]:
-    """Where the same holds back many nodes in many ways, such as a limit of each rack, they are one row."""
-    codes: dict[str, list[tuple[Names, str, str, str]]] = {}
+def _few(rows: Sequence[tuple[NodeNames, str, str, str]]) -> list[tuple[Cell, ...]]:
+    """Join rows with one code that hold back many nodes in many ways, such as the limits of each rack."""
+    codes: dict[str, list[tuple[NodeNames, str, str, str]]] = {}
     for row in rows:
         codes.setdefault(row[1], []).append(row)
     found: list[tuple[Cell, ...]] = []
@@ -181,12 +181,12 @@ def _few(rows: Sequence[tuple[Names, str, str, str]]) -> list[tuple[Cell, ...]]:
         times = sorted({begins for _, _, begins, _ in alike if begins})
         span = " to ".join(dict.fromkeys((times[0], times[-1]))) if times else ""
         why = f"{len(reasons):,} reasons, such as: {reasons[0]}" if len(reasons) > 1 else reasons[0]
-        found.append((Names(tuple(sorted(names))), code, span, why))
+        found.append((NodeNames(tuple(sorted(names))), code, span, why))
     return found
 
 
 def _pools(writer: MarkdownWriter, made: Plan) -> None:
-    """Pool by pool: how many nodes each action is for."""
+    """Count the nodes of each action, pool by pool."""
     pools: dict[str, list[NodePlan]] = {}
     for node in made.nodes.values():
         if node.actions:
@@ -206,7 +206,7 @@ def _pools(writer: MarkdownWriter, made: Plan) -> None:
 
 
 def _when(writer: MarkdownWriter, made: Plan) -> None:
-    """Rollouts wave by wave, and whose turn is expected when."""
+    """Add the rollouts wave by wave, and when each node is expected to begin."""
     if made.rollouts:
         writer.heading("Rollouts, wave by wave")
         rollouts.write(writer, made)
@@ -216,14 +216,14 @@ def _when(writer: MarkdownWriter, made: Plan) -> None:
     for nodes in _together([node for node in made.nodes.values() if node.actions and node.start is not None]):
         ends = [node.end for node in nodes if node.end is not None]
         hours = timeline.span(nodes[0].start, max(ends, default=None), made.created_at)
-        rows.append((hours, Names(tuple(node.node for node in nodes))))
+        rows.append((hours, NodeNames(tuple(node.node for node in nodes))))
     with writer.details(f"Timeline: {timeline.finish(made)}"):
         writer.table(("expected (UTC)", "nodes"), rows)
-        writer.bullets(plan.budget(made))
+        writer.bullet_list(plan.budget(made))
 
 
 def _together(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:
-    """Who begins at the same minute; if these are many, in the same hour; if these are, on the same day."""
+    """Group nodes that begin in the same minute; if these are many, in the same hour, then on the same day."""
     timed = sorted(nodes, key=lambda node: (node.start is None, node.start))
     groups: dict[str, list[NodePlan]] = {}
     for form in ("%F %H:%M", "%F %H", "%F"):
@@ -242,11 +242,11 @@ def _change(writer: MarkdownWriter, made: Change) -> None:
     for block in spec_change.blocks(made):
         writer.heading(block.title, 4)
         writer.table(block.head, block.rows)
-        writer.say(block.note)
+        writer.paragraph(block.note)
 
 
 def _set_by(writer: MarkdownWriter, made: Plan) -> None:
-    """Which commit set the lines that cause something, and who wrote it."""
+    """Return which commit set the lines that cause drift, and who wrote it."""
     if made.change is None or not made.change.origins:
         return
     paths: dict[str, list[str]] = {}
@@ -266,7 +266,7 @@ def _set_by(writer: MarkdownWriter, made: Plan) -> None:
 
 
 def _details(writer: MarkdownWriter, made: Plan) -> None:
-    """Pool by pool: as a diff, what becomes of each value and what is done for it; if that is too long, the latter."""
+    """Add a diff of values with the actions, pool by pool; only the actions if that is too long."""
     if not writer.level.nodes:
         return
     pools: dict[str, list[list[NodePlan]]] = {}
@@ -287,7 +287,7 @@ def _details(writer: MarkdownWriter, made: Plan) -> None:
 
 def _diff(writer: MarkdownWriter, group: Sequence[NodePlan], made: Plan) -> list[str]:
     first = group[0]
-    who = writer.names(Names(tuple(node.node for node in group)))
+    who = writer.names(NodeNames(tuple(node.node for node in group)))
     each = " each" if len(group) > 1 else ""
     when = timeline.expected(group, made.created_at)
     lines = [f"@@ {who}: {plan.worst(first)}, {estimate(first.actions)}{each}; {when} @@"]
@@ -303,7 +303,7 @@ def _diff(writer: MarkdownWriter, group: Sequence[NodePlan], made: Plan) -> list
 
 
 def _values(item: DriftItem, *, several: bool) -> list[str]:
-    """Serials name hardware, and are nobody's business in a comment (pitfall M5)."""
+    """Return the values as text, without serials, which name hardware (pitfall M5)."""
     if item.path in OWN:
         return [f"- {item.path}: another", f"+ {item.path}: {'each its own' if several else 'its own'}"]
     return [f"- {item.path}: {value(item.observed)}", f"+ {item.path}: {value(item.desired)}  ({item.kind})"]
@@ -312,7 +312,7 @@ def _values(item: DriftItem, *, several: bool) -> list[str]:
 def _row(group: Sequence[NodePlan]) -> tuple[Cell, ...]:
     first = group[0]
     actions = ", ".join(action.id for action in first.actions)
-    return Names(tuple(node.node for node in group)), plan.worst(first), estimate(first.actions), actions
+    return NodeNames(tuple(node.node for node in group)), plan.worst(first), estimate(first.actions), actions
 
 
 _ONLINE = (
@@ -328,14 +328,14 @@ def _footer(writer: MarkdownWriter, made: Plan) -> None:
     with writer.details("What to do next"):
         commands = ["reconciler show plan.json"]
         if made.offline is not None:
-            writer.bullets(_ONLINE)
+            writer.bullet_list(_ONLINE)
         elif nodes:
             held = next((n.node for n in made.nodes.values() if n.blocked and n.blocked.code is BlockCode.UNKNOWN), "")
             commands.append(f"reconciler explain {held or fold(nodes[:1])}")
         if made.change is None and made.changes and not made.refused and made.source.directory and made.offline is None:
             commands.append(f"reconciler apply {made.source.directory} --plan plan.json --yes")
         writer.fenced("sh", commands)
-    writer.small(
+    writer.footnote(
         (
             f"plan {made.id}",
             f"fingerprint {made.fingerprint[:12]}",

@@ -35,7 +35,7 @@ _DURATIONS: Final = 2000  # of the newest attempts: enough for estimates
 
 @dataclass(frozen=True, slots=True)
 class Mentioned:
-    """What a spec mentions: BIOS attributes, keys of labels and keys of taints. Values of others stay unpublished."""
+    """The BIOS attributes and the keys of labels and taints that a spec mentions. Other values are not published."""
 
     bios: frozenset[str]
     labels: frozenset[str]
@@ -58,7 +58,7 @@ class Mentioned:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """What a published document says of a fleet: the context of `PUBLISHED`.
+    """The view of a fleet that a published document gives: the context of `PUBLISHED`.
 
     `name` returns the name under which a machine or a part is known in the document. `naming`: the walk is at a value
     path that names a machine.

@@ -1,7 +1,7 @@
-"""Drift reports and outcomes as `--record` keeps them: files whose differences are those of the fleet, and a message.
+"""Drift reports and outcomes as `--record` keeps them: files that differ only when the fleet does, and a message.
 
-A node that differs has a file of its own, without ages and instants; a node that doesn't has none. What is in a message
-may come from machines: it is one printable line each.
+A node that differs has a file of its own, without ages and instants; any other node has none. Text in a message may
+come from machines: each is one printable line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reconciler.model.report import ApplyOutcome, DriftReport
 from reconciler.model.vocab import Concern
 from reconciler.render import drift as drift_text
 from reconciler.render import outcome as outcome_text
-from reconciler.render.text import Names, count, plain, source, value
+from reconciler.render.text import NodeNames, count, plain, source, value
 
 _ROWS = 60  # of a message
 _LINE = 300
@@ -33,7 +33,7 @@ Kept by `reconciler --record`: a commit for each change, and none when nothing c
 
 
 def of_drift(report: DriftReport, pools: Mapping[str, str]) -> Recording:
-    """`pools`: of every node that the report is about."""
+    """Return the recording of a drift report. `pools`: the pool of every node in the report."""
     by_node: dict[str, list[DriftItem]] = {}
     for item in report.items:
         if item.kind not in _LEFT_OUT:
@@ -52,8 +52,9 @@ def of_drift(report: DriftReport, pools: Mapping[str, str]) -> Recording:
 
 
 def of_apply(outcome: ApplyOutcome, left: DriftReport, pools: Mapping[str, str], name: str = "") -> Recording:
-    """`left`: the drift as the run left it. `name`: of its file, if that is not the run's. One that did nothing is no
-    news: what it saw is.
+    """Return the recording of an apply; without actions, that of the drift.
+
+    `left`: the drift as the run left it. `name`: the name of its file, if that is not the run's.
     """
     seen = of_drift(left, pools)
     if not outcome.actions:
@@ -72,7 +73,7 @@ def of_apply(outcome: ApplyOutcome, left: DriftReport, pools: Mapping[str, str],
 
 
 def _node(items: list[DriftItem]) -> str:
-    """Without details: they are for people, and say the same thing in other words each time."""
+    """Return a node's file, without details: they are for people, and have other words each time."""
     told = {}
     for item in sorted(items, key=lambda item: item.path):
         told[item.path] = {"class": item.kind.value, "wanted": item.desired, "found": item.observed}
@@ -96,7 +97,7 @@ def _differs(report: DriftReport) -> str:
 def _rows(report: DriftReport) -> list[str]:
     rows = [
         f"- {row.item.path} {kind.value}: {value(row.item.observed)} instead of "
-        f"{value(row.item.desired)} on {Names(tuple(row.nodes)).within(_LINE // 2)}"
+        f"{value(row.item.desired)} on {NodeNames(tuple(row.nodes)).within(_LINE // 2)}"
         for kind, found in drift_text.grouped(report.items).items()
         if kind in drift_text.ORDER
         for row in found

@@ -25,7 +25,7 @@ from reconciler.render.disclosure import Policy, blank, keep
 
 D = TypeVar("D", Plan, DriftReport, ApplyOutcome)
 
-Names = Mapping[str, tuple[str, ...]]  # node -> its identifiers and addresses, longest first
+Identifiers = Mapping[str, tuple[str, ...]]  # node -> its identifiers and addresses, longest first
 
 _LEAST: Final = 4  # characters: a shorter name would be found in every other word
 _NODE_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
@@ -42,7 +42,7 @@ _SHOWN: Final[Mapping[Privacy, Callable[[Any, Any], Any]]] = dict.fromkeys(
 
 @dataclass(frozen=True, slots=True)
 class _Collection:
-    """Where identifiers are collected. `naming`: the walk is at a value path that names a machine or a part."""
+    """The identifiers of one node. `naming`: the walk is at a value path that names a machine or a part."""
 
     found: set[str]
     naming: bool = False
@@ -82,7 +82,7 @@ COLLECTED: Final = Policy[_Collection](
 )
 
 
-def names_of(fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord]) -> Names:
+def names_of(fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord]) -> Identifiers:
     """Return the serial numbers, UUIDs, host names and addresses of the nodes that were observed.
 
     Records add those of parts that have been replaced since: old messages name them.
@@ -109,7 +109,7 @@ class Redaction:
     `strict`: hide all text about a node that has no entry in `names`, since nobody can tell what names it.
     """
 
-    names: Names
+    names: Identifiers
     own: tuple[str, ...] | None = ()
     strict: bool = False
     _mentioned: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -161,6 +161,6 @@ REDACTED: Final = Policy[Redaction](
 )
 
 
-def redact(document: D, names: Names) -> D:
+def redact(document: D, names: Identifiers) -> D:
     """Return a document with HIDDEN in place of each name in its texts."""
     return REDACTED.show(document, Redaction(names))

@@ -1,4 +1,4 @@
-"""A rehearsal as text: what must never happen first; then how long, how many out, what fails, and whether it halts."""
+"""A rehearsal as text: violations first; then how long it takes, how many are out, what fails, and whether it halts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A published observation as far back as the spec itself has the names that were taken out (render/publish.py)."""
+"""A published observation with the names that the reader's own spec has for its digests (render/publish.py)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconciler.render.publish import PUBLISHED, Mentioned, Screen, own_names
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a published document says to who holds the spec. `unjudged`: path -> nodes at which nobody can tell."""
+    """A published document as a reader of the spec knows it. `unjudged`: path -> nodes at which nobody can tell."""
 
     observation: Observation
     records: Mapping[str, NodeRecord]
@@ -26,11 +26,13 @@ class Restored:
 
 
 def restore(published: Published, then: Fleet | None, revisions: Iterable[Fleet]) -> Restored:
-    """`then`: the spec of the commit at which it was published, None where it can't be had; `revisions`: those that it
-    is to be judged by, of whose nodes each has an entry, and if it is that nobody had looked at it.
+    """Return a published document with the names that the spec knows.
 
-    A digest that the spec of then has no words for is another name than the spec's of then. Whether it is that which a
-    later revision says, nobody can tell from here: it is taken out, and so becomes unknown, not drift.
+    `then`: the spec of the commit at which it was published, None where it is not available; `revisions`: the specs to
+    judge by. Each of their nodes gets an entry, also one that nobody had observed.
+
+    A digest without a name in `then` is a name that the spec of then did not have. Nobody can tell whether a later
+    revision names it, so it is taken out, and becomes unknown instead of drift.
     """
     fleets = list(revisions)
     words = {} if then is None else {
@@ -72,7 +74,7 @@ def restore(published: Published, then: Fleet | None, revisions: Iterable[Fleet]
 
 
 def _without(seen: Observed, path: str) -> tuple[Observed, bool]:
-    """Without the name at this path, if it is a digest; whether it was."""
+    """Return the observation without the name at this path if it is a digest, and whether it was."""
     reading = "host" if path == "host.hostname" else "hot"
     field = path.rpartition(".")[2]
     answer: Answered[Any] | Silent = getattr(seen, reading)

@@ -1,4 +1,4 @@
-"""How far the changes of the spec have come, pool by pool and wave by wave, and what would let a halted one go on."""
+"""The progress of changes, pool by pool and wave by wave, and what would resume a halted one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reconciler.model.units import format_duration
 from reconciler.render.drift import OWN
 from reconciler.render.markdown import MarkdownWriter
 from reconciler.render.tables import table
-from reconciler.render.text import Names, clock, count, fold, plain, value
+from reconciler.render.text import NodeNames, clock, count, fold, plain, value
 from reconciler.render.timeline import UNSAID, span
 
 _HEAD = ("wave", "nodes", "state", "expected (UTC)", "waits for")
@@ -18,7 +18,7 @@ SHOWN = 8  # paths that change; the document has all
 
 
 def verdict(plan: Plan) -> str:
-    """What of them must not be missed; "" = nothing."""
+    """Return the sentence that a reader must not miss; "" = there is none."""
     halted = [rollout.pool for rollout in plan.rollouts if rollout.halted]
     return f"the rollout of pool {fold(halted)} is HALTED" if halted else ""
 
@@ -44,11 +44,11 @@ def human(plan: Plan) -> list[str]:
 def write(writer: MarkdownWriter, plan: Plan) -> None:
     """The same for a comment."""
     for rollout in plan.rollouts[: writer.level.rows]:
-        writer.say(title(rollout), bold=True)
-        writer.bullets(changes(rollout))
-        writer.table(_HEAD, [(at, Names(nodes), state, when, why) for at, nodes, state, when, why in
+        writer.paragraph(title(rollout), bold=True)
+        writer.bullet_list(changes(rollout))
+        writer.table(_HEAD, [(at, NodeNames(nodes), state, when, why) for at, nodes, state, when, why in
                           rows(rollout, plan.created_at)])  # fmt: skip
-        writer.quote(line.removeprefix("- ") for line in notes(rollout))
+        writer.quoted_list(line.removeprefix("- ") for line in notes(rollout))
     writer.left_out(len(plan.rollouts) - writer.level.rows, "rollout")
 
 
@@ -61,7 +61,7 @@ def title(rollout: RolloutPlan) -> str:
 
 
 def changes(rollout: RolloutPlan) -> list[str]:
-    """What becomes what it says now. Values that differ from node to node are only counted."""
+    """Return the new values by path. Values that differ from node to node are only counted."""
     lines = []
     paths = [path for path in rollout.changes if path not in OWN] or list(rollout.changes)
     for path in paths[:SHOWN]:

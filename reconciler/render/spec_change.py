@@ -1,4 +1,4 @@
-"""What a change of the spec does, as part of its plan: verdict, what hurts, then what it causes apart from the rest."""
+"""The effect of a change of the spec, as part of its plan: the verdict, the disruption, then what it causes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from reconciler.model.drift import DriftItem
 from reconciler.model.vocab import Concern, Disruption
 from reconciler.render.drift import ORDER, OWN, grouped
 from reconciler.render.tables import table
-from reconciler.render.text import Names, count, disruption, fold, source, value
+from reconciler.render.text import NodeNames, count, disruption, fold, source, value
 
 _LEVELS = {level.label: level for level in Disruption}
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A table with what it is about."""
+    """A table with its title."""
 
     title: str
     head: tuple[str, ...]
-    rows: Sequence[tuple[str | Names, ...]]
+    rows: Sequence[tuple[str | NodeNames, ...]]
     note: str = ""
 
 
@@ -68,7 +68,7 @@ def _hurts(level: Disruption) -> str:
 
 
 def levels(change: Change) -> list[tuple[Disruption, tuple[str, ...]]]:
-    """What is touched, worst first, whatever order a file had it in."""
+    """Return the disruption levels with their nodes, worst first, in whatever order a file had them."""
     return sorted(((_LEVELS[label], names) for label, names in change.touched.items()), reverse=True)
 
 
@@ -88,16 +88,16 @@ def _texts(block: Block) -> list[tuple[str, ...]]:
     return [tuple(str(cell) for cell in row) for row in block.rows]
 
 
-def _red(change: Change) -> list[tuple[str, Names]]:
-    """What a reader must not miss, by class, with names."""
+def _red(change: Change) -> list[tuple[str, NodeNames]]:
+    """Return the consequences that a reader must not miss, by class, with the names of nodes."""
     found = [(disruption(level), _named(names)) for level, names in levels(change) if level]
     if change.forgotten:
         found.append(("forget", _named(change.forgotten)))
     return found
 
 
-def _named(names: Sequence[str]) -> Names:
-    return Names(tuple(names))
+def _named(names: Sequence[str]) -> NodeNames:
+    return NodeNames(tuple(names))
 
 
 def blocks(change: Change) -> Iterator[Block]:
@@ -124,7 +124,7 @@ def blocks(change: Change) -> Iterator[Block]:
 def _drift(
     title: str, items: Sequence[DriftItem], note: str = "", set_by: Mapping[str, Sequence[str]] | None = None
 ) -> Iterator[Block]:
-    """The same drift on many nodes is one row (conventions D7)."""
+    """Return rows of drift. The same drift on many nodes is one row (conventions D7)."""
     if not items:
         return
     found = grouped(map(_unmeasured, items))
@@ -146,7 +146,7 @@ _MEASURED = re.compile(r"(?P<what>[^;]+) (?P<value>-?[0-9][^ ;]*) (?P<bar>[<>] [
 
 
 def _unmeasured(item: DriftItem) -> DriftItem:
-    """Each node measured something else, and fails the same bar."""
+    """Describe nodes that fail the same bar with different measurements."""
     if item.concern is not Concern.GATE:
         return item
     return replace(item, observed=_MEASURED.sub(r"\g<what> \g<bar>", str(item.observed)))
@@ -155,8 +155,8 @@ def _unmeasured(item: DriftItem) -> DriftItem:
 _ENDPOINTS = ("whose", "what", "at base", "at head", "place")
 
 
-def _endpoints(changes: Iterable[EndpointChange]) -> list[tuple[str | Names, ...]]:
-    """One row for the nodes of one line of the spec."""
+def _endpoints(changes: Iterable[EndpointChange]) -> list[tuple[str | NodeNames, ...]]:
+    """Return one row for all nodes that one line of the spec sets."""
     groups: dict[tuple[str, str, bool, bool], list[EndpointChange]] = {}
     for change in changes:
         key = (change.what, change.position, not change.before, change.subject == "fleet")
@@ -172,11 +172,11 @@ def _range(values: Iterable[str]) -> str:
     return fold(found) if len(found) > 1 else (found[0] or "-")
 
 
-def _void(certificates: Iterable[VoidCertificate]) -> list[tuple[str | Names, ...]]:
+def _void(certificates: Iterable[VoidCertificate]) -> list[tuple[str | NodeNames, ...]]:
     groups: dict[tuple[str, ...], list[VoidCertificate]] = {}
     for certificate in certificates:
         groups.setdefault(certificate.reasons, []).append(certificate)
-    rows: list[tuple[str | Names, ...]] = []
+    rows: list[tuple[str | NodeNames, ...]] = []
     for reasons, found in groups.items():
         ends = sorted(c.valid_until for c in found if c.valid_until is not None)
         rows.append((_named([c.node for c in found]), "; ".join(reasons), _days(ends)))
@@ -191,7 +191,7 @@ def _days(ends: Sequence[datetime]) -> str:
 
 
 def _bars(change: Change) -> Iterator[Block]:
-    """Threshold what-if: nothing was run, and what was never measured is said."""
+    """Describe the threshold what-if: nothing was run, and nodes without measurements are named."""
     judged = len(change.below_bar) + len(change.above_bar)
     if not judged and not change.unmeasured:
         return
@@ -204,15 +204,15 @@ def _bars(change: Change) -> Iterator[Block]:
     yield Block(title, ("bar", "measured", "nodes", "on"), _failing(change.below_bar), "; ".join(parts) + ".")
 
 
-def _failing(failures: Iterable[BarFailure]) -> list[tuple[str | Names, ...]]:
-    """One row a bar, with the least and the most that was measured."""
+def _failing(failures: Iterable[BarFailure]) -> list[tuple[str | NodeNames, ...]]:
+    """Return one row for each bar, with the least and the most that was measured."""
     groups: dict[str, list[tuple[str, BarFailure]]] = {}
     for failure in failures:
         for reason in failure.reasons:
             found = _MEASURED.fullmatch(reason)
             bar, measured = (f"{found['what']} {found['bar']}", found["value"]) if found else (reason, "")
             groups.setdefault(bar, []).append((measured, failure))
-    rows: list[tuple[str | Names, ...]] = []
+    rows: list[tuple[str | NodeNames, ...]] = []
     for bar, found_ in groups.items():
         values = sorted({measured for measured, _ in found_ if measured}, key=float)
         nodes = _named([failure.node for _, failure in found_])
@@ -242,7 +242,7 @@ _STATES = {
 }
 
 
-def _unseen(items: Iterable[DriftItem]) -> list[tuple[str | Names, ...]]:
+def _unseen(items: Iterable[DriftItem]) -> list[tuple[str | NodeNames, ...]]:
     groups: dict[tuple[str, str], list[str]] = {}
     for item in items:
         groups.setdefault((item.path, value(item.desired)), []).append(item.node)

@@ -12,7 +12,7 @@ _CELL = 4000  # characters
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "  ") -> list[str]:
-    """Lines of a table, one for each row, whatever its cells hold. Columns that are empty throughout are left out."""
+    """Return the lines of a table, one for each row, whatever its cells hold. Columns without content are left out."""
     rows = [[plain(cell, _CELL) for cell in row] for row in rows]
     used = [at for at in range(len(head)) if any(row[at] for row in rows)]
     lines = [[head[at] for at in used], *([row[at] for at in used] for row in rows)]
@@ -26,7 +26,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a Markdown table. Cells must be escaped already."""
+    """Return the lines of a Markdown table. Cells must be escaped already."""
     return [
         "| " + " | ".join(head) + " |",
         "|" + " --- |" * len(head),

@@ -1,4 +1,4 @@
-"""What all renderings share: values, node names and escapes.
+"""The parts that all renderers share: values, node names and escapes.
 
 Strings that come from a BMC, a host or a cluster are untrusted (pitfall M5, conventions R7): `plain` takes the teeth
 out of them for a terminal, `markdown` for a comment.
@@ -30,7 +30,7 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~&])")  # & begins an entity, whic
 
 
 def plain(text: str, limit: int = MAX_VALUE) -> str:
-    """For a terminal: one line of at most `limit` characters; what is none to be read is shown as an escape."""
+    """Return text for a terminal: one line of at most `limit` characters, with unprintable characters as escapes."""
     if text.isprintable() and len(text) <= limit:
         return text
     read = text[: 16 * limit]  # of a megabyte of noise
@@ -39,29 +39,29 @@ def plain(text: str, limit: int = MAX_VALUE) -> str:
 
 
 def page(lines: Iterable[str]) -> str:
-    """A document of these lines, and of no others that a name in one of them could begin."""
+    """Return a document of exactly these lines: a line break in a name begins no other."""
     return "".join(visible(line, keep=_OURS) + "\n" for line in lines)
 
 
 def code(text: str) -> str:
-    """A code span of Markdown, which a backtick would end."""
+    """Return a code span of Markdown, without backticks, which would end it."""
     return "`" + visible(text).replace("`", "\\x60") + "`"
 
 
 def markdown(text: str, limit: int = MAX_VALUE) -> str:
-    """For a comment: one line, nothing that formats, mentions, links or closes a table cell."""
+    """Return text for a comment: one line, nothing that formats, mentions, links or closes a table cell."""
     escaped = _MARKDOWN.sub(r"\\\1", plain(text, limit))
     return escaped.replace("@", "@\u200b").replace("://", ":\u200b//").replace("www.", "www\u200b.")
 
 
 def html(text: str, limit: int = MAX_VALUE) -> str:
-    """For inside a tag of a comment, where Markdown is not read: nothing that opens a tag, mentions or links."""
+    """Return text for inside a tag of a comment, where Markdown is not read: no tags, mentions or links."""
     escaped = escape(plain(text, limit))
     return escaped.replace("@", "@\u200b").replace("://", ":\u200b//").replace("www.", "www\u200b.")
 
 
 def fit(text: str, width: int) -> str:
-    """Lines longer than a terminal is wide, broken at spaces and continued under their last column."""
+    """Break lines longer than a terminal at spaces, and continue them under their last column."""
     lines = []
     for line in text.split("\n"):
         if len(line) <= width:
@@ -75,12 +75,12 @@ def fit(text: str, width: int) -> str:
 
 
 def brief(text: str) -> str:
-    """Digests cut to what people compare."""
+    """Shorten digests to the part that people compare."""
     return _DIGEST.sub(lambda match: match[0][:12] + "…", text)
 
 
 def value(found: Any) -> str:
-    """A JSON value as people write it. None is what nobody could read."""
+    """Return a JSON value as people write it. None is a value that nobody could read."""
     if found is None:
         return "?"
     if isinstance(found, bool):
@@ -98,7 +98,7 @@ def value(found: Any) -> str:
 
 
 def fold(names: Iterable[str]) -> str:
-    """Node names with runs folded: gpu-a[001-003,007], gpu-b001."""
+    """Return node names with runs folded: gpu-a[001-003,007], gpu-b001."""
     groups: dict[tuple[str, int, str], list[int]] = {}
     others: list[str] = []
     for name in names:
@@ -117,8 +117,8 @@ def fold(names: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """Nodes, of which a list may have room for some only."""
+class NodeNames:
+    """The names of nodes, of which a list may have room for some only."""
 
     nodes: tuple[str, ...]
 
@@ -129,7 +129,7 @@ class Names:
         return fold(self.nodes) + (f" ({len(self)})" if len(self) > 1 else "")
 
     def within(self, limit: int) -> str:
-        """Folded; as many as fit into `limit` characters, none of them cut, and the number of the others."""
+        """Return folded names: as many whole ones as fit into `limit` characters, and the number of the others."""
         if len(whole := str(self)) <= limit:
             return whole
         fewest, most = 0, min(len(self) - 1, limit)
@@ -163,7 +163,7 @@ def disruption(level: Disruption) -> str:
 
 
 def estimate(actions: Iterable[PlannedAction]) -> str:
-    """How long actions take one after another; where all have a history, also what nine of ten runs stay within.
+    """Say how long actions take one after another; with enough history, also the 90th percentile.
 
     Of several, the sum of what each stays within: careful, for they are seldom slow all at once.
     """
@@ -178,7 +178,7 @@ def clock(at: datetime) -> str:
 
 
 def source(spec: SpecSource) -> str:
-    """Where the spec came from, in words: a report without its commit is worth little."""
+    """Describe the commit of the spec: a report without it is worth little."""
     if not spec.commit:
         return f"{spec.directory} (not in git)"
     dirty = ", with uncommitted changes" if spec.dirty else ""
@@ -191,13 +191,13 @@ def position(at: Position | None) -> str:
 
 
 def stop(stopped: str, braked: str) -> list[str]:
-    """What stands at the top of everything while somebody has stopped the fleet, or the storm brake is set."""
+    """Return the sentences above all else while somebody has stopped the fleet, or the storm brake is set."""
     said = {"stopped": stopped, "storm brake": braked}
     return [plain(word.upper() + text.removeprefix(word), 900) for word, text in said.items() if text]
 
 
 def warnings(insecure: Iterable[str], time_scale: float) -> list[str]:
-    """What every output must say of how it was made."""
+    """Return what every output must say about how it was made."""
     lines = [f"INSECURE: {sentence}" for sentence in insecure]
     if time_scale != 1.0:
         lines.append(

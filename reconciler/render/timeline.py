@@ -1,4 +1,4 @@
-"""When things are expected to happen, as plans say it. Hours are UTC; in a lab they are the fleet's."""
+"""The expected times in plans. Hours are UTC; in a lab they are the fleet's."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from reconciler.planner.fleet.permit import waits
 from reconciler.render.text import clock
 
 UNSAID = "nobody can say"
-TURNS = 4  # that are told apart
+STARTS = 4  # at most; with more, one entry covers them all
 
 
 def finish(plan: Plan) -> str:
-    """When all of it will be done, as far as anybody can say."""
+    """Say when all of it will be done, as far as anybody can."""
     going = [node for node in plan.nodes.values() if node.actions]
     timed = sum(node.end is not None for node in going)
     if not timed:
@@ -31,7 +31,7 @@ def duration(seconds: float, time_scale: float) -> str:
 
 
 def validity(plan: Plan) -> str:
-    """A plan expires by the clock of whoever approves it, who does not live as fast as a lab."""
+    """Say how long a plan is valid, by the clock of the person who approves it, which a lab's time does not follow."""
     until = clock(plan.expires_at)
     if plan.time_scale == 1.0:
         return f"valid until {until}"
@@ -40,7 +40,7 @@ def validity(plan: Plan) -> str:
 
 
 def hour(at: datetime, made: datetime) -> str:
-    """10:42, with its date where that is not the day on which the plan was made."""
+    """Return a time like 10:42, with its date where that is not the day on which the plan was made."""
     return f"{at:%H:%M}" if at.date() == made.date() else f"{at:%Y-%m-%d %H:%M}"
 
 
@@ -52,7 +52,7 @@ def span(start: datetime | None, end: datetime | None, made: datetime) -> str:
 
 
 def expected(nodes: Sequence[NodePlan], made: datetime) -> str:
-    """From when to when some nodes have their turns, and of how many nobody can say."""
+    """Return from when to when these nodes are expected to be at work, and for how many nobody can say."""
     starts = [node.start for node in nodes if node.start is not None]
     ends = [node.end for node in nodes if node.end is not None]
     if not starts or not ends:
@@ -62,13 +62,13 @@ def expected(nodes: Sequence[NodePlan], made: datetime) -> str:
     return f"{text}, and of {unsaid} of them {UNSAID} when" if unsaid else text
 
 
-def turns(nodes: Sequence[NodePlan], made: datetime) -> Mapping[str, Sequence[NodePlan]]:
-    """Nodes by when they are expected to begin; "" where it is not waiting what they do."""
+def by_start(nodes: Sequence[NodePlan], made: datetime) -> Mapping[str, Sequence[NodePlan]]:
+    """Group nodes by when they are expected to begin; "" for nodes that do not wait."""
     found: dict[str, list[NodePlan]] = {}
     timed = [node for node in nodes if node.start is not None and _waits(node)]
     for node in sorted(timed, key=lambda node: node.start or made):
         found.setdefault(hour(node.start or made, made), []).append(node)
-    if len(found) > TURNS:
+    if len(found) > STARTS:
         found = {f"{next(iter(found))} - {list(found)[-1]}": timed}
     for node in nodes:
         if node.start is None or not _waits(node):

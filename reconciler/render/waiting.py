@@ -1,4 +1,4 @@
-"""What keeps a node from its goal in `explain`: since when, and what would let it go."""
+"""The reasons that keep a node from its goal in `explain`: since when, and what would let it go."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from reconciler.render.text import clock, position
 
 
 @dataclass(frozen=True, slots=True)
-class Since:
+class WaitStart:
     at: datetime
     what: str  # happened then
 
@@ -34,15 +34,15 @@ _SET = {
 }
 
 
-def since(made: Explanation) -> Since | None:
-    """When what holds the node back began, as far as anybody wrote it down."""
+def since(made: Explanation) -> WaitStart | None:
+    """Return when the cause that holds the node back began, if anybody recorded it."""
     plan = made.node_plan
     if plan is None:
         return None
     match plan.blocked.code if plan.blocked is not None else None:
         case BlockCode.HELD | BlockCode.STOPPED | BlockCode.STORM as code:
             what = _SET[code]
-            return min((Since(h.since, what) for h in holds(made)), key=lambda s: s.at, default=None)
+            return min((WaitStart(h.since, what) for h in holds(made)), key=lambda s: s.at, default=None)
         case BlockCode.BACKOFF:
             return _last_failure(made)
         case BlockCode.UNKNOWN:
@@ -56,12 +56,12 @@ def since(made: Explanation) -> Since | None:
 
 
 def holds(made: Explanation) -> tuple[Hold, ...]:
-    """Of the ledger, those that stand."""
+    """Return the active holds of the ledger on the node."""
     return tuple(hold for hold in made.holds if hold.subject in _subjects(made) and is_active(hold, made.now))
 
 
 def _subjects(made: Explanation) -> tuple[str, ...]:
-    """Who is held when the node is. A stop of the fleet comes before all other holds, and is lifted first."""
+    """Return the subjects whose holds hold the node. A stop of the fleet comes first, since it is lifted first."""
     plan = made.node_plan
     code = plan.blocked.code if plan is not None and plan.blocked is not None else None
     if code is BlockCode.STOPPED:
@@ -71,20 +71,20 @@ def _subjects(made: Explanation) -> tuple[str, ...]:
     return made.node, f"pool/{made.desired.pool}"
 
 
-def _last_failure(made: Explanation) -> Since | None:
+def _last_failure(made: Explanation) -> WaitStart | None:
     failed = [a for a in made.record.attempts if a.outcome not in ("done", "started", "refused")] if made.record else []
     if not failed:
         return None
     action = f"{failed[-1].action}:{failed[-1].target}" if failed[-1].target else failed[-1].action
-    return Since(failed[-1].ended_at or failed[-1].at, f"{action} failed")
+    return WaitStart(failed[-1].ended_at or failed[-1].at, f"{action} failed")
 
 
-def _silence(made: Explanation) -> Since | None:
+def _silence(made: Explanation) -> WaitStart | None:
     if made.record is None or made.observed is None:
         return None
     readings = {"redfish": ("its BMC", made.observed.hot), "ssh": ("its host", made.observed.host)}
     found = [
-        Since(made.record.silent_since[source], f"{who} fell silent")
+        WaitStart(made.record.silent_since[source], f"{who} stopped answering")
         for source, (who, reading) in readings.items()
         if isinstance(reading, Silent) and source in made.record.silent_since
     ]
@@ -92,33 +92,33 @@ def _silence(made: Explanation) -> Since | None:
 
 
 def mark(made: Explanation) -> Mark | None:
-    """Who marked the node as taken out of service, whichever ledger that is."""
+    """Return the mark that says who took the node out of service, whichever ledger that is."""
     seen = made.observed
     if seen is None or not isinstance(seen.member, Answered) or seen.member.value is None:
         return None
     return read_mark(seen.member.value.annotations.get(OWNER_ANNOTATION))
 
 
-def _marked(made: Explanation) -> Since | None:
+def _marked(made: Explanation) -> WaitStart | None:
     found = mark(made)
     try:
-        return None if found is None else Since(datetime.fromisoformat(found.at), "it was marked")
+        return None if found is None else WaitStart(datetime.fromisoformat(found.at), "it was marked")
     except ValueError:
         return None  # an annotation is text, whoever wrote it
 
 
 def _first_seen(
     plan: NodePlan, kinds: frozenset[DriftClass] = ACTIONABLE, what: str = "its drift was first seen"
-) -> Since | None:
+) -> WaitStart | None:
     seen = [item.first_seen for item in plan.drift if item.first_seen is not None and item.kind in kinds]
-    return Since(min(seen), what) if seen else None
+    return WaitStart(min(seen), what) if seen else None
 
 
 # --- when it may go ------------------------------------------------------------------------------------------------
 
 
 def may_go(made: Explanation) -> list[str]:
-    """Sentences: the time where it is known, or else what has to happen first."""
+    """Return sentences: the time when it is known, otherwise what has to happen first."""
     plan = made.node_plan
     if plan is None or plan.blocked is None:
         return []
@@ -133,19 +133,19 @@ def may_go(made: Explanation) -> list[str]:
 
 
 def goes_anyway(plan: NodePlan) -> bool:
-    """Whether the actions are what can be done although something else keeps the node from its goal."""
+    """Whether its actions start although something else keeps the node from its goal."""
     code = plan.blocked.code if plan.blocked is not None else None
     return code is not None and not code.passes and code not in (BlockCode.HALTED, BlockCode.STORM)
 
 
 def _room(made: Explanation, plan: NodePlan) -> Iterator[str]:
     batch = f", in batch {plan.wave + 1} of those that wait" if plan.wave and not made.alone else ""
-    first = "; `reconciler plan` tells who goes first" if made.alone else ""
+    first = "; `reconciler plan` tells which nodes go first" if made.alone else ""
     yield f"as soon as there is room in every limit below{batch}{first}"
 
 
 def _released(made: Explanation, _: NodePlan) -> Iterator[str]:
-    """The copy in the ledger outlives the line in the spec, and the line holds whatever is released."""
+    """Say how the hold ends. Its copy in the ledger outlives the spec's line, which holds in spite of a release."""
     declared = [h for h in made.fleet.holds if h.subject in _subjects(made) and is_active(h, made.now)]
     kept = list(dict.fromkeys(hold.subject for hold in holds(made)))
     if declared:
@@ -172,11 +172,11 @@ def _answers(made: Explanation, _: NodePlan) -> Iterator[str]:
     if who:
         yield f"when {' and '.join(who)} answer{'s' if len(who) == 1 else ''} again"
     else:
-        yield "when what is not known can be read"
+        yield "when the unknown facts can be read"
 
 
 def _attempts_end(made: Explanation, plan: NodePlan) -> Iterator[str]:
-    """Attempts are forgotten with time: the ladder's after the policy's window, others after a day."""
+    """Say when attempts are forgotten: those of the ladder after the policy's window, others after a day."""
     attempts, now = (made.record.attempts if made.record is not None else ()), made.now
     policy = made.desired.profile.remediation
     ends = []
@@ -189,7 +189,7 @@ def _attempts_end(made: Explanation, plan: NodePlan) -> Iterator[str]:
         ends += [a.at + window for a in attempts if a.cause == REMEDIATION and a.at >= now - window]
     if ends:
         yield f"after {clock(min(ends))}, when its oldest attempt no longer counts"
-    yield "or when somebody has mended it" if ends else "not by itself: somebody has to mend it"
+    yield "or when somebody has repaired it" if ends else "not by itself: somebody has to repair it"
 
 
 def _says(sentence: str) -> Callable[[Explanation, NodePlan], Iterable[str]]:
@@ -198,7 +198,9 @@ def _says(sentence: str) -> Callable[[Explanation, NodePlan], Iterable[str]]:
 
 TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
     BlockCode.STOPPED: _says("when somebody lifts the stop: reconciler resume"),
-    BlockCode.STORM: _says("when those nodes are well, or all is understood, and somebody resumes: reconciler resume"),
+    BlockCode.STORM: _says(
+        "when those nodes are well, or the cause is understood, and somebody resumes: reconciler resume"
+    ),
     BlockCode.HELD: _released,
     BlockCode.QUARANTINED: _activated,
     BlockCode.RETIRED: _activated,
@@ -209,12 +211,14 @@ TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
     BlockCode.BACKOFF: _says(""),
     BlockCode.ROLLOUT: _says("when the waves before its own are well and have baked"),
     BlockCode.HALTED: _resumed,
-    BlockCode.FOREIGN_CORDON: _says("when who cordoned it is done: kubectl uncordon {node}"),
-    BlockCode.FOREIGN_MARK: _says("when the other reconciler is done with it, or its mark is taken over as said"),
+    BlockCode.FOREIGN_CORDON: _says("when whoever cordoned it lifts the cordon: kubectl uncordon {node}"),
+    BlockCode.FOREIGN_MARK: _says(
+        "when the other reconciler lifts its mark, or `reconciler ledger adopt` takes the mark over"
+    ),
     BlockCode.NO_PATH: _says("not by itself: somebody has to look"),
     BlockCode.ATTEMPTS: _attempts_end,
     BlockCode.GATE: _says("when a repair is on record, as said"),
-    BlockCode.CRASHED: _says("when the bug is mended: report it with the traceback from the log"),
+    BlockCode.CRASHED: _says("when the bug is fixed: report it with the traceback from the log"),
     BlockCode.JOINING: _says("when the change that adds it is merged"),
     BlockCode.NO_DRAIN: _says("when its persona says how to drain it"),
 }
@@ -224,7 +228,7 @@ TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
 
 
 def limits(made: Explanation) -> list[tuple[BudgetLine, tuple[str, ...]]]:
-    """The limits that count the node when it is taken out, and who goes before it under each."""
+    """Return the limits that count the node when it is taken out, and the nodes that go before it under each."""
     plan = made.node_plan
     code = plan.blocked.code if plan is not None and plan.blocked is not None else None
     waits_for_people = code in (BlockCode.HALTED, BlockCode.STORM)
@@ -241,7 +245,7 @@ def limits(made: Explanation) -> list[tuple[BudgetLine, tuple[str, ...]]]:
 
 
 def _counts(line: BudgetLine, made: Explanation, desired: Desired) -> bool:
-    """A line knows its nodes by the name of its scope alone."""
+    """Whether a limit counts the node: a limit has only the name of its scope."""
     if line.scope == "control plane":
         seen = made.observation.nodes.get(desired.node) if made.observation is not None else None
         member = seen.member.value if seen is not None and isinstance(seen.member, Answered) else None
@@ -251,13 +255,13 @@ def _counts(line: BudgetLine, made: Explanation, desired: Desired) -> bool:
 
 
 def rollouts(made: Explanation) -> list[tuple[RolloutPlan, int]]:
-    """Those that the node is part of, and in which wave, counted from 0."""
+    """Return the rollouts that the node is part of, and its wave, counted from 0."""
     found = made.plan.rollouts if made.plan is not None else ()
     return [(r, at) for r in found for at, wave in enumerate(r.waves) if made.node in wave.nodes]
 
 
 def rollout_words(made: Explanation) -> list[str]:
-    """Of each rollout that it is part of: what changes, how far it has come, and which wave is its own.
+    """Describe each rollout that the node is part of: what changes, its progress, and the node's own wave.
 
     Which wave that is, and how large they are, only a plan of all nodes knows.
     """
@@ -268,7 +272,7 @@ def rollout_words(made: Explanation) -> list[str]:
         states = (f"{at} {wave.state} ({len(wave.nodes)})" for at, wave in enumerate(rollout.waves, 1))
         lines.append(f"{kind} of {', '.join(rollout.changes)} in pool {rollout.pool}, {begun}")
         if made.alone:
-            lines.append("  it was looked at alone: `reconciler plan` tells which wave it is in")
+            lines.append("  other nodes were not planned: `reconciler plan` tells which wave it is in")
             continue
         lines.append(f"  it is in wave {own + 1}; waves (and their nodes): {', '.join(states)}")
         detail = rollout.waves[own].detail

@@ -266,7 +266,7 @@ def test_a_node_explained_alone_shows_no_wave_that_a_full_plan_would_contradict(
         one = Place(well.spec, well.state, alone)
         text, [rollout] = one.text(name), one.json(name)["waiting"]["rollouts"]
         assert "rollout of bios.NumaNodesPerSocket in pool train" in text
-        assert "it was looked at alone: `reconciler plan` tells which wave it is in" in text
+        assert "other nodes were not planned: `reconciler plan` tells which wave it is in" in text
         assert "it is in wave" not in text
         assert (rollout["wave"], rollout["waves"]) == (None, None)
 
@@ -365,7 +365,7 @@ def test_one_node_alone_shows_that_others_were_not_read(place: Place) -> None:
     done = reconciler("explain", "gpu-a002", place.spec, "--observation", only)
     assert done.code == 0
     assert done.out.startswith("gpu-a002 [train]: in service, 3 values not as specified")
-    assert "`reconciler plan` tells who goes first" in done.out
+    assert "`reconciler plan` tells which nodes go first" in done.out
     assert "expected" not in done.out
 
 

@@ -22,7 +22,7 @@ from reconciler.model.recording import RecordError, Recording
 from reconciler.model.vocab import Certainty, Concern, Disruption
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
-from reconciler.render.redact import Names
+from reconciler.render.redact import Identifiers
 from reconciler.spec import load_spec
 from tests.cli.shell import SPEC, reconciler
 
@@ -234,7 +234,7 @@ def test_a_failing_target_is_reported_once_and_nothing_is_lost(world: World) -> 
 def test_an_unreachable_ledger_stops_neither_the_loop_nor_the_recording(world: World) -> None:
     """The texts to redact are read from the ledger."""
 
-    def away(_fleet: Fleet, _seen: Observation) -> Names:
+    def away(_fleet: Fleet, _seen: Observation) -> Identifiers:
         raise LedgerError("the ledger can't be reached")
 
     async def main() -> None:

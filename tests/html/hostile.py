@@ -24,10 +24,10 @@ def spoilt(material: Material) -> Material:
             node, drift=drift, blocked=blocked, situation=EVIL, incomplete=tuple(EVIL for _ in node.incomplete)
         )
     plan = replace(material.plan, nodes=nodes, notes=(EVIL,), stopped=f"stopped by {EVIL}")
-    stories = {
-        name: replace(story, entries=[replace(entry, detail=EVIL, action=EVIL) for entry in story.entries])
-        for name, story in material.stories.items()
+    histories = {
+        name: replace(history, entries=[replace(entry, detail=EVIL, action=EVIL) for entry in history.entries])
+        for name, history in material.histories.items()
     }
     holds = tuple(Hold(hold.id, hold.subject, EVIL, EVIL, hold.since) for hold in material.holds)
     report = drift_report(plan, material.observation)
-    return replace(material, plan=plan, drift=report, stories=stories, holds=holds)
+    return replace(material, plan=plan, drift=report, histories=histories, holds=holds)

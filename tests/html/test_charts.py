@@ -29,11 +29,11 @@ def few(material: Any) -> Any:
 
 
 def rects(material: Any) -> Iterator[Rect]:
-    gantts = [*charts.waves(material), *([turns] if (turns := charts.turns(material)) else [])]
+    gantts = [*charts.waves(material), *([turns] if (turns := charts.schedule(material)) else [])]
     yield from (row.bar for gantt in gantts for row in gantt.rows if row.bar is not None)
-    panels = [*charts.over_time(material.chronicle), *([work] if (work := charts.at_work(material)) else [])]
+    panels = [*charts.over_time(material.report), *([work] if (work := charts.at_work(material)) else [])]
     yield from (column for panel in panels for column in panel.columns)
-    yield from (row.bar for row in charts.recoveries(material.chronicle, 99) if row.bar is not None)
+    yield from (row.bar for row in charts.recoveries(material.report, 99) if row.bar is not None)
 
 
 @pytest.mark.parametrize("narrow", [False, True])
@@ -48,13 +48,13 @@ def test_everything_stays_in_its_frame(material: Any, narrow: bool) -> None:
 
 
 def test_few_turns_are_told_one_by_one_and_many_are_counted(material: Any) -> None:
-    assert charts.turns(material) is None
+    assert charts.schedule(material) is None
     work = charts.at_work(material)
     assert work is not None
     most = max(work.columns, key=lambda column: column.height)
     assert f": {work.top} node" in most.title
     some = few(material)
-    turns = charts.turns(some)
+    turns = charts.schedule(some)
     assert turns is not None
     assert charts.at_work(some) is None
     going = {name: node for name, node in some.plan.nodes.items() if node.actions}
@@ -78,19 +78,19 @@ def test_waves_stand_where_they_are_expected(material: Any) -> None:
 
 
 def test_columns_are_as_high_as_their_numbers(material: Any) -> None:
-    begin = material.chronicle.since
+    begin = material.report.since
     days = tuple(Day(begin + timedelta(days=at), at, 2 * at, 10 * at) for at in range(5))
-    still, turns = charts.over_time(replace(material.chronicle, days=days, bucket_s=86400.0))
+    still, turns = charts.over_time(replace(material.report, days=days, bucket_s=86400.0))
     assert [round(column.height, 1) for column in still.columns] == [0, 25, 50, 75, 100]
     assert (still.top, turns.top) == ("40", "8")
     came = [round(column.height, 1) for column in turns.columns if column.kind == "introduced"]
     assert came == [0, 12.5, 25, 37.5, 50]
-    assert charts.over_time(replace(material.chronicle, days=())) == []
+    assert charts.over_time(replace(material.report, days=())) == []
 
 
 def test_an_empty_period_draws_nothing_and_divides_by_nothing(material: Any) -> None:
-    day = Day(material.chronicle.since, 0, 0, 0)
-    made = replace(material.chronicle, days=(day,), recoveries=())
+    day = Day(material.report.since, 0, 0, 0)
+    made = replace(material.report, days=(day,), recoveries=())
     assert all(column.height == 0 for panel in charts.over_time(made) for column in panel.columns)
     assert charts.recoveries(made, 9) == []
-    assert "No node was out of service" in page(replace(material, chronicle=made))
+    assert "No node was out of service" in page(replace(material, report=made))

@@ -94,7 +94,7 @@ def test_machines_are_nameless(material: Any) -> None:
     serial = replace(drifted.drift[0], path="identity.serial", desired="S-WANTED-1", observed="S-FOUND-1")
     plan = replace(material.plan, nodes={**material.plan.nodes, name: replace(drifted, drift=(serial,))})
     secret = {"S-WANTED-1", "S-FOUND-1", "RAW-OUTPUT", "S-BEFORE-1"}
-    records, seen, stories = dict(material.records), dict(material.observation.nodes), dict(material.stories)
+    records, seen, histories = dict(material.records), dict(material.observation.nodes), dict(material.histories)
     bound = next(record.certificate for record in records.values() if record.certificate is not None)
     records[name] = replace(
         records[name], certificate=replace(bound, node=name, binding=replace(bound.binding, serial="S-BEFORE-1"))
@@ -106,21 +106,21 @@ def test_machines_are_nameless(material: Any) -> None:
             own |= {gpu.serial for gpu in reading.value.gpus or ()} | {reading.value.image.booted_disk}
         secret |= own
         sentence = f"RAW {own}"
-        record, story = records[node], stories[node]
+        record, history = records[node], histories[node]
         if record.certificate is not None:
             results = tuple(replace(result, evidence="RAW-OUTPUT") for result in record.certificate.results)
             records[node] = replace(record, certificate=replace(record.certificate, results=results))
-        stories[node] = replace(story, entries=[replace(entry, detail=sentence) for entry in story.entries])
+        histories[node] = replace(history, entries=[replace(entry, detail=sentence) for entry in history.entries])
         if isinstance(seen[node].host, Silent):
             seen[node] = replace(seen[node], host=replace(seen[node].host, detail=sentence))
     observation = replace(material.observation, nodes=seen)
-    chronicle = replace(
-        material.chronicle,
+    report = replace(
+        material.report,
         recoveries=(Recovery(name, f"RAW 1 {own_of(material, name)}", NOW, None, 60.0),
                     Recovery("gone-1", "RAW-OUTPUT", NOW, None, 60.0)),
         quarantined=(Quarantine(name, "attempts", f"RAW 2 {own_of(material, name)}", NOW, None),),
     )  # fmt: skip
-    made = replace(material, plan=plan, records=records, observation=observation, stories=stories, chronicle=chronicle)
+    made = replace(material, plan=plan, records=records, observation=observation, histories=histories, report=report)
     text = page(made)
     assert not [word for word in secret - {"", None} if word in text]
     assert all(said in text for said in ("RAW {", "RAW 1", "RAW 2")), "the sentences are there"
@@ -131,7 +131,7 @@ def test_equal_nodes_share_what_they_say(material: Any) -> None:
     """A node more costs a line, not its forty values."""
     data = Reader(page(material)).data
     assert len(data["nodes"]["name"]) == 60
-    assert len(data["sheets"]) == len({(node.profile.digest, node.pool) for node in material.fleet.nodes.values()})
+    assert len(data["shared"]) == len({(node.profile.digest, node.pool) for node in material.fleet.nodes.values()})
     assert all(len(own) <= 6 for own in data["nodes"]["own"])
 
 
@@ -142,13 +142,13 @@ def test_every_verdict_is_the_one_of_the_other_renders(material: Any) -> None:
     for sentence in (
         drift.verdict(material.drift),
         plan.verdict(material.plan),
-        period_report.verdict(material.chronicle),
+        period_report.verdict(material.report),
     ):
         assert sentence[1:] in text
 
 
 def test_without_history_it_says_so(material: Any) -> None:
-    assert "There is no history" in page(replace(material, chronicle=None, stories={}))
+    assert "There is no history" in page(replace(material, report=None, histories={}))
 
 
 def test_a_fleet_as_specified_is_told_in_a_word(material: Any) -> None:

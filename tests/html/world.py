@@ -57,7 +57,7 @@ def make(nodes: int, *, seed: int = 1) -> Material:
     statuses = {name: node_status(node, acting=False) for name, node in plan.nodes.items()}
     return Material(
         fleet, observation, plan, drift_report(plan, observation), records, statuses, now, __version__, holds=holds,
-        stories=stories(plan, records, now), chronicle=_chronicle(plan, statuses, now, random.Random(seed)),
+        histories=histories(plan, records, now), report=_report(plan, statuses, now, random.Random(seed)),
     )  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def _with_ages(plan: Plan, dice: random.Random) -> Plan:
     return replace(plan, nodes=nodes)
 
 
-def stories(plan: Plan, records: Mapping[str, NodeRecord], now: datetime) -> Mapping[str, NodeHistory]:
+def histories(plan: Plan, records: Mapping[str, NodeRecord], now: datetime) -> Mapping[str, NodeHistory]:
     found = {}
     for at, (name, node) in enumerate(plan.nodes.items()):
         run = f"run-{at // 200}"
@@ -150,7 +150,7 @@ def _entries(name: str, run: str, drifted: bool, now: datetime) -> Iterator[Jour
         yield JournalEntry(now - timedelta(hours=5), run, name, "drift", "", "", evidence=said)
 
 
-def _chronicle(plan: Plan, statuses: Mapping[str, NodeStatus], now: datetime, dice: random.Random) -> PeriodReport:
+def _report(plan: Plan, statuses: Mapping[str, NodeStatus], now: datetime, dice: random.Random) -> PeriodReport:
     """A week in which drift came in the mornings and went as budgets allowed."""
     since, names = now - timedelta(days=7), list(plan.nodes)
     episodes = [
@@ -166,10 +166,10 @@ def _chronicle(plan: Plan, statuses: Mapping[str, NodeStatus], now: datetime, di
         episodes.append(
             Episode(name, dice.choice(("bios.NumaNodesPerSocket", "image.version")), "drifted", begin, gone)
         )
-        status_intervals += _spells(name, plan.nodes[name].pool, [(since, False), (begin, True), (gone, False)], now)
-    quiet = set(names) - {spell.node for spell in status_intervals}
+        status_intervals += _intervals(name, plan.nodes[name].pool, [(since, False), (begin, True), (gone, False)], now)
+    quiet = set(names) - {interval.node for interval in status_intervals}
     status_intervals += [
-        spell for name in quiet for spell in _spells(name, plan.nodes[name].pool, [(since, False)], now)
+        interval for name in quiet for interval in _intervals(name, plan.nodes[name].pool, [(since, False)], now)
     ]
     past = Past(tuple(status_intervals), tuple(episodes), first=dict.fromkeys(names, since - timedelta(days=30)))
     return chronicle(
@@ -178,7 +178,7 @@ def _chronicle(plan: Plan, statuses: Mapping[str, NodeStatus], now: datetime, di
     )  # fmt: skip
 
 
-def _spells(name: str, pool: str, turns: Sequence[tuple[datetime, bool]], now: datetime) -> Iterator[StatusInterval]:
+def _intervals(name: str, pool: str, turns: Sequence[tuple[datetime, bool]], now: datetime) -> Iterator[StatusInterval]:
     for (since, out), until in zip(turns, [*[at for at, _ in turns[1:]], None], strict=True):
         status = NodeStatus.ACTING if out else NodeStatus.CONVERGED
         yield StatusInterval(name, pool, status, out, since, min(until or now, now), until)

@@ -22,7 +22,7 @@ from reconciler.model.vocab import Concern, Disruption
 from reconciler.render.comment import Document, Kind, Missing, Place, comment, failure, key_of, mark_of, with_status
 from reconciler.render.headline import Verdict
 from reconciler.render.markdown import CHARACTERS
-from reconciler.render.text import Names
+from reconciler.render.text import NodeNames
 from tests import builders as b
 from tests.golden.plans import read
 from tests.render.test_plan import DRAIN, node, plan, rollout
@@ -193,7 +193,7 @@ def test_two_thousand_nodes_that_drifted_alike_need_no_cut() -> None:
 
 
 def test_names_are_cut_between_nodes() -> None:
-    names = Names(tuple(f"{letter}-node" for letter in "abcdefgh"))
+    names = NodeNames(tuple(f"{letter}-node" for letter in "abcdefgh"))
     assert names.within(100) == str(names)
     assert names.within(30) == "a-node, b-node and 6 more"
     assert names.within(3) == "8 nodes"
@@ -230,7 +230,7 @@ def test_serials_of_machines_are_nobodys_business() -> None:
     ("offline", "verdict", "said"),
     [
         (Offline(b.NOW - timedelta(minutes=30)), Verdict.GOOD, "30m"),
-        (Offline(b.NOW - timedelta(hours=25)), Verdict.BAD, "too old to go by"),
+        (Offline(b.NOW - timedelta(hours=25)), Verdict.BAD, "too old to rely on"),
         (Offline(b.NOW, {"identity.serial": ("a1",)}), Verdict.BAD, "Not judged: identity.serial of a1"),
     ],
 )

@@ -20,7 +20,7 @@ from reconciler.model.records import Hold, JournalEntry, NodeRecord, Rollout
 from reconciler.model.report import ApplyOutcome, DriftReport
 from reconciler.render.disclosure import Policy, UnmarkedFieldError, keep
 from reconciler.render.html import Material, page
-from reconciler.render.html.redacted import PAGE
+from reconciler.render.html.page import PAGE
 from reconciler.render.publish import PUBLISHED, Mentioned, Screen, publish, sealing
 from reconciler.render.redact import COLLECTED, REDACTED, Redaction, names_of, redact
 from tests.builders import NOW

@@ -1,4 +1,4 @@
-"""Which nodes are alike: profiles, personas and pools, and what single nodes have otherwise.
+"""The groups of equal nodes: profiles, personas and pools, and what single nodes have otherwise.
 
 What most of a kind have stands in what they share; the others say what they have. What has no place on a node is not
 managed, and the files tell so.
@@ -86,7 +86,7 @@ class Draft:
 def draft(
     fleet: str, rows: Mapping[str, Row], nodes: Sequence[Found], unread: Mapping[str, str], parked: Mapping[str, str]
 ) -> Draft:
-    """What `parked` nodes have is no example for others."""
+    """Group nodes into a draft of a spec. Nodes that are `parked` are no example for others."""
     made = Draft(fleet, rows, unread=unread, parked=dict(parked))
     made.serials = {one.node: one.serial for one in nodes if one.serial}
     sound = [one for one in nodes if one.node not in parked]
@@ -126,13 +126,13 @@ def _resembling(
     known: Sequence[Hardware] | Sequence[Role], sound: Sequence[Found], one: Found, chosen: Mapping[str, str],
     key: Callable[[Found], Hashable],
 ) -> str:  # fmt: skip
-    """What most nodes like this one have; else what most have at all."""
+    """Return the values that most nodes like this one have; otherwise the most common ones."""
     alike = [chosen[other.node] for other in sound if key(other) == key(one)]
     return str(_most(alike)) if alike else known[0].name
 
 
 def _machines(nodes: Sequence[Found]) -> list[list[Found]]:
-    """Of one make, with the same parts as far as these are known: in MIG mode GPUs don't tell of NVLinks."""
+    """Group machines of one make with the same parts, as far as these are known: in MIG mode GPUs report no NVLinks."""
     groups: list[list[Found]] = []
     for alike in _grouped(nodes, lambda one: (*one.machine.items(), *one.has.items())):
         one = alike[0]
@@ -164,7 +164,7 @@ def lacking(nodes: Sequence[Found]) -> dict[str, str]:
 
 
 def _fewer(group: Sequence[Found], usual: Sequence[Found]) -> str:
-    """What the parts of the one are, in place of those of the other; "" when they don't just lack some."""
+    """Name the parts of one machine that are fewer than those of the other; "" when they differ in another way."""
     if not group[0].machine or group[0].machine != usual[0].machine:
         return ""
     has, there = ({part: value for one in nodes for part, value in one.has.items()} for nodes in (group, usual))
@@ -256,7 +256,7 @@ def _shared_firmware(made: Draft, group: Sequence[Found], left_out: list[str]) -
 
 
 def _alike(group: Sequence[Found], read: Callable[[Found], Any], what: str, left_out: list[str]) -> Any:
-    """What has no place on a node is managed where all have the same."""
+    """Manage a value that has no place on a single node, where all nodes have the same."""
     values = Counter(read(one) for one in group)
     if len(values) == 1:
         return read(group[0])
@@ -295,7 +295,7 @@ def _shared(
 
 
 def _telling(nodes: Sequence[Found]) -> list[str]:
-    """Labels that tell what nodes are for: few values, each on several nodes, and not about where they stand."""
+    """Return labels that say what nodes are for: few values, each on several nodes, and not about their location."""
     chosen = []
     for key in sorted({key for one in nodes for key in one.labels}):
         values = Counter(one.labels.get(key) for one in nodes)
@@ -325,7 +325,7 @@ def _role(made: Draft, group: Sequence[Found], telling: Sequence[str]) -> Role:
 
 
 def _running(group: Sequence[Found]) -> list[Found]:
-    """With those services alone that run on most of the nodes: what nobody started is nobody's business."""
+    """Keep the services that run on most of the nodes. Nobody manages one that nobody started."""
     names = {name for one in group for name in one.services}
     usual = {name for name in names if _most(one.services.get(name, "stopped") for one in group) == "running"}
     return [replace(one, services={name: one.services[name] for name in one.services.keys() & usual}) for one in group]
@@ -335,7 +335,7 @@ def _running(group: Sequence[Found]) -> list[Found]:
 
 
 def _pools(made: Draft, nodes: Sequence[Found], hardware: Mapping[str, str], roles: Mapping[str, str]) -> None:
-    """As the CSV file says; else one for each persona on each kind of machine."""
+    """Return the pools of the CSV file; otherwise one for each persona on each kind of machine."""
     several = len(made.hardware) > 1
     groups: dict[str, list[Found]] = {}
     for one in nodes:

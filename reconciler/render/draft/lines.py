@@ -1,4 +1,4 @@
-"""What all drafted files are made of."""
+"""The lines that all drafted files have in common."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was observed of a node, in the words of a spec. What is not known is absent."""
+"""The observed values of a node, in the words of a spec. An unknown value is absent."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the operator wants to be managed beside what is usual."""
+    """The values that the operator wants managed beyond the usual ones."""
 
     bios: Sequence[str] = ()
     services: Sequence[str] = ()
@@ -94,7 +94,7 @@ def unread(desired: Desired, seen: Observed) -> str:
 
 
 def found(seen: Observed, asked: Asked) -> Found:
-    """Of a node of which every source answered."""
+    """Return the values of a node of which every source answered."""
     hot: RedfishHot | None = None if isinstance(seen.hot, Silent) else seen.hot.value
     inventory = None if isinstance(seen.inventory, Silent) else seen.inventory.value
     host = None if isinstance(seen.host, Silent) else seen.host.value
@@ -125,7 +125,7 @@ def _known(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fits(value: object) -> bool:
-    """Whether a spec may hold it. What a machine calls something need not be text that anybody can read."""
+    """Whether a spec may hold a text. A machine may report text that nobody can read."""
     try:
         check_line(value if isinstance(value, str) else "")
     except ValueError:
@@ -134,7 +134,7 @@ def _fits(value: object) -> bool:
 
 
 def _nvlinks(gpus: Sequence[Gpu], active: Mapping[int, int] | None) -> int | None:
-    """Of the GPU with the fewest; None unless each that answers tells of its own. In MIG mode none does."""
+    """Return the links of the GPU with the fewest; None unless all that answer report them (none does in MIG mode)."""
     asked = [gpu for gpu in gpus if not gpu.lost]
     if active is None or any(gpu.mig_current or gpu.index not in active for gpu in asked):
         return None
@@ -142,7 +142,7 @@ def _nvlinks(gpus: Sequence[Gpu], active: Mapping[int, int] | None) -> int | Non
 
 
 def _has(inventory: RedfishInventory | None, host: HostFacts | None) -> dict[str, Any]:
-    """In the order in which people write it."""
+    """Return the parts in the order in which people write them."""
     counted: dict[str, Any] = {}
     if host is not None and host.gpus is not None:
         gpus = summarise_gpus(host.gpus)
@@ -165,7 +165,7 @@ def _has(inventory: RedfishInventory | None, host: HostFacts | None) -> dict[str
 
 
 def _firmware(inventory: RedfishInventory | None) -> tuple[dict[str, Firmware], tuple[str, ...]]:
-    """By component name, and the Ids of what is left alone: banks, backplanes, the firmware of GPUs."""
+    """Return firmware by component name, and the Ids that are not managed: banks, backplanes, the firmware of GPUs."""
     chosen: dict[str, Firmware] = {}
     others = []
     for name, item in (inventory.firmware or {}).items() if inventory else ():
@@ -195,7 +195,7 @@ def _secure_boot(inventory: RedfishInventory | None, host: HostFacts | None) -> 
 
 
 def _serial(hot: RedfishHot | None, host: HostFacts | None) -> str | None:
-    """What BMC and host both say, or the BMC of a node whose host does not tell."""
+    """Return the serial that BMC and host agree on, or the BMC's where the host reports none."""
     said, witness = hot.serial if hot else None, host.serial if host else None
     return said if _fits(said) and (said is None or witness is None or normalise.same(said, witness)) else None
 
@@ -211,7 +211,7 @@ def _services(host: HostFacts | None) -> dict[str, str]:
 
 
 def _mig(host: HostFacts | None) -> str | None:
-    """Where it is one layout on all GPUs, and settled."""
+    """Return the MIG layout, where it is the same on all GPUs and settled."""
     if host is None or not host.gpus:
         return None
     said = summarise_gpus(host.gpus).layout
@@ -220,13 +220,13 @@ def _mig(host: HostFacts | None) -> str | None:
 
 
 def _labels(member: Member | None) -> dict[str, str]:
-    """Those that people set; what the cluster and its operators set is theirs."""
+    """Return the labels that people set. Those of the cluster and its operators are theirs."""
     known = member.labels if member else {}
     return {key: value for key, value in sorted(known.items()) if not _SYSTEMS_OWN.fullmatch(key)}
 
 
 def _taints(member: Member | None) -> tuple[Taint, ...]:
-    """Those that last; a node that is not well gets others from its cluster."""
+    """Return the lasting taints. The cluster gives others to nodes that are not well."""
     known = member.taints if member else ()
     return tuple(sorted(t for t in known if t.key != MARK_TAINT and not t.key.startswith("node.kubernetes.io/")))
 

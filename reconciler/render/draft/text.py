@@ -16,7 +16,7 @@ from reconciler.strict_yaml.edit import inline, scalar
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How the fleet is reached. Files are texts to be put into the spec; None: not verified, and said so."""
+    """The access to the fleet. Files are texts to put into the spec; None: not verified, and the draft says so."""
 
     ssh_user: str
     bmc: bool
@@ -28,7 +28,7 @@ class Access:
 
 
 def files(draft: Draft, access: Access) -> dict[str, str]:
-    """By path below the spec's directory."""
+    """Return the files by path below the spec's directory."""
     made = {
         "fleet.yaml": _fleet(draft, access),
         "hardware.yaml": _head("hardware-profile") + _documents(_hardware(one, draft) for one in draft.hardware),
@@ -49,7 +49,7 @@ def files(draft: Draft, access: Access) -> dict[str, str]:
 
 
 def _head(schema: str, depth: int = 1) -> str:
-    """For editors. The schemas stand beside the spec's directory."""
+    """Return the line that tells editors the schema, which is beside the spec's directory."""
     return f"# yaml-language-server: $schema={'../' * depth}schemas/{schema}.json\n"
 
 
@@ -244,7 +244,7 @@ def _acceptance(draft: Draft) -> Iterator[str]:
 
 
 def summary(draft: Draft) -> list[str]:
-    """What is in it, in words."""
+    """Describe the draft in words."""
     shared = f"{count(len(draft.hardware), 'hardware profile')}, {count(len(draft.roles), 'persona')}"
     told = [
         f"{count(sum(len(pool.nodes) for pool in draft.pools), 'node')} in {count(len(draft.pools), 'pool')}; {shared}"

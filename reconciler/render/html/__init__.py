@@ -1,12 +1,12 @@
 """The report as one HTML page that needs nothing else: no server, no network, no other file.
 
-material    what it is made of
-redacted    without names and addresses of machines
-nodes       each node in full, as tables that the scripts put into words when somebody asks
-evidence    of its certificate; waits: what holds it back; interned: what nodes share stands there once
-summary     the fleet as a whole, in the words of the other renders
+material    the documents and records that the page shows
+nodes       the details of each node, as tables that the scripts turn into words on demand
+evidence    the certificate of a node; waits: what holds it back; interned: tables of values that nodes share
+summary     the fleet as a whole, in the words of the other renderers
+past        the figures of the period behind
 charts      rollouts, drift over time and times to recover, as rectangles
-page        the template, its style and its scripts made one text
+page        what the page leaves out, and the template with its style and scripts as one text
 
 `assets/` has the template, and style and scripts in the order of their names. The page is passed on and opened on
 anybody's machine, so what a node says is text and nothing else, in Jinja2 (autoescape) and in the scripts

@@ -1,6 +1,6 @@
-"""Charts as rectangles in percent of their frame, so that they fit a phone and a wall, and their words keep their size.
+"""Charts as rectangles in percent of their frame: they scale from a phone to a wall display, and text keeps its size.
 
-Each is drawn beside a table that says the same.
+A table beside each chart says the same.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.units import format_duration
 from reconciler.render import rollouts, timeline
 from reconciler.render.html.material import Material
-from reconciler.render.text import Names, count, disruption, plain
+from reconciler.render.text import NodeNames, count, disruption, plain
 
-ROWS: Final = 24  # turns told one by one
+ROWS: Final = 24  # rows of a schedule; with more nodes their number at work is drawn
 _TICKS: Final = 5
 _STEPS: Final = (60, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 2 * 86400, 7 * 86400, 30 * 86400)
 _BUCKETS: Final = 60
@@ -42,7 +42,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A stretch of time, and what it is. `node`: whom it leads to on the map."""
+    """A labelled stretch of time. `node`: the node on the map that it links to; "" = none."""
 
     label: str
     nodes: str
@@ -60,7 +60,7 @@ class Gantt:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Columns over time. `top`: what a column of full height stands for."""
+    """Columns over time. `top`: the value of a column of full height."""
 
     title: str
     top: str
@@ -69,7 +69,7 @@ class Panel:
 
 
 class _Axis:
-    """From the first of these instants to the last."""
+    """A time axis from the first of these instants to the last, at least a minute long."""
 
     def __init__(self, instants: Iterable[datetime]) -> None:
         found = sorted(instants)
@@ -98,7 +98,7 @@ class _Axis:
 
 
 def waves(material: Material) -> list[Gantt]:
-    """Of each rollout, all on one axis."""
+    """Return a chart of the waves of each rollout, all on one axis."""
     plan = material.plan
     ends = [at for each in plan.rollouts for wave in each.waves for at in (wave.start, wave.end) if at is not None]
     axis = _Axis([plan.created_at, *ends])
@@ -110,13 +110,13 @@ def waves(material: Material) -> list[Gantt]:
         ):
             start = wave.start or (plan.created_at if wave.end is not None else None)
             bar = None if start is None or wave.end is None else axis.bar(start, wave.end, state, f"wave {at}: {when}")
-            rows.append(Row(f"wave {at}", Names(nodes).within(_NAMES), state, when, bar))
+            rows.append(Row(f"wave {at}", NodeNames(nodes).within(_NAMES), state, when, bar))
         found.append(Gantt(axis.ticks(), rows))
     return found
 
 
-def turns(material: Material) -> Gantt | None:
-    """When each node is at work, where these are few."""
+def schedule(material: Material) -> Gantt | None:
+    """Return a chart of when each node is at work; None without such nodes, or when they are more than ROWS."""
     plan = material.plan
     going = _timed(plan)
     if not going or len(going) > ROWS:
@@ -132,7 +132,7 @@ def turns(material: Material) -> Gantt | None:
 
 
 def at_work(material: Material) -> Panel | None:
-    """How many nodes are at work at once, where they are too many to be told one by one."""
+    """Return how many nodes are at work at once, over time; None when `schedule` shows each of them."""
     plan = material.plan
     going = _timed(plan)
     if len(going) <= ROWS:
@@ -163,13 +163,13 @@ def _weight(node: NodePlan) -> str:
 # --- what was --------------------------------------------------------------------------------------------------------
 
 
-def over_time(chronicle: PeriodReport) -> list[Panel]:
-    """Drift that there was at the end of each stretch, and what came and went in it."""
-    days = chronicle.days
+def over_time(report: PeriodReport) -> list[Panel]:
+    """Return the drift that was open at the end of each day or hour, and what appeared and went during it."""
+    days = report.days
     if not days:
         return []
-    axis = _Axis([days[0].start, days[-1].start + timedelta(seconds=chronicle.bucket_s)])
-    form, word = ("%Y-%m-%d", "day") if chronicle.bucket_s >= 86400 else ("%Y-%m-%d %H:%M", "hour")
+    axis = _Axis([days[0].start, days[-1].start + timedelta(seconds=report.bucket_s)])
+    form, word = ("%Y-%m-%d", "day") if report.bucket_s >= 86400 else ("%Y-%m-%d %H:%M", "hour")
     names = [f"{day.start:{form}}" for day in days]
     opened, came, went = ([getattr(day, word) for day in days] for word in ("open", "introduced", "removed"))
 
@@ -187,11 +187,11 @@ def over_time(chronicle: PeriodReport) -> list[Panel]:
     ]
 
 
-def recoveries(chronicle: PeriodReport, most: int) -> list[Row]:
-    """How long nodes were out of service, the longest first."""
-    longest = max([each.seconds for each in chronicle.recoveries], default=0) or 1
+def recoveries(report: PeriodReport, most: int) -> list[Row]:
+    """Return how long nodes were out of service, the longest first."""
+    longest = max([each.seconds for each in report.recoveries], default=0) or 1
     rows = []
-    for each in chronicle.recoveries[:most]:
+    for each in report.recoveries[:most]:
         took = format_duration(each.seconds)
         state = "still out" if each.until is None else "back"
         title = f"{each.node}: {took}"
@@ -203,7 +203,7 @@ def recoveries(chronicle: PeriodReport, most: int) -> list[Row]:
 
 
 def _columns(series: Sequence[tuple[str, Sequence[int], Sequence[str]]]) -> list[Rect]:
-    """Side by side where there are several; a number that is not 0 can be seen."""
+    """Return columns, side by side for several series. Every number but 0 is high enough to be seen."""
     top = max([number for _, numbers, _ in series for number in numbers], default=0) or 1
     found = []
     for at, (kind, numbers, titles) in enumerate(series):

@@ -1,4 +1,4 @@
-"""What a node's certificate says, held against the bars of today."""
+"""A node's certificate, judged by today's thresholds."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from reconciler.render.explanation import Explanation
 from reconciler.render.html.interned import Interned
 from reconciler.render.html.material import Material
 
-_METRICS: Final = 12  # of one test: those with a bar come first
+_METRICS: Final = 12  # of one test; those with a threshold come first
 
 Metric = tuple[int, float | None, float | None]  # name, and what it must be at least and at most
 Row = tuple[int, int, int, int, int, tuple[Metric, ...]]
 
 
 class Evidence:
-    """Raw output, serials and digests that a certificate holds stay in the ledger: the page may be passed on."""
+    """The certificates on the page. Their raw output, serials and digests stay in the ledger: the page is passed on."""
 
     def __init__(self, material: Material, text: Callable[[str], int]) -> None:
         self._now = material.now
@@ -32,7 +32,7 @@ class Evidence:
         return self._tests.all
 
     def of(self, made: Explanation) -> dict[str, Any] | None:
-        """None: it has no certificate."""
+        """Return the JSON value of a certificate, None when the node has none."""
         found = made.record.certificate if made.record is not None else None
         acceptance = made.desired.profile.acceptance
         if found is None:
@@ -50,7 +50,7 @@ class Evidence:
         }
 
     def _test(self, test: GateTest | None, result: TestResult | None) -> tuple[int, list[float | None]]:
-        """Its row, which nodes share, and what was measured on this one."""
+        """Return the index of the test's row, which nodes share, and what was measured on this node."""
         bars = test.thresholds if test is not None else ()
         measured = result.metrics if result is not None else {}
         others = [name for name in sorted(measured) if name not in {bar.metric for bar in bars}]
@@ -73,5 +73,5 @@ class Evidence:
 
 
 def _finite(measured: float | None) -> float | None:
-    """JSON has neither NaN nor infinity, and neither is evidence."""
+    """Return None for NaN and infinity, which JSON does not have and which are no evidence."""
     return measured if measured is not None and abs(measured) < float("inf") else None

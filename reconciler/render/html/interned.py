@@ -1,4 +1,4 @@
-"""What many nodes have in common stands in the page once."""
+"""Values that many nodes have in common, which the page holds once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Interned(Generic[T]):
-    """A table of different values; `at` is the place of one, which is put in when it is new."""
+    """A table of different values. `at` returns the index of a value, and adds it when it is new."""
 
     def __init__(self) -> None:
         self._places: dict[T, int] = {}

@@ -1,4 +1,4 @@
-"""What the page is made of: documents and records that others made."""
+"""The documents and records that the page shows."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from reconciler.render.history import NodeHistory
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """Of the nodes that were planned. `stories`: the newest entries of those that have any.
+    """What the page shows of the nodes that were planned.
 
-    `chronicle` None: nothing is known of the time before.
+    `histories`: the newest entries, for nodes that have any. `report`: the period behind; None: nothing is recorded.
     """
 
     fleet: Fleet
@@ -36,11 +36,11 @@ class Material:
     tool_version: PublicText
     holds: tuple[Hold, ...] = ()
     origins: AllPublic[Mapping[Position, LineOrigin]] = field(default_factory=dict)
-    stories: Mapping[NodeName, NodeHistory] = field(default_factory=dict)
-    chronicle: PeriodReport | None = None
+    histories: Mapping[NodeName, NodeHistory] = field(default_factory=dict)
+    report: PeriodReport | None = None
 
     def explained(self, node: str) -> Explanation:
-        """As `explain` takes it, so that the page says the same in the same words."""
+        """Return what `explain` shows of a node, so that the page says the same in the same words."""
         return Explanation(
             self.fleet, node, "", self.now, observation=self.observation, plan=self.plan,
             record=self.records.get(node), holds=self.holds, origins=self.origins, time_scale=self.plan.time_scale,

@@ -1,8 +1,8 @@
-"""What the page knows of each node, as tables of numbers that its scripts put into words again.
+"""The details of each node on the page, as tables of numbers that its scripts turn into words again.
 
-Ten thousand nodes say few different things. So a text stands once and is meant by its place, and so does a row that
-many nodes share: a value with the line that sets it, a difference, an action. A node is a line of such places. Instants
-are seconds before or after the one at which the page was made.
+Ten thousand nodes have few different texts. So the page holds each text once and refers to it by its index, and
+likewise each row that many nodes share: a value with the line that sets it, a difference, an action. A node is a row of
+such indices. Instants are seconds before (negative) or after the one at which the page was made.
 """
 
 from __future__ import annotations
@@ -33,38 +33,38 @@ _REASONS: Final = 6  # of one action; `explain` has all
 _STATUSES: Final = list(NodeStatus)
 _CONCERNS: Final = list(Concern)
 _READINGS: Final = ("hot", "inventory", "host", "member")
-_LEDGER: Final = len(_READINGS)  # where a value was found that stands in no reading
+_LEDGER: Final = len(_READINGS)  # the source of a value that no reading has
 
 
 class Nodes:
-    """Fills its tables while nodes are added."""
+    """The tables of the nodes. They fill while nodes are added."""
 
     def __init__(self, material: Material) -> None:
         self._material = material
         self._texts: Interned[str] = Interned()
         self._values: Interned[tuple[int, ...]] = Interned()
-        self._sheets: Interned[tuple[int, ...]] = Interned()
+        self._shared: Interned[tuple[int, ...]] = Interned()
         self._drifts: Interned[tuple[int, ...]] = Interned()
         self._actions: Interned[tuple[int, ...]] = Interned()
         self._plans: Interned[tuple[int, ...]] = Interned()
-        self._told: Interned[tuple[int, ...]] = Interned()
+        self._events: Interned[tuple[int, ...]] = Interned()
         self._alike: dict[tuple[str, frozenset[str]], tuple[int, frozenset[str]]] = {}
         self._evidence = Evidence(material, self._text)
         self._waits = Waits(material)
 
     def document(self) -> dict[str, Any]:
-        """JSON values. The keys of a node's line are those of the first."""
+        """Return the tables as JSON values, with one column for each key of a node's row."""
         nodes = [self._line(plan) for plan in self._material.plan.nodes.values()]
         columns = {key: [node[key] for node in nodes] for key in (nodes[0] if nodes else ())}
         return {
             "made": round(self._material.now.timestamp()),
             "nodes": columns,
             "values": self._values.all,
-            "sheets": self._sheets.all,
+            "shared": self._shared.all,
             "drifts": self._drifts.all,
             "actions": self._actions.all,
             "plans": self._plans.all,
-            "told": self._told.all,
+            "events": self._events.all,
             "tests": self._evidence.tests,
             "limits": [self._text(line) for line in self._waits.limits],
             "statuses": [status.value for status in NodeStatus],
@@ -81,7 +81,7 @@ class Nodes:
     def _line(self, plan: NodePlan) -> dict[str, Any]:
         made = self._material.explained(plan.node)
         desired, seen = made.desired, self._material.observation.nodes[plan.node]
-        shared, own = self._sheet(made, seen)
+        shared, own = self._node_values(made, seen)
         return {
             "name": plan.node,
             "pool": self._text(desired.pool),
@@ -90,23 +90,23 @@ class Nodes:
             "service": 2 if plan.in_service is None else int(plan.in_service),
             "headline": self._text(headline(made)),
             "persona": self._text(desired.persona),
-            "sheet": shared,
+            "shared": shared,
             "own": own,
             "read": [self._reading(getattr(seen, name)) for name in _READINGS],
             "unread": [self._text(line) for line in plan.incomplete],
             "drift": [(self._drift(item), self._at(item.first_seen)) for item in plan.drift],
             "plan": self._plans.at(tuple(self._action(action, plan) for action in plan.actions)),
-            "turn": (self._at(plan.start), self._at(plan.end)),
+            "schedule": (self._at(plan.start), self._at(plan.end)),
             "waits": [(self._text(word), self._text(line)) for word, line in self._waits.of(made)],
             "limits": self._waits.limits_of(made),
             "gate": self._evidence.of(made),
-            "story": self._story(plan.node),
+            "history": self._history(plan.node),
         }
 
     # --- values --------------------------------------------------------------------------------------------------
 
-    def _sheet(self, made: Explanation, seen: Observed) -> tuple[int, list[int]]:
-        """Its values: the sheet that it shares with others, and those that stand where the spec names the node.
+    def _node_values(self, made: Explanation, seen: Observed) -> tuple[int, list[int]]:
+        """Return the place of the values that it shares with others, and those that the spec sets for it alone.
 
         A path may be in both; then its own counts.
         """
@@ -117,11 +117,11 @@ class Nodes:
             found = list(profile_values(replace(made, plan=None)))  # whatever differs on this one
             shared = [self._value(each, seen) for each in found if each.place not in places]
             own = frozenset(each.path for each in found if each.place in places)
-            self._alike[alike] = self._sheets.at(tuple(shared)), own
-        sheet, paths = self._alike[alike]
+            self._alike[alike] = self._shared.at(tuple(shared)), own
+        shared_row, paths = self._alike[alike]
         mine = [*own_values(made), *found_values(made)]
         mine += [each for each in profile_values(made) if each.path in paths] if paths else []
-        return sheet, [self._value(each, seen) for each in mine]
+        return shared_row, [self._value(each, seen) for each in mine]
 
     def _value(self, found: Value, seen: Observed) -> int:
         wanted = "its own" if found.path in OWN else value(found.wanted)
@@ -140,10 +140,10 @@ class Nodes:
         words = (item.path, item.kind.value, wanted, found, applied, item.detail)
         return self._drifts.at((_CONCERNS.index(item.concern), *map(self._text, words)))
 
-    # --- actions and story ---------------------------------------------------------------------------------------
+    # --- actions and history---------------------------------------------------------------------------------------
 
     def _action(self, action: PlannedAction, plan: NodePlan) -> int:
-        """A sentence that all of a plan's situation repeats is no reason of this action."""
+        """Return the index of an action. Without a cause of its own, the situation of the node is its reason."""
         because = action.because or (plan.situation,)
         more = f" and {len(because) - _REASONS} more" if len(because) > _REASONS else ""
         hurts = disruption(action.disruption) if action.disruption else ""
@@ -151,10 +151,10 @@ class Nodes:
         words = (action.id, hurts, sure, "; ".join(because[:_REASONS]) + more, estimate([action]))
         return self._actions.at(tuple(map(self._text, words)))
 
-    def _story(self, node: str) -> list[tuple[int | None, int]]:
-        story = self._material.stories.get(node)
-        told: Iterable[Line] = () if story is None else lines(story)
-        return [(self._at(line.at), self._told.at(tuple(map(self._text, line.words)))) for line in told]
+    def _history(self, node: str) -> list[tuple[int | None, int]]:
+        history = self._material.histories.get(node)
+        events: Iterable[Line] = () if history is None else lines(history)
+        return [(self._at(line.at), self._events.at(tuple(map(self._text, line.words)))) for line in events]
 
 
 def _source(found: Value, seen: Observed) -> int:

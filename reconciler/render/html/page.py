@@ -1,23 +1,30 @@
-"""The template, its style and its scripts, made one text."""
+"""The page: the template with its style and scripts as one text, and what it leaves out.
+
+The page is passed on, so machines are nameless in it: it leaves out what `--redact` leaves out of documents, and values
+that no two nodes share, wanted ones too (pitfall M5).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from base64 import b64encode
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from reconciler.model.records import JournalEntry
 from reconciler.render import drift, plan
+from reconciler.render.disclosure import Policy
 from reconciler.render.headline import Verdict
 from reconciler.render.html import charts, past, summary
 from reconciler.render.html.material import Material
 from reconciler.render.html.nodes import Nodes
-from reconciler.render.html.redacted import redacted
 from reconciler.render.period_report import notes, period, verdict
+from reconciler.render.redact import REDACTED, Redaction, names_of
 from reconciler.render.text import clock
 
 _RECOVERIES: Final = 12
@@ -25,7 +32,24 @@ _RECOVERIES: Final = 12
 _ESCAPES: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
+def _entry(entry: JournalEntry, redaction: Redaction) -> JournalEntry:
+    shown = REDACTED.show(entry, redaction)
+    if shown.evidence.get("path") not in drift.OWN or "observed" not in shown.evidence:
+        return shown
+    return replace(shown, evidence={**shown.evidence, "desired": "its own", "observed": "another"})
+
+
+PAGE: Final = Policy[Redaction](marks=REDACTED.marks, classes={JournalEntry: _entry}, scopes=REDACTED.scopes)
+
+
+def redacted(material: Material) -> Material:
+    """Return what the page may show. Text about a node that has left the spec is hidden: nobody knows its names."""
+    names = names_of(material.fleet, material.observation, material.records)
+    return PAGE.show(material, Redaction(names, strict=True))
+
+
 def page(material: Material) -> str:
+    """Return the HTML page, with a newline at its end."""
     return _environment().get_template("page.html").render(**_context(redacted(material))) + "\n"
 
 
@@ -37,7 +61,7 @@ def _environment() -> Environment:
 
 def _context(material: Material) -> dict[str, Any]:
     style, script = _asset(".css"), _asset(".js")
-    chronicle = material.chronicle
+    report = material.report
     headline = drift.headline(material.drift)
     return {
         "fleet": material.plan.fleet,
@@ -53,15 +77,15 @@ def _context(material: Material) -> dict[str, Any]:
         "held_back": summary.held_back(material),
         "budgets": summary.budgets(material),
         "rollouts": list(zip(summary.rollout_words(material), charts.waves(material), strict=True)),
-        "turns": charts.turns(material),
+        "schedule": charts.schedule(material),
         "at_work": charts.at_work(material),
-        "chronicle": chronicle,
-        "past": [] if chronicle is None else [period(chronicle), *notes(chronicle)],
-        "past_tables": [] if chronicle is None else summary.past(chronicle),
-        "past_verdict": "" if chronicle is None else summary.sentence(verdict(chronicle)),
-        "figures": [] if chronicle is None else list(past.figures(chronicle)),
-        "panels": [] if chronicle is None else charts.over_time(chronicle),
-        "recoveries": [] if chronicle is None else charts.recoveries(chronicle, _RECOVERIES),
+        "report": report,
+        "past": [] if report is None else [period(report), *notes(report)],
+        "past_tables": [] if report is None else summary.past(report),
+        "past_verdict": "" if report is None else summary.sentence(verdict(report)),
+        "figures": [] if report is None else list(past.figures(report)),
+        "panels": [] if report is None else charts.over_time(report),
+        "recoveries": [] if report is None else charts.recoveries(report, _RECOVERIES),
         "style": Markup(style),  # noqa: S704 - our own file
         "script": Markup(script),  # noqa: S704 - our own files
         "data": Markup(_json(Nodes(material).document())),  # noqa: S704 - nothing in it can end its element
@@ -70,13 +94,13 @@ def _context(material: Material) -> dict[str, Any]:
 
 
 def _json(document: Any) -> str:
-    """For inside a script element. ASCII: a lone surrogate of a BMC's text could not be written to a file."""
+    """Return JSON for inside a script element, in ASCII: no file could hold a lone surrogate of a BMC's text."""
     return json.dumps(document, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
 
 
 @cache
 def _asset(suffix: str) -> str:
-    """All of one kind, in the order of their names."""
+    """Return all assets of one kind as one text, in the order of their names."""
     made = _environment()
     assert made.loader is not None
     names = [name for name in made.loader.list_templates() if name.endswith(suffix)]
@@ -84,11 +108,11 @@ def _asset(suffix: str) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """No request to anywhere, and no style and no script but these."""
+    """Return the policy of the page: no request, no style and no script but these."""
     ours = f"style-src {_digest(style)}; script-src {_digest(script)}"
     return f"default-src 'none'; {ours}; base-uri 'none'; form-action 'none'"
 
 
 def _digest(text: str) -> str:
-    """As browsers take it: of the element's text, whose newlines HTML makes alike."""
+    """Return the digest of a style or script that browsers compare: of the element's text."""
     return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

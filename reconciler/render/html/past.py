@@ -1,4 +1,4 @@
-"""Figures of the time that lies behind, for the page. What nobody knows is said in words, and is no number."""
+"""The figures of the period behind, for the page. An unknown figure is a word, never a number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page says of the fleet as a whole, in the words of the other renders: verdict first, then what hurts."""
+"""The fleet as a whole, in the words of the other renderers: the verdict first, then the trouble."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.render import drift, plan, rollouts
 from reconciler.render.html.material import Material
 from reconciler.render.markdown import Cell
 from reconciler.render.period_report import sections
-from reconciler.render.text import Names, clock, count, plain, source, stop, warnings
+from reconciler.render.text import NodeNames, clock, count, plain, source, stop, warnings
 
 NAMES: Final = 90  # characters of a list of nodes
 ROWS: Final = 60  # of one table
@@ -22,7 +22,7 @@ _LONG: Final = 900
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """`grave`: somebody must look."""
+    """A sentence above all else. `grave`: a person must look."""
 
     text: str
     grave: bool
@@ -30,7 +30,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """How many nodes stand so; a filter, too."""
+    """How many nodes have a status. On the page it filters by this status, too."""
 
     status: str
     label: str
@@ -40,7 +40,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`find`: of each row, what finds its nodes on the map; "" = nothing does. `left_out`: so many rows more."""
+    """A table. `find`: per row, the text that finds its nodes on the map, or ""; `left_out`: rows not shown."""
 
     title: str
     head: tuple[str, ...]
@@ -52,8 +52,8 @@ class Table:
 _MEANING: Final = {
     NodeStatus.CONVERGED: "as specified",
     NodeStatus.ACTING: "at work, or next",
-    NodeStatus.WAITING: "its turn comes by itself",
-    NodeStatus.BLOCKED: "somebody must look",
+    NodeStatus.WAITING: "goes by itself, later",
+    NodeStatus.BLOCKED: "a person must look",
     NodeStatus.HELD: "by a hold or a stop",
     NodeStatus.SET_ASIDE: "quarantined or retired",
     NodeStatus.UNKNOWN: "too little could be read",
@@ -103,14 +103,14 @@ def differences(material: Material) -> list[Table]:
 
 def dangerous(material: Material) -> Table:
     red = plan.dangerous(material.plan)
-    rows = [(name, Names(tuple(nodes))) for name, nodes in red.items()]
+    rows = [(name, NodeNames(tuple(nodes))) for name, nodes in red.items()]
     return _table("Reboots, flashes and reimages", ("action", "nodes"), rows)
 
 
 def held_back(material: Material) -> Table:
     waiting = [node for node in material.plan.nodes.values() if node.blocked is not None]
     rows: list[tuple[Cell, ...]] = [
-        (Names(tuple(nodes)), *others) for nodes, *others in plan.blocked(waiting, material.plan)
+        (NodeNames(tuple(nodes)), *others) for nodes, *others in plan.blocked(waiting, material.plan)
     ]
     return _table("Held back, and why", plan.HELD, rows)
 
@@ -120,7 +120,7 @@ def budgets(material: Material) -> list[str]:
 
 
 def rollout_words(material: Material) -> list[tuple[str, list[str], list[str]]]:
-    """Of each: its title, what changes, and what is to be known of it."""
+    """Return for each rollout its title, the changes and the notes."""
     return [
         (
             plain(rollouts.title(each), _LONG),
@@ -131,13 +131,13 @@ def rollout_words(material: Material) -> list[tuple[str, list[str], list[str]]]:
     ]
 
 
-def past(told: PeriodReport) -> list[Table]:
-    """What else `report` tells, for who wants to know it all."""
-    return [_table(each.title, each.head, each.rows) for each in sections(told) if each.rows]
+def past(report: PeriodReport) -> list[Table]:
+    """Return the other tables of `report`."""
+    return [_table(each.title, each.head, each.rows) for each in sections(report) if each.rows]
 
 
 def _table(title: str, head: tuple[str, ...], rows: Sequence[Sequence[Cell]], find: int | None = None) -> Table:
-    """Columns that are empty throughout are left out."""
+    """Return a table without the columns that are empty in all rows."""
     used = [at for at in range(len(head)) if any(str(row[at]) for row in rows)]
     shown = rows[:ROWS]
     cells = [tuple(_cell(row[at]) for at in used) for row in shown]
@@ -146,4 +146,4 @@ def _table(title: str, head: tuple[str, ...], rows: Sequence[Sequence[Cell]], fi
 
 
 def _cell(said: Cell) -> str:
-    return said.within(NAMES) if isinstance(said, Names) else plain(said, _LONG)
+    return said.within(NAMES) if isinstance(said, NodeNames) else plain(said, _LONG)

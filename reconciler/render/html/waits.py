@@ -1,4 +1,4 @@
-"""What holds a node back, in the words of `explain`, and which limits count it."""
+"""What holds each node back, in the words of `explain`, and the limits that count it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reconciler.render.explain_waiting import HEADLINES
 from reconciler.render.explanation import Explanation
 from reconciler.render.html.material import Material
 from reconciler.render.plan import limit
-from reconciler.render.text import Names, clock
+from reconciler.render.text import NodeNames, clock
 from reconciler.render.waiting import may_go, since
 
 _NAMES: Final = 200  # characters of a list of nodes
@@ -19,13 +19,15 @@ _EVERYBODY: Final = ("fleet", "fleet by default")
 
 
 class Waits:
+    """What holds the nodes of a plan back. `limits`: the sentences of all budget limits, by their index."""
+
     def __init__(self, material: Material) -> None:
         self.limits: list[str] = []
         self._scopes: dict[str, list[int]] = defaultdict(list)
         self._waves: dict[str, list[str]] = defaultdict(list)
         for line in material.plan.budget:
             allows, counts = limit(line)
-            used = f"{counts}: {Names(tuple(line.out)).within(_NAMES)}" if line.out else f"none {counts}"
+            used = f"{counts}: {NodeNames(tuple(line.out)).within(_NAMES)}" if line.out else f"none {counts}"
             self._scopes[line.scope].append(len(self.limits))
             self.limits.append(f"{line.scope}: {allows}; {used}")
         for rollout in material.plan.rollouts:
@@ -36,7 +38,7 @@ class Waits:
                     self._waves[node].append(said)
 
     def of(self, made: Explanation) -> Iterator[tuple[str, str]]:
-        """A word, and a sentence about it."""
+        """Yield pairs of a label and a sentence about what the node waits for."""
         plan = made.node_plan
         if plan is None:
             return
@@ -52,7 +54,7 @@ class Waits:
             yield "left for its wave", ", ".join(plan.postponed)
 
     def limits_of(self, made: Explanation) -> list[int]:
-        """Those that count it when it is taken out of service."""
+        """Return the indices of the limits that count the node when it is taken out of service."""
         plan, desired = made.node_plan, made.desired
         if plan is None or not plan.actions or not takes_out(plan):
             return []

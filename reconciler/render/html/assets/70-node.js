@@ -28,7 +28,7 @@ function readFrom(node, source) {
 function valuesOf(node) {
   const open = new Map(nodes.drift[node].map(([place, since]) => [drifts[place].path, { ...drifts[place], since }]));
   const found = new Map();
-  for (const place of [...data.sheets[nodes.sheet[node]], ...nodes.own[node]]) {
+  for (const place of [...data.shared[nodes.shared[node]], ...nodes.own[node]]) {
     const [path, wanted, set, commit, source] = data.values[place];
     found.set(text(path), { path: text(path), wanted: text(wanted), set: text(set), commit: text(commit), source, drift: open.get(text(path)) });
   }
@@ -64,14 +64,14 @@ function wanted(node, values) {
 
 function planned(node) {
   const actions = data.plans[nodes.plan[node]].map((place) => data.actions[place].map(text));
-  const [start, end] = nodes.turn[node];
+  const [start, end] = nodes.schedule[node];
   const told = nodes.waits[node].some(([word]) => text(word) === "may go"); // which tells when it is expected
-  const turn = told || start === null || end === null ? [] : [["expected", `${instant(start)} to ${instant(end)}`]];
+  const expected = told || start === null || end === null ? [] : [["expected", `${instant(start)} to ${instant(end)}`]];
   const held = nodes.waits[node].map(([word, line]) => [text(word), text(line)]);
   const limits = nodes.limits[node].map((place) => ["limit", text(data.limits[place])]);
   const steps = actions.map(([name, hurts, sure, because, takes]) => element("li", {},
     element("b", {}, name), [hurts, takes, sure].filter(Boolean).join(", "), element("span", { class: "where" }, `because ${because}`)));
-  return [described([...held, ...turn, ...limits]),
+  return [described([...held, ...expected, ...limits]),
     steps.length ? element("ol", { class: "steps" }, steps) : element("p", { class: "none" }, "Nothing is planned for it.")];
 }
 
@@ -108,8 +108,8 @@ function evidence(node) {
   return [element("p", {}, head), rows.length ? table("Gate evidence", ["test", "verdict", "metric", "measured", "bar"], rows) : ""];
 }
 
-function story(node) {
-  const rows = nodes.story[node].map(([at, place]) => [instant(at), ...data.told[place].map(text)]).reverse();
+function historyOf(node) {
+  const rows = nodes.history[node].map(([at, place]) => [instant(at), ...data.events[place].map(text)]).reverse();
   const more = element("p", { class: "soft" }, "All of it: ", element("code", {}, `reconciler history ${nodes.name[node]}`));
   return [rows.length ? table("History", ["when", "what", "how it went", "detail"], rows) : element("p", { class: "none" }, "The ledger has nothing of it for this page."), more];
 }
@@ -132,7 +132,7 @@ function content(node) {
     ...section("Plan", planned(node)),
     ...section("Gate evidence", evidence(node)),
     ...section("Desired and observed", wanted(node, values.filter((value) => !value.drift))),
-    ...section("History", story(node)),
+    ...section("History", historyOf(node)),
   ].flat(2);
 }
 
