@@ -130,7 +130,7 @@ FIELD = Recipe(
     (
         Edit(
             "reconciler/spec/kinds/persona.py",
-            '    pause: PositiveDuration = Field(default="1s", description="How long the node rests after its drain.")\n',
+            '    pause: PositiveDuration = Field(default="1s", description="How long a node rests.")\n',
             "timeout: PositiveDuration",
         ),
         Edit("reconciler/model/desired.py", "    pause_s: float = 0.0\n", "command: tuple[str, ...] = ()  # provider"),
