@@ -18,6 +18,7 @@ extensions = ["myst_parser"]
 html_theme = "furo"
 html_title = "reconciler"
 html_copy_source = False
+html_show_copyright = False
 exclude_patterns = ["_build"]
 nitpicky = True
 myst_heading_anchors = 3
