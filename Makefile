@@ -62,7 +62,7 @@ lint: venv ## Check style, types and the direction of imports
 .PHONY: docs
 docs: venv ## Build docs/ into build/docs; a broken link or reference fails
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
-	$(BIN)/sphinx-build -W --keep-going -n -q -b html -d build/doctrees docs build/docs
+	$(BIN)/sphinx-build -E -W --keep-going -n -q -b html -d build/doctrees docs build/docs
 
 .PHONY: schemas
 schemas: venv ## Write schemas/ anew from the models
