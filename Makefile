@@ -8,6 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 STAMP := .venv/.installed
+DOCS_STAMP := .venv/.docs
 export PYTHON
 
 # Tests start real programs. One that is missing, and that we may not install, skips its tests with a reason.
@@ -59,10 +60,13 @@ lint: venv ## Check style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
 
-.PHONY: docs
-docs: venv ## Build docs/ into build/docs; a broken link or reference fails
+$(DOCS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
-	$(BIN)/sphinx-build -W --keep-going -n -q -b html -d build/doctrees docs build/docs
+	@touch $@
+
+.PHONY: docs
+docs: $(DOCS_STAMP) ## Build docs/ into build/docs; a broken link or reference fails
+	$(BIN)/sphinx-build -E -W --keep-going -n -q -b html -d build/doctrees docs build/docs
 
 .PHONY: schemas
 schemas: venv ## Write schemas/ anew from the models

@@ -130,10 +130,9 @@ FIELD = Recipe(
     (
         Edit(
             "reconciler/spec/kinds/persona.py",
-            '    pause: Duration = Field(default="0s", description="How long the node rests after its drain.")\n',
+            '    pause: PositiveDuration = Field(default="1s", description="How long a node rests.")\n',
             "timeout: PositiveDuration",
         ),
-        Edit("reconciler/spec/kinds/persona.py", "    Duration,\n", "    Argv,"),
         Edit("reconciler/model/desired.py", "    pause_s: float = 0.0\n", "command: tuple[str, ...] = ()  # provider"),
         Edit(
             "reconciler/spec/resolve.py",
@@ -144,7 +143,7 @@ FIELD = Recipe(
         Edit(
             "tests/spec/test_resolve.py",
             "\n\ndef test_the_pause_after_a_drain() -> None:\n"
-            '    assert load().nodes["gpu-a001"].profile.drain.pause_s == 0.0\n',
+            '    assert load().nodes["gpu-a001"].profile.drain.pause_s == 1.0\n',
         ),
     ),
     ("tests/spec/test_resolve.py", "tests/properties/test_approval.py"),
@@ -224,7 +223,6 @@ def memtester(call: Call) -> Ran:
 
 from __future__ import annotations
 
-from reconciler.gate.evidence import carried
 from reconciler.gate.tools import TOOLS
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.tools.call import Call
@@ -235,7 +233,7 @@ from tests.gate.cases import SEEN, gate_test, wanted
 
 def verdict(text: str, status: int = 0) -> Verdict:
     found = TOOLS["memtester"].judge(gate_test("memtester"), wanted(), SEEN, [CommandResult(status, text)])
-    assert set(carried(gate_test("memtester"))) <= set(found.metrics)
+    assert "loops" in found.metrics
     return found.verdict
 
 
