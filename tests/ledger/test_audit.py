@@ -206,7 +206,7 @@ def test_an_older_ledger_is_accepted_as_it_is(ledger: SqlLedger, reopen: Open, w
 
 
 def test_a_chain_that_was_written_anew_lacks_the_head_that_somebody_noted(ledger: SqlLedger, where: str) -> None:
-    """Who can write all of the database can make a chain of lies that is whole."""
+    """Whoever can write to the whole database can forge a consistent chain."""
     story(ledger)
     noted = ledger.audit().head
     ledger.hold("a", "more", "ops", None, T0)

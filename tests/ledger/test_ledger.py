@@ -1,4 +1,4 @@
-"""What the ledger promises, over SQLite and PostgreSQL alike."""
+"""The contract of the ledger, on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 

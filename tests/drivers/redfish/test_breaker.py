@@ -69,7 +69,7 @@ async def silence(bmc: RedfishBmc) -> Silent:
 
 
 def pauses(breaker: Breaker, count: int, start: datetime = NOW) -> list[float]:
-    """How long it is left alone after each of so many misses in a row."""
+    """Return the pause after each of so many misses in a row."""
     found, now = [], start
     for _ in range(count):
         breaker.missed("gone", now)

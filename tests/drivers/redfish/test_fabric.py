@@ -25,7 +25,7 @@ NODES = 8
 
 
 async def seen(fleet: Fleet, fabric: WireFabric) -> Counter[str]:
-    """How many BMCs answer, and what the silent ones are said to be."""
+    """Count the BMCs that answer, and collect the reasons of the silent ones."""
     found: Counter[str] = Counter()
     observation = await observe(fleet, list(fleet.nodes), fabric, RealClock())
     for node in observation.nodes.values():

@@ -61,7 +61,7 @@ def listening(*, accept: bool = True) -> Iterator[str]:
 
 
 def raw_story(talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> Silent:
-    """What is said of a server that speaks something of its own."""
+    """Return the error for a server that does not speak HTTP."""
 
     async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -26,7 +26,7 @@ from tests.drivers.redfish.test_writes import failure
 
 
 class Process:
-    """What one reconciler has: a clock, a secret that people may change, and its memory of BMCs."""
+    """One reconciler: a clock, a secret that people may change, and its registry of BMCs."""
 
     def __init__(self, password: str = PASSWORD) -> None:
         self.at, self.password = NOW, password

@@ -40,7 +40,7 @@ PITFALLS = Path(__file__).parents[4] / "shared" / "knowledge" / "pitfalls.md"
 
 @dataclass
 class Lab:
-    """One machine of a make, and a driver that knows `table`."""
+    """A machine of one make, and a driver with `table`."""
 
     front: RedfishFront
     clock: Clock
@@ -129,7 +129,7 @@ async def pending_values_are_not_taken_for_current(lab: Lab) -> bool:
 
 
 async def pending_values_can_be_dropped(lab: Lab) -> bool:
-    """On a make that queues a job for each write, writing the old value back would be one more."""
+    """A make that queues a job for each write would get one more by writing the old value back."""
     await lab.bmc.stage_bios({"QuietBoot": False})
     writes = lab.machine.state.counters.bios_writes
     await lab.bmc.clear_bios()
@@ -333,7 +333,7 @@ def test_every_behaviour_has_code_a_case_and_a_make() -> None:
 
 
 def test_every_entry_of_the_table_has_a_case() -> None:
-    """Who adds a behaviour to a make shows a BMC of that make."""
+    """Each behaviour of a make needs a case with a BMC of that make."""
 
     def shown(entry: Entry, behaviour: str) -> bool:
         alone = Table((entry,))

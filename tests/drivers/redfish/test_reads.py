@@ -1,4 +1,4 @@
-"""What a healthy BMC tells, and what it costs to ask."""
+"""Reads of a healthy BMC, and their cost in requests."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_inventory() -> None:
 
 
 def test_a_steady_pass_needs_at_most_six_gets_and_no_login() -> None:
-    """Nothing pending: three. All settings listed (HPE), and the override in a settings object (AMI): five."""
+    """It takes three GETs; five with all settings listed (HPE) and the override in a settings object (AMI)."""
     bench = machine()
 
     async def story(bench: Bench, bmc: RedfishBmc) -> tuple[list[str], list[str]]:
@@ -222,7 +222,7 @@ def test_collections_with_pages_and_without_expand() -> None:
 
 
 def test_a_collection_that_lacks_a_member_is_unknown() -> None:
-    """One DIMM that can't be read is not a machine with one DIMM less."""
+    """A DIMM that can't be read makes the count unknown, not one less."""
     bench = machine()
     bench.documents["/redfish/v1/"]["ProtocolFeaturesSupported"] = {}
 

@@ -193,7 +193,7 @@ def test_a_session_that_expires_before_a_write_costs_no_second_write(trust: Trus
 
 
 def test_writes_are_not_sent_in_one_breath(trust: Trust) -> None:
-    """As the table says of any make (A12); reads follow at once."""
+    """Writes keep the gap that the table gives for every make (A12); reads follow at once."""
     lab = Lab(Quirks(), trust)
 
     async def story(bmc: RedfishBmc) -> None:

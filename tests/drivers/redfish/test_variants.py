@@ -1,4 +1,4 @@
-"""What BMCs do in more than one way, and what the standard allows."""
+"""Variants of behaviour among BMCs, and what the standard allows."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def log(bench: Bench, count: int, *, newest_first: bool) -> None:
 
 @pytest.mark.parametrize(("newest_first", "pages"), [(True, 4), (False, 12)])
 def test_a_long_log_gives_its_last_two_hundred(newest_first: bool, pages: int) -> None:
-    """One that begins with its newest is read no further."""
+    """A log that begins with its newest entries is read no further than needed."""
 
     async def story(bench: Bench, bmc: RedfishBmc) -> RedfishInventory:
         bench.documents[ROOT]["ProtocolFeaturesSupported"] = {}
