@@ -42,7 +42,7 @@ async def seen(fleet: Fleet, fabric: WireFabric) -> Counter[str]:
 def test_a_wrong_secret_is_sent_to_three_and_a_corrected_one_to_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
+    async def steps() -> None:
         options = Options(tmp_path, Scenario.model_validate({"nodes": {}}), nodes=NODES, seed=1)
         async with running_lab(options, lambda: None) as lab:
             file = tmp_path / "secrets" / "bmc.json"
@@ -64,4 +64,4 @@ def test_a_wrong_secret_is_sent_to_three_and_a_corrected_one_to_all(
             finally:
                 await fabric.close()
 
-    asyncio.run(story())
+    asyncio.run(steps())
