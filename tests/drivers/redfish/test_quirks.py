@@ -317,9 +317,9 @@ def without(table: Table, behaviour: str) -> Table:
 def with_extra(table: Table, case: Case) -> Table:
     if not case.extra:
         return table
-    told = {name: {"is": value, "pitfall": "A12", "source": "x", "because": "y"} for name, value in case.extra}
+    given = {name: {"is": value, "pitfall": "A12", "source": "x", "because": "y"} for name, value in case.extra}
     return Table(
-        (*table.entries, Entry.model_validate_json(json.dumps({"name": "x", "match": {}, "behaviours": told})))
+        (*table.entries, Entry.model_validate_json(json.dumps({"name": "x", "match": {}, "behaviours": given})))
     )
 
 
@@ -368,7 +368,7 @@ quirks:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("mediaSlot", "mediaSlit", ":5:7 quirks[0].behaviours: unknown key 'mediaSlit' (did you mean 'mediaSlot'?)"),
         ("pitfall: E4, ", "", ":5:7 quirks[0].behaviours.mediaSlot: key 'pitfall' is missing"),
@@ -381,14 +381,14 @@ quirks:
         ("quirks:", "quirks: [", ":2:"),
     ],
 )
-def test_a_table_that_is_wrong_says_where(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_a_table_that_is_wrong_says_where(tmp_path: Path, old: str, new: str, message: str) -> None:
     file = tmp_path / "quirks.yaml"
     file.write_text(GOOD)
     assert load_table(file).entries[0].name == "x"
     file.write_text(GOOD.replace(old, new))
     with pytest.raises(QuirksError) as caught:
         load_table(file)
-    assert f"{file}{told}" in str(caught.value)
+    assert f"{file}{message}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
