@@ -111,7 +111,7 @@ def test_the_log_of_the_manager_where_the_system_has_none() -> None:
     [
         ({"Members": None}, "has no Members"),
         ({"Members": [{"Id": "1"}]}, "without @odata.id"),
-        ({"Members": [], "Members@odata.nextLink": "https://192.0.2.9/next"}, "goes on at"),
+        ({"Members": [], "Members@odata.nextLink": "https://192.0.2.9/next"}, "names a next page that is no path"),
         ({"Members": [], "Members@odata.nextLink": f"{SYSTEM}/Memory"}, "nothing new"),
     ],
 )
