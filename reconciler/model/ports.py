@@ -168,7 +168,7 @@ class SpecFeed(Protocol):
 class Metrics(Protocol):
     """Where a long-running reconciler leaves what others measure it by. Never fails, never waits."""
 
-    def set_status(self, status: LoopStatus) -> None:
+    def loop_status(self, status: LoopStatus) -> None:
         """Set the status of the loop."""
 
     def passed(self, fleet: FleetStatus) -> None:

@@ -63,7 +63,7 @@ class Server:
         self._call("pg_ctl", "-D", self._data, "-l", self._home / "log", "-o", options, "-w", "start")
 
     def stop(self) -> None:
-        """Stop it at once, as in a crash."""
+        """At once, as when it crashes."""
         self._call("pg_ctl", "-D", self._data, "-m", "immediate", "stop")
 
     def database(self) -> str:
@@ -73,7 +73,7 @@ class Server:
         return f"postgresql://r@/{name}?host={self._home}"
 
     def say(self, *statements: str) -> None:
-        """Run SQL statements as the server's administrator."""
+        """As its administrator."""
         words = [word for statement in statements for word in ("-c", statement)]
         self._call("psql", "-h", self._home, "-U", "r", "-d", "postgres", "-X", "-q", *words)
 

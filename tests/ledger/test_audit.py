@@ -139,7 +139,9 @@ def test_what_decisions_rest_on_is_covered(
 
 def test_a_fence_that_is_lost_is_an_error_for_who_would_write(ledger: SqlLedger, where: str) -> None:
     tamper(where, "DELETE FROM meta WHERE key = 'fencing_token'")
-    with pytest.raises(LedgerError, match="fencing token is None, so nobody may write; restore the ledger from a backup"):
+    with pytest.raises(
+        LedgerError, match="fencing token is None, so nobody may write; restore the ledger from a backup"
+    ):
         ledger.acquire("demo", "x", 60, T0)
 
 

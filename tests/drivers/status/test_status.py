@@ -59,7 +59,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 def metrics(status: LoopStatus = LEADER) -> PrometheusMetrics:
     found = PrometheusMetrics()
-    found.set_status(status)
+    found.loop_status(status)
     return found
 
 
@@ -142,7 +142,7 @@ def test_readiness_follows_the_loop() -> None:
 
     def ask(url: str) -> list[int]:
         codes = [get(f"{url}/readyz")[0]]
-        found.set_status(LEADER)
+        found.loop_status(LEADER)
         return [*codes, get(f"{url}/readyz")[0]]
 
     assert serving(found, ask) == [503, 200]
