@@ -144,7 +144,7 @@ class Loop:
 
     def _set_status(self, **changes: Any) -> None:
         self._status = replace(self._status, **changes)
-        self._deps.metrics.set_status(self._status)
+        self._deps.metrics.loop_status(self._status)
 
     def _tell(self, event: str, message: str, *, problem: bool = False, **fields: str | int | float) -> None:
         self._deps.progress(LoopTold(event, message, problem, fields))

@@ -204,8 +204,8 @@ class Watch(Protocol):
 class Metrics(Protocol):
     """Numbers of a long-running reconciler, for monitoring. No call fails or waits."""
 
-    def set_status(self, status: LoopStatus) -> None:
-        """Replace the status of the loop."""
+    def loop_status(self, status: LoopStatus) -> None:
+        """Set the status of the loop."""
 
     def passed(self, fleet: FleetStatus) -> None:
         """Replace what the last pass found."""

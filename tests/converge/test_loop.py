@@ -51,7 +51,7 @@ class Seen:
         self.fleet: FleetStatus | None = None
         self.passes = 0
 
-    def set_status(self, status: LoopStatus) -> None:
+    def loop_status(self, status: LoopStatus) -> None:
         self.loop = status
 
     def passed(self, fleet: FleetStatus) -> None:

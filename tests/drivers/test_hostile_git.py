@@ -164,7 +164,7 @@ def signing_programs(at: Hostile) -> None:
 
 
 def a_submodule(at: Hostile) -> None:
-    """Its configuration is its own: no setting that we give to git reaches it."""
+    """A submodule has its own configuration, which no setting of ours reaches."""
     inner = at.spec / "inner"
     inner.mkdir()
     (inner / "notes.txt").write_text("x")
@@ -280,7 +280,7 @@ def test_what_is_missing_is_fetched_from_nowhere(
 def test_the_environment_names_no_other_repository(
     hostile: Hostile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As git sets it for its hooks: what is read is where the spec lies."""
+    """Git sets these variables for its hooks; the spec's own repository is read all the same."""
     (tmp_path / "other").mkdir()
     other = Hostile(tmp_path / "other")
     fsmonitor(other)
@@ -342,7 +342,7 @@ def test_line_ends_are_no_change(hostile: Hostile) -> None:
 
 
 def test_lines_around_a_change_keep_their_commits(hostile: Hostile) -> None:
-    """Of a changed work tree: what was committed is told by its commit, and what was not by none."""
+    """In a changed work tree, committed lines have their commit, and other lines have none."""
     commit = hostile.git("rev-parse", "HEAD")
     path = hostile.spec / "pool.yaml"
     lines = path.read_text().splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""What `--record` keeps, on real repositories and directories."""
+"""Recorders of `--record`, on real repositories and directories."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
-    """With a commit, something staged, something changed, and something that git does not know."""
+    """Make a repository with a commit, a staged, a changed and an untracked file."""
     top = tmp_path / "repo"
     spec = top / "fleet-spec"
     spec.mkdir(parents=True)
@@ -219,7 +219,7 @@ def test_a_branch_that_can_not_be_moved_is_said(repo: Path) -> None:
 
 
 def test_what_commits_leave_behind_is_tidied_up(repo: Path) -> None:
-    """Nobody fetches or merges where a service records."""
+    """In a repository to which only a service records, nothing else would start garbage collection."""
     for name, limit in (("fastimport.unpackLimit", "1"), ("gc.autoPackLimit", "3")):
         git(repo, "config", name, limit)
     recorder = BranchRecorder(repo, "record")

@@ -333,7 +333,7 @@ def test_two_reconcilers_do_not_share_a_clone(upstream: Upstream, follow: Follow
 
 
 def test_passwords_are_neither_told_nor_shown_to_other_users(upstream: Upstream, follow: Follower) -> None:
-    """Nothing listens there: what git says is all there is."""
+    """Nothing listens there, so that git's message is the only output."""
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         port = server.getsockname()[1]
     told = pull(follow(url=f"http://bob:hunter2@127.0.0.1:{port}/spec.git?token=s3cret"))
@@ -403,7 +403,7 @@ def test_calls_that_make_no_sense(tmp_path: Path) -> None:
 
 
 def ssh_key(path: Path) -> str:
-    """Its public half."""
+    """Return its public half."""
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path)], check=True)
     return path.with_suffix(".pub").read_text().strip()
 

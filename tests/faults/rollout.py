@@ -262,7 +262,7 @@ class _Watch:
         self._quiet, self._enough = 0, passes
         self.calm.clear()
 
-    def set_status(self, status: LoopStatus) -> None:
+    def loop_status(self, status: LoopStatus) -> None:
         """Of no interest."""
 
     def passed(self, fleet: FleetStatus) -> None:

@@ -1,4 +1,4 @@
-"""What a look at a whole fleet teaches is written at once: it costs as many statements for many nodes as for few."""
+"""A pass over a whole fleet is written with as many statements for many nodes as for few."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FEW, MANY = 3, 700  # more than are named in one query
 
 @contextmanager
 def statements() -> Iterator[list[str]]:
-    """What any engine executes meanwhile: one for many rows counts once."""
+    """Collect the statements of all engines; one for many rows counts once."""
     said: list[str] = []
 
     def hear(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:

@@ -16,14 +16,14 @@ from tests.ledger.test_ledger import certificate, token
 from tests.ledger.test_races import RUNNERS, together
 
 T0 = datetime(2026, 11, 1, 12, tzinfo=UTC)
-ROWS = 6  # that `story` writes
+ROWS = 6  # that `write_history` writes
 COPY = (
     "INSERT INTO journal (id, at, run, node, event, action, target, attempt, token, detail, data, digest) "
     "SELECT {id}, at, run, node, event, action, target, attempt, token, detail, data, digest FROM journal WHERE id = 4"
 )
 
 
-def story(ledger: SqlLedger) -> None:
+def write_history(ledger: SqlLedger) -> None:
     fence = token(ledger)
     for number, outcome in enumerate(("transient", "done")):
         attempt = ledger.begin("r", "a", "set_bios", "", "bios.X", {"boot_id": "b"}, fence, T0)
@@ -44,7 +44,7 @@ def tamper(where: str, *statements: str) -> None:
 def test_a_ledger_that_nobody_touched_is_as_it_was_written(reopen: Open) -> None:
     ledger = reopen()
     assert ledger.audit().problem == "", "one without a row too"
-    story(ledger)
+    write_history(ledger)
     ledger.close()
     found = reopen().audit()
     assert (found.rows, found.certificates, found.row, found.problem) == (ROWS, 1, None, "")
@@ -82,7 +82,7 @@ def test_a_ledger_that_nobody_touched_is_as_it_was_written(reopen: Open) -> None
 def test_what_was_done_behind_our_back_is_named(
     ledger: SqlLedger, where: str, statements: Sequence[str], row: int | None, problem: str, told: str
 ) -> None:
-    story(ledger)
+    write_history(ledger)
     tamper(where, *statements)
     found = ledger.audit()
     assert (found.row, found.problem) == (row, problem), found
@@ -90,7 +90,7 @@ def test_what_was_done_behind_our_back_is_named(
 
 
 def test_a_certificate_that_nothing_was_written_about_is_found(ledger: SqlLedger, where: str) -> None:
-    story(ledger)
+    write_history(ledger)
     tamper(where, "INSERT INTO certificates (id, node, issued_at, document) VALUES (77, 'b', 'now', '{}')")
     found = ledger.audit()
     assert (found.row, found.problem) == (None, "certificate")
@@ -122,7 +122,7 @@ def test_a_certificate_that_nothing_was_written_about_is_found(ledger: SqlLedger
 def test_what_decisions_rest_on_is_covered(
     ledger: SqlLedger, where: str, statements: Sequence[str], row: int | None, problem: str, told: str
 ) -> None:
-    story(ledger)
+    write_history(ledger)
     ledger.remember_identities({"a": ("S-1", None)}, T0)
     ledger.remember_identities({"b": ("S-2", "U-2")}, T0)
     ledger.remember_identities({"a": (None, "U-1")}, T0)
@@ -139,14 +139,16 @@ def test_what_decisions_rest_on_is_covered(
 
 def test_a_fence_that_is_lost_is_an_error_for_who_would_write(ledger: SqlLedger, where: str) -> None:
     tamper(where, "DELETE FROM meta WHERE key = 'fencing_token'")
-    with pytest.raises(LedgerError, match="fencing token is None, so nobody may write: restore it from a backup"):
+    with pytest.raises(
+        LedgerError, match="fencing token is None, so nobody may write; restore the ledger from a backup"
+    ):
         ledger.acquire("demo", "x", 60, T0)
 
 
 def test_the_head_of_an_empty_journal_is_part_of_every_later_one(ledger: SqlLedger) -> None:
     noted = ledger.audit().head
     assert ledger.audit(noted).problem == ""
-    story(ledger)
+    write_history(ledger)
     assert ledger.audit(f" {noted}\n").problem == ""
     assert ledger.audit("").problem == ""
     assert ledger.audit("beef").problem == "rewritten"
@@ -176,7 +178,7 @@ def test_cells_of_any_type_are_findings_and_no_tracebacks(tmp_path: Path, statem
     """SQLite stores whatever it is given, whatever the column says."""
     where = str(tmp_path / "ledger.sqlite")
     ledger = SqlLedger(where)
-    story(ledger)
+    write_history(ledger)
     ledger.remember_identities({"a": ("S-1", None)}, T0)
     tamper(where, statement)
     assert ledger.audit().problem
@@ -186,7 +188,7 @@ def test_cells_of_any_type_are_findings_and_no_tracebacks(tmp_path: Path, statem
 @pytest.mark.parametrize("damaged", [False, True])
 def test_an_older_ledger_is_accepted_as_it_is(ledger: SqlLedger, reopen: Open, where: str, damaged: bool) -> None:
     """Version 3 wrote no rows of identities: that they lack is no alarm."""
-    story(ledger)
+    write_history(ledger)
     ledger.note_silences([("c", "ssh", True)], T0)
     tamper(
         where,
@@ -206,8 +208,8 @@ def test_an_older_ledger_is_accepted_as_it_is(ledger: SqlLedger, reopen: Open, w
 
 
 def test_a_chain_that_was_written_anew_lacks_the_head_that_somebody_noted(ledger: SqlLedger, where: str) -> None:
-    """Who can write all of the database can make a chain of lies that is whole."""
-    story(ledger)
+    """Whoever can write to the whole database can forge a consistent chain."""
+    write_history(ledger)
     noted = ledger.audit().head
     ledger.hold("a", "more", "ops", None, T0)
     assert ledger.audit(noted).problem == "", "a head of earlier on is part of the chain"
@@ -221,7 +223,7 @@ def test_a_chain_that_was_written_anew_lacks_the_head_that_somebody_noted(ledger
 
 
 def test_a_ledger_that_lost_its_head_writes_nothing(ledger: SqlLedger, where: str) -> None:
-    story(ledger)
+    write_history(ledger)
     tamper(where, "DELETE FROM meta WHERE key = 'journal_head'")
     with pytest.raises(LedgerError, match="the head of the chain is lost; restore it from a backup"):
         ledger.hold("a", "x", "ops", None, T0)
@@ -229,7 +231,7 @@ def test_a_ledger_that_lost_its_head_writes_nothing(ledger: SqlLedger, where: st
 
 
 def test_what_is_rolled_back_leaves_no_gap(ledger: SqlLedger) -> None:
-    story(ledger)
+    write_history(ledger)
 
     def die_half_way() -> None:
         with ledger.batch():

@@ -1,4 +1,4 @@
-"""What people do to a ledger by command, on SQLite and PostgreSQL."""
+"""Commands of people on a ledger, on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_only_the_lease_of_now_can_be_taken_away(ledger: SqlLedger) -> None:
 
 
 def test_who_lost_a_lease_is_told_how_also_when_its_successor_is_through(ledger: SqlLedger) -> None:
-    """Nobody broke it: it ran out, and another one took it, worked and ended."""
+    """The lease ran out, and another runner took it, worked and ended."""
     old = ledger.acquire("demo", "x", 60, T0)
     ledger.drop(ledger.acquire("demo", "y", 60, T0 + 2 * MINUTE))
     told = f"was lost to y: it ran out at {T0 + MINUTE:%Y-%m-%d %H:%M:%SZ}, while its runner was stopped"

@@ -1,4 +1,4 @@
-"""What is kept between two looks at the ledger is what a fresh look would find, whoever writes meanwhile."""
+"""The cache gives what a fresh read would, whoever writes in between."""
 
 from __future__ import annotations
 

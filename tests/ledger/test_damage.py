@@ -61,7 +61,7 @@ def test_a_malformed_row_stops_its_node_alone(
     records = ledger.nodes(["bad", "good"])
     assert told in records["bad"].malformed
     assert records["good"] == NodeRecord("good", serial="S")
-    assert ledger.history("bad"), "the story stays readable"
+    assert ledger.history("bad"), "the history stays readable"
     ledger.unfinished()
 
 

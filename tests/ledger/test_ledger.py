@@ -1,4 +1,4 @@
-"""What the ledger promises, over SQLite and PostgreSQL alike."""
+"""The contract of the ledger, on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -164,14 +164,14 @@ def test_history_has_a_node_s_entries_with_their_commits(ledger: SqlLedger) -> N
     ledger.hold("a", "wait", "ops", None, T0 + MINUTE)
     ledger.release("a", "ops", T0 + MINUTE)
     ledger.end_run("r1", 0, "1 done", T0 + MINUTE)
-    story = ledger.history("a")
-    assert [(entry.event, entry.action, entry.detail) for entry in story] == [
+    entries = ledger.history("a")
+    assert [(entry.event, entry.action, entry.detail) for entry in entries] == [
         ("intent", "update_firmware:bmc", "firmware.bmc"),
         ("outcome", "update_firmware:bmc", "done: 1.2 -> 1.3"),
         ("hold", "", "ops: wait"),
         ("release", "", "ops"),
     ]
-    assert {(entry.commit, entry.plan) for entry in story[:2]} == {("c0ffee", "plan-1")}
+    assert {(entry.commit, entry.plan) for entry in entries[:2]} == {("c0ffee", "plan-1")}
     assert [entry.event for entry in ledger.history("a", limit=1)] == ["release"]
     assert [entry.detail for entry in ledger.history("")] == ["apply started", "exit 0: 1 done"]
 

@@ -136,7 +136,7 @@ def told(log: Path, words: str) -> bool:
 def test_of_runners_that_start_at_once_one_acts_and_the_others_name_it(
     request: pytest.FixtureRequest, count: int, ledger: str
 ) -> None:
-    """One that comes when the first is through finds its plan used up."""
+    """A runner that starts after the first has ended finds its plan used up."""
     fleet: Fleet = request.getfixturevalue(ledger)
     fleet.change()
     plan = fleet.plan()

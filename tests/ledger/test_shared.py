@@ -46,7 +46,7 @@ def test_each_knows_its_own_and_a_node_is_free_when_its_fleet_forgets_it(where: 
 
 
 def test_two_fleets_at_once_leave_each_other_alone(where: str, tmp_path: Path) -> None:
-    """One node is in both specs: it is the first one's."""
+    """A node in both specs belongs to the fleet that met it first."""
     here = World(tmp_path, nodes=3, drift={"n*": ["bios_off"]})
     here.ledger.close()
     here.ledger = east = SqlLedger(where, fleet=here.fleet.settings.fleet)

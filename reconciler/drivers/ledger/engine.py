@@ -63,7 +63,7 @@ class Database:
                 version = self._version(connection)
             if version != migrations.SCHEMA_VERSION:
                 self._upgrade()
-        except BaseException:  # Ctrl-C too: nobody else has the connections that were opened
+        except BaseException:  # Ctrl-C too: the open connections have no other owner
             self.close()
             raise
 
@@ -214,7 +214,7 @@ def _engine(where: str | Path, lock_timeout_s: float) -> tuple[str, sa.Engine]:
         return _sqlite(Path(text), lock_timeout_s)
     try:
         url = sa.make_url(text)
-        # A second @ is of a password that nobody escaped, whose end would be taken for the host, and be shown.
+        # A second @ belongs to an unescaped password, whose end would be taken for the host, and be shown.
         readable = (url.port is None or 0 < url.port < 65536) and text.count("@") < 2
     except (sa.exc.ArgumentError, ValueError):  # which may quote what is a password
         readable = False

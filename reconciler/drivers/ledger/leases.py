@@ -82,7 +82,9 @@ def _acquire(
     fence = sa.select(meta.c.value).where(meta.c.key == FENCE).with_for_update()
     last = connection.execute(fence).scalar_one_or_none()
     if last is None or not last.isdecimal():
-        raise LedgerError(f"the ledger's fencing token is {last!r}, so nobody may write: restore it from a backup")
+        raise LedgerError(
+            f"the ledger's fencing token is {last!r}, so nobody may write; restore the ledger from a backup"
+        )
     token = int(last) + 1
     held, now = _read(connection, scope), time(connection)
     if held is not None and held.holder not in ("", holder):

@@ -63,7 +63,7 @@ nodes = sa.Table(
     sa.Column("nonce", sa.Text),
     sa.Column("nonce_at", sa.Text),
     sa.Column("paths", sa.Text),  # digest of a path set
-    sa.Column("fleet", sa.Text, nullable=False, server_default=""),  # that met it first; "" = nobody's
+    sa.Column("fleet", sa.Text, nullable=False, server_default=""),  # the fleet that met it first; "" = none
 )
 
 path_sets = sa.Table(  # what specs manage of nodes: few, and shared by many nodes

@@ -205,9 +205,9 @@ class Tree:
                 return list(found.items())
             following = path(body[_NEXT])
             if following is None:
-                raise Unknown(f"{where} goes on at {quote(repr(body[_NEXT]))}")
+                raise Unknown(f"{where} names a next page that is no path: {quote(repr(body[_NEXT]))}")
             if len(found) == before:
-                raise Unknown(f"{where} goes on at {quote(following)}, but lists nothing new there")
+                raise Unknown(f"{where} names {quote(following)} as its next page, which lists nothing new")
             page = following
         raise Unknown(f"{where} has more than {_MOST_PAGES} pages")
 

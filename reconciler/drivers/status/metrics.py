@@ -74,7 +74,7 @@ class PrometheusMetrics:
 
     # --- ports.Metrics -------------------------------------------------------------------------------------------
 
-    def set_status(self, status: LoopStatus) -> None:
+    def loop_status(self, status: LoopStatus) -> None:
         self.status = status
 
     def passed(self, fleet: FleetStatus) -> None:

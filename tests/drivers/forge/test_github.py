@@ -140,7 +140,7 @@ def test_a_check_that_can_not_be_set_at_all_is_told(fake: FakeGitHub, clock: Pac
 
 
 def test_a_comment_is_folded_away_on_an_enterprise_server_too(fake: FakeGitHub, clock: Pacer) -> None:
-    """Its REST API is at /api/v3, its GraphQL API at /api/graphql."""
+    """GitHub Enterprise has its REST API at /api/v3 and its GraphQL API at /api/graphql."""
     fake.say(7, "old", BOT)
     [old] = ask(fake, clock, lambda forge: forge.remarks(7))
     ask(fake, clock, lambda forge: forge.hide_remark(old))

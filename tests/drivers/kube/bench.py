@@ -114,7 +114,7 @@ def _certificate(
 
 
 def machine(name: str, clock: Callable[[], float]) -> Machine:
-    """On, its system running, its kubelet ready."""
+    """The machine is on, its system runs, and its kubelet is ready."""
     image = DiskImage("ubuntu-gpu", "2026.11.1", "ab" * 32, "S1", None, "6.8.0-48-generic", "570.124.06", name)
     image.services = {"kubelet": True}
     system = OsState(f"boot-{name}", 0.0, name, services_active={"kubelet": True}, service_since={"kubelet": -1000.0})
@@ -159,7 +159,7 @@ class Bench:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     def kubectl(self, *arguments: str, stdin: str = "", timeout: float = 30) -> subprocess.CompletedProcess[str]:
-        """As a person would run it."""
+        """Run kubectl as a person would."""
         return subprocess.run(
             [self.program, f"--kubeconfig={self.kubeconfig}", *arguments],
             input=stdin,

@@ -1,4 +1,4 @@
-"""How KubectlCluster fails: the kind says what a caller may conclude, the detail holds the evidence."""
+"""Failures of KubectlCluster: the kind says what a caller may conclude, the detail has the evidence."""
 
 from __future__ import annotations
 

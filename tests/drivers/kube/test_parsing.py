@@ -1,4 +1,4 @@
-"""What kubectl prints, on both of its streams."""
+"""Parse what kubectl prints, on both of its streams."""
 
 from __future__ import annotations
 

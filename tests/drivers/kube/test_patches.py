@@ -20,7 +20,7 @@ EFFECTS = st.sampled_from(["NoSchedule", "PreferNoSchedule", "NoExecute"])
 
 @st.composite
 def nodes(draw: st.DrawFn) -> dict[str, Any]:
-    """As a server shows them: empty fields are absent, a NoExecute taint says since when."""
+    """Encode taints as a server does: without empty fields, and with the time of a NoExecute taint."""
     taints = draw(
         st.lists(
             st.fixed_dictionaries(

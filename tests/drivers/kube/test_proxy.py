@@ -1,4 +1,4 @@
-"""One kubectl that is kept: it says what a kubectl per request says, and it ends with whoever keeps it."""
+"""The kubectl proxy gives the same answers as a kubectl per request, and ends with its owner."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NUMBERS = re.compile(r"\d+ m?s|[0-9a-f-]{36}|127\.0\.0\.1:\d+")
 
 
 async def told(work: Awaitable[object]) -> object:
-    """What it gives, or the kind of its failure and the words."""
+    """Return the result, or the failure's kind and detail."""
     try:
         return await work
     except DriverError as error:

@@ -31,10 +31,10 @@ class World(Protocol):
         """Somebody else at work. Its stdout; it must succeed."""
 
     def add_pod(self, name: str, *, owner: str = "", phase: str = "Running", labels: dict[str, str]) -> Pod:
-        """On the node. `owner`: the kind of its controller."""
+        """Add a pod to the node. `owner`: the kind of its controller."""
 
     def remove_pod(self, name: str) -> None:
-        """At once."""
+        """Delete it at once."""
 
     def add_budget(self, name: str, labels: dict[str, str], minimum: int) -> None: ...
 
@@ -149,7 +149,7 @@ class RealWorld:
         self._report(f"{path}/{name}", counts | {"observedGeneration": made["metadata"]["generation"]})
 
     def _report(self, path: str, status: dict[str, Any]) -> None:
-        """What a kubelet or a controller would write, who may be writing at the same time."""
+        """Write as a kubelet or a controller may at the same time."""
         for _ in range(5):
             thing = json.loads(self.kubectl("get", "--raw", path)) | {"status": status}
             done = self._run("replace", "--raw", f"{path}/status", "-f", "-", stdin=json.dumps(thing))

@@ -207,14 +207,14 @@ def client(url: str, *, username: str = USER, password: str = PASSWORD, **change
     return RedfishBmc(url, **{**options, **changes})
 
 
-def play(bench: Bench, story: Callable[[Bench, RedfishBmc], Awaitable[Any]], **changes: Any) -> Any:
-    """Serve `bench` and run a story with a client of it."""
+def play(bench: Bench, steps: Callable[[Bench, RedfishBmc], Awaitable[Any]], **changes: Any) -> Any:
+    """Serve `bench` and run steps with a client of it."""
 
     async def run() -> Any:
         async with bench.serving():
             bmc = bench.client(**changes)
             try:
-                return await asyncio.wait_for(story(bench, bmc), 30)
+                return await asyncio.wait_for(steps(bench, bmc), 30)
             finally:
                 await bmc.close()
 

@@ -69,7 +69,7 @@ async def silence(bmc: RedfishBmc) -> Silent:
 
 
 def pauses(breaker: Breaker, count: int, start: datetime = NOW) -> list[float]:
-    """How long it is left alone after each of so many misses in a row."""
+    """Return the pause after each of so many misses in a row."""
     found, now = [], start
     for _ in range(count):
         breaker.missed("gone", now)
@@ -128,7 +128,7 @@ def test_an_outage_of_days_says_the_day() -> None:
 def test_a_dead_bmc_is_left_alone_and_found_again() -> None:
     clock = Time()
 
-    async def story(url: str) -> None:
+    async def steps(url: str) -> None:
         bmc = client(url, now=clock)
         for _ in range(OPENS_AFTER):
             assert "not tried again" not in (await silence(bmc)).detail
@@ -151,13 +151,13 @@ def test_a_dead_bmc_is_left_alone_and_found_again() -> None:
         assert "4 connection failures since 09:00:00" in (await silence(bmc)).detail
 
     with vacant() as url:
-        asyncio.run(story(url))
+        asyncio.run(steps(url))
 
 
 def test_a_bmc_that_is_back_answers_the_first_call_after_the_pause() -> None:
     clock = Time()
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.rules.append(hang_up)
         for _ in range(OPENS_AFTER):
             await silence(bmc)
@@ -169,7 +169,7 @@ def test_a_bmc_that_is_back_answers_the_first_call_after_the_pause() -> None:
         clock.passes(20)
         assert isinstance(await bmc.hot(), Answered)
 
-    play(machine(), story, now=clock)
+    play(machine(), steps, now=clock)
 
 
 async def hang_up(_: Call) -> None:
@@ -177,19 +177,19 @@ async def hang_up(_: Call) -> None:
 
 
 def test_errors_of_http_are_answers() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         await bmc.hot()
         bench.answer("GET", SYSTEM, 503, forever=True)
         for _ in range(10):
             assert "HTTP 503" in (await silence(bmc)).detail
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_a_write_that_is_not_answered_can_be_looked_at_at_once() -> None:
     """It is ambiguous, so what matters is the next read (A3)."""
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         await bmc.hot()
 
         async def hang(call: Call) -> None:
@@ -201,11 +201,11 @@ def test_a_write_that_is_not_answered_can_be_looked_at_at_once() -> None:
             assert (await failure(bmc.power(PowerAction.FORCE_OFF))).kind is Failure.AMBIGUOUS
             assert isinstance(await bmc.hot(), Answered)
 
-    play(machine(), story, read_timeout=0.3)
+    play(machine(), steps, read_timeout=0.3)
 
 
 def test_bmcs_that_hang_open_it_too_and_calls_that_their_caller_cuts_off() -> None:
-    async def story(url: str) -> None:
+    async def steps(url: str) -> None:
         hanging = client(url, read_timeout=0.2)
         for _ in range(OPENS_AFTER):
             assert (await silence(hanging)).reason is UnknownReason.TIMEOUT
@@ -220,7 +220,7 @@ def test_bmcs_that_hang_open_it_too_and_calls_that_their_caller_cuts_off() -> No
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen(128)
-        asyncio.run(story(f"http://127.0.0.1:{server.getsockname()[1]}"))
+        asyncio.run(steps(f"http://127.0.0.1:{server.getsockname()[1]}"))
 
 
 # --- a fleet -----------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def test_dead_bmcs_cost_a_pass_nothing_and_live_ones_answer() -> None:
         await asyncio.gather(*map(read, [*bmcs, live]))
         return time.perf_counter() - began
 
-    async def story(url: str) -> None:
+    async def steps(url: str) -> None:
         bench = machine()
         async with bench.serving():
             live = bench.client(bmc_registry=bmc_registry, now=clock)
@@ -256,7 +256,7 @@ def test_dead_bmcs_cost_a_pass_nothing_and_live_ones_answer() -> None:
 
     before = threading.active_count()
     with vacant() as url:
-        asyncio.run(story(url))
+        asyncio.run(steps(url))
     assert threading.active_count() <= before + 2
 
 
@@ -264,7 +264,7 @@ def test_a_network_that_swallows_packets_costs_its_timeout_once(monkeypatch: pyt
     monkeypatch.setattr(bmc_gate, "PROBE_WAIT_S", 0.3)
     clock = Time()
 
-    async def story(url: str) -> list[float]:
+    async def steps(url: str) -> list[float]:
         bmc, took = client(url, connect_timeout=1.6, now=clock), []
         for _ in range(2):
             began = time.perf_counter()
@@ -276,7 +276,7 @@ def test_a_network_that_swallows_packets_costs_its_timeout_once(monkeypatch: pyt
         return took
 
     with swallowed() as url:
-        first, second = asyncio.run(story(url))
+        first, second = asyncio.run(steps(url))
     assert 0.2 < second < 1.4 < first
 
 
@@ -285,7 +285,7 @@ def test_those_who_share_a_dead_bmc_find_out_together(monkeypatch: pytest.Monkey
     clock = Time()
     bmc_registry = BmcRegistry(clock)
 
-    async def story(url: str) -> list[float]:
+    async def steps(url: str) -> list[float]:
         options: dict[str, Any] = {"connect_timeout": 1.0, "bmc_registry": bmc_registry, "now": clock}
         nodes, took = [client(url, node=f"n{n}", **options) for n in range(8)], []
         for _ in range(2):
@@ -296,7 +296,7 @@ def test_those_who_share_a_dead_bmc_find_out_together(monkeypatch: pytest.Monkey
         return took
 
     with swallowed() as url:
-        first, second = asyncio.run(story(url))
+        first, second = asyncio.run(steps(url))
     assert first < 2
     assert second < 1
 
@@ -305,7 +305,7 @@ def test_one_breaker_for_all_who_name_the_address() -> None:
     clock = Time()
     bmc_registry = BmcRegistry(clock)
 
-    async def story(url: str) -> None:
+    async def steps(url: str) -> None:
         nodes = [client(url, node=f"n{n}", bmc_registry=bmc_registry, now=clock) for n in range(3)]
         for bmc in nodes:
             await silence(bmc)
@@ -313,7 +313,7 @@ def test_one_breaker_for_all_who_name_the_address() -> None:
             assert "not tried again" in (await silence(bmc)).detail
 
     with vacant() as url:
-        asyncio.run(story(url))
+        asyncio.run(steps(url))
 
 
 def test_the_clock_of_messages_is_utc() -> None:

@@ -91,11 +91,11 @@ class _Quiet(SimpleHTTPRequestHandler):
         pass
 
 
-def play(url: str, story: Callable[[RedfishBmc], Any], **options: Any) -> Any:
+def play(url: str, steps: Callable[[RedfishBmc], Any], **options: Any) -> Any:
     async def run() -> Any:
         bmc = client(url, **{"read_timeout": 10, **options})
         try:
-            return await story(bmc)
+            return await steps(bmc)
         finally:
             await bmc.close()
 
@@ -109,7 +109,7 @@ async def hot(bmc: RedfishBmc) -> RedfishHot:
 
 
 def test_reads(emulator: str) -> None:
-    async def story(bmc: RedfishBmc) -> None:
+    async def steps(bmc: RedfishBmc) -> None:
         found = await hot(bmc)
         assert (found.manufacturer, found.uuid, found.health) == ("Sushy Emulator", UUID, Health.OK)
         assert found.boot_override is not None
@@ -125,21 +125,21 @@ def test_reads(emulator: str) -> None:
         assert inventory.value.bios is None
         assert "the BMC offers no Bios" in inventory.value.unknown["bios"]
 
-    play(emulator, story)
+    play(emulator, steps)
 
 
 def test_power(emulator: str) -> None:
-    async def story(bmc: RedfishBmc) -> None:
+    async def steps(bmc: RedfishBmc) -> None:
         for action, state in ((PowerAction.ON, Power.ON), (PowerAction.FORCE_OFF, Power.OFF)):
             for _ in range(2):  # again, though it is so already
                 await bmc.power(action)
                 assert (await hot(bmc)).power is state
 
-    play(emulator, story)
+    play(emulator, steps)
 
 
 def test_boot_and_secure_boot(emulator: str) -> None:
-    async def story(bmc: RedfishBmc) -> None:
+    async def steps(bmc: RedfishBmc) -> None:
         for device, word in (("cd", "Cd"), ("pxe", "Pxe"), ("disk", "Hdd")):
             await bmc.boot_once(device)
             override = (await hot(bmc)).boot_override
@@ -151,11 +151,11 @@ def test_boot_and_secure_boot(emulator: str) -> None:
             assert isinstance(inventory, Answered)
             assert inventory.value.secure_boot is wanted
 
-    play(emulator, story)
+    play(emulator, steps)
 
 
 def test_media(emulator: str, iso: str) -> None:
-    async def story(bmc: RedfishBmc) -> None:
+    async def steps(bmc: RedfishBmc) -> None:
         await bmc.eject_media()
         assert await bmc.media() is None
         await bmc.insert_media(iso)
@@ -165,11 +165,11 @@ def test_media(emulator: str, iso: str) -> None:
         with pytest.raises(DriverError):
             await bmc.insert_media(iso.replace("boot", "missing"))
 
-    play(emulator, story)
+    play(emulator, steps)
 
 
 def test_task_and_what_it_can_not_do(emulator: str) -> None:
-    async def story(bmc: RedfishBmc) -> None:
+    async def steps(bmc: RedfishBmc) -> None:
         assert await bmc.task("/redfish/v1/TaskService/Tasks/42") == BmcTask(
             "/redfish/v1/TaskService/Tasks/42", "Completed", done=True, ok=True, percent=100
         )
@@ -184,23 +184,23 @@ def test_task_and_what_it_can_not_do(emulator: str) -> None:
                 await write
             assert caught.value.kind is Failure.UNSUPPORTED
 
-    play(emulator, story)
+    play(emulator, steps)
 
 
 def test_a_wrong_password(emulator: str) -> None:
-    async def story(bmc: RedfishBmc) -> None:
+    async def steps(bmc: RedfishBmc) -> None:
         with pytest.raises(DriverError) as caught:
             await bmc.media()
         assert caught.value.kind is Failure.AUTH
 
-    play(emulator, story, password="wrong")
+    play(emulator, steps, password="wrong")
 
 
 def test_a_wrong_password_is_the_matter_of_all_who_name_the_bmc(emulator: str) -> None:
     """The emulator has no sessions: each request would be a login."""
     bmc_registry = BmcRegistry(lambda: NOW)
 
-    async def story(bmc: RedfishBmc) -> None:
+    async def steps(bmc: RedfishBmc) -> None:
         assert isinstance(await bmc.hot(), Silent)
         other = client(emulator, password="wrong", node="gpu-a002", bmc_registry=bmc_registry)
         found = await other.hot()
@@ -210,4 +210,4 @@ def test_a_wrong_password_is_the_matter_of_all_who_name_the_bmc(emulator: str) -
         assert isinstance(await right.hot(), Answered)
         await right.close()
 
-    play(emulator, story, password="wrong", bmc_registry=bmc_registry)
+    play(emulator, steps, password="wrong", bmc_registry=bmc_registry)

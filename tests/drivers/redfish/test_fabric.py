@@ -25,7 +25,7 @@ NODES = 8
 
 
 async def seen(fleet: Fleet, fabric: WireFabric) -> Counter[str]:
-    """How many BMCs answer, and what the silent ones are said to be."""
+    """Count the BMCs that answer, and collect the reasons of the silent ones."""
     found: Counter[str] = Counter()
     observation = await observe(fleet, list(fleet.nodes), fabric, RealClock())
     for node in observation.nodes.values():
@@ -42,7 +42,7 @@ async def seen(fleet: Fleet, fabric: WireFabric) -> Counter[str]:
 def test_a_wrong_secret_is_sent_to_three_and_a_corrected_one_to_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
+    async def steps() -> None:
         options = Options(tmp_path, Scenario.model_validate({"nodes": {}}), nodes=NODES, seed=1)
         async with running_lab(options, lambda: None) as lab:
             file = tmp_path / "secrets" / "bmc.json"
@@ -64,4 +64,4 @@ def test_a_wrong_secret_is_sent_to_three_and_a_corrected_one_to_all(
             finally:
                 await fabric.close()
 
-    asyncio.run(story())
+    asyncio.run(steps())

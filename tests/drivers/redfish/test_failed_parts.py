@@ -38,7 +38,7 @@ def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
 
 
 class Now:
-    """A clock of the fleet that stands where the machine's stands."""
+    """A fleet clock at the machine's time."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -68,7 +68,7 @@ def test_a_failed_part_is_told_on_the_wire_and_in_process(
     lab = Lab(make, MAKES[make], trust)
     inside = MachineBmc(lab.machine, Now(lab), EPOCH, latency_s=0)  # type: ignore[arg-type]
 
-    async def story(lab: Lab, bmc: RedfishBmc) -> None:
+    async def steps(lab: Lab, bmc: RedfishBmc) -> None:
         assert signals_of(lab.machine, *await seen(bmc)) == set()
         lab.machine.inject("failed_part", **fault)
         hot, inventory = await seen(bmc)
@@ -80,7 +80,7 @@ def test_a_failed_part_is_told_on_the_wire_and_in_process(
         lab.machine.clear()
         assert signals_of(lab.machine, *await seen(bmc)) == set()
 
-    play(lab, story)
+    play(lab, steps)
 
 
 @pytest.mark.parametrize(

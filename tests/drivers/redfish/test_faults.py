@@ -61,7 +61,7 @@ def listening(*, accept: bool = True) -> Iterator[str]:
 
 
 def raw_story(talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> Silent:
-    """What is said of a server that speaks something of its own."""
+    """Return the error for a server that does not speak HTTP."""
 
     async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -71,7 +71,7 @@ def raw_story(talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Await
         finally:
             writer.close()
 
-    async def story() -> Silent:
+    async def steps() -> Silent:
         server = await asyncio.start_server(closing, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         async with server:
@@ -79,7 +79,7 @@ def raw_story(talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Await
             await asyncio.sleep(0.1)
             return found
 
-    return asyncio.run(story())
+    return asyncio.run(steps())
 
 
 # --- nobody there ------------------------------------------------------------------------------------------------
@@ -96,13 +96,13 @@ def test_a_closed_port_is_unreachable() -> None:
 def test_a_network_that_swallows_packets_costs_the_connect_timeout_and_no_thread() -> None:
     """192.0.2.0/24 is for documentation: nobody is there. Where the host has no route, it says so at once."""
 
-    async def story() -> tuple[list[Silent], float]:
+    async def steps() -> tuple[list[Silent], float]:
         start = time.monotonic()
         bmcs = [client(f"https://192.0.2.{number}", connect_timeout=0.3) for number in range(1, 200)]
         return await asyncio.gather(*map(silence, bmcs)), time.monotonic() - start
 
     before = threading.active_count()
-    found, took = asyncio.run(story())
+    found, took = asyncio.run(steps())
     assert {silent.reason for silent in found} == {UnknownReason.UNREACHABLE}
     assert took < 3
     assert threading.active_count() <= before + 2
@@ -118,7 +118,7 @@ def test_a_bmc_that_hangs_times_out() -> None:
 def test_bmcs_that_hang_do_not_hold_up_others() -> None:
     """Sixty hang, in each pass; the one that answers is as fast as ever (A2)."""
 
-    async def story(hanging: str) -> list[float]:
+    async def steps(hanging: str) -> list[float]:
         bench = machine()
         async with bench.serving():
             live, dead = bench.client(), [client(hanging, read_timeout=0.6) for _ in range(60)]
@@ -136,11 +136,11 @@ def test_bmcs_that_hang_do_not_hold_up_others() -> None:
             return took
 
     with listening() as url:
-        assert max(asyncio.run(story(url))) < 0.4
+        assert max(asyncio.run(steps(url))) < 0.4
 
 
 def test_a_caller_that_gives_up_frees_the_thread_at_once() -> None:
-    async def story(url: str) -> float:
+    async def steps(url: str) -> float:
         bmc = client(url, read_timeout=30)
         start = time.monotonic()
         with pytest.raises(TimeoutError):
@@ -153,11 +153,11 @@ def test_a_caller_that_gives_up_frees_the_thread_at_once() -> None:
         return time.monotonic() - start
 
     with listening() as url:
-        assert asyncio.run(story(url)) < 2
+        assert asyncio.run(steps(url)) < 2
 
 
 def test_after_a_call_that_was_given_up_the_bmc_is_usable() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         gate = asyncio.Event()
 
         async def slow(call: Call) -> None:
@@ -172,7 +172,7 @@ def test_after_a_call_that_was_given_up_the_bmc_is_usable() -> None:
         assert isinstance(await bmc.hot(), Answered)
         assert bench.logins == 1
 
-    play(machine(), story, read_timeout=30)
+    play(machine(), steps, read_timeout=30)
 
 
 def test_something_that_is_not_http() -> None:
@@ -263,20 +263,20 @@ def test_an_unreadable_ca_is_said() -> None:
 def test_no_password_over_plain_http_unless_told() -> None:
     bench = machine()
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         found = await silence(bmc)
         assert found.reason is UnknownReason.UNSUPPORTED
         assert "https://" in found.detail
         assert not bench.calls
 
-    play(bench, story, insecure=False)
+    play(bench, steps, insecure=False)
 
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_refused_credentials_are_sent_once(status: int) -> None:
     """Accounts get locked (B3). Not even a BMC that would accept them the next time is asked again."""
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("POST", SESSIONS, refusal(status, "ResourceAtUriUnauthorized", f"bad password {PASSWORD}"))
         found = await silence(bmc)
         assert found.reason is UnknownReason.AUTH
@@ -290,7 +290,7 @@ def test_refused_credentials_are_sent_once(status: int) -> None:
         await bmc.close()
         assert len(bench.calls) == seen
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_basic_is_for_bmcs_without_sessions_and_is_refused_once_too() -> None:
@@ -298,7 +298,7 @@ def test_basic_is_for_bmcs_without_sessions_and_is_refused_once_too() -> None:
     root = bench.documents[ROOT]
     del root["SessionService"], root["Links"]
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         found = await silence(bmc)
         assert found.reason is UnknownReason.AUTH
         (login,) = [call for call in bench.calls if "Authorization" in call.headers]
@@ -306,22 +306,22 @@ def test_basic_is_for_bmcs_without_sessions_and_is_refused_once_too() -> None:
         assert (await silence(bmc)).reason is UnknownReason.AUTH
         assert len(bench.calls) == 2
 
-    play(bench, story)
+    play(bench, steps)
 
 
 def test_all_sessions_taken_is_not_a_wrong_password() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("POST", SESSIONS, refusal(403, "RAC0218", "The maximum number of user sessions is reached."))
         found = await silence(bmc)
         assert found.reason is UnknownReason.UNREACHABLE
         assert "sessions of the BMC are taken" in found.detail
         assert isinstance(await bmc.hot(), Answered)
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_an_expired_session_is_renewed_once_and_a_write_is_sent_again() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         assert isinstance(await bmc.hot(), Answered)
         bench.tokens.clear()
         assert isinstance(await bmc.hot(), Answered)
@@ -336,23 +336,23 @@ def test_an_expired_session_is_renewed_once_and_a_write_is_sent_again() -> None:
         assert (await silence(bmc)).reason is UnknownReason.AUTH
         assert bench.logins == 4
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_a_session_that_is_never_accepted_does_not_loop() -> None:
     """A BMC that just came up may forget one; a second login is the last."""
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("GET", "/redfish/v1/Systems", 401, forever=True)
         for logins in (1, 2, 2):
             assert (await silence(bmc)).reason is UnknownReason.AUTH
             assert bench.logins == logins
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_one_session_which_close_deletes() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         await bmc.close()
         assert not bench.calls  # nothing was opened
         await bmc.hot()
@@ -365,21 +365,21 @@ def test_one_session_which_close_deletes() -> None:
         assert not bench.tokens
         assert len(bench.sent("DELETE")) == 1
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_a_password_change_that_the_bmc_demands_is_told() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("GET", "/redfish/v1/Systems", refusal(403, "PasswordChangeRequired", "Change your password"))
         found = await silence(bmc)
         assert found.reason is UnknownReason.AUTH
         assert "Change your password" in found.detail
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_secrets_are_in_no_text(caplog: pytest.LogCaptureFixture) -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> str:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> str:
         caplog.set_level(logging.DEBUG)
         await bmc.hot()
         bench.tokens.clear()
@@ -387,7 +387,7 @@ def test_secrets_are_in_no_text(caplog: pytest.LogCaptureFixture) -> None:
         found = await silence(bmc)
         return repr(bmc) + repr(found) + repr(vars(bmc)) + str(await failure(bmc.media()))
 
-    assert PASSWORD not in play(machine(), story) + caplog.text
+    assert PASSWORD not in play(machine(), steps) + caplog.text
     assert "token-1" not in caplog.text
 
 
@@ -399,28 +399,28 @@ def test_secrets_are_in_no_text(caplog: pytest.LogCaptureFixture) -> None:
     [b"", b"<html>busy</html>", b'{"Id": "1", "Pow', b"[1, 2]", b'"On"', b"null", b"\xff\xfe\x00", b"[" * 100_000],
 )
 def test_garbage_is_malformed(body: bytes) -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("GET", SYSTEM, web.Response(body=body))
         found = await silence(bmc)
         assert found.reason is UnknownReason.MALFORMED
         assert f"GET {SYSTEM}" in found.detail
         assert isinstance(await bmc.hot(), Answered)
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_an_answer_without_end_is_cut() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("GET", SYSTEM, web.Response(body=b" " * (17 * 2**20)))
         found = await silence(bmc)
         assert found.reason is UnknownReason.MALFORMED
         assert "exceeds 16 MiB" in found.detail
 
-    play(machine(), story, read_timeout=10)
+    play(machine(), steps, read_timeout=10)
 
 
 def test_garbage_for_one_field_costs_that_field() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         await bmc.hot()
         bench.answer("GET", SETTINGS, web.Response(body=b"<html>"))
         bench.answer("GET", TASKS, 500)
@@ -431,11 +431,11 @@ def test_garbage_for_one_field_costs_that_field() -> None:
         assert f"GET {TASKS}: HTTP 500" in found.value.unknown["tasks"]
         assert found.value.serial == "S889914X3710910"
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_one_resource_that_hangs_costs_its_field_and_two_the_answer() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc, hanging: set[str]) -> Answered[Any] | Silent:
+    async def steps(bench: Bench, bmc: RedfishBmc, hanging: set[str]) -> Answered[Any] | Silent:
         await bmc.hot()
 
         async def hang(call: Call) -> None:
@@ -445,12 +445,12 @@ def test_one_resource_that_hangs_costs_its_field_and_two_the_answer() -> None:
         bench.rules.append(hang)
         return await bmc.inventory()
 
-    one = play(machine(), lambda bench, bmc: story(bench, bmc, {f"{SYSTEM}/SecureBoot"}), read_timeout=0.4)
+    one = play(machine(), lambda bench, bmc: steps(bench, bmc, {f"{SYSTEM}/SecureBoot"}), read_timeout=0.4)
     assert isinstance(one, Answered)
     assert one.value.secure_boot is None
     assert "no answer within" in one.value.unknown["secure_boot"]
     assert one.value.bios is not None
-    two = play(machine(), lambda bench, bmc: story(bench, bmc, {f"{SYSTEM}/SecureBoot", BIOS}), read_timeout=0.4)
+    two = play(machine(), lambda bench, bmc: steps(bench, bmc, {f"{SYSTEM}/SecureBoot", BIOS}), read_timeout=0.4)
     assert isinstance(two, Silent)
     assert two.reason is UnknownReason.TIMEOUT
 
@@ -458,7 +458,7 @@ def test_one_resource_that_hangs_costs_its_field_and_two_the_answer() -> None:
 def test_a_burst_of_503_is_silence_then_over() -> None:
     """Each pass asks once: sleeping and asking again is for those who know what else there is to do."""
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         await bmc.hot()
         bench.answer("GET", SYSTEM, 503, refusal(503, "ServiceTemporarilyUnavailable", "Retry in 20 seconds"))
         for _ in range(2):
@@ -471,11 +471,11 @@ def test_a_burst_of_503_is_silence_then_over() -> None:
             assert time.monotonic() - start < 0.5
         assert isinstance(await bmc.hot(), Answered)
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_a_kept_connection_that_the_bmc_closes_is_no_failure() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         await bmc.hot()
         answered = 0
 
@@ -488,14 +488,14 @@ def test_a_kept_connection_that_the_bmc_closes_is_no_failure() -> None:
         del slam
         assert isinstance(await bmc.hot(), Answered)
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_read_whose_connection_is_lost_is_sent_once_more(times: int) -> None:
     """BMCs close kept connections when they like."""
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> bool:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> bool:
         async def slam(call: Call) -> None:
             if call.path == SETTINGS and bench.gets().count(SETTINGS) <= times:
                 raise HangUp
@@ -503,11 +503,11 @@ def test_a_read_whose_connection_is_lost_is_sent_once_more(times: int) -> None:
         bench.rules.append(slam)
         return isinstance(await bmc.hot(), Answered)
 
-    assert play(machine(), story) is (times == 1)
+    assert play(machine(), steps) is (times == 1)
 
 
 def test_redirects_stay_on_the_bmc() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         await bmc.hot()
         moved = web.Response(status=308, headers={"Location": f"{SYSTEM}/"})
         bench.answer("GET", SYSTEM, moved)
@@ -519,7 +519,7 @@ def test_redirects_stay_on_the_bmc() -> None:
         assert found.value.pending_bios is None
         assert "/elsewhere" in bench.gets()  # asked of this BMC, not of that host
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_links_to_other_hosts_are_no_links() -> None:
@@ -527,32 +527,32 @@ def test_links_to_other_hosts_are_no_links() -> None:
     bench.documents[SYSTEM]["SecureBoot"] = {"@odata.id": "https://192.0.2.9/redfish/v1/SecureBoot"}
     bench.documents[SYSTEM]["Storage"] = {"@odata.id": "//192.0.2.9/Storage"}
 
-    async def story(_: Bench, bmc: RedfishBmc) -> None:
+    async def steps(_: Bench, bmc: RedfishBmc) -> None:
         found = await bmc.inventory()
         assert isinstance(found, Answered)
         assert (found.value.secure_boot, found.value.drives) == (None, None)
 
-    play(bench, story)
+    play(bench, steps)
 
 
 @pytest.mark.parametrize(
     "body", [[], {"error": "no"}, {"error": []}, {"error": {"@Message.ExtendedInfo": "text"}}, {"error": {"code": 7}}]
 )
 def test_malformed_error_bodies(body: Any) -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("POST", RESET, web.json_response(body, status=400), web.json_response(body, status=503))
         bench.documents[SYSTEM]["PowerState"] = "Off"
         assert (await failure(bmc.power(PowerAction.ON))).kind is Failure.REJECTED
         assert (await failure(bmc.power(PowerAction.ON))).kind is Failure.BUSY
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 # --- writes that fail --------------------------------------------------------------------------------------------
 
 
 def test_a_write_that_times_out_is_ambiguous_and_sent_once() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         await bmc.hot()
 
         async def hang(call: Call) -> None:
@@ -565,11 +565,11 @@ def test_a_write_that_times_out_is_ambiguous_and_sent_once() -> None:
         assert f"POST {RESET}" in error.detail
         assert len(bench.sent("POST")) == 1
 
-    play(machine(), story, read_timeout=0.4)
+    play(machine(), steps, read_timeout=0.4)
 
 
 def test_a_write_whose_connection_is_lost_is_ambiguous_and_sent_once() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         async def slam(call: Call) -> None:
             if call.method == "POST" and call.path == RESET:
                 raise HangUp
@@ -580,11 +580,11 @@ def test_a_write_whose_connection_is_lost_is_ambiguous_and_sent_once() -> None:
         assert "connection was lost" in error.detail
         assert len(bench.sent("POST")) == 1
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_a_write_that_can_not_be_sent_is_unreachable() -> None:
-    async def story() -> None:
+    async def steps() -> None:
         bench = machine()
         async with bench.serving():
             bmc = bench.client()
@@ -593,7 +593,7 @@ def test_a_write_that_can_not_be_sent_is_unreachable() -> None:
         assert error.kind is Failure.UNREACHABLE
         await bmc.close()
 
-    asyncio.run(story())
+    asyncio.run(steps())
 
 
 @pytest.mark.parametrize(
@@ -613,23 +613,23 @@ def test_a_write_that_can_not_be_sent_is_unreachable() -> None:
     ],
 )
 def test_what_a_refusal_means(answer: web.Response, kind: Failure, wait: float | None) -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> DriverError:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> DriverError:
         bench.answer("PATCH", f"{SYSTEM}/SecureBoot", answer)
         return await failure(bmc.set_secure_boot(True))
 
-    error = play(machine(), story)
+    error = play(machine(), steps)
     assert (error.kind, error.retry_after) == (kind, wait)
     assert f"PATCH {SYSTEM}/SecureBoot: HTTP {answer.status}" in error.detail
 
 
 def test_a_task_that_is_gone_is_none_and_one_that_can_not_be_read_is_an_error() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         assert await bmc.task(f"{TASKS}/99") is None
         bench.answer("GET", f"{TASKS}/1", 503)
         assert (await failure(bmc.task(f"{TASKS}/1"))).kind is Failure.BUSY
         assert (await failure(bmc.task("http://192.0.2.9/task"))).kind is Failure.REJECTED
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_a_bmc_that_offers_nothing() -> None:
@@ -640,7 +640,7 @@ def test_a_bmc_that_offers_nothing() -> None:
         del bench.documents[ROOT][name]
     del bench.documents[MANAGER]["VirtualMedia"], bench.documents[SYSTEM]["Links"]
 
-    async def story(_: Bench, bmc: RedfishBmc) -> None:
+    async def steps(_: Bench, bmc: RedfishBmc) -> None:
         hot, inventory = await bmc.hot(), await bmc.inventory()
         assert isinstance(hot, Answered)
         assert {"pending_bios", "tasks", "boot_override"} <= hot.value.unknown.keys()
@@ -656,4 +656,4 @@ def test_a_bmc_that_offers_nothing() -> None:
         for write in writes:
             assert (await failure(write)).kind is Failure.UNSUPPORTED
 
-    play(bench, story)
+    play(bench, steps)

@@ -54,13 +54,13 @@ class Lab:
         self.machine.catch_up()
 
 
-def play(lab: Lab, story: Callable[[Lab, RedfishBmc], Awaitable[None]]) -> None:
+def play(lab: Lab, steps: Callable[[Lab, RedfishBmc], Awaitable[None]]) -> None:
     async def run() -> None:
         port = await lab.front.start(lab.trust.server)
         options: dict[str, Any] = {"ca_pem": lab.trust.ca.read_text(), "insecure": False}
         bmc = client(f"https://127.0.0.1:{port}", username=USERNAME, password=PASSWORD, **options)
         try:
-            await story(lab, bmc)
+            await steps(lab, bmc)
         finally:
             await bmc.close()
             await lab.front.stop()
@@ -87,7 +87,7 @@ async def inventory(bmc: RedfishBmc) -> RedfishInventory:
 
 
 def test_reads_tell_the_truth(lab: Lab) -> None:
-    async def story(lab: Lab, bmc: RedfishBmc) -> None:
+    async def steps(lab: Lab, bmc: RedfishBmc) -> None:
         truth = lab.machine.state
         first = await hot(bmc)
         assert (first.serial, first.uuid) == (truth.serial, truth.uuid)
@@ -120,11 +120,11 @@ def test_reads_tell_the_truth(lab: Lab) -> None:
         assert await hot(bmc) == first
         assert sum(lab.front.requests.values()) <= 6
 
-    play(lab, story)
+    play(lab, steps)
 
 
 def test_power(lab: Lab) -> None:
-    async def story(lab: Lab, bmc: RedfishBmc) -> None:
+    async def steps(lab: Lab, bmc: RedfishBmc) -> None:
         await bmc.power(PowerAction.ON)  # it is on
         await bmc.power(PowerAction.GRACEFUL_OFF)
         lab.pass_time(60)
@@ -140,11 +140,11 @@ def test_power(lab: Lab) -> None:
         lab.pass_time(400)
         assert lab.machine.state.counters.boots == before + 1
 
-    play(lab, story)
+    play(lab, steps)
 
 
 def test_bios(lab: Lab) -> None:
-    async def story(lab: Lab, bmc: RedfishBmc) -> None:
+    async def steps(lab: Lab, bmc: RedfishBmc) -> None:
         wanted: dict[str, str | int | bool] = {"SriovGlobalEnable": "Enabled", "QuietBoot": False}
         with pytest.raises(DriverError) as caught:
             await bmc.stage_bios({"SriovGlobalEnable": "Maybe"})
@@ -165,11 +165,11 @@ def test_bios(lab: Lab) -> None:
         assert (await hot(bmc)).pending_bios == {}
         assert wanted.items() <= ((await inventory(bmc)).bios or {}).items()
 
-    play(lab, story)
+    play(lab, steps)
 
 
 def test_boot_and_media(lab: Lab) -> None:
-    async def story(lab: Lab, bmc: RedfishBmc) -> None:
+    async def steps(lab: Lab, bmc: RedfishBmc) -> None:
         await bmc.set_boot_order(["Pxe"])
         assert (await inventory(bmc)).boot_order == ("Pxe", "Hdd")
         await bmc.set_secure_boot(False)
@@ -194,11 +194,11 @@ def test_boot_and_media(lab: Lab) -> None:
         await bmc.eject_media()
         assert (await bmc.media(), lab.machine.state.media) == (None, None)
 
-    play(lab, story)
+    play(lab, steps)
 
 
 def test_no_boot_change_during_post(lab: Lab) -> None:
-    async def story(lab: Lab, bmc: RedfishBmc) -> None:
+    async def steps(lab: Lab, bmc: RedfishBmc) -> None:
         await bmc.power(PowerAction.FORCE_OFF)
         lab.pass_time(30)
         await bmc.power(PowerAction.ON)
@@ -207,11 +207,11 @@ def test_no_boot_change_during_post(lab: Lab) -> None:
             await bmc.boot_once("pxe")
         assert caught.value.kind is Failure.BUSY
 
-    play(lab, story)
+    play(lab, steps)
 
 
 def test_firmware(lab: Lab) -> None:
-    async def story(lab: Lab, bmc: RedfishBmc) -> None:
+    async def steps(lab: Lab, bmc: RedfishBmc) -> None:
         uri = await bmc.update_firmware("BIOS", BIOS_IMAGE)
         found = await bmc.task(uri)
         assert isinstance(found, BmcTask)
@@ -229,11 +229,11 @@ def test_firmware(lab: Lab) -> None:
         assert firmware is not None
         assert firmware["BIOS"].version == "2.4"
 
-    play(lab, story)
+    play(lab, steps)
 
 
 def test_reset(lab: Lab) -> None:
-    async def story(lab: Lab, bmc: RedfishBmc) -> None:
+    async def steps(lab: Lab, bmc: RedfishBmc) -> None:
         await hot(bmc)
         await bmc.reset()
         found = await bmc.hot()
@@ -245,7 +245,7 @@ def test_reset(lab: Lab) -> None:
         await bmc.close()
         assert lab.front.open_sessions == 0
 
-    play(lab, story)
+    play(lab, steps)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_reset(lab: Lab) -> None:
     ],
 )
 def test_faults_of_the_bmc(trust: Trust, fault: str, reason: UnknownReason) -> None:
-    async def story(lab: Lab, bmc: RedfishBmc) -> None:
+    async def steps(lab: Lab, bmc: RedfishBmc) -> None:
         lab.machine.inject(fault)
         for _ in range(2):
             found = await bmc.hot()
@@ -269,11 +269,11 @@ def test_faults_of_the_bmc(trust: Trust, fault: str, reason: UnknownReason) -> N
         found = await bmc.hot()
         assert isinstance(found, Answered) is (fault != "bmc_wrong_password")
 
-    play(Lab("Supermicro", MAKES["Supermicro"], trust), story)
+    play(Lab("Supermicro", MAKES["Supermicro"], trust), steps)
 
 
 def test_writes_that_are_swallowed_are_ambiguous(trust: Trust) -> None:
-    async def story(lab: Lab, bmc: RedfishBmc) -> None:
+    async def steps(lab: Lab, bmc: RedfishBmc) -> None:
         with pytest.raises(DriverError) as caught:
             await bmc.set_secure_boot(False)
         assert caught.value.kind is Failure.AMBIGUOUS
@@ -285,13 +285,13 @@ def test_writes_that_are_swallowed_are_ambiguous(trust: Trust) -> None:
         assert lab.machine.state.power == "off"
         assert lab.front.requests["POST", f"{SYSTEM}/Actions/ComputerSystem.Reset"] == 1
 
-    play(Lab("a mute", Quirks(swallows_writes=True), trust), story)
+    play(Lab("a mute", Quirks(swallows_writes=True), trust), steps)
 
 
 def test_lost_task(trust: Trust) -> None:
-    async def story(lab: Lab, bmc: RedfishBmc) -> None:
+    async def steps(lab: Lab, bmc: RedfishBmc) -> None:
         uri = await bmc.update_firmware("BIOS", BIOS_IMAGE)
         lab.machine.inject("firmware_task_lost")
         assert await bmc.task(uri) is None
 
-    play(Lab("Supermicro", MAKES["Supermicro"], trust), story)
+    play(Lab("Supermicro", MAKES["Supermicro"], trust), steps)

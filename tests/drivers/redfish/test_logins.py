@@ -26,7 +26,7 @@ from tests.drivers.redfish.test_writes import failure
 
 
 class Process:
-    """What one reconciler has: a clock, a secret that people may change, and its memory of BMCs."""
+    """One reconciler: a clock, a secret that people may change, and its registry of BMCs."""
 
     def __init__(self, password: str = PASSWORD) -> None:
         self.at, self.password = NOW, password
@@ -51,7 +51,7 @@ class Process:
 NodeHistory = Callable[[Process, list[Bench]], Awaitable[None]]
 
 
-def play(story: NodeHistory, benches: int = 1, password: str = PASSWORD, wrong: int = 0) -> None:
+def play(steps: NodeHistory, benches: int = 1, password: str = PASSWORD, wrong: int = 0) -> None:
     """`wrong`: how many of the BMCs have another password than the process."""
 
     async def run() -> None:
@@ -59,7 +59,7 @@ def play(story: NodeHistory, benches: int = 1, password: str = PASSWORD, wrong: 
             found = [await stack.enter_async_context(machine().serving()) for _ in range(benches)]
             for bench in found[:wrong]:
                 bench.password = "another"
-            await asyncio.wait_for(story(Process(password), found), 30)
+            await asyncio.wait_for(steps(Process(password), found), 30)
 
     asyncio.run(run())
 
@@ -80,7 +80,7 @@ async def answers(bmc: RedfishBmc) -> bool:
 
 
 def test_a_refusal_stops_everybody_who_names_the_bmc() -> None:
-    async def story(process: Process, benches: list[Bench]) -> None:
+    async def steps(process: Process, benches: list[Bench]) -> None:
         bench = benches[0]
         first, second = process.bmc(bench, "n1"), process.bmc(bench, "n2")
         told = await silence(first)
@@ -98,11 +98,11 @@ def test_a_refusal_stops_everybody_who_names_the_bmc() -> None:
             await bmc.close()
         assert (len(bench.calls), bench.logins) == (seen, 1)
 
-    play(story, wrong=1)
+    play(steps, wrong=1)
 
 
 def test_a_session_that_is_open_is_no_reason_to_go_on() -> None:
-    async def story(process: Process, benches: list[Bench]) -> None:
+    async def steps(process: Process, benches: list[Bench]) -> None:
         bench = benches[0]
         first, second = process.bmc(bench, "n1"), process.bmc(bench, "n2")
         assert await answers(first)
@@ -112,11 +112,11 @@ def test_a_session_that_is_open_is_no_reason_to_go_on() -> None:
         await silence(first)
         assert len(bench.calls) == seen
 
-    play(story)
+    play(steps)
 
 
 def test_after_the_cool_down_one_caller_tries_once() -> None:
-    async def story(process: Process, benches: list[Bench]) -> None:
+    async def steps(process: Process, benches: list[Bench]) -> None:
         bench = benches[0]
         nodes = [process.bmc(bench, f"n{n}") for n in range(5)]
         for logins in (1, 2, 3):
@@ -130,11 +130,11 @@ def test_after_the_cool_down_one_caller_tries_once() -> None:
         assert all(await asyncio.gather(*map(answers, nodes)))
         assert bench.logins == 3 + len(nodes)
 
-    play(story, wrong=1)
+    play(steps, wrong=1)
 
 
 def test_a_probe_that_nobody_answers_is_not_the_one() -> None:
-    async def story(process: Process, benches: list[Bench]) -> None:
+    async def steps(process: Process, benches: list[Bench]) -> None:
         bench, bmc = benches[0], process.bmc(benches[0])
         await silence(bmc)
         process.passes(COOL_DOWN_S + 1)
@@ -143,11 +143,11 @@ def test_a_probe_that_nobody_answers_is_not_the_one() -> None:
         assert not await answers(bmc)
         assert await answers(bmc)
 
-    play(story, wrong=1)
+    play(steps, wrong=1)
 
 
 def test_another_value_of_the_secret_is_tried_at_once() -> None:
-    async def story(process: Process, benches: list[Bench]) -> None:
+    async def steps(process: Process, benches: list[Bench]) -> None:
         bench, bmc = benches[0], process.bmc(benches[0])
         await silence(bmc)
         await silence(bmc)
@@ -160,11 +160,11 @@ def test_another_value_of_the_secret_is_tried_at_once() -> None:
         await silence(bmc)  # and what was refused stays refused
         assert bench.logins == 2
 
-    play(story, wrong=1)
+    play(steps, wrong=1)
 
 
 def test_an_expired_session_may_be_renewed_once() -> None:
-    async def story(process: Process, benches: list[Bench]) -> None:
+    async def steps(process: Process, benches: list[Bench]) -> None:
         bench, bmc = benches[0], process.bmc(benches[0])
         assert await answers(bmc)
         bench.tokens.clear()
@@ -175,7 +175,7 @@ def test_an_expired_session_may_be_renewed_once() -> None:
             assert "refused secret 'bmc'" in await silence(bmc)
         assert bench.logins == 3
 
-    play(story)
+    play(steps)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_an_expired_session_may_be_renewed_once() -> None:
     ],
 )
 def test_a_403_for_one_resource_locks_nobody_out(answer: web.Response) -> None:
-    async def story(process: Process, benches: list[Bench]) -> None:
+    async def steps(process: Process, benches: list[Bench]) -> None:
         bench, bmc = benches[0], process.bmc(benches[0])
         bench.answer("GET", SETTINGS, answer, forever=True)
         bench.answer("PATCH", f"{SYSTEM}/SecureBoot", answer)
@@ -199,21 +199,21 @@ def test_a_403_for_one_resource_locks_nobody_out(answer: web.Response) -> None:
         await bmc.set_secure_boot(False)
         assert bench.logins == 1
 
-    play(story)
+    play(steps)
 
 
 def test_the_first_answer_of_all_may_be_for_want_of_privilege() -> None:
-    async def story(process: Process, benches: list[Bench]) -> None:
+    async def steps(process: Process, benches: list[Bench]) -> None:
         bench, bmc = benches[0], process.bmc(benches[0])
         bench.answer("GET", "/redfish/v1/Systems", refusal(403, "InsufficientPrivilege"))
         assert "refused secret" not in await silence(bmc)
         assert await answers(bmc)
 
-    play(story)
+    play(steps)
 
 
 def test_basic_is_no_way_around_it() -> None:
-    async def story(process: Process, benches: list[Bench]) -> None:
+    async def steps(process: Process, benches: list[Bench]) -> None:
         bench = benches[0]
         del bench.documents[ROOT]["SessionService"], bench.documents[ROOT]["Links"]
         first, second = process.bmc(bench, "n1"), process.bmc(bench, "n2")
@@ -222,7 +222,7 @@ def test_basic_is_no_way_around_it() -> None:
         await silence(first)
         assert sum("Authorization" in call.headers for call in bench.calls) == 1
 
-    play(story)  # the bench takes no Basic at all
+    play(steps)  # the bench takes no Basic at all
 
 
 # --- a fleet -----------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def sent(benches: list[Bench]) -> int:
 
 
 def test_a_wrong_secret_locks_no_fleet() -> None:
-    async def story(process: Process, benches: list[Bench]) -> None:
+    async def steps(process: Process, benches: list[Bench]) -> None:
         bmcs = [process.bmc(bench, f"n{n:02d}") for n, bench in enumerate(benches)]
         for _ in range(2):
             told = await asyncio.gather(*map(silence, bmcs))
@@ -251,11 +251,11 @@ def test_a_wrong_secret_locks_no_fleet() -> None:
         assert all(await asyncio.gather(*map(answers, bmcs)))
         assert all(bench.logins <= 3 for bench in benches)  # refused, probed, accepted
 
-    play(story, benches=10, wrong=10)  # fmt: skip
+    play(steps, benches=10, wrong=10)  # fmt: skip
 
 
 def test_a_fleet_comes_back_after_one_good_login() -> None:
-    async def story(process: Process, benches: list[Bench]) -> None:
+    async def steps(process: Process, benches: list[Bench]) -> None:
         bmcs = [process.bmc(bench) for bench in benches]
         await asyncio.gather(*map(silence, bmcs))
         for bench in benches:
@@ -264,11 +264,11 @@ def test_a_fleet_comes_back_after_one_good_login() -> None:
         await asyncio.gather(*(bmc.hot() for bmc in bmcs))
         assert all(await asyncio.gather(*map(answers, bmcs)))
 
-    play(story, benches=8, wrong=8)
+    play(steps, benches=8, wrong=8)
 
 
 def test_some_bmcs_with_another_password_are_their_own_matter() -> None:
-    async def story(process: Process, benches: list[Bench]) -> None:
+    async def steps(process: Process, benches: list[Bench]) -> None:
         bmcs = [process.bmc(bench) for bench in benches]
         assert await answers(bmcs[-1])  # which shows that the secret is good
         for _ in range(2):
@@ -276,13 +276,13 @@ def test_some_bmcs_with_another_password_are_their_own_matter() -> None:
             assert found == [False] * 5 + [True] * 3
         assert sent(benches) == len(benches)
 
-    play(story, benches=8, wrong=5)
+    play(steps, benches=8, wrong=5)
 
 
 def test_a_password_that_was_changed_on_the_bmcs_is_noticed() -> None:
     """All had accepted the secret; after a rotation that we missed, three of them find that out for all."""
 
-    async def story(process: Process, benches: list[Bench]) -> None:
+    async def steps(process: Process, benches: list[Bench]) -> None:
         bmcs = [process.bmc(bench) for bench in benches]
         assert all(await asyncio.gather(*map(answers, bmcs)))
         for bench in benches:
@@ -293,20 +293,20 @@ def test_a_password_that_was_changed_on_the_bmcs_is_noticed() -> None:
             await asyncio.gather(*map(silence, bmcs))
             assert sent(benches) == len(benches) + SUSPECT_AFTER
 
-    play(story, benches=8)
+    play(steps, benches=8)
 
 
 def test_secrets_of_other_names_go_on() -> None:
-    async def story(process: Process, benches: list[Bench]) -> None:
+    async def steps(process: Process, benches: list[Bench]) -> None:
         await asyncio.gather(*(silence(process.bmc(bench)) for bench in benches[:4]))
         other = process.bmc(benches[4], secret="other")
         assert await answers(other)
 
-    play(story, benches=5, wrong=4)
+    play(steps, benches=5, wrong=4)
 
 
 def test_those_who_wait_for_others_can_be_given_up() -> None:
-    async def story(process: Process, benches: list[Bench]) -> None:
+    async def steps(process: Process, benches: list[Bench]) -> None:
         gate = asyncio.Event()
 
         async def slow(call: Any) -> None:
@@ -326,7 +326,7 @@ def test_those_who_wait_for_others_can_be_given_up() -> None:
         assert all(isinstance(found, Answered) for found in await asyncio.gather(*first))
         assert await answers(last)
 
-    play(story, benches=SUSPECT_AFTER + 1)
+    play(steps, benches=SUSPECT_AFTER + 1)
 
 
 def test_what_is_remembered_tells_nothing() -> None:

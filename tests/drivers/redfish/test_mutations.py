@@ -103,7 +103,7 @@ def outcome(reader: str, document: dict[str, Any]) -> Any:
 
 
 def no_more(found: Any, known: Any) -> bool:
-    """That `found` claims nothing beyond `known`."""
+    """Check that `found` claims nothing beyond `known`."""
     if found in (None, (), "") or found == {}:
         return True
     match found, known:

@@ -94,7 +94,7 @@ def test_every_chassis_and_every_system_is_read(expands: bool) -> None:
 
 @pytest.mark.parametrize("expands", [True, False])
 def test_a_pass_stays_within_its_budget_and_says_what_it_did_not_read(expands: bool) -> None:
-    """As many chassis and sensors as a GB200 has (42 and 236), twice over: too many to ask for one by one (A12)."""
+    """Build twice the chassis and sensors of a GB200 (42 and 236): too many to read one by one (A12)."""
     bench = lies(machine())
     if not expands:
         bench.documents[ROOT]["ProtocolFeaturesSupported"] = {}
@@ -249,7 +249,7 @@ def test_what_real_bmcs_found_themselves(samples: Path) -> None:
 
 
 def _part(bench: Bench, which: str) -> dict[str, Any]:
-    """By its path; or the first of a type, or of an array in the first of a type."""
+    """Find a document by path, or the first of a type, or of an array in the first of a type."""
     if which in bench.documents:
         named: dict[str, Any] = bench.documents[which]
         return named

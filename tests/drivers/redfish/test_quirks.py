@@ -41,7 +41,7 @@ PITFALLS = ROOT / ".github" / "PITFALLS.md"
 
 @dataclass
 class Lab:
-    """One machine of a make, and a driver that knows `table`."""
+    """A machine of one make, and a driver with `table`."""
 
     front: RedfishFront
     clock: Clock
@@ -130,7 +130,7 @@ async def pending_values_are_not_taken_for_current(lab: Lab) -> bool:
 
 
 async def pending_values_can_be_dropped(lab: Lab) -> bool:
-    """On a make that queues a job for each write, writing the old value back would be one more."""
+    """A make that queues a job for each write would get one more by writing the old value back."""
     await lab.bmc.stage_bios({"QuietBoot": False})
     writes = lab.machine.state.counters.bios_writes
     await lab.bmc.clear_bios()
@@ -318,9 +318,9 @@ def without(table: Table, behaviour: str) -> Table:
 def with_extra(table: Table, case: Case) -> Table:
     if not case.extra:
         return table
-    told = {name: {"is": value, "pitfall": "A12", "source": "x", "because": "y"} for name, value in case.extra}
+    given = {name: {"is": value, "pitfall": "A12", "source": "x", "because": "y"} for name, value in case.extra}
     return Table(
-        (*table.entries, Entry.model_validate_json(json.dumps({"name": "x", "match": {}, "behaviours": told})))
+        (*table.entries, Entry.model_validate_json(json.dumps({"name": "x", "match": {}, "behaviours": given})))
     )
 
 
@@ -334,7 +334,7 @@ def test_every_behaviour_has_code_a_case_and_a_make() -> None:
 
 
 def test_every_entry_of_the_table_has_a_case() -> None:
-    """Who adds a behaviour to a make shows a BMC of that make."""
+    """Each behaviour of a make needs a case with a BMC of that make."""
 
     def shown(entry: Entry, behaviour: str) -> bool:
         alone = Table((entry,))
@@ -367,7 +367,7 @@ quirks:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("mediaSlot", "mediaSlit", ":5:7 quirks[0].behaviours: unknown key 'mediaSlit' (did you mean 'mediaSlot'?)"),
         ("pitfall: E4, ", "", ":5:7 quirks[0].behaviours.mediaSlot: key 'pitfall' is missing"),
@@ -380,14 +380,14 @@ quirks:
         ("quirks:", "quirks: [", ":2:"),
     ],
 )
-def test_a_table_that_is_wrong_says_where(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_a_table_that_is_wrong_says_where(tmp_path: Path, old: str, new: str, message: str) -> None:
     file = tmp_path / "quirks.yaml"
     file.write_text(GOOD)
     assert load_table(file).entries[0].name == "x"
     file.write_text(GOOD.replace(old, new))
     with pytest.raises(QuirksError) as caught:
         load_table(file)
-    assert f"{file}{told}" in str(caught.value)
+    assert f"{file}{message}" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a healthy BMC tells, and what it costs to ask."""
+"""Reads of a healthy BMC, and their cost in requests."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ async def inventory(bmc: RedfishBmc) -> RedfishInventory:
 
 
 def test_hot() -> None:
-    async def story(_: Bench, bmc: RedfishBmc) -> Answered[RedfishHot]:
+    async def steps(_: Bench, bmc: RedfishBmc) -> Answered[RedfishHot]:
         found = await bmc.hot()
         assert isinstance(found, Answered)
         return found
 
-    found = play(machine(), story)
+    found = play(machine(), steps)
     assert found.at == NOW
     assert found.value == RedfishHot(
         manufacturer="Supermicro",
@@ -60,10 +60,10 @@ def test_hot() -> None:
 
 
 def test_inventory() -> None:
-    async def story(_: Bench, bmc: RedfishBmc) -> RedfishInventory:
+    async def steps(_: Bench, bmc: RedfishBmc) -> RedfishInventory:
         return await inventory(bmc)
 
-    assert play(machine(), story) == RedfishInventory(
+    assert play(machine(), steps) == RedfishInventory(
         bios={"SriovGlobalEnable": "Disabled", "NumaNodesPerSocket": "NPS1", "BootTimeout": 5, "QuietBoot": True},
         secure_boot=True,
         boot_order=("Pxe", "Hdd"),
@@ -95,10 +95,10 @@ def test_inventory() -> None:
 
 
 def test_a_steady_pass_needs_at_most_six_gets_and_no_login() -> None:
-    """Nothing pending: three. All settings listed (HPE), and the override in a settings object (AMI): five."""
+    """It takes three GETs; five with all settings listed (HPE) and the override in a settings object (AMI)."""
     bench = machine()
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> tuple[list[str], list[str]]:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> tuple[list[str], list[str]]:
         await hot(bmc)
         bench.calls.clear()
         await hot(bmc)
@@ -115,7 +115,7 @@ def test_a_steady_pass_needs_at_most_six_gets_and_no_login() -> None:
         assert found.boot_override.enabled == "Once"
         return quiet, bench.gets()
 
-    quiet, busy = play(bench, story)
+    quiet, busy = play(bench, steps)
     assert quiet == [SYSTEM, SETTINGS, TASKS]
     assert busy == [SYSTEM, f"{SYSTEM}/SD", SETTINGS, BIOS, TASKS]
     assert bench.logins == 1
@@ -124,7 +124,7 @@ def test_a_steady_pass_needs_at_most_six_gets_and_no_login() -> None:
 def test_running_tasks_are_followed_and_finished_ones_are_not_read_again() -> None:
     bench = machine()
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         await hot(bmc)
         bench.documents[f"{TASKS}/2"] = {"Id": "2", "TaskState": "Running", "PercentComplete": 40}
         bench.documents[TASKS]["Members"].append({"@odata.id": f"{TASKS}/2"})
@@ -135,7 +135,7 @@ def test_running_tasks_are_followed_and_finished_ones_are_not_read_again() -> No
         await hot(bmc)
         assert bench.gets() == [SYSTEM, SETTINGS, TASKS]
 
-    play(bench, story)
+    play(bench, steps)
 
 
 def test_a_burst_of_tasks_stays_within_six_gets() -> None:
@@ -147,7 +147,7 @@ def test_a_burst_of_tasks_stays_within_six_gets() -> None:
             made.documents["/redfish/v1/"]["ProtocolFeaturesSupported"] = {}
         return made
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> list[int | None]:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> list[int | None]:
         await hot(bmc)
         for number in range(2, 9):
             link = {"@odata.id": f"{TASKS}/{number}"}
@@ -161,8 +161,8 @@ def test_a_burst_of_tasks_stays_within_six_gets() -> None:
             known.append(None if found is None else len(found))
         return known
 
-    assert play(bench(expands=True), story) == [0, 0, 0, 0]
-    assert play(bench(expands=False), story) == [None, None, 0, 0]
+    assert play(bench(expands=True), steps) == [0, 0, 0, 0]
+    assert play(bench(expands=False), steps) == [None, None, 0, 0]
 
 
 def test_pending_attributes() -> None:
@@ -176,16 +176,16 @@ def test_pending_attributes() -> None:
         made.documents[SETTINGS]["Attributes"] = {"SriovGlobalEnable": "Enabled", "BootTimeout": 9, "Password": None}
         return made
 
-    async def story(_: Bench, bmc: RedfishBmc) -> tuple[Any, Any, Any]:
+    async def steps(_: Bench, bmc: RedfishBmc) -> tuple[Any, Any, Any]:
         found = await hot(bmc)
         return found.pending_bios, found.serial, (await inventory(bmc)).bios
 
-    pending, serial, bios = play(bench("Dell Inc."), story)
+    pending, serial, bios = play(bench("Dell Inc."), steps)
     assert pending == {"SriovGlobalEnable": "Enabled", "BootTimeout": 9}
     assert serial == "F54P1G3"
     assert bios == {"NumaNodesPerSocket": "NPS1", "QuietBoot": True}  # the others are in force only after a boot
 
-    pending, serial, bios = play(bench("HPE"), story)
+    pending, serial, bios = play(bench("HPE"), steps)
     assert pending == {"BootTimeout": 9}
     assert serial == "S889914X3710910"
     assert bios["SriovGlobalEnable"] == "Enabled"
@@ -197,13 +197,13 @@ def test_the_system_of_the_host_is_chosen_not_its_baseboard() -> None:
     bench.documents["/redfish/v1/Systems"]["Members"].insert(0, {"@odata.id": board})
     bench.documents[board] = {"Id": "HGX_Baseboard_0", "Manufacturer": "NVIDIA", "UUID": "0" * 8, "PowerState": "On"}
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> str | None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> str | None:
         bench.answer("GET", SYSTEM, 500)
         silent = await bmc.hot()
         assert not isinstance(silent, Answered)  # rather nothing than the baseboard
         return (await hot(bmc)).model
 
-    assert play(bench, story) == "SYS-821GE-TNHR"
+    assert play(bench, steps) == "SYS-821GE-TNHR"
 
 
 def test_collections_with_pages_and_without_expand() -> None:
@@ -215,23 +215,23 @@ def test_collections_with_pages_and_without_expand() -> None:
     memory["Members@odata.nextLink"] = f"{SYSTEM}/MemoryPage2"
     bench.documents[f"{SYSTEM}/MemoryPage2"] = {"Members": rest}
 
-    async def story(_: Bench, bmc: RedfishBmc) -> int | None:
+    async def steps(_: Bench, bmc: RedfishBmc) -> int | None:
         return (await inventory(bmc)).dimms
 
-    assert play(bench, story) == 2
+    assert play(bench, steps) == 2
 
 
 def test_a_collection_that_lacks_a_member_is_unknown() -> None:
-    """One DIMM that can't be read is not a machine with one DIMM less."""
+    """A DIMM that can't be read makes the count unknown, not one less."""
     bench = machine()
     bench.documents["/redfish/v1/"]["ProtocolFeaturesSupported"] = {}
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> RedfishInventory:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> RedfishInventory:
         bench.answer("GET", f"{SYSTEM}/Memory/A2", 500)
         bench.answer("GET", f"{SYSTEM}/EthernetInterfaces/eno1", refusal(404, "ResourceMissingAtURI"))
         return await inventory(bmc)
 
-    found = play(bench, story)
+    found = play(bench, steps)
     assert (found.dimms, found.nics) == (None, None)
     assert f"GET {SYSTEM}/Memory/A2: HTTP 500" in found.unknown["dimms"]
     assert found.memory_bytes == 128 * 2**30  # the system's summary knows it too
@@ -242,7 +242,7 @@ def test_a_collection_that_lacks_a_member_is_unknown() -> None:
 def test_expand_that_is_claimed_and_fails() -> None:
     bench = machine()
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> RedfishInventory:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> RedfishInventory:
         async def rule(call: Any) -> Any:
             return refusal(501, "QueryNotSupported") if "$expand" in call.query else None
 
@@ -253,4 +253,4 @@ def test_expand_that_is_claimed_and_fails() -> None:
         assert not any("$expand" in path for path in bench.gets())
         return found
 
-    assert play(bench, story).dimms == 2
+    assert play(bench, steps).dimms == 2

@@ -88,7 +88,7 @@ def documents(folder: Path) -> dict[str, Any]:
 
 
 def as_bmc(folder: Path) -> Bench:
-    """What is in the folder, as the BMC served it. Root and list of systems are made up where nobody kept them."""
+    """Serve the folder's documents. A missing root and list of systems are made up."""
     kept = documents(folder)
     bench = Bench({path: body for path, body in kept.items() if isinstance(body, dict) and "status" not in body})
     systems = [path for path in kept if path.startswith(f"{ROOT}Systems/") and path.count("/") == 4]

@@ -45,7 +45,7 @@ class Lab:
         self.clock.seconds += seconds
         self.machine.catch_up()
 
-    def play(self, story: Callable[[RedfishBmc], Awaitable[None]], **options: Any) -> None:
+    def play(self, steps: Callable[[RedfishBmc], Awaitable[None]], **options: Any) -> None:
         async def run() -> None:
             port = await self.front.start(self.trust.server)
             bmc = client(
@@ -57,7 +57,7 @@ class Lab:
                 **{"now": self.now, "bmc_registry": BmcRegistry(self.now), **options},
             )
             try:
-                await story(bmc)
+                await steps(bmc)
             finally:
                 await bmc.close()
                 await self.front.stop()
@@ -77,7 +77,7 @@ class Lab:
 def test_sessions_of_many_passes(trust: Trust, every_s: float, passes: int, sessions: int) -> None:
     lab = Lab(Quirks(max_sessions=2), trust)
 
-    async def story(bmc: RedfishBmc) -> None:
+    async def steps(bmc: RedfishBmc) -> None:
         for _ in range(passes):
             assert isinstance(await bmc.hot(), Answered)
             assert lab.front.open_sessions == 1
@@ -88,13 +88,13 @@ def test_sessions_of_many_passes(trust: Trust, every_s: float, passes: int, sess
         await bmc.close()
         assert lab.front.open_sessions == 0
 
-    lab.play(story)
+    lab.play(steps)
 
 
 def test_a_bmc_that_restarts_is_logged_in_to_again(trust: Trust) -> None:
     lab = Lab(Quirks(), trust)
 
-    async def story(bmc: RedfishBmc) -> None:
+    async def steps(bmc: RedfishBmc) -> None:
         for restarts in range(1, 6):
             assert isinstance(await bmc.hot(), Answered)
             assert (lab.front.logins, lab.front.open_sessions) == (restarts, 1)
@@ -105,7 +105,7 @@ def test_a_bmc_that_restarts_is_logged_in_to_again(trust: Trust) -> None:
             lab.pass_time(200)
         assert lab.front.refused_logins == 0
 
-    lab.play(story)
+    lab.play(steps)
 
 
 WRITES: dict[str, Callable[[RedfishBmc], Awaitable[object]]] = {
@@ -151,18 +151,18 @@ def test_no_write_without_an_answer_is_sent_twice(trust: Trust, silence: Silence
         await bmc.close()
         await lab.front.stop()
 
-    async def story() -> None:
+    async def steps() -> None:
         await asyncio.gather(*map(one, WRITES))
         await asyncio.sleep(0.01)
 
-    asyncio.run(story())
+    asyncio.run(steps())
 
 
 def test_a_write_that_a_caller_gives_up_is_not_sent_by_anybody_later(trust: Trust) -> None:
     """The deadline of an action strikes while the write is under way: what comes next is a look."""
     lab = Lab(Quirks(slow_writes_s=0.6), trust)
 
-    async def story(bmc: RedfishBmc) -> None:
+    async def steps(bmc: RedfishBmc) -> None:
         await bmc.hot()
         lab.front.requests.clear()
         with pytest.raises(TimeoutError):
@@ -175,32 +175,32 @@ def test_a_write_that_a_caller_gives_up_is_not_sent_by_anybody_later(trust: Trus
         await asyncio.sleep(0.5)
         assert sum(count for call, count in lab.front.requests.items() if call[0] == "POST") == 1
 
-    lab.play(story)
+    lab.play(steps)
 
 
 def test_a_session_that_expires_before_a_write_costs_no_second_write(trust: Trust) -> None:
     """A 401 is an answer: nothing was done. The write that is sent after the login is the first that counts."""
     lab = Lab(Quirks(), trust)
 
-    async def story(bmc: RedfishBmc) -> None:
+    async def steps(bmc: RedfishBmc) -> None:
         await bmc.hot()
         lab.pass_time(7200)
         await bmc.stage_bios({"QuietBoot": False})
         assert lab.machine.state.counters.bios_writes == 1
         assert lab.front.logins == 2
 
-    lab.play(story)
+    lab.play(steps)
 
 
 def test_writes_are_not_sent_in_one_breath(trust: Trust) -> None:
-    """As the table says of any make (A12); reads follow at once."""
+    """Writes keep the gap that the table gives for every make (A12); reads follow at once."""
     lab = Lab(Quirks(), trust)
 
-    async def story(bmc: RedfishBmc) -> None:
+    async def steps(bmc: RedfishBmc) -> None:
         await bmc.hot()
         began = time.perf_counter()
         for device in ("pxe", "cd", "disk", "pxe"):
             await bmc.boot_once(device)
         assert time.perf_counter() - began > 3 * packaged().standard.write_gap >= 0.15
 
-    lab.play(story)
+    lab.play(steps)

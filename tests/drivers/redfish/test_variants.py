@@ -1,4 +1,4 @@
-"""What BMCs do in more than one way, and what the standard allows."""
+"""Variants of behaviour among BMCs, and what the standard allows."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ SEL = f"{SYSTEM}/LogServices/SEL/Entries"
 
 
 def read_inventory(change: Callable[[Bench], None]) -> RedfishInventory:
-    async def story(bench: Bench, bmc: RedfishBmc) -> RedfishInventory:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> RedfishInventory:
         change(bench)
         return await inventory(bmc)
 
-    return play(machine(), story)  # type: ignore[no-any-return]  # play gives what its story gives
+    return play(machine(), steps)  # type: ignore[no-any-return]  # play returns what its steps return
 
 
 # --- collections -------------------------------------------------------------------------------------------------
@@ -68,16 +68,16 @@ def log(bench: Bench, count: int, *, newest_first: bool) -> None:
 
 @pytest.mark.parametrize(("newest_first", "pages"), [(True, 4), (False, 12)])
 def test_a_long_log_gives_its_last_two_hundred(newest_first: bool, pages: int) -> None:
-    """One that begins with its newest is read no further."""
+    """A log that begins with its newest entries is read no further than needed."""
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> RedfishInventory:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> RedfishInventory:
         bench.documents[ROOT]["ProtocolFeaturesSupported"] = {}
         log(bench, 600, newest_first=newest_first)
         found = await inventory(bmc)
         assert len([path for path in bench.gets() if path.startswith(SEL)]) == pages
         return found
 
-    events = play(machine(), story).events
+    events = play(machine(), steps).events
     assert (len(events), events[0].id, events[-1].id) == (200, "401", "600")
 
 
@@ -111,7 +111,7 @@ def test_the_log_of_the_manager_where_the_system_has_none() -> None:
     [
         ({"Members": None}, "has no Members"),
         ({"Members": [{"Id": "1"}]}, "without @odata.id"),
-        ({"Members": [], "Members@odata.nextLink": "https://192.0.2.9/next"}, "goes on at"),
+        ({"Members": [], "Members@odata.nextLink": "https://192.0.2.9/next"}, "names a next page that is no path"),
         ({"Members": [], "Members@odata.nextLink": f"{SYSTEM}/Memory"}, "nothing new"),
     ],
 )
@@ -189,14 +189,14 @@ def test_processors_that_are_only_listed(listed: list[tuple[str, str]], count: i
 
 
 def test_boot_order_by_alias() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         boot = bench.documents[SYSTEM]["Boot"]
         boot.update(BootOrderPropertySelection="AliasBootOrder", AliasBootOrder=["Hdd", "Pxe"])
         assert (await inventory(bmc)).boot_order == ("Hdd", "Pxe")
         await bmc.set_boot_order(["pxe"])
         assert boot["AliasBootOrder"] == ["Pxe", "Hdd"]
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_boot_options_without_alias_keep_their_references() -> None:
@@ -246,20 +246,20 @@ def test_firmware_listed_twice_with_two_versions_is_unknown() -> None:
     ],
 )
 def test_boot_phases(change: dict[str, Any], phase: BootPhase | None) -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> BootPhase | None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> BootPhase | None:
         bench.documents[SYSTEM].update(change)
         found = await hot(bmc)
         assert (found.boot_phase is None) is ("boot_phase" in found.unknown)
         return found.boot_phase
 
-    assert play(machine(), story) is phase
+    assert play(machine(), steps) is phase
 
 
 # --- login and URIs ----------------------------------------------------------------------------------------------
 
 
 def test_a_root_that_wants_a_login() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         async def guard(call: Call) -> web.Response | None:
             anonymous = call.path == ROOT and "X-Auth-Token" not in call.headers
             return refusal(401, "NoValidSession") if anonymous else None
@@ -268,11 +268,11 @@ def test_a_root_that_wants_a_login() -> None:
         await hot(bmc)
         assert bench.logins == 1
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_a_session_that_is_named_in_the_body() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.tokens.add("t")
         body = web.json_response({"@odata.id": f"{SESSIONS}/t"}, status=201, headers={"X-Auth-Token": "t"})
         bench.answer("POST", SESSIONS, body)
@@ -280,21 +280,21 @@ def test_a_session_that_is_named_in_the_body() -> None:
         await bmc.close()
         assert not bench.tokens
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_a_login_without_a_token_is_malformed() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("POST", SESSIONS, 201)
         found = await bmc.hot()
         assert isinstance(found, Silent)
         assert found.reason is UnknownReason.MALFORMED
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_a_login_that_times_out_is_a_timeout_and_may_be_tried_again() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         async def hang(call: Call) -> None:
             if call.path == SESSIONS and bench.logins == 0:
                 bench.logins += 1
@@ -306,11 +306,11 @@ def test_a_login_that_times_out_is_a_timeout_and_may_be_tried_again() -> None:
         assert found.reason is UnknownReason.TIMEOUT
         await hot(bmc)
 
-    play(machine(), story, read_timeout=0.4)
+    play(machine(), steps, read_timeout=0.4)
 
 
 def test_other_uris_after_an_update_of_the_bmc() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         await hot(bmc)
         bench.documents["/redfish/v1/Systems/Self"] = bench.documents.pop(SYSTEM)
         bench.documents["/redfish/v1/Systems"]["Members"] = [{"@odata.id": "/redfish/v1/Systems/Self"}]
@@ -318,19 +318,19 @@ def test_other_uris_after_an_update_of_the_bmc() -> None:
         bench.documents[BIOS]["@Redfish.Settings"]["SettingsObject"] = {"@odata.id": f"{BIOS}/SD"}
         assert (await hot(bmc)).pending_bios == {}
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 @pytest.mark.parametrize("change", [{"Systems": None}, {"Systems": {"@odata.id": "/redfish/v1/empty"}}])
 def test_a_service_without_systems_is_malformed(change: dict[str, Any]) -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.documents[ROOT].update(change)
         bench.documents["/redfish/v1/empty"] = {"Members": []}
         found = await bmc.hot()
         assert isinstance(found, Silent)
         assert found.reason is UnknownReason.MALFORMED
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_the_manager_where_the_system_does_not_name_it() -> None:
@@ -343,7 +343,7 @@ def test_the_manager_where_the_system_does_not_name_it() -> None:
 
 
 def test_what_is_served_compressed_or_not_at_all() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         async def picky(call: Call) -> web.Response | None:
             if call.path != "/redfish/v1/registry.json":
                 return None
@@ -357,35 +357,35 @@ def test_what_is_served_compressed_or_not_at_all() -> None:
         error = await failure(bmc.stage_bios({"BootTimeout": 99}))
         assert "99 is above 60" in error.detail
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 # --- writes ------------------------------------------------------------------------------------------------------
 
 
 def test_a_registry_that_is_listed_without_its_version() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         listed = "/redfish/v1/Registries/BiosAttributeRegistry"
         bench.documents[listed] = bench.documents.pop("/redfish/v1/Registries/BiosAttributeRegistry.v1_0_0")
         bench.documents["/redfish/v1/Registries"]["Members"] = [{"@odata.id": listed}]
         error = await failure(bmc.stage_bios({"BootTimeout": 99}))
         assert "99 is above 60" in error.detail
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 @pytest.mark.parametrize("registry", [b"<html>", b'{"RegistryEntries": {"Attributes": []}}'])
 def test_a_registry_that_says_nothing_leaves_it_to_the_bmc(registry: bytes) -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("GET", "/redfish/v1/registry.json", web.Response(body=registry))
         await bmc.stage_bios({"BootTimeout": 99})
         assert bench.documents[SETTINGS]["Attributes"] == {"BootTimeout": 99}
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_numbers_that_a_bios_wants_as_text() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.documents["/redfish/v1/registry.json"]["RegistryEntries"]["Attributes"].append(
             {
                 "AttributeName": "BaudRate",
@@ -396,11 +396,11 @@ def test_numbers_that_a_bios_wants_as_text() -> None:
         error = await failure(bmc.stage_bios({"BaudRate": 115200}))
         assert "BaudRate must be given as text" in error.detail
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_settings_that_can_not_be_compared_are_left_alone() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.documents[SETTINGS]["Attributes"] = {"NotAmongCurrent": 1}
         found = await hot(bmc)
         assert found.pending_bios is None
@@ -409,11 +409,11 @@ def test_settings_that_can_not_be_compared_are_left_alone() -> None:
         bench.documents[SETTINGS]["Attributes"] = {"QuietBoot": ["odd"]}
         assert (await hot(bmc)).pending_bios is None
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_media_slots_that_moved_are_found_again() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         await bmc.insert_media(ISO)
         moved = f"{MANAGER}/VirtualMedia/CD1"
         bench.documents[moved] = {**bench.documents.pop(CD), "@odata.id": moved, "Id": "CD1"}
@@ -424,7 +424,7 @@ def test_media_slots_that_moved_are_found_again() -> None:
         bench.documents[moved].update(Inserted=True, Image=None)
         assert await bmc.media() == "unnamed"
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 @pytest.mark.parametrize(
@@ -436,28 +436,28 @@ def test_media_slots_that_moved_are_found_again() -> None:
     ],
 )
 def test_updates_that_a_bmc_can_not_do(change: dict[str, Any], why: str) -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.documents[UPDATE].update(change)
         error = await failure(bmc.update_firmware("BIOS", "http://x/y"))
         assert error.kind is Failure.UNSUPPORTED
         assert why in error.detail
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_a_reset_type_that_nobody_describes() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         reset = bench.documents[MANAGER]["Actions"]["#Manager.Reset"]
         del reset["ResetType@Redfish.AllowableValues"]
         reset["@Redfish.ActionInfo"] = f"{MANAGER}/ResetActionInfo"
         await bmc.reset()
         assert bench.sent("POST")[0].body == {"ResetType": "GracefulRestart"}
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_a_job_of_dell() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         job = f"{TASKS}/JID_1"
         for state, verdict in (("Completed", True), ("CompletedWithErrors", False), ("Downloading", None)):
             bench.documents[job] = {"Id": "JID_1", "JobState": state, "Message": "words", "PercentComplete": 250}
@@ -466,13 +466,13 @@ def test_a_job_of_dell() -> None:
             assert (found.ok, found.done, found.messages) == (verdict, verdict is not None, ("words",))
             assert found.percent is None
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_hot_and_inventory_are_frozen_snapshots_of_plain_values() -> None:
-    async def story(_: Bench, bmc: RedfishBmc) -> None:
+    async def steps(_: Bench, bmc: RedfishBmc) -> None:
         for found in (await bmc.hot(), await bmc.inventory()):
             assert isinstance(found, Answered)
             assert "sushy" not in repr(found)
 
-    play(machine(), story)
+    play(machine(), steps)

@@ -53,27 +53,27 @@ async def failure(awaitable: Any) -> DriverError:
     ],
 )
 def test_power(action: PowerAction, word: str, state: str) -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         await bmc.power(action)
         assert [call.body for call in bench.sent("POST")] == [{"ResetType": word}]
         assert bench.documents[SYSTEM]["PowerState"] == state
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 @pytest.mark.parametrize("status", [400, 409])
 def test_a_power_state_that_is_reached_already_is_success(status: int) -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("POST", RESET, refusal(status, "InvalidOperationForSystemState"))
         await bmc.power(PowerAction.ON)
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_a_power_conflict_with_another_state_is_busy() -> None:
     """iDRAC10 refuses On for a while after power-off (A7)."""
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.documents[SYSTEM]["PowerState"] = "Off"
         bench.answer("POST", RESET, refusal(409, "PSU501"))
         error = await failure(bmc.power(PowerAction.ON))
@@ -84,7 +84,7 @@ def test_a_power_conflict_with_another_state_is_busy() -> None:
         bench.answer("POST", RESET, refusal(409, "PSU502"))
         assert (await failure(bmc.power(PowerAction.GRACEFUL_RESTART))).kind is Failure.REJECTED
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_reset_types_come_from_the_bmc() -> None:
@@ -96,7 +96,7 @@ def test_reset_types_come_from_the_bmc() -> None:
         "Parameters": [{"Name": "ResetType", "AllowableValues": ["ForceOn", "ForceOff"]}]
     }
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.documents[SYSTEM]["PowerState"] = "Off"
         await bmc.power(PowerAction.ON)
         assert bench.sent("POST")[-1].body == {"ResetType": "ForceOn"}
@@ -104,14 +104,14 @@ def test_reset_types_come_from_the_bmc() -> None:
         assert error.kind is Failure.UNSUPPORTED
         assert "ForceOn, ForceOff" in error.detail
 
-    play(bench, story)
+    play(bench, steps)
 
 
 # --- boot --------------------------------------------------------------------------------------------------------
 
 
 def test_boot_once_says_enabled_and_chooses_the_word_that_the_bmc_knows() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         boot = bench.documents[SYSTEM]["Boot"]
         allowed = boot["BootSourceOverrideTarget@Redfish.AllowableValues"]
         await bmc.boot_once("cd")
@@ -126,18 +126,18 @@ def test_boot_once_says_enabled_and_chooses_the_word_that_the_bmc_knows() -> Non
         assert error.kind is Failure.UNSUPPORTED
         assert "Hdd" in error.detail
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_boot_mode_is_restated_only_where_a_make_needs_it() -> None:
     for maker, restated in (("Supermicro", True), ("Dell Inc.", False)):
 
-        async def story(bench: Bench, bmc: RedfishBmc, maker: str = maker) -> bool:
+        async def steps(bench: Bench, bmc: RedfishBmc, maker: str = maker) -> bool:
             bench.documents[SYSTEM]["Manufacturer"] = maker
             await bmc.boot_once("pxe")
             return "BootSourceOverrideMode" in bench.sent("PATCH")[0].body["Boot"]
 
-        assert play(machine(), story) is restated
+        assert play(machine(), steps) is restated
 
 
 def test_boot_override_goes_to_the_settings_object_that_has_it() -> None:
@@ -147,25 +147,25 @@ def test_boot_override_goes_to_the_settings_object_that_has_it() -> None:
         "Boot": {"BootSourceOverrideTarget": "None", "BootSourceOverrideTarget@Redfish.AllowableValues": ["Cd"]}
     }
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         await bmc.boot_once("cd")
         assert bench.documents[f"{SYSTEM}/SD"]["Boot"]["BootSourceOverrideTarget"] == "Cd"
         assert bench.documents[SYSTEM]["Boot"]["BootSourceOverrideTarget"] == "None"
 
-    play(bench, story)
+    play(bench, steps)
 
 
 def test_a_boot_change_during_post_is_busy() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("PATCH", SYSTEM, refusal(400, "UnableToModifyDuringSystemPOST"))
         error = await failure(bmc.boot_once("cd"))
         assert (error.kind, error.retry_after) == (Failure.BUSY, 5.0)
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_boot_order_takes_aliases_and_keeps_what_it_does_not_name() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         boot = bench.documents[SYSTEM]["Boot"]
         await bmc.set_boot_order(["Hdd", "Pxe"])
         assert boot["BootOrder"] == ["Boot0002", "Boot0001", "Boot0003"]
@@ -178,22 +178,22 @@ def test_boot_order_takes_aliases_and_keeps_what_it_does_not_name() -> None:
         assert error.kind is Failure.REJECTED
         assert "Pxe, Hdd" in error.detail
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_secure_boot() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         await bmc.set_secure_boot(False)
         assert bench.documents[f"{SYSTEM}/SecureBoot"]["SecureBootEnable"] is False
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 # --- BIOS --------------------------------------------------------------------------------------------------------
 
 
 def test_stage_bios_sends_what_differs_at_the_next_reset() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         await bmc.stage_bios({"SriovGlobalEnable": "Enabled", "NumaNodesPerSocket": "NPS1"})
         (call,) = bench.sent("PATCH")
         assert call.path == SETTINGS
@@ -202,16 +202,16 @@ def test_stage_bios_sends_what_differs_at_the_next_reset() -> None:
         await bmc.stage_bios({"SriovGlobalEnable": "Enabled"})
         assert len(bench.sent("PATCH")) == 1  # it waits already
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_stage_bios_without_apply_times() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         del bench.documents[BIOS]["@Redfish.Settings"]["SupportedApplyTimes"]
         await bmc.stage_bios({"QuietBoot": False})
         assert bench.sent("PATCH")[0].body == {"Attributes": {"QuietBoot": False}}
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 @pytest.mark.parametrize(
@@ -226,20 +226,20 @@ def test_stage_bios_without_apply_times() -> None:
     ],
 )
 def test_stage_bios_asks_the_registry_first(wanted: dict[str, Any], words: str) -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         error = await failure(bmc.stage_bios(wanted))
         assert error.kind is Failure.REJECTED
         assert words in error.detail
         assert not bench.sent("PATCH")
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_without_a_registry_the_bmc_is_the_judge_of_values() -> None:
     bench = machine()
     del bench.documents["/redfish/v1/registry.json"]
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         error = await failure(bmc.stage_bios({"NoSuchThing": 1}))
         assert error.kind is Failure.REJECTED
         bench.answer("PATCH", SETTINGS, refusal(400, "PropertyValueNotInList", "99 for BootTimeout is not acceptable"))
@@ -247,14 +247,14 @@ def test_without_a_registry_the_bmc_is_the_judge_of_values() -> None:
         assert error.kind is Failure.REJECTED
         assert "99 for BootTimeout is not acceptable" in error.detail
 
-    play(bench, story)
+    play(bench, steps)
 
 
 def test_foreign_pending_settings_are_neither_applied_nor_lost() -> None:
     bench = machine()
     bench.documents[SETTINGS]["Attributes"] = {"BootTimeout": 9, "SriovGlobalEnable": "Disabled"}
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         error = await failure(bmc.stage_bios({"SriovGlobalEnable": "Enabled"}))
         assert error.kind is Failure.REJECTED
         assert "BootTimeout" in error.detail
@@ -264,7 +264,7 @@ def test_foreign_pending_settings_are_neither_applied_nor_lost() -> None:
         await bmc.stage_bios({"SriovGlobalEnable": "Enabled"})
         assert bench.documents[SETTINGS]["Attributes"]["SriovGlobalEnable"] == "Enabled"
 
-    play(bench, story)
+    play(bench, steps)
 
 
 def test_clear_bios_by_the_vendors_own_action() -> None:
@@ -276,22 +276,22 @@ def test_clear_bios_by_the_vendors_own_action() -> None:
     settings["Actions"] = {"Oem": {"#DellManager.ClearPending": {"target": clear}}}
     bench.actions[clear] = lambda _: settings["Attributes"].clear()
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         await bmc.clear_bios()
         assert bench.documents[SETTINGS]["Attributes"] == {}
 
-    play(bench, story)
+    play(bench, steps)
 
 
 def test_clear_bios_that_a_bmc_can_not() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.documents[SETTINGS]["Attributes"] = {"BootTimeout": 9}
         bench.answer("PATCH", SETTINGS, refusal(400, "SYS011", "Pending configuration values are already committed"))
         error = await failure(bmc.clear_bios())
         assert error.kind is Failure.UNSUPPORTED
         assert "already committed" in error.detail
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 # --- ETags (A1) --------------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def test_clear_bios_that_a_bmc_can_not() -> None:
     ],
 )
 def test_etags_of_every_kind(style: str, sent: list[str | None]) -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.etag_style = style
         await bmc.set_secure_boot(False)
         patches = bench.sent("PATCH")
@@ -316,11 +316,11 @@ def test_etags_of_every_kind(style: str, sent: list[str | None]) -> None:
         assert bench.documents[f"{SYSTEM}/SecureBoot"]["SecureBootEnable"] is False
         assert all(call.headers["Accept-Encoding"] == "identity" for call in bench.calls)
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_an_etag_that_changed_meanwhile_is_read_again_once() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         path = f"{SYSTEM}/SecureBoot"
 
         async def rule(call: Call) -> None:
@@ -331,23 +331,23 @@ def test_an_etag_that_changed_meanwhile_is_read_again_once() -> None:
         await bmc.set_secure_boot(False)
         assert [call.headers.get("If-Match") for call in bench.sent("PATCH")] == ['"1"', '"7"']
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_a_412_to_everything_is_a_conflict() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("PATCH", f"{SYSTEM}/SecureBoot", 412, forever=True)
         assert (await failure(bmc.set_secure_boot(False))).kind is Failure.CONFLICT
         assert len(bench.sent("PATCH")) == 2
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 # --- media -------------------------------------------------------------------------------------------------------
 
 
 def test_media_in_the_slot_that_can_insert() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         assert await bmc.media() is None
         await bmc.insert_media(ISO)
         assert await bmc.media() == ISO
@@ -355,7 +355,7 @@ def test_media_in_the_slot_that_can_insert() -> None:
         await bmc.eject_media()
         assert await bmc.media() is None
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_media_under_systems() -> None:
@@ -363,21 +363,21 @@ def test_media_under_systems() -> None:
     del bench.documents[MANAGER]["VirtualMedia"]
     bench.documents[SYSTEM]["VirtualMedia"] = {"@odata.id": f"{MANAGER}/VirtualMedia"}
 
-    async def story(_: Bench, bmc: RedfishBmc) -> None:
+    async def steps(_: Bench, bmc: RedfishBmc) -> None:
         await bmc.insert_media(ISO)
         assert await bmc.media() == ISO
 
-    play(bench, story)
+    play(bench, steps)
 
 
 def test_no_slot_for_discs() -> None:
     bench = machine()
     bench.documents[f"{MANAGER}/VirtualMedia"]["Members"] = [{"@odata.id": f"{MANAGER}/VirtualMedia/Usb"}]
 
-    async def story(_: Bench, bmc: RedfishBmc) -> None:
+    async def steps(_: Bench, bmc: RedfishBmc) -> None:
         assert (await failure(bmc.media())).kind is Failure.UNSUPPORTED
 
-    play(bench, story)
+    play(bench, steps)
 
 
 def test_media_without_actions_takes_a_patch() -> None:
@@ -385,18 +385,18 @@ def test_media_without_actions_takes_a_patch() -> None:
     del bench.documents[CD]["Actions"]
     bench.documents[f"{MANAGER}/VirtualMedia"]["Members"].pop(1)
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         await bmc.insert_media(ISO)
         assert bench.sent("PATCH")[0].body == {"Inserted": True, "WriteProtected": True, "Image": ISO}
         assert await bmc.media() == ISO
         await bmc.eject_media()
         assert await bmc.media() is None
 
-    play(bench, story)
+    play(bench, steps)
 
 
 def test_insert_says_it_in_each_way_once() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> list[dict[str, Any]]:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> list[dict[str, Any]]:
         async def picky(call: Call) -> web.Response | None:
             if call.path != INSERT or call.body.get("TransferMethod"):
                 return None
@@ -411,7 +411,7 @@ def test_insert_says_it_in_each_way_once() -> None:
         assert error.kind is Failure.REJECTED
         return [call.body for call in bench.sent("POST")]
 
-    sent = play(machine(), story)
+    sent = play(machine(), steps)
     assert [sorted(body) for body in sent] == [
         ["Image"],
         ["Image", "TransferProtocolType"],
@@ -423,7 +423,7 @@ def test_insert_says_it_in_each_way_once() -> None:
 def test_eject_of_an_empty_slot_is_success_and_is_sent_all_the_same() -> None:
     """Inserted may be stale (E2)."""
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("POST", EJECT, refusal(400, "NoMedia"), 500)
         await bmc.eject_media()
         await bmc.eject_media()
@@ -432,14 +432,14 @@ def test_eject_of_an_empty_slot_is_success_and_is_sent_all_the_same() -> None:
         bench.answer("POST", EJECT, refusal(400, "InUse"))
         assert (await failure(bmc.eject_media())).kind is Failure.REJECTED
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 # --- firmware and tasks ------------------------------------------------------------------------------------------
 
 
 def test_update_firmware_and_follow_its_task() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         uri = await bmc.update_firmware("BIOS", "https://images.example.com/bios.bin")
         assert uri == f"{TASKS}/2"
         assert bench.sent("POST")[0].body == {
@@ -453,21 +453,21 @@ def test_update_firmware_and_follow_its_task() -> None:
         del bench.documents[uri]
         assert await bmc.task(uri) is None
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_update_of_an_unknown_component() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         error = await failure(bmc.update_firmware("GPU7", "https://images.example.com/x"))
         assert error.kind is Failure.REJECTED
         assert "GPU7" in error.detail
         assert not bench.sent("POST")
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_update_with_a_bmc_that_knows_no_targets() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> str:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> str:
         async def rule(call: Call) -> web.Response | None:
             if call.path != SIMPLE_UPDATE:
                 return None
@@ -479,17 +479,17 @@ def test_update_with_a_bmc_that_knows_no_targets() -> None:
         bench.rules.append(rule)
         return await bmc.update_firmware("BIOS", "http://images.example.com/bios.bin")
 
-    assert play(machine(), story) == f"{TASKS}/7"
+    assert play(machine(), steps) == f"{TASKS}/7"
 
 
 def test_update_without_a_task_is_ambiguous_and_a_refused_image_is_not_tried_again() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("POST", SIMPLE_UPDATE, 204, refusal(400, "ImageInvalid", "the image does not fit"))
         assert (await failure(bmc.update_firmware("BIOS", "http://i/x"))).kind is Failure.AMBIGUOUS
         assert (await failure(bmc.update_firmware("BIOS", "http://i/x"))).kind is Failure.REJECTED
         assert len(bench.sent("POST")) == 2
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_dell_firmware_is_named_without_its_version() -> None:
@@ -500,34 +500,34 @@ def test_dell_firmware_is_named_without_its_version() -> None:
     for id_, version in versions.items():
         bench.documents[f"{INVENTORY}/{id_}"] = {"@odata.id": f"{INVENTORY}/{id_}", "Id": id_, "Version": version}
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         found = await bmc.inventory()
         assert isinstance(found, Answered)
         assert found.value.firmware == {"BIOS.Setup.1-1": FirmwareItem("1.8.2")}
         await failure(bmc.update_firmware("BIOS.Setup.1-1", "http://i/x"))
         assert bench.sent("POST")[0].body["Targets"] == [f"{INVENTORY}/Installed-159-1.8.2__BIOS.Setup.1-1"]
 
-    play(bench, story)
+    play(bench, steps)
 
 
 # --- the BMC itself ----------------------------------------------------------------------------------------------
 
 
 def test_reset_and_go_on_with_a_new_session() -> None:
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         await bmc.reset()
         assert bench.sent("POST")[0].body == {"ResetType": "GracefulRestart"}
         assert await bmc.media() is None
         assert bench.logins == 2
 
-    play(machine(), story)
+    play(machine(), steps)
 
 
 def test_one_call_at_a_time() -> None:
     bench = machine()
     inside = most = 0
 
-    async def story(bench: Bench, bmc: RedfishBmc) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         nonlocal inside, most
 
         async def slow(call: Call) -> None:
@@ -540,5 +540,5 @@ def test_one_call_at_a_time() -> None:
         bench.rules.append(slow)
         await asyncio.gather(bmc.hot(), bmc.media(), bmc.boot_once("cd"), bmc.hot(), bmc.set_secure_boot(True))
 
-    play(bench, story)
+    play(bench, steps)
     assert most == 1

@@ -104,7 +104,7 @@ def test_a_channel_that_stays_open_after_the_answer(keys: Keys, make_host: HostF
 
 
 def test_an_answer_in_crumbs(keys: Keys, make_host: HostFactory) -> None:
-    """Its last line too may come in pieces."""
+    """The last line may also arrive in pieces."""
 
     async def handler(process: Process) -> None:
         _, answer = await frame(process)

@@ -202,7 +202,7 @@ NEEDED = ("mktemp", "rm", "mv", "head", "wc", "sleep", "sh", "cat")
 
 
 def test_a_host_without_timeout(shell: list[str], tmp_path: Path) -> None:
-    """Nothing is read, and that is what each fact says."""
+    """Nothing can be read, and each fact says so."""
     if "busybox" in shell[0]:
         pytest.skip("this shell has timeout built in")
     found = run(shell, [FactRequest("a", "echo a", 5)], env={"PATH": str(tools(tmp_path / "bin", *NEEDED))})

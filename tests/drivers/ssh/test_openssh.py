@@ -43,7 +43,7 @@ def run(host: SshHost, *argv: str, timeout: float = 10, stdin: str = "") -> Comm
 
 
 def alive(mark: str) -> bool:
-    """Whether a process with this in its command line still runs."""
+    """Say whether a process with this in its command line still runs."""
     found = subprocess.run(["pgrep", "-f", mark], capture_output=True, text=True)
     return found.returncode == 0
 
@@ -175,7 +175,7 @@ def test_nothing_of_the_user_is_used(
 
 
 def test_a_uid_without_a_name(sshd: Server, make_host: HostFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container of CI."""
+    """The uid has no passwd entry, as in a container of CI."""
 
     def unknown(*_: Any) -> Any:
         raise KeyError("uid not found")
@@ -285,7 +285,7 @@ def test_a_long_output_arrives_whole(sshd: Server, make_host: HostFactory) -> No
 
 
 def test_a_host_that_goes_down_under_a_command_leaves_it_open(sshd: Server, make_host: HostFactory) -> None:
-    """As `systemctl reboot` does: the connection's own sshd dies."""
+    """The connection's own sshd dies, as under `systemctl reboot`."""
     kill_sshd = (
         "p=$(ps -o ppid= -p $$); p=$(ps -o ppid= -p $p); case $(ps -o comm= -p $p) in sshd*) kill -9 $p;; esac; sleep 5"
     )

@@ -59,7 +59,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 def metrics(status: LoopStatus = LEADER) -> PrometheusMetrics:
     found = PrometheusMetrics()
-    found.set_status(status)
+    found.loop_status(status)
     return found
 
 
@@ -78,7 +78,7 @@ def get(url: str, **headers: str) -> tuple[int, str, str]:
 
 
 def serving(metrics: PrometheusMetrics, ask: Callable[[str], Any], listen: str = "127.0.0.1:0") -> Any:
-    """What `ask` says of the server's URL, asked from a thread."""
+    """Return the result of `ask` for the server's URL, called from a thread."""
 
     async def run() -> Any:
         server = StatusServer(metrics, lambda: NOW, listen)
@@ -142,7 +142,7 @@ def test_readiness_follows_the_loop() -> None:
 
     def ask(url: str) -> list[int]:
         codes = [get(f"{url}/readyz")[0]]
-        found.set_status(LEADER)
+        found.loop_status(LEADER)
         return [*codes, get(f"{url}/readyz")[0]]
 
     assert serving(found, ask) == [503, 200]
@@ -296,7 +296,7 @@ def test_names_follow_the_conventions() -> None:
 
 
 def test_ten_thousand_nodes_are_one_scrape() -> None:
-    """One series each, one more for those that are out; nothing else grows with the nodes."""
+    """Each node has one series, and one more while it is out; nothing else grows with the nodes."""
     few, many = everything(), everything()
     since = NOW - timedelta(hours=1)
     nodes = {
