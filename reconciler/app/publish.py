@@ -26,10 +26,10 @@ def write_published(session: Session, observation: Observation, path: Path) -> N
     import secrets
 
     from reconciler.model.documents import dump
-    from reconciler.planner.fleet.observer_outage import blindness
+    from reconciler.planner.fleet.observer_outage import observer_outage
     from reconciler.render.publish import publish
 
-    if blind := blindness(session.watched, observation):
+    if blind := observer_outage(session.watched, observation):
         say(f"not published: {blind}", err=True)
         return
     images = (node.profile.image for node in session.fleet.nodes.values())

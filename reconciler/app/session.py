@@ -274,9 +274,9 @@ class Session:
         """
         from reconciler.converge.brake import look_for_storm
         from reconciler.converge.remember import remember_facts
-        from reconciler.planner.fleet.observer_outage import blindness
+        from reconciler.planner.fleet.observer_outage import observer_outage
 
-        if blindness(self.watched, observation):
+        if observer_outage(self.watched, observation):
             return
         names, now = self.selection[0], self.clock.now()
         records = ledger.nodes(names)
@@ -304,9 +304,9 @@ class Session:
         pass on which this machine saw nothing tells nothing.
         """
         from reconciler.converge.remember import remember_plans, remember_service_status
-        from reconciler.planner.fleet.observer_outage import blindness
+        from reconciler.planner.fleet.observer_outage import observer_outage
 
-        if blindness(self.watched, observation):
+        if observer_outage(self.watched, observation):
             return plan
         records = ledger.nodes(list(plan.nodes))
         seen = remember_plans(ledger, self.fleet, plan.nodes, observation.nodes, records, run, self.clock.now())

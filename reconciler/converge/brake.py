@@ -15,8 +15,8 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import Blocked
 from reconciler.model.ports import Ledger
 from reconciler.model.records import STORM, NodeRecord
-from reconciler.planner.fleet.observer_outage import blindness
-from reconciler.planner.fleet.storm import BAD, bad_since, gone_bad, storm
+from reconciler.planner.fleet.observer_outage import observer_outage
+from reconciler.planner.fleet.storm import BAD, bad_nodes, bad_since, storm
 from reconciler.planner.node.holds import braked, by_subject
 
 OWNER = "storm brake"
@@ -24,7 +24,7 @@ OWNER = "storm brake"
 
 def check_observer(fleet: Fleet, observation: Observation) -> None:
     """Blind when the pass proves nothing. Asked before anything of it is noted."""
-    if dark := blindness(fleet, observation):
+    if dark := observer_outage(fleet, observation):
         raise Blind(dark)
 
 
@@ -35,7 +35,7 @@ def look_for_storm(
 
     Of nodes that were not selected the cluster alone tells.
     """
-    gone = gone_bad(fleet, observation)
+    gone = bad_nodes(fleet, observation)
     others = [name for name in gone if name not in records]
     known = {**records, **(ledger.nodes(others) if others else {})}
     _note(ledger, fleet, observation, gone, known, now)

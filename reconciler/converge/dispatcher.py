@@ -23,7 +23,7 @@ from reconciler.diff.facts import Managed
 from reconciler.model.observed import Answered, Observation, Observed, Silent, was_asked
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, is_crashed
 from reconciler.model.records import NodeRecord
-from reconciler.planner.fleet.isolation import Isolation, taken_back
+from reconciler.planner.fleet.isolation import Isolation, is_retracted
 from reconciler.planner.fleet.live_permit import LivePermit, LiveRollouts
 from reconciler.planner.fleet.permit import Permit, takes_out, waits
 from reconciler.planner.fleet.work_queue import WorkQueue
@@ -177,7 +177,7 @@ class Dispatcher:
         plan = self.plans[name]
         if name in self._running or not (plan.isolation or plan.isolated):
             return False
-        return bool(plan.isolation) or taken_back(plan, retracted(self.run.planner.holds, self.run.clock.now()))
+        return bool(plan.isolation) or is_retracted(plan, retracted(self.run.planner.holds, self.run.clock.now()))
 
     def isolate(
         self, plan: NodePlan, observed: Observed, record: NodeRecord, confirmed: AbstractSet[str]

@@ -36,7 +36,7 @@ from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Permane
 from reconciler.model.plan import BlockCode, Goal, NodePlan, PlannedAction, is_crashed
 from reconciler.model.records import ISOLATED, OWNER_ANNOTATION, NodeRecord, isolated_for, read_mark
 from reconciler.model.vocab import Disruption
-from reconciler.planner.fleet.isolation import evidence, taken_back
+from reconciler.planner.fleet.isolation import evidence, is_retracted
 from reconciler.planner.fleet.permit import OF_ROLLOUTS
 from reconciler.planner.fleet.rollouts import pending
 from reconciler.planner.node.backoff import failures
@@ -112,7 +112,7 @@ class NodeRun:
             if self.node not in self.run.fleet.nodes:
                 return self._result(Ended.POSTPONED, "the spec does not name it any more: it is left as it is")
             plan = await self._look()
-            if taken_back(plan, retracted(self.run.planner.holds, self.run.clock.now())):
+            if is_retracted(plan, retracted(self.run.planner.holds, self.run.clock.now())):
                 return await self._leave(await self._take_back(plan))
             if (found := evidence(plan)) and self.run.stop_of_all() is None:
                 confirmed, self._suspected = self._confirmed(found), frozenset(found)

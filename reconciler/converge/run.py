@@ -155,4 +155,4 @@ class Run:
         self.planner.context = replace(self.planner.context, now=self.clock.now())
         self.planner.holds = by_subject(self.fleet.holds, self.ledger.holds())
         plan, rest = self.planner.plan_apart(desired, observed, record)
-        return plan if let_go else self.rollouts.in_turn(plan, rest)
+        return plan if let_go else self.rollouts.part_allowed(plan, rest)

@@ -24,7 +24,7 @@ from reconciler.planner.fleet.windows import Windows
 from reconciler.planner.fleet.work_queue import in_order, schedule
 from reconciler.planner.node.workload import work
 from tests import builders as b
-from tests.properties.test_leave import Nodes, allowed, fleets, limits, shares, windows
+from tests.properties.test_permit import Nodes, allowed, fleets, limits, shares, windows
 
 KINDS = {
     Reason.REMEDIATION: ("health.xid_79", DriftClass.DRIFTED),

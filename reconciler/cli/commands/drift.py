@@ -32,7 +32,7 @@ def drift(
     """Say how the nodes differ from the spec, and since when. Nothing is changed."""
     from reconciler.app.session import Session, drift_report
     from reconciler.model.documents import dump
-    from reconciler.planner.fleet.observer_outage import blindness
+    from reconciler.planner.fleet.observer_outage import observer_outage
     from reconciler.render.apart import shown_apart
     from reconciler.render.comment import as_markdown
     from reconciler.render.drift import human
@@ -42,7 +42,7 @@ def drift(
     session.check_selection()
     recorder = ready_recorder(record, session)
     seen = session.observe() if observation is None else session.observation_from(observation)
-    blind = blindness(session.watched, seen)
+    blind = observer_outage(session.watched, seen)
     with session.ledger() as ledger:
         plan = session.look_into(seen, ledger, "drift", now=observation is None)
         report = drift_report(plan, seen)

@@ -34,11 +34,9 @@ def report(
     It is told from the ledger: `drift`, `apply` and `run` note there how each node stands. Hours in which none of them
     looked are "not observed", and no part of the availability.
     """
-    from reconciler import __version__
     from reconciler.app.page import look, write_page
     from reconciler.model.documents import dump
-    from reconciler.model.period_report import REPORT_FORMAT
-    from reconciler.planner.fleet.period_report import chronicle
+    from reconciler.planner.fleet.period_report import period_report
     from reconciler.render.period_report import as_markdown, human
 
     session = session_for(spec, ledger, endpoints)
@@ -48,10 +46,7 @@ def report(
     with session.ledger() as book:
         found = None if html is None else look(session, book, observation)
         now = session.clock.now()
-        told = chronicle(
-            book.past(begin, now), format_version=REPORT_FORMAT, tool_version=__version__, fleet=fleet.settings.fleet,
-            nodes=fleet.nodes, since=begin, until=now, time_scale=session.time_scale,
-        )  # fmt: skip
+        told = period_report(book.past(begin, now), fleet.settings.fleet, fleet.nodes, begin, now, session.time_scale)
         if html is not None and found is not None:
             say(f"written to {write_page(session, book, found, told, html)}", err=True)
     show(dump(told) if output == "json" else (human if output == "human" else as_markdown)(told), output)
