@@ -1,4 +1,4 @@
-"""One limit of the disruption budget, and the nodes that use it up."""
+"""A limit of the disruption budget, and the nodes that use it up."""
 
 from __future__ import annotations
 

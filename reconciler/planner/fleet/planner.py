@@ -30,7 +30,7 @@ from reconciler.planner.node.corroboration import host_is_own
 from reconciler.planner.node.holds import braked, by_subject, is_active, stopped
 from reconciler.planner.node.planner import NodePlanner
 
-VALID_FOR = timedelta(hours=2)  # conventions P12
+VALID_FOR = timedelta(hours=2)  # of real time, in which people approve; a lab's may run faster (conventions P12)
 
 
 def plan_fleet(
@@ -55,8 +55,7 @@ def plan_fleet(
         tool_version=__version__,
         id=request.id,
         created_at=now,
-        expires_at=now
-        + VALID_FOR * observation.time_scale,  # people approve in real time, also where a lab's time runs faster
+        expires_at=now + VALID_FOR * observation.time_scale,
         fleet=fleet.settings.fleet,
         source=fleet.source,
         scope=request.scope or Scope((), (), len(names), len(fleet.nodes)),

@@ -35,7 +35,7 @@ _NOT_COUNTED = Blocked(
 
 @dataclass(slots=True)
 class Progress:
-    """One pool's rollout as of now. `rollout`: as in the ledger, or as the next apply would record it (`new`).
+    """The rollout of one pool as of now. `rollout`: as in the ledger, or as the next apply would record it (`new`).
 
     `waits`: waves that may not begin -> why. `missing`: members that their wave waits for.
     """

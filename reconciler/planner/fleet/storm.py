@@ -45,7 +45,7 @@ _UNREACHED = (
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """More nodes of one scope went bad together than the spec allows.
+    """A storm: more nodes of one scope went bad together than the spec allows.
 
     `scope`: "the fleet" or "rack r1"; `total`: its active nodes; `limit`: as the spec says it.
     `nodes`: those that went bad -> how; `since`: when the first of them was seen to be bad.
