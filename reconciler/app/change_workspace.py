@@ -96,7 +96,7 @@ class ChangeWorkspace(Workspace):
             whole = plan_of(at_once(self.fleet), known=(), rollouts={})
         records = ledger.nodes(names)
         change = change_of(
-            self.base, self.head, (before, whole), observation, records, selected=frozenset(self.selected), now=now
+            self.base, self.head, (before, whole), observation, records, selected=frozenset(self.selected)
         )
         made = with_change(after, self.head, replace(change, origins=self._origins(change)))
         return replace(made, notes=(*made.notes, *self._behind()))

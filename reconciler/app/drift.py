@@ -13,7 +13,7 @@ from reconciler.model.observed import Observation
 from reconciler.model.recording import Recording
 from reconciler.model.report import DriftReport
 from reconciler.model.units import parse_nodes
-from reconciler.planner.fleet.observer_outage import blindness
+from reconciler.planner.fleet.observer_outage import observer_outage
 from reconciler.render.observation import unanswered
 from reconciler.render.record import of_drift
 
@@ -61,5 +61,5 @@ def find_drift(
             report = redacted(report, workspace, seen, ledger)
         code = exit_code(report)
         ledger.end_run(plan.id, int(code), f"{len(report.items)} differences", workspace.clock.now())
-    outage = blindness(workspace.watched, seen) or ""
+    outage = observer_outage(workspace.watched, seen) or ""
     return DriftResult(report, seen, code, outage, pools_of(workspace.fleet, plan.nodes))

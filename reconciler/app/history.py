@@ -5,13 +5,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from reconciler import __version__
 from reconciler.app.holds import check_subject
 from reconciler.app.html_report import observe_for_report, write_page
 from reconciler.app.workspace import Workspace
 from reconciler.model.errors import UsageError
-from reconciler.model.period_report import REPORT_FORMAT, PeriodReport
-from reconciler.planner.fleet.period_report import chronicle
+from reconciler.model.period_report import PeriodReport
+from reconciler.planner.fleet import period_report as reports
 from reconciler.render.history import NodeHistory, OpenDrift
 
 
@@ -48,10 +47,8 @@ def period_report(
     with workspace.ledger() as ledger:
         found = None if html is None else observe_for_report(workspace, ledger, observation)
         now = workspace.clock.now()
-        report = chronicle(
-            ledger.past(begin, now), format_version=REPORT_FORMAT, tool_version=__version__,
-            fleet=fleet.settings.fleet, nodes=fleet.nodes, since=begin, until=now, time_scale=workspace.time_scale,
-        )  # fmt: skip
+        past, name = ledger.past(begin, now), fleet.settings.fleet
+        report = reports.period_report(past, name, fleet.nodes, begin, now, workspace.time_scale)
         if html is not None and found is not None:
             workspace.frontend.say(f"written to {write_page(workspace, ledger, found, report, html)}")
     return report

@@ -14,7 +14,7 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
 from reconciler.model.ports import Recollection
 from reconciler.model.report import ApplyOutcome, DriftReport
-from reconciler.planner.fleet.observer_outage import blindness
+from reconciler.planner.fleet.observer_outage import observer_outage
 from reconciler.render.publish import publish
 from reconciler.render.redact import names_of, redact
 
@@ -26,7 +26,7 @@ def publish_observation(workspace: Workspace, observation: Observation, path: Pa
 
     A pass on which this machine saw nothing leaves the file as it is.
     """
-    if blind := blindness(workspace.watched, observation):
+    if blind := observer_outage(workspace.watched, observation):
         workspace.frontend.say(f"not published: {blind}")
         return
     images = (node.profile.image for node in workspace.fleet.nodes.values())

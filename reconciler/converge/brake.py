@@ -14,7 +14,7 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import Blocked
 from reconciler.model.ports import Ledger
 from reconciler.model.records import STORM, NodeRecord
-from reconciler.planner.fleet.storm import BAD, bad_since, gone_bad, storm
+from reconciler.planner.fleet.storm import BAD, bad_nodes, bad_since, storm
 from reconciler.planner.node.holds import braked, by_subject
 
 OWNER = "storm brake"
@@ -27,7 +27,7 @@ def look_for_storm(
 
     `records`: those of the nodes that were looked at. Of the other nodes only the cluster's view is known.
     """
-    gone = gone_bad(fleet, observation)
+    gone = bad_nodes(fleet, observation)
     others = [name for name in gone if name not in records]
     known = {**records, **(ledger.nodes(others) if others else {})}
     _note(ledger, fleet, observation, gone, known, now)

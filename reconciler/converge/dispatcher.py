@@ -21,7 +21,7 @@ from reconciler.diff.facts import Managed
 from reconciler.model.observed import Observation, Observed, was_asked
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, is_crashed
 from reconciler.model.records import NodeRecord
-from reconciler.planner.fleet.isolation import taken_back
+from reconciler.planner.fleet.isolation import is_retracted
 from reconciler.planner.fleet.permit import Permit, takes_out, waits
 from reconciler.planner.fleet.work_queue import WorkQueue
 from reconciler.planner.node.holds import retracted
@@ -170,7 +170,7 @@ class Dispatcher:
         if name in self._tasks or not (plan.isolation or plan.isolated):
             return False
         holds = self.run.context.planner.holds
-        return bool(plan.isolation) or taken_back(plan, retracted(holds, self.run.clock.now()))
+        return bool(plan.isolation) or is_retracted(plan, retracted(holds, self.run.clock.now()))
 
     def _offer(self, name: str, permit: Permit) -> Blocked | None:
         """Start the node if it may; return why it waits."""

@@ -33,7 +33,7 @@ from reconciler.model.outcome import Ambiguous, Declined, Done, Permanent, Trans
 from reconciler.model.plan import BlockCode, Goal, NodePlan, PlannedAction, is_crashed
 from reconciler.model.ports import Cluster
 from reconciler.model.records import ISOLATED, OWNER_ANNOTATION, NodeRecord, isolated_for, read_mark
-from reconciler.planner.fleet.isolation import evidence, taken_back
+from reconciler.planner.fleet.isolation import evidence, is_retracted
 from reconciler.planner.fleet.permit import OF_ROLLOUTS
 from reconciler.planner.fleet.rollouts import pending
 from reconciler.planner.node.actions import spec_of
@@ -100,7 +100,7 @@ class NodeRun:
             if self.node not in self.run.fleet.nodes:
                 return self._result(Ended.POSTPONED, "the spec no longer names it: it is left as it is")
             plan = await self._look()
-            if plan.isolated and taken_back(plan, retracted(self.run.holds(), self.run.clock.now())):
+            if plan.isolated and is_retracted(plan, retracted(self.run.holds(), self.run.clock.now())):
                 return await self._finish(await self._take_back(plan))
             if (found := evidence(plan)) and self.run.stop_of_all() is None:
                 confirmed, self._suspected = self._confirmed(found), frozenset(found)
@@ -147,7 +147,7 @@ class NodeRun:
         news = remember_facts(run.ledger, [self.observed], {self.node: record}, run.clock.now())
         self.record = run.ledger.node(self.node) if news else record
         plan, rest = run.plan_node(self.desired, self.observed, self.record)
-        self.plan = plan if self._wave_open else self._limits.rollouts.in_turn(plan, rest)
+        self.plan = plan if self._wave_open else self._limits.rollouts.part_allowed(plan, rest)
         self._seen_since = True
         if self._worked:
             remember_service_status(

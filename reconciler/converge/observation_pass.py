@@ -26,7 +26,7 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.ports import Clock, Ledger, Recollection
 from reconciler.model.records import NodeRecord
-from reconciler.planner.fleet.observer_outage import blindness
+from reconciler.planner.fleet.observer_outage import observer_outage
 from reconciler.planner.fleet.plan_request import PlanRequest, take_snapshot
 from reconciler.planner.fleet.planner import node_planner, plan_fleet
 from reconciler.planner.node.planner import NodePlanner
@@ -65,7 +65,7 @@ class ObservationPass:
     @cached_property
     def outage(self) -> str:
         """Why the observation proves nothing about the nodes; "" when it does prove something."""
-        return blindness(self.fleet, self.observation)
+        return observer_outage(self.fleet, self.observation)
 
     def learn(self, *, evidence: bool) -> None:
         """Record identities and silences, and set the storm brake if too many nodes went bad; nothing in an outage.

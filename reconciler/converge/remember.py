@@ -86,7 +86,7 @@ def remember_evidence(
     current = signal_history.states(fleet, observation)
     over = signal_history.gone(fleet, observation, known, current)
     news = [(name, key, True) for key in sorted(current - known.keys())] + [(name, key, False) for key in sorted(over)]
-    news += signal_history.sights(fleet, observation, records, kept, now)
+    news += signal_history.signal_updates(fleet, observation, records, kept, now)
     if news:
         ledger.note_silences(news, now)
 

@@ -17,7 +17,7 @@ from reconciler.model.ports import Metrics
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
 from reconciler.model.status import FleetStatus, NodeReport, NodeStatus
 from reconciler.model.vocab import Source, UnknownReason
-from reconciler.planner.fleet.isolation import marked_for
+from reconciler.planner.fleet.isolation import isolation_signals
 
 _ASIDE = (BlockCode.QUARANTINED, BlockCode.RETIRED)
 _WITH_REASON = (NodeStatus.BLOCKED, NodeStatus.HELD, NodeStatus.SET_ASIDE)
@@ -66,7 +66,7 @@ def fleet_status(
         halted=tuple(rollout.pool for rollout in plan.rollouts if rollout.halted),
         braked=plan.braked,
         held_by_brake=len(held_by_brake(plan)),
-        isolated=Counter(node.pool for node in plan.nodes.values() if marked_for(observation.nodes[node.node])),
+        isolated=Counter(node.pool for node in plan.nodes.values() if isolation_signals(observation.nodes[node.node])),
         incidents={(one.signal, one.scope): len(one.nodes) for one in plan.incidents},
     )
 

@@ -188,8 +188,8 @@ def test_a_rate_is_about_a_share_of_the_nodes() -> None:
 
 def test_a_broken_invariant_is_reported_with_evidence(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were the budget not asked, the lab's own count would show it."""
-    monkeypatch.setattr("reconciler.planner.fleet.schedule.Permit.refusal", lambda *_: None)
-    monkeypatch.setattr("reconciler.planner.fleet.schedule.Permit.refusal_of_next", lambda *_: None)
+    monkeypatch.setattr("reconciler.planner.fleet.permit.Permit.refusal", lambda *_: None)
+    monkeypatch.setattr("reconciler.planner.fleet.permit.Permit.refusal_of_next", lambda *_: None)
     done = rehearse(SPEC, demo)
     assert done.code == ExitCode.PARTLY_FAILED
     assert {one["invariant"] for one in done.json["broken"]} == {"budget_never_exceeded"}

@@ -62,7 +62,7 @@ from reconciler.model.records import (
 from reconciler.model.units import parse_duration
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
-from reconciler.planner.fleet.storm import BAD, gone_bad, storm
+from reconciler.planner.fleet.storm import BAD, bad_nodes, storm
 from reconciler.planner.node.holds import by_subject
 from reconciler.render.plan import human
 from reconciler.spec import load_spec
@@ -187,7 +187,7 @@ class Case:
     def _brake(self, fleet: Fleet, seen: Observation, records: Mapping[str, NodeRecord]) -> tuple[Hold, ...]:
         """As a pass sets it."""
         holds = by_subject(fleet.holds, self._holds())
-        found = storm(fleet, seen, gone_bad(fleet, seen), records, holds, self.now)
+        found = storm(fleet, seen, bad_nodes(fleet, seen), records, holds, self.now)
         return () if found is None else (Hold(0, STORM, found.sentence, OWNER, self.now),)
 
     def _rollouts(self) -> dict[str, Rollout]:

@@ -16,12 +16,12 @@ from reconciler.model.desired import BudgetLimit, Fleet
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.gate import Verdict
 from reconciler.model.observed import Observation, Observed, Silent
-from reconciler.model.period_report import REPORT_FORMAT, Episode, Past, PeriodReport, StatusInterval
+from reconciler.model.period_report import Episode, Past, PeriodReport, StatusInterval
 from reconciler.model.plan import Plan, Scope
 from reconciler.model.records import Attempt, Hold, JournalEntry, NodeRecord, RunRecord
 from reconciler.model.status import NodeStatus
 from reconciler.model.vocab import NodeState, UnknownReason
-from reconciler.planner.fleet.period_report import chronicle
+from reconciler.planner.fleet.period_report import period_report
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.render.history import NodeHistory
@@ -172,10 +172,7 @@ def _report(plan: Plan, statuses: Mapping[str, NodeStatus], now: datetime, dice:
         interval for name in quiet for interval in _intervals(name, plan.nodes[name].pool, [(since, False)], now)
     ]
     past = Past(tuple(status_intervals), tuple(episodes), first=dict.fromkeys(names, since - timedelta(days=30)))
-    return chronicle(
-        past, format_version=REPORT_FORMAT, tool_version=__version__, fleet=plan.fleet, nodes=names, since=since,
-        until=now,
-    )  # fmt: skip
+    return period_report(past, plan.fleet, names, since, now)
 
 
 def _intervals(name: str, pool: str, turns: Sequence[tuple[datetime, bool]], now: datetime) -> Iterator[StatusInterval]:

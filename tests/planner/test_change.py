@@ -55,7 +55,7 @@ def planned(
         for one in (base, wanted(base, head))
     ]
     either = {*base.nodes, *head.nodes}
-    change = change_of(base, head, (plans[0], plans[1]), pass_over(seen), known, selected=either, now=b.NOW)
+    change = change_of(base, head, (plans[0], plans[1]), pass_over(seen), known, selected=either)
     return with_change(plans[1], head, change), change
 
 

@@ -1,4 +1,4 @@
-"""Who may go now: turns, waves, and verdicts that are made anew each time."""
+"""The plan of a fleet: which nodes may go now, in which order, and verdicts that are made anew each time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_one_goes_and_the_others_wait_in_batches() -> None:
     assert "1 of 1 out (a1)" in made.nodes["a2"].blocked.detail
 
 
-def test_an_earlier_verdict_of_the_budget_does_not_stand() -> None:
+def test_an_earlier_verdict_of_the_budget_is_judged_again() -> None:
     fleet, seen = fleet_of("a1", "a2", limit="1")
     made = plan(fleet, seen)
     again = schedule({"a2": made.nodes["a2"]}, LivePermit(fleet, seen, {}, {}, b.NOW).now(b.NOW, Rollouts()))

@@ -1,4 +1,4 @@
-"""Rollouts as values: who goes when, and what holds whom back. How standings come about is tested elsewhere."""
+"""Rollouts as values: who goes when, and what holds whom back. How members come about is tested elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reconciler.model.desired import Desired, Fleet, RolloutPolicy, SpecSource
 from reconciler.model.plan import BlockCode, RolloutPlan, WaveState
 from reconciler.model.records import Attempt, Hold, NodeRecord, Rollout
 from reconciler.planner.fleet.rollout_member import RolloutMember
-from reconciler.planner.fleet.rollouts import Progress, in_order, rollouts
+from reconciler.planner.fleet.rollouts import Progress, canaries_first, rollouts
 from reconciler.planner.node.holds import by_subject
 from tests import builders as b
 
@@ -51,26 +51,22 @@ def broken(name: str, at: datetime = NOW) -> RolloutMember:
 
 
 def begun(nodes: list[Desired], **changes: Any) -> Rollout:
-    members = tuple(in_order(nodes, {one.node: waiting(one.node) for one in nodes}))
+    members = tuple(canaries_first(nodes, {one.node: waiting(one.node) for one in nodes}))
     values, before = {"image.version": ("2",)}, {"image.version": ("1",)}
     found = Rollout("train", "d", values, before, members, False, NOW - timedelta(hours=2), "c0ffee")
     return replace(found, **changes)
 
 
-def progress(
-    nodes: list[Desired], standings: Mapping[str, RolloutMember], kept: Rollout | None, **more: Any
-) -> Progress:
+def progress(nodes: list[Desired], members: Mapping[str, RolloutMember], kept: Rollout | None, **more: Any) -> Progress:
     found = rollouts(
-        fleet(nodes, more.get("policy", POLICY)), standings, {"train": kept} if kept else {},
+        fleet(nodes, more.get("policy", POLICY)), members, {"train": kept} if kept else {},
         by_subject((), more.get("holds", ())), NOW,
     )  # fmt: skip
     return found.by_pool["train"]
 
 
-def look(
-    nodes: list[Desired], standings: Mapping[str, RolloutMember], kept: Rollout | None, **more: Any
-) -> RolloutPlan:
-    return progress(nodes, standings, kept, **more).plan
+def look(nodes: list[Desired], members: Mapping[str, RolloutMember], kept: Rollout | None, **more: Any) -> RolloutPlan:
+    return progress(nodes, members, kept, **more).plan
 
 
 RACKS = [node(at, rack=at // 10) for at in range(60)]
@@ -83,18 +79,18 @@ ORDER = begun(RACKS).members
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2), st.booleans()), min_size=1, max_size=30), st.randoms())
 def test_who_goes_first_is_healthy_and_far_apart(places: list[tuple[int, int, bool]], chance: random.Random) -> None:
     nodes = [node(at, rack, leaf) for at, (rack, leaf, _) in enumerate(places)]
-    standings = {one.node: waiting(one.node, sound=sound) for one, (_, _, sound) in zip(nodes, places, strict=True)}
-    order = in_order(nodes, standings)
-    assert sorted(order) == sorted(standings)
-    sound = [standings[name].sound for name in order]
-    assert sound == sorted(sound, reverse=True)
+    members = {one.node: waiting(one.node, healthy=healthy) for one, (_, _, healthy) in zip(nodes, places, strict=True)}
+    order = canaries_first(nodes, members)
+    assert sorted(order) == sorted(members)
+    healthy = [members[name].healthy for name in order]
+    assert healthy == sorted(healthy, reverse=True)
     by_name = {one.node: one for one in nodes}
     for part in (True, False):
-        racks = [by_name[name].domains["rack"] for name in order if standings[name].sound is part]
+        racks = [by_name[name].domains["rack"] for name in order if members[name].healthy is part]
         different = len(set(racks))
         assert len(set(racks[:different])) == different, "each rack once before any twice"
     shuffled = chance.sample(nodes, len(nodes))
-    assert in_order(shuffled, standings) == order
+    assert canaries_first(shuffled, members) == order
 
 
 def test_the_share_of_a_wave_is_rounded_up_and_the_rest_goes_last() -> None:
@@ -116,10 +112,10 @@ KINDS = {
 
 @given(st.lists(st.sampled_from(sorted(KINDS)), min_size=60, max_size=60), st.integers(0, 3))
 def test_no_wave_is_overtaken(kinds: list[str], allowed: int) -> None:
-    standings = {name: KINDS[kind](name) for name, kind in zip(ORDER, kinds, strict=True)}
-    standings[ORDER[-1]] = waiting(ORDER[-1])
-    found = progress(RACKS, standings, begun(RACKS), policy=replace(POLICY, max_failures=allowed))
-    failed = [name for name, one in standings.items() if one.failed_since(begun(RACKS).started_at)]
+    members = {name: KINDS[kind](name) for name, kind in zip(ORDER, kinds, strict=True)}
+    members[ORDER[-1]] = waiting(ORDER[-1])
+    found = progress(RACKS, members, begun(RACKS), policy=replace(POLICY, max_failures=allowed))
+    failed = [name for name, one in members.items() if one.failed_since(begun(RACKS).started_at)]
     assert bool(found.plan.halted) == (len(failed) > allowed)
     before: list[str] = []
     for at, wave in enumerate(found.plan.waves):
@@ -127,7 +123,7 @@ def test_no_wave_is_overtaken(kinds: list[str], allowed: int) -> None:
         proven = all(
             one.failed_since(begun(RACKS).started_at)
             or (one.since is not None and one.since + timedelta(minutes=10) <= NOW)
-            for one in map(standings.__getitem__, before)
+            for one in map(members.__getitem__, before)
         )
         assert may_go == (proven and not found.plan.halted)
         before += wave.nodes
@@ -150,13 +146,13 @@ def test_the_next_wave_opens_when_the_last_has_baked() -> None:
 
 def test_a_halt_says_why_and_what_would_resume_it() -> None:
     [canary, *rest] = ORDER
-    standings = {canary: broken(canary), **{name: waiting(name) for name in rest}}
-    plan = look(RACKS, standings, begun(RACKS))
+    members = {canary: broken(canary), **{name: waiting(name) for name in rest}}
+    plan = look(RACKS, members, begun(RACKS))
     assert "pool train is halted: 1 failed, 0 may" in plan.halted
     assert "nccl: busbw 300 < 440" in plan.halted
     assert any(f"reconciler hold {canary}" in way for way in plan.resume)
     assert any("maxFailures of NodePool train, 1 or more" in way for way in plan.resume)
-    allowed = look(RACKS, standings, begun(RACKS), policy=replace(POLICY, max_failures=1))
+    allowed = look(RACKS, members, begun(RACKS), policy=replace(POLICY, max_failures=1))
     assert allowed.halted == ""
     assert allowed.waves[1].state is WaveState.OPEN
 
@@ -175,8 +171,8 @@ def test_a_failed_node_that_was_repaired_lets_it_go_on() -> None:
 
 def test_a_node_that_is_ill_beyond_repair_before_its_turn_is_left_out() -> None:
     [canary, *rest] = ORDER
-    standings = {name: waiting(name) for name in rest} | {canary: waiting(canary, given_up=True, sound=False)}
-    plan = look(RACKS, standings, begun(RACKS))
+    members = {name: waiting(name) for name in rest} | {canary: waiting(canary, isolated=True, healthy=False)}
+    plan = look(RACKS, members, begun(RACKS))
     assert plan.left_out == (canary,)
     assert plan.waves[0].nodes == (rest[0],)
 
@@ -186,12 +182,12 @@ def test_a_node_that_is_ill_beyond_repair_before_its_turn_is_left_out() -> None:
 
 def test_a_held_canary_is_replaced_by_the_next() -> None:
     held = Hold(1, ORDER[0], "under test", "ops", NOW)
-    standings = {name: waiting(name) for name in ORDER}
-    plan = look(RACKS, standings, begun(RACKS), holds=(held,))
+    members = {name: waiting(name) for name in ORDER}
+    plan = look(RACKS, members, begun(RACKS), holds=(held,))
     assert plan.waves[0].nodes == (ORDER[1],)
     assert plan.left_out == (ORDER[0],)
     over = replace(held, until=NOW - timedelta(seconds=1))
-    assert look(RACKS, standings, begun(RACKS), holds=(over,)).waves[0].nodes == (ORDER[0],)
+    assert look(RACKS, members, begun(RACKS), holds=(over,)).waves[0].nodes == (ORDER[0],)
 
 
 def test_nodes_that_are_added_go_last() -> None:
@@ -231,10 +227,10 @@ def test_another_change_supersedes() -> None:
 def test_the_way_back_is_a_rollback_and_the_way_forth_again_is_not() -> None:
     kept = begun(RACKS)
     moved = ORDER[:6]
-    standings = {name: well(name) for name in ORDER} | {
+    members = {name: well(name) for name in ORDER} | {
         name: waiting(name, pending={"image.version": ("1", "2")}) for name in moved
     }
-    back = progress(RACKS, standings, kept)
+    back = progress(RACKS, members, kept)
     assert back.new
     assert back.rollout.rollback
     assert [len(wave.nodes) for wave in back.plan.waves] == [1, 5]
@@ -247,15 +243,15 @@ def test_the_way_back_is_a_rollback_and_the_way_forth_again_is_not() -> None:
 @pytest.mark.parametrize("value", [["a", "b"], {"k": 1}, 7, None])
 def test_values_of_any_kind_are_the_same_change_after_they_were_kept(value: Any) -> None:
     nodes = RACKS[:3]
-    standings = {one.node: waiting(one.node, pending={"boot.order": (value, "x")}) for one in nodes}
-    first = progress(nodes, standings, None)
-    assert not progress(nodes, standings, first.rollout).new
+    members = {one.node: waiting(one.node, pending={"boot.order": (value, "x")}) for one in nodes}
+    first = progress(nodes, members, None)
+    assert not progress(nodes, members, first.rollout).new
 
 
 def test_pools_roll_apart() -> None:
     other = [node(at, rack=0, pool="serve") for at in range(100, 104)]
-    standings = {one.node: waiting(one.node) for one in (*RACKS, *other)}
-    standings[ORDER[0]] = broken(ORDER[0])
-    found = rollouts(fleet([*RACKS, *other]), standings, {"train": begun(RACKS)}, {}, NOW)
+    members = {one.node: waiting(one.node) for one in (*RACKS, *other)}
+    members[ORDER[0]] = broken(ORDER[0])
+    found = rollouts(fleet([*RACKS, *other]), members, {"train": begun(RACKS)}, {}, NOW)
     assert Counter(bool(one.halted) for one in found.plans) == {True: 1, False: 1}
     assert found.by_pool["serve"].waits.keys() == {1, 2}

@@ -12,8 +12,8 @@ from reconciler.model.limits import Brake
 from reconciler.model.observed import Observation, Observed, Silent
 from reconciler.model.records import Applied, NodeRecord
 from reconciler.model.vocab import BootPhase, Power
-from reconciler.planner.fleet.observer_outage import blindness
-from reconciler.planner.fleet.storm import bad, gone_bad, storm
+from reconciler.planner.fleet.observer_outage import observer_outage
+from reconciler.planner.fleet.storm import bad_nodes, storm, symptom
 from tests import builders as b
 from tests.converge.world import fleet_of
 
@@ -35,7 +35,7 @@ def scope(fleet: d.Fleet, names: list[str]) -> str:
     observation = pass_over(fleet, NOT_READY, names)
     served = {"cluster.member": Applied("ready", "", "", b.NOW)}
     records = {name: NodeRecord(name, applied=served) for name in fleet.nodes}
-    found = storm(fleet, observation, gone_bad(fleet, observation), records, {}, b.NOW)
+    found = storm(fleet, observation, bad_nodes(fleet, observation), records, {}, b.NOW)
     return "" if found is None else f"{len(found.nodes)} of {found.total} of {found.scope}"
 
 
@@ -77,7 +77,7 @@ def test_a_count_is_meant_as_it_is_said() -> None:
 def test_a_storm_names_a_few_and_counts_the_rest() -> None:
     told = fleet(100)
     observation = pass_over(told, NOT_READY, some(11))
-    gone = gone_bad(told, observation)
+    gone = bad_nodes(told, observation)
     records = {name: NodeRecord(name, applied={"cluster.member": Applied("ready", "", "", b.NOW)}) for name in gone}
     found = storm(told, observation, gone, records, {}, b.NOW)
     assert found is not None
@@ -111,7 +111,7 @@ LOST: Silent = b.silent()
     ],
 )
 def test_who_is_bad(sources: dict[str, Any], how: str | None) -> None:
-    assert bad(b.node(), b.observed(**sources), IgnoreRules((), b.NOW)) == how
+    assert symptom(b.node(), b.observed(**sources), IgnoreRules((), b.NOW)) == how
 
 
 @pytest.mark.parametrize(
@@ -130,4 +130,4 @@ def test_who_is_bad(sources: dict[str, Any], how: str | None) -> None:
 )
 def test_when_the_observer_is_at_fault(nodes: int, dark: int, sources: dict[str, Any], blind: bool) -> None:
     told = fleet(nodes)
-    assert bool(blindness(told, pass_over(told, b.observed(**sources), some(dark)))) == blind
+    assert bool(observer_outage(told, pass_over(told, b.observed(**sources), some(dark)))) == blind

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,7 +25,7 @@ from reconciler.planner.fleet.windows import Windows
 from reconciler.planner.fleet.work_queue import in_order, schedule
 from reconciler.planner.node.workload import work
 from tests import builders as b
-from tests.properties.test_leave import Nodes, allowed, fleets, limits, shares, windows
+from tests.properties.test_permit import Nodes, allowed, fleets, limits, shares, windows
 
 KINDS = {
     Reason.REMEDIATION: ("health.xid_79", DriftClass.DRIFTED),
@@ -73,9 +74,9 @@ def table(
     out = [one.node for one in plans if one.in_service is False]
     fields: dict[str, Any] = {"now": b.NOW, "out": out} | budget
     limit = b.budget(declared, nodes, **fields)
-    leave = Permit(limit, Windows(told, glass, b.NOW), b.NOW, rollouts or Rollouts())
+    permit = Permit(limit, Windows(told, glass, b.NOW), b.NOW, rollouts or Rollouts())
     return timetable(
-        schedule({one.node: one for one in plans}, leave), leave, leave.rollouts.plans, leave.rollouts.missing
+        schedule({one.node: one for one in plans}, permit), permit, permit.rollouts.plans, permit.rollouts.missing
     )
 
 
@@ -129,6 +130,14 @@ def test_what_others_have_taken_out_stays_out() -> None:
     found = table([plan("a"), plan("b")], BudgetLimit("fleet", "2"), nodes=nodes, out=["c"])
     assert minutes(found) == [(0, 30), (30, 60)]
     assert found.peak == 2
+
+
+def test_an_isolated_node_holds_the_room_of_others_until_it_is_back() -> None:
+    ill = plan("a", in_service=False, isolated=("health.xid_79",))
+    found = table([plan("c", in_service=False), ill, plan("b", 10)], BudgetLimit("fleet", "1"), isolated=["a"])
+    assert minutes(found, "c", "a", "b") == [(0, 30), (30, 60), (60, 70)], "drained when the drained one is back"
+    held = replace(ill, actions=(), blocked=Blocked(BlockCode.HELD, "held by ops"), goal=Goal.NOTHING, wave=None)
+    assert minutes(table([held, plan("b", 10)], BudgetLimit("fleet", "1"), isolated=["a"])) == [None, None]
 
 
 @pytest.mark.parametrize("budget", [{"declared": [BudgetLimit("fleet", "0")]}, {"unknown": ["a"]}])
@@ -371,7 +380,7 @@ def test_equal_work_ends_no_later_with_more_budget(count: int, takes: int, budge
 
 
 def test_unequal_work_may_end_later_with_more_budget() -> None:
-    """Nodes go in turn, greedily: what begins earlier may take the place that a longer one needs (Graham)."""
+    """Nodes begin greedily, in order: what begins earlier may take the place that a longer one needs (Graham)."""
     drawn = {"a": (3, 2, 30), "b": (2, 3, 30), "c": (2, 2, 60), "d": (1, 2, 10), "e": (3, 1, 20)}
     nodes = {name: b.node(name, pool=f"p{p}", domains={"rack": f"r{r}"}) for name, (p, r, _) in drawn.items()}
     plans = [plan(name, takes, pool=nodes[name].pool) for name, (_, _, takes) in drawn.items()]

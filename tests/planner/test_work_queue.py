@@ -19,7 +19,7 @@ from reconciler.planner.fleet.windows import Windows
 from reconciler.planner.fleet.work_queue import WorkQueue, in_order, schedule
 from tests import builders as b
 from tests.planner.test_timeline import planned
-from tests.properties.test_leave import fleets, limits, shares, windows
+from tests.properties.test_permit import fleets, limits, shares, windows
 
 
 @given(st.data())

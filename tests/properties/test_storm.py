@@ -16,8 +16,8 @@ from reconciler.model.limits import Brake
 from reconciler.model.observed import Observation, Observed, Xid
 from reconciler.model.records import Applied, Attempt, Hold, NodeRecord
 from reconciler.model.vocab import BootPhase, NodeState, Power
-from reconciler.planner.fleet.observer_outage import blindness
-from reconciler.planner.fleet.storm import BAD, Storm, gone_bad, storm
+from reconciler.planner.fleet.observer_outage import observer_outage
+from reconciler.planner.fleet.storm import BAD, Storm, bad_nodes, storm
 from reconciler.planner.node.holds import by_subject
 from tests import builders as b
 
@@ -127,7 +127,7 @@ def looked(told: Mapping[str, Node], brake: Brake, now: datetime = b.NOW) -> Sto
     subjects = [(name if n.taken == "hold" else "pool/held") for name, n in told.items() if n.taken.startswith("hold")]
     holds = by_subject((), [Hold(1, subject, "a cable", "ops", b.NOW) for subject in subjects])
     records = {name: record(name, node) for name, node in told.items()}
-    return storm(fleet, observation, gone_bad(fleet, observation), records, holds, now)
+    return storm(fleet, observation, bad_nodes(fleet, observation), records, holds, now)
 
 
 def observed(told: Mapping[str, Node]) -> Observation:
@@ -198,7 +198,7 @@ def test_the_observer_is_at_fault_when_hardly_anybody_answers_it(told: Mapping[s
     answers = ("all dark", "locked out")
     dark = {name for name, node in told.items() if node.state in answers and "ready" not in missed(observation, name)}
     blind = len(dark) >= 3 and Fraction(len(dark), len(told)) >= Fraction(9, 10)
-    assert bool(blindness(fleet, observation)) == blind
+    assert bool(observer_outage(fleet, observation)) == blind
 
 
 def missed(observation: Observation, name: str) -> str:
@@ -209,5 +209,5 @@ def missed(observation: Observation, name: str) -> str:
 @given(st.integers(3, 40))
 def test_a_pass_without_any_answer_proves_nothing(count: int) -> None:
     told = {f"n{at}": Node("all dark", None, True, "", True, {}) for at in range(count)}
-    said = blindness(fleet_of(told, Brake()), observed(told))
+    said = observer_outage(fleet_of(told, Brake()), observed(told))
     assert said.startswith(f"this machine can't reach {count} of {count} nodes over any way of its own (BMC timeout")

@@ -20,7 +20,7 @@ from reconciler.model.ports import Fabric, Ledger, PowerAction
 from reconciler.model.records import FLEET, Rollout, isolated_for
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState, WindowKind
-from tests.properties.test_leave import within
+from tests.properties.test_permit import within
 
 if TYPE_CHECKING:
     from tests.soak.world import SmallFleet

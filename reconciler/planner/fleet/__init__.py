@@ -1,8 +1,13 @@
-"""Plan the fleet: whom budget, rollouts, windows, holds and the storm brake let go, and in which order.
+"""Planning of the fleet: which nodes may be worked on now, which later, and why.
 
-budget, rollouts, windows, guards   the limits
-schedule                            who may go now, by all of them
-queue, timeline                     who goes later, and when
-isolation, storm                    evidence of illness, node by node and all at once
-planner                             the plan of a fleet: the document
+budget, budget_group, hours, windows   limits on how many nodes are out of service, and when
+rollouts, rollout_member               waves of a change of the spec
+guards, storm, observer_outage         what stops a plan, all disruption, or every conclusion
+isolation, signal_history              evidence of illness, and since when it is seen
+permit, live_permit                    whether a node may begin now; kept current during a run
+work_queue                             the order of nodes, and who goes: of a plan and of a run
+simulation, timeline                   who goes later, and when
+plan_request, planner                  a fleet's plan: its inputs, and the document
+revisions, spec_change                 what a change of the spec does
+period_report                          the sums of a past period
 """

@@ -1,8 +1,8 @@
-"""The one disruption budget: who may be taken out of service now, in integers.
+"""The disruption budget: which nodes may be taken out of service now, counted in whole nodes.
 
-Charged when an action takes an in-service node out. Nodes already out, whoever took them out, use it up. Every limit
-that covers the node now, and holds for a reason that it is taken out for, must have room: those that the fleet
-declares, the floor of its persona, the quorum of the control plane. What no declared limit covers falls under the
+It is charged when an action takes a node out of service. Nodes that are out already, whoever took them out, use it up.
+Every limit that covers the node now, and holds for a reason that it is taken out for, must have room: those that the
+fleet declares, the floor of its persona, the quorum of the control plane. What no declared limit covers falls under the
 default, one node of the fleet: nothing is ever unlimited (conventions Y6).
 
 Invariant: a node is admitted by `allows` only while every such limit has room, and `charge` records it at once, so that
@@ -63,10 +63,10 @@ class Budget:
         for group in self._groups:
             group.stuck = self._stuck
 
-    # --- kept current: what changes is told, and nothing is counted anew -------------------------------------------
+    # --- changes: each is told, and nothing is counted anew ---------------------------------------------------------
 
     def move_to(self, now: datetime) -> None:
-        """Time has passed: hours begin and end, rates forget."""
+        """Take in that time has passed: hours begin and end, and rates forget."""
         self._now = now
         if not self._timed:
             return
@@ -81,7 +81,7 @@ class Budget:
         self._default = self._default_now()
 
     def see(self, node: str, serves: bool | None) -> None:
-        """Whether it is in service now; None: that can't be read."""
+        """Take in whether a node is in service; None: that can't be read, so it counts as out and is left alone."""
         if node not in self._of:
             return
         if serves is None:
@@ -94,7 +94,7 @@ class Budget:
             self._count_out(node)
 
     def see_stuck(self, node: str, stuck: bool) -> None:
-        """Whether nothing but a person brings it back."""
+        """Take in whether nothing but a person brings a node back into service, which refusals then say."""
         if stuck is (node in self._stuck):
             return
         (self._stuck.add if stuck else self._stuck.discard)(node)
@@ -102,7 +102,7 @@ class Budget:
             group.full = None
 
     def see_control_plane(self, members: Mapping[str, bool]) -> None:
-        """Each of its members -> Ready."""
+        """Take in all members of the cluster's control plane -> Ready."""
         if self._elected is not None and members == self._members:
             return
         if self._elected is not None:
@@ -154,23 +154,23 @@ class Budget:
 
     def _floor(self, floor: Floor, active: Mapping[str, Desired]) -> None:
         members = [name for name, node in active.items() if node.persona == floor.persona]
-        total, keep = len(members), parse_nodes(floor.nodes, len(members))
-        spare = max(total - keep, 0)
+        total, least = len(members), parse_nodes(floor.nodes, len(members))
+        spare = max(total - least, 0)
         shown = f"{floor.nodes} of {total}" if floor.nodes.endswith("%") else floor.nodes
-        words = (f"{keep} of {total} nodes of persona {floor.persona} must stay in service", "others out")
+        words = (f"{least} of {total} nodes of persona {floor.persona} must stay in service", "others out")
         self._add(Group(f"persona {floor.persona}", spare, total, f"{total} - {shown} = {spare}", words), members)
 
     def _quorum(self, members: Mapping[str, bool]) -> None:
-        """Of n members, n // 2 + 1 stay ready (pitfall H8). Members that we may not act upon count all the same."""
+        """Limit n members so that n // 2 + 1 stay ready (pitfall H8). Members outside the fleet count too."""
         ours = [name for name in members if name in self._of]
         if not ours:
             return
-        total, keep = len(members), len(members) // 2 + 1
-        words = (f"{keep} of {total} control-plane members must stay ready", "others out")
-        rule = f"{total} - quorum of {keep} = {total - keep}"
+        total, quorum = len(members), len(members) // 2 + 1
+        words = (f"{quorum} of {total} control-plane members must stay ready", "others out")
+        rule = f"{total} - quorum of {quorum} = {total - quorum}"
         away = {name for name, ready in members.items() if not ready} | (self._out & set(ours))
         used = dict.fromkeys(sorted(away), self._now)
-        self._elected = Group("control plane", total - keep, total, rule, words, used=used)
+        self._elected = Group("control plane", total - quorum, total, rule, words, used=used)
         self._elected.stuck = self._stuck
         self._elected.isolated = self._isolated & used.keys()
         self._add(self._elected, ours)
@@ -181,16 +181,16 @@ class Budget:
         return node in self._out
 
     def is_isolated(self, node: str) -> bool:
-        """Out, and not drained: that takes room."""
+        """Whether the node is out of service and not drained: to drain it takes room."""
         return node in self._isolated
 
     @property
     def out(self) -> Collection[str]:
-        """Nodes out of service, those charged since included."""
+        """The nodes out of service, including those charged since."""
         return self._out
 
     def unreadable(self, node: str) -> bool:
-        """Whether nobody can say if it is in service: then it may not be touched."""
+        """Whether it can't be read if the node is in service: then it may not be touched."""
         return node in self._unknown
 
     def groups(self, node: str) -> Sequence[Group]:
@@ -207,15 +207,15 @@ class Budget:
         return {group.during for group in self._groups if group.during is not None}
 
     def kind(self, node: str) -> Hashable:
-        """Which limits it counts in: nodes of one kind get the same answers, but for the special ones."""
+        """Return a key of the limits on a node. Nodes with equal keys get equal answers, but for `special` ones."""
         return tuple(map(id, self._of.get(node, ())))
 
     def special(self) -> set[str]:
-        """Nodes that are out, or can't be read."""
+        """Return the nodes that are out or can't be read, which get answers of their own."""
         return set(self._out)
 
     def allows(self, node: str, reasons: Collection[Reason] = ANY) -> Blocked | None:
-        """None when `node` may be taken out of service now; acting on one that is out already costs nothing."""
+        """Return why `node` may not be taken out of service now; None = it may. A node that is out already may."""
         if node in self._unknown:
             return Blocked(BlockCode.BUDGET, "whether it is in service can't be read: the budget is zero")
         if node in self._out and node not in self._isolated:
@@ -232,7 +232,7 @@ class Budget:
         return None
 
     def queue(self, node: str, reasons: Collection[Reason] = ANY) -> int:
-        """`node` waits: in which batch after this one it may go, behind those that wait already."""
+        """Queue `node` behind those that wait already, and return the number of the batch in which it may go."""
         batch = 1
         for group in self.limits(node, reasons):
             batch = max(batch, 1 + group.queued // max(1, group.limit))
@@ -273,7 +273,7 @@ class Budget:
             self._count_in(node)
 
     def isolate(self, node: str) -> None:
-        """`node` is out, by a mark on evidence alone: it has not been drained."""
+        """Take in that `node` is out by a mark only, and has not been drained."""
         if node not in self._out:
             return
         self._isolated.add(node)
@@ -307,7 +307,7 @@ class Budget:
 
     @contextmanager
     def supposing(self) -> Iterator[None]:
-        """What is charged inside is forgotten again."""
+        """Undo on exit what is charged inside."""
         out, rates = set(self._out), [(g, list(g.taken)) for g in self._groups if g.period is not None]
         isolated = set(self._isolated)
         try:
@@ -326,10 +326,10 @@ def has_rates(settings: Settings) -> bool:
 
 
 def taken_out(records: Mapping[str, NodeRecord], settings: Settings) -> TimesTakenOut:
-    """When each node was taken out of service, each time, where a rate asks for that.
+    """Return each time that each node was taken out of service; empty where no rate counts that.
 
-    Told by the attempts: by a mark, or where there is no cluster, by a drain. One that did not end well may have
-    happened all the same; with those that repeat it, it is one.
+    The attempts tell: a mark takes a node out, or without a cluster, a drain. One that did not end well may have had
+    its effect all the same; together with those that repeat it, it counts once.
     """
     first = "mark" if settings.cluster is not None else "drain"
     found: dict[str, list[datetime]] = {}

@@ -1,4 +1,4 @@
-"""One limit of the budget, and the nodes that use it up."""
+"""A limit of the disruption budget, and the nodes that use it up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANY: frozenset[Reason] = frozenset(Reason)
 
 
 def person_needed(nodes: Sequence[str]) -> str:
-    """The end of a sentence about nodes that hold others up: both ways out."""
+    """Return the end of a sentence about nodes that hold others up: what a person can do."""
     shown = ", ".join(nodes[:5]) + (f" and {len(nodes) - 5} more" if len(nodes) > 5 else "")
     waits, them = ("waits", "it") if len(nodes) == 1 else ("wait", "them")
     return f"{shown} {waits} for a person: repair {them}, or set `state: quarantined` for {them} in the spec"
@@ -25,7 +25,7 @@ def person_needed(nodes: Sequence[str]) -> str:
 
 @dataclass(slots=True)
 class Group:
-    """A limit on some nodes. `words`: what is the matter when it is used up, and what is counted."""
+    """A limit on some nodes. `words`: the start of its refusal, and what is counted."""
 
     name: str
     limit: int
@@ -39,10 +39,12 @@ class Group:
     everywhere: bool = False  # one of its kind holds for every node
     during: Hours | None = None  # None = always
     used: dict[str, datetime] = field(default_factory=dict)  # node -> out since; {} of a rate
-    isolated: set[str] = field(default_factory=set)  # of those, the ones whose work nobody has ended yet
-    taken: list[tuple[datetime, str]] = field(default_factory=list)  # of a rate: each taking out within its period
+    isolated: set[str] = field(default_factory=set)  # of those, the ones that are not drained yet
+    taken: list[tuple[datetime, str]] = field(
+        default_factory=list
+    )  # of a rate: each time that a node was taken out within its period
     queued: int = 0  # nodes that wait for it
-    full: Blocked | None = None  # the refusal of now, the same for all that wait
+    full: Blocked | None = None  # the current refusal, the same for all that wait
     stuck: AbstractSet[str] = frozenset()  # nodes that nothing but a person brings back
 
     @property
@@ -62,7 +64,7 @@ class Group:
         self.full = None
 
     def forget(self, since: datetime) -> None:
-        """Drop the takings of a rate up to `since`."""
+        """Drop from a rate what was taken out up to `since`."""
         if any(at <= since for at, _ in self.taken):
             self.taken = [(at, node) for at, node in self.taken if at > since]
             self.full = None

@@ -1,6 +1,7 @@
-"""Guards: a plan that does too much at once is refused as a whole, whatever the budget would let through one by one.
+"""Guards: a plan that does too much at once is refused as a whole, whatever the budget would allow node by node.
 
-They stand against the slip that reaches every node, and against a common cause taken for many faults (pitfalls M4, J5).
+They protect against an edit that reaches every node by mistake, and against a common cause taken for many separate
+faults (pitfalls M4, J5).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from reconciler.model.records import NodeRecord
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState
 
-_REIMAGED = "image.version"  # the ledger has it of a node that has once run an image of ours
+_REIMAGED = "image.version"  # recorded in the ledger for each node that has once run an image of ours
 
 
 def refusals(
@@ -23,10 +24,11 @@ def refusals(
     records: Mapping[str, NodeRecord],
     known: Sequence[str],
 ) -> tuple[str, ...]:
-    """One sentence per guard that these plans exceed. `known`: nodes that were once as the spec wanted them.
+    """Return a sentence for each guard that these plans exceed.
 
-    Everything that is planned counts, also what waits or may not be needed: who approves the plan approves it.
-    `whole`: for nodes whose plans leave to a later wave what the spec changed, the plans with it.
+    Everything that is planned counts, also what waits or may turn out needless: whoever approves the plan approves it.
+    `whole`: the full plans of nodes whose plans leave changes of the spec to a later wave. `known`: nodes with applied
+    values in the ledger; those that the spec does not name any more are about to be forgotten.
     """
     guards = fleet.settings.guards
     total = sum(node.state is NodeState.ACTIVE for node in fleet.nodes.values())
@@ -50,7 +52,7 @@ def _hardest(plan: NodePlan, whole: NodePlan | None) -> Disruption:
 
 
 def _is_new(plan: NodePlan, record: NodeRecord | None) -> bool:
-    """It serves nobody and never ran an image of ours: setting it up for the first time takes nothing away."""
+    """Whether the node serves nobody and never ran an image of ours: its first installation takes nothing away."""
     return plan.in_service is False and (record is None or _REIMAGED not in record.applied)
 
 

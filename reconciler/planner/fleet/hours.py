@@ -1,4 +1,4 @@
-"""Recurring hours of local time as spans of UTC.
+"""Recurring hours of local time, converted to spans of UTC.
 
 Where the clocks change, a local time may come twice or not at all; `wide` says which reading is the careful one.
 Time zones come from the system's database, or from the tzdata package where there is none.
@@ -19,7 +19,7 @@ Span = tuple[datetime, datetime]  # from, and up to
 
 
 def spans(hours: Hours, now: datetime, days: int, *, wide: bool) -> Iterator[Span]:
-    """Those that end after yesterday and begin within `days`, in order. `wide`: of two readings, the longer span."""
+    """Yield the spans from yesterday on that begin within `days`, in order. `wide`: the longer of two readings."""
     zone = ZoneInfo(hours.timezone)
     length = (hours.end - hours.start) % _MIDNIGHT or _MIDNIGHT
     first = now.astimezone(zone).date() - timedelta(days=1)
@@ -40,12 +40,12 @@ def _readings(day: date, minute: int, zone: ZoneInfo) -> tuple[datetime, datetim
 
 
 def cover(hours: Hours, now: datetime) -> bool:
-    """Whether `now` lies within."""
+    """Whether `now` lies within these hours."""
     return any(begin <= now < end for begin, end in spans(hours, now, 1, wide=True))
 
 
 def text(hours: Hours) -> str:
-    """mon-fri 08:00-18:00 Europe/Berlin"""
+    """Return the hours in words, such as "mon-fri 08:00-18:00 Europe/Berlin"."""
     days = sorted(set(hours.days))
     named = ",".join(DAYS[day] for day in days)
     if len(days) == len(DAYS):

@@ -1,9 +1,9 @@
-"""Who is cordoned and marked at once: nodes with hard evidence of illness, whatever waves, budget and brake say.
+"""Isolation: nodes with hard evidence of illness are cordoned and marked at once, whatever budget and brake say.
 
-Evidence (DESIGN 7.2) was read, not missed, and its signal stands in the closed table (health/table.py). Drain and
-repair of the node then wait for their budget. Telemetry that is wrong must not empty a fleet, so isolation has caps of
-its own, and what many nodes show first in the hour after a change of reconciler, driver or spec is an incident for a
-person.
+Evidence (DESIGN 7.2) is a signal that was read, not one that is missing, and that the closed table names
+(health/table.py). Drain and repair of the node then wait for their budget. Wrong telemetry must not empty a fleet, so
+isolation has caps of its own; and what many nodes first show in the hour after a change of reconciler, driver or spec
+is an incident for a person to decide.
 """
 
 from __future__ import annotations
@@ -29,20 +29,23 @@ HOUR = timedelta(hours=1)
 OF_POOL, LEAST_OF_POOL = "5%", 3
 OF_FLEET = "20%"
 MANY = 3  # two nodes that fall ill after a change are a coincidence; a third is none
-TOGETHER = timedelta(days=1)  # between first sights: what fell ill in another week has another cause
+TOGETHER = timedelta(days=1)  # between the first times that nodes showed it: later ones have another cause
 NAMED = 5
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 def evidence(plan: NodePlan) -> tuple[str, ...]:
-    """Signals (value paths) on which this node would be isolated: it serves, and its plan can mark it."""
+    """Return the signals (value paths) for which this node would be isolated: it serves, and its plan can mark it."""
     if plan.in_service is not True or not any(action.name == "mark" for action in plan.actions):
         return ()
     return isolating(item.path for item in plan.illness if item.kind is DriftClass.DRIFTED)
 
 
 class Isolation:
-    """The caps, as of `now`. `records`: of all nodes that were looked at, and of the fleet's changes (CHANGES)."""
+    """The caps on isolation, as of `now`, and what uses them up.
+
+    `records`: of all nodes that were looked at, and of the fleet's changes (CHANGES).
+    """
 
     def __init__(
         self, fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord], now: datetime
@@ -67,9 +70,9 @@ class Isolation:
                 self._recall(node.node, record)
 
     def _count(self, node: Desired, mark: Mark) -> None:
-        """By whomever it was set: a ledger that is lost, or another one, knows nothing of it."""
+        """Count a marked node, whoever set the mark: a ledger that was lost knows nothing of it."""
         self._marked.add(node.node)
-        if instant_of(mark) > self._now - HOUR:
+        if marked_at(mark) > self._now - HOUR:
             for signal in isolated_for(mark.reason):
                 self._recent.setdefault((node.pool, signal), set()).add(node.node)
 
@@ -87,7 +90,7 @@ class Isolation:
                 self._after.setdefault(signal, {})[name] = since, change
 
     def suspect(self, plan: NodePlan, observed: Observed, record: NodeRecord) -> None:
-        """Take in what a node shows now. All suspects come before the first question."""
+        """Take in what a node shows now. Call this for all ill nodes before the first `verdict`."""
         for signal in evidence(plan):
             known = next((key for key in record.silent_since if first_seen(key)[0] == signal), None)
             since = self._now if known is None else record.silent_since[known]
@@ -98,7 +101,7 @@ class Isolation:
                 self._after.setdefault(signal, {}).setdefault(plan.node, (since, change))
 
     def verdict(self, plan: NodePlan) -> tuple[tuple[str, ...], tuple[Incident, ...]]:
-        """(signals for which it may be isolated now, incidents of those for which it may not)."""
+        """Return (signals for which the node may be isolated now, incidents for those for which it may not)."""
         allowed, incidents = [], []
         for signal in evidence(plan):
             refusal = self._refusal(plan, signal)
@@ -116,13 +119,13 @@ class Isolation:
         return tuple(allowed), tuple(incidents)
 
     def charge(self, node: str, signals: Iterable[str]) -> None:
-        """`node` is isolated now for these."""
+        """Count `node` as isolated now for these signals."""
         self._marked.add(node)
         for signal in signals:
             self._recent.setdefault((self._fleet.nodes[node].pool, signal), set()).add(node)
 
     def _refusal(self, plan: NodePlan, signal: str) -> tuple[str, str] | None:
-        """(scope, why)."""
+        """Return (scope, why) of the cap that is reached, or None."""
         after = self._after.get(signal, {})
         if plan.node in after:
             first, change = after[plan.node]
@@ -146,7 +149,7 @@ def isolate(
     observed: Mapping[str, Observed],
     records: Mapping[str, NodeRecord],
 ) -> tuple[dict[str, NodePlan], tuple[Incident, ...]]:
-    """Plans of the nodes that are isolated now, and what a person has to decide."""
+    """Return the plans of the nodes to isolate now, with their signals, and incidents for a person to decide."""
     ill = [plan for plan in plans.values() if evidence(plan)]
     for plan in ill:
         isolation.suspect(plan, observed[plan.node], records.get(plan.node) or NodeRecord(plan.node))
@@ -159,11 +162,11 @@ def isolate(
             found[plan.node] = replace(plan, isolation=allowed)
         else:
             incidents += refused
-    return found, tuple(together(incidents))
+    return found, tuple(merged(incidents))
 
 
-def together(incidents: Iterable[Incident]) -> Iterator[Incident]:
-    """One incident for each signal and scope."""
+def merged(incidents: Iterable[Incident]) -> Iterator[Incident]:
+    """Merge incidents: one for each signal and scope."""
     nodes: dict[tuple[str, str], list[str]] = {}
     details: dict[tuple[str, str], str] = {}
     for one in incidents:
@@ -184,14 +187,14 @@ def _ways_out(signal: str, names: list[str]) -> str:
     )
 
 
-def marked_for(seen: Observed) -> tuple[str, ...]:
-    """The signals on which a node was isolated, by any reconciler; () when it was not."""
+def isolation_signals(seen: Observed) -> tuple[str, ...]:
+    """Return the signals for which a node was isolated, by any reconciler; () when it was not."""
     mark = isolating_mark(seen)
     return () if mark is None else isolated_for(mark.reason)
 
 
 def isolating_mark(seen: Observed) -> Mark | None:
-    """The mark of a node that was isolated, by any reconciler."""
+    """Return the mark of a node that was isolated, by any reconciler; None when it was not."""
     member = seen.member.value if isinstance(seen.member, Answered) else None
     if member is None or OWNER_ANNOTATION not in member.annotations:
         return None
@@ -199,8 +202,8 @@ def isolating_mark(seen: Observed) -> Mark | None:
     return mark if mark is not None and isolated_for(mark.reason) else None
 
 
-def instant_of(mark: Mark) -> datetime:
-    """When it was set; long ago where it does not say."""
+def marked_at(mark: Mark) -> datetime:
+    """Return when the mark was set; LONG_AGO when it does not say."""
     try:
         at = datetime.fromisoformat(mark.at)
     except ValueError:
@@ -208,10 +211,10 @@ def instant_of(mark: Mark) -> datetime:
     return at if at.tzinfo is not None else LONG_AGO
 
 
-def taken_back(plan: NodePlan, retracted: AbstractSet[str]) -> bool:
-    """Whether nothing but retracted signals keeps this node, which was not drained, out of service.
+def is_retracted(plan: NodePlan, retracted: AbstractSet[str]) -> bool:
+    """Whether only retracted signals keep this isolated node, which was not drained, out of service.
 
-    A hold, quarantine, or whatever else makes it a node that is not acted upon, keeps its mark too.
+    A node that is held, quarantined or not acted upon for another reason keeps its mark.
     """
     free = plan.goal is not Goal.NOTHING and not plan.illness
     return free and bool(plan.isolated) and retracted >= set(plan.isolated)

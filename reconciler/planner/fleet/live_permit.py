@@ -123,7 +123,10 @@ class LivePermit:
 
 @dataclass(slots=True)
 class _Pool:
-    """`missing`: by wave, the members that it still waits for. `until`: when time alone may change something."""
+    """The rollout of one pool, and all active members of the pool.
+
+    `missing`: by wave, the members that it still waits for. `until`: when time alone may change something.
+    """
 
     members: dict[str, RolloutMember] = field(default_factory=dict)
     progress: Progress | None = None
@@ -181,7 +184,7 @@ class LiveRollouts:
 
     @staticmethod
     def _matters(pool: _Pool, found: RolloutMember) -> bool:
-        """Not while others of its wave are missing still: the wave does not end, and none begins."""
+        """Whether the pool has to be judged again: not while its wave waits for others, and so does not end."""
         progress = pool.progress
         if progress is None:
             return bool(found.pending)

@@ -1,4 +1,4 @@
-"""The sums of a period: drift, time to converge and to recover, availability, quarantines (model/period_report.py)."""
+"""The report of a period: drift, times to converge and recover, availability, quarantines (model/period_report.py)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, zip_longest
 
+from reconciler import __version__
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.period_report import (
+    REPORT_FORMAT,
     ConcernTally,
     Day,
     Episode,
@@ -29,17 +31,19 @@ from reconciler.model.vocab import Concern
 
 _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
-_SHORT = 2 * _DAY  # a period that is told by the hour
+_SHORT = 2 * _DAY  # up to this length, a period is reported by the hour
 _ISOLATED = frozenset({BlockCode.ATTEMPTS.value, BlockCode.QUARANTINED.value})
 _CONCERNS = {concern.value: concern for concern in Concern}
 _DRIFT = frozenset(kind.value for kind in ACTIONABLE)
 
 
-def chronicle(
-    past: Past, *, format_version: str, tool_version: str, fleet: str, nodes: Collection[str], since: datetime,
-    until: datetime, time_scale: float = 1.0,
-) -> PeriodReport:  # fmt: skip
-    """`nodes`: of the spec as it is now. `until`: now, or the end of the period."""
+def period_report(
+    past: Past, fleet: str, nodes: Collection[str], since: datetime, until: datetime, time_scale: float = 1.0
+) -> PeriodReport:
+    """Return the report of the period from `since` to `until`.
+
+    `fleet`: its name. `nodes`: those that the spec names now.
+    """
     drift = [one for one in past.episodes if one.kind in _DRIFT]
     fresh = [one for one in drift if one.since >= since]
     gone = [one for one in drift if one.until is not None and one.until <= until]
@@ -49,8 +53,8 @@ def chronicle(
     observed = spent.in_service + spent.out
     back = recoveries(past.status_intervals, since, nodes)
     return PeriodReport(
-        format_version=format_version,
-        tool_version=tool_version,
+        format_version=REPORT_FORMAT,
+        tool_version=__version__,
         fleet=fleet,
         generated_at=until,
         since=since,
@@ -81,17 +85,17 @@ def chronicle(
 
 
 def hours(past: Past, since: datetime, until: datetime, nodes: Collection[str]) -> Hours:
-    """Of each node from when it was first looked at; one that has left the spec, until it was last seen.
+    """Add up node-hours: of each node from when it was first looked at, or until it was last seen if it left the spec.
 
-    No hour counts twice: a spell gives way to the next, which may have begun by another machine's clock.
+    No hour counts twice: an interval ends where the next begins, which may have been timed by another machine's clock.
     """
     found = dict.fromkeys(("in_service", "out", "aside", "unobserved"), 0.0)
     last: dict[str, datetime] = {}
-    for spell, after in zip_longest(past.status_intervals, past.status_intervals[1:]):
-        end = min(spell.end, after.since) if after is not None and after.node == spell.node else spell.end
-        spent = (min(end, until) - max(spell.since, since)) / _HOUR
-        found[_part(spell)] += max(spent, 0.0)
-        last[spell.node] = spell.end
+    for interval, after in zip_longest(past.status_intervals, past.status_intervals[1:]):
+        end = min(interval.end, after.since) if after is not None and after.node == interval.node else interval.end
+        spent = (min(end, until) - max(interval.since, since)) / _HOUR
+        found[_part(interval)] += max(spent, 0.0)
+        last[interval.node] = interval.end
     total = 0.0
     for node, first in past.first.items():
         end = until if node in nodes else min(last.get(node, since), until)
@@ -100,12 +104,12 @@ def hours(past: Past, since: datetime, until: datetime, nodes: Collection[str]) 
     return Hours(**found)
 
 
-def _part(spell: StatusInterval) -> str:
-    if spell.status is NodeStatus.SET_ASIDE:
+def _part(interval: StatusInterval) -> str:
+    if interval.status is NodeStatus.SET_ASIDE:
         return "aside"
-    if spell.out is None:
+    if interval.out is None:
         return "unobserved"
-    return "out" if spell.out else "in_service"
+    return "out" if interval.out else "in_service"
 
 
 # --- times ---
@@ -125,25 +129,25 @@ def times(seconds: Iterable[float]) -> Times:
 def days(
     drift: Sequence[Episode], since: datetime, until: datetime, bucket: timedelta, nodes: Collection[str]
 ) -> tuple[Day, ...]:
-    """One for each hour or day (UTC), those in which nothing happened too. The first began before the period did."""
+    """Return an entry for each hour or day (UTC), also without events. The first may begin before the period."""
     first = since - (since - datetime(1970, 1, 1, tzinfo=UTC)) % bucket
     number = max(math.ceil((until - first) / bucket), 1)
     came, went = [0] * number, [0] * number
-    standing = 0
+    still_open = 0
     for one in drift:
         over = one.until is not None and one.until <= until
         if not over and one.node not in nodes:
             continue
         if one.since < since:
-            standing += 1
+            still_open += 1
         else:
             came[_bucket(one.since, first, bucket, number)] += 1
         if over and one.until is not None:
             went[_bucket(one.until, first, bucket, number)] += 1
     found = []
     for at in range(number):
-        standing += came[at] - went[at]
-        found.append(Day(first + at * bucket, came[at], went[at], standing))
+        still_open += came[at] - went[at]
+        found.append(Day(first + at * bucket, came[at], went[at], still_open))
     return tuple(found)
 
 
@@ -189,20 +193,21 @@ def _nodes(fresh: Sequence[Episode], still: Sequence[Episode]) -> tuple[NodeTall
 def recoveries(
     status_intervals: Sequence[StatusInterval], since: datetime, nodes: Collection[str]
 ) -> tuple[Recovery, ...]:
-    """Who is still out, then the longest. What was not observed in between ends nothing: nobody saw the node serve.
+    """Return the outages: those of nodes that are still out first, then the longest.
 
-    One that left the spec while it was out has not recovered, and nobody waits for it any more.
+    A gap in observation does not end an outage, since nobody saw the node serve. A node that left the spec while it was
+    out has not recovered, and is left out.
     """
     found: list[Recovery] = []
-    for node, of_node in groupby(status_intervals, key=lambda spell: spell.node):
+    for node, of_node in groupby(status_intervals, key=lambda interval: interval.node):
         out: list[StatusInterval] = []
-        for spell in of_node:
-            part = _part(spell)
+        for interval in of_node:
+            part = _part(interval)
             if part == "out":
-                out.append(spell)
+                out.append(interval)
             elif out and part != "unobserved":
-                if part == "in_service" and spell.since >= since:
-                    found.append(_recovery(out, spell.since))
+                if part == "in_service" and interval.since >= since:
+                    found.append(_recovery(out, interval.since))
                 out = []
         if out and node in nodes:
             found.append(_recovery(out, None))
@@ -215,8 +220,8 @@ def _recovery(out: Sequence[StatusInterval], until: datetime | None) -> Recovery
 
 
 def _cause(out: Sequence[StatusInterval]) -> str:
-    """What says most: why it was blocked or held; else that it was worked on, or waited."""
-    said: Mapping[NodeStatus, StatusInterval] = {spell.status: spell for spell in reversed(out)}
+    """Return the most telling cause: why the node was blocked or held; else that it was worked on, or waited."""
+    said: Mapping[NodeStatus, StatusInterval] = {interval.status: interval for interval in reversed(out)}
     for status in (NodeStatus.BLOCKED, NodeStatus.HELD):
         if status in said:
             return said[status].why or status.value
@@ -230,25 +235,25 @@ def _cause(out: Sequence[StatusInterval]) -> str:
 
 
 def quarantines(status_intervals: Sequence[StatusInterval], nodes: Collection[str]) -> tuple[Quarantine, ...]:
-    """Newest first. One that goes on behind a gap in observation is one. Who left the spec is quarantined no longer.
+    """Return the quarantines, newest first. A gap in observation does not split one, and leaving the spec ends it.
 
-    A node that is ill and in service is none: it is left alone, by a fleet that is only observed, say.
+    A node that is ill and in service is not quarantined: the fleet may only be observed, for example.
     """
     found: list[Quarantine] = []
-    for node, of_node in groupby(status_intervals, key=lambda spell: spell.node):
+    for node, of_node in groupby(status_intervals, key=lambda interval: interval.node):
         current: StatusInterval | None = None
         end: datetime | None = None
-        for spell in of_node:
-            end = None if node in nodes else spell.end
-            part = _part(spell)
-            isolated = spell.code in _ISOLATED and part != "in_service"
-            if current is not None and isolated and spell.code == current.code:
+        for interval in of_node:
+            end = None if node in nodes else interval.end
+            part = _part(interval)
+            isolated = interval.code in _ISOLATED and part != "in_service"
+            if current is not None and isolated and interval.code == current.code:
                 continue
             if current is not None and part != "unobserved":
-                found.append(Quarantine(node, current.code, current.why, current.since, spell.since))
+                found.append(Quarantine(node, current.code, current.why, current.since, interval.since))
                 current = None
             if current is None and isolated and part != "unobserved":
-                current = spell
+                current = interval
         if current is not None:
             found.append(Quarantine(node, current.code, current.why, current.since, end))
     return tuple(sorted(found, key=lambda one: (-one.since.timestamp(), one.node)))

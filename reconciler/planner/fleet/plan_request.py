@@ -15,7 +15,7 @@ from reconciler.planner.node.estimates import Estimates
 
 @dataclass(frozen=True, slots=True)
 class LedgerSnapshot:
-    """What a ledger knew at one moment, as far as a plan needs it.
+    """The part of a ledger, read at one moment, that a plan needs.
 
     `records`: by node name, and under CHANGES plus the fleet's name that of the fleet's changes.
     `known`: nodes with applied values; those that the spec does not name any more are about to be forgotten.
@@ -35,7 +35,7 @@ class LedgerSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """Which plan is asked for, and by which yardsticks.
+    """A request for a plan: its id, the nodes, and what they are judged by besides the spec.
 
     `signatures`: (image, version) -> whether the signature verifies; None when that can't be told.
     `selected`: names of the nodes to plan; None = all. The others still count against the budget.

@@ -1,4 +1,4 @@
-"""The plan of a fleet: every node's plan, and who may go now under the budget."""
+"""The plan of a fleet: every node's plan, and which of them may begin now."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from reconciler.model.plan import PLAN_FORMAT, Blocked, NodePlan, Plan, Scope, T
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState
 from reconciler.planner.fleet.guards import refusals
-from reconciler.planner.fleet.isolation import Isolation, isolate, marked_for
+from reconciler.planner.fleet.isolation import Isolation, isolate, isolation_signals
 from reconciler.planner.fleet.live_permit import LivePermit, LiveRollouts
-from reconciler.planner.fleet.observer_outage import blindness
+from reconciler.planner.fleet.observer_outage import observer_outage
 from reconciler.planner.fleet.permit import takes_out
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.rollouts import Rollouts, pending
@@ -30,7 +30,7 @@ from reconciler.planner.node.corroboration import host_is_own
 from reconciler.planner.node.holds import braked, by_subject, is_active, stopped
 from reconciler.planner.node.planner import NodePlanner
 
-VALID_FOR = timedelta(hours=2)  # conventions P12
+VALID_FOR = timedelta(hours=2)  # of real time, in which people approve; a lab's may run faster (conventions P12)
 
 
 def plan_fleet(
@@ -42,20 +42,20 @@ def plan_fleet(
     """
     names = request.names(fleet)
     planner = node_planner(fleet, observation, ledger, now, request)
-    plans, whole, waves = _node_plans(fleet, observation, ledger, names, planner)
+    plans, whole, changing = _node_plans(fleet, observation, ledger, names, planner)
     isolation = Isolation(fleet, observation, ledger.records, now)
     isolated, incidents = isolate(isolation, plans, observation.nodes, ledger.records)
     plans |= isolated
-    permit = LivePermit(fleet, observation, ledger.records, plans, now).now(now, waves, braked(planner.holds, now))
+    permit = LivePermit(fleet, observation, ledger.records, plans, now).now(now, changing, braked(planner.holds, now))
     lines = permit.budget.lines()  # before the plans are charged to it
-    times = timetable(schedule(plans, permit), permit, waves.plans, waves.missing)
+    times = timetable(schedule(plans, permit), permit, changing.plans, changing.missing)
     incomplete = tuple(name for name, plan in plans.items() if plan.incomplete)
     return Plan(
         format_version=PLAN_FORMAT,
         tool_version=__version__,
         id=request.id,
         created_at=now,
-        expires_at=now + VALID_FOR * observation.time_scale,  # who approves it does not live as fast as a lab
+        expires_at=now + VALID_FOR * observation.time_scale,
         fleet=fleet.settings.fleet,
         source=fleet.source,
         scope=request.scope or Scope((), (), len(names), len(fleet.nodes)),
@@ -81,18 +81,21 @@ def plan_fleet(
 def _node_plans(
     fleet: Fleet, observation: Observation, ledger: LedgerSnapshot, names: Sequence[str], planner: NodePlanner
 ) -> tuple[dict[str, NodePlan], Mapping[str, NodePlan], Rollouts]:
-    """Each node's plan, without what waits for its wave where there is more to do; their whole plans; the waves."""
+    """Return the nodes' plans, the full plans of those below, and the rollouts.
+
+    Where the spec's changes of a node wait for their wave, and it has other work, its plan is of that work only.
+    """
     plans, rests = {}, {}
     for name in names:
         plans[name], rest = planner.plan_parts(fleet.nodes[name], observation.nodes[name], ledger.record(name))
         if rest is not None:
             rests[name] = rest
     now, pools = planner.context.now, {plan.pool for plan in plans.values() if pending(plan)}
-    changing = LiveRollouts(fleet, observation, plans, ledger.records, now, pools)
-    waves = changing.now(ledger.rollouts, planner.holds, now)
-    whole = {name: plans[name] for name in rests if waves.refusal(plans[name]) is not None}
+    rollouts = LiveRollouts(fleet, observation, plans, ledger.records, now, pools)
+    changing = rollouts.now(ledger.rollouts, planner.holds, now)
+    whole = {name: plans[name] for name in rests if changing.refusal(plans[name]) is not None}
     plans |= {name: rests[name] for name in whole}
-    return plans, whole, waves
+    return plans, whole, changing
 
 
 def _detail(blocked: Blocked | None) -> str:
@@ -100,7 +103,7 @@ def _detail(blocked: Blocked | None) -> str:
 
 
 def _notes(fleet: Fleet, observation: Observation, rules: IgnoreRules, now: datetime) -> tuple[str, ...]:
-    notes = [dark] if (dark := blindness(fleet, observation)) else []
+    notes = [outage] if (outage := observer_outage(fleet, observation)) else []
     notes += [f"ignore rule for {rule.path} expired on {rule.expires}: {rule.reason}" for rule in rules.expired]
     glass = fleet.settings.break_glass
     if glass is not None and glass_broken(glass, now):
@@ -123,12 +126,11 @@ def node_planner(
 
 
 def answering_domains(fleet: Fleet, observation: Observation) -> frozenset[str]:
-    """Failure domains in which some host answers: a silent host there is silent on its own account (pitfall J6).
+    """Return the failure domains in which some host answers: another host there that is silent is down (pitfall J6).
 
-    A host counts where the spec says that it is: its serial number is that of the spec or of its BMC.
-
-    For a node that is alone in all of its domains, any host of the fleet stands in for the neighbours that it lacks:
-    else nobody could ever tell that it is down.
+    A host counts only if it is the machine that the spec means: its serial number is that of the spec or of its BMC.
+    For a node that is alone in all of its domains, any host of the fleet counts as a neighbour: otherwise nobody could
+    ever tell that it is down.
     """
     members = Counter(domain for node in fleet.nodes.values() for domain in _domains(node))
     nodes = fleet.nodes
@@ -157,7 +159,7 @@ def _totals(fleet: Fleet, times: Timetable, observation: Observation) -> Totals:
         finish_s=times.finish_s,
         nodes_out_peak=times.peak,
         nodes_isolated=sum(
-            bool(plan.isolation or marked_for(observation.nodes[plan.node]))
+            bool(plan.isolation or isolation_signals(observation.nodes[plan.node]))
             for plan in plans
             if fleet.nodes[plan.node].state is NodeState.ACTIVE
         ),
@@ -165,5 +167,5 @@ def _totals(fleet: Fleet, times: Timetable, observation: Observation) -> Totals:
 
 
 def _counts(desired: Desired, plan: NodePlan) -> bool:
-    """quarantined and retired nodes leave every count; waiting for one's turn is not being blocked."""
+    """Whether a node counts as blocked: it is active, and more than time is needed."""
     return desired.state is NodeState.ACTIVE and plan.blocked is not None and not plan.blocked.code.passes

@@ -1,7 +1,7 @@
-"""Two revisions of a spec: what the later one wants, of machines that are reached as the earlier one says.
+"""Two revisions of a spec: the desired values of the later one, at the endpoints of the earlier one.
 
-A change that could name an address and have the plan go there would be sent our passwords (conventions S3). So whom we
-talk to, as whom, and whom we believe comes from base, node by node; what head says of it is reported.
+If a proposed change could name an address and have the plan connect there, it would be sent our passwords (conventions
+S3). So addresses, credentials and trust anchors come from base, node by node; what head says of them is reported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reconciler.model.desired import (
     TlsPolicy,
 )
 
-# What decides whom we talk to, as whom, and whom we believe; the fleet's name chooses the ledger. The rest is desired.
+# Addresses, credentials and trust anchors, and the fleet's name, which chooses the ledger. All else is desired state.
 TRUSTED: Final = (
     "fleet", "bmc_credentials", "ssh_credentials", "ssh_user", "tls", "host_keys", "cluster", "installer", "insecure",
 )  # fmt: skip
@@ -34,14 +34,14 @@ _NOWHERE: Final = Endpoints(None, None)
 
 
 def wanted(base: Fleet, head: Fleet) -> Fleet:
-    """The desired values of head, at the endpoints of base. Nodes that only head names are nowhere."""
+    """Return the desired values of head at the endpoints of base. Nodes that only head names have no endpoints."""
     nodes = {name: replace(node, endpoints=_endpoints(base, name)) for name, node in head.nodes.items()}
     trusted: dict[str, Any] = {field: getattr(base.settings, field) for field in TRUSTED}
     return replace(head, settings=replace(head.settings, **trusted), nodes=nodes)
 
 
 def watched(base: Fleet, head: Fleet) -> Fleet:
-    """Base, asked for what head manages too: the fleet to observe. Also with nodes that only head names, nowhere."""
+    """Return the fleet to observe: base, and what head manages too. Nodes that only head names have no endpoints."""
     nodes = dict(base.nodes)
     known: dict[tuple[str, str], Profile] = {}
     for name, later in head.nodes.items():
@@ -57,7 +57,7 @@ def watched(base: Fleet, head: Fleet) -> Fleet:
 
 
 def at_once(fleet: Fleet) -> Fleet:
-    """The fleet without waves: its plan is of all that a change comes to in the end, not of what may begin first."""
+    """Return the fleet without waves: its plan has all that a change does in the end, not what may begin first."""
     everyone = RolloutPolicy(waves=("100%",), bake_s=0.0)
     return replace(fleet, rollouts=dict.fromkeys({node.pool for node in fleet.nodes.values()}, everyone))
 
@@ -82,7 +82,7 @@ def _both(one: DesiredHost, other: DesiredHost) -> DesiredHost:
 
 
 def endpoint_changes(base: Fleet, head: Fleet) -> tuple[EndpointChange, ...]:
-    """Every address, key, CA and name of a secret that head edits, with its place at head; the fleet's own first."""
+    """Return every address, key, CA and name of a secret that head edits, with its line; those of the fleet first."""
     before, after = _access(base.settings), _access(head.settings)
     found = [
         EndpointChange("fleet", what, before[what], after[what], _place(head, what))
@@ -96,7 +96,7 @@ def endpoint_changes(base: Fleet, head: Fleet) -> tuple[EndpointChange, ...]:
 
 
 def settings_edited(base: Fleet, head: Fleet) -> tuple[str, ...]:
-    """What else of the Fleet head edits, as the spec calls it: it decides how the change is let go."""
+    """Return the other fields of the Fleet that head edits, as the spec calls them: they decide how changes proceed."""
     names = (item.name for item in fields(Settings) if item.name not in TRUSTED)
     found = [name for name in names if getattr(base.settings, name) != getattr(head.settings, name)]
     found += ["rollout"] if base.rollouts != head.rollouts else []
@@ -106,7 +106,7 @@ def settings_edited(base: Fleet, head: Fleet) -> tuple[str, ...]:
 
 
 def _holds(fleet: Fleet) -> list[SpecHold]:
-    """But for the lines that they stand on."""
+    """Return the holds without their line numbers."""
     return [replace(hold, position="") for hold in fleet.holds]
 
 
@@ -160,6 +160,6 @@ def _host_keys(policy: HostKeyPolicy) -> str:
 
 
 def _fingerprint(key: str) -> str:
-    """As `ssh-keygen -l` prints it."""
+    """Return the fingerprint of a public key as `ssh-keygen -l` prints it."""
     blob = base64.b64decode(key.split()[1])
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")

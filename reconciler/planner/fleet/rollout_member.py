@@ -1,6 +1,6 @@
-"""How one node stands towards the spec, as rollouts need to know.
+"""Rollout members: what a rollout needs to know of one node.
 
-Its plan tells; where it was not looked at, the ledger's record of it does, and the cluster.
+It is taken from the node's plan; for a node that was not looked at, from its record in the ledger and the cluster.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from reconciler.planner.node.goals import FAILURES
 
 @dataclass(frozen=True, slots=True)
 class RolloutMember:
-    """`pending`: path -> (desired, applied). `missing`: what it lacks to be settled, as the end of a sentence.
+    """A node of a pool whose spec changes. It is settled when it is as desired, certified and in service.
 
-    Settled is who is as desired, certified and in service; `since` says since when, and is None otherwise.
+    `pending`: path -> (desired, applied). `missing`: what it lacks to be settled, as the end of a sentence. `since`:
+    since when it is settled; None when it is not.
     """
 
     node: str
     pending: Mapping[str, tuple[Any, Any]]
     missing: str
     since: datetime | None
-    sound: bool  # healthy, in service, and read in full
-    given_up: bool  # isolated: nothing more is done to it
+    healthy: bool  # in service, without a fault, and read in full
+    isolated: bool  # isolated: nothing more is done to it
     record: NodeRecord
 
     @property
@@ -42,15 +43,15 @@ class RolloutMember:
         return not self.missing
 
     def failed_since(self, begin: datetime) -> str:
-        """What failed for good since then; "" when nothing did, or all is well again."""
+        """Return what failed for good since `begin`; "" when nothing did, or the node is settled again."""
         if self.settled:
             return ""
-        if self.given_up and not self.pending:
+        if self.isolated and not self.pending:
             return self.missing
         return next((why for at, why in _failures(self.record) if at >= begin), "")
 
-    def had(self, values: Mapping[str, tuple[Any, ...]]) -> bool:
-        """Whether it was once converged to these."""
+    def had_values(self, values: Mapping[str, tuple[Any, ...]]) -> bool:
+        """Whether the node was once converged to these values."""
         applied = self.record.applied
         return all(path not in applied or applied[path].value in given for path, given in values.items())
 
@@ -63,15 +64,18 @@ def rollout_member(
     in_service: bool | None,
     now: datetime,
 ) -> RolloutMember:
-    """`table`: what its profile manages. `plan` None: it was not looked at, so the ledger and the cluster speak.
+    """Return what a rollout needs to know of the node `desired`.
 
-    Of a node that a bug of ours ends this for nobody knows anything: it changes nothing, and its wave waits for it.
+    `table`: what its profile manages. `plan` None: it was not looked at, so its record and the cluster count. When a
+    bug of ours ends this for a node, nothing is pending on it, and its wave waits for it.
     """
     return of_its_own(
         desired.node,
         "judging its part in a rollout",
         lambda: _member(desired, table, plan, record, in_service, now),
-        lambda crash: RolloutMember(desired.node, {}, crash.sentence, None, sound=False, given_up=False, record=record),
+        lambda crash: RolloutMember(
+            desired.node, {}, crash.sentence, None, healthy=False, isolated=False, record=record
+        ),
     )
 
 
@@ -98,14 +102,14 @@ def _member(
         pending=changed,
         missing=missing,
         since=None if missing else _since(table, record, now),
-        sound=_sound(plan) if plan is not None else in_service is True,
-        given_up=plan is not None and plan.goal is Goal.ISOLATED,
+        healthy=_healthy(plan) if plan is not None else in_service is True,
+        isolated=plan is not None and plan.goal is Goal.ISOLATED,
         record=record,
     )
 
 
 def _missing_now(desired: Desired, plan: NodePlan) -> str:
-    """What a node that was just looked at lacks."""
+    """Return what a node that was just looked at lacks."""
     if plan.waits_for_person:
         why = f"is ill ({plan.illness[0].observed})" if plan.illness else "is out of service"
         return f"{why}; {person_needed([plan.node])}"
@@ -133,7 +137,7 @@ def _missing_on_record(
 
 
 def _passed(desired: Desired, certificate: Certificate) -> bool:
-    """As far as it can be judged without a look at the node: for this image, by these tests, over these bars."""
+    """Whether the certificate is valid as far as that shows without a look at the node: image, tests and bars."""
     acceptance, image = desired.profile.acceptance, desired.profile.image
     assert acceptance is not None
     if certificate.binding.tests_digest != tests_digest(acceptance):
@@ -151,20 +155,20 @@ _OF_ITS_OWN = frozenset({
 })  # fmt: skip
 
 
-def _sound(plan: NodePlan) -> bool:
-    """Whether a change may be tried on it first: it serves, is well, and nobody has to see to it before it goes."""
+def _healthy(plan: NodePlan) -> bool:
+    """Whether a change may be tried on this node first: it serves, is well, and needs no person."""
     stuck = plan.blocked is not None and plan.blocked.code in _OF_ITS_OWN
     return plan.in_service is True and not plan.incomplete and not plan.illness and not stuck
 
 
 def _since(table: tuple[Managed, ...], record: NodeRecord, now: datetime) -> datetime:
-    """When the last of its values, its certificate and its admission came about; now, if the ledger has not seen it."""
+    """Return when the last of its values, its certificate or its admission was recorded; now, if one is missing."""
     times = []
     for row in table:
-        kept = record.applied.get(row.path)
-        if kept is None or kept.value != row.shown:
+        applied = record.applied.get(row.path)
+        if applied is None or applied.value != row.shown:
             return now
-        times.append(kept.at)
+        times.append(applied.at)
     if record.certificate is not None:
         times.append(record.certificate.issued_at)
     times += [attempt.ended_at or attempt.at for attempt in record.attempts if attempt.action == "admit"][-1:]
@@ -172,13 +176,13 @@ def _since(table: tuple[Managed, ...], record: NodeRecord, now: datetime) -> dat
 
 
 def _failures(record: NodeRecord) -> tuple[tuple[datetime, str], ...]:
-    """Actions whose latest attempts failed, for good or too often in a row; newest first.
+    """Return (time, what failed) for actions that failed last, for good or too often in a row; newest first.
 
-    An admission resets nothing here: a node that was brought back without the change has still failed it. A hold that
-    somebody lifted does: they have seen to it.
+    An admission does not reset them: a node that was brought back without the change has still failed it. Releasing a
+    hold on the node does, since a person has seen to it then.
     """
     found = []
-    seen_to = record.released_at
+    released = record.released_at
     streaks: dict[tuple[str, str], list[Attempt]] = {}
     for attempt in record.attempts:
         if attempt.outcome == "done":
@@ -187,7 +191,7 @@ def _failures(record: NodeRecord) -> tuple[tuple[datetime, str], ...]:
             streaks.setdefault((attempt.action, attempt.target), []).append(attempt)
     for (action, target), streak in streaks.items():
         last = streak[-1]
-        if seen_to is not None and seen_to >= (last.ended_at or last.at):
+        if released is not None and released >= (last.ended_at or last.at):
             continue
         if last.outcome == "permanent" or len(streak) >= FAILURES:
             name = f"{action}:{target}" if target else action

@@ -1,7 +1,8 @@
-"""How a change of the spec spreads over a pool: a canary first, each wave only when the last is well (DESIGN 7.2).
+"""Rollouts: a change of the spec spreads over a pool in waves, a canary first, each after the last (DESIGN 7.2).
 
-Waves hold back `pending` drift alone. That a change is under way, with its order of nodes, is in the ledger from when
-its first node was let go; how far it has come is read from the nodes each time, so that no process needs to live.
+A wave begins when the one before it is converged, certified and has baked. Waves hold back `pending` drift only. The
+ledger records a rollout, with its order of nodes, when its first node begins; how far it has come is read from the
+nodes each time, so that it survives the process.
 """
 
 from __future__ import annotations
@@ -26,15 +27,17 @@ ROLLBACK_WAVES = ("1", "100%")
 SHOWN = 5  # members that a sentence names
 
 
-# What a machine has that was off or silent shows only when it is back, and may then overtake nobody.
-_NOT_COUNTED = Blocked(BlockCode.ROLLOUT, "its rollout was decided on before anybody could see that it is part of it")
+# What a node that was off or silent lacks shows only when it is back; it must not overtake the others then.
+_NOT_COUNTED = Blocked(
+    BlockCode.ROLLOUT, "the rollout of its pool was planned before this node could be read, and does not include it yet"
+)
 
 
 @dataclass(slots=True)
 class Progress:
-    """One pool's rollout as of now. `rollout`: as in the ledger, or as the next apply would write it (`new`).
+    """The rollout of one pool as of now. `rollout`: as in the ledger, or as the next apply would record it (`new`).
 
-    `missing`: members that their wave waits for.
+    `waits`: waves that may not begin -> why. `missing`: members that their wave waits for.
     """
 
     rollout: Rollout
@@ -42,18 +45,18 @@ class Progress:
     policy: RolloutPolicy
     plan: RolloutPlan
     wave_of: Mapping[str, int]
-    waits: Mapping[int, Blocked]  # waves that may not begin
+    waits: Mapping[int, Blocked]
     missing: frozenset[str]
 
 
 @dataclass(slots=True)
 class Rollouts:
-    """What the rollouts of a fleet let go now."""
+    """The rollouts of a fleet as of now, by pool."""
 
     by_pool: Mapping[str, Progress] = field(default_factory=dict)
 
     def refusal(self, plan: NodePlan) -> Blocked | None:
-        """Why what the spec changed on this node has to wait; None when nothing did, or its wave is open."""
+        """Return why the spec's changes of this node have to wait; None when there are none, or its wave is open."""
         if not pending(plan):
             return None
         progress = self.by_pool.get(plan.pool)
@@ -62,8 +65,8 @@ class Rollouts:
             return _NOT_COUNTED
         return progress.waits.get(wave)
 
-    def in_turn(self, plan: NodePlan, rest: NodePlan | None) -> NodePlan:
-        """As it may go now: where its wave has not begun, the `rest`, which needs none, or all of it, to wait."""
+    def part_allowed(self, plan: NodePlan, rest: NodePlan | None) -> NodePlan:
+        """Return what of the plan may go now. Before its wave: the `rest`, which needs none, or all of it, blocked."""
         wait = self.refusal(plan)
         if wait is None:
             return plan
@@ -79,45 +82,49 @@ class Rollouts:
 
 
 def pending(plan: NodePlan) -> tuple[str, ...]:
-    """Paths that the spec changed, and the node has not."""
+    """Return the paths that the spec has changed and the node has not yet."""
     return tuple(item.path for item in plan.drift if item.kind is DriftClass.PENDING)
 
 
 def rollouts(
-    fleet: Fleet, standings: Mapping[str, RolloutMember], kept: Mapping[str, Rollout], holds: Holds, now: datetime
+    fleet: Fleet, members: Mapping[str, RolloutMember], recorded: Mapping[str, Rollout], holds: Holds, now: datetime
 ) -> Rollouts:
-    """`standings`: of every active node of the pools in question; `kept`: what the ledger has, the newest by pool."""
+    """Return the rollouts of the pools in which something is pending.
+
+    `members`: every active node of the pools in question. `recorded`: the ledger's newest rollout of each pool.
+    """
     pools: dict[str, list[RolloutMember]] = {}
-    for standing in standings.values():
-        pools.setdefault(fleet.nodes[standing.node].pool, []).append(standing)
+    for member in members.values():
+        pools.setdefault(fleet.nodes[member.node].pool, []).append(member)
     found = {}
-    for pool, members in pools.items():
-        if any(standing.pending for standing in members):
-            policy = fleet.rollouts.get(pool, DEFAULT)
-            found[pool] = _progress(fleet, pool, members, kept.get(pool), policy, holds, now)
+    for pool, of_pool in pools.items():
+        if any(member.pending for member in of_pool):
+            found[pool] = _progress(fleet, pool, of_pool, recorded.get(pool), holds, now)
     return Rollouts(found)
 
 
 def _progress(
     fleet: Fleet,
     pool: str,
-    standings: list[RolloutMember],
-    kept: Rollout | None,
-    policy: RolloutPolicy,
+    of_pool: list[RolloutMember],
+    recorded: Rollout | None,
     holds: Holds,
     now: datetime,
 ) -> Progress:
-    rollout = _current(fleet, pool, standings, kept, now)
-    new = rollout is not kept
-    by_name = {standing.node: standing for standing in standings}
+    policy = fleet.rollouts.get(pool, DEFAULT)
+    rollout = _current(fleet, pool, of_pool, recorded, now)
+    new = rollout is not recorded
+    by_name = {member.node: member for member in of_pool}
     taking_part = {
         name
         for name, one in by_name.items()
-        if not (one.given_up and one.pending)  # ill beyond repair, and not by this change
+        if not (one.isolated and one.pending)  # isolated before this change came
         and held(fleet.nodes[name], one.record, holds, now) is None
     }
     known = set(rollout.members)
-    later = in_order([fleet.nodes[name] for name, one in by_name.items() if one.pending and name not in known], by_name)
+    later = canaries_first(
+        [fleet.nodes[name] for name, one in by_name.items() if one.pending and name not in known], by_name
+    )
     members = [name for name in (*rollout.members, *later) if name in taking_part]
     left_out = tuple(name for name in rollout.members if name not in taking_part)
     waves = _waves(ROLLBACK_WAVES if rollout.rollback else policy.waves, members)
@@ -137,7 +144,7 @@ def _progress(
         left_out=left_out,
         halted=halted,
         resume=_resume(pool, failed) if halted else (),
-        supersedes=kept.digest if kept is not None and new and _unfinished(kept, by_name) else "",
+        supersedes=recorded.digest if recorded is not None and new and _unfinished(recorded, by_name) else "",
     )
     wave_of = {name: at for at, wave in enumerate(waves) for name in wave}
     missing = frozenset(name for name in members if not by_name[name].settled and name not in failed)
@@ -147,21 +154,24 @@ def _progress(
 # --- which change it is --------------------------------------------------------------------------------------------
 
 
-def _current(fleet: Fleet, pool: str, standings: list[RolloutMember], kept: Rollout | None, now: datetime) -> Rollout:
-    """The kept one as long as nothing else is pending; another change supersedes it, the way back is a rollback."""
-    values = _by_path((path, change[0]) for one in standings for path, change in one.pending.items())
-    if kept is not None and _within(values, kept.values):
-        return kept
-    before = _by_path((path, change[1]) for one in standings for path, change in one.pending.items())
-    moving = [fleet.nodes[one.node] for one in standings if one.pending]
+def _current(fleet: Fleet, pool: str, of_pool: list[RolloutMember], recorded: Rollout | None, now: datetime) -> Rollout:
+    """Return the recorded rollout as long as nothing else is pending; else a new one, which supersedes it.
+
+    A change back to the earlier values is a rollback.
+    """
+    values = _by_path((path, change[0]) for one in of_pool for path, change in one.pending.items())
+    if recorded is not None and _within(values, recorded.values):
+        return recorded
+    before = _by_path((path, change[1]) for one in of_pool for path, change in one.pending.items())
+    moving = [fleet.nodes[one.node] for one in of_pool if one.pending]
     return Rollout(
         pool=pool,
         digest=digest_of(values),
         values=values,
         before=before,
-        members=tuple(in_order(moving, {one.node: one for one in standings})),
-        # Back to what a rollback left is no way to known ground: it goes forward again.
-        rollback=kept is not None and not kept.rollback and _within(values, kept.before),
+        members=tuple(canaries_first(moving, {one.node: one for one in of_pool})),
+        # Back to what a rollback left is no return to proven values: it is rolled out in full waves again.
+        rollback=recorded is not None and not recorded.rollback and _within(values, recorded.before),
         started_at=now,
         commit=fleet.source.commit,
     )
@@ -183,26 +193,26 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=list)
 
 
-def _unfinished(kept: Rollout, standings: Mapping[str, RolloutMember]) -> bool:
-    """Whether members of an earlier rollout, which are still there, never got what it brought."""
-    return any(name in standings and not standings[name].had(kept.values) for name in kept.members)
+def _unfinished(recorded: Rollout, members: Mapping[str, RolloutMember]) -> bool:
+    """Whether a remaining member of an earlier rollout never got its values."""
+    return any(name in members and not members[name].had_values(recorded.values) for name in recorded.members)
 
 
 # --- who goes when -------------------------------------------------------------------------------------------------
 
 
-def in_order(nodes: Sequence[Desired], standings: Mapping[str, RolloutMember]) -> list[str]:
-    """Healthy nodes first, each next one in another failure domain; what can't be told apart goes by name."""
-    sound = [node for node in nodes if standings[node.node].sound]
-    rest = [node for node in nodes if not standings[node.node].sound]
+def canaries_first(nodes: Sequence[Desired], members: Mapping[str, RolloutMember]) -> list[str]:
+    """Order nodes for waves: healthy ones first, each next one in another failure domain, then by name."""
+    healthy = [node for node in nodes if members[node.node].healthy]
+    rest = [node for node in nodes if not members[node.node].healthy]
     labels = sorted({label for node in nodes for label in node.domains})
     # Coarse domains first: two nodes in other racks are further apart than two on other leaves of one rack.
     labels.sort(key=lambda label: (len({node.domains.get(label) for node in nodes}), label))
-    return [node.node for part in (sound, rest) for node in _spread(sorted(part, key=lambda n: n.node), labels)]
+    return [node.node for part in (healthy, rest) for node in _spread(sorted(part, key=lambda n: n.node), labels)]
 
 
 def _spread(nodes: list[Desired], labels: Sequence[str]) -> list[Desired]:
-    """Round and round the values of the first label; among nodes that share one, of the next."""
+    """Alternate between the values of the first label; among nodes that share one, between those of the next."""
     if not labels or len(nodes) < 2:
         return nodes
     groups: dict[str, list[Desired]] = {}
@@ -214,7 +224,7 @@ def _spread(nodes: list[Desired], labels: Sequence[str]) -> list[Desired]:
 
 
 def _waves(sizes: Sequence[str], members: Sequence[str]) -> list[tuple[str, ...]]:
-    """Each takes the members up to its share, rounded up; one that adds nobody is none, and the last takes the rest."""
+    """Divide members into waves: each up to its share, rounded up; empty ones are left out, the last takes the rest."""
     found, done = [], 0
     for size in (*sizes, "100%"):
         until = min(parse_nodes(size, len(members)), len(members))
@@ -226,13 +236,13 @@ def _waves(sizes: Sequence[str], members: Sequence[str]) -> list[tuple[str, ...]
 
 def _states(
     waves: Sequence[tuple[str, ...]],
-    standings: Mapping[str, RolloutMember],
+    members: Mapping[str, RolloutMember],
     failed: Mapping[str, str],
     bake: timedelta,
     halted: str,
     now: datetime,
 ) -> tuple[tuple[Wave, ...], dict[int, Blocked]]:
-    """State of each wave, and which of them may not begin. Failures within what is allowed hold nobody up."""
+    """Return the state of each wave, and why those that may not begin have to wait. Tolerated failures delay nobody."""
     found: list[Wave] = []
     waits: dict[int, Blocked] = {}
     blocked: Blocked | None = None
@@ -241,18 +251,18 @@ def _states(
             blocked = Blocked(BlockCode.HALTED, halted)
         if blocked is not None:
             waits[at] = blocked
-        missing = [name for name in nodes if not standings[name].settled and name not in failed]
+        missing = [name for name in nodes if not members[name].settled and name not in failed]
         if missing or (halted and not failed.keys().isdisjoint(nodes)):
             if blocked is None:
-                found.append(Wave(nodes, WaveState.OPEN, _missing(missing, standings)))
+                found.append(Wave(nodes, WaveState.OPEN, _missing(missing, members)))
             else:
                 state = WaveState.HALTED if halted else WaveState.WAITING
                 found.append(Wave(nodes, state, blocked.detail))
-            blocked = blocked or Blocked(BlockCode.ROLLOUT, f"wave {at + 1} goes first: {_missing(missing, standings)}")
+            blocked = blocked or Blocked(BlockCode.ROLLOUT, f"wave {at + 1} goes first: {_missing(missing, members)}")
             continue
-        since = max((standings[name].since or now for name in nodes if standings[name].settled), default=now - bake)
+        since = max((members[name].since or now for name in nodes if members[name].settled), default=now - bake)
         if since + bake > now:
-            detail = f"wave {at + 1} is well, and bakes"
+            detail = f"wave {at + 1} has converged and bakes"
             found.append(Wave(nodes, WaveState.BAKING, f"until {since + bake:%Y-%m-%d %H:%M:%S} UTC", end=since + bake))
             blocked = blocked or Blocked(BlockCode.ROLLOUT, detail, since + bake)
         else:
@@ -260,11 +270,11 @@ def _states(
     return tuple(found), waits
 
 
-def _missing(names: Sequence[str], standings: Mapping[str, RolloutMember]) -> str:
-    """What each lacks, those that lack the same together."""
+def _missing(names: Sequence[str], members: Mapping[str, RolloutMember]) -> str:
+    """Return what the nodes lack, in words; those that lack the same are named together."""
     alike: dict[str, list[str]] = {}
     for name in names:
-        alike.setdefault(standings[name].missing, []).append(name)
+        alike.setdefault(members[name].missing, []).append(name)
     first = "; ".join(f"{_named(those)} {missing}" for missing, those in list(alike.items())[:SHOWN])
     return first + (f"; and {len(alike) - SHOWN} more reasons" if len(alike) > SHOWN else "")
 
@@ -284,7 +294,7 @@ def _halted(pool: str, failed: Mapping[str, str], policy: RolloutPolicy) -> str:
 
 
 def _resume(pool: str, failed: Mapping[str, str]) -> tuple[str, ...]:
-    """What a person can do about it."""
+    """Return what a person can do about a halted rollout, one way a line."""
     names = list(failed)
     first = names[0]
     one = first if len(names) == 1 else f"each of {', '.join(names[:SHOWN])}" + (" ..." if len(names) > SHOWN else "")

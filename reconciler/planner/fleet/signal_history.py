@@ -1,8 +1,8 @@
-"""Since when a node has shown evidence of illness, and what had changed before: what the ledger keeps of both.
+"""The history of health signals: since when a node shows each, and which change came shortly before.
 
-A first sight is kept beside the node's silences, under the signal's value path; when a change of reconciler, spec or
-driver came less than an hour before, under "PATH after CHANGE", which is kept for a day whatever is shown meanwhile.
-The changes of a fleet have a record of their own.
+The ledger keeps the time at which a signal was first seen beside the node's silences, under the signal's value path;
+when a change of reconciler, spec or driver came less than an hour before, under "PATH after CHANGE", which is kept for
+a day even if the signal disappears meanwhile. The changes of a fleet have a record of their own.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from reconciler.model.vocab import NodeState
 from reconciler.planner.node.actions import spec_of
 
 NEWS = timedelta(hours=1)
-FLAPS = timedelta(days=1)  # what first showed after a change, and shows again within it, is no news
+FLAPS = timedelta(days=1)  # a signal that returns within a day after a change is still that change's
 _AFTER = " after "
 
 
 def first_seen(key: str) -> tuple[str, str]:
-    """(signal, the change that it came after) of a key of `NodeRecord.silent_since`; ("", "") of any other key."""
+    """Split a key of `NodeRecord.silent_since` into (signal, the change before it); ("", "") if it is no signal's."""
     if not key.startswith("health."):
         return "", ""
     signal, _, change = key.partition(_AFTER)
@@ -37,7 +37,7 @@ def first_seen(key: str) -> tuple[str, str]:
 
 
 def states(fleet: Fleet, observation: Observation) -> frozenset[str]:
-    """What version, spec and drivers are now, each as a key of the fleet's record of changes."""
+    """Return the current version, specs and drivers, each as a key of the fleet's record of changes."""
     found = {f"reconciler {__version__}"}
     for name, node in fleet.nodes.items():
         found.add(_spec(node.pool, node.profile))
@@ -50,19 +50,19 @@ def states(fleet: Fleet, observation: Observation) -> frozenset[str]:
 
 def gone(fleet: Fleet, observation: Observation, known: Mapping[str, datetime], now: frozenset[str]) -> frozenset[str]:
     """Return the recorded keys that no longer hold. A pool that was not read in full keeps its drivers."""
-    dark = {
+    unread_pools = {
         node.pool
         for name, node in fleet.nodes.items()
         if (seen := observation.nodes.get(name)) is None or _driver(seen) is None
     }
-    kept = tuple(f"driver {pool} " for pool in dark)
+    kept = tuple(f"driver {pool} " for pool in unread_pools)
     return frozenset(key for key in known if key not in now and not (kept and key.startswith(kept)))
 
 
 def after_change(
     fleet: Fleet, observed: Observed, record: NodeRecord, changes: NodeRecord | None, now: datetime
 ) -> str:
-    """The change, in words, that came less than an hour before `now`; "" when there was none."""
+    """Return the change, in words, that came less than an hour before `now`; "" when there was none."""
     node = fleet.nodes[observed.node]
     words = {
         f"reconciler {__version__}": f"reconciler {__version__} runs",
@@ -73,7 +73,7 @@ def after_change(
         words[f"driver {node.pool} {driver}"] = f"pool {node.pool} runs driver {driver}"
     known = {} if changes is None else changes.silent_since
     for key, what in words.items():
-        since = known.get(key, now)  # what nobody has noted yet is new
+        since = known.get(key, now)  # a state that is not recorded yet is new
         if since > now - NEWS:
             return f"{what} since {since:%Y-%m-%d %H:%M} UTC"
     for attempt in reversed(record.attempts):
@@ -82,14 +82,14 @@ def after_change(
     return ""
 
 
-def sights(
+def signal_updates(
     fleet: Fleet,
     observation: Observation,
     records: Mapping[str, NodeRecord],
     changes: NodeRecord | None,
     now: datetime,
 ) -> Iterator[tuple[str, str, bool]]:
-    """(node, key, shown now) of what the ledger does not know yet, or knows and is over."""
+    """Yield (node, key, whether it is shown now) for signals that are new to the ledger, or over."""
     rules = IgnoreRules(fleet.settings.ignore, now)
     for name, seen in observation.nodes.items():
         desired, record = fleet.nodes.get(name), records.get(name)
@@ -103,9 +103,9 @@ def sights(
         for signal in sorted(shown - kept.keys()):
             change = after_change(fleet, seen, record, changes, now)
             yield name, signal + (_AFTER + change if change else ""), True
-        dark = unread_signals(desired.profile, seen)
+        missing = unread_signals(desired.profile, seen)
         for signal, key in kept.items():
-            if signal in shown or (dark and signal.startswith(dark)):
+            if signal in shown or (missing and signal.startswith(missing)):
                 continue
             if not first_seen(key)[1] or record.silent_since[key] <= now - FLAPS:
                 yield name, key, False
@@ -116,7 +116,7 @@ def _driver(seen: Observed) -> str | None:
 
 
 def _spec(pool: str, profile: Profile) -> str:
-    """What signals are judged by: the inventory, and what the policy says of XIDs and of the cluster's conditions."""
+    """Return the key of what signals are judged by: the inventory, and the policy on XIDs and node conditions."""
     return f"spec {pool} {_judged_by(profile.inventory, profile.remediation)}"
 
 

@@ -26,7 +26,7 @@ from reconciler.planner.fleet.windows import AHEAD_DAYS
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One node's work. `position`: its place in the order. `returns`: the node is back in service when it ends.
+    """The work of one node. `position`: its place in the order. `returns`: the node is back in service when it ends.
 
     `isolated`: the node is out before it begins, but not drained.
     """
@@ -114,7 +114,7 @@ class Simulation:
         self._agenda[at].append(do)
 
     def enter(self, job: Job, queue: Queue, ready: float = 0.0) -> None:
-        """From `ready` on it may go, as soon as its queue is open and there is room."""
+        """Let a job wait: from `ready` on it may begin, as soon as its queue is open and there is room."""
         if ready > self.time:
             self.later(ready, partial(self.enter, job, queue))
             return
@@ -123,7 +123,7 @@ class Simulation:
             self._again(queue)
 
     def begin(self, job: Job, queue: Queue) -> None:
-        """It goes now."""
+        """Begin a job now."""
         job.start, job.end = self.time, self.time + job.takes_s
         if queue.reasons:
             at = self._now + timedelta(seconds=self.time)
@@ -162,7 +162,7 @@ class Simulation:
         self._freed[id(rate)] = rate
 
     def _change_hours(self, at: datetime) -> None:
-        """Limits begin or cease to hold: all who wait ask again."""
+        """Take in that limits begin or cease to hold: all that wait ask again."""
         self._budget.move_to(at)
         self._epoch += 1
         for queue in self._queues:
@@ -198,13 +198,13 @@ class Simulation:
             self._wake(woken_by, isolated=queue.isolated)
 
     def _again(self, queue: Queue, ticket: int | None = None) -> None:
-        """Its first asks, unless it has asked since the ticket was drawn."""
+        """Let the first of the queue ask, unless it has asked since the ticket was drawn."""
         if queue.jobs and ticket in (None, queue.ticket):
             queue.ticket += 1
             heappush(self._ready, (queue.jobs[0][0], queue.number, queue.ticket))
 
     def _wake(self, limit: Group, *, isolated: bool) -> None:
-        """The first of those that wait at the limit asks again; it wakes the next if it leaves room."""
+        """Let the first queue that waits at the limit ask again; it wakes the next if it leaves room."""
         waiting = self._waiting.get((id(limit), isolated))
         while waiting:
             _, number, ticket = heappop(waiting)
@@ -215,13 +215,13 @@ class Simulation:
                 return
 
     def _opening(self, queue: Queue) -> float | None:
-        """When the queue is open: a time up to now, one to come, or never."""
+        """Return when the queue is open: now, at a time to come, or never (None)."""
         if queue.openings is None:
             return self.time
         return next((max(first, self.time) for first, last in queue.openings if self.time <= last), None)
 
     def _used_up(self, queue: Queue) -> Group | None:
-        """A limit that has no room for the first of the queue."""
+        """Return a limit that has no room for the first of the queue."""
         if not queue.reasons:
             return None
         node = queue.jobs[0][1].node

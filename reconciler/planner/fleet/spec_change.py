@@ -1,7 +1,7 @@
-"""What a change of the spec does: two plans of the same observation, compared (DESIGN 10).
+"""The effect of a change of the spec: two plans from the same observation, compared (DESIGN 10).
 
-The plans are of base and of what head wants (planner/fleet/revisions.py), so whatever differs between them, the change
-causes. Certificates are judged as of when the node is as head wants it, and stored metrics by the bars of head.
+One plan is of base, the other of what head wants (planner/fleet/revisions.py), so the change causes whatever differs.
+Certificates are judged as if the node were as head wants it, and stored metrics by the bars of head.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LEFT_ALONE = "the change adds this node: nobody contacts it before the change i
 
 
 def with_change(plan: Plan, head: Fleet, change: Change) -> Plan:
-    """The plan of head with what of it the change causes, and with the nodes that join, which are left alone."""
+    """Return the plan of head with the effect of the change, and with the nodes that join, which are left alone."""
     nodes = {**plan.nodes, **{name: _left_alone(head.nodes[name], plan) for name in change.joining}}
     active = sum(head.nodes[name].state is NodeState.ACTIVE for name in change.joining)
     totals = replace(plan.totals, nodes_blocked=plan.totals.nodes_blocked + active)
@@ -60,18 +60,18 @@ def change_of(
     records: Mapping[str, NodeRecord],
     *,
     selected: Collection[str],
-    now: datetime,
 ) -> Change:
-    """What the second of the plans, of head, does beyond the first, of base. Both without waves (`at_once`).
+    """Return what the plan of head does beyond that of base.
 
-    `selected`: names at either revision that it is about. `head` is as it says itself, endpoints and all.
+    `plans`: of base and of head, both without waves (`at_once`).
+    `selected`: the names, at either revision, to tell of. `head`: as loaded, with its own endpoints.
     """
     before, after = plans
     shared = [name for name in after.nodes if name in before.nodes]
     pairs = [(before.nodes[name], after.nodes[name]) for name in shared]
     drift = _Drift.of(pairs)
     hit = {item.node for item in drift.caused}
-    proofs = _Proofs(base, head, before, after, observation, records, now)
+    proofs = _Proofs(base, head, before, after, observation, records, after.created_at)
     void, below, above, unmeasured = proofs.of(shared)
     return Change(
         base=base.source,
@@ -100,12 +100,12 @@ def change_of(
 
 
 def _set_by(head: Fleet, items: Iterable[DriftItem]) -> Mapping[str, tuple[str, ...]]:
-    """Where head says the value, or what encloses it. A path may be set at one line for some nodes, and at another."""
+    """Return the lines of head that set each path, or what encloses it. Nodes may get a path from different lines."""
     found: dict[str, dict[str, None]] = {}
     known: dict[tuple[str, str], str] = {}
     for item in items:
         if item.concern in (Concern.GATE, Concern.HEALTH):
-            continue  # judged, not set
+            continue  # judged by us, and set nowhere
         node = head.nodes[item.node]
         key = (node.profile.digest, item.path)
         if key not in known or item.path in node.provenance:
@@ -166,7 +166,7 @@ class _Drift:
 
 
 def _same(item: DriftItem) -> tuple[str, str]:
-    """Drift from another value is other drift. Of a certificate and of health, the words don't matter."""
+    """Return the key of a difference: path and desired value; for a certificate and for health, the path only."""
     if item.concern in (Concern.GATE, Concern.HEALTH):
         return item.path, ""
     return item.path, repr(item.desired)
@@ -185,7 +185,7 @@ def _touched(pairs: list[tuple[NodePlan, NodePlan]]) -> Mapping[str, tuple[str, 
 
 
 def _added(old: NodePlan, new: NodePlan) -> Disruption | None:
-    """How hard the node is hit by what only head does to it. None: by nothing."""
+    """Return the worst disruption of what only head does to the node; None = it does nothing more."""
     if new.disruption > old.disruption:
         return new.disruption
     more = Counter((action.id, action.disruption) for action in new.actions)
@@ -194,7 +194,7 @@ def _added(old: NodePlan, new: NodePlan) -> Disruption | None:
 
 
 def _beyond(desired: Desired, old: NodePlan, new: NodePlan) -> float:
-    """GPU-hours out of service that head costs and base does not. What it saves elsewhere makes no node less out."""
+    """Return the GPU-hours out of service that head costs and base does not; what head saves on others is no credit."""
     return max(0.0, _hours_out(new) - _hours_out(old)) * (desired.profile.inventory.gpus or 0)
 
 
@@ -209,7 +209,7 @@ def _hours_out(plan: NodePlan) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Proofs:
-    """What becomes of what was measured."""
+    """The effect of the change on certificates and stored measurements."""
 
     base: Fleet
     head: Fleet
@@ -244,7 +244,7 @@ class _Proofs:
         return tuple(void), tuple(below), tuple(above), tuple(unmeasured)
 
     def _affected(self, names: list[str]) -> Iterator[str]:
-        """Active nodes whose desired values the change edits; quarantined and retired ones leave every count."""
+        """Yield the active nodes whose desired values the change edits; no others count."""
         for name in names:
             old, new = self.base.nodes[name], self.head.nodes[name]
             if old.state is NodeState.ACTIVE is new.state and old.profile.digest != new.profile.digest:

@@ -1,14 +1,16 @@
-"""The storm brake: many nodes that go bad at once have one cause, and treating them one by one is no cure (J5, C5).
+"""The storm brake: when many nodes go bad at once, no disruptive action begins (pitfalls J5, C5).
 
-A switch that fails makes a rack look dead; whoever power cycles it then, kills work that ran on. So when more than a
-share of the fleet, or of one failure domain, goes bad within a while, nothing that disrupts begins, on nodes in service
-or out of it, until somebody has looked and resumed.
+They have one cause then, and treating them one by one is no cure: a switch that fails makes a rack look dead, and to
+power cycle its nodes kills work that still runs. So when more than a share of the fleet, or of one failure domain, goes
+bad within a while, nothing that disrupts begins, on nodes in service or out of it, until a person has looked and
+resumed.
 
-Who has gone bad: a node that served, and that the cluster now calls not ready, that neither BMC nor host reach, that
-is off, or whose host shows a fault of its hardware. Not who was out before, taken by us or by a person, nor who
-went bad under our hands: their outage is no news. One silent BMC is no evidence at all.
+A node has gone bad when it served before, and now the cluster calls it not ready, neither its BMC nor its host can be
+reached, it is powered off, or its host shows a hardware fault. A node that was out of service before does not count,
+and neither does one that went bad while it was being worked on: that outage is expected. A silent BMC alone is no
+evidence.
 
-What is counted are first sights, which the ledger keeps, so that a restart forgets nothing and passes may be far apart.
+The ledger keeps when each node was first seen to be bad, so that a restart forgets nothing and passes may be far apart.
 """
 
 from __future__ import annotations
@@ -31,18 +33,22 @@ from reconciler.model.units import format_duration
 from reconciler.model.vocab import NodeState, Power, UnknownReason
 from reconciler.planner.node.holds import Holds, held
 
-BAD = "bad"  # under which the ledger keeps since when a node has been bad, beside its silent sources
+BAD = "bad"  # the ledger's key for since when a node has been bad, beside those of its silent sources
 LEAST_OF_FLEET = 3  # two nodes anywhere within minutes are a coincidence; a third is none
 LEAST_OF_DOMAIN = 2  # one node is no storm, however small its rack
 NAMED = 8
-_UNREACHED = (UnknownReason.UNREACHABLE, UnknownReason.TIMEOUT)  # who refuses us or talks nonsense is there
+_UNREACHED = (
+    UnknownReason.UNREACHABLE,
+    UnknownReason.TIMEOUT,
+)  # a machine that refuses us or answers nonsense is there
 
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """`scope`: "the fleet" or "rack r1"; `total`: its active nodes; `limit`: as the spec says it.
+    """A storm: more nodes of one scope went bad together than the spec allows.
 
-    `nodes`: those that went bad -> how; `since`: when the first of them was seen so.
+    `scope`: "the fleet" or "rack r1"; `total`: its active nodes; `limit`: as the spec says it.
+    `nodes`: those that went bad -> how; `since`: when the first of them was seen to be bad.
     """
 
     scope: str
@@ -63,8 +69,8 @@ class Storm:
         )
 
 
-def bad(desired: Desired, seen: Observed, rules: IgnoreRules) -> str | None:
-    """How a node is bad, in a word or two; "" when it is not, None when that can't be told."""
+def symptom(desired: Desired, seen: Observed, rules: IgnoreRules) -> str | None:
+    """Return how a node is bad, in a word or two; "" when it is not, None when that can't be told."""
     member = seen.member
     joined = desired.profile.membership is not None
     if isinstance(seen.hot, Answered) and seen.hot.value.power is Power.OFF and isinstance(seen.host, Silent):
@@ -80,15 +86,15 @@ def bad(desired: Desired, seen: Observed, rules: IgnoreRules) -> str | None:
     return None if joined and lost else ""
 
 
-def gone_bad(fleet: Fleet, observation: Observation) -> Mapping[str, str | None]:
-    """Active nodes that are bad now, whosever doing it is and since whenever, and how; None: that can't be told."""
+def bad_nodes(fleet: Fleet, observation: Observation) -> Mapping[str, str | None]:
+    """Return the active nodes that are bad now, whatever the cause, and how; None: that can't be told."""
     found = {}
     rules = IgnoreRules(fleet.settings.ignore, observation.finished_at)
     for name, seen in observation.nodes.items():
         desired = fleet.nodes.get(name)
         if desired is None or desired.state is not NodeState.ACTIVE:
             continue
-        how = of_its_own(name, "looking for a storm", partial(bad, desired, seen, rules), _cannot_tell)
+        how = of_its_own(name, "looking for a storm", partial(symptom, desired, seen, rules), _cannot_tell)
         if how != "":
             found[name] = how
     return found
@@ -99,7 +105,7 @@ def _cannot_tell(_crash: Crash) -> None:
 
 
 def bad_since(record: NodeRecord) -> datetime | None:
-    """When it was first seen to be bad; None: it was not, or we have brought it back since."""
+    """Return when the node was first seen to be bad; None: it was not, or it has been admitted again since."""
     noted = record.silent_since.get(BAD)
     if noted is None or any(a.action == "admit" and a.outcome == "done" and a.at >= noted for a in record.attempts):
         return None
@@ -109,22 +115,25 @@ def bad_since(record: NodeRecord) -> datetime | None:
 def storm(
     fleet: Fleet,
     observation: Observation,
-    gone: Mapping[str, str | None],
+    bad: Mapping[str, str | None],
     records: Mapping[str, NodeRecord],
     holds: Holds,
     now: datetime,
 ) -> Storm | None:
-    """`gone`: as `gone_bad` says; `records`: of these. Of several storms that which tells most: most nodes in least."""
+    """Return the storm that the fleet is in, or None. Of several, the one with most nodes in the smallest scope.
+
+    `bad`: what `bad_nodes` found. `records`: at least those of these nodes.
+    """
     brake = fleet.settings.brake
     window = timedelta(seconds=brake.within_s)
     news: dict[str, datetime] = {}
-    bad_now = {name: how for name, how in gone.items() if how}
+    bad_now = {name: how for name, how in bad.items() if how}
     for name in bad_now:
         desired, record = fleet.nodes[name], records.get(name) or NodeRecord(name)
         since = bad_since(record) or now
         if since < now - window or not _served(desired, record) or held(desired, record, holds, now) is not None:
             continue
-        if not _was_out(observation.nodes[name], since) and not _under_our_hands(record, since, window):
+        if not _was_out(observation.nodes[name], since) and not _was_worked_on(record, since, window):
             news[name] = since
     if len(news) < min(LEAST_OF_FLEET, LEAST_OF_DOMAIN):
         return None
@@ -137,7 +146,7 @@ def storm(
 
 
 def _scopes(fleet: Fleet, news: Mapping[str, Any]) -> Iterator[tuple[str, list[str], int, str, int]]:
-    """(scope, those of it that went bad, its active nodes, limit, fewest) of the fleet and of each domain concerned."""
+    """Yield (scope, nodes that went bad, number of active nodes, limit, fewest) for the fleet and its domains."""
     totals: Counter[tuple[str, str]] = Counter()
     members: dict[tuple[str, str], list[str]] = {}
     active = [node for node in fleet.nodes.values() if node.state is NodeState.ACTIVE]
@@ -153,7 +162,7 @@ def _scopes(fleet: Fleet, news: Mapping[str, Any]) -> Iterator[tuple[str, list[s
 
 
 def _exceeds(limit: str, count: int, total: int, least: int) -> bool:
-    """More than the limit, and not rounded: 2 of 3 are more than 50%. A count is meant as it is said."""
+    """Whether `count` is more than the limit, without rounding: 2 of 3 are more than 50%. A count is a count."""
     given = limit.strip()
     if not given.endswith("%"):
         return count > int(given)
@@ -165,14 +174,14 @@ def _unreached(reading: Answered[Any] | Silent) -> bool:
 
 
 def _served(desired: Desired, record: NodeRecord) -> bool:
-    """Whether the ledger knows of a time at which it was well: what never worked has not gone bad."""
+    """Whether the ledger knows of a time at which the node was well: a node that never worked has not gone bad."""
     if record.malformed:
         return False
     return record.serial is not None if desired.profile.membership is None else "cluster.member" in record.applied
 
 
 def _was_out(seen: Observed, since: datetime) -> bool:
-    """Whether somebody had taken it out of service before it went bad. A mark that came later is but the treatment."""
+    """Whether the node was taken out of service before it went bad. A mark set later is only the treatment."""
     member: Member | None = seen.member.value if isinstance(seen.member, Answered) else None
     if member is None:
         return False
@@ -185,8 +194,8 @@ def _was_out(seen: Observed, since: datetime) -> bool:
         return True
 
 
-def _under_our_hands(record: NodeRecord, since: datetime, window: timedelta) -> bool:
-    """Whether something was being done to it when it went bad, or had been shortly before, short of its admission."""
+def _was_worked_on(record: NodeRecord, since: datetime, window: timedelta) -> bool:
+    """Whether the node was being worked on when it went bad, or shortly before, and not admitted since."""
     for attempt in reversed(record.attempts):
         if attempt.outcome == "refused" or attempt.at > since:
             continue

@@ -1,11 +1,11 @@
-"""When what is planned is expected to happen: starts, ends, waves, and how many nodes are out at once.
+"""The timetable of a plan: when nodes and waves are expected to begin and end, and how many nodes are out at once.
 
-The timetable takes estimates for granted: that every action does what it should in the time that it takes as a rule,
-and that nobody else takes nodes out or brings any back. Nodes of which nobody can say have no times: those that
-somebody must look at first, those behind a halted rollout, and those that a budget or a window never lets go.
+It takes estimates for granted: that every action succeeds in the time that it usually takes, and that nobody else takes
+nodes out or brings any back. A node has no times where these can't be told: when a person must look at it first, when
+its rollout is halted, and when a budget or a window never lets it go.
 
-More budget is no guarantee of an earlier end. Nodes are let go greedily, in turn, and with work of different length
-that can let a long one start later (Graham's anomalies); with work of equal length and one limit it can not.
+More budget does not guarantee an earlier end. Nodes begin greedily, in order, and with work of different length that
+can make a long one start later (Graham's anomalies); with work of equal length and one limit it can't.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ from reconciler.planner.node.workload import work
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """`finish_s`: until the last that is expected to end has ended. `peak`: nodes out of service at once, at most."""
+    """Plans with their expected times.
+
+    `finish_s`: seconds until the last node that is expected to end has ended. `peak`: the most nodes out of service at
+    once.
+    """
 
     nodes: dict[str, NodePlan]
     rollouts: tuple[RolloutPlan, ...]
@@ -39,7 +43,11 @@ def timetable(
     rollouts: Sequence[RolloutPlan] = (),
     missing: Collection[str] = (),
 ) -> Timetable:
-    """`plans` as scheduled, and `permit` as that left it. `missing`: nodes that their wave of a rollout waits for."""
+    """Return when the plans are expected to begin and end.
+
+    `plans`: as `schedule` returns them. `permit`: as that leaves it; its budget is used up by the simulation.
+    `missing`: nodes that their wave of a rollout waits for.
+    """
     table = _Table(permit, rollouts, missing)
     for position, plan in enumerate(in_order(plan for plan in plans.values() if plan.actions)):
         table.add(plan, position)
@@ -57,15 +65,18 @@ def timetable(
 
 
 def out_s(plan: NodePlan) -> float:
-    """How long it is out of service for what is planned: from its first disrupting action on."""
+    """Return for how many seconds a node is out of service for its plan: from the first disrupting action on."""
     done = work(plan.actions)
     return done.takes_s if plan.in_service is False else done.out_s
 
 
 @dataclass(slots=True, eq=False)
 class _Course:
-    """A rollout on its way. Per wave: `left`, members that it still waits for; `over`, when it has baked; `jobs`, of
-    those that it changes; `held`, what begins with it. `opened`: how many waves have begun; `longest`: of its plans."""
+    """A rollout in the simulation. Lists have an entry for each wave.
+
+    `left`: how many members it still waits for; `over`: when it has baked, in seconds; `jobs`: of the nodes that it
+    changes; `held`: what begins with it. `opened`: how many waves have begun; `longest`: the longest plan.
+    """
 
     rollout: RolloutPlan
     left: list[int]
@@ -78,7 +89,7 @@ class _Course:
 
 
 class _Table:
-    """Jobs, and the waves that hold some of them back."""
+    """The jobs of a simulation, and the waves that hold some of them back."""
 
     def __init__(self, permit: Permit, rollouts: Sequence[RolloutPlan], missing: Collection[str]) -> None:
         self.permit = permit
@@ -93,7 +104,7 @@ class _Table:
             self._begin(rollout)
 
     def all_jobs(self) -> Iterator[Job]:
-        """Also of what waves will bring that is not planned yet."""
+        """Yield all jobs, also for changes that waves will bring and that are not planned yet."""
         yield from self.jobs.values()
         for course in self.courses:
             for jobs in course.jobs:
@@ -135,7 +146,7 @@ class _Table:
         self.simulation.enter(job, self._queue(plan, job, out), ready)
 
     def _never(self, plan: NodePlan) -> bool:
-        """Whether time alone does not let it go."""
+        """Whether passing time alone never lets the node go."""
         halted = plan.blocked is not None and plan.blocked.code is BlockCode.HALTED
         braked = self.permit.brake is not None and work(plan.actions).braked
         return halted or braked or (takes_out(plan) and self.permit.budget.unreadable(plan.node))
@@ -148,9 +159,9 @@ class _Table:
         return self.simulation.queue(job, reasons(plan) if leaves else frozenset(), window, counts=leaves or out)
 
     def _rest(self, first: Job, course: _Course, wave: int) -> None:
-        """The wave of a node has begun that something else was to be done to before: now what the wave brings.
+        """Let the wave's change follow on a node that has other work before it.
 
-        It is not planned yet, and taken to last as long as with the others.
+        That change is not planned yet; it is taken to last as long as the longest of the others.
         """
         if course.longest is None:
             return
@@ -189,12 +200,12 @@ class _Table:
         self._open(course)
 
     def _settle(self, course: _Course, wave: int, over: float) -> None:
-        """All of a wave is well; it has baked at `over`."""
+        """Take in that a wave has converged; it has baked at `over`, in seconds."""
         course.over[wave] = max(over, self.simulation.time)
         self.simulation.later(over, partial(self._open, course))
 
     def _open(self, course: _Course) -> None:
-        """Every wave that has none before it which is not over."""
+        """Open each wave whose earlier waves are all over."""
         while not course.rollout.halted and course.opened < len(course.over):
             last = course.over[course.opened - 1] if course.opened else 0.0
             if last is None or last > self.simulation.time:
@@ -209,7 +220,7 @@ class _Table:
 
     def _timed(self, course: _Course, at: int, wave: Wave) -> Wave:
         if wave.state not in (WaveState.OPEN, WaveState.WAITING):
-            return wave  # it is over, or bakes, or nobody can say
+            return wave  # it is over, or bakes, or can't be told
         starts = [job.start for job in course.jobs[at] if job.start is not None]
         over = course.over[at]
         return replace(

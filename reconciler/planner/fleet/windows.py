@@ -1,8 +1,8 @@
-"""When nodes may be taken out of service, and firmware be started (DESIGN 7.2).
+"""Maintenance windows: when nodes may be taken out of service, and firmware updates be started (DESIGN 7.2).
 
-Work fits when all of it, to the end of its last disruptive step, lies within allow windows that join up, and meets no
-deny window. A pool for which no window allows anything in particular is allowed always. Bringing a node back is never
-asked about.
+Work fits when all of it, to the end of its last disruptive step, lies within allow windows that join up, and overlaps
+no deny window. A pool without any allow window may be worked on at all times. Windows never delay what brings a node
+back into service.
 """
 
 from __future__ import annotations
@@ -23,24 +23,14 @@ _DRAWN_DAYS = AHEAD_DAYS + 2  # at the end of which it is another day elsewhere
 
 @dataclass(frozen=True, slots=True)
 class _Calendar:
-    """The spans to come for one pool. `allow` None: always. Spans of `allow` neither touch nor overlap."""
+    """The coming spans of one pool. `allow` None: any time is allowed. Spans of `allow` neither touch nor overlap."""
 
     allow: tuple[Span, ...] | None
     deny: tuple[tuple[Span, Window], ...]
     allowing: tuple[Window, ...]
 
-    def fits(self, begin: datetime, end: datetime) -> bool:
-        within = self.allow is None or any(span[0] <= begin and end <= span[1] for span in self.allow)
-        return within and not any(_meet(span, begin, end) for span, _ in self.deny)
-
-    def next(self, now: datetime, need: timedelta) -> datetime | None:
-        """The first moment at which work that takes `need` fits: it is `now`, or a span begins or ends then."""
-        moments = {span[0] for span in self.allow or ()} | {span[1] for span, _ in self.deny}
-        last = now + timedelta(days=AHEAD_DAYS) - need
-        return next((at for at in sorted(moments) if now <= at <= last and self.fits(at, at + need)), None)
-
     def openings(self, now: datetime, need: timedelta) -> tuple[Span, ...]:
-        """First and last moment of each stretch in which work that takes `need` may begin."""
+        """Return the first and last moment of each span in which work that takes `need` may begin, in order."""
         end = now + timedelta(days=AHEAD_DAYS)
         allowed = ((now, end),) if self.allow is None else self.allow
         found = [(max(begin, now), min(until, end) - need) for begin, until in allowed]
@@ -51,7 +41,7 @@ class _Calendar:
         return tuple(sorted((first, last) for first, last in found if first <= last))
 
     def why(self, now: datetime, need: timedelta) -> str:
-        """Why work that begins now does not fit."""
+        """Return why work that begins now does not fit."""
         lasts = f"about {format_duration(need.total_seconds())} of work"
         for span, window in self.deny:
             if span[0] <= now < span[1]:
@@ -59,12 +49,14 @@ class _Calendar:
         if self.allow is not None and not any(span[0] <= now < span[1] for span in self.allow):
             return f"outside of {', '.join(map(_named, self.allowing))}"
         for span, window in self.deny:
-            if _meet(span, now, now + need):
+            if span[0] < now + need and now < span[1]:
                 return f"{lasts} would not end before {_named(window)} begins to deny"
         return f"{lasts} does not fit into what is left of {', '.join(map(_named, self.allowing))}"
 
 
 class Windows:
+    """The fleet's maintenance windows as of `now`, and whether somebody has lifted them (`breakGlass`)."""
+
     def __init__(self, windows: Sequence[Window], break_glass: BreakGlass | None, now: datetime) -> None:
         self._windows = tuple(windows)
         self._lifted_until = None
@@ -76,15 +68,15 @@ class Windows:
 
     @property
     def any(self) -> bool:
-        """Whether there are any, also if they do not hold now."""
+        """Whether the fleet has windows, also if they are lifted now."""
         return bool(self._windows)
 
     def __bool__(self) -> bool:
-        """Whether there are any that hold now."""
+        """Whether the fleet has windows, and nobody has lifted them."""
         return bool(self._windows) and self._lifted_until is None
 
     def refusal(self, pool: str, need_s: float) -> Blocked | None:
-        """None: work of `need_s` seconds on a node of `pool` may begin now. Otherwise why not, and when it may."""
+        """Return why work of `need_s` seconds on a node of `pool` may not begin now, and when it may; None = it may."""
         if not self:
             return None
         key = (pool, need_s)
@@ -93,7 +85,10 @@ class Windows:
         return self._verdicts[key]
 
     def openings(self, pool: str, need_s: float) -> tuple[Span, ...] | None:
-        """When work of `need_s` seconds may begin: first and last moments, for AHEAD_DAYS. None: any time will do."""
+        """Return the first and last moments at which work of `need_s` seconds may begin within AHEAD_DAYS.
+
+        None: it may begin at any time.
+        """
         calendar = self._calendar(pool)
         if calendar.allow is None and not calendar.deny:
             return None
@@ -101,12 +96,13 @@ class Windows:
         return found if self._lifted_until is None else _joined((*found, (self._now, self._lifted_until)))
 
     def _judge(self, calendar: _Calendar, need: timedelta) -> Blocked | None:
-        if calendar.fits(self._now, self._now + need):
+        openings = calendar.openings(self._now, need)
+        if openings and openings[0][0] == self._now:
             return None
-        until, detail = calendar.next(self._now, need), calendar.why(self._now, need)
-        if until is None:
+        detail = calendar.why(self._now, need)
+        if not openings:
             detail += f"; in the next {AHEAD_DAYS} days there is no room for {format_duration(need.total_seconds())}"
-        return Blocked(BlockCode.WINDOW, detail, until)
+        return Blocked(BlockCode.WINDOW, detail, openings[0][0] if openings else None)
 
     def _calendar(self, pool: str) -> _Calendar:
         if pool not in self._calendars:
@@ -124,11 +120,8 @@ class Windows:
 
 
 def glass_broken(break_glass: BreakGlass | None, now: datetime) -> bool:
+    """Whether `breakGlass` of the Fleet lifts all windows now."""
     return break_glass is not None and now < datetime.fromisoformat(break_glass.until)
-
-
-def _meet(span: Span, begin: datetime, end: datetime) -> bool:
-    return span[0] < end and begin < span[1]
 
 
 def _joined(found: Iterable[Span]) -> tuple[Span, ...]:

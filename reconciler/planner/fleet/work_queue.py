@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from heapq import heapify, heappop, heappush
 
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan
@@ -21,6 +20,7 @@ from reconciler.planner.node.workload import work
 
 Place = tuple[int, int, str, str]  # urgency, number within its pool, pool, node: the first in order is the smallest
 Ask = Callable[[str], Blocked | None]
+_RENEWAL = frozenset({Reason.RENEWAL})
 
 
 def schedule(plans: Mapping[str, NodePlan], permit: Permit) -> dict[str, NodePlan]:
@@ -53,7 +53,7 @@ def in_order(plans: Iterable[NodePlan]) -> list[NodePlan]:
     """Return these plans in the order in which they go."""
     plans = list(plans)
     numbers = _numbers(plans)
-    return sorted(plans, key=lambda plan: _place(plan, numbers))
+    return sorted(plans, key=lambda plan: (urgency(plan, reasons(plan)), numbers[plan.node], plan.pool, plan.node))
 
 
 class WorkQueue:
@@ -85,9 +85,9 @@ class WorkQueue:
         """Add a node, or replace its plan by a newer one."""
         name = plan.node
         self.leave(name)
-        self._places[name] = _place(plan, self._numbers)
-        done = work(plan.actions)
-        request = (reasons(plan), takes_out(plan), done.flashes, bool(plan.actions), done.braked)
+        done, why = work(plan.actions), reasons(plan)
+        self._places[name] = urgency(plan, why), self._numbers[name], plan.pool, name
+        request = (why, takes_out(plan), done.flashes, bool(plan.actions), done.braked)
         self._requests[name] = request, (plan.pool, done.need_s)
         if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF:
             self._alone.add(name)
@@ -182,15 +182,8 @@ def _numbers(plans: Iterable[NodePlan]) -> Mapping[str, int]:
     return found
 
 
-def _place(plan: NodePlan, numbers: Mapping[str, int]) -> Place:
-    return urgency(plan), numbers[plan.node], plan.pool, plan.node
-
-
-def urgency(plan: NodePlan) -> int:
+def urgency(plan: NodePlan, why: frozenset[Reason]) -> int:
     """Rank who goes first when the budget is short: nodes that are out already, then the ill, drift, and renewals."""
-    return 0 if plan.in_service is False and not plan.isolated else _urgency(reasons(plan))
-
-
-@lru_cache
-def _urgency(why: frozenset[Reason]) -> int:
-    return 1 if Reason.REMEDIATION in why else 3 if why == {Reason.RENEWAL} else 2
+    if plan.in_service is False and not plan.isolated:
+        return 0
+    return 1 if Reason.REMEDIATION in why else 3 if why == _RENEWAL else 2

@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.model.period_report import ActionTally, Episode, Past, PeriodReport, StatusInterval
 from reconciler.model.status import NodeStatus
-from reconciler.planner.fleet.period_report import chronicle
+from reconciler.planner.fleet.period_report import period_report
 from reconciler.render.period_report import as_markdown, human, percent
 from tests.render.test_comment import balanced
 
@@ -58,9 +58,7 @@ def week() -> PeriodReport:
         ActionTally("reimage", "ambiguous", 1, 1), ActionTally("reimage", "done", 4, 4),
     )  # fmt: skip
     past = Past(tuple(status_intervals), tuple(episodes), actions, dict.fromkeys(fleet, ago(100)))
-    return chronicle(
-        past, format_version="1.0", tool_version="0", fleet="lab", nodes=fleet, since=ago(168), until=NOW,
-    )  # fmt: skip
+    return period_report(past, "lab", fleet, ago(168), NOW)
 
 
 @pytest.mark.parametrize("form", ["txt", "md"])

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.model.period_report import Episode, Hours, Past, PeriodReport, StatusInterval, Times
 from reconciler.model.status import NodeStatus
-from reconciler.planner.fleet.period_report import chronicle, times
+from reconciler.planner.fleet.period_report import period_report, times
 
 T0 = datetime(2026, 11, 20, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -43,10 +43,7 @@ def told(
     for spell in all_spells:
         first[spell.node] = min(spell.since, first.get(spell.node, spell.since))
     nodes = {spell.node for spell in all_spells if spell.until is None} | {one.node for one in drift}
-    return chronicle(
-        Past(all_spells, drift, (), first), format_version="1.0", tool_version="0", fleet="lab", nodes=nodes,
-        since=at(since), until=at(until),
-    )  # fmt: skip
+    return period_report(Past(all_spells, drift, (), first), "lab", nodes, at(since), at(until))
 
 
 def test_availability_is_of_the_hours_in_which_somebody_could_say() -> None:

@@ -1,4 +1,4 @@
-"""Who may go: each rule against an oracle that is written apart from it, minute by minute and node by node."""
+"""Budgets and windows against oracles that are written apart from them, minute by minute and node by node."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reconciler.model.desired import Floor
 from reconciler.planner.fleet.budget import Budget
 from tests import builders as b
-from tests.properties.test_leave import fleets, limits, reasons, shares
+from tests.properties.test_permit import fleets, limits, reasons, shares
 
 
 @given(st.data())
