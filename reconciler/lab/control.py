@@ -2,7 +2,7 @@
 
     {"do": "fault", "node": "gpu-a001", "kind": "xid_79", "parameters": {"gpu": "3"}}
     {"do": "clear", "node": "gpu-a001", "kind": null}
-    {"do": "state"}      {"do": "story", "node": "gpu-a001"}      {"do": "down"}
+    {"do": "state"}      {"do": "events", "node": "gpu-a001"}      {"do": "down"}
 
 The answer is {"ok": true, "value": ...} or {"ok": false, "error": "..."}.
 """
@@ -108,8 +108,8 @@ class ControlServer:
         match request:
             case {"do": "state"}:
                 return self._lab.dump()
-            case {"do": "story", "node": str(node)}:
-                return self._lab.story(node)
+            case {"do": "events", "node": str(node)}:
+                return self._lab.node_events(node)
             case {"do": "down"}:
                 self._down()
                 return None
@@ -144,7 +144,7 @@ def read_state(directory: Path) -> dict[str, Any]:
 
 def read_story(directory: Path, node: str) -> dict[str, Any]:
     """What happened to a node: {"now", "cluster": events of the node object and its pods, "bmc": its event log}."""
-    found: dict[str, Any] = _ask(directory, {"do": "story", "node": node})
+    found: dict[str, Any] = _ask(directory, {"do": "events", "node": node})
     return found
 
 

@@ -14,7 +14,6 @@ from reconciler.lab.hardware.control_plane import ClusterTruth
 from reconciler.lab.hardware.lifecycle import Fetch
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.timings import TYPICAL, Timings
-from reconciler.lab.hardware.usual_pods import usual_pods
 from reconciler.lab.scenario import Drift, Scenario
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import UsageError
@@ -41,11 +40,11 @@ class Lab:
             raise UsageError(f"the lab has no node {node!r}")
         return self.machines[node]
 
-    def story(self, node: str) -> dict[str, Any]:
+    def node_events(self, node: str) -> dict[str, Any]:
         """What happened to a node lately, as JSON values; times are seconds on the clock that says "now"."""
         machine = self.machine(node)
         machine.catch_up()
-        cluster = [] if self.cluster is None else self.cluster.story(node)
+        cluster = [] if self.cluster is None else self.cluster.node_events(node)
         return {"now": machine.now, "cluster": cluster, "bmc": machine.state.events}
 
     def dump(self) -> dict[str, Any]:
@@ -191,10 +190,26 @@ def _cluster(
     for name, draft in drafts.items():
         if draft.member:
             truth.add_node(name, labels=draft.labels)
-            usual_pods(truth, name, gpus=len(draft.state.gpus), busy=draft.power == "on" and not draft.cordoned)
+            add_default_pods(truth, name, gpus=len(draft.state.gpus), busy=draft.power == "on" and not draft.cordoned)
             truth.update_node(name, taints=draft.taints, unschedulable=draft.cordoned)
     truth.count_outages({name: _groups(desired) for name, desired in fleet.nodes.items()})
     return truth
+
+
+def add_default_pods(truth: ClusterTruth, name: str, *, gpus: int, busy: bool) -> None:
+    """Add the pods of a GPU node: DaemonSets, a mirror pod, a finished job; if `busy`, a GPU job and a server too."""
+    for namespace, owner in (
+        ("kube-system", "kube-proxy"),
+        ("gpu-operator", "nvidia-device-plugin-daemonset"),
+        ("monitoring", "node-exporter"),
+    ):
+        truth.add_pod(namespace, f"{owner}-{name}", name, ("DaemonSet", owner), labels={"app": owner})
+    truth.add_pod("kube-system", f"haproxy-{name}", name, ("Node", name), labels={"component": "haproxy"})
+    truth.add_pod("default", f"prepare-{name}", name, ("Job", f"prepare-{name}"), phase="Succeeded")
+    if busy:
+        labels = {"app": "trainer"}
+        truth.add_pod("default", f"trainer-{name}-0", name, ("Job", f"trainer-{name}"), labels=labels, gpus=gpus)
+        truth.add_pod("default", f"router-{name}", name, ("ReplicaSet", "router-7c9d8f6b5"), labels={"app": "router"})
 
 
 def _groups(desired: Desired) -> list[str]:

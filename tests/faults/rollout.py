@@ -195,7 +195,7 @@ class _Rollout:
         machine = self.lab.machines[name]
         machine.catch_up()
         disk = machine.state.disks.get(machine.state.booted_disk or "")
-        return disk is not None and disk.sha256 == sha(image) and name in self.lab.cluster.serving()
+        return disk is not None and disk.sha256 == sha(image) and name in self.lab.cluster.in_service()
 
     def play(self, *, loop: bool) -> RolledOut:
         run_virtual(self.adopt(), self.clock)

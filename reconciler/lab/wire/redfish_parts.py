@@ -135,7 +135,7 @@ def _ethernet(bmc: Bmc, id_: str) -> Document | None:
 def _storage(bmc: Bmc, id_: str) -> Document | None:
     if id_ != "1":
         return None
-    drives = [link(f"{DRIVES}/{drive.id}") for drive in parts.drives(bmc.state)]
+    drives = [link(f"{DRIVES}/{drive.id}") for drive in parts.listed_drives(bmc.state)]
     return odata(f"{STORAGE}/1", "Storage.v1_10_1", "NVMe Storage") | {
         "Status": _state(bmc),
         "Drives@odata.count": len(drives),
@@ -154,7 +154,7 @@ def _storage(bmc: Bmc, id_: str) -> Document | None:
 
 
 def _drive(bmc: Bmc, id_: str) -> Document | None:
-    drive = next((drive for drive in parts.drives(bmc.state) if drive.id == id_), None)
+    drive = next((drive for drive in parts.listed_drives(bmc.state) if drive.id == id_), None)
     if drive is None:
         return None
     sick = bmc.state.power != "off" and drive.media_errors
