@@ -1,4 +1,4 @@
-"""The embedded fleet: a sans-I/O hardware model with two fronts.
+"""The embedded fleet: a sans-I/O hardware model with two servers.
 
 hardware/   what a machine is and does: power, POST, media, BIOS, firmware, disks, images, GPUs, faults
 wire/       servers on loopback: Redfish over HTTPS, SSH, a Kubernetes API, the control socket

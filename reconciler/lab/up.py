@@ -30,9 +30,9 @@ from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.keys import known_keys
 from reconciler.lab.pki import ImageKey, SshAuthority, TlsAuthority, new_password, write_private
 from reconciler.lab.scenario import Scenario
-from reconciler.lab.wire.kube import KubeFront
-from reconciler.lab.wire.redfish import RedfishFront
-from reconciler.lab.wire.ssh import SshFront
+from reconciler.lab.wire.kube import KubeServer
+from reconciler.lab.wire.redfish import RedfishServer
+from reconciler.lab.wire.ssh import SshServer
 from reconciler.lab.wire.ssh_port import bound
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import UsageError
@@ -166,7 +166,7 @@ class _Starting:
         for name, machine in lab.machines.items():
             ends = lab.fleet.nodes[name].endpoints
             if ends.bmc is not None:
-                redfish = RedfishFront(machine, username=USERNAME, password=self._password, epoch=self._epoch)
+                redfish = RedfishServer(machine, username=USERNAME, password=self._password, epoch=self._epoch)
                 self._stack.push_async_callback(redfish.stop)
                 port = await redfish.start(context, port=_port(ends.bmc) if generated else 0)
                 bmc[ends.bmc] = {"target": f"https://127.0.0.1:{port}", "ca": "pki/bmc-ca.pem"}
@@ -187,7 +187,7 @@ class _Starting:
 
     async def _start_ssh(self, name: str, machine: Machine, port: int) -> int:
         key = self._ssh.host_key(name)
-        front = SshFront(
+        server = SshServer(
             machine,
             host_key=key.private,
             host_certificate=key.certificate,
@@ -195,18 +195,18 @@ class _Starting:
             epoch=self._epoch,
             sleep=self._sleep,
         )
-        self._stack.push_async_callback(front.stop)
-        return await front.start(port=port)
+        self._stack.push_async_callback(server.stop)
+        return await server.start(port=port)
 
     async def _serve_cluster(self, lab: Lab, context: Any) -> dict[str, Any]:
         access = lab.fleet.settings.cluster
         if access is None or lab.cluster is None:
             return {}
         token = secrets.token_urlsafe(24)
-        front = KubeFront(lab.cluster, token=token, epoch=self._epoch)
-        self._stack.push_async_callback(front.stop)
-        port = await front.start(context)
-        kubeconfig = front.kubeconfig(f"https://127.0.0.1:{port}", self._tls.pem, token)
+        server = KubeServer(lab.cluster, token=token, epoch=self._epoch)
+        self._stack.push_async_callback(server.stop)
+        port = await server.start(context)
+        kubeconfig = server.kubeconfig(f"https://127.0.0.1:{port}", self._tls.pem, token)
         write_private(self._directory / "kubeconfig", kubeconfig)
         return {access.name: {"kubeconfig": "kubeconfig"}}
 

@@ -1,4 +1,4 @@
-"""The cluster that both fronts show: readiness, guarded writes, budgets, evictions, what controllers do."""
+"""The cluster that both servers show: readiness, guarded writes, budgets, evictions, what controllers do."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
     machine.bmc_transport(), machine.ssh_transport(), machine.kubelet_ready                   state that servers report
     machine.inject("xid_79", gpu=3); machine.clear()                                          faults
 
-Fronts read `machine.state` after any call, or after `catch_up()`. `lifecycle` (events over
+Servers read `machine.state` after any call, or after `catch_up()`. `lifecycle` (events over
 time), `bmc_side` and `host_side` hold the rules.
 """
 
