@@ -1,4 +1,4 @@
-"""One machine exactly as its spec wants it. What the spec leaves open is filled in as on a common 8-GPU server."""
+"""Build one machine exactly as its spec says. Whatever the spec leaves open is as on a common 8-GPU server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KERNEL, _DRIVER = "6.8.0-48-generic", "570.124.06"
 
 
 def build_state(desired: Desired) -> tuple[MachineState, DiskImage, str]:
-    """The machine, what is on its root disk, and the serial of that disk. Identities depend on the name alone."""
+    """Return the machine, its installed image, and the serial of the root disk. Identities depend only on the name."""
     rng = random.Random(f"identity of {desired.node}")  # noqa: S311  serial numbers of machines that don't exist
     profile, inventory = desired.profile, desired.profile.inventory
     state = MachineState(
@@ -53,7 +53,7 @@ def build_state(desired: Desired) -> tuple[MachineState, DiskImage, str]:
 
 
 def known_sysctls(profile: Profile) -> dict[str, str]:
-    """What the kernel has, with defaults that differ from what the spec wants."""
+    """Return the kernel's sysctls, with defaults that differ from the spec."""
     named = {name: "0" if value != "0" else "1" for name, value in profile.host.sysctls.items()}
     return {**named, **KERNEL_DEFAULTS}
 
@@ -63,7 +63,7 @@ def _count(given: int | None, usual: int) -> int:
 
 
 def _firmware(profile: Profile) -> dict[str, FirmwareState]:
-    """A BMC always has a BMC and a BIOS version to show."""
+    """Return the firmware by inventory id. The BMC and the BIOS are always present."""
     usual = {
         "BMC": FirmwareState("bmc", "BMC", "1.0.0", "bmc_reset"),
         "BIOS": FirmwareState("bios", "BIOS", "1.0", "reboot"),
@@ -92,7 +92,7 @@ def _gpu(at: int, inventory: DesiredInventory, rng: random.Random) -> GpuState:
 
 
 def _divide(gpu: GpuState, layout: Mapping[str, int], rng: random.Random) -> None:
-    """MIG instances of a layout, profile -> count. KeyError: this GPU has no such profile."""
+    """Return the MIG instances of a layout, profile -> count. Raise KeyError for a profile that this GPU lacks."""
     gpu.mig_enabled = gpu.mig_pending = True
     for profile, count in layout.items():
         mig_slices(gpu, profile)
@@ -115,7 +115,7 @@ def _nics(inventory: DesiredInventory, rng: random.Random) -> list[NicState]:
 
 
 def _drives(rule: RootDisk, count: int, rng: random.Random) -> list[DriveState]:
-    """The first is the one that the rule is about; no other fits it."""
+    """Return the drives. Only the first one fits the root disk rule."""
     model, capacity = _ROOT_DRIVE
     low, high = rule.min_bytes or 0, rule.max_bytes or 2 * max(capacity, rule.min_bytes or 0)
     root = DriveState(
@@ -127,7 +127,7 @@ def _drives(rule: RootDisk, count: int, rng: random.Random) -> list[DriveState]:
     )
     data_model, size = _DATA_DRIVE
     if rule.min_bytes is not None and rule.max_bytes is None and (rule.model or rule.serial or rule.wwn) is None:
-        size = rule.min_bytes // 2  # only its size tells the root disk
+        size = rule.min_bytes // 2  # the rule identifies the root disk only by its size
     others = [
         DriveState(str(at), f"S6GN{rng.randrange(10**9, 10**10)}", f"eui.{rng.getrandbits(64):016x}", data_model, size)
         for at in range(1, count)
@@ -136,7 +136,7 @@ def _drives(rule: RootDisk, count: int, rng: random.Random) -> list[DriveState]:
 
 
 def _disk(desired: Desired, serial: str) -> DiskImage:
-    """What the machine runs. Without a managed image it is some system that we did not install."""
+    """Return the installed image. Without a managed image it is a system that the reconciler did not install."""
     image, host = desired.profile.image, desired.profile.host
     return DiskImage(
         image=image.name if image else "",

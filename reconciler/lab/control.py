@@ -1,8 +1,8 @@
-"""Talking to a lab that runs: JSON lines over a Unix socket in its directory.
+"""The control socket of a running lab: JSON lines over a Unix socket in its directory.
 
     {"do": "fault", "node": "gpu-a001", "kind": "xid_79", "parameters": {"gpu": "3"}}
     {"do": "clear", "node": "gpu-a001", "kind": null}
-    {"do": "state"}      {"do": "story", "node": "gpu-a001"}      {"do": "down"}
+    {"do": "state"}      {"do": "events", "node": "gpu-a001"}      {"do": "down"}
 
 The answer is {"ok": true, "value": ...} or {"ok": false, "error": "..."}.
 """
@@ -24,7 +24,7 @@ from reconciler.lab.hardware.faults import FaultValue
 from reconciler.lab.hardware.machine import Machine
 from reconciler.model.errors import UsageError
 
-_LONGEST_SOCKET_PATH = 100  # sockaddr_un has room for 107
+_LONGEST_SOCKET_PATH = 100  # sockaddr_un holds 107 bytes
 _TIMEOUT_S = 30.0
 _LIMIT = 2**20
 
@@ -34,7 +34,7 @@ class NoLab(UsageError):
 
 
 def socket_path(directory: Path) -> Path:
-    """In the directory, or where its name would be too long in the temporary one."""
+    """Return the path in the lab's directory, or in the temporary directory where it would be too long."""
     path = directory.resolve() / "control.sock"
     if len(str(path)) <= _LONGEST_SOCKET_PATH:
         return path
@@ -46,9 +46,9 @@ def socket_path(directory: Path) -> Path:
 
 
 class ControlServer:
-    """`down` is called when somebody asks the lab to end.
+    """Answers requests to the lab. It calls `down` on a request to end the lab.
 
-    Sockets without asyncio's Server and transports: those leak a connection that comes while the server closes.
+    It uses plain sockets, because asyncio's Server leaks a connection that arrives while it closes.
     """
 
     def __init__(self, lab: Lab, down: Callable[[], None]) -> None:
@@ -77,7 +77,7 @@ class ControlServer:
         try:
             connection, _ = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
-            return  # the client has gone already
+            return  # the client has disconnected
         connection.setblocking(False)
         task = asyncio.create_task(self._serve(connection))
         self._talking.add(task)
@@ -87,11 +87,11 @@ class ControlServer:
         self._talking.discard(task)
         connection.close()
         if not task.cancelled():
-            task.result()  # an error here is one of ours: it goes to the loop's handler
+            task.result()  # an error here is a bug: it goes to the loop's handler
 
     async def _serve(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        with contextlib.suppress(ConnectionError):  # the client went away
+        with contextlib.suppress(ConnectionError):  # the client has disconnected
             line = b""
             while not line.endswith(b"\n") and len(line) < _LIMIT:
                 line += (received := await loop.sock_recv(connection, _LIMIT))
@@ -108,8 +108,8 @@ class ControlServer:
         match request:
             case {"do": "state"}:
                 return self._lab.dump()
-            case {"do": "story", "node": str(node)}:
-                return self._lab.story(node)
+            case {"do": "events", "node": str(node)}:
+                return self._lab.node_events(node)
             case {"do": "down"}:
                 self._down()
                 return None
@@ -137,14 +137,14 @@ def clear_fault(directory: Path, node: str, kind: str | None = None) -> None:
 
 
 def read_state(directory: Path) -> dict[str, Any]:
-    """The truth about every machine and the cluster."""
+    """Return the state of every machine and of the cluster."""
     found: dict[str, Any] = _ask(directory, {"do": "state"})
     return found
 
 
-def read_story(directory: Path, node: str) -> dict[str, Any]:
-    """What happened to a node: {"now", "cluster": events of the node object and its pods, "bmc": its event log}."""
-    found: dict[str, Any] = _ask(directory, {"do": "story", "node": node})
+def read_node_events(directory: Path, node: str) -> dict[str, Any]:
+    """Return the events of a node: {"now", "cluster": events of the node object and its pods, "bmc": its event log}."""
+    found: dict[str, Any] = _ask(directory, {"do": "events", "node": node})
     return found
 
 
@@ -161,7 +161,7 @@ def is_running(directory: Path) -> bool:
 
 
 def _ask(directory: Path, request: Mapping[str, Any]) -> Any:
-    """UsageError in the lab's own words when it refuses; NoLab when there is none."""
+    """Send a request. Raise UsageError with the lab's message when it refuses, NoLab when none runs."""
     with _connected(directory) as connection:
         connection.sendall(json.dumps(request).encode() + b"\n")
         with connection.makefile("rb") as answer:

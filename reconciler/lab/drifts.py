@@ -1,7 +1,7 @@
-"""The ways in which a lab machine starts out other than its spec says: one table.
+"""The drift kinds of scenarios: ways in which a lab machine can differ from its spec at the start.
 
-A drift changes the draft of one node before its machine comes to life, and says whether the spec gave it a hold: a
-spec without labels can't be short of one.
+A drift changes the draft of one node before its machine starts. It tells whether it applies: without labels in the
+spec, for instance, none can be missing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SYSCTL_FILE = "/etc/sysctl.d/90-reconciler.conf"
 
 @dataclass(slots=True)
 class Draft:
-    """A node as it will start. `disk`: what is on its root disk; None = nothing."""
+    """The initial state of a node. `disk`: the image on its root disk; None = blank."""
 
     desired: Desired
     state: MachineState
@@ -39,7 +39,7 @@ class Draft:
     rng: random.Random = field(default_factory=random.Random)
 
     def put_disk(self) -> None:
-        """The disk into its drive, from which the machine then boots."""
+        """Write the image to the root disk and boot from there."""
         if self.disk is None:
             return
         persisted = "".join(f"{key} = {value}\n" for key, value in sorted(self.disk.sysctls.items()))
@@ -54,15 +54,15 @@ Change = Callable[[Draft, Mapping[str, FaultValue]], bool]
 
 @dataclass(frozen=True, slots=True)
 class DriftKind:
-    """`play` gives False where the spec has nothing for it to differ from."""
+    """A kind of drift. `apply` returns False when the spec has nothing that it could differ from."""
 
     description: str
-    play: Change
+    apply: Change
     parameters: Mapping[str, FaultValue] = field(default_factory=dict)
 
 
 def older(version: str) -> str:
-    """The version before, as far as numbers tell: the last number that is not zero goes down by one."""
+    """Return an older version: the last number that is not zero goes down by one."""
     numbers = list(re.finditer(r"\d+", version))
     for number in reversed(numbers):
         if int(number[0]):
@@ -81,7 +81,7 @@ def _old_image(draft: Draft, _: Mapping[str, FaultValue]) -> bool:
 
 
 def _bios_off(draft: Draft, parameters: Mapping[str, FaultValue]) -> bool:
-    """These managed attributes (or `count` of all) have another value that this BIOS knows."""
+    """Give these managed attributes (or `count` of all) another value that this BIOS accepts."""
     managed = sorted(draft.desired.profile.bios)
     chosen = [name for name in str(parameters["attributes"]).split(",") if name in managed]
     chosen = chosen or draft.rng.sample(managed, min(int(parameters["count"]), len(managed)))
@@ -107,7 +107,7 @@ def _old_firmware(draft: Draft, parameters: Mapping[str, FaultValue]) -> bool:
 
 
 def _wrong_mig(draft: Draft, _: Mapping[str, FaultValue]) -> bool:
-    """MIG on where it should be off; another layout, or off, where it should be on."""
+    """Turn MIG on where it should be off, and off where it should be on."""
     gpu, gpus = draft.desired.profile.gpu, draft.state.gpus
     if gpu is None or not gpus:
         return False
@@ -140,7 +140,7 @@ def _sysctl_off(draft: Draft, _: Mapping[str, FaultValue]) -> bool:
 
 
 def _service_stopped(draft: Draft, parameters: Mapping[str, FaultValue]) -> bool:
-    """A service that should run does not. Without a name: one that leaves the node in its cluster."""
+    """Stop a service that should run. Without a name, any but the kubelet, so that the node stays in its cluster."""
     wanted = str(parameters["name"])
     running = [name for name, state in draft.desired.profile.host.services.items() if state == "running"]
     choice = [name for name in running if name == wanted or (not wanted and name != "kubelet")]
@@ -216,7 +216,7 @@ DRIFTS: Mapping[str, DriftKind] = {
 
 
 def parse_drift(kind: str, given: Mapping[str, FaultValue]) -> dict[str, FaultValue]:
-    """The parameters of a drift, complete. ValueError names what is wrong."""
+    """Return the complete parameters of a drift. Raise ValueError for an unknown or mistyped one."""
     known = DRIFTS.get(kind)
     if known is None:
         close = difflib.get_close_matches(kind, DRIFTS, n=1)

@@ -1,7 +1,7 @@
-"""Actions that fail in a rehearsal: on a share of the nodes, drawn by a seed, and each time that they are tried.
+"""Simulated failures of actions in a rehearsal, on a random share of the nodes and at every attempt.
 
-Machines fail with the faults of the lab, which strike when the action begins and are lifted when it has failed. But one
-that hangs in its boot goes on hanging: were that lifted, it would come up after all, and with what was staged.
+An action fails by a fault of the lab, injected when it begins and lifted when it has ended. Only a hang in POST stays:
+if it were lifted, the machine would boot after all and activate everything staged.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ EVERY = "*"
 _NO_BOOT = "post_hang"
 
 
-class Misfortune:
-    """`rates`: action -> share of nodes, EVERY for those not named."""
+class FailureRates:
+    """Decides which actions fail. `rates`: action -> share of nodes, EVERY for the others."""
 
     def __init__(self, rates: Mapping[str, float], seed: int) -> None:
         self._rates = rates
         self._seed = seed
 
-    def strikes(self, node: str, action: str) -> bool:
-        """Whether `action` fails on this node: the same whenever it is asked."""
+    def fails(self, node: str, action: str) -> bool:
+        """Tell whether `action` fails on this node. The answer depends only on the seed."""
         rate = self._rates.get(action, self._rates.get(EVERY, 0.0))
         if rate <= 0.0:
             return False
         drawn = hashlib.sha256(f"{self._seed} {node} {action}".encode()).digest()
         return int.from_bytes(drawn[:8], "big") / 2**64 < rate
 
-    def begins(self, machine: Machine, action: str) -> None:
+    def inject(self, machine: Machine, action: str) -> None:
         fault = spec_of(action).fault
-        if fault is not None and fault not in machine.state.faults and self.strikes(machine.name, action):
+        if fault is not None and fault not in machine.state.faults and self.fails(machine.name, action):
             machine.inject(fault, times=0)
 
-    def ended(self, machine: Machine, action: str) -> None:
+    def lift(self, machine: Machine, action: str) -> None:
         fault = spec_of(action).fault
-        if fault is not None and fault != _NO_BOOT and self.strikes(machine.name, action):
+        if fault is not None and fault != _NO_BOOT and self.fails(machine.name, action):
             machine.clear(fault)

@@ -1,4 +1,4 @@
-"""Machines for the nodes of a spec: each exactly as desired, then changed by a scenario, then brought to life."""
+"""Build the machines of a spec: each one exactly as desired, then changed by a scenario, then started."""
 
 from __future__ import annotations
 
@@ -14,42 +14,41 @@ from reconciler.lab.hardware.control_plane import ClusterTruth
 from reconciler.lab.hardware.lifecycle import Fetch
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.timings import TYPICAL, Timings
-from reconciler.lab.hardware.usual_pods import usual_pods
 from reconciler.lab.scenario import Drift, Scenario
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import UsageError
 
-CONTROL_PLANE = "control-1"  # a node that no spec names: its cluster is not ours alone
+CONTROL_PLANE = "control-1"  # a node that is in no spec, as in a shared cluster
 
 
 @dataclass(slots=True)
 class Lab:
-    """A fleet that exists. `documents`: what installers find at which URL, when they live in this process."""
+    """A simulated fleet. `documents`: URL -> install document, for installers in this process."""
 
     fleet: Fleet
     scenario: Scenario
     machines: Mapping[str, Machine]
     cluster: ClusterTruth | None
-    by_bmc: Mapping[str, Machine]  # address in the spec -> the machine behind it
+    by_bmc: Mapping[str, Machine]  # address in the spec -> its machine
     by_host: Mapping[str, Machine]
     public_keys: Mapping[str, str]
     documents: dict[str, Mapping[str, Any]]
 
     def machine(self, node: str) -> Machine:
-        """UsageError when there is none."""
+        """Return the machine of a node. Raise UsageError when there is none."""
         if node not in self.machines:
             raise UsageError(f"the lab has no node {node!r}")
         return self.machines[node]
 
-    def story(self, node: str) -> dict[str, Any]:
-        """What happened to a node lately, as JSON values; times are seconds on the clock that says "now"."""
+    def node_events(self, node: str) -> dict[str, Any]:
+        """Return the latest events of a node as JSON values. Times are seconds on the clock of "now"."""
         machine = self.machine(node)
         machine.catch_up()
-        cluster = [] if self.cluster is None else self.cluster.story(node)
+        cluster = [] if self.cluster is None else self.cluster.node_events(node)
         return {"now": machine.now, "cluster": cluster, "bmc": machine.state.events}
 
     def dump(self) -> dict[str, Any]:
-        """The truth about everything, as JSON values, for `lab state`."""
+        """Return the state of everything as JSON values, for `lab state`."""
         nodes = {
             name: machine.dump() | {"expect": self.scenario.expect(name).value}
             for name, machine in self.machines.items()
@@ -67,25 +66,25 @@ def build_lab(
     public_keys: Mapping[str, str] | None = None,
     serve_documents: bool = True,
 ) -> Lab:
-    """The same seed builds the same fleet. `serve_documents` False: installers ask over HTTP, see lab/up.py.
+    """Build the fleet of a spec under a scenario. The same seed builds the same fleet.
 
-    UsageError when the scenario does not fit the spec.
+    `serve_documents` False: installers ask over HTTP, see lab/up.py. Raise UsageError when the scenario does not fit.
     """
     scenario.check(list(fleet.nodes))
     chosen = seed if seed is not None else scenario.seed if scenario.seed is not None else 0
     documents: dict[str, Mapping[str, Any]] = {}
     fetch = documents.get if serve_documents else None
     drafts = {name: _draft(desired, scenario, chosen) for name, desired in fleet.nodes.items()}
-    machines = bring_to_life(fleet, drafts, clock, seed=chosen, fetch=fetch, timings=lambda _: timings)
+    machines = start_machines(fleet, drafts, clock, seed=chosen, fetch=fetch, timings=lambda _: timings)
     cluster = _cluster(fleet, drafts, machines, clock, chosen)
-    for name, machine in machines.items():  # only now: a fault may already want to see a running system
+    for name, machine in machines.items():  # after the start, because a fault may need a running system
         for play in scenario.plays(name):
             for kind, parameters in play.faults.items():
                 machine.inject(kind, **parameters)
-    return cabled(fleet, scenario, machines, cluster, public_keys or {}, documents)
+    return connect(fleet, scenario, machines, cluster, public_keys or {}, documents)
 
 
-def bring_to_life(
+def start_machines(
     fleet: Fleet,
     drafts: Mapping[str, Draft],
     clock: Callable[[], float],
@@ -113,7 +112,7 @@ def bring_to_life(
     return machines
 
 
-def cabled(
+def connect(
     fleet: Fleet,
     scenario: Scenario,
     machines: Mapping[str, Machine],
@@ -121,7 +120,7 @@ def cabled(
     public_keys: Mapping[str, str],
     documents: dict[str, Mapping[str, Any]],
 ) -> Lab:
-    """Each machine behind the addresses that the spec gives it."""
+    """Return a lab that has each machine at its addresses in the spec."""
     endpoints = {name: desired.endpoints for name, desired in fleet.nodes.items()}
     return Lab(
         fleet=fleet,
@@ -150,24 +149,24 @@ def _draft(desired: Desired, scenario: Scenario, seed: int) -> Draft:
     )
     for play in scenario.plays(desired.node):
         for drift in play.drift:
-            if not _play(draft, drift):
+            if not _apply_drift(draft, drift):
                 raise UsageError(f"{desired.node}: the spec gives the drift {drift.kind!r} nothing to differ from")
         if play.pick is not None:
             choice = draft.rng.sample(play.pick.of, len(play.pick.of))
             count = draft.rng.randint(play.pick.least, play.pick.most)
             for drift in choice:
-                if count and _play(draft, drift):
+                if count and _apply_drift(draft, drift):
                     count -= 1
     draft.put_disk()
     return draft
 
 
-def _play(draft: Draft, drift: Drift) -> bool:
-    return DRIFTS[drift.kind].play(draft, drift.parameters)
+def _apply_drift(draft: Draft, drift: Drift) -> bool:
+    return DRIFTS[drift.kind].apply(draft, drift.parameters)
 
 
 def _firmware_images(fleet: Fleet) -> dict[str, dict[str, str]]:
-    """What each image URL of the spec brings to which component."""
+    """Return image URL -> {inventory id: version in it}."""
     images: dict[str, dict[str, str]] = {}
     for profile in {desired.profile.digest: desired.profile for desired in fleet.nodes.values()}.values():
         for item in profile.firmware:
@@ -183,7 +182,7 @@ def _cluster(
     clock: Callable[[], float],
     seed: int,
 ) -> ClusterTruth | None:
-    """Members run the usual pods, and work unless somebody cordoned them."""
+    """Build the cluster. Members run the default pods, and GPU work unless they are cordoned."""
     if fleet.settings.cluster is None:
         return None
     truth = ClusterTruth(machines, clock, random.Random(f"{seed} cluster"))  # noqa: S311  names of pods
@@ -191,12 +190,28 @@ def _cluster(
     for name, draft in drafts.items():
         if draft.member:
             truth.add_node(name, labels=draft.labels)
-            usual_pods(truth, name, gpus=len(draft.state.gpus), busy=draft.power == "on" and not draft.cordoned)
+            add_default_pods(truth, name, gpus=len(draft.state.gpus), busy=draft.power == "on" and not draft.cordoned)
             truth.update_node(name, taints=draft.taints, unschedulable=draft.cordoned)
     truth.count_outages({name: _groups(desired) for name, desired in fleet.nodes.items()})
     return truth
 
 
+def add_default_pods(truth: ClusterTruth, name: str, *, gpus: int, busy: bool) -> None:
+    """Add the pods of a GPU node: DaemonSets, a mirror pod, a finished job; if `busy`, a GPU job and a server too."""
+    for namespace, owner in (
+        ("kube-system", "kube-proxy"),
+        ("gpu-operator", "nvidia-device-plugin-daemonset"),
+        ("monitoring", "node-exporter"),
+    ):
+        truth.add_pod(namespace, f"{owner}-{name}", name, ("DaemonSet", owner), labels={"app": owner})
+    truth.add_pod("kube-system", f"haproxy-{name}", name, ("Node", name), labels={"component": "haproxy"})
+    truth.add_pod("default", f"prepare-{name}", name, ("Job", f"prepare-{name}"), phase="Succeeded")
+    if busy:
+        labels = {"app": "trainer"}
+        truth.add_pod("default", f"trainer-{name}-0", name, ("Job", f"trainer-{name}"), labels=labels, gpus=gpus)
+        truth.add_pod("default", f"router-{name}", name, ("ReplicaSet", "router-7c9d8f6b5"), labels={"app": "router"})
+
+
 def _groups(desired: Desired) -> list[str]:
-    """What budgets may be about."""
+    """Return a node's groups for Outages: its fleet, pool and failure domains."""
     return ["fleet", f"pool {desired.pool}", *(f"{label} {value}" for label, value in desired.domains.items())]

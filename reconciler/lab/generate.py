@@ -1,4 +1,4 @@
-"""A spec for N loopback nodes: `lab up --nodes N`."""
+"""Generate a spec for N loopback nodes, for `lab up --nodes N`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reconciler.lab.pki import ImageKey
 RACKS = 6
 POOL_SIZE = 100
 KEY_NAME = "release"
-_INLINE_LIMIT = 50  # more nodes stand in a CSV file
+_INLINE_LIMIT = 50  # more nodes go into a CSV file
 _IMAGE, _VERSION = "ubuntu-gpu", "2026.11.1"
 _VERSIONS: Mapping[str, Mapping[str, str]] = {
     _VERSION: {"kernel": "6.8.0-48-generic", "driver": "570.124.06", "cuda": "12.8"},
@@ -30,7 +30,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where everything will listen. `nodes`: (BMC port, SSH port) each."""
+    """The ports of all servers. `nodes`: (BMC port, SSH port) of each node."""
 
     nodes: Sequence[tuple[int, int]]
     installer: int
@@ -38,7 +38,7 @@ class Addresses:
 
 
 def generate_spec(directory: Path, addresses: Addresses, *, tls_ca: str, ssh_ca: str, image_key: ImageKey) -> None:
-    """Write the spec's files below `directory`. Three quarters of each pool's hundred train, the others infer."""
+    """Write the spec's files below `directory`. Three of four nodes are for training, the others for inference."""
     _write(directory / "fleet.yaml", _fleet(addresses), _cluster())
     _write(directory / "hardware.yaml", _hardware())
     _write(directory / "images.yaml", _image(image_key))
@@ -89,7 +89,7 @@ def _node(at: int, total: int, ports: tuple[int, int]) -> Document:
         "name": f"gpu-{at + 1:0{max(4, len(str(total)))}d}",
         "bmc": f"https://127.0.0.1:{ports[0]}",
         "host": f"127.0.0.1:{ports[1]}",
-        "serial": f"SN{at + 1:06d}",  # declared: a machine that is off has no other witness (DESIGN 5)
+        "serial": f"SN{at + 1:06d}",  # declared: nothing else identifies a machine that is off (DESIGN 5)
         "rack": f"r{at // per_rack + 1}",
     }
 
@@ -116,7 +116,7 @@ def _fleet(addresses: Addresses) -> Document:
             "iso": f"http://127.0.0.1:{addresses.iso}/installer.iso",
         },
         "budgets": [{"scope": "fleet", "nodes": "25%"}, {"scope": "rack", "nodes": "50%"}],
-        "guards": {"reimage": "100%", "reboot": "100%"},  # a lab may be rebuilt in one go
+        "guards": {"reimage": "100%", "reboot": "100%"},  # a lab may be reimaged all at once
         "drift": {"mode": "correct"},
         "defaults": {"remediation": "standard", "host": {"hostname": "fromName"}},
     }

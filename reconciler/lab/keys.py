@@ -1,4 +1,4 @@
-"""Public keys that a lab knows, for the images of the spec that it plays."""
+"""The public keys that a lab knows, for the images of its spec."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXAMPLE = "RWQv3CgBSQ17mwuc/T+z/W+jXVakvKm6aGjhz38M86CoZ8gjW2Gq0g9e"
 
 
 def known_keys(fleet: Fleet, *more: str) -> dict[str, str]:
-    """Key name in the spec -> public key, where a signature says that it was made with one of ours."""
+    """Return key name in the spec -> public key, for signatures made with one of the known keys."""
     ours = {_key_id(key): key for key in (EXAMPLE, *more)}
     found = {}
     for profile in {desired.profile.digest: desired.profile for desired in fleet.nodes.values()}.values():
@@ -27,7 +27,7 @@ def known_keys(fleet: Fleet, *more: str) -> dict[str, str]:
 
 
 def _key_id(text: str) -> bytes:
-    """Both public keys and signatures start with the algorithm (two bytes) and the key's id (eight)."""
+    """Return the key's id: eight bytes after the two of the algorithm, in public keys and signatures alike."""
     try:
         return base64.b64decode(text)[2:10]
     except binascii.Error:

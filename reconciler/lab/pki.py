@@ -22,7 +22,7 @@ _LIFETIME = timedelta(days=30)
 
 
 class TlsAuthority:
-    """A CA and one server certificate for loopback, which all BMCs and the cluster's API share."""
+    """A CA and one server certificate for loopback, shared by all BMCs and the Kubernetes API."""
 
     def __init__(self) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
@@ -50,7 +50,7 @@ class TlsAuthority:
         )
 
     def server_context(self, scratch: Path) -> ssl.SSLContext:
-        """`scratch`: a file that may be written; OpenSSL reads keys from files alone."""
+        """Return the TLS context. `scratch`: a file to write, because OpenSSL reads keys only from files."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         write_private(scratch, self._server)
         context.load_cert_chain(scratch)
@@ -88,14 +88,14 @@ def _key_usage(*, ca: bool) -> x509.KeyUsage:
 
 @dataclass(frozen=True, slots=True)
 class HostKey:
-    """Texts in OpenSSH format: a private key, and its certificate that names the node."""
+    """A host key in OpenSSH format: the private key, and its certificate with the node's name."""
 
     private: str
     certificate: str
 
 
 class SshAuthority:
-    """Signs host keys, and has the one user whom hosts let in."""
+    """Signs host keys, and holds the key of the one user that hosts accept."""
 
     def __init__(self) -> None:
         self._ca = asyncssh.generate_private_key("ssh-ed25519", comment="lab host CA")
@@ -111,7 +111,7 @@ class SshAuthority:
 
 
 class ImageKey:
-    """An Ed25519 key as minisign has it. Signs the line `<name> <version> <sha256>` of an image."""
+    """An Ed25519 key in minisign's format. It signs the line `<name> <version> <sha256>` of an image."""
 
     def __init__(self, seed: bytes | None = None) -> None:
         self._key = Ed25519PrivateKey.from_private_bytes(seed) if seed else Ed25519PrivateKey.generate()
@@ -122,11 +122,11 @@ class ImageKey:
 
     @property
     def public_text(self) -> str:
-        """One line, as in a `keys` entry of a secrets file."""
+        """Return the public key as one line, as in a `keys` entry of a secrets file."""
         return base64.b64encode(b"Ed" + self._id + self._raw_public()).decode()
 
     def sign_image(self, name: str, version: str, sha256: str) -> str:
-        """The four lines of a .minisig file, prehashed."""
+        """Return the four lines of a prehashed .minisig file."""
         line = f"{name} {version} {sha256}\n".encode()
         signature = self._key.sign(hashlib.blake2b(line).digest())
         comment = f"image {name} version {version} sha256 {sha256}"
@@ -142,7 +142,7 @@ class ImageKey:
 
 
 def write_private(path: Path, text: str | bytes) -> None:
-    """For the owner alone, from the moment that it exists."""
+    """Write a file that only its owner can read, from its creation on."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)

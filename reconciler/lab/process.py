@@ -1,4 +1,4 @@
-"""A lab in a process of its own, as operators run it: for the demo and for tests."""
+"""Run a lab in its own process, as operators do, for the demo and for tests."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _STOP_S = 10.0
 
 @contextmanager
 def lab_process(directory: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`reconciler lab up --dir DIRECTORY OPTIONS...`, ready; ended with the block.
+    """Run `reconciler lab up --dir DIRECTORY OPTIONS...` until the block ends, and yield it once it is ready.
 
-    UsageError with the lab's own words when it does not come up.
+    Raise UsageError with the lab's log when it does not come up.
     """
     directory.mkdir(parents=True, exist_ok=True)
     log = directory / "lab.log"
@@ -29,7 +29,7 @@ def lab_process(directory: Path, *options: str) -> Iterator[subprocess.Popen[byt
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for the command that uses the lab, which ends it afterwards
+            start_new_session=True,  # Ctrl-C goes only to the command that uses the lab, which then ends the lab
         )
     try:
         give_up = time.monotonic() + _START_S

@@ -1,13 +1,13 @@
-"""How machines differ from their spec when a lab starts: data, the same for built-in scenarios and files.
+"""Scenarios: how machines differ from their spec when a lab starts. Built-in ones and files share this format.
 
 description: what this plays
 seed: 7                                       # optional; `lab up --seed` wins
 nodes:
-  gpu-a*:                                     # shell patterns; all that match a node count, in this order
+  gpu-a*:                                     # shell patterns; all that match a node apply, in this order
     drift: [old_image, {bios_off: {count: 2}}]    # see lab/drifts.py
-    pick: {of: [...], least: 0, most: 3}          # so many of these, drawn per node
+    pick: {of: [...], least: 0, most: 3}          # a random number of these, drawn per node
     faults: {xid_79: {gpu: 3, persistent: true}}  # see lab/hardware/faults.py
-    expect: isolated                              # how it shall end; converged if left out
+    expect: isolated                              # the expected end; default converged
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from reconciler.model.errors import UsageError
 
 
 class End(StrEnum):
-    """What a node shall have become when the reconciler is done with it."""
+    """The state that a node must have when the reconciler has finished."""
 
     CONVERGED = "converged"
     ISOLATED = "isolated"  # out of service and reported
-    LEFT_ALONE = "left_alone"  # nothing was done to it, and that is said
-    CORDONED = "cordoned"  # as specified, but for the cordon of somebody else
+    LEFT_ALONE = "left_alone"  # not changed, and reported
+    CORDONED = "cordoned"  # as specified, except for a cordon that is not the reconciler's
 
 
 class _Model(BaseModel):
@@ -46,7 +46,7 @@ Parameters = dict[str, FaultValue]
 
 
 def _as_drift(given: Any) -> Any:
-    """A drift is its name, or {name: parameters}."""
+    """Return {name: parameters}; a bare name has no parameters."""
     return {given: {}} if isinstance(given, str) else given
 
 
@@ -65,7 +65,7 @@ class Drift(_Model):
 
 
 class Pick(_Model):
-    """Between `least` and `most` of these, drawn for each node. Those that the spec gives no hold for are left out."""
+    """A random choice of `least` to `most` of these drifts, drawn for each node, among those that apply to it."""
 
     of: tuple[Drift, ...] = Field(min_length=1)
     least: int = Field(default=0, ge=0)
@@ -79,7 +79,7 @@ class Pick(_Model):
 
 
 class Play(_Model):
-    """What is played on the nodes of one pattern."""
+    """The drifts and faults for the nodes of one pattern, and their expected end."""
 
     drift: tuple[Drift, ...] = ()
     pick: Pick | None = None
@@ -105,7 +105,7 @@ class Scenario(_Model):
         return next((play.expect for play in reversed(self.plays(node)) if play.expect), End.CONVERGED)
 
     def check(self, nodes: Sequence[str]) -> None:
-        """UsageError when a pattern matches none of these nodes: it plays nothing, and nobody would notice."""
+        """Raise UsageError when a pattern matches none of these nodes, because it would have no effect."""
         for pattern in self.nodes:
             if not any(fnmatchcase(node, pattern) for node in nodes):
                 close = difflib.get_close_matches(pattern, nodes, n=1)
@@ -117,7 +117,7 @@ BUILT_IN = ("clean", "drifted", "demo", "blank")
 
 
 def load_scenario(name: str) -> Scenario:
-    """A built-in one by name, or a YAML file. UsageError says what is wrong."""
+    """Load a built-in scenario by name, or a YAML file. Raise UsageError for an invalid one."""
     if name in BUILT_IN:
         text = files("reconciler.lab.scenarios").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
     else:

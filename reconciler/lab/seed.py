@@ -1,7 +1,7 @@
-"""A lab that stands where a real fleet stood when it was observed: what a rehearsal is played on.
+"""Build a lab in the state in which a real fleet was observed, for a rehearsal.
 
-What was not seen is taken as the spec wants it, but for two things that are known all the same: a machine that nobody
-sees and that is not in its cluster was never installed; and one with values on record in the ledger still has those.
+Unobserved values are as in the spec, with two exceptions: a machine that is neither reachable nor in its cluster was
+never installed, and a host that can't be read keeps the values that the ledger has on record.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from reconciler.lab.build import build_state
 from reconciler.lab.drifts import Draft
-from reconciler.lab.fleet import Lab, bring_to_life, cabled
+from reconciler.lab.fleet import Lab, connect, start_machines
 from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.control_plane import AUTOMATIC, ClusterTruth, Condition
 from reconciler.lab.hardware.kernel_log import short_pci
@@ -38,7 +38,7 @@ from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import BootPhase, Power, UnknownReason
 from reconciler.planner.node.actions import spec_of
 
-GRACE_S = 30.0  # pods don't tell theirs
+GRACE_S = 30.0  # observed pods don't include theirs
 _NO_FAULT = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED})
 _BMC_FAULTS = {UnknownReason.AUTH: "bmc_wrong_password", UnknownReason.MALFORMED: "bmc_garbage"}
 _BOOTING = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
@@ -54,42 +54,42 @@ def seed_lab(
     timings: Callable[[str], Timings] = lambda _: TYPICAL,
     public_keys: Mapping[str, str] | None = None,
 ) -> Lab:
-    """Every node of `fleet` is in `observation`. The same arguments build the same lab."""
+    """Build the lab. `observation` must hold every node of `fleet`. The same arguments build the same lab."""
     documents: dict[str, Mapping[str, Any]] = {}
     known = records or {}
     drafts = {
         name: _draft(desired, observation.nodes[name], known.get(name) or NodeRecord(name), seed)
         for name, desired in fleet.nodes.items()
     }
-    machines = bring_to_life(fleet, drafts, clock, seed=seed, fetch=documents.get, timings=timings)
+    machines = start_machines(fleet, drafts, clock, seed=seed, fetch=documents.get, timings=timings)
     for name, machine in machines.items():
-        _resume(machine, observation.nodes[name], observation.finished_at)
+        _apply_running(machine, observation.nodes[name], observation.finished_at)
     cluster = None
     if fleet.settings.cluster is not None:
         cluster = _cluster(fleet, observation, machines, clock, seed)
-    return cabled(fleet, Scenario(nodes={}), machines, cluster, public_keys or {}, documents)
+    return connect(fleet, Scenario(nodes={}), machines, cluster, public_keys or {}, documents)
 
 
 def _draft(desired: Desired, seen: Observed, record: NodeRecord, seed: int) -> Draft:
-    """The machine before it comes to life."""
+    """Return the initial state of a node."""
     state, disk, root_disk = build_state(desired)
     hot = seen.hot.value if isinstance(seen.hot, Answered) else None
     inventory = seen.inventory.value if isinstance(seen.inventory, Answered) else None
     facts = seen.host.value if isinstance(seen.host, Answered) else None
     registry = bios.learn(desired.profile.bios)
     if inventory is not None:
-        _see_inventory(state, inventory, facts)
+        _apply_inventory(state, inventory, facts)
         registry = _registry(inventory, desired)
         root_disk = _root_disk(state, desired, root_disk)
     if hot is not None:
-        _see_hot(state, hot)
-    _name(state, desired, hot, facts, record)
-    _stage(state, desired, record)
+        _apply_hot(state, hot)
+    _set_identity(state, desired, hot, facts, record)
+    _restore_staged(state, desired, record)
     installed: DiskImage | None = disk
     if facts is not None:
-        root_disk = _see_host(state, disk, facts, root_disk)
+        root_disk = _apply_host(state, disk, facts, root_disk)
     else:
-        _recall(disk, record)
+        _restore_applied(disk, record)
         installed = None if _never_installed(desired, seen) else disk
     draft = Draft(
         desired=desired,
@@ -114,16 +114,16 @@ def _power(hot: RedfishHot | None, facts: HostFacts | None) -> str:
     return "post" if hot.boot_phase in _BOOTING else "on"
 
 
-# --- what each source says -------------------------------------------------------------------------------------------
+# --- values from each source -----------------------------------------------------------------------------------------
 
 
-def _see_hot(state: MachineState, hot: RedfishHot) -> None:
+def _apply_hot(state: MachineState, hot: RedfishHot) -> None:
     state.manufacturer, state.model = hot.manufacturer or state.manufacturer, hot.model or state.model
     state.pending_bios = dict(hot.pending_bios or {})
 
 
-def _see_inventory(state: MachineState, found: RedfishInventory, facts: HostFacts | None) -> None:
-    """What the BMC does not give stays as specified, so that it is given: there is no unknown in a lab."""
+def _apply_inventory(state: MachineState, found: RedfishInventory, facts: HostFacts | None) -> None:
+    """Apply the values that the BMC reports. The others stay as specified: a lab has no unknown values."""
     if found.bios is not None:
         state.bios = dict(found.bios)
     if found.secure_boot is not None:
@@ -131,7 +131,7 @@ def _see_inventory(state: MachineState, found: RedfishInventory, facts: HostFact
     if found.boot_order is not None:
         state.boot_order = list(found.boot_order)
     if found.firmware is not None:
-        _see_firmware(state, found)
+        _apply_firmware(state, found)
     state.memory_bytes = state.memory_bytes if found.memory_bytes is None else found.memory_bytes
     state.dimms = state.dimms if found.dimms is None else found.dimms
     state.processors = state.processors if found.processors is None else found.processors
@@ -148,8 +148,8 @@ def _see_inventory(state: MachineState, found: RedfishInventory, facts: HostFact
         state.nics = _nics(state.nics, links, None if found.nics is None else len(found.nics))
 
 
-def _see_firmware(state: MachineState, found: RedfishInventory) -> None:
-    """Components that the BMC lists. One that can't be read now, as its device is off, has what the spec wants."""
+def _apply_firmware(state: MachineState, found: RedfishInventory) -> None:
+    """Apply the listed components. One that can't be read now, because its device is off, stays as specified."""
     assert found.firmware is not None
     listed = {}
     for inventory_id, item in found.firmware.items():
@@ -161,7 +161,7 @@ def _see_firmware(state: MachineState, found: RedfishInventory) -> None:
 
 
 def _nics(built: list[NicState], links: tuple[Link, ...] | None, listed: int | None) -> list[NicState]:
-    """The host's view of its ports, and of them as many as the BMC lists."""
+    """Return the ports that the host sees, marking as many as listed as the BMC lists."""
     nics = built
     if links is not None:
         ports = sorted(links, key=lambda link: link.kind)
@@ -179,7 +179,7 @@ def _nics(built: list[NicState], links: tuple[Link, ...] | None, listed: int | N
 
 
 def _registry(inventory: RedfishInventory, desired: Desired) -> bios.Registry:
-    """What this BIOS knows, as far as anybody can tell: what it has, and what is asked of it."""
+    """Return the BIOS attributes and values that are known: the present and the desired ones."""
     current, wanted = inventory.bios or {}, desired.profile.bios
     found = {}
     for name in {**current, **wanted}:
@@ -190,8 +190,8 @@ def _registry(inventory: RedfishInventory, desired: Desired) -> bios.Registry:
     return found
 
 
-def _see_host(state: MachineState, disk: DiskImage, facts: HostFacts, root_disk: str) -> str:
-    """What runs, as what a boot would bring back. Gives the drive that it runs from."""
+def _apply_host(state: MachineState, disk: DiskImage, facts: HostFacts, root_disk: str) -> str:
+    """Apply the running system to the image, so that a boot restores it. Return the drive that it runs from."""
     image = facts.image
     if image is not None:
         disk.image, disk.version, disk.sha256 = image.image or "", image.version or "", image.sha256 or ""
@@ -199,7 +199,7 @@ def _see_host(state: MachineState, disk: DiskImage, facts: HostFacts, root_disk:
         root_disk = image.booted_disk or image.root_disk or root_disk
         disk.root_disk = image.root_disk or ""
         if image.booted_disk and image.booted_disk not in {drive.serial for drive in state.drives}:
-            state.drives[0].serial = image.booted_disk  # the BMC was silent, or knows it by another name
+            state.drives[0].serial = image.booted_disk  # the BMC was silent, or reports another serial
     disk.hostname = facts.hostname or disk.hostname
     disk.kernel = facts.kernel or disk.kernel
     if facts.driver is None and "driver" not in facts.unknown:
@@ -240,21 +240,21 @@ def _gpu(gpu: Gpu, built: list[GpuState]) -> GpuState:
     )
 
 
-# --- what must be concluded ------------------------------------------------------------------------------------------
+# --- inferred values ------------------------------------------------------------------------------------------
 
 
-def _name(
+def _set_identity(
     state: MachineState, desired: Desired, hot: RedfishHot | None, facts: HostFacts | None, record: NodeRecord
 ) -> None:
-    """Whose machine it is: the host says, or else what is known besides; a BMC may say otherwise (A14)."""
+    """Set serial and UUID from the host, else from spec and ledger, and last from the BMC, which may be wrong (A14)."""
     serials = (facts.serial if facts else None, desired.serial, record.serial, hot.serial if hot else None)
     uuids = (facts.uuid if facts else None, desired.uuid, record.uuid, hot.uuid if hot else None)
     state.serial = next((serial for serial in serials if serial), state.serial)
     state.uuid = next((uuid for uuid in uuids if uuid), state.uuid)
 
 
-def _stage(state: MachineState, desired: Desired, record: NodeRecord) -> None:
-    """What we staged and no restart has brought in: of that, our own attempts are the only witness."""
+def _restore_staged(state: MachineState, desired: Desired, record: NodeRecord) -> None:
+    """Restore staged changes that no restart has applied. Only the ledger's attempts record them."""
     done = [attempt for attempt in record.attempts if attempt.outcome == "done"]
     for at, attempt in enumerate(done):
         if any(spec_of(later.action).boots for later in done[at + 1 :]):
@@ -268,7 +268,7 @@ def _stage(state: MachineState, desired: Desired, record: NodeRecord) -> None:
 
 
 def _root_disk(state: MachineState, desired: Desired, built: str) -> str:
-    """Where an image would be, by the rule that the spec gives for it."""
+    """Return the drive of the image by the spec's root disk rule."""
     if built in {drive.serial for drive in state.drives}:
         return built
     rule = desired.root_disk or (desired.profile.image.root_disk if desired.profile.image else None) or RootDisk()
@@ -278,12 +278,12 @@ def _root_disk(state: MachineState, desired: Desired, built: str) -> str:
 
 def _fits(rule: RootDisk, drive: DriveState) -> bool:
     low, high = rule.min_bytes or 0, rule.max_bytes or drive.capacity_bytes
-    told = ((rule.serial, drive.serial), (rule.wwn, drive.wwn), (rule.model, drive.model))
-    return low <= drive.capacity_bytes <= high and all(want is None or want == has for want, has in told)
+    wanted = ((rule.serial, drive.serial), (rule.wwn, drive.wwn), (rule.model, drive.model))
+    return low <= drive.capacity_bytes <= high and all(want is None or want == has for want, has in wanted)
 
 
-def _recall(disk: DiskImage, record: NodeRecord) -> None:
-    """Of a host that can't be seen: what it was last converged to."""
+def _restore_applied(disk: DiskImage, record: NodeRecord) -> None:
+    """Give a host that can't be read the values that it was last converged to."""
     applied = record.applied
     for path, name in (("image.name", "image"), ("image.version", "version"), ("image.sha256", "sha256"),
                        ("image.kernel", "kernel"), ("image.driver", "driver")):  # fmt: skip
@@ -292,13 +292,13 @@ def _recall(disk: DiskImage, record: NodeRecord) -> None:
 
 
 def _never_installed(desired: Desired, seen: Observed) -> bool:
-    """Known to be absent from the cluster that it belongs to, and no host answers."""
+    """Tell whether a silent host is known to be absent from the cluster that it belongs to."""
     absent = isinstance(seen.member, Answered) and seen.member.value is None
     return absent and desired.profile.membership is not None and desired.profile.image is not None
 
 
-def _resume(machine: Machine, seen: Observed, now: datetime) -> None:
-    """What is true of a running system, and who does not answer for which reason."""
+def _apply_running(machine: Machine, seen: Observed, now: datetime) -> None:
+    """Apply the state of the running system, and inject faults for the sources that do not answer."""
     system = machine.state.os
     if isinstance(seen.host, Answered) and system is not None:
         for name, service in (seen.host.value.services or {}).items():
@@ -348,20 +348,20 @@ def _cluster(
             truth.add_node(name, control_plane=True).ready = "True" if ready else "Unknown"
     for name, reading in readings.items():
         if isinstance(reading, Answered) and reading.value is not None:
-            _join(truth, reading.value, fleet.nodes[name], machines[name])
+            _add_member(truth, reading.value, fleet.nodes[name], machines[name])
         elif isinstance(reading, Answered):
-            _stay_away(machines[name], observation.nodes[name])
+            _stop_kubelet(machines[name], observation.nodes[name])
     return truth
 
 
-def _join(truth: ClusterTruth, member: Member, desired: Desired, machine: Machine) -> None:
+def _add_member(truth: ClusterTruth, member: Member, desired: Desired, machine: Machine) -> None:
     node = truth.add_node(member.name, control_plane=member.control_plane)
     node.ready = "True" if member.ready else "Unknown"
     node.conditions = _conditions(member, desired, machine)
     gpus = len(machine.state.gpus)
     for pod in member.pods:
         kind = pod.owner_kind if pod.evictable or pod.owner_kind == "Node" else "DaemonSet"
-        # What may be evicted is taken to hold GPUs, once per node: it goes where there are free ones, or waits.
+        # The first evictable pod of a node counts as using all its GPUs: it moves to free ones, or stays pending.
         wanted = gpus if pod.evictable else 0
         gpus -= wanted
         owner = (kind, f"{kind}-{pod.name}" if kind else "")
@@ -376,7 +376,7 @@ def _join(truth: ClusterTruth, member: Member, desired: Desired, machine: Machin
 
 
 def _conditions(member: Member, desired: Desired, machine: Machine) -> dict[str, Condition]:
-    """Those that the policy names are taken back after a boot; the others stay as they are."""
+    """Return the conditions. Those that the policy names as bad clear after a boot; the others stay."""
     policy, system = desired.profile.remediation, machine.state.os
     bad = {condition.type: condition.status for condition in policy.node_conditions} if policy else {}
     boot_id = system.boot_id if system is not None else ""
@@ -388,8 +388,8 @@ def _conditions(member: Member, desired: Desired, machine: Machine) -> dict[str,
     return found
 
 
-def _stay_away(machine: Machine, seen: Observed) -> None:
-    """The kubelet of a node that is in no cluster does not run; one that is seen to run is about to register it."""
+def _stop_kubelet(machine: Machine, seen: Observed) -> None:
+    """Stop the kubelet of a node that is in no cluster. One that was seen to run is about to register the node."""
     system = machine.state.os
     if system is None:
         return

@@ -1,8 +1,7 @@
-"""`reconciler lab up`: a fleet on loopback, in the foreground, until it is told to end.
+"""`reconciler lab up`: run a fleet on loopback, in the foreground, until it is told to end.
 
 DIR then holds fleet-spec/ (when it was generated), kubeconfig, secrets/, secrets.yaml, pki/, nodes.csv, endpoints.json
-and, last of all, `ready`. Real time and the fleet's time start together: a machine's clock reads 0 at `epoch` and runs
-`time_scale` times as fast.
+and, written last, `ready`. A machine's clock reads 0 at `epoch` and runs `time_scale` times as fast as real time.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.keys import known_keys
 from reconciler.lab.pki import ImageKey, SshAuthority, TlsAuthority, new_password, write_private
 from reconciler.lab.scenario import Scenario
-from reconciler.lab.wire.kube import KubeFront
-from reconciler.lab.wire.redfish import RedfishFront
-from reconciler.lab.wire.ssh import SshFront
+from reconciler.lab.wire.kube import KubeServer
+from reconciler.lab.wire.redfish import RedfishServer
+from reconciler.lab.wire.ssh import SshServer
 from reconciler.lab.wire.ssh_port import bound
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import UsageError
 from reconciler.spec import load_spec
 
 USERNAME = "reconciler"
-_TICK_S = 0.2  # how often installers are looked after
+_TICK_S = 0.2  # how often installers' requests are checked
 _FETCH = ClientTimeout(total=10, connect=3)
 _FILES_PER_NODE = 14
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Exactly one of `spec` (a directory to play) and `nodes` (how many to make up)."""
+    """The options of `lab up`. Exactly one of `spec` (a directory) and `nodes` (how many to generate) is set."""
 
     directory: Path
     scenario: Scenario
@@ -58,7 +57,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A lab that serves. `endpoints`: the document in endpoints.json."""
+    """A running lab. `endpoints`: the document in endpoints.json."""
 
     lab: Lab
     directory: Path
@@ -67,7 +66,7 @@ class Running:
 
 
 async def up(options: Options, announce: Callable[[Running], None] = lambda _: None) -> None:
-    """Run until SIGINT, SIGTERM or `lab down`. `announce` is called once, when everything serves."""
+    """Run until SIGINT, SIGTERM or `lab down`. Call `announce` once, when all servers run."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -79,7 +78,7 @@ async def up(options: Options, announce: Callable[[Running], None] = lambda _: N
 
 @contextlib.asynccontextmanager
 async def running_lab(options: Options, down: Callable[[], None] = lambda: None) -> AsyncIterator[Running]:
-    """A lab that serves while the block runs. UsageError: options, spec or scenario make no sense."""
+    """Run a lab during the block. Raise UsageError for invalid options, spec or scenario."""
     directory = options.directory.resolve()
     if (options.spec is None) == (options.nodes is None):
         raise UsageError("a lab needs a spec or a number of nodes, and not both")
@@ -89,16 +88,16 @@ async def running_lab(options: Options, down: Callable[[], None] = lambda: None)
         )
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "ready").unlink(missing_ok=True)
-    starting = _Starting(options, directory)
+    runner = _LabRunner(options, directory)
     try:
-        yield await starting.start(down)
+        yield await runner.start(down)
     finally:
         (directory / "ready").unlink(missing_ok=True)
-        await starting.stop()
+        await runner.stop()
 
 
-class _Starting:
-    """Builds a lab piece by piece; `stop` takes down what stands, in reverse."""
+class _LabRunner:
+    """Starts the parts of a lab; `stop` stops the started ones in reverse order."""
 
     def __init__(self, options: Options, directory: Path) -> None:
         self._options = options
@@ -134,8 +133,8 @@ class _Starting:
         )
         endpoints = await self._serve(lab, generated=self._options.spec is None, iso=addresses.iso)
         self._write(lab, endpoints)
-        looking_after = asyncio.create_task(_look_after_installers(list(lab.machines.values())))
-        self._stack.push_async_callback(_cancel, looking_after)
+        installers = asyncio.create_task(_serve_installers(list(lab.machines.values())))
+        self._stack.push_async_callback(_cancel, installers)
         control = ControlServer(lab, down)
         await control.start(self._directory)
         self._stack.push_async_callback(control.stop)
@@ -152,7 +151,7 @@ class _Starting:
         return spec
 
     def _reserve_addresses(self, nodes: int) -> Addresses:
-        """The spec names ports before servers have them: they are kept from other programs until the lab ends."""
+        """Reserve the ports that the spec names until the lab ends, because the servers start later."""
         held = [self._stack.enter_context(bound("127.0.0.1", 0)) for _ in range(2 * nodes + 2)]
         ports = [int(one.getsockname()[1]) for one in held]
         return Addresses(list(zip(ports[2::2], ports[3::2], strict=True)), ports[0], ports[1])
@@ -160,13 +159,13 @@ class _Starting:
     # --- servers ---
 
     async def _serve(self, lab: Lab, *, generated: bool, iso: int) -> dict[str, Any]:
-        """Start everything; endpoints.json's document. A generated spec has named the ports already."""
+        """Start all servers and return endpoints.json's document. A generated spec already names their ports."""
         context = self._tls.server_context(self._directory / "secrets" / "server.pem")
         bmc, ssh = {}, {}
         for name, machine in lab.machines.items():
             ends = lab.fleet.nodes[name].endpoints
             if ends.bmc is not None:
-                redfish = RedfishFront(machine, username=USERNAME, password=self._password, epoch=self._epoch)
+                redfish = RedfishServer(machine, username=USERNAME, password=self._password, epoch=self._epoch)
                 self._stack.push_async_callback(redfish.stop)
                 port = await redfish.start(context, port=_port(ends.bmc) if generated else 0)
                 bmc[ends.bmc] = {"target": f"https://127.0.0.1:{port}", "ca": "pki/bmc-ca.pem"}
@@ -187,7 +186,7 @@ class _Starting:
 
     async def _start_ssh(self, name: str, machine: Machine, port: int) -> int:
         key = self._ssh.host_key(name)
-        front = SshFront(
+        server = SshServer(
             machine,
             host_key=key.private,
             host_certificate=key.certificate,
@@ -195,23 +194,23 @@ class _Starting:
             epoch=self._epoch,
             sleep=self._sleep,
         )
-        self._stack.push_async_callback(front.stop)
-        return await front.start(port=port)
+        self._stack.push_async_callback(server.stop)
+        return await server.start(port=port)
 
     async def _serve_cluster(self, lab: Lab, context: Any) -> dict[str, Any]:
         access = lab.fleet.settings.cluster
         if access is None or lab.cluster is None:
             return {}
         token = secrets.token_urlsafe(24)
-        front = KubeFront(lab.cluster, token=token, epoch=self._epoch)
-        self._stack.push_async_callback(front.stop)
-        port = await front.start(context)
-        kubeconfig = front.kubeconfig(f"https://127.0.0.1:{port}", self._tls.pem, token)
+        server = KubeServer(lab.cluster, token=token, epoch=self._epoch)
+        self._stack.push_async_callback(server.stop)
+        port = await server.start(context)
+        kubeconfig = server.kubeconfig(f"https://127.0.0.1:{port}", self._tls.pem, token)
         write_private(self._directory / "kubeconfig", kubeconfig)
         return {access.name: {"kubeconfig": "kubeconfig"}}
 
     async def _serve_iso(self, port: int) -> str:
-        """A boot medium that is big enough to be fetched."""
+        """Serve a boot medium that is large enough for a BMC to accept, and return its URL."""
         app = web.Application()
 
         async def medium(_: web.Request) -> web.Response:
@@ -257,7 +256,7 @@ class _Starting:
             for node in lab.fleet.nodes.values()
         ]
         table = "\n".join(map(",".join, [("name", "bmc", "host", "rack"), *sorted(rows)]))
-        (directory / "nodes.csv").write_text(f"{table}\n", encoding="utf-8")  # what `init` begins with
+        (directory / "nodes.csv").write_text(f"{table}\n", encoding="utf-8")  # input of `init`
         (directory / "endpoints.json").write_text(json.dumps(endpoints, indent=2) + "\n", encoding="utf-8")
 
 
@@ -266,7 +265,7 @@ def _port(address: str) -> int:
 
 
 def _allow_files(nodes: int) -> None:
-    """Raise this process's limit of open files as far as these nodes need and the system lets us."""
+    """Raise this process's limit of open files to the need of these nodes, as far as the hard limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 256 + _FILES_PER_NODE * nodes
     if soft < wanted:
@@ -278,23 +277,23 @@ def _allow_files(nodes: int) -> None:
 # --- installers --------------------------------------------------------------------------------------------------
 
 
-async def _look_after_installers(machines: Sequence[Machine]) -> None:
-    """Fetch what installers ask for, as they would over their network."""
-    asked: dict[str, asyncio.Task[None]] = {}
+async def _serve_installers(machines: Sequence[Machine]) -> None:
+    """Fetch the documents that installers request, as they would over their network."""
+    fetches: dict[str, asyncio.Task[None]] = {}
     async with ClientSession(timeout=_FETCH) as session, asyncio.TaskGroup() as group:
         while True:
             for machine in machines:
                 machine.catch_up()
                 run = machine.state.installer
-                busy = asked.get(machine.name)
+                busy = fetches.get(machine.name)
                 if run is not None and run.wants_document is not None and (busy is None or busy.done()):
                     fetch = _fetch(session, machine, run.medium, run.wants_document)
-                    asked[machine.name] = group.create_task(fetch)
+                    fetches[machine.name] = group.create_task(fetch)
             await asyncio.sleep(_TICK_S)
 
 
 async def _fetch(session: ClientSession, machine: Machine, medium: str, url: str) -> None:
-    """The medium first: a BMC that can't read it boots nothing (E5)."""
+    """Fetch the medium, then the document. A BMC that can't read the medium boots nothing (E5)."""
     document = None
     try:
         async with session.get(medium) as boot:

@@ -27,7 +27,7 @@ from reconciler.drivers.endpoints import load_endpoints
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.drivers.secrets import SecretStore
 from reconciler.gate.certificate import binding_of, tests_digest
-from reconciler.lab.control import inject_fault, read_story
+from reconciler.lab.control import inject_fault, read_node_events
 from reconciler.lab.hardware.timings import TYPICAL
 from reconciler.model.gate import Binding, Certificate
 from reconciler.model.records import MARK_TAINT
@@ -108,7 +108,7 @@ def _stories(directory: Path, names: Sequence[str], told: Callable[[NodeHistory]
 def _until_told(directory: Path, name: str, told: Callable[[NodeHistory], bool], patience_s: float) -> NodeHistory:
     ends = time.monotonic() + patience_s
     while True:
-        story = read_story(directory, name)
+        story = read_node_events(directory, name)
         if any(told(event) for event in _since_ill(story)):
             return story
         if time.monotonic() > ends:

@@ -14,13 +14,13 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 from tests.chaos.cases import CASES, Case
-from tests.chaos.cell import Cell, Result, as_json, befalls, cells_of, play, reference
-from tests.chaos.misfortune import COLUMNS, KILLED, POSTGRESQL_AWAY
+from tests.chaos.cell import Cell, Result, applies_to, as_json, cells_of, play, reference
+from tests.chaos.outages import COLUMNS, KILLED, POSTGRESQL_AWAY
 from tests.chaos.world import Bench, World, node_of, running
 from tests.ledger.postgresql import NoServer, Server, running_server
 
-MOST_CELLS = 48  # of one case, with the node of its reference
-CASES_AT_ONCE = 2  # one lab starts, and is tried undisturbed, while the cells of another one are played
+MOST_CELLS = 48  # of one case, including the node of its reference run
+CASES_AT_ONCE = 2  # one lab starts and makes its reference run while the cells of the other run
 
 
 def main() -> int:
@@ -29,7 +29,7 @@ def main() -> int:
     )
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(case.name for case in CASES)}; all if left out")
     parser.add_argument("--point", action="append", help='such as "after intent" or "during 2"; all if left out')
-    parser.add_argument("--column", action="append", choices=COLUMNS, help="what befalls it; all if left out")
+    parser.add_argument("--column", action="append", choices=COLUMNS, help="what applies_to it; all if left out")
     parser.add_argument("--time-scale", type=float, help="of the lab; as the case says if left out")
     parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="cells at once; most of it waits")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave ledgers and what the runs said there")
@@ -43,7 +43,11 @@ def main() -> int:
         began = time.monotonic()
         print(_row("action", "point", "", "result", "boots cycles installs flashes", "runs", "s"), flush=True)
         columns = given.column or COLUMNS
-        with players(given.jobs) as pool, ThreadPoolExecutor(CASES_AT_ONCE) as labs, database_server(columns) as server:
+        with (
+            process_pool(given.jobs) as pool,
+            ThreadPoolExecutor(CASES_AT_ONCE) as labs,
+            database_server(columns) as server,
+        ):
             played = [
                 labs.submit(play_case, case, directory, pool, given.point, given.time_scale, columns, server)
                 for case in cases
@@ -60,7 +64,7 @@ def main() -> int:
 
 @contextlib.contextmanager
 def database_server(columns: Sequence[str]) -> Iterator[Server | None]:
-    """Start PostgreSQL if a column needs it. None, with a word on stderr, where there is no such program."""
+    """Start PostgreSQL if a column needs it. Yield None, with a message on stderr, where it is not installed."""
     with contextlib.ExitStack() as stack:
         server = None
         if POSTGRESQL_AWAY in columns:
@@ -80,8 +84,8 @@ def play_case(
     columns: Sequence[str],
     server: Server | None,
 ) -> list[Result]:
-    """Every cell has a node to itself, and a ledger; they share a lab, and one undisturbed run."""
-    columns = [column for column in columns if befalls(column, case) and (column != POSTGRESQL_AWAY or server)]
+    """Run all cells of a case. Each has its own node and ledger; they share a lab and one reference run."""
+    columns = [column for column in columns if applies_to(column, case) and (column != POSTGRESQL_AWAY or server)]
     if not columns:
         return []
     where = directory / case.name.replace(" ", "-").replace(",", "").replace(":", "-")
@@ -89,27 +93,27 @@ def play_case(
         writes, wrong = pool.submit(reference, case, Bench(world, node_of(0))).result()
         if wrong:
             found = [Result(Cell(case, "never"), tuple(wrong), {}, 0, 0.0)]
-            print(_told(found[0]), flush=True)
+            print(_report_line(found[0]), flush=True)
             return found
         cells = [cell for column in columns for cell in cells_of(case, writes, column)]
         cells = [cell for cell in cells if points is None or cell.where in points]
         found = []
-        for result in side_by_side(world, cells, pool, server, first=1):
-            print(_told(result), flush=True)
+        for result in run_in_parallel(world, cells, pool, server, first=1):
+            print(_report_line(result), flush=True)
             found.append(result)
     return sorted(found, key=lambda result: cells.index(result.cell))
 
 
-def players(jobs: int) -> ProcessPoolExecutor:
-    """One pool for all labs: to start a process, and import what it needs, takes longer than a plan."""
+def process_pool(jobs: int) -> ProcessPoolExecutor:
+    """Return one process pool for all labs, because starting and importing take longer than a plan."""
     os.environ["RECONCILER_ACTOR"] = "chaos"
     return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
 
 
-def side_by_side(
+def run_in_parallel(
     world: World, cells: Sequence[Cell], pool: Executor, server: Server | None, *, first: int = 0
 ) -> Iterator[Result]:
-    """Play cells on the nodes from the first on; yield results as they come."""
+    """Run cells on the nodes from `first` on, in parallel, and yield results as they come."""
     futures = []
     for at, cell in enumerate(cells, start=first):
         database = server.database() if server is not None and cell.column == POSTGRESQL_AWAY else ""
@@ -118,7 +122,7 @@ def side_by_side(
         yield future.result()
 
 
-def _told(result: Result) -> str:
+def _report_line(result: Result) -> str:
     cell = result.cell
     count = result.counters
     counters = " ".join(str(count.get(name, "-")) for name in ("boots", "power_cycles", "installs", "flashes"))

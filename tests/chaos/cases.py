@@ -1,4 +1,4 @@
-"""For every action of the catalogue a node that needs it, and what an undisturbed run does to that node."""
+"""For every action of the catalogue a node that needs it, and the effects of an undisturbed run on that node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DESTRUCTIVE = ("power_cycles", "boots", "installs", "flashes", "overwritten_driv
 
 @dataclass(frozen=True)
 class Case:
-    """`done`: what the lab counts in an undisturbed run, if not 0. `staged`: its NIC waits for a BMC reset."""
+    """`done`: nonzero counters of an undisturbed run. `staged`: NIC firmware waits for a BMC reset."""
 
     name: str
     action: str
@@ -56,7 +56,7 @@ CASES = (
     Case("power_cycle", "power_cycle", drift=_firmware("nic0"), done=_FLASH_NIC),
     Case("power_cycle, sick", "power_cycle", faults={"xid_79": {}}, done={"boots": 2, "power_cycles": 1}),
     Case("power_on", "power_on", drift=("powered_off",), done=_CYCLE),
-    # The next run comes while the installer still asks for its document.
+    # The next run starts while the installer still asks for its document.
     Case("reimage", "reimage", drift=("old_image",), done=_INSTALL, time_scale=20.0),
     Case("configure_host", "configure_host", drift=("sysctl_off", "service_stopped", "wrong_hostname")),
     Case("configure_host, joins", "configure_host", drift=("not_a_member",), persona="joining"),

@@ -1,4 +1,4 @@
-"""One cell of the matrix: kill the reconciler there, start it again, and hold what became of the node against rules."""
+"""One cell of the matrix: kill the reconciler at a point, start it again, and check the node against rules."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from typing import Any
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, JournalEntry
 from tests.chaos.cases import DESTRUCTIVE, Case
-from tests.chaos.misfortune import BMC_AWAY, KILLED, POSTGRESQL_AWAY
-from tests.chaos.victim import AFTER, BEFORE_INTENT, BEFORE_OUTCOME, DURING, POINTS, Aim
+from tests.chaos.outages import BMC_AWAY, KILLED, POSTGRESQL_AWAY
+from tests.chaos.target_process import AFTER, BEFORE_INTENT, BEFORE_OUTCOME, DURING, POINTS, FaultPoint
 from tests.chaos.world import PATIENCE, Bench
 from tests.cli.shell import reconciler
 
-RUNS = 4  # after the kill: what is not converged by then does not converge
-_FIRST_EJECT = 2  # of a reimage; the other one comes when all is done
-# After these a node is another than the one that its certificate is of.
+RUNS = 4  # after the kill; a node that has not converged by then counts as failed
+_FIRST_EJECT = 2  # the number of the first eject_media among the writes of a reimage; the other comes at its end
+# Actions after which the node's certificate is no longer valid.
 _CHANGES = frozenset({"reimage", "update_firmware", "reset_bmc", "soft_restart", "power_cycle"})
 
 
 @dataclass(frozen=True)
 class Cell:
-    """`write`: the action's write that it is about, in words; `times`: the run that continues is killed there, too."""
+    """A kill or an outage at a point of an action. `write`: the write at that point; `times`: runs killed there."""
 
     case: Case
     point: str
@@ -47,11 +47,11 @@ class Cell:
 
     @property
     def slack(self) -> Mapping[str, int]:
-        """What may be done more often than in an undisturbed run: power and boots, and never a flash or an install.
+        """Return how much more often than in an undisturbed run power may change and the machine may boot.
 
-        A machine that the dead run left without power tells nothing of its disk: it is booted to be looked at, before
-        it is wiped. And an installer asks for its document for five minutes: when the next run comes later, it has
-        given up, and wiped nothing; the machine is power cycled to be looked at, and boots the installer again.
+        The next run boots a machine that the dead run left off, to read its disk before wiping it. An installer asks
+        for its document for five minutes; if the next run starts later, the installer has given up without writing,
+        so the machine is power cycled to be read, and boots the installer again.
         """
         if self.case.action != "reimage" or self.point not in (DURING, AFTER):
             return {}
@@ -59,8 +59,8 @@ class Cell:
         more = most.get(self.write, 1 if self.call == _FIRST_EJECT else 0)
         return {"power_cycles": more, "boots": more}
 
-    def aim(self, log: Path | None = None) -> Aim:
-        return Aim(
+    def fault_point(self, log: Path | None = None) -> FaultPoint:
+        return FaultPoint(
             self.point, self.case.action, self.case.target, self.call, "" if log is None else str(log), self.column
         )
 
@@ -72,7 +72,7 @@ class Result:
     counters: Mapping[str, int]
     runs: int  # after the kill
     seconds: float
-    told: tuple[str, ...] = field(default=(), repr=False)  # what the runs said
+    told: tuple[str, ...] = field(default=(), repr=False)  # output of the runs
 
 
 def play(cell: Cell, bench: Bench) -> Result:
@@ -82,7 +82,7 @@ def play(cell: Cell, bench: Bench) -> Result:
     runs = 0
     if not broke:
         runs, left = _restart(bench, told)
-        broke += left or wrong_with(cell.case, bench, cell.slack)
+        broke += left or violations_of(cell.case, bench, cell.slack)
     counters = _counters(bench)
     (bench.place / "told.txt").write_text("\n".join(told))
     return Result(cell, tuple(broke), counters, runs, time.monotonic() - began, tuple(told))
@@ -95,30 +95,30 @@ def _counters(bench: Bench) -> dict[str, int]:
 
 def _kill(cell: Cell, bench: Bench, told: list[str]) -> Iterator[str]:
     log = None if cell.column == KILLED else bench.place / "writes.txt"
-    for turn in range(cell.times):
+    for kill in range(cell.times):
         for _ in range(PATIENCE):
-            done = bench.let_die(cell.aim(log), bench.plan()[0])
+            done = bench.run_target(cell.fault_point(log), bench.plan()[0])
             if done.code != ExitCode.INCOMPLETE or log is not None:
                 break
-        told.append(f"--- the victim, exit {done.code}\n{done.err}")
+        told.append(f"--- the target process, exit {done.code}\n{done.err}")
         if log is not None:
-            if not (log.exists() and "struck" in log.read_text().splitlines()):
+            if not (log.exists() and "triggered" in log.read_text().splitlines()):
                 yield f"the point was not reached: exit {done.code}"
             else:
                 yield from _served_too_early(bench)
-            if cell.column == POSTGRESQL_AWAY:  # it could not give its lease back
+            if cell.column == POSTGRESQL_AWAY:  # the run could not release its lease
                 bench.release_lease()
-            return  # it has ended by itself
+            return  # the run has ended by itself
         if done.code != -signal.SIGKILL:
-            if turn == 0:
+            if kill == 0:
                 yield f"the point was not reached: exit {done.code}"
-            return  # what it had begun is over, so it can't be killed there again
+            return  # its action has ended, so it can't be killed there again
         yield from _served_too_early(bench)
         bench.release_lease()
 
 
 def _restart(bench: Bench, told: list[str]) -> tuple[int, list[str]]:
-    """(how many runs it took, what is left): first with the plan that the dead run had, then with new ones."""
+    """Return (number of runs, remaining drift). The first run applies the dead run's plan, later ones a new plan."""
     plan, blind = bench.place / "plan.json", 0
     codes: list[str] = []
     while len(codes) < RUNS:
@@ -136,7 +136,7 @@ def _restart(bench: Bench, told: list[str]) -> tuple[int, list[str]]:
 
 
 def _served_too_early(bench: Bench) -> Iterator[str]:
-    """At this moment."""
+    """Yield a violation if the node is in service now without a certificate after its latest change."""
     if _marked(bench) or not bench.member or bench.member["unschedulable"]:
         return
     with bench.ledger() as ledger:
@@ -150,7 +150,7 @@ def _is_change(entry: JournalEntry) -> bool:
 
 
 def _accepted(events: list[JournalEntry] | Any) -> bool:
-    """Whether a certificate came after the latest change."""
+    """Tell whether a certificate came after the latest change."""
     latest = max((at for at, entry in enumerate(events) if _is_change(entry)), default=-1)
     return any(entry.event == "certificate" for entry in events[latest + 1 :])
 
@@ -161,8 +161,8 @@ def _marked(bench: Bench) -> bool:
     return MARK_TAINT in taints or OWNER_ANNOTATION in member.get("annotations", {})
 
 
-def wrong_with(case: Case, bench: Bench, slack: Mapping[str, int] = MappingProxyType({})) -> list[str]:
-    """Of a node that has converged."""
+def violations_of(case: Case, bench: Bench, slack: Mapping[str, int] = MappingProxyType({})) -> list[str]:
+    """Return the violations of a converged node."""
     return [
         *_of_the_machine(case, bench, slack),
         *_of_the_member(bench),
@@ -221,11 +221,11 @@ def _of_the_journal(bench: Bench) -> Iterator[str]:
 
 
 def reference(case: Case, bench: Bench) -> tuple[list[str], list[str]]:
-    """(the writes of the case's action in an undisturbed run, what is wrong with that run)."""
+    """Return (writes of the case's action in an undisturbed run, violations of that run)."""
     log = bench.place / "writes.txt"
     for _ in range(PATIENCE):
         log.unlink(missing_ok=True)
-        done = bench.let_die(Aim(log=str(log)), bench.plan()[0])
+        done = bench.run_target(FaultPoint(log=str(log)), bench.plan()[0])
         if done.code != ExitCode.INCOMPLETE:
             break
     (bench.place / "told.txt").write_text(done.err)
@@ -238,21 +238,21 @@ def reference(case: Case, bench: Bench) -> tuple[list[str], list[str]]:
         if not line.startswith(" "):
             break
         writes.append(line.strip())
-    return writes, wrong_with(case, bench)
+    return writes, violations_of(case, bench)
 
 
-def befalls(column: str, case: Case) -> bool:
-    """The BMC's read-back is lost in flashes only."""
+def applies_to(column: str, case: Case) -> bool:
+    """Tell whether a column applies to a case. A BMC outage applies only to flashes, where the read-back is lost."""
     return column != BMC_AWAY or case.action == "update_firmware"
 
 
 def cells_of(case: Case, writes: list[str], column: str = KILLED) -> list[Cell]:
-    """All points at which a kill leaves another state behind; those at which a run that goes on finds something away.
+    """Return the points at which a kill leaves a different state, or at which a surviving run meets an outage.
 
-    Of many writes that are alike the first and the last.
+    Of many equal writes only the first and the last count.
     """
     if column != KILLED:
-        return [replace(cell, column=column) for cell in _outages(case, writes)] if befalls(column, case) else []
+        return [replace(cell, column=column) for cell in _outages(case, writes)] if applies_to(column, case) else []
     before, after_intent, _, _, before_outcome = POINTS
     found = [Cell(case, before), Cell(case, after_intent)]
     for at, write in enumerate(writes, start=1):
@@ -266,10 +266,10 @@ def cells_of(case: Case, writes: list[str], column: str = KILLED) -> list[Cell]:
 
 
 def _outages(case: Case, writes: list[str]) -> Iterator[Cell]:
-    """The run lives, so that an outage is met by whatever comes next, and lasts past the writes in between.
+    """Yield the points of an outage, which the run survives and whose next steps meet it.
 
-    It is met by each kind of step once: the intent, the first write and its answer, the last one and its answer, what
-    is read back, the outcome.
+    Each kind of step meets it once: the intent, the first write and its answer, the last one and its answer, the
+    read-back, the outcome.
     """
     yield Cell(case, BEFORE_INTENT)
     for at in sorted({1, len(writes)} if writes else ()):
@@ -280,7 +280,7 @@ def _outages(case: Case, writes: list[str]) -> Iterator[Cell]:
 
 
 def _kind(write: str) -> str:
-    """`power on` and `power graceful_off` differ; two benchmarks do not."""
+    """Return the kind of a write: `power on` and `power graceful_off` differ, two benchmarks do not."""
     return write if write.startswith("power") else " ".join(write.split()[:2])
 
 

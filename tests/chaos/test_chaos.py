@@ -1,4 +1,4 @@
-"""A sample of the crash matrix, and what ends a run more gently. All of it: `make chaos`."""
+"""A sample of the crash matrix, and runs that end by a signal. `make chaos` runs the whole matrix."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import pytest
 
 from reconciler.converge.dispatcher import PARK_S
 from tests.chaos.cases import CASES, Case
-from tests.chaos.cell import Cell, cells_of, play, wrong_with
-from tests.chaos.misfortune import API_AWAY, BMC_AWAY, DATABASE_AWAY, POSTGRESQL_AWAY
-from tests.chaos.victim import AFTER, BEFORE_OUTCOME, DURING, Aim
+from tests.chaos.cell import Cell, cells_of, play, violations_of
+from tests.chaos.outages import API_AWAY, BMC_AWAY, DATABASE_AWAY, POSTGRESQL_AWAY
+from tests.chaos.target_process import AFTER, BEFORE_OUTCOME, DURING, FaultPoint
 from tests.chaos.world import Bench, World, node_of, running
 from tests.cli.shell import reconciler, until
 from tests.ledger.postgresql import NoServer, running_server
 
 pytestmark = [pytest.mark.wire, pytest.mark.xdist_group("chaos")]
 
-SLACK_S = 15.0  # for a loaded machine to end a process
+SLACK_S = 15.0  # time for a loaded machine to end a process
 _CASES = {case.name: case for case in CASES}
-# Where most may go wrong: the other side has heard, and we have not.
+# The most critical points: the other side has done the write, and the run has not read the answer.
 INSTALL = Cell(_CASES["reimage"], DURING, 5, "power on")
 RESTART = Cell(_CASES["soft_restart"], AFTER, 1)
 SAMPLE = (
@@ -52,13 +52,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Where what a minute of ours leaves behind is not too old to be gone on with."""
+    """A slower lab, in which an interrupted installation is still waiting after a minute."""
     with running(tmp_path_factory.mktemp("slow"), [INSTALL.case, RESTART.case], time_scale=90) as found:
         yield found
 
 
 @pytest.mark.parametrize("cell", SAMPLE, ids=lambda cell: cell.name)
-def test_struck_at_the_worst_moment_it_converges_and_repeats_nothing(world: World, cell: Cell) -> None:
+def test_a_run_hit_at_the_worst_point_converges_and_repeats_nothing(world: World, cell: Cell) -> None:
     with contextlib.ExitStack() as stack:
         database = ""
         if cell.column == POSTGRESQL_AWAY:
@@ -77,7 +77,7 @@ def test_the_first_signal_parks_and_the_next_run_goes_on(world: World, number: s
     plan, _ = bench.plan()
     progress = bench.place / "progress.txt"
     with progress.open("w") as err:
-        process = bench.start_victim(Aim(), plan, err=err)
+        process = bench.start_target(FaultPoint(), plan, err=err)
     try:
         until(lambda: word in progress.read_text() or process.poll() is not None)
         assert process.poll() is None, progress.read_text()
@@ -94,27 +94,27 @@ def test_the_first_signal_parks_and_the_next_run_goes_on(world: World, number: s
     again = bench.apply(plan)
     assert again.code == 0, again.out + again.err
     assert bench.plan()[1] == 0
-    assert wrong_with(cell.case, bench, cell.slack) == []
+    assert violations_of(cell.case, bench, cell.slack) == []
 
 
-def test_an_install_is_gone_on_with_while_the_installer_asks(slow: World) -> None:
+def test_an_install_continues_while_the_installer_asks(slow: World) -> None:
     result = play(INSTALL, Bench(slow, node_of(0)))
     assert not result.broke, "\n".join(result.told)
 
 
-def test_who_comes_too_early_is_told_who_has_the_lease_until_it_runs_out(slow: World) -> None:
-    """Nobody releases the lease of the dead run; a minute later the next one needs no help, and restarts nothing."""
+def test_an_early_run_names_the_lease_holder_until_the_lease_expires(slow: World) -> None:
+    """The lease of a dead run expires after a minute; the next run then converges without another restart."""
     bench = Bench(slow, node_of(1))
     plan, _ = bench.plan()
-    assert bench.let_die(RESTART.aim(), plan).code == -signal.SIGKILL
+    assert bench.run_target(RESTART.fault_point(), plan).code == -signal.SIGKILL
     early = bench.apply(plan)
     assert (early.code, early.out) == (6, "")
-    assert re.search(r"demo is being written by the victim, run-\S+, until ", early.err)
+    assert re.search(r"demo is being written by chaos target, run-\S+, until ", early.err)
     until(lambda: _held(bench) == [], seconds=90)
     late = bench.apply(plan)
     assert late.code == 0, late.out + late.err
     assert bench.plan()[1] == 0
-    assert wrong_with(RESTART.case, bench) == []
+    assert violations_of(RESTART.case, bench) == []
 
 
 def _held(bench: Bench) -> list[str]:
@@ -123,7 +123,7 @@ def _held(bench: Bench) -> list[str]:
     return [one["scope"] for one in json.loads(listed.out) if one["state"] == "held"]
 
 
-def test_an_outage_befalls_each_kind_of_step_once() -> None:
+def test_each_kind_of_step_meets_an_outage_once() -> None:
     writes = ["power graceful_off", "insert_media", "boot_once cd", "power on"]
     for column in (API_AWAY, DATABASE_AWAY, POSTGRESQL_AWAY):
         found = [cell.where for cell in cells_of(_CASES["reimage"], writes, column)]

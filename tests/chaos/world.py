@@ -1,4 +1,4 @@
-"""A lab whose nodes need what their cases say, and the command line in front of one of them."""
+"""A lab with one node per case, and the command line for one of these nodes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from reconciler.drivers.ledger import SqlLedger
 from reconciler.lab import control
 from reconciler.lab.process import lab_process
 from reconciler.lab.wire.ssh_port import bound
-from tests.chaos import victim
+from tests.chaos import target_process
 from tests.chaos.cases import Case
-from tests.chaos.victim import Aim
+from tests.chaos.target_process import FaultPoint
 from tests.cli.shell import ROOT, Done, reconciler
 
-VICTIM_S = 240.0
+TARGET_S = 240.0
 PATIENCE = 5
-_IMPORTED = ("tests.chaos.victim", "reconciler.cli.commands.apply", "reconciler.converge.apply")
+_IMPORTED = ("tests.chaos.target_process", "reconciler.cli.commands.apply", "reconciler.converge.apply")
 
 
 @cache
@@ -44,7 +44,7 @@ def node_of(number: int) -> str:
 
 
 def write_spec(directory: Path, cases: Sequence[Case]) -> Path:
-    """The worked example's, with a node for each of these cases; any number of them may be out at once."""
+    """Write the worked example's spec with a node for each case, and no limit on nodes out of service."""
     spec = directory / "spec"
     shutil.copytree(ROOT / "fleet-spec", spec)
     shutil.rmtree(spec / "pools")
@@ -88,7 +88,7 @@ def _pool(case: Case) -> str:
 
 
 def _write_second_profile(spec: Path) -> None:
-    """Of machines whose NIC takes its firmware at a reset of the BMC."""
+    """Write a hardware profile whose NIC firmware becomes active at a BMC reset."""
     text = (spec / "hardware.yaml").read_text()
     text = text.replace("name: hgx-h100", "name: reset").replace("activation: power_cycle", "activation: bmc_reset")
     (spec / "reset.yaml").write_text(text)
@@ -97,7 +97,7 @@ def _write_second_profile(spec: Path) -> None:
 
 
 def _shorten_gate(spec: Path) -> None:
-    """Two tests that run for long are as good to be killed in as six."""
+    """Reduce the gate to two long tests, which are enough points to kill a run in."""
     path = spec / "acceptance.yaml"
     kept, left_out = path.read_text().split("        - name: pcie\n")
     path.write_text(
@@ -106,7 +106,7 @@ def _shorten_gate(spec: Path) -> None:
 
 
 def _write_personas(spec: Path) -> None:
-    """Kubelet is started by joining, and for the persona `joining` by the configuration of the host."""
+    """Let the join start kubelet, and for the persona `joining` the host configuration."""
     path = spec / "personas.yaml"
     text = path.read_text()
     joining = text.split("\n---\n")[0].replace("name: training", "name: joining")
@@ -122,7 +122,7 @@ class World:
         return self.directory / "lab" / f"endpoints-{node}.json"
 
     def write_endpoints(self, node: str, installer: int) -> None:
-        """For one node: each of its runs serves install documents where the one before did."""
+        """Write a node's endpoints file, so that all of its runs serve install documents on the same port."""
         document = json.loads((self.directory / "lab" / "endpoints.json").read_text())
         document["installer"]["listen"] = f"127.0.0.1:{installer}"
         self.endpoints(node).write_text(json.dumps(document))
@@ -133,7 +133,7 @@ class World:
 
 @contextlib.contextmanager
 def running(directory: Path, cases: Sequence[Case], time_scale: float) -> Iterator[World]:
-    """One node for each case, in this order."""
+    """Run a lab with one node for each case, in this order."""
     directory.mkdir(parents=True, exist_ok=True)
     spec = write_spec(directory, cases)
     scenario = directory / "scenario.yaml"
@@ -142,14 +142,14 @@ def running(directory: Path, cases: Sequence[Case], time_scale: float) -> Iterat
     with lab_process(directory / "lab", *options), contextlib.ExitStack() as stack:
         world = World(directory, spec)
         for at in range(len(cases)):
-            kept = stack.enter_context(bound("127.0.0.1", 0))  # from other programs, while no run listens there
+            kept = stack.enter_context(bound("127.0.0.1", 0))  # reserved while no run listens there
             world.write_endpoints(node_of(at), kept.getsockname()[1])
         yield world
 
 
 @dataclass(frozen=True)
 class Bench:
-    """One node of a world, with a ledger of its own: `database` is its URL; if empty, the ledger is a file."""
+    """One node of a world with its own ledger. `database`: its URL; if empty, the ledger is a file."""
 
     world: World
     node: str
@@ -180,7 +180,7 @@ class Bench:
 
     @property
     def member(self) -> dict[str, Any]:
-        """The node object; {} where the cluster has none."""
+        """Return the node object, or {} when the cluster has none."""
         found: dict[str, Any] = self.world.state()["cluster"]["nodes"].get(self.node, {})
         return found
 
@@ -194,7 +194,7 @@ class Bench:
         return [name, self.world.spec, "--limit", self.node, *words, *self.where]
 
     def plan(self) -> tuple[Path, int]:
-        """A plan of now, and the exit code. On a machine that is too busy for kubectl to answer, of a while later."""
+        """Make a plan; return its path and the exit code. Retry when a busy machine leaves sources unread."""
         path = self.place / "plan.json"
         for _ in range(PATIENCE):
             done = reconciler(*self.words("plan", "--out", path, "--detailed-exitcode"))
@@ -206,29 +206,31 @@ class Bench:
     def apply(self, plan: Path) -> Done:
         return reconciler(*self.words("apply", "--plan", plan, "--yes", "--output", "json"))
 
-    def start_victim(self, aim: Aim, plan: Path, *, err: int | IO[str] = subprocess.PIPE) -> subprocess.Popen[str]:
+    def start_target(
+        self, point: FaultPoint, plan: Path, *, err: int | IO[str] = subprocess.PIPE
+    ) -> subprocess.Popen[str]:
         words = self.words("apply", "--plan", plan, "--yes", "--output", "json")
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.victim", aim.text, *map(str, words)], cwd=ROOT, text=True,
+            [sys.executable, "-m", "tests.chaos.target_process", point.text, *map(str, words)], cwd=ROOT, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err,
-            env={**os.environ, "RECONCILER_ACTOR": victim.ACTOR},
+            env={**os.environ, "RECONCILER_ACTOR": target_process.ACTOR},
         )  # fmt: skip
 
-    def let_die(self, aim: Aim, plan: Path) -> Done:
-        """Forked from a process that has imported everything and runs nothing: importing takes most of a short run."""
+    def run_target(self, point: FaultPoint, plan: Path) -> Done:
+        """Run the target process, forked from a process with all imports, which saves most of the time."""
         words = list(map(str, self.words("apply", "--plan", plan, "--yes", "--output", "json")))
-        out, err = self.place / "victim.out", self.place / "victim.err"
-        process = _forkserver().Process(target=victim.be, args=(aim, words, str(out), str(err)))
+        out, err = self.place / "target.out", self.place / "target.err"
+        process = _forkserver().Process(target=target_process.run_forked, args=(point, words, str(out), str(err)))
         process.start()
-        process.join(VICTIM_S)
+        process.join(TARGET_S)
         if process.exitcode is None:
             process.kill()
             process.join()
-            raise subprocess.TimeoutExpired(words, VICTIM_S)
+            raise subprocess.TimeoutExpired(words, TARGET_S)
         return Done(process.exitcode, out.read_text(), err.read_text())
 
     def release_lease(self) -> None:
-        """As an operator does who knows that the run is gone."""
+        """Release the lease, as an operator does who knows that the run is dead."""
         listed = reconciler("lease", "list", *self.where, "--output", "json")
         for one in json.loads(listed.out):
             done = reconciler("lease", "release", "--id", str(one["id"]), *self.where)

@@ -14,7 +14,7 @@ from reconciler.cli.exit_codes import ExitCode
 from reconciler.converge.remember import remember_plans
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.gate import certificate as gate
-from reconciler.lab.failure_rates import EVERY, Misfortune
+from reconciler.lab.failure_rates import EVERY, FailureRates
 from reconciler.model.documents import load
 from reconciler.model.gate import Binding, Certificate
 from reconciler.model.observed import Observation
@@ -180,10 +180,10 @@ def test_every_action_can_fail() -> None:
 
 
 def test_a_rate_is_about_a_share_of_the_nodes() -> None:
-    luck = Misfortune({EVERY: 0.2, "drain": 0.0}, seed=1)
-    struck = [luck.strikes(f"n{at}", "reimage") for at in range(2000)]
-    assert 300 < sum(struck) < 500
-    assert not any(luck.strikes(f"n{at}", "drain") for at in range(100))
+    rates = FailureRates({EVERY: 0.2, "drain": 0.0}, seed=1)
+    failed = [rates.fails(f"n{at}", "reimage") for at in range(2000)]
+    assert 300 < sum(failed) < 500
+    assert not any(rates.fails(f"n{at}", "drain") for at in range(100))
 
 
 def test_a_broken_invariant_is_reported_with_evidence(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ async def blink(ctx: ActionContext) -> Outcome:
 '''
 CASE = '    Case("blink", "blink"),\n'
 TEST = """\
-from reconciler.lab.failure_rates import Misfortune
+from reconciler.lab.failure_rates import FailureRates
 from reconciler.model.outcome import Done
 from reconciler.model.plan import PlannedAction
 from reconciler.model.records import Attempt
@@ -121,7 +121,7 @@ def test_everything_knows_it(world):
     planned = PlannedAction("blink", "", row.concern, (), row.disruption, 7.0, Certainty.EXACT, (), ())
     assert workload.disrupts(planned) and workload.is_braked(planned) and workload.flashes(planned)
     machine = world(nodes=1).machine("n0")
-    Misfortune({"blink": 1.0}, seed=1).begins(machine, "blink")
+    FailureRates({"blink": 1.0}, seed=1).inject(machine, "blink")
     assert "bmc_503" in machine.state.faults
 """
 

@@ -113,7 +113,7 @@ def test_a_node_at_work_hears_of_its_detector(looped: Looped) -> None:
 
     here.go(HOUR, breaks)
     assert here.lab.cluster is not None
-    story = here.lab.cluster.story("n1")
+    story = here.lab.cluster.node_events("n1")
     [cleared] = [
         e["at"] for e in story if e["kind"] == "Node" and _status(e) == "False" and e["object"]["unschedulable"]
     ]

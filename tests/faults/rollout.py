@@ -20,7 +20,7 @@ from reconciler.converge.loop import Loop
 from reconciler.converge.observe import observe
 from reconciler.converge.run import Ended
 from reconciler.gate.certificate import binding_of, tests_digest
-from reconciler.lab.failure_rates import EVERY, Misfortune
+from reconciler.lab.failure_rates import EVERY, FailureRates
 from reconciler.lab.fleet import build_lab
 from reconciler.lab.hardware.outages import Peak
 from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
@@ -91,7 +91,7 @@ class _Rollout:
         self.policy = d.RolloutPolicy(("1", "10%", "100%"), bake_s=600.0, max_failures=nodes)
         self.names = [f"n{at:03}" for at in range(nodes)]
         self.budgets = (d.BudgetLimit("fleet", str(out)),)
-        self.luck = Misfortune({EVERY: rate / len(ACTIONS)}, seed)
+        self.failures = FailureRates({EVERY: rate / len(ACTIONS)}, seed)
         self.lab = build_lab(self.fleet("1"), Scenario.model_validate({"nodes": {}}), self.clock.seconds, seed=seed)
         for machine in self.lab.machines.values():
             machine.firmware_images = FIRMWARE_IMAGES
@@ -134,9 +134,9 @@ class _Rollout:
         def progress(event: Event) -> None:
             match event:
                 case ActionStarted(node, action):
-                    self.luck.begins(self.lab.machines[node], action.name)
+                    self.failures.inject(self.lab.machines[node], action.name)
                 case ActionFinished(node, action, _, _):
-                    self.luck.ended(self.lab.machines[node], action.name)
+                    self.failures.lift(self.lab.machines[node], action.name)
                 case _:
                     pass
             if checks is not None:
@@ -187,7 +187,7 @@ class _Rollout:
         return {one.node: one.situation if one.blocked is None else one.blocked.detail for one in wanting}
 
     def fails(self, name: str) -> bool:
-        return any(self.luck.strikes(name, action) for action in ACTIONS)
+        return any(self.failures.fails(name, action) for action in ACTIONS)
 
     def has(self, name: str, image: str) -> bool:
         """The image, by the machine's own disk, and serves."""
@@ -195,7 +195,7 @@ class _Rollout:
         machine = self.lab.machines[name]
         machine.catch_up()
         disk = machine.state.disks.get(machine.state.booted_disk or "")
-        return disk is not None and disk.sha256 == sha(image) and name in self.lab.cluster.serving()
+        return disk is not None and disk.sha256 == sha(image) and name in self.lab.cluster.in_service()
 
     def play(self, *, loop: bool) -> RolledOut:
         run_virtual(self.adopt(), self.clock)
@@ -207,7 +207,7 @@ class _Rollout:
             fleet, self.lab, self.ledger, self.clock,
             reasons=dict.fromkeys(self.names, frozenset({Reason.CHANGE})), held={}, seed=0,
         )  # fmt: skip
-        self.gate.verdicts = {name: Verdict.FAIL for name in self.names if self.luck.strikes(name, "run_gate")}
+        self.gate.verdicts = {name: Verdict.FAIL for name in self.names if self.failures.fails(name, "run_gate")}
         left = self.by_loop(checks) if loop else self.by_applies(checks)
         checks.end()
         hours = (self.clock.elapsed - began) / 3600.0
@@ -227,7 +227,7 @@ class _Rollout:
         )
 
     def _afterwards(self, left: Mapping[str, str]) -> tuple[str, ...]:
-        self.luck, self.gate.verdicts = Misfortune({}, 0), {}
+        self.failures, self.gate.verdicts = FailureRates({}, 0), {}
         for name in left:
             self.lab.machines[name].clear()
             self.ledger.hold(name, "looking at it", "ops", None, self.clock.now())

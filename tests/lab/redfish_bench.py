@@ -25,7 +25,7 @@ from sushy import auth as sushy_auth
 from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.state import DiskImage, DriveState, FirmwareState, GpuState, MachineState, NicState
-from reconciler.lab.wire.redfish import Quirks, RedfishFront
+from reconciler.lab.wire.redfish import Quirks, RedfishServer
 
 T = TypeVar("T")
 
@@ -176,20 +176,20 @@ class Bench:
         self.trust = trust
         self.clock = Clock()
         self.machine = make_machine(self.clock)
-        self.front = RedfishFront(self.machine, username=USERNAME, password=PASSWORD, quirks=quirks, epoch=EPOCH)
+        self.server = RedfishServer(self.machine, username=USERNAME, password=PASSWORD, quirks=quirks, epoch=EPOCH)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self.url = ""
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.url = f"https://127.0.0.1:{self.run(self.front.start(self.trust.server))}"
+        self.url = f"https://127.0.0.1:{self.run(self.server.start(self.trust.server))}"
         self._client = self.run(self._open())
         return self
 
     def __exit__(self, *_: object) -> None:
         self.run(self._client.close())
-        self.run(self.front.stop())
+        self.run(self.server.stop())
         self.run(asyncio.sleep(0.01))  # TLS transports say goodbye
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

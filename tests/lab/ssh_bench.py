@@ -13,8 +13,8 @@ import asyncssh
 
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.state import DiskImage, DriveState, GpuState, MachineState, NicState
-from reconciler.lab.wire.facts.question import Question
-from reconciler.lab.wire.ssh import SshFront
+from reconciler.lab.wire.facts.context import FactContext
+from reconciler.lab.wire.ssh import SshServer
 
 NODE = "gpu-a001"
 EPOCH = datetime(2026, 11, 21, 7, 0, tzinfo=UTC)
@@ -76,8 +76,8 @@ def make_machine(clock: Clock, gpu_name: str = "NVIDIA H100 80GB HBM3") -> Machi
     return machine
 
 
-def ask(machine: Machine, command: str = "") -> Question:
-    return Question(machine.state, machine.now, EPOCH, command)
+def ask(machine: Machine, command: str = "") -> FactContext:
+    return FactContext(machine.state, machine.now, EPOCH, command)
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class Bench:
 
     machine: Machine
     clock: Clock
-    front: SshFront
+    server: SshServer
     client_key: asyncssh.SSHKey
     authority: asyncssh.SSHKey
     sleeps: list[float] = field(default_factory=list)
@@ -129,7 +129,7 @@ async def running(machine: Machine | None = None, clock: Clock | None = None) ->
     async def sleep(seconds: float) -> None:
         sleeps.append(seconds)
 
-    front = SshFront(
+    server = SshServer(
         machine,
         host_key=host_key.export_private_key().decode(),
         host_certificate=certificate.export_certificate().decode(),
@@ -138,12 +138,12 @@ async def running(machine: Machine | None = None, clock: Clock | None = None) ->
         sleep=sleep,
         poll_s=POLL_S,
     )
-    bench = Bench(machine, clock, front, client_key, authority, sleeps)
-    bench.port = await front.start()
+    bench = Bench(machine, clock, server, client_key, authority, sleeps)
+    bench.port = await server.start()
     try:
         yield bench
     finally:
-        await front.stop()
+        await server.stop()
 
 
 def play(scenario: Callable[[Bench], Awaitable[None]]) -> None:

@@ -1,4 +1,4 @@
-"""The cluster that both fronts show: readiness, guarded writes, budgets, evictions, what controllers do."""
+"""The cluster that both servers show: readiness, guarded writes, budgets, evictions, what controllers do."""
 
 from __future__ import annotations
 
@@ -247,9 +247,9 @@ def test_a_condition_outlives_the_boot_until_its_detector_runs_again(truth: Clus
     assert condition(truth) == ("True", "GpuHealthCheckFailed"), "stale: the pod of the detector has not started"
     clock.pass_by(TYPICAL.detector_s)
     assert condition(truth) == ("False", "NoProblem")
-    assert [c["status"] for e in truth.story(NODE) if (c := e["object"].get("conditions", {}).get("GpuUnhealthy"))][
-        -1
-    ] == "False"
+    assert [
+        c["status"] for e in truth.node_events(NODE) if (c := e["object"].get("conditions", {}).get("GpuUnhealthy"))
+    ][-1] == "False"
 
 
 def test_what_persists_is_found_again(truth: ClusterTruth, clock: Time) -> None:

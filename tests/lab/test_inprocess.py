@@ -20,7 +20,7 @@ from reconciler.lab.inprocess.facts import host_facts
 from reconciler.lab.inprocess.virtual_time import EPOCH
 from reconciler.lab.scenario import load_scenario
 from reconciler.lab.wire import facts as wire_facts
-from reconciler.lab.wire.facts.question import Question
+from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.desired import Desired
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, HostFacts, Member, RedfishHot, RedfishInventory, Silent, Taint
@@ -139,7 +139,7 @@ def test_facts_are_what_the_driver_reads_from_the_same_machine(
     now = world.clock.seconds()
     answers = {
         asked.name: wire_facts.answer(
-            asked.name, Question(machine.state, now, EPOCH + timedelta(seconds=now), asked.command)
+            asked.name, FactContext(machine.state, now, EPOCH + timedelta(seconds=now), asked.command)
         )
         for asked in requests(SYSCTLS, SERVICES)
     }

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from reconciler.lab.fleet import add_default_pods
 from reconciler.lab.hardware.control_plane import DisruptionBudget
-from reconciler.lab.hardware.usual_pods import usual_pods
 from tests.drivers.kube.bench import Bench, Pki, make_pki, running
 
 pytestmark = [pytest.mark.wire, pytest.mark.tool]
@@ -29,7 +29,7 @@ def lab(pki: Pki, tmp_path: Path) -> Iterator[Bench]:
     """Three nodes, each with what usually runs on a GPU node."""
     with running(pki, tmp_path) as bench:
         for name in bench.truth.machines:
-            bench.on_loop(lambda name=name: usual_pods(bench.truth, name, gpus=0, busy=True))  # type: ignore[misc]
+            bench.on_loop(lambda name=name: add_default_pods(bench.truth, name, gpus=0, busy=True))  # type: ignore[misc]
         yield bench
 
 

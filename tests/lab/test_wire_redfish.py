@@ -68,9 +68,9 @@ def test_session_is_good_until_it_is_deleted(bench: Bench) -> None:
     token, location = login.headers["X-Auth-Token"], login.headers["Location"]
     assert bench.get(location, token=token)["UserName"] == USERNAME
     assert bench.get(SESSIONS, token=token)["Members"] == [{"@odata.id": location}]
-    assert bench.front.open_sessions == 1
+    assert bench.server.open_sessions == 1
     assert bench.call("DELETE", location, token=token).status == 204
-    assert bench.front.open_sessions == 0
+    assert bench.server.open_sessions == 0
     assert bench.call("GET", SYSTEM, token=token).message_id == "NoValidSession"
     assert bench.call("DELETE", location).status == 404
 
@@ -78,7 +78,7 @@ def test_session_is_good_until_it_is_deleted(bench: Bench) -> None:
 @pytest.mark.parametrize("body", [LOGIN | {"Password": "wrong"}, LOGIN | {"UserName": "root"}])
 def test_wrong_password_opens_no_session(bench: Bench, body: object) -> None:
     assert bench.call("POST", SESSIONS, body, login=False).status == 401
-    assert bench.front.open_sessions == 0
+    assert bench.server.open_sessions == 0
 
 
 def test_login_names_the_missing_parameter(bench: Bench) -> None:
@@ -227,7 +227,7 @@ def test_requests_are_counted_by_method_and_path(bench: Bench) -> None:
     bench.get(SYSTEM + "/")
     bench.call("GET", f"{TASKS}?$expand=.")
     bench.call("POST", "/redfish/v1/Nothing")
-    assert bench.front.requests == {("GET", SYSTEM): 2, ("GET", TASKS): 1, ("POST", "/redfish/v1/Nothing"): 1}
+    assert bench.server.requests == {("GET", SYSTEM): 2, ("GET", TASKS): 1, ("POST", "/redfish/v1/Nothing"): 1}
 
 
 # --- shapes ---

@@ -62,7 +62,7 @@ def test_unreachable_bmc_may_hang_and_does_not_hold_up_the_others(make_bench: Ma
     with pytest.raises(asyncio.TimeoutError):
         bench.call("GET", SYSTEM, timeout=0.3)
     began = time.monotonic()
-    bench.run(bench.front.stop())
+    bench.run(bench.server.stop())
     assert time.monotonic() - began < 1
 
 
@@ -100,11 +100,11 @@ def test_wrong_password_refuses_every_way_in(bench: Bench) -> None:
     refused = bench.call("POST", SESSIONS, {"UserName": USERNAME, "Password": PASSWORD}, login=False)
     assert (refused.status, refused.message_id) == (401, "ResourceAtUriUnauthorized")
     assert bench.call("GET", "/redfish/v1", login=False).status == 200
-    assert bench.front.open_sessions == 0
-    assert bench.front.refused_logins == 2
+    assert bench.server.open_sessions == 0
+    assert bench.server.refused_logins == 2
     bench.machine.clear("bmc_wrong_password")
     assert bench.call("GET", SYSTEM).status == 200
-    assert bench.front.refused_logins == 2
+    assert bench.server.refused_logins == 2
 
 
 def test_garbage_is_no_json(bench: Bench) -> None:

@@ -275,11 +275,11 @@ def test_manager_resets_and_takes_its_sessions_with_it(bench: Bench) -> None:
         with pytest.raises(sushy.exceptions.ConnectionError):
             root.get_manager()
         bench.pass_time(100)
-        assert bench.front.open_sessions == 0
+        assert bench.server.open_sessions == 0
         assert bench.get(SYSTEM)["PowerState"] == "On"
         root.get_manager()  # sushy logs in again
-        assert bench.front.open_sessions == 1
-    assert bench.front.open_sessions == 0
+        assert bench.server.open_sessions == 1
+    assert bench.server.open_sessions == 0
 
 
 def test_wrong_password_is_an_access_error(bench: Bench) -> None:
@@ -304,4 +304,4 @@ def test_sushy_copes_with_every_etag_style(make_bench: Callable[..., Bench], sty
         system = root.get_system()
         system.set_system_boot_options(target=sushy.BootSource.PXE, enabled=sushy.BootSourceOverrideEnabled.ONCE)
     assert bench.machine.state.boot_override == "Pxe"
-    assert bench.front.requests["PATCH", SYSTEM] == patches
+    assert bench.server.requests["PATCH", SYSTEM] == patches

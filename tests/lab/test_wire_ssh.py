@@ -49,7 +49,7 @@ def test_openssh_trusts_the_signed_host_and_gets_streams_and_status(tmp_path: Pa
             "",
             "bash: line 1: no-such-tool: command not found\n",
         )
-        assert bench.front.counters.commands == 3
+        assert bench.server.counters.commands == 3
 
     play(scenario)
 
@@ -85,7 +85,7 @@ def test_only_root_and_only_with_our_key(tmp_path: Path) -> None:
         bench.client_key = asyncssh.generate_private_key("ssh-ed25519")
         status, _, err = await openssh(bench, tmp_path, "true")
         assert (status, "Permission denied" in err) == (255, True)
-        assert (bench.front.counters.sessions, bench.front.counters.rejected) == (0, 2)
+        assert (bench.server.counters.sessions, bench.server.counters.rejected) == (0, 2)
 
     play(scenario)
 
@@ -244,7 +244,7 @@ def test_a_hung_host_completes_the_handshake_of_tcp_and_says_nothing(fault: str)
         writer.write(b"SSH-2.0-test\r\n")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reader.read(1), 0.3)
-        assert bench.front.counters.silent == 1
+        assert bench.server.counters.silent == 1
         bench.machine.clear(fault)
         with pytest.raises(ConnectionResetError):
             await asyncio.wait_for(reader.read(1), 2)
@@ -299,9 +299,9 @@ def test_a_power_cycle_ends_what_a_hung_host_had_accepted() -> None:
 def test_stopping_ends_every_connection_and_frees_the_port() -> None:
     async def scenario(bench: Bench) -> None:
         ssh = await bench.connect()
-        await bench.front.stop()
+        await bench.server.stop()
         await asyncio.wait_for(ssh.wait_closed(), 2)
-        assert await bench.front.start(port=bench.port) == bench.port
+        assert await bench.server.start(port=bench.port) == bench.port
         started = time.monotonic()
         async with await bench.connect() as ssh:
             assert (await ssh.run("true")).exit_status == 0

@@ -363,7 +363,7 @@ def test_a_command_that_the_power_cuts_off_is_ambiguous() -> None:
     with_host(scenario)
 
 
-# --- the other front ---------------------------------------------------------------------------------------------
+# --- the other server ---------------------------------------------------------------------------------------------
 
 
 def mig(machine: Machine) -> None:
@@ -373,7 +373,7 @@ def mig(machine: Machine) -> None:
 
 
 def without_remaps_of_mig(facts: HostFacts) -> HostFacts:
-    """nvidia-smi tells nothing about remapped rows in MIG mode, which a front that reads the state does know."""
+    """nvidia-smi tells nothing about remapped rows in MIG mode, which a server that reads the state does know."""
     gpus = (replace(gpu, remap_pending=None, remap_failed=None) if gpu.mig_current else gpu for gpu in facts.gpus or ())
     return replace(facts, gpus=tuple(gpus))
 
@@ -386,7 +386,7 @@ def not_ours(machine: Machine) -> None:
     "trouble",
     [nothing, fell_off_the_bus, ecc, links_down, configured_otherwise, worn_drive, other_identity, mig, not_ours],
 )
-def test_both_fronts_of_the_lab_tell_the_same(trouble: Callable[[Machine], None]) -> None:
+def test_both_servers_of_the_lab_tell_the_same(trouble: Callable[[Machine], None]) -> None:
     async def scenario(bench: Bench, host: SshHost) -> None:
         trouble(bench.machine)
         asked = SYSCTLS, (*SERVICES, "nope")

@@ -22,7 +22,7 @@ from reconciler.drivers.ssh.facts import host_facts, requests
 from reconciler.gate.tools import TOOLS
 from reconciler.lab.inprocess.virtual_time import EPOCH
 from reconciler.lab.wire import facts as wire_facts
-from reconciler.lab.wire.facts.question import Question
+from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.desired import DesiredGpu, DesiredInventory, GateTest
 from reconciler.model.drift import DriftClass
 from reconciler.model.gate import CommandResult, Verdict
@@ -76,7 +76,7 @@ def healthy() -> Answers:
     machine = example_lab("clean", Time()).machines["gpu-a001"]
     asked = requests(["vm.swappiness"], ["containerd"])
     return {
-        fact.name: wire_facts.answer(fact.name, Question(machine.state, machine.now, EPOCH, fact.command))
+        fact.name: wire_facts.answer(fact.name, FactContext(machine.state, machine.now, EPOCH, fact.command))
         for fact in asked
     }
 

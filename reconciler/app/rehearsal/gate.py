@@ -6,8 +6,8 @@ from reconciler.converge.gate import CERTIFICATE_FORMAT, AcceptanceGate
 from reconciler.gate.certificate import binding_of, tests_digest
 from reconciler.gate.evidence import GPU_COUNT, required_metrics
 from reconciler.gate.tools import TOOLS
-from reconciler.lab.failure_rates import Misfortune
-from reconciler.lab.pace import Pace
+from reconciler.lab.durations import Durations
+from reconciler.lab.failure_rates import FailureRates
 from reconciler.model.desired import Acceptance, Desired, GateTest
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.gate import Certificate, GateJudgement, TestResult, Verdict
@@ -20,16 +20,16 @@ FAILED = "fails in this rehearsal"
 class RehearsalGate:
     """A GateRunner whose tests pass, but for simulated failures. The real gate judges certificates and images."""
 
-    def __init__(self, real: AcceptanceGate, failures: Misfortune, pace: Pace) -> None:
+    def __init__(self, real: AcceptanceGate, failures: FailureRates, durations: Durations) -> None:
         self._real = real
         self._failures = failures
-        self._pace = pace
+        self._durations = durations
         self._digests: dict[int, str] = {}
 
     async def run(self, desired: Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
         acceptance = desired.profile.acceptance
         assert acceptance is not None, "the catalogue has no run_gate without an acceptance profile"
-        await clock.sleep(self._pace.gate_s(desired.node))
+        await clock.sleep(self._durations.gate_s(desired.node))
         wanted = desired.profile.host
         reading = await host.facts(tuple(wanted.sysctls), tuple(wanted.services))
         if isinstance(reading, Silent):
@@ -38,7 +38,7 @@ class RehearsalGate:
         binding = binding_of(desired, seen, self._digest(acceptance))
         if isinstance(binding, str):
             raise DriverError(Failure.MALFORMED, f"nothing to bind a certificate to: {binding}")
-        fails = self._failures.strikes(desired.node, "run_gate")
+        fails = self._failures.fails(desired.node, "run_gate")
         tests = [test for phase in acceptance.phases for test in phase.tests]
         results = tuple(_result(test, desired, seen, fails=fails and test is tests[-1]) for test in tests)
         return Certificate(CERTIFICATE_FORMAT, desired.node, clock.now(), binding, results)
@@ -50,7 +50,7 @@ class RehearsalGate:
         return self._real.judge(certificate, desired, observed, clock)
 
     def trust(self, desired: Desired, observed: Observed) -> GateJudgement:
-        if self._failures.strikes(desired.node, "check_trust"):
+        if self._failures.fails(desired.node, "check_trust"):
             return GateJudgement(False, Verdict.FAIL, (FAILED,))
         return self._real.trust(desired, observed)
 

@@ -117,7 +117,7 @@ class InvariantChecks:
         if cluster is None:
             serving = {name for name, machine in self._lab.machines.items() if machine.ssh_up}
         else:
-            serving = cluster.serving()
+            serving = cluster.in_service()
             cordoned = (node for node in cluster.nodes() if node.unschedulable)
             self._cordons = {node.name for node in cordoned if OWNER_ANNOTATION not in node.annotations}
             cluster.watcher = self.note

@@ -21,12 +21,12 @@ from reconciler.app.runtime import paused_garbage_collection
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
 from reconciler.converge.events import ActionFinished, ActionStarted, Event, NodeSettled
 from reconciler.converge.run import Ended, NodeResult
-from reconciler.lab.failure_rates import Misfortune
+from reconciler.lab.durations import ActionDuration, Durations, PastDurations
+from reconciler.lab.failure_rates import FailureRates
 from reconciler.lab.hardware.commands import TOOLS
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done
 from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
 from reconciler.lab.inprocess.ledger import MemoryLedger
-from reconciler.lab.pace import History, Pace, Told
 from reconciler.lab.seed import seed_lab
 from reconciler.model.desired import Fleet
 from reconciler.model.observed import Silent
@@ -134,9 +134,9 @@ def rehearse(inputs: RehearsalInput, seeds: Sequence[int], starting: Callable[[i
 
 def _simulate(inputs: RehearsalInput, seed: int) -> _RunResult:
     clock = VirtualClock(inputs.starts_at)
-    pace, failures = Pace(seed, lambda node: _history(inputs, node)), Misfortune(inputs.rates, seed)
+    durations, failures = Durations(seed, lambda node: _history(inputs, node)), FailureRates(inputs.rates, seed)
     lab = seed_lab(
-        inputs.fleet, inputs.observation, clock.seconds, seed=seed, records=inputs.records, timings=pace.timings
+        inputs.fleet, inputs.observation, clock.seconds, seed=seed, records=inputs.records, timings=durations.timings
     )
     ledger = MemoryLedger(
         inputs.ledger_id, inputs.records.values(), holds=inputs.holds, rollouts=inputs.rollouts
@@ -150,15 +150,15 @@ def _simulate(inputs: RehearsalInput, seed: int) -> _RunResult:
     def progress(event: Event) -> None:
         match event:
             case ActionStarted(node, action):
-                failures.begins(lab.machines[node], action.name)
+                failures.inject(lab.machines[node], action.name)
             case ActionFinished(node, action, _, _):
-                failures.ended(lab.machines[node], action.name)
+                failures.lift(lab.machines[node], action.name)
             case _:
                 pass
         checks(event)
         log(event)
 
-    gate = RehearsalGate(inputs.gate, failures, pace)
+    gate = RehearsalGate(inputs.gate, failures, durations)
     fabric = LabFabric(lab, clock, epoch=inputs.starts_at, tools=_tools(inputs.fleet), latency=False)
     for number in range(1, APPLIES + 1):
         request = _request(inputs, f"rehearsal-{seed}-{number}")
@@ -233,12 +233,12 @@ def _current_wave(waves: Sequence[Wave]) -> int:
     return next((at for at, wave in enumerate(waves, start=1) if wave.state is not WaveState.DONE), len(waves))
 
 
-def _history(inputs: RehearsalInput, node: str) -> History:
+def _history(inputs: RehearsalInput, node: str) -> PastDurations:
     hardware = inputs.fleet.nodes[node].profile.inventory
 
-    def duration(action: str, target: str) -> Told | None:
+    def duration(action: str, target: str) -> ActionDuration | None:
         found = inputs.estimates.of(hardware, action, target)
-        return None if found is None else Told(found.median_s, found.p90_s)
+        return None if found is None else ActionDuration(found.median_s, found.p90_s)
 
     return duration
 

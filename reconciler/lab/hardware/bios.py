@@ -1,6 +1,6 @@
-"""The BIOS attributes that lab machines know, with factory defaults and allowed values (pitfall G1).
+"""The BIOS attributes of lab machines, with factory defaults and allowed values (pitfall G1).
 
-Attributes that only a user's spec names are learned from it: an enumeration of its value and the usual opposites.
+An attribute that only a user's spec names becomes an enumeration of the spec's value and its usual opposites.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SWITCH = ("Enabled", "Disabled")
 
 @dataclass(frozen=True, slots=True)
 class BiosAttribute:
-    """`values`: of an enumeration; () for a boolean or a non-negative integer, told by the default's type."""
+    """`values`: those of an enumeration; () for a boolean or a non-negative integer, by the default's type."""
 
     default: AttributeValue
     values: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ _OPPOSITES = {
 
 
 def learn(attributes: Mapping[str, AttributeValue], known: Registry = KNOWN) -> Registry:
-    """`known`, and those of a spec that it lacks; their factory default differs from what the spec wants."""
+    """Return `known` plus the attributes that only the spec names; their factory defaults differ from the spec."""
     learned = dict(known)
     for name, value in attributes.items():
         if name in known:

@@ -1,4 +1,4 @@
-"""What a machine does when its BMC is asked to. Orders are refused with HardwareRejected, as BMCs refuse them."""
+"""Requests to a machine's BMC. The BMC refuses a request by raising HardwareRejected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TRANSPORT_FAULTS = ("bmc_unreachable", "bmc_503", "bmc_wrong_password", "bmc_ga
 
 
 class BmcSide(Lifecycle):
-    """`firmware_images`: URL -> {inventory id: version it brings}. `registry`: the BIOS attributes there are."""
+    """`firmware_images`: URL -> {inventory id: version in it}. `registry`: the BIOS attributes of this machine."""
 
     registry: bios.Registry = bios.KNOWN
     firmware_images: Mapping[str, Mapping[str, str]] = {}
@@ -22,9 +22,9 @@ class BmcSide(Lifecycle):
     # --- the BMC itself ---
 
     def bmc_transport(self) -> str | None:
-        """How the front must fail this one request: unreachable | 503 | wrong_password | garbage; None: it answers.
+        """Return how this request must fail: unreachable | 503 | wrong_password | garbage, or None to answer it.
 
-        Counts: ask once per request.
+        Call it once per request: each call uses up one of the fault's `times`.
         """
         self.catch_up()
         if self.now < self.state.bmc_ready_at:
@@ -41,7 +41,7 @@ class BmcSide(Lifecycle):
 
     @property
     def shown_identity(self) -> tuple[str, str]:
-        """Serial and UUID that Redfish shows."""
+        """Return the serial and the UUID that Redfish shows."""
         wrong = self.fault("wrong_machine")
         if wrong is None:
             return self.state.serial, self.state.uuid
@@ -49,7 +49,7 @@ class BmcSide(Lifecycle):
         return serial, f"ffffffff{self.state.uuid[8:]}"
 
     def shown_power(self) -> str:
-        """The power state, as one read of it gives. Counts: ask once per read."""
+        """Return the power state that one read shows. Call it once per read: each call uses up a fault's `times`."""
         self.catch_up()
         before = self._last_shown_power
         if before in (None, self.state.power) or not self.spend_fault("stale_power"):
@@ -57,7 +57,7 @@ class BmcSide(Lifecycle):
         return before
 
     def reset_bmc(self) -> None:
-        """Restart the BMC. The machine runs on; sessions, media and unfinished updates do not survive."""
+        """Restart the BMC. The machine keeps running; sessions, media and unfinished updates are lost."""
         self.catch_up()
         self._restart_bmc()
 
@@ -68,15 +68,15 @@ class BmcSide(Lifecycle):
         state.media = None
         for task in state.tasks.values():
             if task.state == "Running":
-                self._agenda.drop(f"task {task.id}")
+                self._timers.drop(f"task {task.id}")
                 task.state = "Exception"
                 task.messages.append("The BMC restarted during the update.")
-        self._agenda.at(state.bmc_ready_at, "bmc", lambda: self._consume_staged("bmc_reset"))
+        self._timers.at(state.bmc_ready_at, "bmc", lambda: self._consume_staged("bmc_reset"))
 
     # --- power ---
 
     def power(self, action: str) -> None:
-        """on | graceful_off | force_off | graceful_restart | force_restart | power_cycle"""
+        """Change power: on | graceful_off | force_off | graceful_restart | force_restart | power_cycle."""
         self.catch_up()
         orders: Mapping[str, Callable[[], None]] = {
             "on": self._order_on,
@@ -97,7 +97,7 @@ class BmcSide(Lifecycle):
         self._touch()
 
     def ac_cycle(self) -> None:
-        """Pull the plug for a moment: everything restarts, the BMC too, and all staged firmware comes in."""
+        """Remove mains power briefly: everything restarts, the BMC too, and all staged firmware becomes active."""
         self.catch_up()
         was_on = self.state.power != "off"
         if was_on:
@@ -117,7 +117,7 @@ class BmcSide(Lifecycle):
     def _order_force_off(self) -> None:
         self.state.power = "powering_off"
         self._stop_system()
-        self._agenda.at(self.now + self.timings.power_off_s, "shutdown", self._power_off)
+        self._timers.at(self.now + self.timings.power_off_s, "shutdown", self._power_off)
 
     def _order_force_restart(self) -> None:
         if self.state.power != "on":
@@ -129,18 +129,18 @@ class BmcSide(Lifecycle):
         self._power_on()
 
     def _order_shutdown(self, then: Callable[[], None]) -> None:
-        """Ask the system to end. One that hangs never does (C3); one that is still booting dies at once."""
+        """Shut the system down. A hung system never ends (C3); one that is still booting ends at once."""
         system = self.state.os
         if system is None:
             then()
         elif not system.hung:
             system.stopping = True
-            self._agenda.at(self.now + self.timings.shutdown_s, "shutdown", then)
+            self._timers.at(self.now + self.timings.shutdown_s, "shutdown", then)
 
     # --- settings ---
 
     def stage_bios(self, attributes: Mapping[str, AttributeValue]) -> None:
-        """Values for the next POST. All or nothing: INVALID names the ones that are unknown or out of range (G1)."""
+        """Stage values for the next POST, all or none. INVALID names those that are unknown or out of range (G1)."""
         self.catch_up()
         bad = tuple(
             name
@@ -167,13 +167,13 @@ class BmcSide(Lifecycle):
         self.state.bios = bios.defaults(self.registry)
 
     def set_secure_boot(self, enabled: bool) -> None:
-        """From the next POST on."""
+        """Stage secure boot for the next POST."""
         self.catch_up()
         self.state.pending_secure_boot = None if enabled == self.state.secure_boot else enabled
         self._touch()
 
     def set_boot_order(self, order: Sequence[str]) -> None:
-        """A permutation of the entries there are."""
+        """Set the boot order at once. `order` must be a permutation of the present entries."""
         self.catch_up()
         if sorted(order) != sorted(self.state.boot_order):
             raise HardwareRejected(Rejection.INVALID, f"the boot entries are {', '.join(self.state.boot_order)}")
@@ -181,7 +181,7 @@ class BmcSide(Lifecycle):
         self._touch()
 
     def set_boot_override(self, target: str, enabled: str) -> None:
-        """`enabled`: Once | Disabled. Refused during POST (A8)."""
+        """Set the boot override. `enabled`: Once | Disabled. Refused during POST (A8)."""
         self.catch_up()
         state = self.state
         if state.phase == "post":
@@ -200,7 +200,7 @@ class BmcSide(Lifecycle):
 
     @property
     def shown_media(self) -> str | None:
-        """URL of the medium that Redfish shows as inserted."""
+        """Return the URL of the medium that Redfish shows as inserted."""
         stale = self.fault("stale_media")
         return self.state.media if stale is None else str(stale["url"])
 
@@ -214,11 +214,11 @@ class BmcSide(Lifecycle):
         self._touch()
 
     def eject_media(self) -> None:
-        """Fine when empty. An installer that runs from the medium loses its file system (E1)."""
+        """Eject the medium; without one, do nothing. An installer that runs from it loses its file system (E1)."""
         self.catch_up()
         self.state.faults.pop("stale_media", None)
         if self.state.media is not None and self.state.installer is not None and not self.state.installer.error:
-            self._agenda.drop("phase")
+            self._timers.drop("phase")
             self.state.installer.wants_document = None
             self._installer_fails("the medium went away")
         self.state.media = None
@@ -227,7 +227,7 @@ class BmcSide(Lifecycle):
     # --- firmware ---
 
     def start_update(self, inventory_id: str, image_uri: str) -> str:
-        """Flash one component; the id of the task. What the image brings is known from `firmware_images`."""
+        """Flash one component and return the task's id. `firmware_images` says which version the image holds."""
         self.catch_up()
         state = self.state
         item = state.firmware.get(inventory_id)
@@ -241,12 +241,12 @@ class BmcSide(Lifecycle):
         took = item.minutes * 60 * self.timings.firmware_scale if version else 5.0
         state.tasks[number] = TaskState(number, inventory_id, version, self.now, self.now + took)
         task = state.tasks[number]
-        self._agenda.at(task.ends, f"task {number}", lambda: self._end_update(task))
+        self._timers.at(task.ends, f"task {number}", lambda: self._end_update(task))
         self._touch()
         return number
 
     def task(self, number: str) -> TaskState | None:
-        """None: the BMC knows no such task, or has forgotten it (A5)."""
+        """Return a task, or None when the BMC does not know it or has forgotten it (A5)."""
         self.catch_up()
         return None if self.fault("firmware_task_lost") else self.state.tasks.get(number)
 

@@ -1,26 +1,27 @@
-"""Objects of a lab's Kubernetes API, and the ways in which the API says no."""
+"""Objects of a lab's Kubernetes API, the errors it returns, and the conditions that node detectors set."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from reconciler.lab.hardware.machine import Machine
 from reconciler.model.observed import Taint
 
 KUBELET_VERSION = "v1.31.4"
 
 
 class NotFound(Exception):
-    """No such object."""
+    """The object does not exist."""
 
 
 class Conflict(Exception):
-    """The object moved on, or is not the one that was meant."""
+    """The object has a newer version, or another UID than the one requested."""
 
 
 class TooManyRequests(Exception):
-    """A disruption budget says not now. `budget`: its name."""
+    """A disruption budget refuses an eviction. `budget`: its name."""
 
     def __init__(self, budget: str) -> None:
         super().__init__(f"Cannot evict pod as it would violate the pod's disruption budget {budget}.")
@@ -28,14 +29,14 @@ class TooManyRequests(Exception):
 
 
 class Gone(Exception):
-    """The revision is older than what the server remembers."""
+    """The revision is older than the server's history."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Of a node, set by a detector. `good`: the status to which the detector takes it back.
+    """A node condition set by a detector. `good`: the status to which the detector resets it.
 
-    `boot_id`: of the system under which it was seen, if it stands until the next; "": it goes with its fault.
+    `boot_id`: the boot that it was seen in, if only the next boot clears it; "" if it ends with its fault.
     """
 
     status: str
@@ -65,7 +66,7 @@ class NodeObject:
 
 @dataclass(slots=True)
 class PodObject:
-    """`ends`: when a graceful deletion is over; None = not being deleted."""
+    """A pod. `ends`: when its graceful deletion is over; None = not being deleted."""
 
     namespace: str
     name: str
@@ -90,7 +91,7 @@ class PodObject:
 
 @dataclass(slots=True)
 class DisruptionBudget:
-    """`min_available` pods with these labels stay. Built per call for a node whose fault is pdb_never_yields."""
+    """At least `min_available` pods with these labels must stay. The fault pdb_never_yields adds one per node."""
 
     namespace: str
     name: str
@@ -102,10 +103,27 @@ class DisruptionBudget:
 class WatchEvent:
     revision: int
     type: Literal["ADDED", "MODIFIED", "DELETED"]
-    object: NodeObject | PodObject  # a copy, as it was then
+    object: NodeObject | PodObject  # a copy made at the time of the event
     at: float
 
 
 def node_of(thing: NodeObject | PodObject) -> str | None:
-    """The node itself, or the one that a pod is on."""
+    """Return the name of the node, or of the node that the pod runs on; None for a pending pod."""
     return thing.name if isinstance(thing, NodeObject) else thing.node
+
+
+def detect_conditions(node: NodeObject, machine: Machine, now: float) -> Mapping[str, Condition]:
+    """Return the conditions as a running node problem detector sets them; it resets them after a boot."""
+    fault = machine.fault("node_condition")
+    if (fault is None and not node.conditions) or not machine.detector_runs:
+        return node.conditions
+    found, boot_id = dict(node.conditions), machine.system().boot_id
+    for kind, condition in node.conditions.items():
+        if condition.status != condition.good and condition.boot_id != boot_id:
+            found[kind] = replace(condition, status=condition.good, reason="NoProblem", message="", since=now)
+    if fault is not None:
+        kind, status, reason, message = (str(fault[key]) for key in ("type", "status", "reason", "message"))
+        before = node.conditions.get(kind)
+        since = now if before is None or before.status != status else before.since
+        found[kind] = Condition(status, reason, message, since, "False" if status == "True" else "True")
+    return found

@@ -1,6 +1,6 @@
-"""Command lines on a lab machine: argv -> what the real tool would print, and how long it would take.
+"""Command lines on a lab machine: argv -> the output of the real tool, and its duration.
 
-Both fronts use this: the in-process Host port, and sshd, which adds tools of its own (`run(..., tools=TOOLS | more)`).
+Both servers use this: the in-process Host port, and sshd, which adds tools of its own (`run(..., tools=TOOLS | more)`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ IMAGE_FILE = "/etc/reconciler/image.json"
 
 
 def run(machine: Machine, argv: Sequence[str], stdin: str = "", tools: Mapping[str, Tool] | None = None) -> Ran:
-    """Start a command; its effects happen now, its result is due after `seconds`. The system must be running."""
+    """Start a command. Its effects happen now, its result is due after `seconds`. The system must be running."""
     machine.system()
     name = argv[0].rsplit("/", 1)[-1] if argv else ""
     tool = (TOOLS if tools is None else tools).get(name)
@@ -31,7 +31,7 @@ def run(machine: Machine, argv: Sequence[str], stdin: str = "", tools: Mapping[s
 
 
 def _env(call: Call) -> Ran:
-    """`env NAME=value ... command`: starts one of the tools below in that environment."""
+    """Run `env NAME=value ... command`: start one of the tools below in that environment."""
     words = list(call.args)
     environment = dict(call.environment)
     while words and "=" in words[0]:
@@ -47,7 +47,7 @@ def _env(call: Call) -> Ran:
 
 
 def image_json(machine: Machine) -> str:
-    """/etc/reconciler/image.json as the installer left it."""
+    """Return /etc/reconciler/image.json as the installer wrote it."""
     disk = machine.disk()
     document = {
         "image": disk.image,
@@ -122,7 +122,7 @@ def _sysctl(call: Call) -> Ran:
     return failed(255, err, stdout=out) if err else done(out)
 
 
-_CHANGES: Mapping[str, tuple[bool | None, bool | None]] = {  # verb -> (active, enabled); None: as it is
+_CHANGES: Mapping[str, tuple[bool | None, bool | None]] = {  # verb -> (active, enabled); None: unchanged
     "start": (True, None),
     "stop": (False, None),
     "restart": (True, None),

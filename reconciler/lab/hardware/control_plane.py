@@ -1,7 +1,7 @@
 """The Kubernetes cluster of a lab: nodes, pods and disruption budgets, as the API server holds them.
 
-Both fronts, the in-process Cluster port and the wire API, work on this one truth. Nothing runs in the background: every
-call first lets kubelets, the node controller, the scheduler and graceful deletions do what they would have done by now.
+The in-process Cluster port and the wire API both serve this state. Nothing runs in the background: every call first
+plays what kubelets, the node controller, the scheduler and graceful deletions have done by now.
 
 A node is Ready when its machine's kubelet says so, and NotReady (`Unknown`) when that kubelet is silent. An evicted pod
 of a controller comes back elsewhere if there is room, otherwise it is Pending.
@@ -28,12 +28,12 @@ from reconciler.lab.hardware.cluster_objects import (
     PodObject,
     TooManyRequests,
     WatchEvent,
+    detect_conditions,
     node_of,
 )
-from reconciler.lab.hardware.detectors import detected
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.outages import Outages
-from reconciler.lab.hardware.placement import Placement
+from reconciler.lab.hardware.scheduler import Scheduler
 from reconciler.model.observed import Taint
 from reconciler.model.records import MARK_TAINT
 
@@ -60,42 +60,44 @@ AUTOMATIC = frozenset({_UNSCHEDULABLE.key, _UNREACHABLE.key, _NOT_READY.key})  #
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 
-class ClusterTruth(Placement):
+class ClusterTruth(Scheduler):
     """`members`: node name -> machine, for those that are in the cluster or may join it."""
 
     def __init__(self, members: Mapping[str, Machine], clock: Callable[[], float], rng: random.Random) -> None:
         super().__init__(members, clock)
         self.outages = Outages({})
-        self.watcher: Callable[[NodeObject, bool], None] | None = None  # told of each change, and whether it serves
+        self.watcher: Callable[[NodeObject, bool], None] | None = (
+            None  # called for each change, with whether the node is in service
+        )
         self.budgets: list[DisruptionBudget] = []
-        self.down = False  # the API server does not answer; the fronts play it
+        self.down = False  # the API server does not answer; the servers simulate it
         self.revision = 1
         self.evictions = 0
         self._rng = rng
         self._pods: dict[tuple[str, str], PodObject] = {}
         self._terminating: dict[str, PodObject] = {}
         self._soonest = float("inf")  # when the first of them ends
-        self._stirred = set(members)  # nodes that a read of all has to look at; of the others nothing can have changed
+        self._dirty = set(members)  # nodes that may have changed since the last read of all
         self._generations: dict[str, int] = {}
         self._history: deque[WatchEvent] = deque(maxlen=WATCH_WINDOW)
         for name, machine in members.items():
-            machine.stirred = self._stirred
+            machine.dirty = self._dirty
             machine.gpu_clients = lambda name=name: self.has_work(name)  # type: ignore[misc]  # mypy: default in lambda
 
     def now(self) -> float:
-        """The clock of `created`, `ready_since` and `deletion_started`."""
+        """Return the time on the clock of `created`, `ready_since` and `deletion_started`."""
         return self._clock()
 
     def count_outages(self, groups: Mapping[str, Sequence[str]]) -> None:
-        """From now on; `groups` as in Outages."""
+        """Count outages from now on. `groups` as in Outages."""
         self.outages = Outages(groups)
         for node in self.nodes():
-            self.outages.note(node.name, _serves(node), self._clock())
+            self.outages.record(node.name, _serves(node), self._clock())
 
-    # --- reading; everything catches up first ---
+    # --- reads; each one catches up first ---
 
-    def serving(self) -> set[str]:
-        """Who is in service, as users see it."""
+    def in_service(self) -> set[str]:
+        """Return the nodes that are ready, not cordoned and not marked for maintenance."""
         return {node.name for node in self.nodes() if _serves(node)}
 
     def nodes(self) -> list[NodeObject]:
@@ -103,7 +105,7 @@ class ClusterTruth(Placement):
         return list(self._nodes.values())
 
     def generation(self, node: str) -> int:
-        """Grows whenever the node object or a pod on it changes."""
+        """Return a number that grows whenever the node object or a pod on it changes."""
         return self._generations.get(node, 0)
 
     def node(self, name: str) -> NodeObject:
@@ -113,7 +115,7 @@ class ClusterTruth(Placement):
         return self._nodes[name]
 
     def pods(self, node: str | None = None) -> list[PodObject]:
-        """All pods, or those bound to one node."""
+        """Return all pods, or those bound to one node."""
         self.sync(node)
         return list(self._pods.values()) if node is None else list(self._on_node.get(node, {}).values())
 
@@ -135,26 +137,26 @@ class ClusterTruth(Placement):
         ]
 
     def healthy(self, budget: DisruptionBudget) -> int:
-        """How many pods of a budget are up."""
+        """Return the number of healthy pods of a budget."""
         return sum(self._healthy(pod, budget) for pod in self._pods.values())
 
     def events_since(self, revision: int) -> list[WatchEvent]:
-        """What happened after `revision`, oldest first. Gone: too long ago."""
+        """Return the events after `revision`, oldest first. Raise Gone when it is older than the history."""
         self.sync()
         return self._after(revision)
 
     def _after(self, revision: int) -> list[WatchEvent]:
         if revision + 1 < self.revision and (not self._history or self._history[0].revision > revision + 1):
             raise Gone(f"too old resource version: {revision} ({self.revision})")
-        news = takewhile(lambda event: event.revision > revision, reversed(self._history))
-        return list(news)[::-1]
+        newer = takewhile(lambda event: event.revision > revision, reversed(self._history))
+        return list(newer)[::-1]
 
     def changed_since(self, revision: int) -> set[str]:
-        """Nodes that had changed themselves, or pods on them, when all were read last. Gone: too long ago."""
+        """Return nodes that changed, or whose pods did, after `revision`. Raise Gone if too old. Does not catch up."""
         return {where for event in self._after(revision) if (where := node_of(event.object)) is not None}
 
-    def story(self, node: str) -> list[dict[str, Any]]:
-        """What happened to a node object and the pods on it, oldest first, as far as watchers could still hear it."""
+    def node_events(self, node: str) -> list[dict[str, Any]]:
+        """Return the events of a node object and the pods on it, oldest first, as far back as the history goes."""
         self.sync()
         return [
             asdict(event) | {"kind": "Node" if isinstance(event.object, NodeObject) else "Pod"}
@@ -163,7 +165,7 @@ class ClusterTruth(Placement):
         ]
 
     def dump(self) -> dict[str, Any]:
-        """Everything, as JSON values."""
+        """Return the whole cluster as JSON values."""
         self.sync()
         return {
             "revision": self.revision,
@@ -178,7 +180,7 @@ class ClusterTruth(Placement):
     def add_node(
         self, name: str, *, labels: Mapping[str, str] | None = None, control_plane: bool = False
     ) -> NodeObject:
-        """A node registers."""
+        """Register a node."""
         node = NodeObject(name, self._uid(), self._clock(), 0, control_plane=control_plane)
         node.labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
         node.labels |= labels or {}
@@ -189,7 +191,7 @@ class ClusterTruth(Placement):
         return node
 
     def modified(self, name: str) -> None:
-        """Somebody has set fields of the node object himself: tell those who watch."""
+        """Tell watchers that a caller has set fields of the node object directly."""
         self._record("MODIFIED", self._nodes[name])
 
     def update_node(
@@ -202,7 +204,7 @@ class ClusterTruth(Placement):
         taints: Iterable[Taint] | None = None,
         unschedulable: bool | None = None,
     ) -> NodeObject:
-        """Replace what is given, whole. Conflict when the node is no longer at `resource_version`."""
+        """Replace the given fields whole. Raise Conflict when the node is no longer at `resource_version`."""
         node = self.node(name)
         machine = self.machines.get(name)
         moved = machine is not None and machine.fault("node_conflicts") is not None
@@ -221,7 +223,7 @@ class ClusterTruth(Placement):
         return node
 
     def remove_node(self, name: str) -> None:
-        """Delete the node object; its pods go with it. A kubelet that runs registers again when it restarts."""
+        """Delete the node object and its pods. A running kubelet registers the node again when it restarts."""
         node = self.node(name)
         for pod in list(self._on_node.get(name, {}).values()):
             self._forget(pod)
@@ -240,7 +242,7 @@ class ClusterTruth(Placement):
         phase: str = "Running",
         grace_s: float = 30.0,
     ) -> PodObject:
-        """`owner`: kind and name; ("", "") = bare."""
+        """Add a pod. `owner`: kind and name; ("", "") = a bare pod."""
         pod = PodObject(namespace, name, self._uid(), self._clock(), 0, node, *owner, dict(labels or {}))
         pod.gpus, pod.grace_s = gpus, grace_s
         pod.phase = phase if node is not None else "Pending"
@@ -252,7 +254,7 @@ class ClusterTruth(Placement):
         return pod
 
     def evict(self, namespace: str, name: str, *, uid: str | None = None, grace_s: float | None = None) -> None:
-        """NotFound, Conflict (another pod of that name), TooManyRequests. A pod that is being deleted is fine."""
+        """Evict a pod; do nothing if it is being deleted. Raise NotFound, Conflict (another UID) or TooManyRequests."""
         pod = self._target(namespace, name, uid)
         if pod.ends is None:
             if pod.phase == "Running":
@@ -261,7 +263,7 @@ class ClusterTruth(Placement):
             self._delete(pod, grace_s)
 
     def delete_pod(self, namespace: str, name: str, *, uid: str | None = None, grace_s: float | None = None) -> None:
-        """As evict, whatever the budgets say. `grace_s` 0 removes the object at once, kubelet or not."""
+        """Delete a pod, whatever the budgets say. `grace_s` 0 removes it at once, even with a silent kubelet."""
         self._delete(self._target(namespace, name, uid), grace_s)
 
     def _target(self, namespace: str, name: str, uid: str | None) -> PodObject:
@@ -303,16 +305,16 @@ class ClusterTruth(Placement):
             self._terminating[pod.uid] = pod
             self._record("MODIFIED", pod)
 
-    # --- what happens by itself ---
+    # --- controllers ---
 
     def sync(self, node: str | None = None) -> None:
-        """Let time pass: for one node, or for the whole cluster."""
-        names: Sequence[str] = sorted(self._stirred) if node is None else [node] if node in self.machines else []
+        """Catch up with the clock, for one node or for the whole cluster."""
+        names: Sequence[str] = sorted(self._dirty) if node is None else [node] if node in self.machines else []
         for name in names:
             machine = self.machines[name]
             self._sync_node(name, machine)
-            if node is None and not machine.restless:
-                self._stirred.discard(name)
+            if node is None and not machine.may_change_with_time:
+                self._dirty.discard(name)
         if self._soonest <= self._clock():
             self._end_pods()
         if self._room_changed:
@@ -320,7 +322,7 @@ class ClusterTruth(Placement):
             self._schedule_all()
 
     def _end_pods(self) -> None:
-        """Graceful deletions that are over; one whose kubelet is silent waits."""
+        """Remove pods whose grace period is over, except where the kubelet is silent."""
         now = self._clock()
         for pod in [pod for pod in self._terminating.values() if pod.ends is not None and pod.ends <= now]:
             assert pod.node is not None
@@ -333,11 +335,9 @@ class ClusterTruth(Placement):
 
     def _sync_node(self, name: str, machine: Machine) -> None:
         running = machine.kubelet_running
-        node = self._nodes.get(name)
-        if node is None:
-            if not running:
-                return
-            node = self.add_node(name)
+        if not running and name not in self._nodes:
+            return
+        node = self._nodes.get(name) or self.add_node(name)
         ready = "Unknown" if not running else "True" if machine.kubelet_ready else "False"
         automatic = ((_UNSCHEDULABLE,) if node.unschedulable else ()) + {
             "True": (),
@@ -345,7 +345,7 @@ class ClusterTruth(Placement):
             "Unknown": (_UNREACHABLE,),
         }[ready]
         taints = tuple(taint for taint in node.taints if taint.key not in AUTOMATIC) + automatic
-        conditions = detected(node, machine, self._clock())
+        conditions = detect_conditions(node, machine, self._clock())
         if ready != node.ready or taints != node.taints or conditions != node.conditions:
             if ready != node.ready:
                 node.ready_since = self._clock()
@@ -353,7 +353,7 @@ class ClusterTruth(Placement):
             self._record("MODIFIED", node)
 
     def _replace(self, pod: PodObject) -> None:
-        """A controller makes a new pod for one that is gone."""
+        """Create a new pod for a deleted one, as its controller does."""
         if pod.owner_kind not in ("ReplicaSet", "Job", "StatefulSet"):
             return
         suffix = "".join(self._rng.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
@@ -386,7 +386,7 @@ class ClusterTruth(Placement):
         if isinstance(thing, NodeObject):
             self._room_on(thing.name)
             serves = kind != "DELETED" and _serves(thing)
-            self.outages.note(thing.name, serves, self._clock())
+            self.outages.record(thing.name, serves, self._clock())
             if self.watcher is not None:
                 self.watcher(thing, serves)
 
@@ -395,6 +395,6 @@ class ClusterTruth(Placement):
 
 
 def _serves(node: NodeObject) -> bool:
-    """As its users see it: nothing new comes to a node that is cordoned, marked or not ready."""
+    """Tell whether new pods can come to a node: not to one that is cordoned, marked or not ready."""
     marked = any(taint.key == MARK_TAINT for taint in node.taints)
     return node.ready == "True" and not node.unschedulable and not marked

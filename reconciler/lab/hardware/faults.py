@@ -1,6 +1,6 @@
-"""The ways in which a lab machine can lie and fail: one table, read by the machine and by both of its fronts.
+"""The faults that a lab machine can have, in one table for the machine and both of its servers.
 
-Every fault has the parameter `times`: it wears off after as many occasions; 0 = it stays until it is cleared.
+Every fault has the parameter `times`: it ends after so many occurrences; 0 = it stays until it is cleared.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ FaultValue = str | int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class FaultKind:
-    """`parameters`: those besides `times`, or another default for it. A default's type is the parameter's.
+    """A kind of fault. `parameters`: name -> default, whose type is the parameter's type; `times` is implied.
 
-    `layer`: who plays it.
+    `layer`: the part of the lab that simulates it.
     """
 
     description: str
@@ -25,12 +25,12 @@ class FaultKind:
 
 
 FAULTS: Mapping[str, FaultKind] = {
-    # The BMC's transport: Machine.bmc_transport() says which one a front has to play.
+    # The BMC's transport: Machine.bmc_transport() says which one a server must simulate.
     "bmc_unreachable": FaultKind("the BMC does not answer at all (A2)", "bmc"),
     "bmc_503": FaultKind("the next `times` requests are answered with 503 (A4)", "bmc", {"times": 3}),
     "bmc_wrong_password": FaultKind("the BMC refuses our credentials (B3)", "bmc"),
     "bmc_garbage": FaultKind("answers of the BMC are cut-off JSON (A10)", "bmc"),
-    # What the BMC claims.
+    # False reports by the BMC.
     "wrong_machine": FaultKind("the BMC shows another machine's serial and UUID (A14)", "bmc", {"serial": ""}),
     "stale_power": FaultKind(
         "after a change, `times` readings show the power state before it (A11)", "bmc", {"times": 1}
@@ -142,7 +142,7 @@ FAULTS: Mapping[str, FaultKind] = {
 
 
 def parse_fault(kind: str, given: Mapping[str, FaultValue]) -> dict[str, FaultValue]:
-    """The parameters of a fault, complete and of the right types. ValueError names what is wrong."""
+    """Return the complete, typed parameters of a fault. Raise ValueError for unknown or mistyped ones."""
     known = FAULTS.get(kind)
     if known is None:
         raise ValueError(f"unknown fault {kind!r}{_did_you_mean(kind, FAULTS)}")

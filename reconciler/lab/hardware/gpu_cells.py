@@ -1,4 +1,4 @@
-"""Cells of nvidia-smi -q -x in which a fault can show: what a GPU prints there, and what each text says."""
+"""Cells of nvidia-smi -q -x that a fault can change: the texts a GPU may print there, and their meanings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ACTIVE: Final[Mapping[str, object]] = {"Active": True, "Not Active": False}
 _LANES: Final[Mapping[str, object]] = {f"{lanes}x": lanes for lanes in (1, 2, 4, 8, 16)}
 _COUNTS: Final[Mapping[str, object]] = {str(count): count for count in range(1001)}
 
-# Cell -> text -> its meaning. Any other text is none ("ERR!"), nor is NOT_OFFERED.
+# Cell -> text -> its value. Any other text ("ERR!", NOT_OFFERED) has no value.
 CELLS: Final[Mapping[str, Mapping[str, object]]] = {
     "recovery_action": {text: text for text in ("None", "Reset", "Reboot", "Drain P2P", "Drain and Reset")},
     "sram_threshold_exceeded": _YES_NO,
@@ -38,5 +38,5 @@ NEWER: Final = ("channel_repair_pending", "tpc_repair_pending", "unrepairable_me
 
 
 def newer_cells(driver: str) -> tuple[str, ...]:
-    """Those that drivers print from 590 on."""
+    """Return the cells that only drivers from 590 on print."""
     return NEWER if int(driver.split(".")[0]) >= 590 else ()

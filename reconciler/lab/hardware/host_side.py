@@ -1,4 +1,4 @@
-"""What a machine's running system does when it is told to. `lab.hardware.commands` maps command lines to these."""
+"""Operations of a machine's running system. `lab.hardware.commands` maps command lines to these methods."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _PROFILE_IDS = {0: 7, 5: 4, 9: 3, 14: 2, 15: 1, 19: 1}  # nvidia-smi's profile i
 
 
 class HostSide(Lifecycle):
-    # --- does it answer ---
+    # --- reachability ---
 
     def ssh_transport(self) -> str | None:
-        """How the front must fail a connection: down (nobody there) | refused | hang; None: it answers."""
+        """Return how a connection must fail: down (no answer) | refused | hang, or None when sshd answers."""
         self.catch_up()
         system = self.state.os
         if system is None:
@@ -33,12 +33,12 @@ class HostSide(Lifecycle):
 
     @property
     def kubelet_ready(self) -> bool:
-        """Whether kubelet reports the node ready."""
+        """Tell whether kubelet reports the node ready."""
         return self.kubelet_running and not self.fault("kubelet_not_ready")
 
     @property
     def kubelet_running(self) -> bool:
-        """Whether kubelet talks to its API server at all; it also registers the node."""
+        """Tell whether kubelet talks to its API server at all; it then also registers the node."""
         self.catch_up()
         system = self.state.os
         if system is None or system.hung or system.stopping or not system.services_active.get("kubelet"):
@@ -47,55 +47,55 @@ class HostSide(Lifecycle):
 
     @property
     def detector_runs(self) -> bool:
-        """Whether what sets conditions on the node object does: a pod, which starts when the kubelet is ready."""
+        """Tell whether the node problem detector runs: a pod, which starts when the kubelet is ready."""
         if not self.kubelet_running or self.state.os is None:
             return False
         started = self.state.os.service_since["kubelet"] + self.timings.kubelet_ready_s
         return self.now - started >= self.timings.detector_s
 
     @property
-    def restless(self) -> bool:
-        """Whether time alone may change what its cluster sees of it."""
+    def may_change_with_time(self) -> bool:
+        """Tell whether time alone may change what the cluster sees of this machine."""
         since = None if self.state.os is None else self.state.os.service_since.get("kubelet")
         starting = since is not None and self.now - since < self.timings.kubelet_ready_s + self.timings.detector_s
-        return starting or bool(self._agenda)
+        return starting or bool(self._timers)
 
     def system(self) -> OsState:
-        """The running system. Only the host's own commands ask for it, so it is there."""
+        """Return the running system. Only commands of the host call this, so there is one."""
         self.catch_up()
         if self.state.os is None:
             raise HardwareRejected(Rejection.ABSENT, "no system is running")
         return self.state.os
 
     def disk(self) -> DiskImage:
-        """What the running system booted from."""
+        """Return the image that the running system booted from."""
         self.system()
         assert self.state.booted_disk is not None
         return self.state.disks[self.state.booted_disk]
 
-    # --- orders ---
+    # --- operations ---
 
     def reboot(self) -> None:
         system = self.system()
         if not system.stopping:
             system.stopping = True
-            self._agenda.at(self.now + self.timings.shutdown_s, "shutdown", lambda: self._enter_post(cold=False))
+            self._timers.at(self.now + self.timings.shutdown_s, "shutdown", lambda: self._enter_post(cold=False))
 
     def poweroff(self) -> None:
         system = self.system()
         system.stopping = True
-        self._agenda.at(self.now + self.timings.shutdown_s, "shutdown", self._power_off)
+        self._timers.at(self.now + self.timings.shutdown_s, "shutdown", self._power_off)
 
     def set_hostname(self, name: str) -> None:
         self.system().hostname = name
         self.disk().hostname = name
 
     def sysctl_write(self, key: str, value: str) -> None:
-        """Until the next boot."""
+        """Set a sysctl until the next boot."""
         self.system().sysctls[key] = value
 
     def write_file(self, path: str, text: str) -> None:
-        """A file on the root disk. Those of sysctl.d are what a boot restores, in their order."""
+        """Write a file on the root disk. A boot applies the files of sysctl.d in the order of their names."""
         disk = self.disk()
         disk.files[path] = text
         disk.sysctls = {}
@@ -107,7 +107,7 @@ class HostSide(Lifecycle):
         return name in self.disk().services
 
     def service_set(self, name: str, *, active: bool | None = None, enabled: bool | None = None) -> None:
-        """Start or stop now, enable or disable for the next boot. ABSENT: no such unit."""
+        """Start or stop a unit now, enable or disable it for the next boot. ABSENT: no such unit."""
         system, disk = self.system(), self.disk()
         if name not in disk.services:
             raise HardwareRejected(Rejection.ABSENT, f"Unit {name}.service not found.")
@@ -124,9 +124,9 @@ class HostSide(Lifecycle):
     # --- MIG ---
 
     def mig_mode(self, enabled: bool, gpus: Sequence[GpuState]) -> bool:
-        """Ask for MIG mode. False: pending until the GPU is reset or the machine boots (K4).
+        """Request MIG mode. Return False when it stays pending until a GPU reset or a boot (K4).
 
-        From Hopper on it changes at once; before, only a reset does it. Work on the GPU holds it up in either case.
+        From Hopper on it changes at once; before, only on a reset. Work on the GPU delays it in either case.
         """
         self.system()
         at_once = True
@@ -141,7 +141,7 @@ class HostSide(Lifecycle):
         return at_once
 
     def gpu_reset(self, gpus: Sequence[GpuState]) -> None:
-        """BUSY while work holds the GPUs (K3)."""
+        """Reset GPUs. BUSY while work uses them (K3)."""
         self.system()
         if self.gpu_clients():
             raise HardwareRejected(Rejection.BUSY, "GPU is in use by another client")
@@ -155,7 +155,7 @@ class HostSide(Lifecycle):
             gpu.mig_instances.clear()
 
     def mig_create(self, profiles: Sequence[str], gpus: Sequence[GpuState], *, compute: bool = True) -> None:
-        """Add instances to each of these GPUs; nothing changes unless all fit. Profiles by name or id."""
+        """Create instances on each of these GPUs, all or none. `profiles`: names or ids."""
         self.system()
         for gpu in gpus:
             if not gpu.mig_enabled:
@@ -171,7 +171,7 @@ class HostSide(Lifecycle):
             gpu.mig_compute = compute
 
     def mig_destroy(self, gpus: Sequence[GpuState], *, only_compute: bool = False) -> None:
-        """Compute instances go first, then GPU instances. BUSY in the wrong order, and while work holds the GPUs."""
+        """Destroy compute instances, or GPU instances that have none left. BUSY in the wrong order or under work."""
         self.system()
         held = self.gpu_clients() or (not only_compute and any(gpu.mig_instances and gpu.mig_compute for gpu in gpus))
         if held and any(gpu.mig_instances for gpu in gpus):
@@ -188,7 +188,7 @@ def mig_memory_gb(gpu: GpuState) -> int:
 
 
 def mig_profiles(gpu: GpuState) -> dict[str, tuple[int, int]]:
-    """Profile name -> (compute slices, memory slices), largest first."""
+    """Return profile name -> (compute slices, memory slices), largest first."""
     shapes = ((7, 8), (4, 4), (3, 4), (2, 2), (1, 2), (1, 1))
     total = mig_memory_gb(gpu)
     sizes = {slices: (total * slices + 4) // 8 for slices in (1, 2, 4, 8)}
@@ -196,7 +196,7 @@ def mig_profiles(gpu: GpuState) -> dict[str, tuple[int, int]]:
 
 
 def mig_profile(gpu: GpuState, word: str) -> str:
-    """The profile's name, from its name or nvidia-smi's number for it."""
+    """Return a profile's name, given its name or nvidia-smi's number for it."""
     profiles = mig_profiles(gpu)
     if word.isdigit() and int(word) in _PROFILE_IDS:
         compute, wide = _PROFILE_IDS[int(word)], int(word) == 15

@@ -1,4 +1,4 @@
-"""The document that an installer fetches (DESIGN 7.5), read for one machine: which drive to write, and what with."""
+"""Read the document that an installer fetches (DESIGN 7.5) for one machine: the drive to write and its image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOT_YET_JOINED = {"kubelet": False}  # a new image has no cluster credentials un
 
 
 def read_document(document: Mapping[str, Any], state: MachineState) -> tuple[str, DiskImage]:
-    """The drive to write and what will be on it. ValueError says what is wrong with the document for this machine."""
+    """Return the serial of the drive to write, and its image. Raise ValueError when the document does not fit."""
     try:
         image, serial = document["image"], document["root_disk"]["serial"]
         contents = image["contents"]

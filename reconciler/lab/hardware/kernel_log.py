@@ -1,4 +1,4 @@
-"""Kernel lines as the NVIDIA driver prints them, without time stamps (`journalctl -o cat` shows them like this)."""
+"""Kernel log lines as the NVIDIA driver prints them, without time stamps (as `journalctl -o cat` shows them)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from reconciler.lab.hardware.state import GpuState
 
-# Kind of event -> what it is about, and the line of the kernel. Each happens on a device of its own.
+# Kind of event -> (description, kernel line). Each names its own device.
 EVENTS: Final[Mapping[str, tuple[str, str]]] = {
     "gpu_init_failed": ("00000000:1B:00.0", "NVRM: GPU 0000:1b:00.0: RmInitAdapter failed! (0x24:0x65:1185)"),
     "pcie_fatal": (
@@ -28,7 +28,7 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def short_pci(pci: str) -> str:
-    """ "00000000:1B:00.0" (nvidia-smi) as the kernel writes it in Xid lines: "0000:1b:00"."""
+    """Return nvidia-smi's PCI address "00000000:1B:00.0" as the kernel writes it in Xid lines, "0000:1b:00"."""
     domain, bus, device = pci.lower().split(":")
     return f"{domain[-4:]}:{bus}:{device.split('.')[0]}"
 

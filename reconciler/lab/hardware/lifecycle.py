@@ -1,7 +1,7 @@
-"""Power, POST, boot and installer of one machine: what happens by itself as time passes.
+"""Power, POST, boot and installer of one machine: the events that happen as time passes.
 
-Sans-I/O: nothing runs in the background. Every public method first calls `catch_up`, which plays all that was due
-until now, each event at its own time, so that a machine that nobody looked at for an hour has lived through that hour.
+Sans-I/O: nothing runs in the background. Every public method first calls `catch_up`, which plays all events due until
+now, each at its own time, so that a machine nobody has read for an hour still gets the events of that hour.
 
     off --on--> post --+--> os_booting --> os_running --reboot--> post
                        +--> installer --(image written)--> post
@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from reconciler.lab.hardware import kernel_log, parts, ports_and_drives
-from reconciler.lab.hardware.agenda import Agenda
+from reconciler.lab.hardware import kernel_log, parts
 from reconciler.lab.hardware.faults import FaultValue
 from reconciler.lab.hardware.install_document import read_document
 from reconciler.lab.hardware.state import DiskImage, GpuState, InstallerRun, MachineState, OsState
+from reconciler.lab.hardware.timers import Timers
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 
 Fetch = Callable[[str], Mapping[str, Any] | None]
@@ -28,18 +28,18 @@ KERNEL_DEFAULTS = {"vm.swappiness": "60", "kernel.numa_balancing": "1", "net.cor
 
 
 class Rejection(StrEnum):
-    """Why hardware refuses an order. The fronts turn it into a status code or a DriverError."""
+    """Why hardware refuses a request. Servers turn it into a status code or a DriverError."""
 
-    CONFLICT = "conflict"  # already in the state asked for, or just leaving it (A7)
+    CONFLICT = "conflict"  # already in the requested state, or just leaving it (A7)
     IN_POST = "in_post"  # not while the machine is in POST (A8)
-    BUSY = "busy"  # something else is running
-    INVALID = "invalid"  # a value that this hardware does not know (G1)
-    ABSENT = "absent"  # there is no such thing here
+    BUSY = "busy"  # another operation is running
+    INVALID = "invalid"  # a value that this hardware does not accept (G1)
+    ABSENT = "absent"  # this machine has no such part, unit or entry
     UNSUPPORTED = "unsupported"
 
 
 class HardwareRejected(Exception):
-    """`about`: the names that were refused, such as BIOS attributes."""
+    """Hardware refused a request. `about`: the refused names, such as BIOS attributes."""
 
     def __init__(self, reason: Rejection, detail: str, about: tuple[str, ...] = ()) -> None:
         super().__init__(detail)
@@ -49,8 +49,8 @@ class HardwareRejected(Exception):
 
 
 class Lifecycle:
-    """`clock`: seconds that only grow. `fetch`: answers an installer's document at once; without it, the machine shows
-    `state.installer.wants_document` and whoever runs it calls `deliver_document`."""
+    """`clock`: monotonic seconds. `fetch`: returns an installer's document at once; without it, the machine sets
+    `state.installer.wants_document` and its owner calls `deliver_document`."""
 
     def __init__(
         self,
@@ -65,32 +65,32 @@ class Lifecycle:
         self.state = state
         self.timings = timings
         self.rng = rng or random.Random(state.name)  # noqa: S311  identifiers of a lab, not secrets
-        self.gpu_clients: Callable[[], bool] = lambda: False  # whether work runs here; the cluster knows
+        self.gpu_clients: Callable[[], bool] = lambda: False  # whether pods use the GPUs; the cluster sets it
         self._kernel_sysctls = kernel_sysctls
         self._clock = clock
         self._fetch = fetch
-        self._agenda = Agenda()
+        self._timers = Timers()
         self._playing: float | None = None
         self._cold = False
-        self.stirred: set[str] | None = None  # where to note that somebody has touched this machine
+        self.dirty: set[str] | None = None  # names of machines that may have changed; this one adds its own
 
     # --- time ---
 
     @property
     def now(self) -> float:
-        """The machine's time: the event's own while one is played, otherwise the clock's."""
+        """Return the machine's time: the played event's own time, otherwise the clock's."""
         return self._clock() if self._playing is None else self._playing
 
     def catch_up(self) -> None:
-        """Play everything that is due, in order."""
+        """Play all due events in order."""
         if self._playing is not None:
             return
-        if self.stirred is not None:
-            self.stirred.add(self.state.name)
-        if not self._agenda:
+        if self.dirty is not None:
+            self.dirty.add(self.state.name)
+        if not self._timers:
             return
         until = self._clock()
-        while (due := self._agenda.pop_due(until)) is not None:
+        while (due := self._timers.pop_due(until)) is not None:
             self._playing, play = due
             try:
                 play()
@@ -98,18 +98,18 @@ class Lifecycle:
                 self._playing = None
 
     def next_due(self) -> float | None:
-        """When something happens next by itself; None: nothing will."""
+        """Return the time of the next event, or None."""
         self.catch_up()
-        return self._agenda.next_due()
+        return self._timers.next_due()
 
     # --- faults ---
 
     def fault(self, kind: str) -> Mapping[str, FaultValue] | None:
-        """Parameters of an active fault."""
+        """Return the parameters of an active fault."""
         return self.state.faults.get(kind)
 
     def spend_fault(self, kind: str) -> Mapping[str, FaultValue] | None:
-        """As `fault`, and one occasion of its `times` is used up."""
+        """Return the parameters of an active fault and use up one of its `times`."""
         parameters = self.state.faults.get(kind)
         if parameters is None:
             return None
@@ -120,13 +120,13 @@ class Lifecycle:
             self.state.faults[kind] = {**parameters, "times": left - 1}
         return parameters
 
-    # --- what every part uses ---
+    # --- shared by all parts ---
 
     def _touch(self) -> None:
         self.state.etag += 1
 
     def _log(self, severity: str, message: str) -> None:
-        """An entry of the BMC's event log."""
+        """Add an entry to the BMC's event log."""
         events = self.state.events
         events.append({"id": str(len(events) + 1), "at": self.now, "severity": severity, "message": message})
 
@@ -151,17 +151,17 @@ class Lifecycle:
         self._enter_post(cold=True)
 
     def _stop_system(self) -> None:
-        """What runs on the processors ends here: a system, an installer, a flash that needs them."""
+        """End the running system or installer, and all flashes but the BMC's own."""
         if self.state.os is not None and self.gpu_clients():
             self.state.counters.killed_work += 1
         for timer in ("phase", "shutdown"):
-            self._agenda.drop(timer)
+            self._timers.drop(timer)
         self.state.os = None
         self.state.booted_disk = None
         self.state.installer = None
         for task in self.state.tasks.values():
             if task.state == "Running" and self.state.firmware[task.inventory_id].component != "bmc":
-                self._agenda.drop(f"task {task.id}")
+                self._timers.drop(f"task {task.id}")
                 task.state = "Exception"
                 task.messages.append("The update was interrupted by a power state change.")
 
@@ -175,7 +175,7 @@ class Lifecycle:
         if self.spend_fault("post_hang"):
             self._log("Critical", "System firmware progress: hang in POST")
             return
-        self._agenda.at(self.now + self.timings.post_s, "phase", self._end_post)
+        self._timers.at(self.now + self.timings.post_s, "phase", self._end_post)
 
     def _end_post(self) -> None:
         self._consume_staged("reboot", *(("power_cycle",) if self._cold else ()))
@@ -184,14 +184,14 @@ class Lifecycle:
         state.pending_bios.clear()
         if state.pending_secure_boot is not None:
             state.secure_boot, state.pending_secure_boot = state.pending_secure_boot, None
-        self._cure(cold=self._cold)
+        self._repair_at_boot(cold=self._cold)
         self._cold = False
         device = self._take_override()
         medium = None if self.fault("stale_media") else state.media
         if device == "Cd" and medium is not None:
             self._enter("installer")
             state.installer = InstallerRun(medium)
-            self._agenda.at(self.now + self.timings.installer_boot_s, "phase", self._ask_for_document)
+            self._timers.at(self.now + self.timings.installer_boot_s, "phase", self._ask_for_document)
             return
         self._boot_disk()
 
@@ -207,7 +207,7 @@ class Lifecycle:
         return device
 
     def _bootable(self) -> str | None:
-        """The drive that the firmware boots from: its boot entry, else the first one with an image."""
+        """Return the drive that the firmware boots from: its boot entry, else the first one with an image."""
         state = self.state
         if "Hdd" not in state.boot_order:
             return None
@@ -219,9 +219,9 @@ class Lifecycle:
         drive = self._bootable()
         self._enter("os_booting")
         if drive is None:
-            self._log("Critical", "No bootable device")  # it waits there until somebody acts
+            self._log("Critical", "No bootable device")  # it waits for a power action
             return
-        self._agenda.at(self.now + self.timings.os_boot_s, "phase", lambda: self._run_os(drive))
+        self._timers.at(self.now + self.timings.os_boot_s, "phase", lambda: self._run_os(drive))
 
     def _run_os(self, drive: str) -> None:
         state = self.state
@@ -241,11 +241,11 @@ class Lifecycle:
             if self.fault("mig_lost_on_boot") or not gpu.mig_enabled:
                 gpu.mig_instances.clear()
         for kind in list(state.faults):
-            self._strike(kind)
+            self._apply_fault(kind)
         self._enter("os_running")
 
     def start(self, power: str) -> None:
-        """Begin life: as a machine that has been running for long ("on"), as one that is off, or in POST ("post")."""
+        """Set the initial state: running for a long time ("on"), "off", or in POST ("post")."""
         drive = self._bootable() if power == "on" else None
         self.state.power = "off" if power == "off" else "on"
         if power == "off":
@@ -259,7 +259,7 @@ class Lifecycle:
             self._age_system(self.rng.uniform(86400, 30 * 86400))
 
     def _age_system(self, seconds: float) -> None:
-        """The system has been running for so long."""
+        """Make the system look as if it had been running for so many seconds already."""
         system = self.state.os
         assert system is not None
         system.booted_at -= seconds
@@ -268,8 +268,11 @@ class Lifecycle:
 
     # --- faults of the hardware itself ---
 
-    def _cure(self, *, cold: bool) -> None:
-        """What a boot repairs: volatile counters always, dead devices only without power, unless a fault persists."""
+    def _repair_at_boot(self, *, cold: bool) -> None:
+        """Undo the faults that a boot repairs: volatile counters always, dead devices only at a cold boot.
+
+        A persistent fault stays.
+        """
         faults = self.state.faults
         for gpu in self.state.gpus:
             gpu.ecc_uncorrectable, gpu.remap_pending = 0, False
@@ -277,14 +280,14 @@ class Lifecycle:
                 gpu.lost, gpu.nvlinks_down, gpu.nvlinks_slow = False, 0, 0
                 gpu.cells.clear()
         if cold:
-            ports_and_drives.mend_ports(self.state)
-        cured = ("ecc_errors", "host_hung", "node_condition", "kernel_event")
-        for kind in (*cured, *(("xid_79", "nvlink_down", "gpu_cell", "port") if cold else ())):
+            parts.repair_ports(self.state)
+        repaired = ("ecc_errors", "host_hung", "node_condition", "kernel_event")
+        for kind in (*repaired, *(("xid_79", "nvlink_down", "gpu_cell", "port") if cold else ())):
             if kind in faults and not faults[kind]["persistent"]:
                 del faults[kind]
 
-    def _strike(self, kind: str) -> None:
-        """A fault of the hardware shows in a running system."""
+    def _apply_fault(self, kind: str) -> None:
+        """Make an active fault visible in the running system."""
         state, system = self.state, self.state.os
         parameters = state.faults[kind]
         if kind == parts.FAILED:
@@ -298,11 +301,11 @@ class Lifecycle:
         if kind == "kernel_event":
             system.kernel_log.append(kernel_log.EVENTS[str(parameters["event"])][1])
         elif kind in ("port", "drive"):
-            ports_and_drives.strike(kind, state, parameters)
+            parts.break_port_or_drive(kind, state, parameters)
         elif kind in ("xid_79", "ecc_errors", "nvlink_down", "nvlink_slow", "gpu_cell"):
-            self._strike_gpu(kind, state.gpus[int(parameters["gpu"])], parameters, system)
+            self._apply_gpu_fault(kind, state.gpus[int(parameters["gpu"])], parameters, system)
 
-    def _strike_gpu(self, kind: str, gpu: GpuState, parameters: Mapping[str, Any], system: OsState) -> None:
+    def _apply_gpu_fault(self, kind: str, gpu: GpuState, parameters: Mapping[str, Any], system: OsState) -> None:
         if kind == "xid_79":
             gpu.lost = True
             system.kernel_log += kernel_log.fallen_off_bus(gpu)
@@ -318,10 +321,10 @@ class Lifecycle:
             gpu.nvlinks_down = int(parameters["links"])
             system.kernel_log += kernel_log.nvlink_error(gpu, gpu.nvlinks - 1)
 
-    # --- firmware that waits ---
+    # --- staged firmware ---
 
     def _consume_staged(self, *activations: str) -> None:
-        """Bring in what was staged for one of these activations."""
+        """Make staged firmware active if its activation is one of these."""
         for item in self.state.firmware.values():
             if item.staged is None or item.activation not in activations:
                 continue
@@ -332,7 +335,7 @@ class Lifecycle:
             self._touch()
 
     def _reset_bios(self) -> None:
-        """Factory defaults; the part that knows the attributes overrides this."""
+        """Restore the factory defaults; BmcSide, which holds the attributes, overrides this."""
 
     # --- installer ---
 
@@ -348,7 +351,7 @@ class Lifecycle:
             run.wants_document = url
 
     def deliver_document(self, document: Mapping[str, Any] | None) -> None:
-        """Answer of the URL that the installer asks for; None: it got none. Too late is ignored."""
+        """Answer the installer's request; None means no document. An answer nobody waits for is ignored."""
         self.catch_up()
         if self.state.installer is not None and self.state.installer.wants_document is not None:
             self._take_document(document)
@@ -362,7 +365,7 @@ class Lifecycle:
             if run.asked >= self.timings.document_tries:
                 self._installer_fails("got no document")
             else:
-                self._agenda.at(self.now + self.timings.document_retry_s, "phase", self._ask_for_document)
+                self._timers.at(self.now + self.timings.document_retry_s, "phase", self._ask_for_document)
             return
         try:
             drive, image = read_document(document, self.state)
@@ -373,7 +376,7 @@ class Lifecycle:
             self._installer_fails("checksum of the written image differs")
             return
         run.log.append(f"writing {image.image} {image.version} to {drive}")
-        self._agenda.at(self.now + self.timings.install_s, "phase", lambda: self._installed(drive, image))
+        self._timers.at(self.now + self.timings.install_s, "phase", lambda: self._installed(drive, image))
 
     def _installer_fails(self, why: str) -> None:
         run = self.state.installer

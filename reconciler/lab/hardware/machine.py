@@ -1,13 +1,13 @@
 """One machine of the lab: the whole public API of the hardware model.
 
     machine = Machine(state, clock)          clock: seconds that only grow
-    machine.power("on"); machine.stage_bios({...}); machine.start_update("BMC", url); ...     what a BMC is asked
-    machine.set_hostname("n1"); machine.service_set("kubelet", active=True); machine.reboot()  what a host is told
-    machine.bmc_transport(), machine.ssh_transport(), machine.kubelet_ready                   how the fronts answer
-    machine.inject("xid_79", gpu=3); machine.clear()                                          what goes wrong
+    machine.power("on"); machine.stage_bios({...}); machine.start_update("BMC", url); ...     requests to the BMC
+    machine.set_hostname("n1"); machine.service_set("kubelet", active=True); machine.reboot()  commands to the host
+    machine.bmc_transport(), machine.ssh_transport(), machine.kubelet_ready                   state that servers report
+    machine.inject("xid_79", gpu=3); machine.clear()                                          faults
 
-Fronts read `machine.state` after any call, or after `catch_up()`. The rules stand in `lifecycle` (what time does),
-`bmc_side` and `host_side`.
+Servers read `machine.state` after any call, or after `catch_up()`. `lifecycle` (events over
+time), `bmc_side` and `host_side` hold the rules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from reconciler.lab.hardware import bios, parts, ports_and_drives
+from reconciler.lab.hardware import bios, parts
 from reconciler.lab.hardware.bmc_side import BmcSide
 from reconciler.lab.hardware.faults import FaultValue, parse_fault
 from reconciler.lab.hardware.gpu_cells import CELLS
@@ -54,7 +54,7 @@ class Machine(BmcSide, HostSide):
         return self.state.name
 
     def inject(self, kind: str, **parameters: FaultValue) -> None:
-        """Start a fault, from now on. ValueError: unknown kind or parameter. Given again, it replaces itself."""
+        """Start a fault, replacing an active one of its kind. Raise ValueError for an unknown kind or parameter."""
         self.catch_up()
         complete = parse_fault(kind, parameters)
         if "gpu" in complete and not 0 <= int(complete["gpu"]) < len(self.state.gpus):
@@ -63,14 +63,14 @@ class Machine(BmcSide, HostSide):
         if kind == parts.FAILED:
             parts.check(self.state, str(complete["part"]), int(complete["index"]), str(complete["how"]))
         self.state.faults[kind] = complete
-        self._strike(kind)
+        self._apply_fault(kind)
 
     def _check_parts(self, given: Mapping[str, FaultValue]) -> None:
-        """ValueError: a fault names a part that this machine has not, or what can't be on it."""
+        """Raise ValueError when a fault names a part that this machine lacks, or a value that the part can't have."""
         known: tuple[tuple[str, Collection[object]], ...] = (
             ("cell", CELLS),
             ("event", EVENTS),
-            ("port", range(len(ports_and_drives.rdma_ports(self.state)))),
+            ("port", range(len(parts.rdma_ports(self.state)))),
             ("drive", range(len(self.state.drives))),
         )
         for name, values in known:
@@ -91,22 +91,22 @@ class Machine(BmcSide, HostSide):
         for gpu in self.state.gpus:
             _repair_gpu(gpu, kind)
         if kind == "port":
-            ports_and_drives.mend_ports(self.state)
+            parts.repair_ports(self.state)
         if kind == "drive":
-            ports_and_drives.mend_drives(self.state)
+            parts.repair_drives(self.state)
         if kind == "kernel_event" and self.state.os is not None:
             lines = {line for _, line in EVENTS.values()}
             self.state.os.kernel_log = [line for line in self.state.os.kernel_log if line not in lines]
         if kind == parts.FAILED:
-            self.state.events.clear()  # whoever swaps a part clears the log
+            self.state.events.clear()  # a technician who swaps a part clears the log
             self._touch()
         if kind == "host_hung" and self.state.os is not None:
             self.state.os.hung = False
         if kind == "post_hang" and self.state.phase == "post" and self.next_due() is None:
-            self._agenda.at(self.now + self.timings.post_s, "phase", self._end_post)
+            self._timers.at(self.now + self.timings.post_s, "phase", self._end_post)
 
     def recall_events(self, events: Iterable[BmcEvent], read_s: float) -> None:
-        """Its BMC's log as it was read elsewhere, `read_s` seconds ago. What is settled is left out."""
+        """Copy the BMC's event log as read elsewhere `read_s` seconds ago, without resolved entries."""
         words = {Health.WARNING: "Warning", Health.CRITICAL: "Critical"}
         self.state.events = [
             {
@@ -117,7 +117,7 @@ class Machine(BmcSide, HostSide):
         ]  # fmt: skip
 
     def dump(self) -> dict[str, Any]:
-        """The whole truth as JSON values, for `lab state`."""
+        """Return the whole state as JSON values, for `lab state`."""
         self.catch_up()
         return asdict(self.state) | {
             "bmc_up": self.bmc_up,

@@ -1,6 +1,6 @@
-"""How many nodes were out of service at once: the record that a budget is held against.
+"""Count the nodes that are out of service at once, so that tests can compare the peak with a budget.
 
-A node counts from the moment at which it leaves service until it serves again; one that never served does not count.
+A node counts from the moment it leaves service until it serves again. A node that never served does not count.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Peak:
-    """The most members of one group that were out at once, and when that was first so."""
+    """The most members of one group that were out of service at once, and when that was first reached."""
 
     most: int = 0
     at: float = 0.0
@@ -20,7 +20,7 @@ class Peak:
 
 
 class Outages:
-    """`groups`: node -> what it is counted in, such as "fleet", "pool train-1", "rack r1". Other nodes don't count."""
+    """`groups`: node -> groups it counts in, such as "fleet", "pool train-1", "rack r1". Other nodes don't count."""
 
     def __init__(self, groups: Mapping[str, Sequence[str]]) -> None:
         self._groups = groups
@@ -28,8 +28,8 @@ class Outages:
         self._out: dict[str, set[str]] = {group: set() for found in groups.values() for group in found}
         self._peaks = {group: Peak() for group in self._out}
 
-    def note(self, node: str, serves: bool, now: float) -> None:
-        """A node serves, or does not."""
+    def record(self, node: str, serves: bool, now: float) -> None:
+        """Record whether a node is in service at `now`."""
         if serves:
             self._served.add(node)
         for group in self._groups.get(node, ()):
@@ -42,5 +42,5 @@ class Outages:
                 peak.most, peak.at, peak.nodes = len(out), now, sorted(out)
 
     def dump(self) -> dict[str, Any]:
-        """By group: who is out now, and the peak since the lab began."""
+        """Return for each group the nodes that are out of service now, and the peak since the lab began."""
         return {group: {"now": sorted(self._out[group]), **asdict(peak)} for group, peak in self._peaks.items()}

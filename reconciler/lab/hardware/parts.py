@@ -1,8 +1,11 @@
-"""Parts as the BMC sees them: what the fault `failed_part` makes of each."""
+"""Faults of parts: how the BMC reports parts under the fault `failed_part`, and faults of ports and drives."""
 
 from __future__ import annotations
 
-from reconciler.lab.hardware.state import DriveState, MachineState
+from collections.abc import Mapping
+from typing import Any
+
+from reconciler.lab.hardware.state import DriveState, MachineState, NicState
 
 FAILED = "failed_part"
 PARTS = ("psu", "fan", "drive", "dimm", "leak")
@@ -10,26 +13,27 @@ HOW = ("critical", "missing", "logged")
 SUPPLIES, FANS, DETECTORS = 6, 10, 2
 
 
-def _how(state: MachineState, part: str, index: int) -> str | None:
+def _failure(state: MachineState, part: str, index: int) -> str | None:
+    """Return how a part fails (one of HOW), or None when the fault is not on it."""
     fault = state.faults.get(FAILED)
     found = fault is not None and (fault["part"], fault["index"]) == (part, index)
     return str(fault["how"]) if fault is not None and found else None
 
 
 def critical(state: MachineState, part: str, index: int) -> bool:
-    return _how(state, part, index) == "critical"
+    return _failure(state, part, index) == "critical"
 
 
 def missing(state: MachineState, part: str, index: int) -> bool:
-    return _how(state, part, index) == "missing"
+    return _failure(state, part, index) == "missing"
 
 
-def drives(state: MachineState) -> list[DriveState]:
+def listed_drives(state: MachineState) -> list[DriveState]:
     return [drive for at, drive in enumerate(state.drives) if not missing(state, "drive", at)]
 
 
 def rollup(state: MachineState) -> str:
-    """What the BMC makes of all its parts: it sees devices that are gone, not what the driver sees inside them."""
+    """Return the BMC's health rollup. It sees devices that are gone, not errors that only the driver sees in them."""
     fault = state.faults.get(FAILED)
     if any(gpu.lost for gpu in state.gpus) or (fault is not None and fault["how"] == "critical"):
         return "Critical"
@@ -37,7 +41,7 @@ def rollup(state: MachineState) -> str:
 
 
 def check(state: MachineState, part: str, index: int, how: str) -> None:
-    """ValueError: no such part, or it can't fail like that."""
+    """Raise ValueError when the machine has no such part, or the part can't fail like that."""
     counts = {
         "psu": SUPPLIES, "fan": FANS, "leak": DETECTORS, "drive": len(state.drives), "dimm": state.dimms,
     }  # fmt: skip
@@ -47,3 +51,32 @@ def check(state: MachineState, part: str, index: int, how: str) -> None:
         raise ValueError(f"{state.name} has {counts[part]} of {part}, numbered from 0; not {index}")
     if (how == "missing" and part not in ("drive", "dimm")) or (how == "logged" and part != "dimm"):
         raise ValueError(f"only a drive or dimm can be missing, and only a dimm logged; not {part} {how}")
+
+
+def rdma_ports(state: MachineState) -> list[NicState]:
+    return [nic for nic in state.nics if nic.rdma]
+
+
+def break_port_or_drive(kind: str, state: MachineState, parameters: Mapping[str, Any]) -> None:
+    """Apply the fault `kind`, port or drive, to the part that its parameters name."""
+    if kind == "port":
+        nic, gbps = rdma_ports(state)[int(parameters["port"])], float(parameters["gbps"])
+        nic.up, nic.slow_gbps, nic.struck = gbps > 0, gbps, True
+        return
+    drive = state.drives[int(parameters["drive"])]
+    drive.critical_warning = int(parameters["critical_warning"])
+    drive.percentage_used, drive.available_spare = int(parameters["percentage_used"]), int(parameters["spare"])
+    drive.smart, drive.struck = bool(parameters["readable"]), True
+
+
+def repair_ports(state: MachineState) -> None:
+    for nic in state.nics:
+        if nic.struck:
+            nic.up, nic.slow_gbps, nic.struck = True, 0.0, False
+
+
+def repair_drives(state: MachineState) -> None:
+    for drive in state.drives:
+        if drive.struck:
+            drive.critical_warning, drive.available_spare, drive.percentage_used = 0, 100, 3
+            drive.smart, drive.struck = True, False

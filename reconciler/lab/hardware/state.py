@@ -1,7 +1,7 @@
-"""What a machine is made of: the truth that `lab state` prints, mutable, changed by Machine alone.
+"""The mutable state of a machine, printed by `lab state` and changed only by Machine.
 
-Times are seconds on the machine's clock (a float that only grows). Fronts read these fields through `Machine`, after
-it has caught up with its clock.
+Times are seconds on the machine's monotonic clock. Servers read these fields through `Machine`, after it has caught
+up with its clock.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class GpuState:
     nvlinks_slow: int = 0  # up at half the rate
     ecc_uncorrectable: int = 0
     remap_pending: bool = False
-    remap_failed: bool = False  # nothing but another board helps
+    remap_failed: bool = False  # only replacing the board helps
     mig_enabled: bool = False
     mig_pending: bool = False
     mig_instances: list[tuple[str, str]] = field(default_factory=list)  # (profile, uuid)
-    mig_compute: bool = True  # the instances have their compute instances, so that they are usable
+    mig_compute: bool = True  # the GPU instances have compute instances, which makes them usable
     lost: bool = False  # fallen off the bus
     cells: dict[str, str] = field(default_factory=dict)  # cell of nvidia-smi -q -x -> the text that a fault puts there
 
@@ -59,7 +59,7 @@ class NicState:
     rdma: bool
     rate_gbps: float
     up: bool = True
-    listed: bool = True  # by the BMC: many leave out what sits in a riser
+    listed: bool = True  # by the BMC: many omit cards in a riser
     slow_gbps: float = 0.0  # trained at this rate; 0 = at its own
     struck: bool = False  # by a fault
 
@@ -70,7 +70,7 @@ class NicState:
 
 @dataclass(slots=True)
 class FirmwareState:
-    """One component. `staged`: version that its activation will bring in."""
+    """One component. `staged`: the version that becomes active on its activation."""
 
     component: str
     inventory_id: str
@@ -98,7 +98,7 @@ class TaskState:
 
 @dataclass(slots=True)
 class DiskImage:
-    """What an installer wrote on a drive, and what lies in /etc/reconciler/image.json."""
+    """The image that an installer wrote on a drive, as /etc/reconciler/image.json records it."""
 
     image: str
     version: str
@@ -108,15 +108,15 @@ class DiskImage:
     kernel: str
     driver: str
     hostname: str
-    sysctls: dict[str, str] = field(default_factory=dict)  # persisted: what a boot restores
+    sysctls: dict[str, str] = field(default_factory=dict)  # persisted: applied at boot
     services: dict[str, bool] = field(default_factory=dict)  # name -> enabled; enabled ones start at boot
-    files: dict[str, str] = field(default_factory=dict)  # what was written below /etc
+    files: dict[str, str] = field(default_factory=dict)  # path below /etc -> content
     ssh_ca: bool = True
 
 
 @dataclass(slots=True)
 class OsState:
-    """The running system; a new one after every boot."""
+    """The running system. Every boot makes a new one."""
 
     boot_id: str
     booted_at: float
@@ -131,18 +131,18 @@ class OsState:
 
 @dataclass(slots=True)
 class InstallerRun:
-    """An installer that booted from the medium. `wants_document`: URL it asks for; see Machine.deliver_document."""
+    """An installer that booted from the medium. `wants_document`: the URL it requests; see Machine.deliver_document."""
 
     medium: str
     wants_document: str | None = None
     asked: int = 0
-    error: str = ""  # why it gave up; it then waits for somebody to power-cycle the machine
+    error: str = ""  # why it gave up; it then waits for a power cycle
     log: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Counters:
-    """What happened to the hardware, for tests: a reconciler must not do these more often than needed."""
+    """Counts of hardware operations, so that tests can prove that none happens more often than needed."""
 
     power_cycles: int = 0
     boots: int = 0  # POSTs begun, into an installer or a system
@@ -150,7 +150,7 @@ class Counters:
     flashes: int = 0
     bios_writes: int = 0
     overwritten_drives: int = 0  # raw drives that a benchmark wrote to
-    killed_work: int = 0  # times that a running system went down under pods that nobody had evicted
+    killed_work: int = 0  # times that a running system went down while it had pods that were not evicted
 
 
 @dataclass(slots=True)
@@ -180,11 +180,11 @@ class MachineState:
     nics: list[NicState] = field(default_factory=list)
     firmware: dict[str, FirmwareState] = field(default_factory=dict)  # by inventory id
     tasks: dict[str, TaskState] = field(default_factory=dict)
-    tasks_started: int = 0  # numbers of tasks are never used twice
+    tasks_started: int = 0  # task numbers are never reused
     disks: dict[str, DiskImage] = field(default_factory=dict)  # drive serial -> image
-    boot_disk: str | None = None  # drive the firmware's boot entry names; else the first drive with an image (L1)
+    boot_disk: str | None = None  # drive of the boot entry; without one, the first drive with an image boots (L1)
     os: OsState | None = None
-    booted_disk: str | None = None  # serial of the drive that the running system came from
+    booted_disk: str | None = None  # serial of the drive that the running system booted from
     installer: InstallerRun | None = None
     bmc_ready_at: float = 0.0  # the BMC answers from then on (it restarts on reset and on its own firmware)
     bmc_boots: int = 0  # sessions of an earlier boot of the BMC are void

@@ -1,4 +1,4 @@
-"""How long hardware takes, in seconds of the fleet's time. Typical of 8-GPU servers; tests and scenarios may differ."""
+"""Durations of hardware operations in seconds of fleet time, typical of 8-GPU servers; tests may set others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Timings:
     post_s: float = 150.0
     os_boot_s: float = 60.0
     kubelet_ready_s: float = 20.0  # after the system runs
-    detector_s: float = 20.0  # what sets conditions on node objects, after that
+    detector_s: float = 20.0  # until the node problem detector runs, after that
     installer_boot_s: float = 60.0
     install_s: float = 240.0
     document_retry_s: float = 15.0

@@ -1,6 +1,6 @@
-"""The ports of model/ports.py over lab machines, without a wire: for thousands of nodes under virtual time.
+"""The ports of model/ports.py on lab machines without a network, for thousands of nodes under virtual time.
 
-They fail as the drivers fail on the wire: the same kinds of DriverError and Silent for the same faults.
+They fail like the drivers on the wire: with the same kinds of DriverError and Silent for the same faults.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ports.Bmc over a machine."""
+"""ports.Bmc on a lab machine."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _ON_STANDBY_POWER = ("bmc", "bios", "cpld")  # firmware of other devices can't b
 
 
 class MachineBmc:
-    """`epoch`: the instant at which the machine's clock reads 0. `latency_s`: of a request; 0 = no wait at all."""
+    """`epoch`: the date at which the machine's clock read 0. `latency_s`: of a request; 0 = no wait."""
 
     def __init__(self, machine: Machine, clock: Clock, epoch: datetime, *, latency_s: float = LATENCY_S) -> None:
         self._latency_s = latency_s
@@ -101,7 +101,7 @@ class MachineBmc:
             try:
                 self._machine.power(action.value)
             except HardwareRejected:
-                if self._machine.state.power != _REACHED.get(action):  # a conflict with the target reached is fine (A7)
+                if self._machine.state.power != _REACHED.get(action):  # a conflict in the target state is success (A7)
                     raise
 
         await self._ask(order)
@@ -116,7 +116,7 @@ class MachineBmc:
         await self._ask(lambda: self._machine.set_secure_boot(enabled))
 
     async def set_boot_order(self, order: Sequence[str]) -> None:
-        """The given entries first; the others keep their order behind them."""
+        """Put the given entries first; the others keep their order after them."""
         rest = [entry for entry in self._machine.state.boot_order if entry not in order]
         await self._ask(lambda: self._machine.set_boot_order([*order, *rest]))
 
@@ -136,7 +136,7 @@ class MachineBmc:
         await self._ask(self._machine.reset_bmc)
 
     async def close(self) -> None:
-        """There is no session."""
+        """Do nothing: there is no session."""
 
     # --- the transport ---
 
@@ -150,7 +150,7 @@ class MachineBmc:
                 raise DriverError(kind, refused.detail, retry_after=retry_after) from refused
 
     async def _reach(self) -> None:
-        """One request's way to the BMC. 503 is asked again a few times, as drivers do (A4)."""
+        """Send one request to the BMC. Repeat it a few times on a 503, as drivers do (A4)."""
         for attempt in range(_RETRIES_503 + 1):
             if self._latency_s:
                 await asyncio.sleep(self._latency_s)
@@ -244,7 +244,7 @@ class MachineBmc:
         return Drive(drive.id, drive.serial, drive.wwn, drive.model, drive.capacity_bytes, health, failed)
 
     def _parts(self) -> Iterator[Part]:
-        """As the driver reads them from the wire."""
+        """Return the parts as the driver reads them from the wire."""
         state = self._machine.state
         named = [
             ("dimm", "dimm", [str(at + 1) for at in range(state.dimms)]),

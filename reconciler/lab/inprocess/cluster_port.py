@@ -1,4 +1,4 @@
-"""ports.Cluster over the cluster's truth."""
+"""ports.Cluster on the lab's cluster."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _OURS = Taint(MARK_TAINT, "", "NoSchedule")
 
 
 class TruthCluster:
-    """`latency_s`: of a request; 0 = no wait at all."""
+    """`latency_s`: of a request; 0 = no wait."""
 
     def __init__(self, truth: ClusterTruth, clock: Clock, *, latency_s: float = LATENCY_S) -> None:
         self._latency_s = latency_s
         self._truth = truth
         self._clock = clock
-        self._read: dict[str, tuple[Hashable, Member]] = {}  # node -> as of which state
-        self._members: dict[str, Member] = {}  # as of this revision
+        self._read: dict[str, tuple[Hashable, Member]] = {}  # node -> (state that it was read at, member)
+        self._members: dict[str, Member] = {}  # at the revision of the last read
         self._revision = -1
 
     async def state(self) -> Answered[ClusterState] | Silent:
@@ -46,8 +46,8 @@ class TruthCluster:
         return Answered(self._clock.now(), ClusterState(CLIENT_VERSION, KUBELET_VERSION, dict(self._members)))
 
     def _refresh(self) -> None:
-        """Read again what has changed since the last time."""
-        nodes = self._truth.nodes()  # which lets time pass for them
+        """Read the members that have changed since the last read."""
+        nodes = self._truth.nodes()  # this lets them catch up with the clock
         try:
             names = self._truth.changed_since(self._revision)
         except Gone:
@@ -100,7 +100,7 @@ class TruthCluster:
         taints: Sequence[Taint] = (),
         unschedulable: bool | None = None,
     ) -> None:
-        """Add to what the member had when it was read. A taint is known by key and effect."""
+        """Add labels, annotations and taints to those of the member as read. Key and effect identify a taint."""
         await self._reach()
         replaced = {(taint.key, taint.effect) for taint in taints}
         kept = [taint for taint in member.taints if (taint.key, taint.effect) not in replaced]
@@ -136,7 +136,7 @@ class TruthCluster:
             raise DriverError(Failure.CONFLICT, str(moved)) from moved
 
     def _remove(self, write: Callable[[], None]) -> None:
-        """A pod that is gone is success (H7), also when another has its name by now."""
+        """Remove a pod. A missing one is success (H7), also when another pod now has its name."""
         try:
             write()
         except (NotFound, Conflict):
@@ -145,7 +145,7 @@ class TruthCluster:
             raise DriverError(Failure.BUSY, str(busy), retry_after=5.0) from busy
 
     def _member(self, node: NodeObject) -> Member:
-        """The very same as before while nothing changes."""
+        """Return the member; the same object as long as nothing changes."""
         state = self._truth.generation(node.name), node.ready, node.unschedulable, node.control_plane
         known = self._read.get(node.name)
         if known is None or known[0] != state:

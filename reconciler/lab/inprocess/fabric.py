@@ -1,4 +1,4 @@
-"""ports.Fabric and ports.Installer over a lab: endpoints lead to machines as the lab has cabled them."""
+"""ports.Fabric and ports.Installer on a lab: endpoints lead to machines as the lab has cabled them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BASE = "http://installer.lab.invalid"
 
 
 class LabInstaller:
-    """Publishes documents where the machines of this lab look for them."""
+    """Publishes install documents at the URLs that the lab's machines request."""
 
     def __init__(self, documents: dict[str, Mapping[str, Any]]) -> None:
         self._documents = documents
@@ -36,10 +36,10 @@ class LabInstaller:
 
 
 class LabFabric:
-    """One object per node, for as long as the fabric lives. `epoch`: when the machines' clocks read 0.
+    """Makes one port object per node and keeps it. `epoch`: the date at which the machines' clocks read 0.
 
-    `latency` False: answers come at once, which spares thousands of nodes most of their time in the event loop. What
-    machines themselves take stays as it is.
+    `latency` False: answers come at once, which saves most of the event loop's work with thousands of nodes. The
+    durations of the machines' own operations stay.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class LabFabric:
         return None if self._lab.cluster is None else TruthWatch(self._lab.cluster, self._clock)
 
     async def refit(self, fleet: Fleet) -> None:
-        """Machines stay where they are cabled."""
+        """Do nothing: machines keep their cables."""
 
     def installer(self) -> LabInstaller | None:
         return self._installer
@@ -83,7 +83,7 @@ class LabFabric:
         return self._lab.public_keys.get(name)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
 
 _fabric: type[Fabric] = LabFabric

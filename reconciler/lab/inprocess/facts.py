@@ -1,4 +1,4 @@
-"""HostFacts straight from a machine's state: what the facts program and its parsers would make of it."""
+"""HostFacts straight from a machine's state, equal to those that the facts program and its parsers give."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         },
         sysctls={name: system.sysctls[name] for name in sysctls if name in system.sysctls},
         unknown=unknown,
-        smi=_answer(state, unknown) if disk.driver else None,
+        smi=_smi_answer(state, unknown) if disk.driver else None,
         nvlinks_slow=_nvlinks_slow(state) if nvlinks is not None else None,
         kernel_events=_events(system.kernel_log),
     )
 
 
-def _answer(state: MachineState, unknown: dict[str, str]) -> SmiAnswer:
-    """The status with which nvidia-smi ends, and what it counts."""
+def _smi_answer(state: MachineState, unknown: dict[str, str]) -> SmiAnswer:
+    """Return the exit status of nvidia-smi and its counts of GPUs."""
     if not state.gpus:
         unknown["driver"] = "unsupported: nvidia-smi finds no device to ask"
         return SmiAnswer(0, 0, 0)
@@ -86,7 +86,7 @@ def _image(machine: Machine) -> ImageIdentity:
 
 
 def _gpu(gpu: GpuState, driver: str) -> Gpu:
-    """Read again and again, and hardly ever another than before: eight of them are most of what a host says."""
+    """Return one GPU. It is cached, because GPUs are most of the facts of a host and rarely change."""
     instances = tuple(gpu.mig_instances) if gpu.mig_compute else ()
     return _as_read(*_FIELDS(gpu), instances, driver, tuple(gpu.cells.items()))
 
@@ -115,7 +115,7 @@ def _as_read(
     driver: str,
     cells: tuple[tuple[str, str], ...],
 ) -> Gpu:
-    """A lost GPU still gives what the driver remembers of it; whatever must be asked of the board is None.
+    """Return a GPU as read. Of a lost one the driver still knows its identity; values read from the board are None.
 
     Remapped rows can't be read in MIG mode.
     """
@@ -144,7 +144,7 @@ def _as_read(
 
 
 def _nvlinks(machine: Machine, unknown: dict[str, str]) -> dict[int, int] | None:
-    """Active links by GPU. They can't be read in MIG mode."""
+    """Return the active links by GPU. They can't be read in MIG mode."""
     active = {}
     for gpu in machine.state.gpus:
         if gpu.mig_enabled:
@@ -158,14 +158,14 @@ def _nvlinks(machine: Machine, unknown: dict[str, str]) -> dict[int, int] | None
 
 
 def _nvlinks_slow(state: MachineState) -> dict[int, int]:
-    """Where another link of the node is at full speed."""
+    """Return the slow links by GPU, if another link of the node has full speed."""
     up = {gpu.index: gpu.nvlinks - gpu.nvlinks_down for gpu in state.gpus if not gpu.lost and not gpu.mig_enabled}
     slow = {gpu.index: gpu.nvlinks_slow for gpu in state.gpus if gpu.index in up and gpu.nvlinks_slow}
     return slow if sum(slow.values()) < sum(up.values()) else {}
 
 
 def _events(lines: Sequence[str]) -> tuple[KernelEvent, ...]:
-    """Events in kernel lines that the lab itself writes."""
+    """Return the events in the kernel lines, which the lab itself writes."""
     kinds = {line: (kind, device) for kind, (device, line) in EVENTS.items()}
     found: dict[str, KernelEvent] = {}
     for line in lines:

@@ -1,4 +1,4 @@
-"""GpuCells straight from a GPU's state: what the parser makes of the texts that the wire would print.
+"""GpuCells straight from a GPU's state, equal to those that the parser reads from nvidia-smi's text.
 
 `cells`: name of a cell -> the text in it, for those that a fault has changed.
 """
@@ -15,12 +15,12 @@ from reconciler.lab.wire.facts.skus import sku
 from reconciler.model.gpus import Gpu, GpuCells
 
 _SHARED: Final = frozenset(field.name for field in fields(GpuCells))
-_ROWS: Final = frozenset({"remap_pending", "remap_failed", "remapped_uncorrectable"})  # not told in MIG mode
+_ROWS: Final = frozenset({"remap_pending", "remap_failed", "remapped_uncorrectable"})  # hidden in MIG mode
 
 
 @lru_cache(maxsize=1024)
 def as_read(name: str, driver: str, mig: bool, cells: tuple[tuple[str, str], ...]) -> GpuCells:
-    """`driver`: one from 590 on prints more cells."""
+    """Return the cells as read. `driver`: versions from 590 on print more cells."""
     newer: dict[str, Any] = dict.fromkeys(newer_cells(driver), False)
     generation = sku(name).pcie_gen
     read = GpuCells(
@@ -45,7 +45,7 @@ def as_read(name: str, driver: str, mig: bool, cells: tuple[tuple[str, str], ...
 
 
 def with_own_cells(gpu: Gpu, cells: Mapping[str, str]) -> Gpu:
-    """With those of the changed cells that are fields of `Gpu` itself."""
+    """Return the GPU with the changed cells that are fields of `Gpu` itself."""
     changed: dict[str, Any] = {
         cell: CELLS[cell].get(text)
         for cell, text in cells.items()

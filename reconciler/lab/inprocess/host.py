@@ -1,4 +1,4 @@
-"""ports.Host over a machine."""
+"""ports.Host on a lab machine."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from reconciler.model.vocab import UnknownReason
 CONNECT_TIMEOUT_S = 10.0
 LATENCY_S = 0.4
 _FACTS_S = 2.0
-_STEP_S = 5.0  # how often a running command notices that its system has gone
+_STEP_S = 5.0  # how often a running command checks that its system still runs
 
 
 class MachineHost:
-    """`tools`: what is installed there, by name. `latency`: whether connecting, and reading facts, take their time."""
+    """`tools`: the installed tools by name. `latency`: whether connecting and reading facts take time."""
 
     def __init__(
         self, machine: Machine, clock: Clock, tools: Mapping[str, Tool] = commands.TOOLS, *, latency: bool = True
@@ -53,12 +53,12 @@ class MachineHost:
         while left > 0:
             await asyncio.sleep(min(left, _STEP_S))
             left -= _STEP_S
-            if ran.seconds > _STEP_S:  # what is over at once gave its answer before the system went
+            if ran.seconds > _STEP_S:  # a quick command has answered before the system went down
                 self._still(boot)
         return CommandResult(-1, "", "", timed_out=True) if ran.seconds > timeout else ran.result
 
     async def close(self) -> None:
-        """There is no connection."""
+        """Do nothing: there is no connection."""
 
     async def _connect(self) -> None:
         if self._latency:

@@ -1,6 +1,6 @@
-"""Virtual time for asyncio: when every task waits, the clock jumps to the next timer. An hour of POSTs takes a second.
+"""Virtual time for asyncio: when every task waits, the clock jumps to the next timer.
 
-Threads do not exist in virtual time: work in an executor may find that hours have passed when it returns.
+Threads run in real time: hours of virtual time may pass while an executor works.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _PATIENCE_S = 10.0  # real seconds for a thread or a socket to wake a loop that 
 
 
 class VirtualClock:
-    """A Clock that outlives event loops, so that a run can be killed and the next one continues in the same world."""
+    """A Clock that outlives event loops, so that a killed run can be continued by another at the same time."""
 
     def __init__(self, start: datetime = EPOCH) -> None:
         self.elapsed = 0.0
-        self.stepped = timedelta()  # by which somebody has set the wall clock since the start
+        self.stepped = timedelta()  # sum of the steps of the wall clock since the start
         self._start = start
 
     def seconds(self) -> float:
-        """Since the start: the clock that machines are built with."""
+        """Return the seconds since the start, the clock of the machines."""
         return self.elapsed
 
     def now(self) -> datetime:
@@ -48,7 +48,7 @@ _: type[Clock] = VirtualClock
 
 
 class _Selector(selectors.BaseSelector):
-    """Looks at the real files, and lets time pass in place of waiting."""
+    """A selector that polls real files, and advances the virtual clock instead of waiting."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
@@ -86,7 +86,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: VirtualClock) -> None:
         self._virtual = clock
         super().__init__(_Selector(clock))
-        # After years a float has no nanoseconds any more; a timer that is a hair away counts as due, or time stands.
+        # After years a float can not resolve nanoseconds. A timer so close counts as due, or the clock would stop.
         self._clock_resolution = 1e-6
 
     def time(self) -> float:
@@ -94,7 +94,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run_virtual(main: Coroutine[Any, Any, T], clock: VirtualClock | None = None) -> T:
-    """asyncio.run, in virtual time. The clock stays where the run ended."""
+    """Run a coroutine like asyncio.run, in virtual time. The clock keeps the time at which the run ends."""
     chosen = clock or VirtualClock()
     result: list[T] = []
 

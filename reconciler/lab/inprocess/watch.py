@@ -1,4 +1,4 @@
-"""ports.Watch over the cluster's truth."""
+"""ports.Watch on the lab's cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from reconciler.lab.hardware.control_plane import ClusterTruth, Gone, NodeObject
 from reconciler.model.ports import Clock, Watch
 
-POLL_S = 2.0  # the truth moves when somebody looks
+POLL_S = 2.0  # ClusterTruth advances when it is read
 
 
 class TruthWatch:
@@ -16,7 +16,7 @@ class TruthWatch:
         self._clock = clock
 
     async def changes(self, tell: Callable[[str], None] = lambda _problem: None) -> AsyncGenerator[str]:
-        """All nodes, when too much has happened since the last look. Annotations are no change, as on the wire."""
+        """Yield changed nodes, all when the history is lost. Changed annotations do not count, as on the wire."""
         revision, silent = self._truth.revision, False
         known = {node.name: _state(node) for node in self._truth.nodes()}
         while True:

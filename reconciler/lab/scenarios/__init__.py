@@ -1,1 +1,1 @@
-"""The built-in scenarios, as files of the same format as a user's own (see lab/scenario.py)."""
+"""The built-in scenarios, in the same file format as a user's own (see lab/scenario.py)."""

@@ -1,1 +1,1 @@
-"""Servers on loopback that speak what a fleet speaks: Redfish over HTTPS, SSH, a Kubernetes API."""
+"""Servers on loopback for the protocols of a fleet: Redfish over HTTPS, SSH, a Kubernetes API."""

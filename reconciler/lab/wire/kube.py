@@ -1,7 +1,7 @@
-"""The lab's Kubernetes API: what the real kubectl, 1.20 and newer, needs to work against a ClusterTruth.
+"""The lab's Kubernetes API: the part that the real kubectl, 1.20 and newer, needs to work against a ClusterTruth.
 
-Not a Kubernetes: no scheduler or kubelet of its own (the truth plays them), and of nodes it keeps labels, annotations,
-taints and `unschedulable`. What it doesn't know it refuses, in the API's own words.
+It has no scheduler or kubelet of its own (ClusterTruth simulates them), and of nodes it keeps labels, annotations,
+taints and `unschedulable`. It refuses everything else with the API's own messages.
 """
 
 from __future__ import annotations
@@ -20,27 +20,26 @@ from reconciler.lab.hardware.control_plane import ClusterTruth
 from reconciler.lab.wire import kube_discovery as discovery
 from reconciler.lab.wire import kube_status as status
 from reconciler.lab.wire import kube_watch as watch
-from reconciler.lab.wire.kube_accept import Shape, shape_of
 from reconciler.lab.wire.kube_objects import EPOCH, Objects
 from reconciler.lab.wire.kube_path import Target, parse
 from reconciler.lab.wire.kube_store import Query, Store
-from reconciler.lab.wire.kube_tables import partial, table
+from reconciler.lab.wire.kube_tables import Shape, partial, shape_of, table
 from reconciler.lab.wire.kube_writes import Writes
 
-# hang: no answer at all; lost_answer: done, but no answer; garbage: 200 and no JSON; unavailable: 503; reset: the
+# hang: no answer at all; lost_answer: done, but not answered; garbage: 200 and no JSON; unavailable: 503; reset: the
 # connection is cut.
 Fault = Literal["", "hang", "lost_answer", "garbage", "unavailable", "reset"]
 
-_PUBLIC = ("/version", "/healthz", "/livez", "/readyz")  # as system:public-info-viewer allows everybody
+_PUBLIC = ("/version", "/healthz", "/livez", "/readyz")  # the paths that system:public-info-viewer allows to all
 _WATCH_S = 1800.0
 Json = dict[str, Any]
 
 
-class KubeFront:
-    """Serves one truth over TLS, to who brings `token` or a client certificate that the TLS context accepted.
+class KubeServer:
+    """Serves one ClusterTruth over TLS to clients with `token` or a client certificate that the TLS context accepted.
 
-    `version` is what the server claims to be, and decides which policy versions it serves. `epoch` is the instant at
-    which the truth's clock stood at 0. `fault` may be set at any time.
+    `version` is the server version that it reports; it decides which policy versions are served. `epoch` is the date
+    at which the cluster's clock read 0. `fault` may be set at any time.
     """
 
     def __init__(self, truth: ClusterTruth, *, token: str, version: str = "v1.31.4", epoch: datetime = EPOCH) -> None:
@@ -58,7 +57,7 @@ class KubeFront:
         self._runner: web.AppRunner | None = None
 
     async def start(self, ssl_context: ssl.SSLContext | None, host: str = "127.0.0.1", port: int = 0) -> int:
-        """The port. Without a TLS context it speaks plain HTTP, over which kubectl sends no token."""
+        """Start serving and return the port. Without a TLS context it speaks HTTP, where kubectl sends no token."""
         app = web.Application(client_max_size=4 * 2**20)
         app.router.add_route("*", "/{path:.*}", self._serve)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2)
@@ -74,7 +73,7 @@ class KubeFront:
 
     @staticmethod
     def kubeconfig(server: str, ca_pem: str, token: str) -> str:
-        """For this server alone, with the token in it."""
+        """Return a kubeconfig for this server, with its token."""
         authority = base64.b64encode(ca_pem.encode()).decode()
         document = {
             "apiVersion": "v1",
@@ -129,7 +128,7 @@ class KubeFront:
             if target.name:
                 return self._get(request, target)
             return await (self._watch if _flag(request, "watch") else self._list)(request, target)
-        if target.resource.kind == "SelfSubjectAccessReview":  # whoever got in may do everything, so nothing is read
+        if target.resource.kind == "SelfSubjectAccessReview":  # every authenticated client may do everything
             return _json(_allowed(target), 201)
         body = await _body(request)
         match request.method, target.resource.name, target.subresource:
@@ -146,12 +145,12 @@ class KubeFront:
                 done = self._writes.evict(target.namespace or "", target.name, body, self._evictions)
                 return _json(done, 201)
             case "POST", "events", "":
-                return _json(_options(body), 201)  # taken and forgotten
+                return _json(_options(body), 201)  # accepted and dropped
             case _:
                 raise status.method_not_allowed()
 
     def _fixed(self, request: web.Request) -> web.Response | None:
-        """What does not depend on the cluster: health, version, discovery."""
+        """Answer requests that do not depend on the cluster: health, version, discovery."""
         if request.method != "GET":
             return None
         match request.path.strip("/").split("/"):

@@ -1,4 +1,4 @@
-"""What the API server says it serves: versions, groups and resources, in the old form and the aggregated one."""
+"""Discovery: the served versions, groups and resources, in the old form and the aggregated one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 READ = ("get", "list", "watch")
 
-# An OpenAPI v2 document that describes nothing, in the one encoding that kubectl asks for: swagger "2.0", info, no
-# paths, no definitions. Clients before 1.29 load it for whatever they may have to validate, and then validate nothing.
+# An OpenAPI v2 document without paths and definitions, in the one encoding that kubectl requests: swagger "2.0" and
+# info only. Clients before 1.29 load it to validate objects, and with this one validate nothing.
 OPENAPI_V2 = b"\x0a\x032.0" + b"\x12\x0e" + b"\x0a\x03lab" + b"\x12\x07unknown" + b"\x42\x00" + b"\x4a\x00"
 OPENAPI_V2_MEDIA = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
@@ -23,14 +23,14 @@ class Resource:
     namespaced: bool
     verbs: tuple[str, ...]
     short: tuple[str, ...] = ()
-    subresources: tuple[tuple[str, str, str, str], ...] = ()  # name, kind, group and version of what is posted there
+    subresources: tuple[tuple[str, str, str, str], ...] = ()  # name, kind, group and version of the posted object
 
     def api_version(self, version: str) -> str:
         return f"{self.group}/{version}" if self.group else version
 
 
 def resources(minor: int) -> tuple[Resource, ...]:
-    """Of a server of version 1.`minor`."""
+    """Return the resources of a server of version 1.`minor`."""
     policy = ("v1",) if minor >= 25 else ("v1", "v1beta1") if minor >= 21 else ("v1beta1",)
     eviction = ("eviction", "Eviction", "policy", "v1" if minor >= 22 else "v1beta1")
     return (
@@ -47,7 +47,7 @@ def resources(minor: int) -> tuple[Resource, ...]:
 
 
 def version_info(version: str) -> dict[str, str]:
-    """`version` as "v1.31.4"."""
+    """Return the /version document. `version` is like "v1.31.4"."""
     major, minor, _ = version.removeprefix("v").split(".", 2)
     return {
         "major": major,
@@ -108,7 +108,7 @@ def resource_list(served: Iterable[Resource], name: str, version: str) -> dict[s
 
 
 def aggregated(served: Iterable[Resource], *, core: bool, version: str) -> dict[str, Any]:
-    """All of /api or /apis in one answer, for clients from 1.26 on."""
+    """Return all of /api or /apis in one document, for clients from 1.26 on."""
     names = [""] if core else list(dict.fromkeys(resource.group for resource in served if resource.group))
     return {
         "kind": "APIGroupDiscoveryList",

@@ -1,4 +1,4 @@
-"""The cluster's truth as Kubernetes JSON, the way an API server and kubelets would show it."""
+"""The lab's cluster as Kubernetes JSON, as an API server and kubelets would show it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reconciler.lab.hardware.machine import Machine
 
 EPOCH = datetime(2026, 11, 1, tzinfo=UTC)
 SYSTEM_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-_REMEMBERED = 50_000  # pods, those that are gone among them
+_REMEMBERED = 50_000  # pods, deleted ones included
 _OWNER_API = {"DaemonSet": "apps/v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "Job": "batch/v1"}
 _PRESSURES = (
     ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -28,12 +28,12 @@ Json = dict[str, Any]
 
 
 class Objects:
-    """`epoch`: the instant at which the truth's clock stood at 0."""
+    """`epoch`: the date at which the cluster's clock read 0."""
 
     def __init__(self, truth: ClusterTruth, epoch: datetime = EPOCH) -> None:
         self._truth = truth
         self._epoch = epoch
-        self._pods: dict[str, tuple[int, Json]] = {}  # by uid, at their resourceVersion
+        self._pods: dict[str, tuple[int, Json]] = {}  # uid -> (resourceVersion, document)
 
     def instant(self, seconds: float) -> datetime:
         return self._epoch + timedelta(seconds=seconds)
@@ -74,7 +74,7 @@ class Objects:
         return _present({"key": key, "value": value, "effect": effect} | added)
 
     def _conditions(self, node: NodeObject) -> list[Json]:
-        """A heartbeat that moved without the resourceVersion would break watchers, so it shows the last change."""
+        """Return the conditions. A heartbeat is the last change: a newer one would need a new resourceVersion."""
         since = self.time(node.ready_since)
         rows = []
         for kind, reason, message in _PRESSURES:
@@ -89,7 +89,7 @@ class Objects:
     # --- pods ----------------------------------------------------------------------------------------------------
 
     def pods(self, pods: Sequence[PodObject]) -> list[Json]:
-        """Shared with other answers: not to be changed. A list of ten thousand, page after page, is made once."""
+        """Return the pods as documents. They are shared between answers, for speed, and must not be changed."""
         if len(self._pods) > _REMEMBERED:
             self._pods.clear()
         shown = []
@@ -194,7 +194,7 @@ class Objects:
         ]
 
     def daemon_sets(self) -> list[Json]:
-        """Those whose pods exist; kubectl drain looks them up."""
+        """Return the DaemonSets that have pods, because kubectl drain looks them up."""
         counts: dict[tuple[str, str], int] = {}
         for pod in self._truth.pods():
             if pod.owner_kind == "DaemonSet":
@@ -211,14 +211,14 @@ class Objects:
         ]
 
     def _fixed(self, name: str, namespace: str | None) -> Json:
-        """Metadata of things that this cluster holds from the beginning and never changes."""
+        """Return the metadata of an object that this cluster has from the beginning and never changes."""
         place = {"namespace": namespace} if namespace is not None else {}
         uid = f"{namespace or 'cluster'}-{name}"
         return {"name": name, **place, "uid": uid, "resourceVersion": "1", "creationTimestamp": self.time(0)}
 
 
 def ordered(items: Iterable[Json]) -> list[Json]:
-    """As etcd keeps them."""
+    """Return objects in etcd's order, by namespace and name."""
     return sorted(items, key=place)
 
 
@@ -238,7 +238,7 @@ def _condition(kind: str, status: str, since: str, reason: str, message: str) ->
 
 
 def _present(fields: Json) -> Json:
-    """Go's omitempty."""
+    """Return the document without empty values, like Go's omitempty."""
     return {key: value for key, value in fields.items() if value not in ("", None, False, [], {})}
 
 

@@ -1,6 +1,6 @@
 """The three kinds of PATCH of a Kubernetes API server, on plain JSON. Pure.
 
-Strategic merge differs from JSON merge for lists alone: a list whose schema has a merge key merges by it, the others,
+Strategic merge differs from JSON merge only for lists: a list whose schema has a merge key merges by it, the others,
 `spec.taints` among them, are replaced whole. Nothing here changes its arguments.
 """
 
@@ -20,11 +20,11 @@ _SETS: set[tuple[str, ...]] = {("metadata", "finalizers")}  # lists of plain val
 
 
 class BadPatch(Exception):
-    """It can't be applied to this object."""
+    """The patch can't be applied to this object."""
 
 
 def json_patch(target: Any, operations: Any) -> Any:
-    """RFC 6902."""
+    """Apply a JSON patch (RFC 6902)."""
     if not isinstance(operations, list) or not all(isinstance(operation, dict) for operation in operations):
         raise BadPatch("a JSON patch is a list of operations")
     document = {"": deepcopy(target)}
@@ -45,7 +45,7 @@ def json_patch(target: Any, operations: Any) -> Any:
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7396."""
+    """Apply a JSON merge patch (RFC 7396)."""
     if not isinstance(patch, dict):
         return deepcopy(patch)
     result = deepcopy(target) if isinstance(target, dict) else {}
@@ -97,7 +97,7 @@ def _merge_list(target: Any, patch: list[Any], path: tuple[str, ...]) -> list[An
 
 
 def _locate(document: Any, pointer: str) -> tuple[Any, str]:
-    """Holder and key of a JSON pointer. The document hangs below "", so that the whole has a holder too."""
+    """Return the container and the key of a JSON pointer. The whole document is the value at key ""."""
     keys = [key.replace("~1", "/").replace("~0", "~") for key in pointer.split("/")]
     holder = document
     for key in keys[:-1]:

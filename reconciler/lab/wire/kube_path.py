@@ -1,4 +1,4 @@
-"""Paths of a Kubernetes API: which resource, where, and what of it."""
+"""Paths of a Kubernetes API: resource, namespace, name and subresource."""
 
 from __future__ import annotations
 

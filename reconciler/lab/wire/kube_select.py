@@ -1,4 +1,4 @@
-"""Field and label selectors, as API servers read them. Pure."""
+"""Field and label selectors, parsed as API servers do. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EXISTS = re.compile(r"(?P<op>!?)\s*(?P<key>[^\s!=,()]+)")
 
 
 def required_field(selector: str, field: str) -> str | None:
-    """The value that the selector asks this field to equal: what an index can serve."""
+    """Return the value that the selector requires of this field, so that an index can serve it."""
     for key, op, value in _requirements(selector):
         if key == field and op != "!=":
             return value

@@ -1,10 +1,10 @@
-"""The Status objects with which an API server says no, in the shapes that kubectl and client libraries parse."""
+"""The Status objects with which an API server refuses requests, as kubectl and client libraries parse them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-_BARE = (404, 405, 415, 422)  # the generic ones come with empty details
+_BARE = (404, 405, 415, 422)  # generic errors have empty details
 
 
 class ApiError(Exception):
@@ -80,7 +80,7 @@ def invalid(kind: str, name: str, field: str, message: str, reason: str = "Field
 
 
 def bad_patch() -> ApiError:
-    """What a JSON patch that can't be applied gets. The real server hides the cause as well."""
+    """Return the error for a JSON patch that can't be applied. The real server hides the cause as well."""
     return ApiError(422, "Invalid", "the server rejected our request due to an error in our request")
 
 

@@ -1,4 +1,4 @@
-"""Reading from the cluster's truth as an API server does: one object, a page of a list, what changed since."""
+"""Reads from the lab's cluster as in an API server: one object, a page of a list, changes since a revision."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What of a resource is meant. `namespace` None: all."""
+    """The selection of a resource's objects. `namespace` None: all."""
 
     resource: str
     version: str
@@ -61,7 +61,7 @@ class Store:
         return found
 
     def page(self, query: Query, limit: int, token: str) -> Page:
-        """Everything from where the token says, in order, at most `limit` objects (0: no limit)."""
+        """Return the objects from the token's position on, in order, at most `limit` (0: no limit)."""
         matches = query.matcher()
         items = ordered(item for item in self._all(query) if matches(item))
         revision = str(self._truth.revision)
@@ -79,9 +79,9 @@ class Store:
         return Page(items, metadata)
 
     def changes(self, query: Query, revision: int) -> Iterator[tuple[str, Json]]:
-        """Events of this resource after `revision`: (type, object). 410 when that is too long ago."""
+        """Return events of this resource after `revision` as (type, object). Raise a 410 when it is too old."""
         if query.resource not in ("nodes", "pods"):
-            return  # nothing else ever changes here
+            return  # no other resource ever changes
         wants_nodes = query.resource == "nodes"
         try:
             events = self._truth.events_since(revision)

@@ -1,13 +1,40 @@
-"""The other shapes in which a client may ask for objects: the Table that `kubectl get` prints, and metadata alone."""
+"""Content negotiation, and the shapes besides whole objects: the Table that `kubectl get` prints, and metadata only."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
+
+from aiohttp import web
+
+from reconciler.lab.wire.kube_status import ApiError
 
 Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    kind: Literal["", "Table", "PartialObjectMetadata"]  # "" = the objects themselves
+    version: str = "v1"  # of meta.k8s.io
+
+
+def shape_of(request: web.Request) -> Shape:
+    """Return the shape that a request asks for. Raise a 406 when this server offers none of them."""
+    for offer in request.headers.get("Accept", "*/*").split(","):
+        media, *parameters = (part.strip() for part in offer.split(";"))
+        if media not in ("application/json", "application/*", "*/*"):
+            continue
+        wanted = dict(parameter.partition("=")[::2] for parameter in parameters)
+        match wanted.get("as", ""):
+            case "":
+                return Shape("")
+            case "Table" if wanted.get("v") in ("v1", "v1beta1"):
+                return Shape("Table", wanted["v"])
+            case "PartialObjectMetadata" | "PartialObjectMetadataList" if wanted.get("v") in ("v1", "v1beta1"):
+                return Shape("PartialObjectMetadata", wanted["v"])
+    raise ApiError(406, "NotAcceptable", "only the following media types are accepted: application/json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +42,7 @@ class Column:
     name: str
     cell: Callable[[Json, datetime], str | int]
     type: str = "string"
-    wide: bool = False  # shown with -o wide
+    wide: bool = False  # shown only with -o wide
 
 
 def table(kind: str, items: Sequence[Json], metadata: Json, now: datetime, include: str, version: str) -> Json:
@@ -55,7 +82,7 @@ def _name(item: Json, _: datetime) -> str:
 
 
 def _age(item: Json, now: datetime) -> str:
-    """As k8s.io/apimachinery duration.HumanDuration, to one unit or two."""
+    """Return the age in one or two units, like duration.HumanDuration of k8s.io/apimachinery."""
     seconds = int((now - datetime.fromisoformat(item["metadata"]["creationTimestamp"])).total_seconds())
     for limit, unit, name, fine, fine_name in (
         (120, 1, "s", 0, ""),

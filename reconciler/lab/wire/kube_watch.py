@@ -1,4 +1,4 @@
-"""WATCH: what happens to a resource, as a stream of JSON lines."""
+"""WATCH: the changes of a resource as a stream of JSON lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reconciler.lab.wire.kube_objects import place
 from reconciler.lab.wire.kube_status import ApiError
 from reconciler.lab.wire.kube_store import Query, Store
 
-POLL_S = 0.1  # the truth moves when somebody looks; a watcher looks this often
+POLL_S = 0.1  # ClusterTruth advances when it is read; a watcher reads it this often
 _BOOKMARK_S = 10.0
 _INITIAL_END = "k8s.io/initial-events-end"
 
@@ -21,7 +21,7 @@ Json = dict[str, Any]
 async def events(
     store: Store, query: Query, *, since: str, timeout_s: float, bookmarks: bool, initial: bool, head: Json
 ) -> AsyncIterator[Json]:
-    """`since` "" or "0": what there is now comes first, as ADDED. `head`: kind and apiVersion of the objects."""
+    """Yield the changes after `since`; for "" or "0" present objects first, as ADDED. `head`: kind and apiVersion."""
     matches = query.matcher()
     shown: set[tuple[str, str]] = set()
     if since in ("", "0") or initial:
@@ -41,7 +41,7 @@ async def events(
         except ApiError as error:
             yield {"type": "ERROR", "object": error.body()}
             return
-        revision = store.revision  # whatever else happened is no news to this watcher
+        revision = store.revision  # other changes are not for this watcher
         for kind, item in changes:
             event = _seen(kind, item, matches, shown)
             if event is not None:
@@ -53,7 +53,7 @@ async def events(
 
 
 def _seen(kind: str, item: Json, matches: Callable[[Json], bool], shown: set[tuple[str, str]]) -> Json | None:
-    """The event as this watcher's selector sees it: what leaves the selection is DELETED, what enters is ADDED."""
+    """Return the event as its selector sees it: DELETED when the object leaves the selection, ADDED when it enters."""
     key = place(item)
     if kind == "DELETED" or not matches(item):
         if key not in shown and not (kind == "DELETED" and matches(item)):

@@ -1,4 +1,4 @@
-"""Writing to the cluster's truth: updates of nodes, evictions and deletions, refused as an API server refuses."""
+"""Writes to the lab's cluster: updates of nodes, evictions and deletions, refused as an API server refuses them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Writes:
     # --- pods ----------------------------------------------------------------------------------------------------
 
     def evict(self, namespace: str, name: str, eviction: Any, versions: tuple[str, ...]) -> Json:
-        """`versions`: API versions of Eviction that this server understands."""
+        """Evict a pod. `versions`: API versions of Eviction that this server understands."""
         if not isinstance(eviction, dict) or eviction.get("kind") != "Eviction":
             raise bad_request(f"not an Eviction object: {eviction}")
         if eviction.get("apiVersion") not in versions:
@@ -108,7 +108,7 @@ class Writes:
         return success(201)
 
     def delete_pod(self, namespace: str, name: str, options: Mapping[str, Any]) -> Json:
-        """The pod as it was, or as it is while it ends."""
+        """Delete a pod and return its last document, or the present one while it terminates."""
         uid, grace = _delete_options(options)
         try:
             pod = self._truth.pod(namespace, name)
@@ -164,7 +164,7 @@ def _ill_typed(name: str, message: str) -> ApiError:
 
 
 def _closed(node: Json) -> Json:
-    """What clients may not change: all but the open fields, and the status, which this path ignores."""
+    """Return the fields that clients may not change: all but the writable ones and the ignored status."""
     rest = {key: value for key, value in node.items() if key not in ("metadata", "spec", "status")}
     for part, fields in _OPEN.items():
         rest[part] = {key: value for key, value in (node.get(part) or {}).items() if key not in fields}
@@ -201,7 +201,7 @@ def _taints(name: str, spec: Json) -> list[Taint]:
         raise _ill_typed(name, "spec.taints is not a list of objects")
     taints: dict[tuple[str, str], Taint] = {}
     for position, row in enumerate(rows):
-        field = f"metadata.taints[{position}]"  # as the real server words it
+        field = f"metadata.taints[{position}]"  # the wording of the real server
         taint = Taint(str(row.get("key", "")), str(row.get("value", "")), str(row.get("effect", "")))
         if not _KEY.fullmatch(taint.key):
             raise invalid("Node", name, f"{field}.key", f'Invalid value: "{taint.key}": name part must be non-empty')

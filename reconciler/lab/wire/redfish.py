@@ -1,7 +1,7 @@
 """The lab's BMC on the wire: one Redfish service over HTTPS per machine.
 
-The resources stand in redfish_*.py; here is what a request passes through on its way to them: the BMC's silence,
-login, preconditions, and the reply with its ETag. A machine's service is one small aiohttp server without router or
+redfish_*.py hold the resources. This module handles each request around them: simulated silence, login,
+preconditions, and the reply with its ETag. A machine's service is one small aiohttp server without router or
 middleware, so that hundreds run in one process.
 """
 
@@ -35,7 +35,7 @@ from reconciler.lab.wire.redfish_quirks import BURST_S, FROZEN_S, EtagStyle, Qui
 from reconciler.lab.wire.redfish_service import SESSIONS
 from reconciler.lab.wire.redfish_sessions import Sessions
 
-__all__ = ["Quirks", "RedfishFront"]
+__all__ = ["Quirks", "RedfishServer"]
 
 ROUTES: Routes = {
     **redfish_service.ROUTES,
@@ -53,17 +53,17 @@ RETRY_AFTER_S = "5"
 _HEADERS = MappingProxyType(
     {"OData-Version": "4.0", "Cache-Control": "no-cache", "Content-Type": "application/json; charset=utf-8"}
 )
-_REFUSALS = {  # the other rejections are for values, which the views judge: they know the property's name
+_REFUSALS = {  # the views handle the other rejections, which are about values: they know the property's name
     Rejection.CONFLICT: ("ResourceInUse",),
     Rejection.IN_POST: ("UnableToModifyDuringSystemPOST",),
     Rejection.BUSY: ("ServiceTemporarilyUnavailable", "30"),
 }
 
 
-class RedfishFront:
-    """`requests` counts by method and path, from the beginning.
+class RedfishServer:
+    """The Redfish service of one machine. `requests` counts requests by (method, path).
 
-    `quirks`: None = those of the machine's manufacturer. `epoch`: the instant at which the machine's clock read 0.
+    `quirks`: None = those of the machine's manufacturer. `epoch`: the date at which the machine's clock read 0.
     """
 
     def __init__(
@@ -81,26 +81,26 @@ class RedfishFront:
         self._bmc = Bmc(machine, quirks, sessions, epoch)
         self._boots = machine.state.bmc_boots
         self._runner: web.ServerRunner | None = None
-        self._recent: deque[tuple[float, bool]] = deque()  # requests of the last BURST_S: when, and whether a write
+        self._recent: deque[tuple[float, bool]] = deque()  # requests of the last BURST_S: (time, whether it is a write)
         self._frozen_until = 0.0
 
     @property
     def logins(self) -> int:
-        """How many sessions there were."""
+        """Return the number of sessions ever created."""
         return self._bmc.sessions.created
 
     @property
     def refused_logins(self) -> int:
-        """How often wrong credentials were sent: what locks accounts in the field (pitfall B3)."""
+        """Return how often wrong credentials were sent, which locks accounts on real BMCs (pitfall B3)."""
         return self._bmc.sessions.refused
 
     @property
     def open_sessions(self) -> int:
-        """How many logins nobody has ended yet."""
+        """Return the number of open sessions."""
         return len(self._bmc.sessions.open(self._bmc.machine.now))
 
     async def start(self, ssl_context: ssl.SSLContext, host: str = "127.0.0.1", port: int = 0) -> int:
-        """The port it listens on."""
+        """Start serving and return the port."""
         server = web.Server(self._handle, handler_cancellation=True, access_log=None)
         self._runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -112,7 +112,7 @@ class RedfishFront:
             await self._runner.cleanup()
             self._runner = None
 
-    # --- a request's way ---
+    # --- request handling ---
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path.rstrip("/")
@@ -133,7 +133,7 @@ class RedfishFront:
         return self._respond(request, reply, tag, garbled=trouble == "garbage")
 
     def _freezes(self, method: str) -> bool:
-        """Whether too much was asked of it at once, now or a moment ago (pitfall A12)."""
+        """Tell whether too many requests at once have frozen the BMC (pitfall A12)."""
         quirks = self._bmc.quirks
         if not quirks.most_requests and not quirks.most_writes:
             return False
@@ -147,7 +147,7 @@ class RedfishFront:
         return now < self._frozen_until
 
     def _trouble(self) -> str | None:
-        """How the BMC fails this request, if it does: unreachable | 503 | garbage; wrong_password is the sessions'."""
+        """Return how this request fails: unreachable | 503 | garbage, or None. Sessions handle wrong_password."""
         machine = self._bmc.machine
         restarting = machine.state.bmc_ready_at > machine.now
         trouble = machine.bmc_transport()
@@ -158,7 +158,7 @@ class RedfishFront:
         return "503" if restarting and self._bmc.quirks.unavailable_in_restart else trouble
 
     def _answer(self, request: web.BaseRequest, path: str, raw: bytes, trouble: str | None) -> tuple[Reply, str]:
-        """The reply, and what its ETag says about its content; "" = it has none."""
+        """Return the reply and the content of its ETag; "" = no ETag."""
         if trouble == "503":
             raise Refusal("ServiceTemporarilyUnavailable", RETRY_AFTER_S, headers={"Retry-After": RETRY_AFTER_S})
         resource, member = find(path)
@@ -194,12 +194,12 @@ class RedfishFront:
         return document
 
     def _expanded(self, entry: Document) -> Document:
-        """A collection's member in full; log entries are that already."""
+        """Return a collection's member in full; log entries are already complete."""
         if len(entry) > 1:
             return entry
         path = entry["@odata.id"]
         resource, member = find(path)
-        assert resource is not None  # our own collections link to our own resources
+        assert resource is not None  # this service's collections link only to its own resources
         return self._document(path, resource, member)
 
     def _change(self, request: web.BaseRequest, path: str, raw: bytes, resource: Resource, member: str) -> Reply:
@@ -240,7 +240,7 @@ class RedfishFront:
 
 
 def find(path: str) -> tuple[Resource | None, str]:
-    """The resource at a path, and the member's name where it is one of a collection."""
+    """Return the resource at a path, and the last segment of the path if it is a member of a collection."""
     resource = ROUTES.get(path)
     if resource is not None:
         return resource, ""
@@ -250,10 +250,10 @@ def find(path: str) -> tuple[Resource | None, str]:
 
 async def _silence(request: web.BaseRequest, kind: Silence) -> web.Response:
     if kind is Silence.HANG:
-        await asyncio.Event().wait()  # until the client gives up, which cancels us
+        await asyncio.Event().wait()  # until the client gives up, which cancels this task
     if request.transport is not None:
         request.transport.abort()
-    return web.Response()  # nobody is there to read it
+    return web.Response()  # the connection is closed; nobody reads it
 
 
 def _dump(document: Document) -> bytes:
@@ -261,7 +261,7 @@ def _dump(document: Document) -> bytes:
 
 
 def _parse(raw: bytes) -> Document:
-    """An absent body is an empty object: EjectMedia is sent both ways."""
+    """Return the body as an object. No body counts as {}: clients send EjectMedia either way."""
     try:
         body = json.loads(raw) if raw.strip() else {}
     except ValueError as error:
@@ -272,12 +272,12 @@ def _parse(raw: bytes) -> Document:
 
 
 def _tag(document: Document) -> str:
-    """What an ETag has between its quotes: equal for equal content."""
+    """Return the quoted part of an ETag. It is equal for equal content."""
     return hashlib.blake2b(_dump(document), digest_size=12).hexdigest()
 
 
 def _etag(style: EtagStyle, tag: str) -> str | None:
-    """The header's value; None = no such header."""
+    """Return the value of the ETag header, or None to leave it out."""
     match style:
         case EtagStyle.MISSING:
             return None
@@ -290,7 +290,7 @@ def _etag(style: EtagStyle, tag: str) -> str | None:
 
 
 def _check_precondition(style: EtagStyle, tag: str, if_match: str | None) -> None:
-    """If-Match compares strongly (RFC 9110, 13.1.1): a weak ETag never matches."""
+    """Raise a 412 when If-Match fails. It compares strongly (RFC 9110, 13.1.1): a weak ETag never matches."""
     if if_match is None:
         return
     if style is EtagStyle.REFUSED or if_match.strip() not in ("*", f'"{tag}"'):

@@ -1,4 +1,4 @@
-"""BIOS attributes: what is in force, and what waits for the next POST."""
+"""BIOS attributes: the values in force, and those pending for the next POST."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _settings(bmc: Bmc, _: str) -> Document:
 
 
 def _patch_settings(bmc: Bmc, _: str, body: Document) -> Reply:
-    """Setting an attribute to the value in force takes it back: it is pending no more."""
+    """Stage attributes. Setting one to the value in force removes its pending change."""
     only(body, "Attributes")
     apply_time = body.get(APPLY_TIME)
     if apply_time is not None:

@@ -1,4 +1,4 @@
-"""The chassis: temperatures, fans, power, and the same as sensors; network adapters."""
+"""The chassis: temperatures, fans and power, also as sensors; network adapters."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ DETECTORS = f"{LEAKS}/LeakDetectors"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One sensor. `standby`: it reads while the machine is off, too. `limit`: its critical threshold."""
+    """One sensor. `standby`: it also reads while the machine is off. `limit`: its critical threshold."""
 
     id: str
-    kind: str  # Temperature | Rotational | Power | Voltage, the words of Sensor.ReadingType
+    kind: str  # Temperature | Rotational | Power | Voltage, values of Sensor.ReadingType
     unit: str
     value: float
     limit: float | None = None
@@ -45,7 +45,7 @@ class Reading:
 
 
 def readings(state: MachineState) -> list[Reading]:
-    """What the sensors of this machine are for. Steady numbers: a lab's reports should not flicker."""
+    """Return this machine's sensors. Their values are constant, so that a lab's reports do not change between runs."""
     cpus = [Reading(f"CPU{n + 1}_Temp", "Temperature", "Cel", 48, 99) for n in range(state.processors)]
     gpus = [Reading(f"GPU{gpu.index + 1}_Temp", "Temperature", "Cel", 41, 92) for gpu in state.gpus if not gpu.lost]
     fans = [Reading(f"FAN{n + 1}", "Rotational", "RPM", 8400) for n in range(FANS)]
@@ -160,7 +160,7 @@ def _part(bmc: Bmc, kind: str, at: int, well: Document) -> Document:
 
 
 def _cooling(_bmc: Bmc, _: str) -> Document:
-    """As a GB200 has it: no fans here, and leak detectors."""
+    """Return the thermal subsystem of a liquid-cooled GB200: no fans, but leak detectors."""
     return odata(COOLING, "ThermalSubsystem.v1_3_0", "Thermal Subsystem") | {
         "LeakDetection": link(LEAKS),
         "Status": status(),
@@ -212,7 +212,7 @@ def _adapter(bmc: Bmc, id_: str) -> Document | None:
     on = bmc.state.power != "off"
     controller: Document = {"NetworkPortCount": 1}
     firmware = next((item.version for item in bmc.state.firmware.values() if item.component.startswith("nic")), None)
-    if on and firmware is not None:  # A10: without power there is nothing to read
+    if on and firmware is not None:  # A10: without power the firmware can't be read
         controller["FirmwarePackageVersion"] = firmware
     return odata(f"{ADAPTERS}/{id_}", "NetworkAdapter.v1_9_0", "Network Adapter") | {
         "Manufacturer": "NVIDIA",

@@ -97,7 +97,7 @@ def _entry(bmc: Bmc, event: dict[str, Any]) -> Document:
 
 
 def _entries(bmc: Bmc, _: str) -> Document:
-    """Log entries stand in their collection, as BMCs do it, the oldest first."""
+    """Return the log as a collection of complete entries, oldest first, as BMCs do."""
     records = _records(bmc)
     return collection(ENTRIES, "LogEntry", "Log Entry Collection", lambda _: ())(bmc, "") | {
         "Members@odata.count": len(records),

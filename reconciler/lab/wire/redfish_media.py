@@ -27,7 +27,7 @@ BARE_SLOT = "RemovableDisk"
 
 @dataclass(frozen=True, slots=True)
 class _Slots:
-    """One of the two places where BMCs keep virtual media (E4); the other place is empty."""
+    """The slots in one of the two places where BMCs keep virtual media (E4); the other place is empty."""
 
     path: str
     under_system: bool

@@ -1,4 +1,4 @@
-"""Redfish messages: what a BMC says when it refuses, and when it is done.
+"""Redfish messages with which a BMC refuses or confirms a request.
 
 The texts are those of DMTF's Base registry and of the vendors' own, which clients match on (pitfalls A4, A7, A8, B1).
 """
@@ -14,7 +14,7 @@ BASE = "Base.1.10"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """`text` has %1, %2 ... for its arguments, as registries do. `registry` prefixes the id on the wire."""
+    """A message of a registry. `text` has %1, %2 ... for its arguments. `registry` prefixes the id on the wire."""
 
     status: int
     text: str
@@ -129,7 +129,7 @@ MESSAGES = {
 
 
 class Refusal(Exception):
-    """A view's way to say no."""
+    """A view refuses the request with a message."""
 
     def __init__(
         self, message_id: str, *args: str, related: Iterable[str] = (), headers: dict[str, str] | None = None
@@ -141,7 +141,7 @@ class Refusal(Exception):
         self.info = extended_info(message_id, *args, related=related)
 
     def body(self, *, as_list: bool = True) -> dict[str, Any]:
-        """`as_list` False: the shape of firmware that sends one object where the standard wants a list (A10)."""
+        """Return the error body. `as_list` False: one object where the standard requires a list (A10)."""
         return {
             "error": {
                 "code": f"{BASE}.GeneralError",

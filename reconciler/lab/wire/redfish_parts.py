@@ -1,4 +1,4 @@
-"""What is built into the system: processors, GPUs, memory, network ports, drives."""
+"""Parts of the system: processors, GPUs, memory, network ports, drives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DRIVES = f"{STORAGE}/1/Drives"
 
 
 def _state(bmc: Bmc) -> Document:
-    """Of a part that only shows while the machine has power."""
+    """Return the State of a part that is readable only while the machine is on."""
     return status() if bmc.state.power != "off" else status(None, "UnavailableOffline")
 
 
@@ -99,7 +99,7 @@ def _dimm(bmc: Bmc, id_: str) -> Document | None:
 
 
 def _dimm_status(state: MachineState, at: int) -> Document:
-    """An empty slot stays listed, and shows what its module was last (acceptance 7)."""
+    """Return the status of a DIMM. An empty slot stays listed with the data of its last module (acceptance 7)."""
     if parts.missing(state, "dimm", at):
         return status("Critical", "Absent")
     return status("Critical" if parts.critical(state, "dimm", at) else "OK")
@@ -135,7 +135,7 @@ def _ethernet(bmc: Bmc, id_: str) -> Document | None:
 def _storage(bmc: Bmc, id_: str) -> Document | None:
     if id_ != "1":
         return None
-    drives = [link(f"{DRIVES}/{drive.id}") for drive in parts.drives(bmc.state)]
+    drives = [link(f"{DRIVES}/{drive.id}") for drive in parts.listed_drives(bmc.state)]
     return odata(f"{STORAGE}/1", "Storage.v1_10_1", "NVMe Storage") | {
         "Status": _state(bmc),
         "Drives@odata.count": len(drives),
@@ -154,7 +154,7 @@ def _storage(bmc: Bmc, id_: str) -> Document | None:
 
 
 def _drive(bmc: Bmc, id_: str) -> Document | None:
-    drive = next((drive for drive in parts.drives(bmc.state) if drive.id == id_), None)
+    drive = next((drive for drive in parts.listed_drives(bmc.state) if drive.id == id_), None)
     if drive is None:
         return None
     sick = bmc.state.power != "off" and drive.media_errors

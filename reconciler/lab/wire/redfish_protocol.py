@@ -1,8 +1,8 @@
-"""What every resource of the lab's Redfish service is made of: documents, routes, replies.
+"""Types shared by all resources of the lab's Redfish service: documents, routes, replies.
 
 A resource module offers ROUTES: paths to `Resource`, whose views are plain functions of a `Bmc`. All machines share
-these tables; what differs stands in the Bmc. A path that ends in `/*` stands for the members of a collection: its
-views get the last segment of the path, the others get "".
+these tables; the Bmc holds what differs between them. A path that ends in `/*` covers the members of a collection:
+its views get the last segment of the path, the others get "".
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ CHASSIS = f"{ROOT}/Chassis/1"
 
 @dataclass(frozen=True, slots=True)
 class Bmc:
-    """One machine's Redfish service, as its views see it. `epoch`: the instant at which the machine's clock read 0."""
+    """The state of one machine's Redfish service. `epoch`: the date at which the machine's clock read 0."""
 
     machine: Machine
     quirks: Quirks
     sessions: Sessions
     epoch: datetime
-    memory: dict[str, str] = field(default_factory=dict)  # what a make of BMC keeps of its own
+    memory: dict[str, str] = field(default_factory=dict)  # state that only one make of BMC keeps
 
     @property
     def state(self) -> MachineState:
         return self.machine.state
 
     def date(self, seconds: float) -> str:
-        """A time of the machine's clock, as BMCs write dates: no microseconds (pitfall B6)."""
+        """Return a time of the machine's clock as a Redfish date, without microseconds, as BMCs do (pitfall B6)."""
         return (self.epoch + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S+00:00")
 
 
@@ -55,14 +55,14 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """`get` gives None for a member that does not exist. `code`: the status of a GET. `public`: needs no login."""
+    """A resource. `get` returns None for a missing member. `code`: status of a GET. `public`: one without login."""
 
     get: Callable[[Bmc, str], Document | None] | None = None
     patch: Callable[[Bmc, str, Document], Reply] | None = None
     post: Callable[[Bmc, str, Document], Reply] | None = None
     delete: Callable[[Bmc, str], Reply] | None = None
     code: Callable[[Document], int] = lambda _: 200
-    public: str = ""  # the method that is
+    public: str = ""  # the method that needs no login
 
     @property
     def allow(self) -> str:
@@ -76,7 +76,7 @@ Routes = dict[str, Resource]
 def collection(
     path: str, kind: str, name: str, members: Callable[[Bmc], Iterable[str]]
 ) -> Callable[[Bmc, str], Document]:
-    """The view of a collection. `members`: last segments of paths below this one, or whole paths."""
+    """Return the view of a collection. `members`: last segments of paths below this one, or whole paths."""
 
     def get(bmc: Bmc, _: str) -> Document:
         links = [link(member if member.startswith("/") else f"{path}/{member}") for member in members(bmc)]
@@ -100,7 +100,7 @@ def link(path: str) -> Document:
 
 
 def odata(path: str, type_: str, name: str) -> Document:
-    """How every document begins. `type_` like "Memory.v1_11_0"."""
+    """Return the first properties of a document. `type_` is like "Memory.v1_11_0"."""
     return {
         "@odata.type": f"#{type_}.{type_.partition('.')[0]}",
         "@odata.id": path,
@@ -114,7 +114,7 @@ def status(health: str | None = "OK", state: str = "Enabled") -> Document:
 
 
 def choose(body: Document, name: str, allowed: Iterable[str], default: str) -> str:
-    """A property of a PATCH that takes one of some words; `default` when it is not given."""
+    """Return an enumeration property of a PATCH, or `default` when it is absent. Refuse other values."""
     value = body.get(name, default)
     if not isinstance(value, str) or value not in allowed:
         raise Refusal("PropertyValueNotInList", _text(value), name, related=[name])
@@ -122,14 +122,14 @@ def choose(body: Document, name: str, allowed: Iterable[str], default: str) -> s
 
 
 def only(body: Document, *writable: str) -> None:
-    """Refuses a PATCH of anything but these properties."""
+    """Refuse a PATCH of any other property."""
     for name in body:
         if name not in writable and not name.startswith("@"):
             raise Refusal("PropertyNotWritable", name, related=[name])
 
 
 def required(body: Document, action_: str, name: str, allowed: Iterable[str] | None = None) -> str:
-    """A string parameter of an action."""
+    """Return a string parameter of an action. Refuse the request without it."""
     value = body.get(name)
     if value is None:
         raise Refusal("ActionParameterMissing", action_, name, related=[name])

@@ -1,4 +1,4 @@
-"""Service root, sessions and registries: what a client meets before it meets the machine."""
+"""Service root, sessions and registries: the resources that are not about the machine itself."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _registry_file(_: Bmc, id_: str) -> Document | None:
 
 
 def _bios_registry(bmc: Bmc, _: str) -> Document:
-    """The registry's attributes name what the firmware accepts (pitfall G1)."""
+    """Return the registry of the BIOS attributes and values that the firmware accepts (pitfall G1)."""
     attributes: list[Document] = []
     for name, attribute in sorted(bmc.machine.registry.items()):
         entry: Document = {

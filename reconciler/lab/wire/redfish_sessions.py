@@ -1,4 +1,4 @@
-"""Logins of one BMC: few, with a lifetime, and kept until somebody deletes them (pitfall B1)."""
+"""Sessions of one BMC: limited in number and lifetime, and kept until a client deletes them (pitfall B1)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Session:
 
 
 class Sessions:
-    """`now` arguments are seconds on the machine's clock; a session dies after `timeout_s` without a request."""
+    """`now` is in seconds on the machine's clock; a session ends after `timeout_s` without a request."""
 
     def __init__(self, username: str, password: str, limit: int, timeout_s: float) -> None:
         self._username = username
         self._password = password
         self._limit = limit
         self._timeout_s = timeout_s
-        self.refusing = False  # the account does not work at the moment, whatever is sent
-        self.refused = 0  # how often credentials were wrong
-        self.created = 0  # how many there were
+        self.refusing = False  # every login is refused, even with the right password
+        self.refused = 0  # logins with wrong credentials
+        self.created = 0  # sessions ever created
         self._by_token: dict[str, Session] = {}
 
     @property
@@ -35,14 +35,14 @@ class Sessions:
         return self._timeout_s
 
     def open(self, now: float) -> dict[str, Session]:
-        """Those that are alive, by id."""
+        """Return the open sessions by id."""
         self._by_token = {
             token: session for token, session in self._by_token.items() if now - session.used_at <= self._timeout_s
         }
         return {session.id: session for session in self._by_token.values()}
 
     def login(self, username: str, now: float) -> Session | None:
-        """None when all sessions are taken. Call `accepts` first."""
+        """Open a session; return None when all are taken. Call `accepts` first."""
         if len(self.open(now)) >= self._limit:
             return None
         self.created += 1
@@ -57,7 +57,7 @@ class Sessions:
         return right
 
     def authorised(self, token: str | None, basic: str | None, now: float) -> bool:
-        """By X-Auth-Token, else by the header Authorization."""
+        """Check X-Auth-Token, or without one the header Authorization."""
         if token is not None:
             session = self._by_token.get(token)
             if session is None or self.refusing or now - session.used_at > self._timeout_s:
@@ -78,5 +78,5 @@ class Sessions:
         return token is not None and bool(self._by_token.pop(token))
 
     def forget(self) -> None:
-        """A BMC that restarts has no sessions."""
+        """Drop all sessions, because the BMC restarts."""
         self._by_token.clear()

@@ -45,7 +45,7 @@ _POWER = {"on": "On", "off": "Off", "powering_off": "PoweringOff"}
 _PROGRESS = {
     "off": "None",
     "post": "PCIResourceConfigStarted",
-    "installer": "OSBootStarted",  # no BMC can tell an installer from another system
+    "installer": "OSBootStarted",  # a BMC can't tell an installer from another system
     "os_booting": "OSBootStarted",
     "os_running": "OSRunning",
 }
@@ -100,7 +100,7 @@ def _system(bmc: Bmc, _: str) -> Document:
                 "ResetType@Redfish.AllowableValues": list(RESETS),
             }
         },
-        # The content, and with it the ETag, changes with anything that changes below this system.
+        # The content, and with it the ETag, changes whenever anything below this system changes.
         "Oem": {"Lab": {"@odata.type": "#LabSystem.v1_0_0.System", "Revision": state.etag}},
     }
     if bmc.quirks.boot_in_settings:
@@ -122,17 +122,17 @@ def _system(bmc: Bmc, _: str) -> Document:
 
 
 def _entry(alias: str) -> tuple[str, str]:
-    """Reference and title of a boot entry."""
+    """Return the reference and the title of a boot entry."""
     return _BOOT_ENTRIES.get(alias) or (f"Boot{0x1000 | zlib.crc32(alias.encode()) & 0xFFF:04X}", f"UEFI {alias}")
 
 
 def _entries(bmc: Bmc) -> dict[str, str]:
-    """The machine's boot entries in order: reference -> alias."""
+    """Return the machine's boot entries in order: reference -> alias."""
     return {_entry(alias)[0]: alias for alias in bmc.state.boot_order}
 
 
 def _targets(bmc: Bmc) -> dict[str, str]:
-    """Words of this BMC for the override's target, and what each means to the machine."""
+    """Return this BMC's values for the override's target -> the machine's boot device."""
     return {"None": "None", "Pxe": "Pxe", bmc.quirks.media_target: "Cd", "Hdd": "Hdd"}
 
 
@@ -162,7 +162,7 @@ def _boot(bmc: Bmc, *, settable: bool) -> Document:
 
 
 def _future(bmc: Bmc, _: str) -> Document | None:
-    """The system's settings object."""
+    """Return the system's settings object."""
     if not bmc.quirks.boot_in_settings:
         return None
     return odata(FUTURE, "ComputerSystem.v1_14_0", "System") | {"Boot": _override(bmc) | _allowable(bmc)}
@@ -177,7 +177,7 @@ def _patch_future(bmc: Bmc, _: str, body: Document) -> Reply:
 
 
 def _patch_boot(bmc: Bmc, body: Document, override: list[str], order: list[str]) -> Reply:
-    """What is not given stays: a target alone does not enable the override (pitfall D1)."""
+    """Set the given properties only: a target alone does not enable the override (pitfall D1)."""
     only(body, "Boot")
     boot = body.get("Boot")
     if not isinstance(boot, dict) or not boot:
@@ -206,7 +206,7 @@ def _set_boot_mode(bmc: Bmc, boot: Document) -> None:
 
 
 def _set_boot_order(bmc: Bmc, order: Any) -> None:
-    """Only a new order of what there is."""
+    """Set the boot order, which must hold exactly the present entries."""
     entries = _entries(bmc)
     if not isinstance(order, list) or sorted(map(str, order)) != sorted(entries):
         raise Refusal("PropertyValueNotInList", str(order), "BootOrder", related=["Boot/BootOrder"])

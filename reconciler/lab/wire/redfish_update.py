@@ -27,7 +27,7 @@ TASK_SERVICE = f"{ROOT}/TaskService"
 TASKS = f"{TASK_SERVICE}/Tasks"
 _SIMPLE_UPDATE = "UpdateService.SimpleUpdate"
 _RELATED = {"bmc": MANAGER, "bios": f"{SYSTEM}/Bios"}
-_ROLLBACK = "0.0.1"  # the version that the rollback image of every component has
+_ROLLBACK = "0.0.1"  # version of every rollback image
 _ON_STANDBY_POWER = ("bmc", "bios", "cpld", "erot", "psu")
 
 
@@ -46,12 +46,12 @@ def _update_service(_: Bmc, __: str) -> Document:
 
 
 def _readable(item: FirmwareState, power: str) -> bool:
-    """Firmware of devices that have no standby power can't be read while the machine is off (A10)."""
+    """Tell whether a component's firmware is readable; while the machine is off, standby power is needed (A10)."""
     return power != "off" or item.component.startswith(_ON_STANDBY_POWER)
 
 
 def _members(bmc: Bmc) -> dict[str, tuple[FirmwareState, bool]]:
-    """By member id: the component, and whether it is the one that runs. iDRACs list rollback images as well."""
+    """Return member id -> (component, whether it is the running image). iDRACs list rollback images as well."""
     found: dict[str, tuple[FirmwareState, bool]] = {}
     for id_, item in bmc.state.firmware.items():
         if bmc.quirks.firmware_ids_carry_versions:
@@ -90,7 +90,7 @@ def _simple_update(bmc: Bmc, body: Document) -> Reply:
 
 
 def _target(bmc: Bmc, targets: object, uri: str) -> str:
-    """Which component is meant: the one named, or the only one that the image is for."""
+    """Return the component to flash: the named one, or the only one that the image fits."""
     if targets is None:
         fits = sorted(bmc.machine.firmware_images.get(uri, {}))
         if len(fits) != 1:
@@ -164,6 +164,6 @@ ROUTES: Routes = {
     TASKS: Resource(
         get=collection(TASKS, "Task", "Task Collection", lambda bmc: [task.id for task in bmc.machine.tasks()])
     ),
-    # As iDRACs do: 202 until the task has ended, so that the task's own URI serves as its monitor.
+    # Like iDRACs, answer 202 until the task has ended, so that the task's own URI serves as its monitor.
     f"{TASKS}/*": Resource(get=_task, code=lambda document: 200 if "EndTime" in document else 202),
 }

@@ -1,8 +1,8 @@
-"""sshd of one lab machine, on loopback: it runs when the machine's system runs and fails as the machine fails.
+"""The sshd of one lab machine, on loopback. It runs while the machine's system runs, and fails as the machine fails.
 
-The machine decides how a connection goes (Machine.ssh_transport): nobody listens while no system runs, or while
-sshd is refused by a fault; a hung system completes the TCP handshake and says nothing more; established sessions of a
-hung system stall, those of a system that goes down are cut without a word.
+Machine.ssh_transport decides how a connection ends: no socket listens while no system runs or a fault refuses sshd; a
+hung system completes the TCP handshake and then sends nothing; established sessions of a hung system stall, those of a
+system that goes down are cut.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from reconciler.lab.wire.ssh_session import Session, Sleep, SshCounters, surface
 
 USER = "root"
 _VERSION = "OpenSSH_8.9p1 Ubuntu-3ubuntu0.10"
-_LAST_WORD_S = 0.5  # real time, as the network is
+_LAST_WORD_S = 0.5  # real time, for the last output of a session
 _KEX = ("curve25519-sha256", "curve25519-sha256@libssh.org")
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "chacha20-poly1305@openssh.com")
 
-# The system that a connection belongs to, and whether it hung when it accepted.
+# The system that a connection belongs to, and whether that system hung when it accepted it.
 _Origin = tuple[str | None, bool]
 
 
-class SshFront:
-    """`epoch`: the instant at which the machine's clock reads 0. `sleep`: for seconds of the machine's time.
+class SshServer:
+    """`epoch`: the date at which the machine's clock read 0. `sleep`: waits for seconds of the machine's time.
 
-    `host_key`, `host_certificate` and `authorized_key` are OpenSSH texts. The certificate is offered only by a system
-    whose disk has our CA's signature (DiskImage.ssh_ca). `poll_s`: real seconds until a change of the machine shows.
+    `host_key`, `host_certificate` and `authorized_key` are OpenSSH texts. Only a system whose disk is CA-signed
+    (DiskImage.ssh_ca) offers the certificate. `poll_s`: real seconds between looks at the machine.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class SshFront:
         )
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
-        """The port's number. 0: any that is free; it stays the same through all boots."""
+        """Start serving and return the port, which stays the same through all boots. 0: any free port."""
         self._port = Port(host, port, self._accept)
         self._follow()
         self._watcher = asyncio.create_task(self._watch(), name=f"sshd of {self._machine.name}")
@@ -106,7 +106,7 @@ class SshFront:
             await _end(self._follow())
 
     def _follow(self) -> list[asyncio.Task[None]]:
-        """Listen or not, as the machine now does; the connections whose system is gone, or has come to itself."""
+        """Open or close the listener as the machine requires. Cut connections whose system is gone or recovered."""
         assert self._port is not None
         transport = self._machine.ssh_transport()
         if transport in (None, "hang"):
@@ -123,12 +123,12 @@ class SshFront:
         ]
 
     def _boot(self) -> str | None:
-        """Which run of the system answers."""
+        """Return the boot id of the system that answers."""
         system = self._machine.state.os
         return None if system is None else system.boot_id
 
     def _is_silenced(self) -> bool:
-        """A system that shuts down ends its sessions, but not before `systemctl reboot` has said its last word."""
+        """Tell whether a stopping system must end its sessions; `systemctl reboot` may still print its output first."""
         system = self._machine.state.os
         if system is None or not system.stopping:
             self._stopping_since = None
@@ -138,12 +138,12 @@ class SshFront:
         return time.monotonic() - self._stopping_since > _LAST_WORD_S
 
     def _hangs_after_login(self) -> bool:
-        """sshd is well and what it starts hangs, as with a root file system that does not answer."""
+        """Tell whether sshd works but commands hang, as with a root file system that does not answer."""
         fault = self._machine.fault("ssh_hang")
         return fault is not None and fault.get("at") == "exec" and not self._machine.system().hung
 
     async def _awake(self) -> None:
-        """Until the system does not hang (any more)."""
+        """Wait until the system does not hang."""
         if self._machine.ssh_transport() == "hang":
             self._not_hung.clear()
             await self._not_hung.wait()
@@ -154,7 +154,7 @@ class SshFront:
         self.counters.connections += 1
         transport = self._machine.ssh_transport()
         silent = transport == "hang" and not self._hangs_after_login()
-        if transport not in (None, "hang"):  # it went down since we last looked
+        if transport not in (None, "hang"):  # it went down since the last check
             reset(connection)
             return
         options = self._signed if self._machine.disk().ssh_ca else self._unsigned
@@ -196,7 +196,7 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
 
 
 class _Login(asyncssh.SSHServer):
-    """Public keys alone, for root alone."""
+    """The login check: only public keys, only for root."""
 
     def __init__(self, authorized: asyncssh.SSHAuthorizedKeys) -> None:
         self._authorized = authorized

@@ -1,7 +1,7 @@
-"""A TCP port whose listener comes and goes while its number stays ours.
+"""A TCP port that keeps its number while its listener opens and closes.
 
-Between boots nobody listens and the kernel refuses connections, as it does when sshd is not running. A second socket,
-bound but never listening, keeps the number from being given to somebody else meanwhile.
+Between boots nothing listens and the kernel refuses connections, as it does when sshd is not running. A second socket,
+bound but never listening, reserves the number meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Port:
-    """`accepted` gets every connection; the socket is its own to close."""
+    """A reserved port. `accepted` gets every connection and closes its socket."""
 
     def __init__(self, host: str, port: int, accepted: Callable[[socket.socket], None]) -> None:
         self._accepted = accepted
@@ -38,7 +38,7 @@ class Port:
         asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
     def shut(self) -> None:
-        """From now on connections are refused; those that are there stay."""
+        """Stop listening: new connections are refused, open ones stay."""
         if self._listener is None:
             return
         asyncio.get_running_loop().remove_reader(self._listener)
@@ -58,19 +58,19 @@ class Port:
 
 
 def reset(connection: socket.socket) -> None:
-    """Close at once, with a reset instead of an orderly end."""
-    with contextlib.suppress(OSError):  # on some systems not after the peer has reset it
+    """Close the connection at once with a TCP reset."""
+    with contextlib.suppress(OSError):  # fails on some systems after the peer has reset it
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
     connection.close()
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that keeps a number from others, and lets a server of ours that asks for this number have it."""
+    """Return a socket that reserves a port number, and still lets a server of this process listen on it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setblocking(False)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if not hasattr(socket, "TCP_QUICKACK"):  # elsewhere than on Linux two sockets share a number only with this
+    if not hasattr(socket, "TCP_QUICKACK"):  # outside Linux two sockets share a port only with this
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     found.bind((host, port))
     return found

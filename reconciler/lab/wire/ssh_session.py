@@ -1,4 +1,4 @@
-"""What happens inside an authenticated connection: one command per channel, as sshd starts them."""
+"""Authenticated connections: one command per channel, as sshd starts them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import asyncssh
 from reconciler.lab.hardware import commands
 from reconciler.lab.hardware.machine import HardwareRejected, Machine
 from reconciler.lab.wire import facts
-from reconciler.lab.wire.ssh_tools import host_tools, question
+from reconciler.lab.wire.ssh_tools import fact_context, host_tools
 from reconciler.model.fact_framing import build_answer, parse_program
 from reconciler.model.gate import CommandResult
 
@@ -23,18 +23,18 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(slots=True)
 class SshCounters:
-    """What clients did to one machine, for tests and load figures."""
+    """Counts of connections and commands on one machine, for tests and load figures."""
 
-    connections: int = 0  # accepted at all
+    connections: int = 0  # all accepted ones
     sessions: int = 0  # of them: authenticated
-    rejected: int = 0  # of them: gone before they were, for whatever reason
+    rejected: int = 0  # of them: ended before authentication, for any reason
     silent: int = 0  # of them: accepted by a hung system
     fact_programs: int = 0
     commands: int = 0
 
 
 class Session:
-    """Answers for the machine. `awake`: waits while the system hangs, as everything in it does then."""
+    """Runs the commands of one connection. `awake`: waits while the system hangs, as all its processes do."""
 
     def __init__(
         self,
@@ -53,13 +53,13 @@ class Session:
         self._running: set[asyncio.Task[None]] = set()
 
     def serve(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
-        """In a task of ours: asyncssh would hide what goes wrong in its own."""
+        """Run a command in a task of this module, because asyncssh hides the errors of its own tasks."""
         task = asyncio.create_task(self._run(process))
         self._running.add(task)
         task.add_done_callback(self._ended)
 
     async def stop(self) -> None:
-        """What still runs is killed, as it is when a system goes down."""
+        """Kill the running commands, because the system goes down."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -93,18 +93,18 @@ class Session:
     def _facts(self, program: str) -> tuple[int, bytes, bytes]:
         self._counters.fact_programs += 1
         try:
-            nonce, asked = parse_program(program)
+            nonce, requests = parse_program(program)
         except ValueError as problem:
             return 127, b"", f"sh: 1: {problem}\n".encode()
         self._machine.system()
         answers = {
-            request.name: facts.answer(request.name, question(self._machine, self._epoch, request.command))
-            for request in asked
+            request.name: facts.answer(request.name, fact_context(self._machine, self._epoch, request.command))
+            for request in requests
         }
         return 0, build_answer(nonce, answers), b""
 
     async def _command(self, argv: list[str], stdin: str) -> CommandResult:
-        """Its effects happen at once, its answer comes after what the tool would take."""
+        """Run a command: its effects happen at once, its answer comes after the real tool's duration."""
         self._counters.commands += 1
         ran = commands.run(self._machine, argv, stdin, self._tools)
         await self._sleep(ran.seconds)
@@ -112,11 +112,11 @@ class Session:
 
 
 def _reads_stdin(argv: list[str]) -> bool:
-    """The others leave it alone, so that nobody waits for its end."""
+    """Tell whether a command reads stdin. Others ignore it, so that they do not wait for its end."""
     return argv in (["sh", "-s"], ["cat"]) or argv[:1] == ["tee"]
 
 
 def surface(task: asyncio.Task[None]) -> None:
-    """An error that ended a task of ours is a bug: it goes to the loop's handler instead of nowhere."""
+    """Report an error that ended a task to the loop's exception handler, because it is a bug."""
     if not task.cancelled():
         task.result()

@@ -1,4 +1,4 @@
-"""Tools that only show something: answered by the same texts as the facts program. Those that change are hardware's."""
+"""Tools that only query. They print the same texts as the facts program; hardware.tools holds the others."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, failed
 from reconciler.lab.hardware.tools.nvidia_smi import nvidia_smi
 from reconciler.lab.wire import facts
-from reconciler.lab.wire.facts.question import Question
+from reconciler.lab.wire.facts.context import FactContext
 
-# What a command line begins with -> the fact that it shows.
+# Beginning of a command line -> the fact that it shows.
 _SHOWN: Mapping[tuple[str, ...], str] = {
     ("nvidia-smi", "-q", "-x"): "nvidia_smi",
     ("nvidia-smi", "-x", "-q"): "nvidia_smi",
@@ -28,19 +28,19 @@ _SHOWN: Mapping[tuple[str, ...], str] = {
 }
 
 
-def question(machine: Machine, epoch: datetime, command: str) -> Question:
+def fact_context(machine: Machine, epoch: datetime, command: str) -> FactContext:
     now = machine.now
-    return Question(machine.state, now, epoch + timedelta(seconds=now), command)
+    return FactContext(machine.state, now, epoch + timedelta(seconds=now), command)
 
 
 def host_tools(epoch: datetime) -> Mapping[str, Tool]:
-    """Everything that a command line on a lab machine may start."""
+    """Return all tools that a command line on a lab machine may start."""
 
     def shown(call: Call) -> Ran | None:
         words = (call.name, *call.args)
         for beginning, fact in _SHOWN.items():
             if words[: len(beginning)] == beginning:
-                return Ran(facts.answer(fact, question(call.machine, epoch, shlex.join(words))))
+                return Ran(facts.answer(fact, fact_context(call.machine, epoch, shlex.join(words))))
         return None
 
     def show_or(otherwise: Tool) -> Tool:

@@ -1,4 +1,4 @@
-"""A ClusterTruth behind a KubeFront on loopback, and the kubectl that talks to it.
+"""A ClusterTruth behind a KubeServer on loopback, and the kubectl that talks to it.
 
 The front runs on a thread of its own, so that tests may start kubectl and wait for it. Everything that touches the
 truth goes through `Bench.on_loop`, as the front's requests do.
@@ -33,7 +33,7 @@ from reconciler.drivers.kube import KubectlCluster
 from reconciler.lab.hardware.control_plane import ClusterTruth
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.state import DiskImage, MachineState, OsState
-from reconciler.lab.wire.kube import KubeFront
+from reconciler.lab.wire.kube import KubeServer
 
 T = TypeVar("T")
 
@@ -132,7 +132,7 @@ class Bench:
         self.home = directory
         machines = {name: machine(name, lambda: self.seconds) for name in (f"gpu-{n:03}" for n in range(1, nodes + 1))}
         self.truth = ClusterTruth(machines, lambda: self.seconds, random.Random(7))
-        self.front = KubeFront(self.truth, token=TOKEN, version=version)
+        self.front = KubeServer(self.truth, token=TOKEN, version=version)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -141,7 +141,7 @@ class Bench:
         self.truth.nodes()
         port = self._wait(self.front.start(self.pki.server))
         self.server = f"https://127.0.0.1:{port}"
-        self.kubeconfig.write_text(KubeFront.kubeconfig(self.server, self.pki.ca_pem, TOKEN))
+        self.kubeconfig.write_text(KubeServer.kubeconfig(self.server, self.pki.ca_pem, TOKEN))
 
     def stop(self) -> None:
         self._wait(self.front.stop())

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from reconciler.drivers.kube import KubectlCluster
-from reconciler.lab.hardware.usual_pods import usual_pods
+from reconciler.lab.fleet import add_default_pods
 from reconciler.model.errors import Failure
 from reconciler.model.observed import Answered, Member, Pod, Silent
 from reconciler.model.vocab import UnknownReason
@@ -296,7 +296,7 @@ def test_a_list_whose_pages_expire_is_read_again_once(bench: Bench, tmp_path: Pa
 
 def test_a_usual_gpu_node_has_two_pods_to_evict(bench: Bench) -> None:
     """DaemonSets, a mirror pod and a finished job are none of them."""
-    bench.on_loop(lambda: usual_pods(bench.truth, "gpu-001", gpus=0, busy=True))
+    bench.on_loop(lambda: add_default_pods(bench.truth, "gpu-001", gpus=0, busy=True))
     pods = some_member(bench).pods
     assert {pod.name for pod in pods if pod.evictable} == {"trainer-gpu-001-0", "router-gpu-001"}
     assert {pod.owner_kind for pod in pods if not pod.evictable} == {"DaemonSet", "Node"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.drivers.redfish import RedfishBmc
-from reconciler.lab.wire.redfish import RedfishFront
+from reconciler.lab.wire.redfish import RedfishServer
 from reconciler.lab.wire.redfish_quirks import EtagStyle, Quirks, Silence, quirks_of_make
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, BmcTask, RedfishHot, RedfishInventory, Silent
@@ -46,7 +46,7 @@ class Lab:
         self.machine = make_machine(self.clock)
         if make[0].isupper():
             self.machine.state.manufacturer = make
-        self.front = RedfishFront(self.machine, username=USERNAME, password=PASSWORD, quirks=quirks, epoch=EPOCH)
+        self.front = RedfishServer(self.machine, username=USERNAME, password=PASSWORD, quirks=quirks, epoch=EPOCH)
         self.trust = trust
 
     def pass_time(self, seconds: float) -> None:

@@ -25,7 +25,7 @@ from reconciler.drivers.redfish.quirks import (
     packaged,
     quirks_of,
 )
-from reconciler.lab.wire.redfish import RedfishFront
+from reconciler.lab.wire.redfish import RedfishServer
 from reconciler.lab.wire.redfish_quirks import BURST_S
 from reconciler.lab.wire.redfish_quirks import Quirks as LabQuirks
 from reconciler.model.errors import DriverError, Failure
@@ -43,7 +43,7 @@ PITFALLS = ROOT / ".github" / "PITFALLS.md"
 class Lab:
     """A machine of one make, and a driver with `table`."""
 
-    front: RedfishFront
+    front: RedfishServer
     clock: Clock
     bmc: RedfishBmc
 
@@ -91,7 +91,7 @@ def play(trust: Trust, case: Case, table: Table) -> bool:
         clock = Clock()
         machine = make_machine(clock)
         machine.state.manufacturer, machine.state.firmware["BMC"].version = case.make, case.firmware
-        front = RedfishFront(machine, username=USERNAME, password=PASSWORD, quirks=case.lab, epoch=EPOCH)
+        front = RedfishServer(machine, username=USERNAME, password=PASSWORD, quirks=case.lab, epoch=EPOCH)
         port = await front.start(trust.server)
 
         def now() -> datetime:

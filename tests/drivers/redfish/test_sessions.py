@@ -13,7 +13,7 @@ import pytest
 from reconciler.drivers.redfish import BmcRegistry, RedfishBmc
 from reconciler.drivers.redfish.quirks import Table, packaged
 from reconciler.drivers.redfish.session import LIFETIME_S
-from reconciler.lab.wire.redfish import RedfishFront
+from reconciler.lab.wire.redfish import RedfishServer
 from reconciler.lab.wire.redfish_quirks import Quirks, Silence
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, Silent
@@ -35,7 +35,7 @@ class Lab:
     def __init__(self, quirks: Quirks, trust: Trust) -> None:
         self.clock = Clock()
         self.machine = make_machine(self.clock)
-        self.front = RedfishFront(self.machine, username=USERNAME, password=PASSWORD, quirks=quirks, epoch=EPOCH)
+        self.front = RedfishServer(self.machine, username=USERNAME, password=PASSWORD, quirks=quirks, epoch=EPOCH)
         self.trust = trust
 
     def now(self) -> datetime:

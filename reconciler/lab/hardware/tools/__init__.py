@@ -1,1 +1,1 @@
-"""Tools that a host's command lines start: each answers from the state of its machine, in the real tool's words."""
+"""Command-line tools of a host. Each answers from the state of its machine, in the real tool's format."""

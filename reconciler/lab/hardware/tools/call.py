@@ -1,4 +1,4 @@
-"""What a tool gets and what it gives back."""
+"""The input and the result of a tool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.model.gate import CommandResult
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`name` is argv[0], `args` the rest; `environment` is what `env` set before it."""
+    """`name` is argv[0], `args` the rest; `environment` holds the variables that `env` set."""
 
     machine: Machine
     name: str
@@ -22,7 +22,7 @@ class Call:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def jitter(self, what: str, share: float = 0.004) -> float:
-        """A factor near 1 that is the same whenever this machine is measured: no two boards are equal."""
+        """Return a factor near 1 that is constant for this machine, because no two boards are equal."""
         return 1 + share * (random.Random(f"{self.machine.state.serial} {what}").random() * 2 - 1)  # noqa: S311  noise
 
     @property
@@ -32,7 +32,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """`seconds` of the machine's time until the tool ends; the result is what it prints by then."""
+    """The result of a tool, which it prints after `seconds` of the machine's time."""
 
     result: CommandResult
     seconds: float = 0.05
@@ -50,7 +50,7 @@ def failed(status: int, stderr: str = "", *, stdout: str = "", seconds: float = 
 
 
 def parse_options(args: Sequence[str], valued: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """`valued`: option -> key under which its value is given back. Other words, in order, come second."""
+    """Return (key -> value, other words in order). `valued`: option with a value -> its key in the first."""
     options: dict[str, str] = {}
     others: list[str] = []
     rest = iter(args)
@@ -64,7 +64,7 @@ def parse_options(args: Sequence[str], valued: Mapping[str, str]) -> tuple[dict[
 
 
 def cuda_error(machine: Machine) -> str | None:
-    """Why no CUDA program can start. Systems with NVSwitches need their Fabric Manager."""
+    """Return why no CUDA program can start, or None. Systems with NVSwitches need their Fabric Manager."""
     system = machine.system()
     if len(machine.state.gpus) > 4 and not system.services_active.get("nvidia-fabricmanager", True):
         return "system not yet initialized"

@@ -1,4 +1,4 @@
-"""`dcgmi diag -r N -j` of DCGM 4. Its document lists what ran; a GPU that the driver lost is not an entity any more."""
+"""`dcgmi diag -r N -j` of DCGM 4. Its document lists the tests that ran; a lost GPU is no longer an entity."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _result(test: str, gpu: GpuState) -> dict[str, Any]:
 
 
 def _finding(test: str, gpu: GpuState) -> tuple[str, int, int, int, str] | None:
-    """(status, category, error id, severity, text). Severity 2 isolates, 6 wants a reset."""
+    """Return (status, category, error id, severity, text). Severity 2 asks to isolate the GPU, 6 to reset it."""
     if test == "software":
         if gpu.remap_pending:
             return "Warn", 5, 85, 6, f"GPU {gpu.index} has pending row remappings. Reset the GPU to activate them."

@@ -1,7 +1,7 @@
 """`fio --output-format=json+`: one job over raw drives or a directory of the root disk.
 
-As the real one, it creates a missing /dev file as root and then measures memory, unless it may not
-(`--allow_file_create=0`), and it overwrites whatever it is pointed at.
+Like the real one, it creates a missing /dev file as root and then measures memory (unless `--allow_file_create=0`
+forbids it), and it overwrites any device or file that it is given.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _drive(call: Call, path: str) -> DriveState | None:
 
 
 def _speed(call: Call, drives: list[DriveState], missing: int) -> tuple[float, float]:
-    """MB/s of all together."""
+    """Return (read, write) in MB/s, summed over the drives."""
     slow = call.machine.fault("slow_storage")
     factor = float(slow["factor"]) if slow else 1.0
     noise = [call.jitter(f"fio {drive.serial}", 0.02) for drive in drives]

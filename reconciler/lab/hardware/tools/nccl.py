@@ -1,4 +1,4 @@
-"""nccl-tests (`all_reduce_perf` and its siblings), text output of one process that drives all GPUs of its node."""
+"""nccl-tests (`all_reduce_perf` and the others): text output of one process that drives all GPUs of its node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nvbandwidth -j [-t name...]`: cells are strings, statistics numbers, and cells without a pair are "N/A"."""
+"""`nvbandwidth -j [-t name...]`: cells are strings, statistics are numbers, and a GPU's cell with itself is "N/A"."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def nvbandwidth(call: Call) -> Ran:
         "git_version": VERSION,
         "version": VERSION,
     }
-    names = _asked(call.args)
+    names = _requested(call.args)
     error = cuda_error(call.machine)
     if error is None and (lost := [gpu for gpu in call.machine.state.gpus if gpu.lost]):
         error = f"unable to determine the device handle for GPU {lost[0].pci}: GPU is lost"
@@ -44,7 +44,7 @@ def nvbandwidth(call: Call) -> Ran:
     return Ran(CommandResult(status, _text(document)), 5.0 + 12.0 * len(names))
 
 
-def _asked(args: Sequence[str]) -> list[str]:
+def _requested(args: Sequence[str]) -> list[str]:
     names = []
     for at, word in enumerate(args):
         if word in ("-t", "--testcase"):

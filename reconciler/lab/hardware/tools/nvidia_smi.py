@@ -1,4 +1,4 @@
-"""The part of nvidia-smi that changes something: MIG mode, MIG instances, GPU reset. What it shows is the front's."""
+"""The commands of nvidia-smi that change something: MIG mode, MIG instances, GPU reset. Servers add the queries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PROFILE_IDS = {"7g": 0, "4g": 5, "3g": 9, "2g": 14, "1g": 19}
 
 
 def nvidia_smi(show: Tool | None) -> Tool:
-    """`show` answers every call that changes nothing; None: such calls are refused."""
+    """Return the tool. `show` answers every call that changes nothing; without it they are refused."""
 
     def run(call: Call) -> Ran:
         if not call.machine.state.gpus:
@@ -45,7 +45,7 @@ def nvidia_smi(show: Tool | None) -> Tool:
 
 
 def _chosen(call: Call, ids: str | None) -> list[GpuState] | None:
-    """By index, PCI address or UUID; all without a choice. None: there is no such GPU."""
+    """Return GPUs by index, PCI address or UUID, all if `ids` is None; None when one does not exist."""
     gpus = call.machine.state.gpus
     if ids is None:
         return gpus

@@ -1,4 +1,4 @@
-"""The facts of a running machine, as the raw text that the real tools would print: one pure function per fact.
+"""The facts of a running machine as the text that the real tools print, one pure function per fact.
 
 A fact's names (units, sysctl keys) come from the text of its command, everything else from the machine.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from reconciler.lab.wire.facts import devices, nvidia_smi, system
-from reconciler.lab.wire.facts.question import Question
+from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.gate import CommandResult
 
-Fact = Callable[[Question], CommandResult]
+Fact = Callable[[FactContext], CommandResult]
 
 FACTS: Mapping[str, Fact] = {
     "hostname": system.hostname,
@@ -35,9 +35,9 @@ FACTS: Mapping[str, Fact] = {
 }
 
 
-def answer(name: str, asked: Question) -> CommandResult:
-    """As `sh -c` would: a fact that this machine has no tool for exits with 127."""
+def answer(name: str, context: FactContext) -> CommandResult:
+    """Run the command of a fact like `sh -c`. It exits with 127 when this machine lacks the tool."""
     fact = FACTS.get(name)
     if fact is None:
         return CommandResult(127, "", f"sh: 1: {name}: not found\n")
-    return fact(asked)
+    return fact(context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from reconciler.lab.hardware.state import SPARE_THRESHOLD, DriveState, NicState
-from reconciler.lab.wire.facts.question import Question
+from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.gate import CommandResult
 
 _LOOPBACK = {
@@ -25,9 +25,9 @@ _LOOPBACK = {
 _GENERATIONS = {100.0: "4X EDR", 200.0: "4X HDR", 400.0: "4X NDR", 800.0: "4X XDR"}
 
 
-def links(asked: Question) -> CommandResult:
-    """`ip -j link`: the Ethernet ports; RDMA ports here are InfiniBand, whose IPoIB interfaces ip shows too."""
-    rows = [_LOOPBACK, *(_link(at, nic) for at, nic in enumerate(asked.state.nics, start=2))]
+def links(context: FactContext) -> CommandResult:
+    """Print `ip -j link`: the Ethernet ports, and the IPoIB interfaces of the RDMA ports, which are InfiniBand here."""
+    rows = [_LOOPBACK, *(_link(at, nic) for at, nic in enumerate(context.state.nics, start=2))]
     return CommandResult(0, json.dumps(rows, separators=(",", ":")) + "\n")
 
 
@@ -49,13 +49,13 @@ def _link(index: int, nic: NicState) -> dict[str, object]:
 
 
 def interface(nic: NicState) -> str:
-    """An RDMA device "mlx5_3" has the IPoIB interface "ib3"; other ports keep their name."""
+    """Return the interface of a port: "ib3" for the RDMA device "mlx5_3"; other ports keep their name."""
     return f"ib{nic.name.removeprefix('mlx5_')}" if nic.rdma and nic.name.startswith("mlx5_") else nic.name
 
 
-def rdma(asked: Question) -> CommandResult:
-    """One line per port, from state, phys_state, rate and link_layer below /sys/class/infiniband."""
-    return CommandResult(0, "".join(f"{_port(nic)}\n" for nic in asked.state.nics if nic.rdma))
+def rdma(context: FactContext) -> CommandResult:
+    """Print one line per port, from state, phys_state, rate and link_layer below /sys/class/infiniband."""
+    return CommandResult(0, "".join(f"{_port(nic)}\n" for nic in context.state.nics if nic.rdma))
 
 
 def _port(nic: NicState) -> str:
@@ -65,11 +65,11 @@ def _port(nic: NicState) -> str:
     return f"{nic.name} 1 4: ACTIVE | 5: LinkUp | {nic.trained_gbps:g} Gb/sec ({generation}) | InfiniBand"
 
 
-def nvme(asked: Question) -> CommandResult:
-    """nvme smart-log -o json of each drive, under a line that says which it is."""
+def nvme(context: FactContext) -> CommandResult:
+    """Print `nvme smart-log -o json` of each drive, after a line with its name."""
     blocks = [
         f"== /dev/{name} {drive.serial} {drive.model}\n{json.dumps(_smart(drive), indent=2) if drive.smart else ''}\n"
-        for name, drive in asked.drives
+        for name, drive in context.drives
     ]
     return CommandResult(0, "".join(blocks))
 

@@ -1,4 +1,4 @@
-"""nvidia-smi -q -x, -L and nvlink -s, as the tools of a 570 driver print them on this machine."""
+"""nvidia-smi -q -x, -L and nvlink -s, in the format of a 570 driver."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from xml.sax.saxutils import escape
 
 from reconciler.lab.hardware.gpu_cells import NEWER, newer_cells
 from reconciler.lab.hardware.state import GpuState
-from reconciler.lab.wire.facts.question import Question
+from reconciler.lab.wire.facts.context import FactContext
 from reconciler.lab.wire.facts.skus import Sku, mig_shape, sku
 from reconciler.model.gate import CommandResult
 
-Show = Callable[[Question], CommandResult]
+Show = Callable[[FactContext], CommandResult]
 
 LOST = "GPU is lost"
 _HISTOGRAM = ("max", "high", "partial", "low", "none")
-_BANKS = 2560  # of an HBM3 stack set; each has spare rows of its own
+_BANKS = 2560  # of all HBM3 stacks of a GPU; each bank has its own spare rows
 
 
 @cache
@@ -27,40 +27,40 @@ def _template() -> Template:
 
 
 def _on_gpus(show: Show) -> Show:
-    """What nvidia-smi says where there is nothing to show. It prints its errors on stdout."""
+    """Return the error of nvidia-smi without a driver or GPU, or the output of `show`. It prints errors on stdout."""
 
-    def run(asked: Question) -> CommandResult:
-        if not asked.image.driver:  # an image without the driver has no nvidia-smi either
+    def run(context: FactContext) -> CommandResult:
+        if not context.image.driver:  # an image without the driver lacks nvidia-smi as well
             return CommandResult(127, "", "sh: 1: nvidia-smi: not found\n")
-        if not asked.state.gpus:
+        if not context.state.gpus:
             return CommandResult(6, "No devices were found\n")
-        return show(asked)
+        return show(context)
 
     return run
 
 
 @_on_gpus
-def query_xml(asked: Question) -> CommandResult:
-    """`nvidia-smi -q -x`. Exits 0 with a lost GPU, whose live cells read "GPU is lost", as the real one does."""
-    driver, fault = asked.image.driver, asked.state.faults.get("smi_doubt", {})
+def query_xml(context: FactContext) -> CommandResult:
+    """Print `nvidia-smi -q -x`. A lost GPU reads "GPU is lost" and the exit status is 0, as with the real one."""
+    driver, fault = context.image.driver, context.state.faults.get("smi_doubt", {})
     head = [
         '<?xml version="1.0" ?>',
         '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">',
         "<nvidia_smi_log>",
-        f"\t<timestamp>{asked.date:%a %b %e %H:%M:%S %Y}</timestamp>",
+        f"\t<timestamp>{context.date:%a %b %e %H:%M:%S %Y}</timestamp>",
         f"\t<driver_version>{driver}</driver_version>",
         f"\t<cuda_version>{_cuda(driver)}</cuda_version>",
-        f"\t<attached_gpus>{len(asked.state.gpus) + int(fault.get('more', 0))}</attached_gpus>",
+        f"\t<attached_gpus>{len(context.state.gpus) + int(fault.get('more', 0))}</attached_gpus>",
     ]
-    gpus = "".join(_gpu(gpu, driver) for gpu in asked.state.gpus)
+    gpus = "".join(_gpu(gpu, driver) for gpu in context.state.gpus)
     return CommandResult(int(fault.get("status", 0)), "\n".join(head) + "\n" + gpus + "</nvidia_smi_log>\n")
 
 
 @_on_gpus
-def listing(asked: Question) -> CommandResult:
-    """`nvidia-smi -L`: the one place that shows profile names and UUIDs of MIG devices; -q -x has neither."""
+def listing(context: FactContext) -> CommandResult:
+    """Print `nvidia-smi -L`, the only place with profile names and UUIDs of MIG devices; -q -x has neither."""
     lines = []
-    for gpu in asked.state.gpus:
+    for gpu in context.state.gpus:
         lines.append(_header(gpu))
         lines += [
             f"  MIG {profile:<11} Device {at:2}: (UUID: {uuid})"
@@ -70,10 +70,10 @@ def listing(asked: Question) -> CommandResult:
 
 
 @_on_gpus
-def nvlink_status(asked: Question) -> CommandResult:
-    """`nvidia-smi nvlink -s`. Links can't be read on a GPU in MIG mode."""
+def nvlink_status(context: FactContext) -> CommandResult:
+    """Print `nvidia-smi nvlink -s`. Links can't be read on a GPU in MIG mode."""
     lines = []
-    for gpu in asked.state.gpus:
+    for gpu in context.state.gpus:
         lines.append(_header(gpu))
         if gpu.mig_enabled:
             lines.append("Nvlink queries are not supported for Devices in MIG mode")
@@ -93,7 +93,7 @@ def _header(gpu: GpuState) -> str:
 
 
 def _cuda(driver: str) -> str:
-    """The newest CUDA that a driver branch supports."""
+    """Return the newest CUDA version that a driver branch supports."""
     branch = int(driver.split(".")[0])
     known = {535: "12.2", 545: "12.3", 550: "12.4", 555: "12.5", 560: "12.6", 565: "12.7", 570: "12.8", 575: "12.9"}
     return known.get(branch, "12.8" if branch < 580 else "13.0")
@@ -141,7 +141,7 @@ def _gpu(gpu: GpuState, driver: str) -> str:
 
 
 def _live(gpu: GpuState, product: Sku, driver: str) -> dict[str, str]:
-    """The cells that the driver has to ask the board for: those that a lost GPU can't give."""
+    """Return the cells that the driver reads from the board, and so can't show for a lost GPU."""
     used = 1 if not gpu.mig_enabled else 59
     cell = gpu.cells.get
     newer = {name: cell(name, "No") for name in (*newer_cells(driver), *gpu.cells) if name in NEWER}
@@ -179,7 +179,7 @@ def _live(gpu: GpuState, product: Sku, driver: str) -> dict[str, str]:
 
 
 def _remapped_rows(gpu: GpuState) -> str:
-    """One element's content: N/A in MIG mode, as on real boards."""
+    """Return the content of the element: N/A in MIG mode, as on real boards."""
     if gpu.mig_enabled:
         return "N/A"
     remapped = int(gpu.remap_pending)
@@ -200,9 +200,9 @@ def _remapped_rows(gpu: GpuState) -> str:
 
 
 def _mig_instances(gpu: GpuState) -> Iterator[tuple[int, str, str]]:
-    """(GPU instance id, profile, UUID), the largest first, as the driver numbers them.
+    """Return (GPU instance id, profile, UUID), largest first, as the driver numbers them.
 
-    A GPU instance without a compute instance is no device yet and is not shown.
+    A GPU instance without a compute instance is not a device yet, and is left out.
     """
     if not gpu.mig_compute:
         return

@@ -1,4 +1,4 @@
-"""Just enough of a shell to read names out of a fact's command: its words up to the first operator or redirection."""
+"""A minimal shell parser that reads the words of a fact's command up to the first operator or redirection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def words(command: str) -> list[str]:
 
 
 def operands(command: str, tool: str, *, valued: frozenset[str] = frozenset()) -> list[str]:
-    """What `tool` is called with, less its options; `valued` are options whose value is the next word."""
+    """Return the arguments of `tool` without its options. `valued`: options whose value is the next word."""
     rest = words(command)
     rest = rest[rest.index(tool) + 1 :] if tool in rest else []
     found: list[str] = []
@@ -35,7 +35,7 @@ def operands(command: str, tool: str, *, valued: frozenset[str] = frozenset()) -
 
 
 def option(command: str, *names: str) -> str:
-    """The value of an option, "" when it is not given."""
+    """Return the value of an option, or "" without it."""
     rest = iter(words(command))
     for word in rest:
         name, equals, value = word.partition("=")

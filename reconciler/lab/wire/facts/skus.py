@@ -1,4 +1,4 @@
-"""What nvidia-smi prints about a product: constants of the board and its driver, not state of the machine."""
+"""Product data that nvidia-smi prints: constants of the board and its driver, not state of the machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True, slots=True)
 class MigShape:
-    """A MIG profile: what one instance has, and the id of the first GPU instance of this size."""
+    """A MIG profile: the resources of one instance, and the id of the first GPU instance of this size."""
 
     multiprocessors: int
     slices: int
@@ -129,12 +129,12 @@ _BY_NAME = {"A100-SXM4-40GB": _A100_40, "A100": _A100, "H100": _H100, "H200": _H
 
 
 def sku(product_name: str) -> Sku:
-    """Of an unknown product: the constants of an H100. What decides (name, serials, counts) comes from the machine."""
+    """Return a product's constants; those of an H100 if unknown. Name, serials and counts come from the machine."""
     return next((found for word, found in _BY_NAME.items() if word in product_name), _H100)
 
 
 def mig_shape(product: Sku, profile: str) -> MigShape:
-    """Of a profile that is not in the table: derived from its name, "<slices>g.<memory>gb"."""
+    """Return a profile's shape. One that is not in the table follows from its name, "<slices>g.<memory>gb"."""
     known = product.mig.get(profile)
     if known is not None:
         return known

@@ -1,4 +1,4 @@
-"""Where pods of a lab's cluster run: which nodes are open to them, and who waits for room."""
+"""The simulated scheduler: which nodes accept pods, and which pods are pending."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from reconciler.lab.hardware.machine import Machine
 _TOLERATED = frozenset({"nvidia.com/gpu"})
 
 
-class Placement(ABC):
-    """`machines`: by node, for those that are in the cluster or may join it."""
+class Scheduler(ABC):
+    """Assigns pods to nodes. `machines`: by node name, for machines that are in the cluster or may join it."""
 
     def __init__(self, machines: Mapping[str, Machine], clock: Callable[[], float]) -> None:
         self.machines = machines
         self._clock = clock
         self._nodes: dict[str, NodeObject] = {}
         self._on_node: dict[str | None, dict[str, PodObject]] = {}
-        self._may_have_gpus: set[str] = set()  # nodes worth a look for a pod that wants GPUs
-        self._turn = 0  # others go round
+        self._may_have_gpus: set[str] = set()  # nodes that may have free GPUs
+        self._next_node = 0  # round robin for pods without GPUs
         self._room_changed = False
 
     @abstractmethod
     def _record(self, kind: Literal["ADDED", "MODIFIED", "DELETED"], thing: NodeObject | PodObject) -> None:
-        """Something happened to an object."""
+        """Record a change of an object for watchers."""
 
     def has_work(self, node: str) -> bool:
-        """Whether something evictable runs there. What was to end by now does not, be its kubelet alive or dead."""
+        """Tell whether an evictable pod runs there. Pods past their grace period do not count."""
         now = self._clock()
         pods = self._on_node.get(node, {}).values()
         return any(pod.evictable and (pod.ends is None or pod.ends > now) for pod in pods)
 
     def _schedule_all(self) -> None:
-        """Pods that wait for a node. Where one finds no room, no other that wants as much does."""
-        hopeless: int | None = None
+        """Schedule pending pods. When one finds no node, skip those that want as many GPUs or more."""
+        too_many: int | None = None
         for pod in list(self._on_node.get(None, {}).values()):
-            if hopeless is None or pod.gpus < hopeless:
+            if too_many is None or pod.gpus < too_many:
                 self._schedule(pod)
-                hopeless = pod.gpus if pod.node is None else hopeless
+                too_many = pod.gpus if pod.node is None else too_many
 
     def _schedule(self, pod: PodObject) -> None:
         node = self._node_with_gpus(pod.gpus) if pod.gpus else self._next_open_node()
@@ -54,9 +54,9 @@ class Placement(ABC):
     def _next_open_node(self) -> str | None:
         names = list(self._nodes)
         for step in range(len(names)):
-            name = names[(self._turn + step) % len(names)]
+            name = names[(self._next_node + step) % len(names)]
             if self._open(name):
-                self._turn += step + 1
+                self._next_node += step + 1
                 return name
         return None
 

@@ -1,4 +1,4 @@
-"""What a fact is asked of: a machine whose system runs, an instant, and the command that asks."""
+"""The input of a fact: a machine whose system runs, a time, and the command."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from reconciler.lab.hardware.state import DiskImage, DriveState, MachineState, O
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """`now`: the machine's clock, `date`: the same instant by the calendar. `command`: POSIX sh text."""
+class FactContext:
+    """The input of a fact. `now`: the machine's clock, `date`: the same time as a date. `command`: POSIX sh text."""
 
     state: MachineState
     now: float
@@ -19,18 +19,18 @@ class Question:
 
     @property
     def system(self) -> OsState:
-        assert self.state.os is not None, "only a running system is asked"
+        assert self.state.os is not None, "facts need a running system"
         return self.state.os
 
     @property
     def image(self) -> DiskImage:
-        """What the system booted from."""
-        assert self.state.booted_disk is not None, "only a running system is asked"
+        """Return the image that the system booted from."""
+        assert self.state.booted_disk is not None, "facts need a running system"
         return self.state.disks[self.state.booted_disk]
 
     @property
     def drives(self) -> list[tuple[str, DriveState]]:
-        """By kernel name: the kernel numbers drives in the order in which it finds them."""
+        """Return (kernel name, drive). The kernel numbers drives in the order in which it finds them."""
         return [(f"nvme{at}n1", drive) for at, drive in enumerate(self.state.drives)]
 
     @property

@@ -1,4 +1,4 @@
-"""How long machines take in a rehearsal: as history tells, or the lab's typical ones; each at a pace of its own."""
+"""Durations of operations in a rehearsal, from past attempts or else the lab's typical ones, varied per machine."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from dataclasses import dataclass, replace
 
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 
-SPREAD = 0.12  # of the logarithm, where history does not tell: one in ten takes a sixth longer than most
-_P90 = 1.2816  # standard deviations
+SPREAD = (
+    0.12  # standard deviation of the logarithm without past attempts: one in ten takes a sixth longer than the median
+)
+_P90 = 1.2816  # the 90th percentile in standard deviations
 _BOOT_S = TYPICAL.shutdown_s + TYPICAL.post_s + TYPICAL.os_boot_s
-_INSTALL_S = _BOOT_S + TYPICAL.post_s + TYPICAL.installer_boot_s  # of a reimage, besides writing the image
+_INSTALL_S = _BOOT_S + TYPICAL.post_s + TYPICAL.installer_boot_s  # of a reimage without writing the image
 GATE_S = 1800.0
-LEAST_S = 5.0
+MIN_INSTALL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What history tells of an action: its median, and what nine of ten stay within."""
+class ActionDuration:
+    """The past durations of an action: their median and 90th percentile."""
 
     median_s: float
     p90_s: float
 
 
-History = Callable[[str, str], Told | None]  # action and target
+PastDurations = Callable[[str, str], ActionDuration | None]  # (action, target) -> duration
 
 
-class Pace:
-    """`history`: by node, what its like have taken."""
+class Durations:
+    """Draws the durations of each node. `history`: node -> past durations on nodes of its kind."""
 
-    def __init__(self, seed: int, history: Callable[[str], History]) -> None:
+    def __init__(self, seed: int, history: Callable[[str], PastDurations]) -> None:
         self._seed = seed
         self._history = history
 
@@ -42,7 +44,7 @@ class Pace:
         reimage = told("reimage", "")
         if reimage is not None:
             spread = self._factor(node, "install", reimage, reimage.median_s)
-        install_s = TYPICAL.install_s if reimage is None else max(reimage.median_s - _INSTALL_S * boot, LEAST_S)
+        install_s = TYPICAL.install_s if reimage is None else max(reimage.median_s - _INSTALL_S * boot, MIN_INSTALL_S)
         return replace(
             TYPICAL,
             shutdown_s=TYPICAL.shutdown_s * boot,
@@ -58,8 +60,8 @@ class Pace:
     def gate_s(self, node: str) -> float:
         return GATE_S * self._factor(node, "gate", self._history(node)("run_gate", ""), GATE_S)
 
-    def _factor(self, node: str, what: str, told: Told | None, usual_s: float) -> float:
-        """Times `usual_s`: how long this machine takes. The same whenever it is asked."""
+    def _factor(self, node: str, what: str, told: ActionDuration | None, usual_s: float) -> float:
+        """Return this machine's duration divided by `usual_s`. It depends only on the seed."""
         drawn = random.Random(f"{self._seed} {what} {node}").gauss(0.0, 1.0)  # noqa: S311  the draw of a rehearsal
         if told is None or told.median_s <= 0:
             return math.exp(SPREAD * drawn)

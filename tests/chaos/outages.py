@@ -1,8 +1,8 @@
-"""What may befall a run besides being killed: something that it stands on goes away at a point, and comes back.
+"""Outages of the services that a run needs: each begins at a given point and ends after some seconds.
 
-Each is real as far as this machine can have it: connections to the API server are cut and refused, the ledger's file is
-locked by somebody else, a PostgreSQL server ends the ledger's connections and lets nobody in, the node's BMC answers
-nobody. The run itself goes on, and ends as it can.
+They are as real as one machine allows: connections to the API server are cut and refused, another process locks the
+ledger's file, a PostgreSQL server ends the ledger's connections and refuses new ones, the node's BMC does not answer.
+The run itself continues.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from reconciler.lab import control
 KILLED, API_AWAY, DATABASE_AWAY, POSTGRESQL_AWAY, BMC_AWAY = COLUMNS = (
     "killed", "API server away", "database away", "PostgreSQL away", "BMC away",
 )  # fmt: skip
-LOCK_S = 2.0  # that the run which is struck waits for a lock; others wait for 10 s
-# Wall clock: longer than a deadline of kubectl in a scaled lab, and than that run waits for a lock.
+LOCK_S = 2.0  # lock timeout of the target process; other runs wait for 10 s
+# In wall clock time: longer than a kubectl deadline in a scaled lab, and than LOCK_S.
 AWAY_S = {API_AWAY: 8.0, DATABASE_AWAY: LOCK_S + 2.0, POSTGRESQL_AWAY: 4.0, BMC_AWAY: 8.0}
 _PIECE = 1 << 16
 
 
 class Forwarder:
-    """A port of loopback before another one, which can go away: what is connected is cut, what comes is refused."""
+    """A loopback port that forwards to another one. During an outage it cuts connections and refuses new ones."""
 
     def __init__(self, target: int) -> None:
         self._target = target
@@ -41,11 +41,11 @@ class Forwarder:
         self.port = int(self._listener.getsockname()[1])
         threading.Thread(target=self._serve, daemon=True).start()
 
-    def go_away(self, seconds: float) -> None:
+    def interrupt(self, seconds: float) -> None:
         self._away = True
-        threading.Timer(seconds, self._come_back).start()
+        threading.Timer(seconds, self._restore).start()
 
-    def _come_back(self) -> None:
+    def _restore(self) -> None:
         self._away = False
 
     def _listen(self, port: int) -> socket.socket:
@@ -76,16 +76,16 @@ class Forwarder:
 
 
 def _reset(connection: socket.socket) -> None:
-    """Not closed in peace: RST, as from a port that nobody listens on."""
+    """Close a connection with a TCP reset, as a port without a listener does."""
     with suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
     connection.close()
 
 
-def api_away(endpoints: Path) -> tuple[dict[str, Path], Callable[[], None]]:
-    """Kubeconfigs by cluster that lead there by way of a forwarder, and what makes that go away.
+def api_outage(endpoints: Path) -> tuple[dict[str, Path], Callable[[], None]]:
+    """Return kubeconfigs by cluster that go through a forwarder, and the function that begins its outage.
 
-    The endpoints file stays as it is: a plan binds it.
+    The endpoints file stays as it is, because plans bind it.
     """
     forwarders: list[Forwarder] = []
     found = {}
@@ -98,15 +98,15 @@ def api_away(endpoints: Path) -> tuple[dict[str, Path], Callable[[], None]]:
         mine.touch(mode=0o600)
         mine.write_text(text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{forwarders[-1].port}"))
 
-    def strike() -> None:
+    def begin() -> None:
         for forwarder in forwarders:
-            forwarder.go_away(AWAY_S[API_AWAY])
+            forwarder.interrupt(AWAY_S[API_AWAY])
 
-    return found, strike
+    return found, begin
 
 
-def database_away(ledger: Path) -> Callable[[], None]:
-    """Somebody else holds the lock of the file, for longer than anybody waits for it."""
+def database_outage(ledger: Path) -> Callable[[], None]:
+    """Return a function that locks the ledger's file for longer than the target process waits."""
 
     def hold(locked: threading.Event) -> None:
         connection = sqlite3.connect(ledger, isolation_level=None, timeout=30.0)
@@ -116,16 +116,16 @@ def database_away(ledger: Path) -> Callable[[], None]:
         connection.execute("ROLLBACK")
         connection.close()
 
-    def strike() -> None:
+    def begin() -> None:
         locked = threading.Event()
         threading.Thread(target=hold, args=(locked,), daemon=False).start()
         locked.wait(timeout=30.0)
 
-    return strike
+    return begin
 
 
-def postgresql_away(ledger: str) -> Callable[[], None]:
-    """Cut every connection to the ledger's database, and refuse new ones for a while."""
+def postgresql_outage(ledger: str) -> Callable[[], None]:
+    """Return a function that cuts all connections to the ledger's database and refuses new ones for a while."""
     url = sa.make_url(ledger).set(drivername="postgresql+psycopg")
     engine = sa.create_engine(url.set(database="postgres"), isolation_level="AUTOCOMMIT")
     name = engine.dialect.identifier_preparer.quote(str(url.database))
@@ -134,21 +134,21 @@ def postgresql_away(ledger: str) -> Callable[[], None]:
         with engine.connect() as connection:
             connection.execute(sa.text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS {str(connections).lower()}"))
 
-    def strike() -> None:
+    def begin() -> None:
         allow(False)
         with engine.connect() as connection:
             cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"
             connection.execute(sa.text(cut), {"name": url.database})
         threading.Timer(AWAY_S[POSTGRESQL_AWAY], allow, (True,)).start()
 
-    return strike
+    return begin
 
 
-def bmc_away(lab: Path, node: str) -> Callable[[], None]:
-    """It answers nobody, and whatever it does goes on."""
+def bmc_outage(lab: Path, node: str) -> Callable[[], None]:
+    """Return a function that makes the BMC unreachable for a while; its operations continue."""
 
-    def strike() -> None:
+    def begin() -> None:
         control.inject_fault(lab, node, "bmc_unreachable", {})
         threading.Timer(AWAY_S[BMC_AWAY], lambda: control.clear_fault(lab, node, "bmc_unreachable")).start()
 
-    return strike
+    return begin
