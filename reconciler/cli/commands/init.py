@@ -178,7 +178,7 @@ def _authority(
     if insecure:
         return None
     if file is None and presented is not None:
-        say(f"{presented.text}; compare that before you trust it", err=True)
+        say(f"{presented.text}; compare it with a trusted source first", err=True)
         if presented.authority and click.confirm("Trust that CA?", err=True):
             return presented.authority
     if file is None:
