@@ -91,9 +91,7 @@ _OPTIONS = (
     ledger_option("Ledger for the certificates: that of later runs. Default: SQLite in the state directory."),
     endpoints_option(),
 )
-def init(
-    options: InitOptions, asked: Asked, request: FleetRequest
-) -> int:  # fmt: skip
+def init(options: InitOptions, asked: Asked, request: FleetRequest) -> int:
     """Write the spec of a fleet that has none: read its nodes, and declare exactly what they have.
 
     The plan for the new spec is empty until somebody changes a line. Nodes in service get adopted certificates in the
