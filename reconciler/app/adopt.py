@@ -238,7 +238,7 @@ def _prove(values: ObservedValues, files: SpecFiles, done: set[tuple[str, str]])
         adopted.setdefault(node, set()).add(path)
     against = list(objections(values.fleet, after, values.seen, adopted, values.rules))
     if against:
-        raise Refused(f"it would change more than was asked for, so nothing is written: {'; '.join(against[:3])}")
+        raise Refused(f"the edit would change more than was asked for, so nothing is written: {'; '.join(against[:3])}")
 
 
 def _notes(fleet: Fleet, items: Sequence[DriftItem]) -> Iterator[str]:

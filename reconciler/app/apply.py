@@ -77,7 +77,7 @@ def load_plan(workspace: Workspace, file: Path) -> Plan:
     """Read an approved plan and limit the workspace to its nodes. Raise StalePlan for one that was made offline."""
     plan = load(Plan, file.read_bytes(), name=str(file))
     if plan.offline is not None:
-        raise StalePlan(f"plan {plan.id} was made offline, from what was published: make one of the nodes here")
+        raise StalePlan(f"plan {plan.id} was made offline, from a published observation: make one of the nodes")
     workspace.narrow(plan)
     return plan
 
@@ -93,9 +93,9 @@ def require_signed_spec(workspace: Workspace, ledger: SqlLedger, allowed: Allowe
     signers.check()
     source = workspace.fleet.source
     if not source.commit or source.dirty:
-        raise Refused("the spec is not that of a commit, which could be signed: commit what was changed")
+        raise Refused("the spec has uncommitted changes, which no signature covers: commit them")
     if problem := run_async(unsigned(signers, workspace.request.spec, source.commit, ledger.last_commit())):
-        raise Refused(f"{problem}. Signed commits alone are applied here")
+        raise Refused(f"{problem}; only signed commits are applied here")
 
 
 def plan_for_approval(workspace: Workspace, ledger: SqlLedger) -> Plan:

@@ -108,14 +108,16 @@ def _place(environment: str, head: str) -> Place:
 
 def _read(file: Path | None) -> Document:
     if file is None:
-        raise UsageError("name the document to report, or say with --failed what there is none of")
+        raise UsageError("name the FILE to report, or the command that failed to write it with --failed")
     if not file.is_file():
-        raise UsageError(f"there is no file {file}; if the command failed that should have written it, say --failed")
+        raise UsageError(f"there is no file {file}; if the command that writes it failed, give --failed")
     found = read_document(file)
     if isinstance(found, PeriodReport):
-        raise UsageError(f"{file}: a report of a period is about no change: report a plan, a drift or an outcome")
+        raise UsageError(
+            f"{file}: a period report has no changes to comment on: give a plan, a drift report or an outcome"
+        )
     if isinstance(found, Observation):
-        raise UsageError(f"{file}: an observation says what is, and not whether it should: report a plan or a drift")
+        raise UsageError(f"{file}: an observation is not compared with a spec: give a plan or a drift report")
     return found
 
 
@@ -142,7 +144,7 @@ def publish_comment(prepared: PreparedComment, target: CommentTarget, say: Calla
     if not target.is_empty:
         run_async(_post(prepared, target, say))
     elif summary is None:
-        raise UsageError("say where the report goes: --pr, --commit, --issue or --pulls; or --dry-run")
+        raise UsageError("the report has no target: give --pr, --commit, --issue or --pulls; or --dry-run")
 
 
 def _write_summary(path: Path, prepared: PreparedComment) -> None:
@@ -156,7 +158,7 @@ def _write_summary(path: Path, prepared: PreparedComment) -> None:
 
 def _connect(repository: str) -> Forge:
     if not repository:
-        raise UsageError("say which repository with --repo OWNER/NAME")
+        raise UsageError("the repository is not known: give --repo OWNER/NAME")
     token = os.environ.get("RECONCILER_FORGE_TOKEN") or os.environ.get("GITHUB_TOKEN") or ""
     if not token:
         raise UsageError("there is no token: set RECONCILER_FORGE_TOKEN or GITHUB_TOKEN")

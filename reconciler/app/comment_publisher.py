@@ -125,7 +125,7 @@ class CommentPublisher:
         pulls = await self.forge.open_pulls() if offline else ()
         ours = [pull.number for pull in pulls if pull.head == commit and not pull.fork]
         if ours:
-            self.say(f"{name} of {commit[:12]}: left to #{ours[0]}, which is planned on the nodes")
+            self.say(f"{name} of {commit[:12]}: not set, since #{ours[0]} is planned on the nodes")
             return
         text = made.text.partition("\n")[2]
         await self.forge.set_check(commit, name, CHECKS[made.verdict], made.title, text, self.place.run_url)

@@ -27,9 +27,7 @@ def is_published(text: bytes) -> bool:
 
 def published_only_for_plans(file: Path) -> UsageError:
     """Return the error for a published observation where one of the nodes is needed."""
-    return UsageError(
-        f"{file} is a published observation, which offline plans are made from: plan --observation {file}"
-    )
+    return UsageError(f"{file} is a published observation, which only offline plans can use: plan --observation {file}")
 
 
 def read_document(file: Path) -> Plan | DriftReport | ApplyOutcome | PeriodReport | Observation:
@@ -52,7 +50,7 @@ def read_document(file: Path) -> Plan | DriftReport | ApplyOutcome | PeriodRepor
         raise published_only_for_plans(file)
     if "nodes" in keys:
         return load(Observation, text, name=str(file))
-    raise UsageError(f"{file}: neither a plan, nor a drift report, nor an outcome, nor a report, nor an observation")
+    raise UsageError(f"{file}: not a plan, drift report, outcome, period report or observation")
 
 
 def write_file(path: Path, text: str) -> None:

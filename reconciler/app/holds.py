@@ -41,7 +41,7 @@ def release(workspace: Workspace, subject: str) -> Sequence[str]:
         released = ledger.release(subject, whoami(), now)
         others = sorted({found.subject for found in ledger.holds()})
     if not released and places:
-        raise UsageError(f"{subject} is held by the spec alone: take the hold out of {' and '.join(places)}")
+        raise UsageError(f"{subject} is held by the spec alone: remove the hold from {' and '.join(places)}")
     if not released:
         held = f"; held are {', '.join(others)}" if others else "; nothing is held"
         raise UsageError(f"{subject} is not held{held}")

@@ -101,7 +101,7 @@ def rows_in_ranges(names: str, bmcs: str, hosts: str) -> dict[str, Row]:
         lengths = ", ".join(
             f"{len(column)} {what}" for column, what in zip(columns, ("names", "BMCs", "hosts"), strict=True)
         )
-        raise UsageError(f"ranges of one length belong together, and these are {lengths}")
+        raise UsageError(f"the ranges must have the same length, and these are {lengths}")
     cells = (dict(zip(("name", "bmc", "host"), node, strict=True)) for node in zip(*columns, strict=True))
     rows = [_row(node, node["name"]) for node in cells]
     return {row.name: row for row in rows}

@@ -147,5 +147,5 @@ def _known_signal(said: str) -> str:
     if not isolating((PREFIX + name,)):
         names = [known for known in SIGNAL_RULES if isolating((PREFIX + known,))]
         guess = did_you_mean(name, names) or f"those that do: {', '.join(names)}"
-        raise UsageError(f"{said!r} is no signal that isolates nodes; {guess}")
+        raise UsageError(f"{said!r} is not a signal that isolates nodes; {guess}")
     return name

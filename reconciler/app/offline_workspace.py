@@ -67,7 +67,7 @@ class OfflineWorkspace(Workspace):
         """The observation and the records, with values for digests. Raise UsageError when they are of another fleet."""
         ours = self.revisions[0].settings.fleet
         if self.published.fleet != ours:
-            raise UsageError(f"what was published is of fleet {self.published.fleet}, the spec is of {ours}")
+            raise UsageError(f"the published observation is of fleet {self.published.fleet}, the spec is of {ours}")
         return restore(self.published, self._published_spec(), self.revisions)
 
     def _published_spec(self) -> Fleet | None:

@@ -21,9 +21,11 @@ def open_workspace(request: FleetRequest, source: PlanSource, frontend: Frontend
     """Return the workspace for a plan of `source`; an offline one when its observation is a published one."""
     base, head = source.base, source.head
     if base is None and head is not None:
-        raise UsageError("--head is what a change leads to: say with --base from where, or use --rev")
+        raise UsageError(
+            "--head needs --base, the revision that the change starts from; for a single revision use --rev"
+        )
     if base is not None and request.rev is not None:
-        raise UsageError("--rev is one revision, --base and --head are two: use one or the other")
+        raise UsageError("--rev excludes --base and --head: plan one revision, or a change between two")
     change = None if base is None else Revisions(base, head)
     text = b"" if source.observation is None else source.observation.read_bytes()
     if not is_published(text):

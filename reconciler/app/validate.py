@@ -26,4 +26,4 @@ def validate_spec(spec: Path, rev: str | None) -> tuple[Fleet | None, tuple[Diag
 def check_directory(spec: Path) -> None:
     """Raise UsageError unless the directory exists: a wrong path is no invalid spec."""
     if not spec.is_dir():
-        raise UsageError(f"there is no directory {spec}; name the one that holds the spec, or change to where it is")
+        raise UsageError(f"there is no directory {spec}: give the directory of the spec, or change to its parent")

@@ -201,7 +201,7 @@ def test_a_fork_that_takes_our_commit_speaks_for_itself_alone(github: FakeGitHub
     failed = ("--failed", "fork", "--log", files / "none.log", "--spec", spec)
     for words in ((write(files, offline),), failed, (write(files, offline), "--pr", "8")):
         done = post(github, *words, "--commit", HEAD)
-        assert (done.code, "left to #7" in done.err) == (0, True)
+        assert (done.code, "not set, since #7" in done.err) == (0, True)
         assert github.texts(7) == [said]
     assert github.texts(8), "the fork has its answer"
     assert [one["state"] for one in github.statuses] == ["failure"]
@@ -393,9 +393,9 @@ def test_a_locked_pull_request_keeps_the_others_from_nothing(github: FakeGitHub,
 @pytest.mark.parametrize(
     ("words", "env", "said"),
     [
-        ([], {}, "name the document"),
-        (["missing.json", "--pr", "7"], {}, "say --failed"),
-        (["Plan.json"], {}, "say where the report goes"),
+        ([], {}, "name the FILE to report"),
+        (["missing.json", "--pr", "7"], {}, "give --failed"),
+        (["Plan.json"], {}, "the report has no target"),
         (["Plan.json", "--pr", "7"], {"GITHUB_TOKEN": ""}, "there is no token"),
         (["Plan.json", "--pr", "7"], {"GITHUB_REPOSITORY": ""}, "--repo OWNER/NAME"),
         (["Plan.json", "--pr", "7", "--repo", "acme"], {}, "OWNER/NAME is expected"),

@@ -286,7 +286,7 @@ def test_a_hold_of_the_spec_outlives_its_line_and_is_released_by_command(demo: P
     line = f"{pool}:6:9"
     assert reconciler("validate", spec).code == 0
     assert f"held by sales: a demo (by {line})" in reconciler("plan", spec, "--observation", demo).out
-    assert f"take the hold out of {line}" in reconciler("release", "pool/infer", *place).err
+    assert f"remove the hold from {line}" in reconciler("release", "pool/infer", *place).err
     listed = reconciler("hold", *place).out
     assert re.search(rf"pool/infer +sales +the next apply +by {line} +a demo", listed), listed
     assert reconciler("drift", spec, "--observation", demo).code == 4

@@ -55,7 +55,7 @@ def test_from_the_first_sign_to_the_retraction(lab: LabDirectory) -> None:
     for wrong in ("memory_eu", "psu_failed"):
         refused = isolation(lab, "retract", wrong, "--reason", "x")
         assert (refused.code, unschedulable(lab)) == (64, [NODE])
-        assert "is no signal that isolates nodes" in refused.err
+        assert "is not a signal that isolates nodes" in refused.err
     done = isolation(lab, "retract", "memory_ue", "--reason", "firmware logs one on every boot")
     assert (done.code, unschedulable(lab)) == (0, [])
     assert "back in service" in done.out

@@ -557,8 +557,8 @@ def test_an_invalid_revision_is_reported_with_place_and_revision(settled: Change
     [
         (["--base", "nope"], "'nope' is not a revision of"),
         (["--base", "main", "--head", "nope"], "'nope' is not a revision of"),
-        (["--head", "main"], "say with --base from where"),
-        (["--base", "main", "--rev", "main"], "use one or the other"),
+        (["--head", "main"], "--head needs --base"),
+        (["--base", "main", "--rev", "main"], "--rev excludes --base and --head"),
     ],
 )
 def test_wrong_revisions_are_usage_errors(settled: Change, words: list[str], said: str) -> None:

@@ -46,7 +46,7 @@ def test_show_renders_what_was_kept(ledger: Path, tmp_path: Path) -> None:
     assert reconciler("show", file, "-o", "markdown").out.startswith("## ")
     refused = reconciler("comment", file, "--dry-run")
     assert refused.code == 64
-    assert "a report of a period is about no change" in refused.err
+    assert "a period report has no changes to comment on" in refused.err
 
 
 @pytest.mark.parametrize(("since", "told"), [("yesterday", "neither a duration"), ("2999-01-01", "is not in the past")])

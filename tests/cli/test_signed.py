@@ -81,7 +81,7 @@ def test_what_is_not_committed_is_signed_by_nobody(fleet: Fleet) -> None:
     path = fleet.repo / "fleet-spec" / "fleet.yaml"
     path.write_text(path.read_text() + "# mine\n")
     done = fleet.apply()
-    assert (done.code, "commit what was changed" in done.err) == (8, True)
+    assert (done.code, "uncommitted changes" in done.err) == (8, True)
 
 
 def test_a_signature_above_an_unsigned_change_does_not_heal_it(fleet: Fleet) -> None:

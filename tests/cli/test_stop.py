@@ -98,7 +98,7 @@ def test_a_stop_lists_running_leases_and_needs_a_reason(place: Path) -> None:
     assert reconciler("stop", "--ledger", place).code == 64
     assert reconciler("stop", "--ledger", place, "--reason", " ").code == 64
     done = reconciler("stop", "--ledger", place, "--reason", "x")
-    assert "running: ci-7, run-1; what it is at ends, then it leaves" in done.out
+    assert "running: ci-7, run-1; it finishes its actions and then ends" in done.out
 
 
 def test_what_is_not_stopped_is_not_resumed(place: Path) -> None:

@@ -67,7 +67,7 @@ def _print(made: Adoption, spec: Path, output: str, *, dry_run: bool) -> None:
     for sentence in made.notes:
         say(f"note: {sentence}", err=True)
     if not made.written and not made.left:
-        say("nothing to adopt: what is known of it is as specified", err=True)
+        say("nothing to adopt: every known value is as specified", err=True)
     elif made.written and dry_run:
         say("nothing is written (--dry-run)", err=True)
     elif made.written:

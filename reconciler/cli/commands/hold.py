@@ -42,6 +42,6 @@ def release(request: FleetRequest, subject: str) -> None:
     """Release every hold of a node or a pool. A hold that the spec declares must be removed there too."""
     places = " and ".join(holds.release(workspace_for(request), subject))
     if places:
-        say(f"{subject} is released, but {places} holds it again from now on: take the hold out of the spec")
+        say(f"{subject} is released, but {places} holds it again from now on: remove the hold from the spec")
     else:
         say(f"{subject} is released")

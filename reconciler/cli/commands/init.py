@@ -91,9 +91,7 @@ _OPTIONS = (
     ledger_option("Ledger for the certificates: that of later runs. Default: SQLite in the state directory."),
     endpoints_option(),
 )
-def init(
-    options: InitOptions, asked: Asked, request: FleetRequest
-) -> int:  # fmt: skip
+def init(options: InitOptions, asked: Asked, request: FleetRequest) -> int:
     """Write the spec of a fleet that has none: read its nodes, and declare exactly what they have.
 
     The plan for the new spec is empty until somebody changes a line. Nodes in service get adopted certificates in the
@@ -178,7 +176,7 @@ def _authority(
     if insecure:
         return None
     if file is None and presented is not None:
-        say(f"{presented.text}; compare that before you trust it", err=True)
+        say(f"{presented.text}; compare it with a trusted source first", err=True)
         if presented.authority and click.confirm("Trust that CA?", err=True):
             return presented.authority
     if file is None:

@@ -120,9 +120,9 @@ def state(directory: Path, output: str) -> None:
     say(*table(("node", "power", "phase", "image", "boots", "installs", "flashes", "faults"), rows))
     if found["cluster"] is not None:
         groups = found["cluster"]["out_of_service"].items()
-        say("", "Out of service, of those that were in it:")
+        say("", "Nodes taken out of service, by group:")
         counts = [(group, str(len(one["now"])), str(one["most"]), " ".join(one["nodes"])) for group, one in groups]
-        say(*table(("of", "now", "most at once", "who then"), counts))
+        say(*table(("group", "now", "most at once", "nodes then"), counts))
 
 
 def _state_row(name: str, machine: dict[str, Any]) -> tuple[str, ...]:

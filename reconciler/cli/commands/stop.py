@@ -35,7 +35,7 @@ def stop(request: FleetRequest, reason: str) -> None:
         else:
             say(f"it was stopped before, by {hold.owner} at {clock(hold.since)}: {hold.reason}")
     for lease in done.running:
-        say(f"running: {lease.holder}; what it is at ends, then it leaves")
+        say(f"running: {lease.holder}; it finishes its actions and then ends")
 
 
 @click.command()
