@@ -104,8 +104,11 @@ class Policy(Generic[C]):
         shows = [self._function(hints[name], bound, f"{kind.__name__}.{name}") for name in names]
         position = self._position(kind)
         empty = [(at, show.value) for at, show in enumerate(shows) if isinstance(show, _Empty)]
-        others = [(at, show) for at, show in enumerate(shows)
-                  if show is not keep and at != position and not isinstance(show, _Empty)]  # fmt: skip
+        others = [
+            (at, show)
+            for at, show in enumerate(shows)
+            if show is not keep and at != position and not isinstance(show, _Empty)
+        ]
         read = attrgetter(*names) if len(names) > 1 else lambda value: (getattr(value, names[0]),)
         scopes = [(attrgetter(name), scope) for name in names if (scope := _of_mark(self.scopes, hints[name]))]
         if empty or position is not None:

@@ -155,19 +155,31 @@ def waiting_document(made: Explanation) -> dict[str, Any] | None:
             for hold in holds(made)
         ],
         "limits": [
-            {"scope": line.scope, "limit": line.limit, "total": line.total, "rule": line.rule, "out": line.out,
-             "before_it": first}
+            {
+                "scope": line.scope,
+                "limit": line.limit,
+                "total": line.total,
+                "rule": line.rule,
+                "out": line.out,
+                "before_it": first,
+            }
             for line, first in limits(made)
         ],
         "rollouts": [
-            {"pool": rollout.pool, "digest": rollout.digest,
-             "wave": None if made.alone else at + 1, "waves": None if made.alone else len(rollout.waves),
-             "state": rollout.waves[at].state.value, "detail": rollout.waves[at].detail, "halted": rollout.halted,
-             "resume": rollout.resume}
+            {
+                "pool": rollout.pool,
+                "digest": rollout.digest,
+                "wave": None if made.alone else at + 1,
+                "waves": None if made.alone else len(rollout.waves),
+                "state": rollout.waves[at].state.value,
+                "detail": rollout.waves[at].detail,
+                "halted": rollout.halted,
+                "resume": rollout.resume,
+            }
             for rollout, at in rollouts(made)
         ],
         "alone": made.alone,
-    }  # fmt: skip
+    }
 
 
 def _moment(found: WaitStart) -> dict[str, str]:

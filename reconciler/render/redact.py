@@ -31,10 +31,17 @@ _LEAST: Final = 4  # characters: a shorter name would be found in every other wo
 _NODE_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 _SHOWN: Final[Mapping[Privacy, Callable[[Any, Any], Any]]] = dict.fromkeys(
     (
-        Privacy.PUBLIC, Privacy.NODE, Privacy.PATH, Privacy.ORDINAL, Privacy.BIOS, Privacy.LABELS, Privacy.TAINTS,
+        Privacy.PUBLIC,
+        Privacy.NODE,
+        Privacy.PATH,
+        Privacy.ORDINAL,
+        Privacy.BIOS,
+        Privacy.LABELS,
+        Privacy.TAINTS,
         Privacy.ANNOTATIONS,
-    ), keep,
-)  # fmt: skip
+    ),
+    keep,
+)
 
 
 # --- what must not be read ----------------------------------------------------------------------------------------

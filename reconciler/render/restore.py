@@ -35,11 +35,17 @@ def restore(published: Published, then: Fleet | None, revisions: Iterable[Fleet]
     revision names it, so it is taken out, and becomes unknown instead of drift.
     """
     fleets = list(revisions)
-    words = {} if then is None else {
-        digest: own_names(then.nodes[name])[path]
-        for name, node in published.nodes.items() if name in then.nodes
-        for path, digest in node.wanted.items() if path in own_names(then.nodes[name])
-    }  # fmt: skip
+    words = (
+        {}
+        if then is None
+        else {
+            digest: own_names(then.nodes[name])[path]
+            for name, node in published.nodes.items()
+            if name in then.nodes
+            for path, digest in node.wanted.items()
+            if path in own_names(then.nodes[name])
+        }
+    )
     before = Mentioned(frozenset(published.bios), frozenset(published.labels), frozenset(published.taints))
     added = Mentioned.by(fleets) - before
     screen = Screen(lambda name: words.get(name, name), before)
@@ -60,9 +66,16 @@ def restore(published: Published, then: Fleet | None, revisions: Iterable[Fleet]
                     unjudged.setdefault(path, []).append(name)
         nodes[name] = seen
     observation = Observation(
-        PUBLISHED_FORMAT, published.fleet, published.spec_commit, published.started_at, published.finished_at, nodes,
-        insecure=published.insecure, time_scale=published.time_scale, control_plane=published.control_plane,
-    )  # fmt: skip
+        PUBLISHED_FORMAT,
+        published.fleet,
+        published.spec_commit,
+        published.started_at,
+        published.finished_at,
+        nodes,
+        insecure=published.insecure,
+        time_scale=published.time_scale,
+        control_plane=published.control_plane,
+    )
     records = {
         name: replace(screen.record(node.record), paths=None if node.paths is None else frozenset(node.paths))
         for name, node in published.nodes.items()

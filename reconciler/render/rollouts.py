@@ -46,8 +46,13 @@ def write(writer: MarkdownWriter, plan: Plan) -> None:
     for rollout in plan.rollouts[: writer.level.rows]:
         writer.paragraph(title(rollout), bold=True)
         writer.bullet_list(changes(rollout))
-        writer.table(_HEAD, [(at, NodeNames(nodes), state, when, why) for at, nodes, state, when, why in
-                          rows(rollout, plan.created_at)])  # fmt: skip
+        writer.table(
+            _HEAD,
+            [
+                (at, NodeNames(nodes), state, when, why)
+                for at, nodes, state, when, why in rows(rollout, plan.created_at)
+            ],
+        )
         writer.quoted_list(line.removeprefix("- ") for line in notes(rollout))
     writer.left_out(len(plan.rollouts) - writer.level.rows, "rollout")
 

@@ -159,8 +159,8 @@ def test_a_node_in_full_says_what_explain_says(opened: Opened, pages: Pages) -> 
     assert f"{measured:.2f}".rstrip("0") in evidence
     assert "at least 440" in evidence
     assert "fail" in evidence
-    story = panel.get_by_role("group", name="History").locator("tbody tr").all_inner_texts()
-    assert "2026-12-30 00:05:20 UTC\trun_gate\tdone, 23m20s\tas asked; required by run_gate" in story
+    history = panel.get_by_role("group", name="History").locator("tbody tr").all_inner_texts()
+    assert "2026-12-30 00:05:20 UTC\trun_gate\tdone, 23m20s\tas asked; required by run_gate" in history
 
 
 def test_a_node_that_is_held_or_silent_says_why(opened: Opened) -> None:

@@ -102,7 +102,7 @@ def test_few_turns_are_told_apart_and_many_are_not() -> None:
     assert [row.split()[:5] for row in rows(5)] == [["a[1-5]", "budget", "12:10", "-", "12:50"]]
 
 
-def test_a_healthy_node_shares_no_story_with_one_that_is_left_alone() -> None:
+def test_a_healthy_node_shares_no_entry_with_one_that_is_left_alone() -> None:
     silent = "BMC unreachable: power not known"
     left = node("a1", situation=f"left alone: {silent}", blocked=Blocked(BlockCode.UNKNOWN, silent), wave=None)
     text = human(plan(left, node("a2"), node("a3")))

@@ -123,9 +123,12 @@ def twin(made: Draft, profile: Hardware) -> tuple[Hardware, str] | None:
 
 
 def _resembling(
-    known: Sequence[Hardware] | Sequence[Role], sound: Sequence[Found], one: Found, chosen: Mapping[str, str],
+    known: Sequence[Hardware] | Sequence[Role],
+    sound: Sequence[Found],
+    one: Found,
+    chosen: Mapping[str, str],
     key: Callable[[Found], Hashable],
-) -> str:  # fmt: skip
+) -> str:
     """Return the values that most nodes like this one have; otherwise the most common ones."""
     alike = [chosen[other.node] for other in sound if key(other) == key(one)]
     return str(_most(alike)) if alike else known[0].name

@@ -20,9 +20,16 @@ from reconciler.strict_yaml.characters import check_line
 
 # Asked of hosts, and managed where they run on all nodes of a kind.
 SERVICES: Final = (
-    "kubelet", "containerd", "docker", "nvidia-fabricmanager", "nvidia-persistenced", "nvidia-dcgm", "chronyd",
-    "chrony", "openibd",
-)  # fmt: skip
+    "kubelet",
+    "containerd",
+    "docker",
+    "nvidia-fabricmanager",
+    "nvidia-persistenced",
+    "nvidia-dcgm",
+    "chronyd",
+    "chrony",
+    "openibd",
+)
 SYSCTLS: Final = ("vm.swappiness", "kernel.numa_balancing")
 # The few settings of a board that make GPUs and RDMA fast or slow, by the names that vendors give them.
 _BIOS: Final = re.compile(
@@ -37,7 +44,7 @@ _COMPONENTS: Final = (  # kind, name or Id of it, activation, minutes
     ("bmc", re.compile(r"\b(bmc|idrac|ilo|xcc|aspeed)\b", re.IGNORECASE), "bmc_reset", 10),
     ("bios", re.compile(r"\b(bios|uefi|system rom)\b", re.IGNORECASE), "reboot", 10),
     ("nic", re.compile(r"\b(nic\d*|connectx|mlx|bluefield|network adapter)", re.IGNORECASE), "power_cycle", 10),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +91,12 @@ class Asked:
 
 def unread(desired: Desired, seen: Observed) -> str:
     """Why there is nothing to adopt; "" when every source that it has did answer."""
-    for name, reading in (("BMC", seen.hot), ("BMC inventory", seen.inventory), ("SSH", seen.host),
-                          ("cluster", seen.member)):  # fmt: skip
+    for name, reading in (
+        ("BMC", seen.hot),
+        ("BMC inventory", seen.inventory),
+        ("SSH", seen.host),
+        ("cluster", seen.member),
+    ):
         if isinstance(reading, Silent) and reading.reason is not UnknownReason.NOT_ASKED:
             return f"{name}: {reading.detail or reading.reason.value}"
     if not isinstance(seen.member, Silent) and seen.member.value is None:

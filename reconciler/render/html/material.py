@@ -42,6 +42,14 @@ class Material:
     def explained(self, node: str) -> Explanation:
         """Return what `explain` shows of a node, so that the page says the same in the same words."""
         return Explanation(
-            self.fleet, node, "", self.now, observation=self.observation, plan=self.plan,
-            record=self.records.get(node), holds=self.holds, origins=self.origins, time_scale=self.plan.time_scale,
-        )  # fmt: skip
+            self.fleet,
+            node,
+            "",
+            self.now,
+            observation=self.observation,
+            plan=self.plan,
+            record=self.records.get(node),
+            holds=self.holds,
+            origins=self.origins,
+            time_scale=self.plan.time_scale,
+        )
