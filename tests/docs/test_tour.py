@@ -6,9 +6,11 @@ tutorial's, shortened: each of its commands is one of the tutorial's, and what i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sysconfig
 from collections.abc import Iterator
@@ -97,17 +99,22 @@ def play(wanted: list[tuple[Path, Step]], home: Path, shown: str) -> list[Typed]
     lab = home / "lab"
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("RECONCILER_", "XDG_"))}
     path = f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", script([step for _, step in wanted], lab, shown)], capture_output=True, text=True,
-        timeout=PATIENCE_S,
+    shell = subprocess.Popen(
+        ["bash", "-c", script([step for _, step in wanted], lab, shown)], text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**clean, "PATH": path, "HOME": str(home), "COLUMNS": "200"},
     )  # fmt: skip
-    parts = done.stdout.split(MARK)[1:]
+    try:
+        printed, errors = shell.communicate(timeout=PATIENCE_S)
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # when it took too long, its lab goes too
+            os.killpg(shell.pid, signal.SIGKILL)
+    parts = printed.split(MARK)[1:]
     told = [(parts[at], parts[at + 1]) for at in range(0, len(parts), 2)]
-    assert len(told) == len(wanted), done.stdout + done.stderr
+    assert len(told) == len(wanted), printed + errors
     return [
-        Typed(path, step, printed.partition("\n")[2].replace(str(lab), shown), int(ended.split()[1]))
-        for (path, step), (printed, ended) in zip(wanted, told, strict=True)
+        Typed(path, step, output.partition("\n")[2].replace(str(lab), shown), int(ended.split()[1]))
+        for (path, step), (output, ended) in zip(wanted, told, strict=True)
     ]
 
 
