@@ -85,7 +85,7 @@ SIGNAL = Recipe(
     (
         Edit(
             "reconciler/health/table.py",
-            '    "nvme_media": Row(Effect.REPORTS, "a count over the life of the drive"),\n',
+            '    "nvme_media": SignalRule(Effect.REPORTS, "a count over the life of the drive"),\n',
             '"nvme_hot": ',
         ),
         Edit(
@@ -139,7 +139,7 @@ FIELD = Recipe(
             "        pause_s=parse_duration(spec.pause),\n",
             "timeout_s=parse_duration(spec",
         ),
-        Edit("reconciler/spec/places.py", '    "pause_s": "pause",\n', "_DRAIN: Final = {"),
+        Edit("reconciler/spec/policy_positions.py", '    "pause_s": "pause",\n', "_DRAIN: Final = {"),
         Edit(
             "tests/spec/test_resolve.py",
             "\n\ndef test_the_pause_after_a_drain() -> None:\n"
