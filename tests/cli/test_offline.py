@@ -108,7 +108,7 @@ def test_a_plan_is_made_without_anything_but_files(repo: Path, published: Path, 
     done = offline(repo, published, *words, "--out", str(out))
     assert done.code == 4, "nothing was known of any node"
     assert "Made offline: no node was contacted" in done.out
-    assert "too old to go by" in done.out
+    assert "too old to rely on" in done.out
     document = json.loads(out.read_text())
     assert document["offline"]["published_at"] == LONG_AGO.isoformat().replace("+00:00", "Z")
     assert ("change" in document and document["change"] is not None) == ("--base" in words)
