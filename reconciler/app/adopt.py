@@ -68,7 +68,7 @@ class _Choice:
     items: list[DriftItem] = field(default_factory=list)
     left: dict[str, dict[str, None]] = field(default_factory=dict)  # why -> nodes
 
-    def leave(self, node: str, item: DriftItem, why: str, *, one: bool) -> None:
+    def skip(self, node: str, item: DriftItem, why: str, *, one: bool) -> None:
         """Note why `item` is not adopted. Values of a silent source share one reason, unless `one` was requested."""
         if item.kind is DriftClass.UNKNOWN and not one:
             why = f"values of {item.source} could not be read ({item.detail}), and are not adopted"
@@ -199,7 +199,7 @@ def _choose(observed: ObservedValues, images: Mapping[tuple[str, str], str]) -> 
             except NotAdoptable as problem:
                 why = str(problem)
             if why:
-                choice.leave(node, item, why, one=bool(path))
+                choice.skip(node, item, why, one=bool(path))
                 continue
             values[_adopted_path(item)] = value
             choice.items.append(item)

@@ -35,7 +35,7 @@ class Revisions:
 
 
 class ChangeWorkspace(Workspace):
-    """What `head` wants, planned for the nodes of `base`, at the addresses and with the secrets of `base`."""
+    """A change of the spec: `head`, planned for the nodes of `base`, with the addresses and secrets of `base`."""
 
     def __init__(self, request: FleetRequest, revisions: Revisions, frontend: Frontend) -> None:
         super().__init__(request, frontend)

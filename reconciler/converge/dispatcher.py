@@ -194,7 +194,7 @@ class Dispatcher:
         worker = self._workers[name] = NodeRun(self.run, name, self._limits, seen, suspected)
         self._tasks[name] = task = asyncio.create_task(worker.to_the_end(), name=name)
         task.add_done_callback(ended)
-        self._queue.leave(name)
+        self._queue.remove(name)
 
     def _why(self, name: str) -> Blocked | None:
         """Return why a queued node waits."""
@@ -222,7 +222,7 @@ class Dispatcher:
         if plan.changes or (plan.goal is not Goal.NOTHING and self.run.worth_waiting(self._limits.nodes[name], plan)):
             self._queue.join(plan)
         else:
-            self._queue.leave(name)
+            self._queue.remove(name)
 
     def _settle_stale(self) -> None:
         """Settle queued nodes that need more than was approved, before anything is started on them."""
@@ -278,7 +278,7 @@ class Dispatcher:
 
     def _settle(self, result: NodeResult) -> None:
         self._settled[result.node] = result
-        self._queue.leave(result.node)
+        self._queue.remove(result.node)
         self.run.ports.progress(NodeSettled(result.node, result.state.value, result.detail))
 
     async def park(self) -> None:

@@ -34,7 +34,7 @@ _NOT_HEALTH = frozenset({"loaded", "unread"})
 
 @dataclass(frozen=True, slots=True)
 class GpuSummary:
-    """What is compared of a node's GPUs.
+    """The values of a node's GPUs that are compared with the spec.
 
     `answering` counts those that are not lost. `unread` names the cells that GPUs left out; "" when all were read.
     """

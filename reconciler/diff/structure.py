@@ -1,4 +1,4 @@
-"""What differs between two lists, mappings or sets, part by part and in words. DeepDiff finds the differences."""
+"""Differences between two lists, mappings or sets, part by part and in words. DeepDiff finds them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Effect(StrEnum):
 
 
 class Remedy(StrEnum):
-    """What may heal the cause of a signal."""
+    """The kind of repair that may heal the cause of a signal."""
 
     LADDER = "ladder"  # every rung of the ladder
     POWER = "power"  # a restart or a power cycle; wiping a disk brings no part back

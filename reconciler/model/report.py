@@ -16,7 +16,7 @@ DRIFT_FORMAT = "1.0"
 
 @dataclass(frozen=True, slots=True)
 class DriftReport:
-    """What differs now. `changes` and `incomplete` are apart: an unreachable node hides no difference (DESIGN 11)."""
+    """The drift of a fleet. `changes` and `incomplete` are apart: an unreachable node hides nothing (DESIGN 11)."""
 
     format_version: PublicText
     tool_version: PublicText

@@ -46,7 +46,7 @@ def number(_value: Any, _context: Any) -> Any:
 
 @dataclass(frozen=True)
 class Policy(Generic[C]):
-    """What one kind of reader may see. `C` is the class of the context that a walk carries along.
+    """The parts of a document that one kind of reader may see. `C`: the class of the context of a walk.
 
     marks     how to show a value with this mark; where a mark is missing here, the walk goes on inside the value
     classes   how to show a value of this class, whose fields depend on one another

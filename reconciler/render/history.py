@@ -34,7 +34,7 @@ class OpenDrift:
 
 @dataclass(frozen=True, slots=True)
 class NodeHistory:
-    """What the ledger knows about a node. `entries`: oldest first; `limited`: there are older ones."""
+    """The journal and the record of a node. `entries`: oldest first; `limited`: there are older ones."""
 
     node: NodeName
     record: NodeRecord

@@ -17,7 +17,7 @@ from reconciler.model.plan import BlockCode
 from reconciler.model.units import format_duration
 from reconciler.render.headline import Headline, Verdict
 from reconciler.render.markdown import Cell, MarkdownWriter
-from reconciler.render.markdown import write as write_pen
+from reconciler.render.markdown import write as write_markdown
 from reconciler.render.tables import table
 from reconciler.render.text import NodeNames, count, page, plain, warnings
 
@@ -81,7 +81,7 @@ def as_markdown(report: PeriodReport) -> str:
             writer.bullet_list(section.says)
             writer.table(section.head, section.rows)
 
-    return write_pen(body, "`--output json` has all of it").text
+    return write_markdown(body, "`--output json` has all of it").text
 
 
 def _cell(cell: Cell) -> str:

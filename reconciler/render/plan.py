@@ -155,8 +155,8 @@ def _entry(group: list[NodePlan], plan: Plan) -> list[str]:
     each = " each" if len(group) > 1 else ""
     when = timeline.expected(group, plan.created_at)
     lines = [f"{names} [{first.pool}]: {worst(first)}, {estimate(first.actions)}{each}; {when}"]
-    if story := _situation(first):
-        lines.append(f"    {plain(story, 1000)}")
+    if situation := _situation(first):
+        lines.append(f"    {plain(situation, 1000)}")
     for item in shown(first):
         lines.append(f"    {item.path}: {value(item.observed)} -> {value(item.desired)}  [{_kind(item, first)}]")
     return lines

@@ -60,7 +60,7 @@ def check_limits(
     fleet: DeclaredResource[FleetSpec], declared: Declarations, nodes: list[NodeSource]
 ) -> Iterator[Diagnostic]:
     yield from _budgets_apply(fleet, nodes)
-    yield from _floors_leave_room(fleet, declared, nodes)
+    yield from _check_floors(fleet, declared, nodes)
     yield from _brake_can_trip(fleet, nodes)
     for index, window in enumerate(fleet.spec.windows):
         for at, name in enumerate(window.pools):
@@ -111,7 +111,7 @@ def _brake_can_trip(fleet: DeclaredResource[FleetSpec], nodes: list[NodeSource])
             yield fleet.problem(("brake", scope), problem, "a share like 10% grows with the fleet")
 
 
-def _floors_leave_room(
+def _check_floors(
     fleet: DeclaredResource[FleetSpec], declared: Declarations, nodes: list[NodeSource]
 ) -> Iterator[Diagnostic]:
     if not fleet.spec.floor:

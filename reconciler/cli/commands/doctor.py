@@ -21,20 +21,20 @@ from reconciler.render.text import markdown, plain
 @click.option("--offline", is_flag=True, help="Contact no node.")
 def doctor(request: FleetRequest, offline: bool, output: str) -> int:
     """Check programs, spec, secrets, ledger and reachability. Each problem comes with its remedy."""
-    findings = []
+    checks = []
     for finding in examine(workspace_for(request), offline=offline):
-        findings.append(finding)
+        checks.append(finding)
         if output == "human":
             say(f"{'ok  ' if finding.ok else 'FAIL'} {finding.check}: {plain(finding.detail, 2000)}")
             if finding.remedy:
                 say(f"     -> {finding.remedy}")
     if output == "json":
-        show(json.dumps([asdict(finding) for finding in findings], indent=1) + "\n", output)
+        show(json.dumps([asdict(finding) for finding in checks], indent=1) + "\n", output)
     elif output == "markdown":
-        for f in findings:
+        for f in checks:
             remedy = f" - {markdown(f.remedy, 400)}" if f.remedy else ""
             say(f"- {'✅' if f.ok else '🔴'} **{f.check}**: {markdown(f.detail, 400)}{remedy}")
-    bad = [finding for finding in findings if not finding.ok]
+    bad = [finding for finding in checks if not finding.ok]
     if not bad:
         return ExitCode.DONE
     if any(finding.check == "spec" for finding in bad):

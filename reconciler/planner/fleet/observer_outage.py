@@ -40,9 +40,9 @@ def observer_outage(fleet: Fleet, observation: Observation) -> str:
         why.update(f"{who} {r.reason}" for who, r in readings.items() if isinstance(r, Silent) and _is_silent(r))
     told = ", ".join(f"{word} {count} times" for word, count in sorted(why.items()))
     ready = any(isinstance(seen.member, Answered) for seen in silent)
-    witness = ", while the cluster has them as ready" if ready else ""
+    contrast = ", while the cluster has them as ready" if ready else ""
     return (
-        f"this machine can't reach {len(silent)} of {asked} nodes over any way of its own{witness} ({told}): the "
+        f"this machine can't reach {len(silent)} of {asked} nodes over any way of its own{contrast} ({told}): the "
         "fault is more likely here than there; check its network, routes, names and credentials. Nothing was recorded"
     )
 

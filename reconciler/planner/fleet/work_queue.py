@@ -37,7 +37,7 @@ def schedule(plans: Mapping[str, NodePlan], permit: Permit) -> dict[str, NodePla
     def ask(name: str) -> Blocked | None:
         blocked = permit.admit(judged[name])
         if blocked is None:
-            queue.leave(name)
+            queue.remove(name)
         return blocked
 
     queue.ask(permit, lambda: True, ask)
@@ -84,7 +84,7 @@ class WorkQueue:
     def join(self, plan: NodePlan) -> None:
         """Add a node, or replace its plan by a newer one."""
         name = plan.node
-        self.leave(name)
+        self.remove(name)
         done, why = work(plan.actions), reasons(plan)
         self._places[name] = urgency(plan, why), self._numbers[name], plan.pool, name
         request = (why, takes_out(plan), done.flashes, bool(plan.actions), done.braked)
@@ -95,7 +95,7 @@ class WorkQueue:
             self._of_pool.setdefault(plan.pool, set()).add(name)
         self._unsorted.add(name)
 
-    def leave(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         place = self._places.pop(name, None)
         if place is None:
             return

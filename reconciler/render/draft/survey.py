@@ -199,16 +199,16 @@ def _bios(inventory: RedfishInventory | None, asked: Asked) -> dict[str, Any]:
 
 
 def _secure_boot(inventory: RedfishInventory | None, host: HostFacts | None) -> bool | None:
-    """Unless the two witnesses contradict each other."""
+    """Unless BMC and host contradict each other."""
     said = inventory.secure_boot if inventory else None
-    witness = host.secure_boot if host else None
-    return said if witness is None or witness == said else None
+    by_host = host.secure_boot if host else None
+    return said if by_host is None or by_host == said else None
 
 
 def _serial(hot: RedfishHot | None, host: HostFacts | None) -> str | None:
     """Return the serial that BMC and host agree on, or the BMC's where the host reports none."""
-    said, witness = hot.serial if hot else None, host.serial if host else None
-    return said if _fits(said) and (said is None or witness is None or normalise.same(said, witness)) else None
+    said, by_host = hot.serial if hot else None, host.serial if host else None
+    return said if _fits(said) and (said is None or by_host is None or normalise.same(said, by_host)) else None
 
 
 def _sysctls(host: HostFacts | None) -> dict[str, str]:

@@ -21,7 +21,7 @@ from reconciler.render.history import NodeHistory
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What the page shows of the nodes that were planned.
+    """The input of the page: planned nodes, their observation and their past.
 
     `histories`: the newest entries, for nodes that have any. `report`: the period behind; None: nothing is recorded.
     """

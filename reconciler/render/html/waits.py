@@ -1,4 +1,4 @@
-"""What holds each node back, in the words of `explain`, and the limits that count it."""
+"""Reasons why nodes wait, in the words of `explain`, and the limits that count them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EVERYBODY: Final = ("fleet", "fleet by default")
 
 
 class Waits:
-    """What holds the nodes of a plan back. `limits`: the sentences of all budget limits, by their index."""
+    """Reasons why the nodes of a plan wait. `limits`: the sentences of all budget limits, by their index."""
 
     def __init__(self, material: Material) -> None:
         self.limits: list[str] = []

@@ -120,7 +120,7 @@ class ObservationPolicy(Model):
 
 
 class Drift(Model):
-    """What `run` does about drift. An explicit apply corrects every managed difference."""
+    """The response of `run` to drift. An explicit apply corrects every managed difference."""
 
     mode: Annotated[DriftMode, Enforced(DriftMode.OBSERVE, DriftMode.CORRECT)] = Field(
         default=DriftMode.OBSERVE, description="observe, propose or correct."
