@@ -1,4 +1,4 @@
-"""What the built-in scenarios declare comes true: apply brings every node to its end, and a second run does nothing."""
+"""Apply brings every node of a built-in scenario to its declared end, and a second run does nothing."""
 
 from __future__ import annotations
 
