@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -17,11 +16,6 @@ from tests.conftest import ROOT
 GLOSSARY = ROOT / ".github" / "GLOSSARY.md"
 FOLDERS = sorted(path.name for path in (ROOT / "reconciler").iterdir() if (path / "__init__.py").exists())
 OPENINGS = re.compile(r"(Of|That|What|Who|Whom|As|With|None)\b")
-
-# How many identifiers with such a word, and docstrings that begin like that, a folder still has. These may only shrink:
-# `pytest tests/test_language.py --update` lowers what is too high.
-LEFT_FILE = Path(__file__).with_name("language_left.json")
-LEFT: dict[str, dict[str, int]] = json.loads(LEFT_FILE.read_text())
 
 
 @cache
@@ -87,29 +81,14 @@ def fragments_of(folder: str) -> list[str]:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_renamed_words_do_not_come_back(folder: str) -> None:
     found = misnamed_of(folder)
-    assert len(found) <= LEFT["words"].get(folder, 0), found
+    assert found == {}
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_docstrings_begin_as_sentences(folder: str) -> None:
     """Subject, verb, object: a fragment that begins with Of or What says nothing to a stranger."""
     found = fragments_of(folder)
-    assert len(found) <= LEFT["openings"].get(folder, 0), "\n".join(found)
-
-
-def test_what_is_left_shrinks(pytestconfig: pytest.Config) -> None:
-    """An allowance that nobody needs any more would let words back in. Folders without one have nothing left."""
-    counts: dict[str, Callable[[str], Sized]] = {"words": misnamed_of, "openings": fragments_of}
-    found = {
-        kind: {
-            folder: number for folder in FOLDERS if (number := min(allowed.get(folder, 0), len(counts[kind](folder))))
-        }
-        for kind, allowed in LEFT.items()
-    }
-    if pytestconfig.getoption("--update"):
-        LEFT_FILE.write_text(json.dumps(found, indent=2) + "\n")
-        return
-    assert found == LEFT, "run: pytest tests/test_language.py --update"
+    assert found == []
 
 
 def test_the_words_are_read() -> None:

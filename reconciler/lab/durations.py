@@ -38,10 +38,10 @@ class Durations:
         self._history = history
 
     def timings(self, node: str) -> Timings:
-        told = self._history(node)
-        boot = self._factor(node, "boot", told("soft_restart", "") or told("power_cycle", ""), _BOOT_S)
+        past = self._history(node)
+        boot = self._factor(node, "boot", past("soft_restart", "") or past("power_cycle", ""), _BOOT_S)
         spread = self._factor(node, "install", None, 1.0)
-        reimage = told("reimage", "")
+        reimage = past("reimage", "")
         if reimage is not None:
             spread = self._factor(node, "install", reimage, reimage.median_s)
         install_s = TYPICAL.install_s if reimage is None else max(reimage.median_s - _INSTALL_S * boot, MIN_INSTALL_S)
@@ -53,17 +53,17 @@ class Durations:
             installer_boot_s=TYPICAL.installer_boot_s * boot,
             install_s=install_s * spread,
             bmc_restart_s=TYPICAL.bmc_restart_s
-            * self._factor(node, "bmc", told("reset_bmc", ""), TYPICAL.bmc_restart_s),
+            * self._factor(node, "bmc", past("reset_bmc", ""), TYPICAL.bmc_restart_s),
             firmware_scale=self._factor(node, "firmware", None, 1.0),
         )
 
     def gate_s(self, node: str) -> float:
         return GATE_S * self._factor(node, "gate", self._history(node)("run_gate", ""), GATE_S)
 
-    def _factor(self, node: str, what: str, told: ActionDuration | None, usual_s: float) -> float:
+    def _factor(self, node: str, what: str, past: ActionDuration | None, usual_s: float) -> float:
         """Return this machine's duration divided by `usual_s`. It depends only on the seed."""
         drawn = random.Random(f"{self._seed} {what} {node}").gauss(0.0, 1.0)  # noqa: S311  the draw of a rehearsal
-        if told is None or told.median_s <= 0:
+        if past is None or past.median_s <= 0:
             return math.exp(SPREAD * drawn)
-        spread = math.log(max(told.p90_s, told.median_s) / told.median_s) / _P90
-        return told.median_s / usual_s * math.exp(spread * drawn)
+        spread = math.log(max(past.p90_s, past.median_s) / past.median_s) / _P90
+        return past.median_s / usual_s * math.exp(spread * drawn)

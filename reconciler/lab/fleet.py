@@ -78,8 +78,8 @@ def build_lab(
     machines = start_machines(fleet, drafts, clock, seed=chosen, fetch=fetch, timings=lambda _: timings)
     cluster = _cluster(fleet, drafts, machines, clock, chosen)
     for name, machine in machines.items():  # after the start, because a fault may need a running system
-        for play in scenario.plays(name):
-            for kind, parameters in play.faults.items():
+        for rule in scenario.rules_for(name):
+            for kind, parameters in rule.faults.items():
                 machine.inject(kind, **parameters)
     return connect(fleet, scenario, machines, cluster, public_keys or {}, documents)
 
@@ -147,13 +147,13 @@ def _draft(desired: Desired, scenario: Scenario, seed: int) -> Draft:
         taints=list(membership.taints) if membership else [],
         rng=random.Random(f"{seed} {desired.node}"),  # noqa: S311  the draw of a scenario
     )
-    for play in scenario.plays(desired.node):
-        for drift in play.drift:
+    for rule in scenario.rules_for(desired.node):
+        for drift in rule.drift:
             if not _apply_drift(draft, drift):
                 raise UsageError(f"{desired.node}: the spec gives the drift {drift.kind!r} nothing to differ from")
-        if play.pick is not None:
-            choice = draft.rng.sample(play.pick.of, len(play.pick.of))
-            count = draft.rng.randint(play.pick.least, play.pick.most)
+        if rule.pick is not None:
+            choice = draft.rng.sample(rule.pick.of, len(rule.pick.of))
+            count = draft.rng.randint(rule.pick.least, rule.pick.most)
             for drift in choice:
                 if count and _apply_drift(draft, drift):
                     count -= 1

@@ -78,7 +78,7 @@ class Pick(_Model):
         return self
 
 
-class Play(_Model):
+class NodeRule(_Model):
     """The drifts and faults for the nodes of one pattern, and their expected end."""
 
     drift: tuple[Drift, ...] = ()
@@ -87,7 +87,7 @@ class Play(_Model):
     expect: End | None = None
 
     @model_validator(mode="after")
-    def _known_faults(self) -> Play:
+    def _known_faults(self) -> NodeRule:
         for kind, parameters in self.faults.items():
             parse_fault(kind, parameters)
         return self
@@ -96,13 +96,13 @@ class Play(_Model):
 class Scenario(_Model):
     description: str = ""
     seed: int | None = None
-    nodes: dict[str, Play]
+    nodes: dict[str, NodeRule]
 
-    def plays(self, node: str) -> Sequence[Play]:
-        return [play for pattern, play in self.nodes.items() if fnmatchcase(node, pattern)]
+    def rules_for(self, node: str) -> Sequence[NodeRule]:
+        return [rule for pattern, rule in self.nodes.items() if fnmatchcase(node, pattern)]
 
     def expect(self, node: str) -> End:
-        return next((play.expect for play in reversed(self.plays(node)) if play.expect), End.CONVERGED)
+        return next((rule.expect for rule in reversed(self.rules_for(node)) if rule.expect), End.CONVERGED)
 
     def check(self, nodes: Sequence[str]) -> None:
         """Raise UsageError when a pattern matches none of these nodes, because it would have no effect."""

@@ -1,14 +1,14 @@
-"""Figures about speed and memory: `python -m tests.bench [--quick] [--json] [SECTION ...]`.
+"""Benchmarks of speed and memory: `python -m tests.bench [--quick] [--json] [SECTION ...]`.
 
-Nothing here asserts a time. A figure stands beside a floor (the least that the task takes by any means) or a peer (what
-the task takes with the usual means), measured in the same run on the same data, so that machines can be told apart.
+No benchmark asserts a time. Each figure is shown with a floor (the minimum for the task) or a peer (the task with
+usual libraries), measured in the same run on the same data, so that results of different machines can be compared.
 
 start    --help
 search   the worst case of the planner's search
-scale    load, resolve, diff, plan and write for 100 to 10,000 nodes, each in a process of its own
-paper    what is read and written between commands: an observation's file, the ledger's records
-rehearse a new image for every node, played in virtual time
+scale    load, resolve, diff, plan and write for 100 to 10,000 nodes, each in its own process
+documents  the files read and written by commands: an observation, the ledger's records
+rehearse a new image for every node in virtual time
 wire     observation of a lab on loopback: nodes a second, CPU per node by source and tier
 
-fleets makes the fleet of N nodes that `scale` and `paper` work on, and store keeps it on disk.
+fleets makes the fleet of N nodes that `scale` and `documents` use, and store keeps it on disk.
 """

@@ -1,4 +1,4 @@
-"""`python -m tests.bench`: prints tables, or JSON."""
+"""`python -m tests.bench`: print tables or JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 
-from tests.bench import hot_spots, html, latency, paper, rehearsal, scale, start, wire, worst_search
+from tests.bench import documents, hot_spots, html, latency, rehearsal, scale, start, wire, worst_search
 from tests.bench.report import Table
 
 Section = Callable[[bool], Sequence[Table]]
@@ -18,7 +18,7 @@ SECTIONS: dict[str, Section] = {
     "search": lambda quick: worst_search.section(50 if quick else 1_000),
     "scale": lambda quick: scale.section((100,) if quick else (1_000, 10_000, 100_000)),
     "profile": lambda quick: hot_spots.section(100 if quick else 10_000),
-    "paper": lambda quick: paper.section((100,) if quick else (1_000, 10_000)),
+    "documents": lambda quick: documents.section((100,) if quick else (1_000, 10_000)),
     "rehearse": lambda quick: rehearsal.section((20,) if quick else (1_000, 5_000)),
     "html": lambda quick: html.section((100,) if quick else (1_000, 5_000, 10_000)),
     "wire": lambda quick: wire.section(10 if quick else 200),
@@ -27,10 +27,10 @@ SECTIONS: dict[str, Section] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Figures about speed and memory.")
-    parser.add_argument("section", nargs="*", choices=[*SECTIONS, []], help="all of them if left out")
-    parser.add_argument("--quick", action="store_true", help="100 nodes, 10 on the wire: that it works, in a minute")
-    parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Measure speed and memory.")
+    parser.add_argument("section", nargs="*", choices=[*SECTIONS, []], help="sections to run; default: all")
+    parser.add_argument("--quick", action="store_true", help="smoke test in a minute: 100 nodes, 10 on the wire")
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
     given = parser.parse_args()
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     if not given.json:

@@ -1,7 +1,7 @@
-"""A fleet of N nodes: its spec on disk, with CSV inventories, and what was observed of it.
+"""Make a fleet of N nodes: its spec on disk with CSV inventories, and its observation.
 
-A few lab machines, two per persona and drift, are observed in process; every node of the fleet then is a copy of one of
-them with names, serials and all else of its own that differs between the two.
+A few lab machines, two per persona and drift, are observed in process. Every node of the fleet is a copy of one of them
+with its own names, serials and all other values that differ between the two.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
 from reconciler.model.observed import Observation
 from reconciler.model.records import Applied, NodeRecord
 from reconciler.spec import load_spec
-from tests.bench.store import DIGITS, Mould, Moulds, Truth
+from tests.bench.store import DIGITS, FleetTemplate, PersonaTemplates, Template
 from tests.builders import carried_by
 
-POOL = 500  # nodes, a quarter of them for inference
+POOL = 500  # nodes per pool, a quarter of them for inference
 RACK = 16
-_FIRST = 90_000  # number of the first machine that others are copied from
+_FIRST = 90_000  # number of the first machine that is copied
 COLUMNS = ("name", "bmc", "host", "serial", "uuid", "hostname", "domains.rack")
 DRIFTS: tuple[Any, ...] = (
     "old_image",
@@ -47,14 +47,14 @@ DRIFTS: tuple[Any, ...] = (
     "wrong_boot_order",
 )
 _PERSONAS = ("training", "inference")
-_IMAGE = {"name": "ubuntu-gpu", "version": "2026.11.1"}  # what lab.generate writes
+_IMAGE = {"name": "ubuntu-gpu", "version": "2026.11.1"}  # as in lab.generate
 
 
 # --- the spec ------------------------------------------------------------------------------------------------------
 
 
 def write_spec(directory: Path, nodes: int, key: ImageKey | None = None) -> Path:
-    """Common files as `lab up` writes them; pools whose nodes stand in CSV files. `key`: that signs the image."""
+    """Write common files like `lab up`, and pools with nodes in CSV files. `key`: the key of the image."""
     _write_common(directory, key or ImageKey())
     for number, start in enumerate(range(0, nodes, POOL), start=1):
         rows = [row(at) for at in range(start, min(start + POOL, nodes))]
@@ -100,36 +100,36 @@ def row(at: int) -> tuple[str, ...]:
     )
 
 
-# --- what was observed ---------------------------------------------------------------------------------------------
+# --- the observation ---------------------------------------------------------------------------------------------
 
 
-def observe_truth(directory: Path, fleet: Fleet, every: int) -> Truth:
-    """Of `fleet`; each `every`th node has drifted, each in the next of the ways."""
-    ways: list[Any] = [*DRIFTS, None]  # the last one is clean
-    machines = [(persona, drift) for persona in _PERSONAS for drift in ways for _ in ("machine", "its twin")]
-    templates, observation = _observe_machines(directory, machines)
-    moulds = {}
+def fleet_template(directory: Path, fleet: Fleet, every: int) -> FleetTemplate:
+    """Observe `fleet`. Each `every`th node has drifted, by the drift kinds in turn."""
+    ways: list[Any] = [*DRIFTS, None]  # None: a clean machine
+    machines = [(persona, drift) for persona in _PERSONAS for drift in ways for _ in range(2)]
+    machine_fleet, observation = _observe_machines(directory, machines)
+    templates = {}
     for at, persona in enumerate(_PERSONAS):
         first = 2 * at * len(ways)
-        found = [_mould(first + 2 * way, observation.nodes.__getitem__) for way in range(len(ways))]
-        record = _mould(first + 2 * len(DRIFTS), lambda name: _record(templates.nodes[name], observation))
-        profile = templates.nodes[row(_FIRST + first)[0]].profile
+        found = [_template(first + 2 * way, observation.nodes.__getitem__) for way in range(len(ways))]
+        record = _template(first + 2 * len(DRIFTS), lambda name: _record(machine_fleet.nodes[name], observation))
+        profile = machine_fleet.nodes[row(_FIRST + first)[0]].profile
         applied = {
             line.path: Applied(line.shown, profile.digest, "c0ffee", observation.finished_at)
             for line in managed(profile)
         }
-        moulds[persona] = Moulds(found[-1], tuple(found[:-1]), record, applied)
+        templates[persona] = PersonaTemplates(found[-1], tuple(found[:-1]), record, applied)
     personas = tuple(fleet.nodes[name].persona for name in sorted(fleet.nodes))  # by number
-    return Truth(replace(observation, nodes={}), moulds, personas, every)
+    return FleetTemplate(replace(observation, nodes={}), templates, personas, every)
 
 
-def _mould(at: int, value_of: Callable[[str], Any]) -> Mould:
+def _template(at: int, value_of: Callable[[str], Any]) -> Template:
     number = _FIRST + at
-    return Mould.of(value_of(row(number)[0]), value_of(row(number + 1)[0]), number)
+    return Template.of(value_of(row(number)[0]), value_of(row(number + 1)[0]), number)
 
 
 def _observe_machines(directory: Path, machines: Sequence[tuple[str, Any]]) -> tuple[Fleet, Observation]:
-    """Lab machines of these personas and drifts, numbered from _FIRST on."""
+    """Observe lab machines of these personas and drifts, numbered from _FIRST on."""
     _write_common(directory, ImageKey())
     rows = [row(_FIRST + at) for at in range(len(machines))]
     for persona in _PERSONAS:
@@ -143,7 +143,7 @@ def _observe_machines(directory: Path, machines: Sequence[tuple[str, Any]]) -> t
 
 
 def _record(desired: Desired, observation: Observation) -> NodeRecord:
-    """As the ledger has it of a node that was converged once and passed its gate."""
+    """Return the ledger's record of a node that was converged once and passed its gate."""
     acceptance = desired.profile.acceptance
     assert acceptance is not None
     now = observation.finished_at
@@ -154,7 +154,7 @@ def _record(desired: Desired, observation: Observation) -> NodeRecord:
 
 
 def _results(acceptance: Acceptance, desired: Desired, binding: Binding) -> tuple[TestResult, ...]:
-    """Measured a little above the bar, each machine by a measure of its own."""
+    """Return test results a little above the thresholds, different for each machine."""
     tests = [test for phase in acceptance.phases for test in phase.tests]
     own = int(desired.node[-DIGITS:]) / 10**DIGITS
     return tuple(

@@ -1,6 +1,6 @@
-"""Where the time of loading and planning goes: functions by what they take themselves.
+"""Profile loading and planning: functions by their own time.
 
-Run as a module it is the process that is profiled: `python -m tests.bench.hot_spots SPEC STORE` prints JSON.
+Run as a module, this is the profiled process: `python -m tests.bench.hot_spots SPEC STORE` prints JSON.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def section(nodes: int) -> list[Table]:
     ]
 
 
-# --- in the process that is measured -------------------------------------------------------------------------------
+# --- in the measured process -------------------------------------------------------------------------------
 
 
 def profiled(spec: Path, store: Path) -> dict[str, list[list[Any]]]:
@@ -58,7 +58,7 @@ def profiled(spec: Path, store: Path) -> dict[str, list[list[Any]]]:
 def _hot_spots(work: Callable[[], object]) -> list[list[Any]]:
     profile = cProfile.Profile(time.process_time)
     profile.runcall(work)
-    stats: Any = pstats.Stats(profile)  # whose fields are untyped
+    stats: Any = pstats.Stats(profile)  # its fields are untyped
     rows = sorted(stats.stats.items(), key=lambda row: -row[1][2])[:ROWS]
     return [[_name(*place), calls, own, 100 * own / stats.total_tt, whole] for place, (_, calls, own, whole, _) in rows]
 

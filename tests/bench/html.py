@@ -1,4 +1,4 @@
-"""The HTML page: how long it takes to make one, and how long a browser takes to open it and to answer."""
+"""The HTML page: the time to generate it, and the time of a browser to open it and to respond."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TARGET_LOAD_MS, TARGET_ANSWER_MS = 2_000, 100
 RUNS: Final = 5
 
-# Until the next frame is drawn, after what a person did.
+# Until the next frame after a user action.
 _TIMED = """(act) => new Promise((done) => {
   const begun = performance.now();
   new Function(act)();

@@ -1,7 +1,7 @@
-"""How soon the reconciler acts on what the cluster tells, and what it adds to the hardware's own time.
+"""The reconciler's latency from a cluster event to its reaction, and its overhead on the hardware's own time.
 
-The lab is a process of its own, and so is `reconciler run`. All times are taken from the lab's record of what happened
-to its objects, so that nothing that measures stands in between; only how long a gate took is read from the ledger.
+The lab and `reconciler run` are separate processes. All times come from the lab's record of events on its objects, so
+that measuring adds nothing; only the gate's duration is read from the ledger.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _marks(nodes: int, events: int, burst: int) -> list[Table]:
             ("faults", "p50", "p99", "max", "cores used", "load average"),
             rows,
             (
-                f"target: p99 under {TARGET_MS} ms one at a time; at once is told for information",
+                f"target: p99 under {TARGET_MS} ms one at a time; at once is matches for information",
                 f"{os.cpu_count()} cores for lab, reconciler, kubectl and whatever else runs",
                 "what was marked goes on: it is drained, restarted, tested and admitted while the next faults come",
             ),
@@ -86,7 +86,7 @@ def _apart(names: Sequence[str]) -> Iterator[str]:
 
 
 def _spread(directory: Path, count: int) -> list[str]:
-    """Nodes of all pools and racks."""
+    """Return nodes spread over all pools and racks."""
     names = list(load_spec(directory / "fleet-spec", directory="").nodes)
     step = len(names) / count
     spread = [names[int(at * step)] for at in range(count)]
@@ -94,36 +94,36 @@ def _spread(directory: Path, count: int) -> list[str]:
 
 
 def _latency(directory: Path, names: Sequence[str]) -> list[float]:
-    """Milliseconds for each of these, whose faults begin together."""
+    """Inject a fault into all nodes at once; return for each the milliseconds from the fault to the mark."""
     for name in names:
         inject_fault(directory, name, FAULT, {})
-    return [1000 * (_at(story, _marked) - _at(story, _ill)) for story in _stories(directory, names, _marked)]
+    return [1000 * (_at(history, _marked) - _at(history, _ill)) for history in _histories(directory, names, _marked)]
 
 
-def _stories(directory: Path, names: Sequence[str], told: Callable[[NodeHistory], bool]) -> list[NodeHistory]:
-    """Of each of these, once it tells of that."""
-    return [_until_told(directory, name, told, PATIENCE_S) for name in names]
+def _histories(directory: Path, names: Sequence[str], matches: Callable[[NodeHistory], bool]) -> list[NodeHistory]:
+    """Return the events of each node, once one of them matches."""
+    return [_wait_for(directory, name, matches, PATIENCE_S) for name in names]
 
 
-def _until_told(directory: Path, name: str, told: Callable[[NodeHistory], bool], patience_s: float) -> NodeHistory:
+def _wait_for(directory: Path, name: str, matches: Callable[[NodeHistory], bool], patience_s: float) -> NodeHistory:
     ends = time.monotonic() + patience_s
     while True:
-        story = read_node_events(directory, name)
-        if any(told(event) for event in _since_ill(story)):
-            return story
+        history = read_node_events(directory, name)
+        if any(matches(event) for event in _since_ill(history)):
+            return history
         if time.monotonic() > ends:
             raise RuntimeError(f"{name}: nothing of the kind within {patience_s:g} s; see {directory}/run.log")
         time.sleep(_LOOK_S)
 
 
-def _since_ill(story: NodeHistory) -> list[NodeHistory]:
-    found: list[NodeHistory] = story["cluster"]
+def _since_ill(history: NodeHistory) -> list[NodeHistory]:
+    found: list[NodeHistory] = history["cluster"]
     first = next((at for at, event in enumerate(found) if _ill(event)), len(found))
     return found[first:]
 
 
-def _at(story: NodeHistory, told: Callable[[NodeHistory], bool], *, last: bool = False) -> float:
-    times = [float(event["at"]) for event in _since_ill(story) if told(event)]
+def _at(history: NodeHistory, matches: Callable[[NodeHistory], bool], *, last: bool = False) -> float:
+    times = [float(event["at"]) for event in _since_ill(history) if matches(event)]
     return times[-1 if last else 0]
 
 
@@ -156,31 +156,31 @@ def _gone(event: NodeHistory) -> bool:
     return not _of_node(event) and bool(event["type"] == "DELETED")
 
 
-# --- from the fault back into service ------------------------------------------------------------------------------
+# --- from the fault until the node is in service again -------------------------------------------------------------
 
 
 def _chain(scale: float) -> list[Table]:
     with running_lab(4, time_scale=scale) as (directory, _), _reconciler(directory):
         name = _plain(directory)
         inject_fault(directory, name, FAULT, {})
-        _until_told(directory, name, _marked, PATIENCE_S)
+        _wait_for(directory, name, _marked, PATIENCE_S)
 
         def admitted(event: NodeHistory) -> bool:
             return _well(event) and not _marked(event) and _ready(event)
 
-        story = _until_told(directory, name, admitted, max(PATIENCE_S, 7200 / scale))
+        history = _wait_for(directory, name, admitted, max(PATIENCE_S, 7200 / scale))
         gate_s = _gate_seconds(directory, name)
-    off, on = (_power(story, word) for word in ("off", "on"))
-    up = max(_at(story, _well), _ready_again(story, on))
+    off, on = (_power(history, word) for word in ("off", "on"))
+    up = max(_at(history, _well), _ready_again(history, on))
     steps = {
-        "the condition to the mark": _at(story, _marked) - _at(story, _ill),
-        "the mark to the first eviction": _at(story, _evicted) - _at(story, _marked),
-        "the last pod gone to the order to power off": off - TYPICAL.shutdown_s - _at(story, _gone, last=True),
+        "the condition to the mark": _at(history, _marked) - _at(history, _ill),
+        "the mark to the first eviction": _at(history, _evicted) - _at(history, _marked),
+        "the last pod gone to the order to power off": off - TYPICAL.shutdown_s - _at(history, _gone, last=True),
         "power off to power on": on - off,
-        "condition gone to the mark lifted, without the gate": _at(story, admitted) - up - gate_s,
+        "condition gone to the mark lifted, without the gate": _at(history, admitted) - up - gate_s,
     }
     others = {
-        "drain: first eviction to last pod gone": _at(story, _gone, last=True) - _at(story, _evicted),
+        "drain: first eviction to last pod gone": _at(history, _gone, last=True) - _at(history, _evicted),
         "hardware: shutdown, POST, boot, kubelet, detector": up - on + TYPICAL.shutdown_s,
         "gate": gate_s,
     }
@@ -188,7 +188,7 @@ def _chain(scale: float) -> list[Table]:
         *((f"own: {step}", seconds, seconds / scale) for step, seconds in steps.items()),
         ("own: together", sum(steps.values()), sum(steps.values()) / scale),
         *((other, seconds, seconds / scale) for other, seconds in others.items()),
-        ("all", _at(story, admitted) - _at(story, _ill), (_at(story, admitted) - _at(story, _ill)) / scale),
+        ("all", _at(history, admitted) - _at(history, _ill), (_at(history, admitted) - _at(history, _ill)) / scale),
     ]
     return [
         Table(
@@ -204,18 +204,18 @@ def _chain(scale: float) -> list[Table]:
 
 
 def _plain(directory: Path) -> str:
-    """A node whose GPUs are not divided: to divide them again takes a while, and is none of the chain's steps."""
+    """Return a node without MIG, because restoring MIG takes time that is not part of the chain."""
     nodes = load_spec(directory / "fleet-spec", directory="").nodes.values()
     return next(node.node for node in nodes if node.profile.gpu is not None and node.profile.gpu.mig is None)
 
 
-def _power(story: NodeHistory, word: str) -> float:
-    """When it last went off, or on."""
-    return next(float(e["at"]) for e in reversed(story["bmc"]) if e["message"] == f"System power {word}")
+def _power(history: NodeHistory, word: str) -> float:
+    """Return when the machine last went off, or on."""
+    return next(float(e["at"]) for e in reversed(history["bmc"]) if e["message"] == f"System power {word}")
 
 
-def _ready_again(story: NodeHistory, since: float) -> float:
-    return next(float(e["at"]) for e in story["cluster"] if _ready(e) and e["at"] >= since)
+def _ready_again(history: NodeHistory, since: float) -> float:
+    return next(float(e["at"]) for e in history["cluster"] if _ready(e) and e["at"] >= since)
 
 
 def _gate_seconds(directory: Path, name: str) -> float:
@@ -228,13 +228,13 @@ def _gate_seconds(directory: Path, name: str) -> float:
     return (last.ended_at - last.at).total_seconds()
 
 
-# --- a reconciler that runs ----------------------------------------------------------------------------------------
+# --- a running reconciler ----------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _reconciler(directory: Path) -> Iterator[int]:
-    """`reconciler run` on a fleet that has passed its gate; it has looked at everything once. Its process."""
-    _free(directory / "fleet-spec")
+    """Start `reconciler run` on an accepted fleet, wait for its first pass, and yield its process id."""
+    _remove_limits(directory / "fleet-spec")
     asyncio.run(_accept(directory))
     log = directory / "run.log"
     command = [sys.executable, "-m", "reconciler", "run", str(directory / "fleet-spec"), "--listen", "off"]
@@ -251,8 +251,8 @@ def _reconciler(directory: Path) -> Iterator[int]:
             process.wait(60)
 
 
-def _free(spec: Path) -> None:
-    """Neither budget nor storm brake holds anybody back, and the ladder is the issue's: a power cycle."""
+def _remove_limits(spec: Path) -> None:
+    """Edit the spec so that neither budget nor storm brake delays a node, and the only remediation is a power cycle."""
     _edit(spec / "fleet.yaml", "Fleet", budgets=[{"scope": "fleet", "nodes": "100%"}],
           brake={"fleet": "99%", "domain": "99%"})  # fmt: skip
     _edit(spec / "policies.yaml", "RemediationPolicy", ladder=[{"action": "power_cycle"}])
@@ -269,7 +269,7 @@ def _edit(file: Path, kind: str, **changes: Any) -> None:
 
 
 async def _accept(directory: Path) -> None:
-    """Certificates for all, so that the fleet is at rest."""
+    """Save certificates for all nodes, so that nothing is left to do."""
     fleet = load_spec(directory / "fleet-spec", directory="")
     clock, overlay = RealClock(), load_endpoints(directory / "endpoints.json")
     fabric = WireFabric(fleet, clock, SecretStore.load(), overlay)
@@ -299,7 +299,7 @@ def _wait_for_pass(log: Path, process: subprocess.Popen[bytes]) -> None:
 
 
 def _percentiles(found: Sequence[float]) -> tuple[float, float, float]:
-    """Each a value that was measured: the smallest that so many of a hundred do not exceed."""
+    """Return the 50th, 99th and 100th percentile (nearest rank)."""
     ordered = sorted(found)
     return tuple(ordered[max(0, -(-len(ordered) * share // 100) - 1)] for share in (50, 99, 100))  # type: ignore[return-value]  # three
 

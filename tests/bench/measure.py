@@ -1,4 +1,4 @@
-"""Clocks and memory of this process, and work in fresh processes."""
+"""Measure time and memory of this process, and run work in fresh processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MIB = 1024 * 1024
 
 @dataclass(slots=True)
 class Spent:
-    """Seconds. `children`: CPU of processes that were started and have ended meanwhile."""
+    """Times in seconds. `children`: CPU of child processes that ended meanwhile."""
 
     wall: float = 0.0
     cpu: float = 0.0
@@ -31,7 +31,7 @@ class Spent:
 
 @contextmanager
 def spending() -> Iterator[Spent]:
-    """Filled in when the block ends."""
+    """Measure the block. The result is filled in when the block ends."""
     spent = Spent()
     wall, cpu, children = time.perf_counter(), time.process_time(), _children()
     yield spent
@@ -46,33 +46,33 @@ def _children() -> float:
 
 
 def rss_mib() -> float:
-    """What this process holds now."""
+    """Return the resident memory of this process in MiB."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE / _MIB
 
 
 def peak_mib() -> float:
-    """The most that this process has held since `forget_peak`, or ever.
+    """Return the peak resident memory in MiB since `forget_peak`, or since the start.
 
-    Not ru_maxrss: that begins with what the parent held at the fork.
+    ru_maxrss would include the memory of the parent at the fork.
     """
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) / 1024
 
 
 def forget_peak() -> None:
-    """Let `peak_mib` begin with what is held now."""
+    """Reset `peak_mib` to the present resident memory."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def in_fresh_process(module: str, *arguments: str) -> Any:
-    """The JSON that `python -m module arguments` prints. Its stderr is ours."""
+    """Run `python -m module arguments`; return the JSON that it prints. It inherits stderr."""
     command = [sys.executable, "-m", module, *arguments]
     ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(ended.stdout)
 
 
 def median_wall(command: Sequence[str], runs: int) -> float:
-    """Seconds from start to end of a command, the median of `runs`."""
+    """Return the median wall time of `runs` runs of a command, in seconds."""
     walls = []
     for _ in range(runs):
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Floors and peers for `scale`: what the same task takes at least, and by the usual means."""
+"""Floors and peers for `scale`: the minimum for the same task, and the task with usual libraries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reconciler.model.observed import Observed, Silent
 
 
 def read_csv(spec: Path, fleet: Fleet) -> int:
-    """Every inventory's rows as `Desired` values with the profile at hand: no checks, no columns for diagnostics."""
+    """Read all inventories' rows as `Desired` values, without checks and without positions for diagnostics."""
     nodes, one_of = {}, {node.pool: node for node in fleet.nodes.values()}
     for file in sorted((spec / "pools").glob("*.csv")):
         like = one_of[file.stem]
@@ -36,7 +36,7 @@ def read_csv(spec: Path, fleet: Fleet) -> int:
 
 
 def as_yaml(spec: Path, nodes: int) -> str:
-    """The first `nodes` rows of the inventories as entries of a NodePool."""
+    """Return the first `nodes` rows of the inventories as entries of a NodePool."""
     entries: list[Mapping[str, Any]] = []
     for file in sorted((spec / "pools").glob("*.csv")):
         with file.open(encoding="utf-8", newline="") as text:
@@ -49,12 +49,12 @@ def as_yaml(spec: Path, nodes: int) -> str:
 
 
 def read_yaml(text: str) -> int:
-    """With positions, which diagnostics need: ruamel's round-trip loader."""
+    """Read YAML with the positions that diagnostics need, by ruamel's round-trip loader."""
     return len(YAML(typ="rt", pure=True).load(text)["spec"]["nodes"])
 
 
 def deep_diff(fleet: Fleet, nodes: Mapping[str, Observed]) -> int:
-    """Desired and observed of each node as two dicts by value path, and DeepDiff between them."""
+    """Compare the desired and observed values of each node, as dicts by value path, with DeepDiff."""
     different = 0
     for name, observed in nodes.items():
         table = managed(fleet.nodes[name].profile)
@@ -64,7 +64,7 @@ def deep_diff(fleet: Fleet, nodes: Mapping[str, Observed]) -> int:
 
 
 def compare_by_hand(fleet: Fleet, nodes: Mapping[str, Observed]) -> int:
-    """The values that a spec mentions most, attribute by attribute and as they stand: equal or not, and no more."""
+    """Compare the most frequent values of a spec directly, attribute by attribute, only for equality."""
     different = 0
     for name, observed in nodes.items():
         desired = fleet.nodes[name]

@@ -1,6 +1,6 @@
 """`rehearse`: a new image for every node, in waves, on machines in virtual time.
 
-Run as a module it is the process that is measured: `python -m tests.bench.rehearsal NODES` prints JSON.
+Run as a module, this is the measured process: `python -m tests.bench.rehearsal NODES` prints JSON.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def section(sizes: Sequence[int]) -> list[Table]:
     ]
 
 
-# --- in the process that is measured -------------------------------------------------------------------------------
+# --- in the measured process -------------------------------------------------------------------------------
 
 
 def script(spec: Path, nodes: int) -> RehearsalInput:
-    """All were converged to an older image, and certified."""
+    """Prepare a fleet that is converged to an older image and certified."""
     from reconciler.app.rehearsal.inputs import RehearsalInput
     from reconciler.converge.gate import AcceptanceGate
     from reconciler.converge.observe import observe
@@ -123,7 +123,7 @@ def measured(nodes: int) -> dict[str, Any]:
 
 
 def _floor(made: RehearsalInput, actions: int) -> float:
-    """CPU seconds of this many actions a node."""
+    """Return the CPU seconds of so many actions per node."""
     from reconciler.lab.fleet import build_lab
     from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
     from reconciler.lab.scenario import Scenario

@@ -1,4 +1,4 @@
-"""What a section measured, as a table of text or as JSON."""
+"""The results of a section, as a text table or as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`columns`: the first is of words, the others are of figures. A cell of None does not apply."""
+    """A table. The first column holds text, the others figures. None: does not apply."""
 
     title: str
     columns: tuple[str, ...]

@@ -1,6 +1,6 @@
 """Load, resolve, diff, plan and write, for fleets of growing size.
 
-Run as a module it is the process that is measured: `python -m tests.bench.scale SPEC STORE` prints JSON.
+Run as a module, this is the measured process: `python -m tests.bench.scale SPEC STORE` prints JSON.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ T = TypeVar("T")
 Planner = Callable[["Observation", Mapping[str, "NodeRecord"]], "Plan"]
 
 TARGET_S, TARGET_MIB = 15.0, 1536
-SAMPLE = 300  # nodes that a slow peer is tried on; its figure is scaled up
-EVERY = 100  # one node in so many has drifted
-WRITTEN = 10_000  # nodes; larger plans for every node at once are not written: they are half a gigabyte
+SAMPLE = 300  # nodes for slow peers, whose figures are scaled up
+EVERY = 100  # one of so many nodes has drifted
+WRITTEN = 10_000  # nodes; larger plans for all nodes at once, half a gigabyte, are not written
 
 IMPORT = "import"
 LOAD = "load + resolve, nodes in CSV"
@@ -77,7 +77,7 @@ def section(sizes: Sequence[int]) -> list[Table]:
             [*seconds, *growth],
             (
                 f"target: {TARGET_S:g} s in total for 100,000 nodes",
-                "the observation and the ledger's records are in memory; reading them: see `paper` and `wire`",
+                "the observation and the ledger's records are in memory; reading them: see `documents` and `wire`",
                 f"slow peers are tried on {SAMPLE} nodes and scaled up; every figure is the best of some runs",
             ),
         ),
@@ -94,7 +94,7 @@ def section(sizes: Sequence[int]) -> list[Table]:
 
 
 def _row(name: str, beside: str | None, found: Sequence[Mapping[str, float]]) -> tuple[str | float | None, ...]:
-    """`beside`: what this is a floor or peer of. The ratio is that of the largest fleet that it was tried on."""
+    """Make a row. `beside`: figure that this is a floor or peer of. The ratio is of the largest measured fleet."""
     ratios = [one[beside] / one[name] for one in found if beside is not None and name in one]
     return f"  {name}" if beside else name, *(one.get(name) for one in found), ratios[-1] if ratios else None
 
@@ -106,19 +106,19 @@ def _of_size(nodes: int) -> Any:
 
 @contextmanager
 def stored_fleet(nodes: int) -> Iterator[tuple[Path, Path]]:
-    """Its spec, and what was observed of it."""
+    """Yield the paths of its spec and of its stored observation."""
     from reconciler.spec import load_spec
-    from tests.bench.fleets import observe_truth, write_spec
+    from tests.bench.fleets import fleet_template, write_spec
 
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         directory = Path(name)
         spec = write_spec(directory / "fleet-spec", nodes)
         fleet = load_spec(spec, directory="fleet-spec")
-        observe_truth(directory / "machines", fleet, EVERY).save(directory / "store")
+        fleet_template(directory / "machines", fleet, EVERY).save(directory / "store")
         yield spec, directory / "store"
 
 
-# --- in the process that is measured -------------------------------------------------------------------------------
+# --- in the measured process -------------------------------------------------------------------------------
 
 
 def planner(fleet: Fleet, stored: Stored) -> Planner:
@@ -138,7 +138,7 @@ def planner(fleet: Fleet, stored: Stored) -> Planner:
 
 
 def measured(spec: Path, store: Path) -> dict[str, Any]:
-    """Memory first, for it hardly shrinks. Imports stand where a run has them: they are part of what is measured."""
+    """Measure memory first, because it hardly shrinks. Imports are measured too, so they are where a run has them."""
     mib = {"bare Python": measure.rss_mib()}
     with measure.spending() as spent:
         from reconciler.app.runtime import paused_garbage_collection
@@ -151,7 +151,7 @@ def measured(spec: Path, store: Path) -> dict[str, Any]:
     mib["imported"] = measure.rss_mib()
 
     def loaded() -> Fleet:
-        with paused_garbage_collection():  # as the commands do
+        with paused_garbage_collection():  # like the commands
             return load_spec(spec, directory="fleet-spec")
 
     fleet = loaded()
@@ -201,7 +201,7 @@ def _cold(plan: Planner, stored: Stored, nodes: int, seconds: dict[str, float], 
 
 
 def _behind(plan: Planner, stored: Stored, nodes: int, seconds: dict[str, float], mib: dict[str, float]) -> None:
-    """After `_cold`, which has put every node behind."""
+    """Measure after `_cold`, in which every node has an older image."""
     from reconciler.model.documents import dump
 
     behind = stored.all_clean()
@@ -244,7 +244,7 @@ def _once(work: Callable[[], T]) -> tuple[float, T]:
 
 
 def _best(work: Callable[[], object], *found_before: float) -> float:
-    """CPU seconds of the best of five runs, or of as many as fit into two seconds."""
+    """Return the CPU seconds of the best of five runs, or of as many as fit into two seconds."""
     found = list(found_before)
     while not found or (len(found) < 5 and sum(found) < 2):
         found.append(_once(work)[0])

@@ -1,4 +1,4 @@
-"""How long the command takes to say something."""
+"""The start-up time of the command."""
 
 from __future__ import annotations
 

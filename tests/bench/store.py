@@ -1,8 +1,8 @@
-"""What was observed of a large fleet, on disk: to be read by the process that is measured.
+"""The observation of a large fleet on disk, for the measured process to read.
 
-Every node is cast from a mould, which is the pickle of a lab machine. No two nodes share a value, as if each had come
-over the wire by itself, and what tells machines apart is each one's own: serials, MAC addresses, UUIDs, pods, instants
-and measurements. Both are the worst case for memory.
+Every node is instantiated from a template, the pickle of a lab machine. No two nodes share a value object, as if each
+had been read over the wire, and each has its own serials, MAC addresses, UUIDs, pods, times and measurements. Both are
+the worst case for memory.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from reconciler.model.interning import Interning
 from reconciler.model.observed import Answered, Observation, Observed
 from reconciler.model.records import Applied, NodeRecord
 
-DIGITS = 5  # of a node's number, as it stands in its name
-AT_ONCE = 50  # nodes that were converged in one pass
+DIGITS = 5  # of a node's number in its name
+AT_ONCE = 50  # nodes converged in one pass
 OLD = {"image.version": "2026.10.1", "image.sha256": "0" * 64}
 
 
 @dataclass(frozen=True, slots=True)
-class Mould:
-    """Casts copies of a value. `words`, `numbers`: offsets of what is each copy's own."""
+class Template:
+    """Makes copies of a value. `words`, `numbers`: offsets of the bytes that differ between copies."""
 
     data: bytes
     words: tuple[int, ...]
-    numbers: tuple[int, ...]  # low bytes of instants and measurements
+    numbers: tuple[int, ...]  # low bytes of times and measurements
 
     @classmethod
-    def of(cls, value: Any, twin: Any, number: int) -> Mould:
-        """`value` bears `number`; `twin` is the same of another machine. What both say is no one's own."""
+    def of(cls, value: Any, other: Any, number: int) -> Template:
+        """Make a template of `value` of machine `number`. Values shared with another machine's `other` are constant."""
         data = pickle.dumps(_unshared(value))
         tag = f"{number:0{DIGITS}d}"
         words, numbers = [], list[int]()
-        own, common = set(_leaves(value)), set(_leaves(twin))
+        own, common = set(_leaves(value)), set(_leaves(other))
         for leaf in own - {leaf for leaf in common if not isinstance(leaf, datetime)}:
             if isinstance(leaf, str) and len(leaf) >= DIGITS:
                 begin = leaf.find(tag) if tag in leaf else len(leaf) - DIGITS
@@ -51,7 +51,7 @@ class Mould:
                 numbers += [at + 10 for at in _found(b"C" + bytes([len(state)]) + state, data)]
         return cls(data, tuple(sorted(set(words))), tuple(sorted(set(numbers))))
 
-    def cast(self, number: int) -> Any:
+    def instantiate(self, number: int) -> Any:
         data = bytearray(self.data)
         tag, low = b"%0*d" % (DIGITS, number), (number & 0xFFFF).to_bytes(2, "big")
         for at in self.words:
@@ -62,7 +62,7 @@ class Mould:
 
 
 def _unshared(value: Any) -> Any:
-    """A copy in which each text is an object of its own, as it would be when it was read."""
+    """Return a copy in which each string is a separate object, as after reading it."""
     if isinstance(value, str) and type(value) is str:
         return "".join(list(value))
     if isinstance(value, tuple | list):
@@ -92,24 +92,24 @@ def _found(pattern: bytes, data: bytes) -> Iterator[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Moulds:
-    """Of one persona: a node as observed when all is well, in each way of drifting, and what the ledger keeps.
+class PersonaTemplates:
+    """The templates of one persona: a clean node, one node per drift kind, and the ledger's record.
 
-    `applied` belongs to the record, and is the same for all nodes that were converged in one pass.
+    `applied` belongs to the record, and is the same for all nodes converged in one pass.
     """
 
-    clean: Mould
-    drifted: tuple[Mould, ...]
-    record: Mould
+    clean: Template
+    drifted: tuple[Template, ...]
+    record: Template
     applied: Mapping[str, Applied]
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
-    """A fleet. `head`: an observation without nodes; `personas`: of each node in turn; each `every`th has drifted."""
+class FleetTemplate:
+    """A fleet. `head`: an observation without nodes; `personas`: one per node; each `every`th node has drifted."""
 
     head: Observation
-    moulds: Mapping[str, Moulds]
+    templates: Mapping[str, PersonaTemplates]
     personas: tuple[str, ...]
     every: int
 
@@ -119,7 +119,7 @@ class Truth:
 
 @dataclass(slots=True)
 class Stored:
-    """`drifted`: those nodes alone that did. `head`: an observation without nodes."""
+    """The restored fleet. `drifted`: only nodes with drift. `head`: an observation without nodes."""
 
     head: Observation
     clean: dict[str, Observed]
@@ -133,11 +133,13 @@ class Stored:
         return replace(self.head, nodes=self.clean | self.drifted)
 
     def all_behind(self) -> Observation:
-        """As after the merge of a new image: every node runs the one before, and was converged to it.
+        """Return the observation after the merge of a new image: every node still runs the old one.
 
-        Nothing else is kept.
+        It replaces the stored nodes and records.
         """
-        older: dict[int, tuple[Mapping[str, Applied], Mapping[str, Applied]]] = {}  # by id of the first
+        older: dict[
+            int, tuple[Mapping[str, Applied], Mapping[str, Applied]]
+        ] = {}  # id of the applied values -> (they, their older copy)
         for name, node in self.clean.items():
             self.clean[name] = behind(node)
             applied = self.records[name].applied
@@ -150,23 +152,23 @@ class Stored:
 
 
 def restore(path: Path) -> Stored:
-    """Equal parts are shared, as commands share them when they read nodes and ledger."""
-    truth: Truth = pickle.loads(path.read_bytes())
+    """Restore a fleet. Equal parts are shared, as by commands that read nodes and ledger."""
+    truth: FleetTemplate = pickle.loads(path.read_bytes())
     stored = Stored(truth.head, {}, {}, {})
     nodes, records = Interning(), Interning()
     passes: dict[tuple[str, int], Mapping[str, Applied]] = {}
     for at, persona in enumerate(truth.personas):
-        moulds = truth.moulds[persona]
-        clean: Observed = nodes(moulds.clean.cast(at))
+        templates = truth.templates[persona]
+        clean: Observed = nodes(templates.clean.instantiate(at))
         key = (persona, at // AT_ONCE)
         if key not in passes:
             after = timedelta(seconds=at // AT_ONCE)
-            passes[key] = {path: replace(row, at=row.at + after) for path, row in moulds.applied.items()}
-        record: NodeRecord = replace(records(moulds.record.cast(at)), applied=passes[key])
+            passes[key] = {path: replace(row, at=row.at + after) for path, row in templates.applied.items()}
+        record: NodeRecord = replace(records(templates.record.instantiate(at)), applied=passes[key])
         stored.clean[clean.node], stored.records[clean.node] = clean, record
         if at % truth.every == truth.every // 2:
-            way = at // truth.every % len(moulds.drifted)
-            stored.drifted[clean.node] = nodes(moulds.drifted[way].cast(at))
+            way = at // truth.every % len(templates.drifted)
+            stored.drifted[clean.node] = nodes(templates.drifted[way].instantiate(at))
     return stored
 
 

@@ -1,6 +1,6 @@
-"""Observation of a lab on loopback: how fast, and what it costs the reconciler, by source and tier.
+"""Observation of a lab on loopback: its speed and its CPU cost for the reconciler, by source and tier.
 
-The lab is a process of its own, and so is the reconciler, so that their CPU can be told apart.
+The lab and the reconciler are separate processes, so that their CPU is measured separately.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def section(nodes: int) -> list[Table]:
 
 @contextmanager
 def running_lab(nodes: int, *, time_scale: float = 1.0) -> Iterator[tuple[Path, int]]:
-    """Its directory and process. In real time nothing happens to machines while we look."""
+    """Run a lab; yield its directory and process. In real time its machines do not change meanwhile."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         directory = Path(name)
         command = [sys.executable, "-m", "reconciler", "lab", "up", "--nodes", str(nodes), "--dir", name]
@@ -91,7 +91,7 @@ def running_lab(nodes: int, *, time_scale: float = 1.0) -> Iterator[tuple[Path, 
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds of CPU that a process has used, with its threads and the children that have ended."""
+    """Return the CPU seconds of a process with its threads and its ended children."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / _TICK
 

@@ -1,4 +1,4 @@
-"""Floors for `wire_passes`: the same bytes over the wire by the bare libraries, and nothing made of them."""
+"""Floors for `wire_passes`: the same bytes over the wire by the bare libraries, without parsing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NONCE = "0" * 32
 
 @contextmanager
 def recorded_gets() -> Iterator[list[str]]:
-    """The URIs that any BMC is asked for while the block runs."""
+    """Record the URIs that are requested from BMCs during the block."""
     found: list[str] = []
     original = Session.get
 
@@ -33,7 +33,7 @@ def recorded_gets() -> Iterator[list[str]]:
         found.append(where)
         return original(self, where)
 
-    Session.get = get  # type: ignore[method-assign]  # for the block alone
+    Session.get = get  # type: ignore[method-assign]  # only during the block
     try:
         yield found
     finally:
@@ -41,7 +41,7 @@ def recorded_gets() -> Iterator[list[str]]:
 
 
 class RedfishFloor:
-    """One requests.Session per BMC, connections and logins kept."""
+    """One requests.Session per BMC, with persistent connections and logins."""
 
     def __init__(self, fleet: Fleet, overlay: Overlay, ca: Path) -> None:
         secret = fleet.settings.bmc_credentials
@@ -76,7 +76,7 @@ class RedfishFloor:
 
 
 class SshFloor:
-    """One bare asyncssh connection per host, kept."""
+    """One persistent asyncssh connection per host."""
 
     def __init__(self, fleet: Fleet, overlay: Overlay) -> None:
         self._fleet, self._overlay = fleet, overlay
@@ -120,7 +120,7 @@ class SshFloor:
 
 
 def kubectl_floor(kubeconfig: Path) -> int:
-    """Version, nodes and pods by three children, parsed."""
+    """Read version, nodes and pods with three kubectl processes, and parse them."""
     command = ["kubectl", f"--kubeconfig={kubeconfig}", "get", "--raw"]
     size = 0
     for path in ("/version", "/api/v1/nodes?limit=1000", "/api/v1/pods?limit=1000"):

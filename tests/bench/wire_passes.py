@@ -1,7 +1,7 @@
-"""The process that observes: `python -m tests.bench.wire_passes DIR PID` prints JSON in seconds.
+"""The observing process: `python -m tests.bench.wire_passes DIR PID` prints JSON, times in seconds.
 
-DIR is of a running lab, PID its process. First whole passes, as commands and the loop make them; then each source by
-itself, beside a floor.
+DIR is the directory of a running lab, PID its process. It measures whole passes, like those of commands and the loop,
+and then each source alone with its floor.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Bench:
         return WireFabric(self.fleet, RealClock(), SecretStore.load(), self.overlay)
 
     async def all(self, work: Callable[[Desired], Awaitable[object]]) -> None:
-        """`work` on every node, as many at once as a pass has."""
+        """Run `work` on every node, with the concurrency of a pass."""
         limit = asyncio.Semaphore(self.at_once)
 
         async def limited(node: Desired) -> None:
@@ -162,7 +162,7 @@ async def _facts(fabric: WireFabric, node: Desired) -> object:
 
 
 def _cpu_of(pid: int) -> float:
-    """Seconds of CPU that a process has used, with its threads."""
+    """Return the CPU seconds of a process with its threads."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICK
 

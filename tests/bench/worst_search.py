@@ -1,4 +1,4 @@
-"""The planner's search at its worst: everything about a node is wrong, and MIG is wanted."""
+"""The planner's search in the worst case: everything about a node is wrong, and MIG is desired."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests import builders
 from tests.bench.report import Table
 
 TARGET_MS = 10.0
-# What a node may start with whatever else is wrong. Nothing is not the worst: without HOST_UP or an identity many
-# rows can't be tried at all.
+# Conditions that a node may start with in the worst case. An empty set is not worse: without HOST_UP or an identity
+# many rows of the catalogue are not applicable.
 _GIVEN = frozenset({c.IDENTITY, c.SIGNATURE, c.HEALTHY, c.HARDWARE})
 _VARIED = (c.HOST_UP, c.POWER_ON, c.REGISTERED, c.MEMBER, c.IN_SERVICE, c.GPU_PLAIN, c.BIOS_STAGED, c.BOOT_STAGED)
 

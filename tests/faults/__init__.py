@@ -1,8 +1,8 @@
-"""What faults do to a fleet, on the in-process front under virtual time. Those of the wire: tests/e2e/test_faults.py.
+"""Effects of faults on a fleet, with in-process ports under virtual time. tests/e2e/test_faults.py has wire faults.
 
-matrix    every fault of the lab, struck as an action of the catalogue begins, and what must come of it
-cells     plays one of these
-schedule  what happens to a small fleet over some hours, drawn from a seed
-life      plays a schedule, and looks on
+matrix    every fault of the lab, injected when an action begins, and the expected end
+cells     runs one cell of the matrix
+schedule  random events on a small fleet over some hours, drawn from a seed
+schedule_run  runs a schedule and checks invariants
 rollout   a new image for hundreds of nodes, of which some fail
 """

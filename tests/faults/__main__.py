@@ -1,4 +1,4 @@
-"""`python -m tests.faults matrix` prints what comes of every fault with every action; `seed N` tells one story."""
+"""`python -m tests.faults matrix` prints the end of every fault with every action; `seed N` runs one schedule."""
 
 from __future__ import annotations
 
@@ -7,30 +7,34 @@ import sys
 import time
 
 from tests.faults.cells import play
-from tests.faults.life import live, told
 from tests.faults.matrix import LETTERS, ROWS, SCENES, differences
 from tests.faults.rollout import roll_out
 from tests.faults.schedule import draw
+from tests.faults.schedule_run import failure_report, run_schedule
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.faults", description="What faults do to a fleet.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults", description="Run faults on a simulated fleet and check the invariants."
+    )
     what = parser.add_subparsers(dest="what", required=True)
-    seed = what.add_parser("seed", help="play what this seed draws, and tell all that happens")
+    seed = what.add_parser("seed", help="run the schedule of a seed and print its log")
     seed.add_argument("number", type=int)
-    seed.add_argument("--short", action="store_true", help="what breaks, with what can't be left out alone")
-    seeds = what.add_parser("seeds", help="play so many, and tell of those that break something")
+    seed.add_argument("--short", action="store_true", help="print only the shortest schedule that breaks an invariant")
+    seeds = what.add_parser("seeds", help="run so many seeds and print those that break an invariant")
     seeds.add_argument("count", type=int)
     seeds.add_argument("--first", type=int, default=0)
-    matrix = what.add_parser("matrix", help="play every fault with every action; with both given, tell one's story")
-    matrix.add_argument("--fault", default="", help="the beginning of its name")
+    matrix = what.add_parser(
+        "matrix", help="run every fault with every action; with both given, print the log of one cell"
+    )
+    matrix.add_argument("--fault", default="", help="the beginning of the fault's name")
     matrix.add_argument("--action", default="", choices=["", *SCENES])
-    rollout = what.add_parser("rollout", help="a new image for many nodes, of which a share fails")
+    rollout = what.add_parser("rollout", help="roll out an image to many nodes, of which a share fails")
     rollout.add_argument("--nodes", type=int, default=500)
     rollout.add_argument("--out", type=int, default=50, help="the budget")
     rollout.add_argument("--rate", type=float, default=0.02, help="share of nodes on which some action fails")
     rollout.add_argument("--seed", type=int, default=1)
-    rollout.add_argument("--loop", action="store_true", help="driven by the loop, not by one apply after another")
+    rollout.add_argument("--loop", action="store_true", help="use the loop instead of repeated applies")
     given = parser.parse_args()
     if given.what == "rollout":
         print(found := roll_out(given.nodes, given.out, given.rate, given.seed, loop=given.loop))
@@ -47,7 +51,7 @@ def _matrix(fault: str, action: str) -> int:
     if fault and action:
         for row in rows:
             one = play(SCENES[action], row.fault)
-            print("\n".join([f"{row.name}, as {action} begins", *one.story, one.says, *one.wrong, one.end, ""]))
+            print("\n".join([f"{row.name}, as {action} begins", *one.log, one.says, *one.wrong, one.end, ""]))
         return 0
     width, wrong = max(len(row.name) for row in rows) + 2, []
     for at, name in enumerate(SCENES):
@@ -62,22 +66,22 @@ def _matrix(fault: str, action: str) -> int:
 
 
 def _seed(number: int, *, short: bool) -> int:
-    if short and (story := told(draw(number))):
-        print(story)
+    if short and (log := failure_report(draw(number))):
+        print(log)
         return 1
-    lived = live(draw(number))
-    print(lived)
-    return 1 if lived.broken else 0
+    result = run_schedule(draw(number))
+    print(result)
+    return 1 if result.broken else 0
 
 
 def _seeds(numbers: range) -> int:
     began, broken, runs, actions = time.process_time(), 0, 0, 0
     for number in numbers:
-        lived = live(draw(number))
-        runs, actions = runs + lived.runs, actions + lived.actions
-        if lived.broken:
+        result = run_schedule(draw(number))
+        runs, actions = runs + result.runs, actions + result.actions
+        if result.broken:
             broken += 1
-            print(f"seed {number}: {lived.broken}", flush=True)
+            print(f"seed {number}: {result.broken}", flush=True)
     seconds = time.process_time() - began
     print(f"{len(numbers)} seeds, {broken} break something; {runs} runs, {actions} actions; {seconds:.0f}s of CPU")
     return 1 if broken else 0

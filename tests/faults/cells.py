@@ -1,7 +1,7 @@
-"""Plays one cell of the matrix: a node drifts, a run sets to work, and as some action begins, a fault strikes.
+"""Run one cell of the matrix: a node drifts, a run starts, and a fault is injected when an action begins.
 
-What comes of it is told from the lab's truth: the run may end with the node as specified all the same; or it stops,
-and leaves the node out of service under our mark, or serving as before. Then the fault is over, and all must be well.
+The end is read from the lab's state: the node is as specified, or out of service under the mark, or in service as
+before. When the fault is over, the node must recover.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from reconciler.model.ports import Clock, Host
 from reconciler.model.vocab import Activation, NodeState
 from reconciler.render import outcome as render_outcome
 from tests.soak import plans
-from tests.soak.referee import unfit
+from tests.soak.invariant_checker import unfit
 from tests.soak.spec import Spec
 from tests.soak.world import Gate, SmallFleet
 
 NODE, NEIGHBOUR = "n0", "n3"  # of one rack
 HOUR, DAY = 3600.0, 86400.0
-CLUSTER_DOWN = "API server down"  # of the cluster, and no fault of a machine
+CLUSTER_DOWN = "API server down"  # a fault of the cluster, not of a machine
 ACCEPTANCE = d.Acceptance(
     "measured",
     (
@@ -50,7 +50,7 @@ ACCEPTANCE = d.Acceptance(
     20 * DAY,
 )  # fmt: skip
 
-# The longest that one attempt may take, in seconds of the fleet: what its own deadlines add up to, and reading around.
+# The longest time of one attempt in seconds of fleet time: the sum of its deadlines, and of the reads around it.
 DEADLINES: Mapping[str, float] = {
     "mark": 300.0, "drain": 900.0, "set_bios": 300.0, "set_boot": 300.0, "update_firmware": 4800.0,
     "reset_bmc": 2400.0, "soft_restart": 3000.0, "power_cycle": 3300.0, "power_on": 2400.0, "reimage": 7200.0,
@@ -62,9 +62,9 @@ RUN_S = 12 * HOUR  # of all attempts of a run on one node
 
 @dataclass(frozen=True)
 class Scene:
-    """What brings an action about. `strikes`: the action with whose beginning the fault strikes; `after`: its end."""
+    """A cause of an action. `action`: the fault is injected when it begins, or with `after` when it ends."""
 
-    strikes: str
+    action: str
     drift: tuple[str, ...]
     mig: bool = False
     after: bool = False
@@ -73,7 +73,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Fault:
-    """`prepare`: what the machine must be like for it to show."""
+    """A fault to inject. `prepare`: sets the machine up so that the fault has an effect."""
 
     kind: str
     parameters: Mapping[str, FaultValue] = field(default_factory=dict)
@@ -81,18 +81,18 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Played:
-    """`end`: one of `matrix.LETTERS`. `says`: of the node, in the run's report. `wrong`: what is not to be."""
+class CellResult:
+    """`end`: one of `matrix.LETTERS`. `says`: the run's report of the node. `wrong`: violations."""
 
     end: str
     says: str
     wrong: tuple[str, ...]
-    story: tuple[str, ...]
+    log: tuple[str, ...]
 
 
 @dataclass
 class MeasuredSpec(Spec):
-    """Its nodes pass tests that are really run."""
+    """A spec whose acceptance tests really run."""
 
     nic: Activation = Activation.POWER_CYCLE
 
@@ -108,7 +108,7 @@ class MeasuredSpec(Spec):
 
 
 class MeasuringGate(Gate):
-    """The real one, but for the keys of images."""
+    """The real gate, without image keys."""
 
     def __init__(self, other: Gate) -> None:
         super().__init__(other._machine)
@@ -123,12 +123,12 @@ class MeasuringGate(Gate):
         return certificate
 
 
-def play(scene: Scene, fault: Fault) -> Played:
+def play(scene: Scene, fault: Fault) -> CellResult:
     cell = _Cell(scene, fault)
     try:
         return cell.play()
     finally:
-        cell.world.book.close()
+        cell.world.raw_ledger.close()
 
 
 class _Cell:
@@ -139,17 +139,17 @@ class _Cell:
         self.world = SmallFleet(spec=spec, names=(NODE, NEIGHBOUR))
         self.machine.state.firmware["NIC0"].activation = scene.nic.value
         self.world.gate = MeasuringGate(self.world.gate)
-        self.world.referee.listener = self.hears
-        self.story: list[str] = []
+        self.world.checker.listener = self.on_event
+        self.log: list[str] = []
         self.wrong: list[str] = []
-        self.struck = False
+        self.injected = False
         self._began = 0.0
 
     @property
     def machine(self) -> Machine:
         return self.world.machine(NODE)
 
-    def play(self) -> Played:
+    def play(self) -> CellResult:
         if self.fault.prepare is not None:
             self.fault.prepare(self.machine)
         for kind in self.scene.drift:
@@ -157,22 +157,22 @@ class _Cell:
         self.world.wait(60.0)
         began = self.world.seconds()
         report = self.world.apply(wait_s=0.0)
-        if not self.struck:
-            self.wrong.append(f"{self.scene.strikes} was never begun")
+        if not self.injected:
+            self.wrong.append(f"{self.scene.action} was never begun")
         if self.world.seconds() - began > RUN_S:
             self.wrong.append(f"the run took {self.world.seconds() - began:.0f} s")
         result = report.results[NODE]
-        end, says = self._end(result), self._told(report, result)
+        end, says = self._end(result), self._reported_reason(report, result)
         self._neighbour(report)
         later = self._afterwards()
         end = {"": end, "p": "P" if end == "o" else f"{end} and a person"}.get(later, later)
-        return Played(end, says, tuple(self.wrong + self.world.referee.found), tuple(self.story))
+        return CellResult(end, says, tuple(self.wrong + self.world.checker.found), tuple(self.log))
 
-    # --- what came of it ---
+    # --- the end ---
 
     def _end(self, result: NodeResult) -> str:
-        """By the truth, held against what the run says."""
-        world, serves, ours = self.world, self.world.is_serving(NODE), self.world.is_ours(NODE)
+        """Return the end by the lab's state, and compare it with the run's report."""
+        world, serves, ours = self.world, self.world.is_serving(NODE), self.world.is_marked(NODE)
         well = result.state in (Ended.DONE, Ended.CONVERGED)
         if serves and ours:
             self.wrong.append("own_mark_is_not_leaked: it serves under our mark")
@@ -184,7 +184,7 @@ class _Cell:
             self.wrong.append("it says nothing")
         return "o" if ours else "s" if serves else "x"
 
-    def _told(self, report: ApplyReport, result: NodeResult) -> str:
+    def _reported_reason(self, report: ApplyReport, result: NodeResult) -> str:
         if result.state in (Ended.DONE, Ended.CONVERGED):
             return ""
         text = render_outcome.human(outcome_document(report))
@@ -198,15 +198,15 @@ class _Cell:
             self.wrong.append(f"its neighbour: {report.results[NEIGHBOUR]}")
 
     def _afterwards(self) -> str:
-        """ "" when it is well again once the fault is over; "p": after a person has seen to it."""
-        self.tell("** over")
+        """Return "" when the node recovers once the fault is over, "p" when it needs an operator."""
+        self.write("** over")
         self.world.kube.down = False
         self.machine.clear(None if self.fault.kind == CLUSTER_DOWN else self.fault.kind)
-        self.world.referee.disturbed(NODE)
+        self.world.checker.disturbed(NODE)
         for person in ("", "p"):
             if person:
-                self.tell("** a person has seen to it")
-                self.world.see_to([NODE])
+                self.write("** a person has seen to it")
+                self.world.acknowledge([NODE])
             for _ in range(2):
                 self.world.apply(wait_s=2 * HOUR)
                 if not (left := plans.left(self.world)):
@@ -215,34 +215,34 @@ class _Cell:
         self.wrong += left
         return "!"
 
-    # --- what is heard ---
+    # --- events of the run ---
 
-    def hears(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         match event:
             case ActionStarted(node, action):
-                self.tell(f"{node}: {action.id} begins, because {', '.join(action.because)}")
+                self.write(f"{node}: {action.id} begins, because {', '.join(action.because)}")
                 self._began = self.world.seconds()
                 if not self.scene.after:
-                    self._strike(node, action.name)
+                    self._inject(node, action.name)
             case ActionFinished(node, action, outcome, seconds):
-                self.tell(f"{node}: {action.id} {outcome_word(outcome)}: {outcome.detail}")
+                self.write(f"{node}: {action.id} {outcome_word(outcome)}: {outcome.detail}")
                 if seconds > DEADLINES[action.name]:
                     self.wrong.append(f"no_hang: {action.id} took {seconds:.0f} s")
                 if self.scene.after and isinstance(outcome, Done):
-                    self._strike(node, action.name)
+                    self._inject(node, action.name)
             case _:
                 pass
 
-    def _strike(self, node: str, action: str) -> None:
-        if self.struck or node != NODE or action != self.scene.strikes:
+    def _inject(self, node: str, action: str) -> None:
+        if self.injected or node != NODE or action != self.scene.action:
             return
-        self.struck = True
-        self.tell(f"** {self.fault.kind} {dict(self.fault.parameters) or ''}")
-        self.world.referee.disturbed(NODE)
+        self.injected = True
+        self.write(f"** {self.fault.kind} {dict(self.fault.parameters) or ''}")
+        self.world.checker.disturbed(NODE)
         if self.fault.kind == CLUSTER_DOWN:
             self.world.kube.down = True
         else:
             self.machine.inject(self.fault.kind, **self.fault.parameters)
 
-    def tell(self, line: str) -> None:
-        self.story.append(f"{timedelta(seconds=round(self.world.seconds()))!s:>16}  {line}")
+    def write(self, line: str) -> None:
+        self.log.append(f"{timedelta(seconds=round(self.world.seconds()))!s:>16}  {line}")

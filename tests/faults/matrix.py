@@ -1,7 +1,7 @@
-"""Every fault of the lab, struck as an action of the catalogue begins, and what must come of it.
+"""Every fault of the lab, injected when an action of the catalogue begins, and the expected end.
 
-A column is an action, with the drift that brings it about; a row is a fault, which stays once it has struck unless it
-wears off by itself. Faults that only servers can play are in tests/e2e/test_faults.py and tests/drivers.
+A column is an action, with the drift that causes it; a row is a fault, which stays unless it ends by itself. Faults
+that only servers can simulate are in tests/e2e/test_faults.py and tests/drivers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from reconciler.lab.hardware.faults import FaultValue
 from reconciler.lab.hardware.machine import Machine
 from reconciler.model.vocab import Activation
-from tests.faults.cells import CLUSTER_DOWN, Fault, Played, Scene, play
+from tests.faults.cells import CLUSTER_DOWN, CellResult, Fault, Scene, play
 
 LETTERS: Mapping[str, str] = {
     ".": "as specified and in service, whatever happened",
@@ -46,7 +46,7 @@ SCENES: Mapping[str, Scene] = {
 
 
 def _second_system(machine: Machine) -> None:
-    """A forgotten one, on a drive that the firmware looks at first (pitfall L1)."""
+    """Put an old system on a drive that the firmware tries first (pitfall L1)."""
     drives = machine.state.drives
     drives.insert(0, drives.pop())
     assert machine.state.booted_disk is not None
@@ -55,7 +55,7 @@ def _second_system(machine: Machine) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """`ends`: a letter for each of SCENES. `says`: what the reports of the nodes that stop match."""
+    """One fault. `ends`: a letter for each of SCENES. `says`: pattern of the reported reasons of nodes that stop."""
 
     fault: Fault
     ends: str
@@ -110,7 +110,7 @@ ROWS: tuple[Row, ...] = (
     _row(".... .. .... .. .P .. ..", "gpu_cell", "the driver asks for: Reset", gpu=1),
     _row("oooo oo oooo oo oP oo oo", "gpu_cell", "the driver asks for: Reset", gpu=1, persistent=True),
     _row("ssoo oo oooo so oo oo ss", "smi_doubt", "ended with 15 .*fallen off the bus"),
-    _row(".... .. .... .. .. .. ..", "port"),  # this spec declares none
+    _row(".... .. .... .. .. .. ..", "port"),  # the spec declares no ports
     _row("ssoo oo oooo so oo oo ss", "drive", "gives no SMART log", readable=False),
     _row(".... .. .... .. .P .. ..", "kernel_event", "fatal error of PCIe", event="pcie_fatal"),
     _row(".... .. .... .. .. .. ..", "failed_part"),
@@ -134,8 +134,8 @@ ROWS: tuple[Row, ...] = (
 # fmt: on
 
 
-def differences(row: Row) -> Iterator[tuple[str, Played, str]]:
-    """Action, what came of it, and in what that is not as it must be: "" = it is."""
+def differences(row: Row) -> Iterator[tuple[str, CellResult, str]]:
+    """Yield (action, result, difference from the expected result); "" = none."""
     assert len(row.ends) == len(SCENES)
     for (action, scene), wanted in zip(SCENES.items(), row.ends, strict=True):
         played = play(scene, row.fault)

@@ -1,6 +1,6 @@
-"""A new image for hundreds of nodes, so many at a time, while a share of them fails some action at each try.
+"""Roll out a new image to hundreds of nodes, while some action always fails on a share of them.
 
-Driven by `apply`, again and again as a schedule would start it, or by the loop, which is told of the new spec once.
+The rollout is driven by repeated `apply`, as by a schedule, or by the loop, which gets the new spec once.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from tests.converge.world import QuickGate, desired_node, fleet_of
 from tests.soak.spec import FIRMWARE_IMAGES, SIGNATURES, PoolSpec, sha
 
 RACK = 10
-ACTIONS = ("mark", "drain", "reimage", "configure_host", "join", "run_gate", "admit")  # that a new image takes
-APPLIES, BETWEEN_S = 12, 1800.0  # what failed for a time is tried again by the next, as a schedule would start it
+ACTIONS = ("mark", "drain", "reimage", "configure_host", "join", "run_gate", "admit")  # the actions of a new image
+APPLIES, BETWEEN_S = 12, 1800.0  # repeated applies retry temporary failures, as a schedule would
 DAY = 86400.0
 INTERVAL_S, PULL_S = 300.0, 60.0  # of the loop
-QUIET_S = 12 * 3600.0  # without a node that has come to be as specified: the loop never gives the others up
+QUIET_S = 12 * 3600.0  # end after so long without another converged node: the loop never gives up
 
 
 @dataclass(frozen=True)
-class RolledOut:
-    """`peak`: of nodes out at once, by the lab's own record. `left`: node -> why it does not have the new image."""
+class RolloutResult:
+    """The result. `peak`: nodes out at once, counted by the lab. `left`: node -> why it lacks the new image."""
 
     nodes: int
-    failing: int  # nodes that were to fail something
+    failing: int  # nodes on which some action fails
     peak: Peak
     left: Mapping[str, str]
-    silent: tuple[str, ...]  # of those, without a reason
+    silent: tuple[str, ...]  # those in `left` without a reason
     broken: tuple[str, ...]
-    untrue: tuple[str, ...]  # nodes that are not as the run says
-    still_left: tuple[str, ...]  # when the faults are over, and a person has seen to those that failed
+    untrue: tuple[str, ...]  # nodes whose state differs from the report
+    still_left: tuple[str, ...]  # nodes without the image after the faults end and an operator acknowledged them
     hours: float
     cpu_s: float
 
@@ -145,7 +145,7 @@ class _Rollout:
         return progress
 
     def by_applies(self, checks: InvariantChecks) -> dict[str, str]:
-        """Why nodes do not have the new image, by name."""
+        """Roll out by repeated applies; return node -> why it does not have the new image."""
         report = self.apply("2", checks)
         for _ in range(APPLIES - 1):
             if not any(end.state is Ended.NOT_STARTED for end in report.results.values()):
@@ -156,7 +156,7 @@ class _Rollout:
         return {name: end.detail for name, end in ended if end.state not in (Ended.DONE, Ended.CONVERGED)}
 
     def by_loop(self, checks: InvariantChecks) -> dict[str, str]:
-        """The same, from one process that keeps the fleet until nobody gets any further."""
+        """Roll out by the loop until no node makes progress; return node -> why it does not have the new image."""
         feed, watch = _Feed(self.fleet("1")), _Watch()
         deps = LoopDeps(
             begin=lambda _: "loop", ledger=self.ledger, clock=self.clock, gate=self.gate, metrics=watch,
@@ -175,31 +175,31 @@ class _Rollout:
                 await running
 
         run_virtual(follow(), self.clock)
-        return self._still_wanting()
+        return self._reasons()
 
-    def _still_wanting(self) -> dict[str, str]:
-        """What a plan says of those that differ."""
+    def _reasons(self) -> dict[str, str]:
+        """Return node -> reason in a plan, for the nodes that differ from the spec."""
         fleet = self.fleet("2")
         seen = run_virtual(observe(fleet, self.names, self.fabric, self.clock), self.clock)
         snapshot = take_snapshot(self.ledger, fleet, self.names)
         plan = plan_fleet(fleet, seen, snapshot, self.clock.now(), PlanRequest("left", SIGNATURES))
-        wanting = [one for one in plan.nodes.values() if one.changes or one.blocked is not None]
-        return {one.node: one.situation if one.blocked is None else one.blocked.detail for one in wanting}
+        left = [one for one in plan.nodes.values() if one.changes or one.blocked is not None]
+        return {one.node: one.situation if one.blocked is None else one.blocked.detail for one in left}
 
     def fails(self, name: str) -> bool:
         return any(self.failures.fails(name, action) for action in ACTIONS)
 
     def has(self, name: str, image: str) -> bool:
-        """The image, by the machine's own disk, and serves."""
+        """Tell whether the machine has the image on its booted disk and is in service."""
         assert self.lab.cluster is not None
         machine = self.lab.machines[name]
         machine.catch_up()
         disk = machine.state.disks.get(machine.state.booted_disk or "")
         return disk is not None and disk.sha256 == sha(image) and name in self.lab.cluster.in_service()
 
-    def play(self, *, loop: bool) -> RolledOut:
+    def play(self, *, loop: bool) -> RolloutResult:
         run_virtual(self.adopt(), self.clock)
-        self.apply("1")  # from here on the ledger knows what everything was converged to
+        self.apply("1")  # records in the ledger what every node was converged to
         cluster, fleet, began = self.lab.cluster, self.fleet("2"), self.clock.elapsed
         assert cluster is not None
         cluster.count_outages(dict.fromkeys(self.names, ("fleet",)))
@@ -213,7 +213,7 @@ class _Rollout:
         hours = (self.clock.elapsed - began) / 3600.0
         peak = cluster.outages.dump()["fleet"]
         untrue = tuple(name for name in self.names if (name in left) is self.has(name, "2"))
-        return RolledOut(
+        return RolloutResult(
             nodes=len(self.names),
             failing=sum(map(self.fails, self.names)),
             peak=Peak(peak["most"], peak["at"], peak["nodes"]),
@@ -238,19 +238,19 @@ class _Rollout:
 
 
 class _Feed:
-    """ports.SpecFeed over what is put in place."""
+    """ports.SpecFeed that returns `fleet`."""
 
     def __init__(self, fleet: d.Fleet) -> None:
         self.fleet: d.Fleet | None = fleet
-        self._told: d.Fleet | None = None
+        self._pulled: d.Fleet | None = None
 
     async def pull(self) -> Pulled:
-        changed, self._told = self.fleet is not self._told, self.fleet
+        changed, self._pulled = self.fleet is not self._pulled, self.fleet
         return Pulled("c0ffee", changed, "c0ffee")
 
 
 class _Watch:
-    """ports.Metrics that see when a fleet has come to rest: nobody gets any further, who is still at work or not."""
+    """ports.Metrics that notice when no more nodes converge."""
 
     def __init__(self) -> None:
         self.calm = asyncio.Event()
@@ -258,7 +258,7 @@ class _Watch:
         self.wait(1)
 
     def wait(self, passes: float) -> None:
-        """For so many passes, one after another, that change nothing."""
+        """Wait for so many consecutive passes without change."""
         self._quiet, self._enough = 0, passes
         self.calm.clear()
 
@@ -276,6 +276,6 @@ class _Watch:
         """Of no interest."""
 
 
-def roll_out(nodes: int, out: int, rate: float = 0.02, seed: int = 1, *, loop: bool = False) -> RolledOut:
-    """`rate`: share of nodes on which some action fails, each time that it is tried. They stay out, and are counted."""
+def roll_out(nodes: int, out: int, rate: float = 0.02, seed: int = 1, *, loop: bool = False) -> RolloutResult:
+    """Roll out an image. `rate`: share of nodes on which some action fails at every attempt."""
     return _Rollout(nodes, out, rate, seed).play(loop=loop)

@@ -1,4 +1,4 @@
-"""What happens to a small fleet over some hours, drawn from a seed: a list that can be read, played and shortened."""
+"""Random events on a small fleet over some hours, drawn from a seed: a list that can be printed, run and shortened."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ EDITED = tuple(edit for edit in EDITS if edit[0] != "rollout")
 
 
 @dataclass(frozen=True)
-class Happening:
-    """`until`: when it is over again, for what ends. `what`, `subject` and `detail` as in `life.HAPPENS`."""
+class ScheduledEvent:
+    """One event. `until`: its end, if it ends. `what`, `subject` and `detail` as in `schedule_run.HANDLERS`."""
 
     at: float
     what: str
@@ -50,12 +50,12 @@ class Happening:
 
 @dataclass(frozen=True)
 class Schedule:
-    """`start`: drift that is there before anything runs, (node, kind)."""
+    """A fleet, its policy, and the events on it."""
 
     seed: int
     names: tuple[str, ...]
-    policy: Mapping[str, str]  # what the spec says of budgets, windows, rollouts
-    happenings: tuple[Happening, ...]
+    policy: Mapping[str, str]  # names of the budgets, windows and rollout policy of the spec
+    events: tuple[ScheduledEvent, ...]
 
     def spec(self) -> Spec:
         spec = Spec(states=dict.fromkeys(self.names, NodeState.ACTIVE))
@@ -69,7 +69,7 @@ class Schedule:
 class _Draw:
     rng: random.Random
     names: Sequence[str]
-    found: list[Happening] = field(default_factory=list)
+    found: list[ScheduledEvent] = field(default_factory=list)
 
     def some(self, most: int, what: Callable[[], None]) -> None:
         for _ in range(self.rng.randint(0, most)):
@@ -81,7 +81,7 @@ class _Draw:
     def add(self, what: str, subject: str = "", detail: object = "", *, at: float = -1.0, lasts: bool = False) -> None:
         begins = self.at() if at < 0 else at
         until = min(begins + self.rng.choice(LASTS), LENGTH_S) if lasts else None
-        self.found.append(Happening(begins, what, subject, detail, until))
+        self.found.append(ScheduledEvent(begins, what, subject, detail, until))
 
     def node(self) -> str:
         return self.rng.choice(self.names)
@@ -91,9 +91,9 @@ class _Draw:
 
 
 def draw(seed: int) -> Schedule:
-    """The same for the same seed, whatever the machine or the day."""
+    """Draw a schedule. It depends only on the seed."""
     rng = random.Random(seed)
-    names = tuple(rng.sample(ALL, min(rng.randint(3, len(ALL)), rng.randint(3, len(ALL)))))  # small ones are cheaper
+    names = tuple(rng.sample(ALL, min(rng.randint(3, len(ALL)), rng.randint(3, len(ALL)))))  # small fleets are cheaper
     one = _Draw(rng, sorted(names))
     for name in one.names:
         if rng.random() < 0.25:

@@ -1,4 +1,4 @@
-"""What schedules of faults have found, told short."""
+"""Short regression tests for defects that random schedules of faults have found."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def ends(report: ApplyReport) -> dict[str, Ended]:
 
 
 def test_a_bmc_that_answers_for_another_machine_amid_an_installation_is_not_written_to(tmp_path: Path) -> None:
-    """And the node, whose disk is written by then, does not serve as before."""
+    """The node, whose disk is already written, must stay out of service."""
     here = World(tmp_path, nodes=2, drift={"n0": ["old_image"]})
     here.adopt()
 
-    class Strikes(list[Event]):
+    class InjectingEvents(list[Event]):
         def append(self, event: Event) -> None:
             super().append(event)
             if isinstance(event, ActionStep) and event.step == "installing":
                 here.machine("n0").inject("wrong_machine")
 
-    here.events = Strikes()
+    here.events = InjectingEvents()
     here.machine("n0").state.media = None
     report = here.apply(wait_s=0.0)
     assert ends(report)["n0"] is Ended.FAILED
@@ -52,7 +52,7 @@ def test_a_bmc_that_answers_for_another_machine_amid_an_installation_is_not_writ
     assert not here.serves("n0")
 
 
-def test_a_halted_rollout_goes_on_when_somebody_has_seen_to_what_failed_it() -> None:
+def test_a_halted_rollout_happen_when_somebody_has_seen_to_what_failed_it() -> None:
     world = small_fleet()
     world.machine("n0").inject("power_ignored", times=0)
     world.spec.pools["train"].image = "2"
@@ -66,7 +66,7 @@ def test_a_halted_rollout_goes_on_when_somebody_has_seen_to_what_failed_it() -> 
     world.machine("n0").clear()
     world.wait(DAY)
     assert ends(world.apply())["n0"] is not Ended.DONE, "nobody has said that it is repaired"
-    world.see_to(["n0"])
+    world.acknowledge(["n0"])
     assert ends(world.apply())["n0"] is Ended.DONE
     assert world.machine("n0").disk().version == "2"
 

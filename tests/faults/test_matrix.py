@@ -12,7 +12,7 @@ from tests.faults.matrix import LETTERS, ROWS, SCENES, Row, differences
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_node_ends_converged_or_safely_stopped(row: Row) -> None:
-    """And says why, keeps no deadline waiting, breaks no invariant; and is well when the fault is over."""
+    """It reports the reason, exceeds no deadline, breaks no invariant, and recovers when the fault is over."""
     wrong = [
         f"{row.name} x {action}: {why}; again: python -m tests.faults matrix --fault {row.name!r} --action {action}"
         for action, _, why in differences(row)

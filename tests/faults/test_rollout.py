@@ -1,4 +1,4 @@
-"""500 nodes, 50 at a time, of which 2% fail. `python -m tests.faults rollout` tells of it."""
+"""A rollout to 500 nodes, 50 at a time, of which 2% fail. `python -m tests.faults rollout` prints the details."""
 
 from __future__ import annotations
 

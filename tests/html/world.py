@@ -39,7 +39,7 @@ def make(nodes: int, *, seed: int = 1) -> Material:
         directory = Path(name)
         spec = fleets.write_spec(directory / "fleet-spec", nodes)
         fleet = load_spec(spec, directory="fleet-spec")
-        fleets.observe_truth(directory / "machines", fleet, EVERY).save(directory / "store")
+        fleets.fleet_template(directory / "machines", fleet, EVERY).save(directory / "store")
         stored = store.restore(directory / "store")
     observed = dict(stored.clean) | stored.drifted
     records, now = stored.records, stored.head.finished_at + timedelta(minutes=4)

@@ -1,4 +1,4 @@
-"""What tests of the lab share."""
+"""Fixtures of the lab's tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def bmc_trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
 
 @pytest.fixture
 def make_bench(bmc_trust: Trust) -> Iterator[Callable[..., Bench]]:
-    """Machines behind BMCs with these quirks."""
+    """Make machines behind BMCs with given quirks."""
     with ExitStack() as benches:
         yield lambda **quirks: benches.enter_context(Bench(bmc_trust, Quirks(**quirks)))
 
@@ -40,13 +40,13 @@ def clock() -> Time:
 
 @pytest.fixture
 def gpu_machine(clock: Time) -> Machine:
-    """A machine that runs, exactly as the worked example wants it."""
+    """A running machine, exactly as the worked example specifies."""
     return example_lab("clean", clock).machines["gpu-a001"]
 
 
 @pytest.fixture
 def wire_machine(clock: Time) -> Machine:
-    """As on the wire: its installer waits until somebody delivers a document."""
+    """A machine like on the wire: its installer waits until a test delivers a document."""
     fleet = example_fleet()
     lab = build_lab(fleet, load_scenario("clean"), clock, seed=1, serve_documents=False)
     return lab.machines["gpu-a001"]
@@ -59,5 +59,5 @@ def blank_machine(clock: Time) -> Machine:
 
 @pytest.fixture
 def mig_machine(clock: Time) -> Machine:
-    """A machine whose GPUs are divided."""
+    """A machine in MIG mode."""
     return example_lab("clean", clock).machines["gpu-b001"]

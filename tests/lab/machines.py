@@ -1,4 +1,4 @@
-"""A lab machine on a clock that tests move."""
+"""Lab machines on a clock that tests move."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOUR = 3600.0
 
 
 class Time:
-    """Seconds, moved by hand."""
+    """A clock in seconds that only tests move."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -44,7 +44,7 @@ def after(machine: Machine, time: Time, seconds: float) -> Machine:
 
 
 def document(machine: Machine, **changes: object) -> dict[str, object]:
-    """An install document that this machine accepts."""
+    """Return an install document that this machine accepts."""
     image = {
         "name": "ubuntu-gpu", "version": "2027.01.0", "url": "https://images/x", "sha256": "cd" * 32,
         "contents": {"kernel": "6.11.0-1", "driver": "575.10.01"},
@@ -61,7 +61,7 @@ def document(machine: Machine, **changes: object) -> dict[str, object]:
 
 
 def boot_installer(machine: Machine, time: Time, medium: str = "http://installer/tok/boot.iso") -> None:
-    """Until the installer asks for its document."""
+    """Boot the installer until it asks for its document."""
     if machine.state.power != "off":
         machine.power("force_off")
         after(machine, time, TYPICAL.power_off_s)

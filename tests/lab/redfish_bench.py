@@ -44,7 +44,7 @@ ISO = "http://10.20.0.2:8089/t0k3n/boot.iso"
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """A certificate authority in a file, and what a server on 127.0.0.1 shows."""
+    """A certificate authority in a file, and the TLS context of a server on 127.0.0.1."""
 
     ca: Path
     server: ssl.SSLContext
@@ -100,7 +100,7 @@ _USAGES = ("signature", "commitment", "key", "data", "agreement", "sign", "crl",
 
 @dataclass(slots=True)
 class Clock:
-    """Seconds of the machine's time; only tests move it."""
+    """The machine's clock in seconds; only tests move it."""
 
     seconds: float = 1000.0
 
@@ -170,7 +170,7 @@ class Answer:
 
 
 class Bench:
-    """Servers and the plain client live on a loop of their own thread, so that sushy may block the test's."""
+    """A machine's server and a plain client. They run in their own thread, because sushy blocks the test's."""
 
     def __init__(self, trust: Trust, quirks: Quirks) -> None:
         self.trust = trust
@@ -190,7 +190,7 @@ class Bench:
     def __exit__(self, *_: object) -> None:
         self.run(self._client.close())
         self.run(self.server.stop())
-        self.run(asyncio.sleep(0.01))  # TLS transports say goodbye
+        self.run(asyncio.sleep(0.01))  # lets TLS transports close
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -213,7 +213,7 @@ class Bench:
         timeout: float = 5,
         **headers: str,
     ) -> Answer:
-        """One request. Keywords are headers: `If_Match="..."`."""
+        """Send one request. Keywords are headers: `If_Match="..."`."""
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:
             given["X-Auth-Token"] = token
@@ -230,14 +230,14 @@ class Bench:
         return self.run(talk())
 
     def get(self, path: str, **options: Any) -> Any:
-        """The document at a path; it must be there."""
+        """Return the document at a path, which must exist."""
         answer = self.call("GET", path, **options)
         assert answer.status in (200, 202), answer
         return answer.body
 
     @contextmanager
     def sushy(self) -> Iterator[sushy.Sushy]:
-        """A session of sushy, deleted afterwards."""
+        """Open a session of sushy, and delete it afterwards."""
         auth = sushy_auth.SessionAuth(USERNAME, PASSWORD)
         root = sushy.Sushy(
             self.url, verify=str(self.trust.ca), auth=auth, server_side_retries=1, server_side_retries_delay=0.01
@@ -247,7 +247,7 @@ class Bench:
         finally:
             auth.close()
             root._conn.close()
-            root._auth = None  # __del__ would log out again
+            root._auth = None  # or __del__ would log out again
 
     def pass_time(self, seconds: float) -> None:
         self.clock.seconds += seconds

@@ -1,4 +1,4 @@
-"""A lab machine behind its SSH server, with keys of its own and a clock that only tests move."""
+"""A lab machine behind its SSH server, with its own keys and a clock that only tests move."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def ask(machine: Machine, command: str = "") -> FactContext:
 
 @dataclass(slots=True)
 class Bench:
-    """`known_hosts`: trusts the CA that signed the host's key, for NODE. `sleeps`: what commands took."""
+    """`known_hosts`: trusts the CA that signed NODE's host key. `sleeps`: durations of commands."""
 
     machine: Machine
     clock: Clock
@@ -112,7 +112,7 @@ class Bench:
         )
 
     async def pass_time(self, seconds: float) -> None:
-        """Of the machine; what follows from it shows on the wire when this returns."""
+        """Advance the machine's clock, and wait until the effects show on the wire."""
         self.clock.seconds += seconds
         self.machine.catch_up()
         await asyncio.sleep(3 * POLL_S)
@@ -155,7 +155,7 @@ def play(scenario: Callable[[Bench], Awaitable[None]]) -> None:
 
 
 def write_client_files(bench: Bench, folder: Path) -> list[str]:
-    """Options for OpenSSH's client that read nothing of the user's own."""
+    """Return options for OpenSSH's client that keep it from the user's own files."""
     key, known_hosts = folder / "id", folder / "known_hosts"
     key.write_bytes(bench.client_key.export_private_key())
     key.chmod(0o600)

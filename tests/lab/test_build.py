@@ -1,4 +1,4 @@
-"""A machine is built for any spec: BIOS attributes that only the spec knows, any root-disk rule, little or nothing."""
+"""A machine is built for any spec: with unknown BIOS attributes, any root disk rule, or almost no values."""
 
 from __future__ import annotations
 

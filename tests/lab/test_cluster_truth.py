@@ -1,4 +1,4 @@
-"""The cluster that both servers show: readiness, guarded writes, budgets, evictions, what controllers do."""
+"""The cluster behind both ports: readiness, guarded writes, budgets, evictions, controllers."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_evicted_pods_take_their_grace_and_come_back_where_there_is_room(truth: 
     assert work(truth) == []
     trainers = {pod.name: pod for pod in truth.pods() if pod.owner_name == f"trainer-{NODE}"}
     [trainer] = trainers.values()
-    assert (trainer.node, trainer.phase) == (None, "Pending")  # all GPUs elsewhere are taken
+    assert (trainer.node, trainer.phase) == (None, "Pending")  # no other node has free GPUs
     assert sum(pod.owner_name == "router-7c9d8f6b5" and pod.phase == "Running" for pod in truth.pods()) == 12
     truth.update_node(NODE, unschedulable=False)
     assert truth.pod("default", trainer.name).node == NODE
@@ -135,7 +135,7 @@ def test_a_budget_keeps_its_least(truth: ClusterTruth, clock: Time) -> None:
         truth.evict("default", router.name)
     truth.budgets[0].min_available = 11
     truth.evict("default", router.name)
-    truth.evict("default", router.name)  # it is on its way: fine
+    truth.evict("default", router.name)  # it is already terminating: success
     assert truth.evictions == 1
 
 
@@ -190,7 +190,7 @@ def test_watchers_see_every_change_once_until_it_is_too_long_ago(truth: ClusterT
         truth.events_since(start)
 
 
-# --- who was out of service at once ----------------------------------------------------------------------------------
+# --- nodes out of service at once ----------------------------------------------------------------------------------
 
 
 def out(truth: ClusterTruth, group: str) -> tuple[list[str], int, list[str]]:

@@ -1,4 +1,4 @@
-"""Command lines on a lab machine: what they change, and that tools answer in their own formats."""
+"""Command lines on a lab machine: their effects, and the output formats of tools."""
 
 from __future__ import annotations
 
@@ -85,7 +85,9 @@ def test_a_mig_layout_is_laid_out_and_removed(gpu_machine: Machine) -> None:
     assert [profile for profile, _ in gpu_machine.state.gpus[7].mig_instances] == ["3g.40gb", "3g.40gb"]
     full = run(gpu_machine, "nvidia-smi mig -cgi 1g.10gb -C -i 0")
     assert (full.result.exit_status, "Insufficient Resources" in full.result.stdout) == (19, True)
-    assert "In use" in run(gpu_machine, "nvidia-smi mig -dgi").result.stdout  # compute instances go first
+    assert (
+        "In use" in run(gpu_machine, "nvidia-smi mig -dgi").result.stdout
+    )  # compute instances must be destroyed first
     ok(gpu_machine, "nvidia-smi mig -dci")
     ok(gpu_machine, "nvidia-smi mig -dgi")
     assert run(gpu_machine, "nvidia-smi mig -dgi").result.exit_status == 6
@@ -161,7 +163,7 @@ def test_dcgm_finds_what_is_broken(gpu_machine: Machine) -> None:
     assert statuses(document)["software"][5] == "Warn"
     gpu_machine.clear()
     gpu_machine.inject("xid_79", gpu=0)
-    assert len(statuses(json_of(gpu_machine, "dcgmi diag -r 2 -j"))["memory"]) == 7  # what is gone has no row
+    assert len(statuses(json_of(gpu_machine, "dcgmi diag -r 2 -j"))["memory"]) == 7  # a lost GPU has no row
 
 
 def test_dcgm_skips_divided_gpus(mig_machine: Machine) -> None:

@@ -1,4 +1,4 @@
-"""The gate's judges read what lab machines measure: a healthy one passes every test, a broken one never does."""
+"""The gate judges measurements of lab machines: a healthy one passes every test, a broken one never does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Judged = tuple[Verdict, tuple[str, ...]]
 
 
 async def measure(world: World, name: str = NODE) -> dict[str, Judged]:
-    """Every test of the profile, run and held to its thresholds."""
+    """Run every test of the profile and judge it by its thresholds."""
     desired = world.lab.fleet.nodes[name]
     observed = await observe_node(desired, world.fabric, world.clock, world.lab.fleet.settings)
     host = world.fabric.host(desired)

@@ -1,4 +1,4 @@
-"""What a machine makes of the orders of its BMC."""
+"""The effects of BMC requests on a machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NIC_URL = "https://firmware.example.com/nic-28.43.1014.bin"
 
 
 def flash(machine: Machine, clock: Time, inventory_id: str, url: str) -> str:
-    """Start an update and wait for the end of its task."""
+    """Start an update and wait until its task ends."""
     machine.state.firmware[inventory_id].version = "0.9"
     number = machine.start_update(inventory_id, url)
     after(machine, clock, machine.state.firmware[inventory_id].minutes * 60)
@@ -27,7 +27,7 @@ def flash(machine: Machine, clock: Time, inventory_id: str, url: str) -> str:
 def test_bios_settings_wait_for_the_next_post(gpu_machine: Machine, clock: Time) -> None:
     gpu_machine.stage_bios({"SriovGlobalEnable": "Disabled", "BootTimeout": 5})
     assert gpu_machine.state.bios["SriovGlobalEnable"] == "Enabled"
-    assert gpu_machine.state.pending_bios == {"SriovGlobalEnable": "Disabled"}  # the other is so already
+    assert gpu_machine.state.pending_bios == {"SriovGlobalEnable": "Disabled"}  # the other one already has its value
     gpu_machine.reboot()
     after(gpu_machine, clock, TYPICAL.shutdown_s + TYPICAL.post_s - 1)
     assert gpu_machine.state.bios["SriovGlobalEnable"] == "Enabled"
@@ -122,7 +122,7 @@ def test_a_bmc_goes_away_to_run_its_new_firmware(gpu_machine: Machine, clock: Ti
     number = flash(gpu_machine, clock, "BMC", BMC_URL)
     assert not gpu_machine.bmc_up
     assert gpu_machine.bmc_transport() == "unreachable"
-    assert gpu_machine.ssh_up  # the host does not notice
+    assert gpu_machine.ssh_up  # the host is not affected
     after(gpu_machine, clock, TYPICAL.bmc_restart_s)
     assert gpu_machine.bmc_transport() is None
     assert gpu_machine.state.firmware["BMC"].version == "01.05.03"

@@ -1,4 +1,4 @@
-"""Each fault does what the table says, ends when it should, and unknown ones are refused."""
+"""Each fault has the effect in its table and ends when it should; unknown faults are refused."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_a_power_order_is_ignored(gpu_machine: Machine, clock: Time) -> None:
 def test_the_power_state_is_stale_for_a_reading_or_two(gpu_machine: Machine, clock: Time) -> None:
     assert gpu_machine.shown_power() == "on"
     gpu_machine.inject("stale_power", times=2)
-    assert gpu_machine.shown_power() == "on"  # nothing has changed: nothing is used up
+    assert gpu_machine.shown_power() == "on"  # without a change no occurrence is used up
     gpu_machine.power("force_off")
     after(gpu_machine, clock, TYPICAL.power_off_s)
     assert [gpu_machine.shown_power() for _ in range(3)] == ["on", "on", "off"]

@@ -1,4 +1,4 @@
-"""Power, POST, boot and installer: what a machine does by itself as time passes."""
+"""Power, POST, boot and installer: the events of a machine as time passes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_power_orders_conflict_with_the_state_that_is_there(gpu_machine: Machine
         gpu_machine.power("on")
     assert refused.value.reason is Rejection.CONFLICT
     gpu_machine.power("force_off")
-    with pytest.raises(HardwareRejected, match="already on"):  # not off before it is off (A7)
+    with pytest.raises(HardwareRejected, match="already on"):  # still powering off (A7)
         gpu_machine.power("on")
     assert after(gpu_machine, clock, TYPICAL.power_off_s).state.power == "off"
     with pytest.raises(HardwareRejected, match="already off"):
@@ -92,8 +92,8 @@ def test_an_installer_asks_for_its_document_until_it_gets_one(clock: Time, wire_
         "ubuntu-gpu", "2027.01.0", "6.11.0-1", "575.10.01", "n-1",
     )  # fmt: skip
     assert wire_machine.system().hostname == "fresh"
-    assert wire_machine.system().sysctls["vm.swappiness"] == "60"  # host configuration went with the old image
-    assert not wire_machine.kubelet_running  # membership too
+    assert wire_machine.system().sysctls["vm.swappiness"] == "60"  # the new image lacks the old host configuration
+    assert not wire_machine.kubelet_running  # and the membership
     assert wire_machine.state.media is not None
     assert wire_machine.state.counters.installs == 1
 
@@ -128,7 +128,7 @@ def test_a_document_that_does_not_fit_writes_nothing(
     assert wire_machine.state.disks == before
     assert wire_machine.state.counters.installs == 0
     wire_machine.power("power_cycle")
-    assert after(wire_machine, clock, BOOT_S).ssh_up  # the old image is still there
+    assert after(wire_machine, clock, BOOT_S).ssh_up  # the old image still boots
 
 
 def test_a_power_cut_during_the_install_leaves_the_old_image(clock: Time, wire_machine: Machine) -> None:
@@ -152,4 +152,4 @@ def test_a_machine_without_an_image_finds_no_bootable_device(clock: Time, blank_
     after(blank_machine, clock, HOUR)
     assert (blank_machine.state.phase, blank_machine.ssh_transport()) == ("os_booting", "down")
     assert blank_machine.state.events[-1]["message"] == "No bootable device"
-    blank_machine.set_boot_override("Cd", "Once")  # not in POST any more: it may be told what to boot
+    blank_machine.set_boot_override("Cd", "Once")  # after POST the override may be set

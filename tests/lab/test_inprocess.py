@@ -1,4 +1,4 @@
-"""The in-process ports: what they read is true, what they write happens, and faults look as on the wire."""
+"""The in-process ports: reads give the machine's state, writes change it, and faults look as on the wire."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MARK = Mark("ledger", "plan", "test", "2027-01-01T00:00:00Z", cordoned=True)
 
 
 class World:
-    """One lab, its ports of one node, and the clock of both."""
+    """One lab, the ports of one node, and their clock."""
 
     def __init__(self, scenario: str = "clean") -> None:
         self.clock = VirtualClock()
@@ -132,7 +132,7 @@ def test_a_healthy_machine_is_read_as_it_is(world: World) -> None:
 def test_facts_are_what_the_driver_reads_from_the_same_machine(
     world: World, node: str, fault: str | None, parameters: dict[str, Any]
 ) -> None:
-    """Both ends of the facts program, with the wire's texts between them, come to the same values."""
+    """The wire's texts, parsed by the driver, give the same facts as the in-process port."""
     machine = world.lab.machines[node]
     if fault is not None:
         machine.inject(fault, **parameters)
@@ -156,13 +156,13 @@ def test_a_machine_that_is_off_explains_itself(world: World) -> None:
         hot, inventory = await world.hot(), await world.inventory()
         assert (hot.power, hot.boot_phase) == (Power.OFF, BootPhase.OFF)
         assert inventory.firmware is not None
-        assert set(inventory.firmware) == {"BMC", "BIOS"}  # A10: the NIC's can't be read
+        assert set(inventory.firmware) == {"BMC", "BIOS"}  # A10: the NIC's firmware can't be read
         assert "firmware.NIC0" in inventory.unknown
         silent = await world.host.facts([], [])
         assert isinstance(silent, Silent)
         assert silent.reason is UnknownReason.UNREACHABLE
         assert (await world.member()).ready is False
-        await world.bmc.power(PowerAction.FORCE_OFF)  # the target is reached: fine (A7)
+        await world.bmc.power(PowerAction.FORCE_OFF)  # already in the target state: success (A7)
 
     world.run(main())
 
@@ -384,7 +384,7 @@ def test_eviction(world: World) -> None:
                 await world.cluster.evict(pod, grace_s=5)
         await asyncio.sleep(6)
         assert not any(pod.evictable for pod in (await world.member()).pods)
-        await world.cluster.evict(first, grace_s=None)  # gone is success (H7)
+        await world.cluster.evict(first, grace_s=None)  # a missing pod is success (H7)
         await world.cluster.delete(first, grace_s=0)
 
     world.run(main())

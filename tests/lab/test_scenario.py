@@ -1,4 +1,4 @@
-"""Scenarios: data, deterministic, refused when they make no sense, and fleets that differ as they say."""
+"""Scenarios are deterministic, invalid ones are refused, and fleets differ as they say."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_same_seed_plays_the_same_and_another_does_not(clock: Time) -> None:
     assert first == again
     assert first != other
     serials = [{name: node["serial"] for name, node in nodes.items()} for nodes in (first, other)]
-    assert serials[0] == serials[1]  # a machine is the same machine, whatever is played on it
+    assert serials[0] == serials[1]  # a machine keeps its identity under any scenario
 
 
 def test_clean_is_as_the_spec_says(clock: Time) -> None:
@@ -51,7 +51,7 @@ def test_clean_is_as_the_spec_says(clock: Time) -> None:
         assert machine.kubelet_ready
         assert state.booted_disk == state.drives[0].serial
         [fitting] = [drive for drive in state.drives if drive.capacity_bytes <= 10**12]
-        assert fitting is state.drives[0]  # the image's rule finds exactly one
+        assert fitting is state.drives[0]  # the image's rule fits exactly one
 
 
 def test_the_demo_tells_one_story_each(clock: Time) -> None:

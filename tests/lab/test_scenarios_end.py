@@ -1,4 +1,4 @@
-"""What the built-in scenarios declare comes true: apply brings every node to its end, and a second run does nothing."""
+"""Apply brings every node of a built-in scenario to its declared end, and a second run does nothing."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ DAYS = 2 * 86400.0
 
 
 @dataclass
-class NodeHistory:
-    """A fleet, a scenario and a ledger, under virtual time."""
+class ScenarioRun:
+    """Runs of the reconciler on a lab under a scenario, in virtual time."""
 
     lab: Lab
     clock: VirtualClock
@@ -56,7 +56,7 @@ class NodeHistory:
         return {name: node["counters"] for name, node in self.lab.dump()["nodes"].items()}
 
     def ends(self) -> dict[str, End]:
-        """How each node stands, from the truth alone."""
+        """Return the end of each node by the state of the lab."""
         assert self.lab.cluster is not None
         found = {}
         for node in self.lab.cluster.nodes():
@@ -68,35 +68,35 @@ class NodeHistory:
         return found
 
 
-def story(tmp_path: Path, fleet: Fleet, scenario: str, seed: int, keys: dict[str, str]) -> NodeHistory:
+def run_scenario(tmp_path: Path, fleet: Fleet, scenario: str, seed: int, keys: dict[str, str]) -> ScenarioRun:
     clock = VirtualClock()
     lab = build_lab(fleet, load_scenario(scenario), clock.seconds, seed=seed, public_keys=keys)
     clock.elapsed = 3600.0
-    told = NodeHistory(lab, clock, SqlLedger(tmp_path / "ledger.sqlite"))
-    weakref.finalize(told, told.ledger.close)
-    return told
+    run = ScenarioRun(lab, clock, SqlLedger(tmp_path / "ledger.sqlite"))
+    weakref.finalize(run, run.ledger.close)
+    return run
 
 
-def check(told: NodeHistory) -> None:
-    first = told.apply()
-    declared = {name: told.lab.scenario.expect(name) for name in told.lab.machines}
+def check(run: ScenarioRun) -> None:
+    first = run.apply()
+    declared = {name: run.lab.scenario.expect(name) for name in run.lab.machines}
     in_service = {name: End.CONVERGED if end is End.LEFT_ALONE else end for name, end in declared.items()}
-    assert told.ends() == in_service
+    assert run.ends() == in_service
     done = {name for name, end in declared.items() if end in (End.CONVERGED, End.CORDONED)}
     assert {n for n, result in first.results.items() if result.state in (Ended.DONE, Ended.CONVERGED)} == done
-    counters = told.counters()
+    counters = run.counters()
     assert {
         name for name, counted in counters.items() if counted["killed_work"] or counted["overwritten_drives"]
     } == set()
-    second = told.apply()
+    second = run.apply()
     assert {name for name, result in second.results.items() if result.state is Ended.CONVERGED} == done
-    assert told.counters() == counters
+    assert run.counters() == counters
 
 
 @pytest.mark.parametrize(("scenario", "seed"), [("demo", 0), ("drifted", 1), ("blank", 0)])
 def test_the_worked_example_ends_as_declared(tmp_path: Path, scenario: str, seed: int) -> None:
     fleet = example_fleet()
-    check(story(tmp_path, fleet, scenario, seed, known_keys(fleet)))
+    check(run_scenario(tmp_path, fleet, scenario, seed, known_keys(fleet)))
 
 
 def test_a_generated_fleet_ends_as_declared(tmp_path: Path) -> None:
@@ -105,4 +105,4 @@ def test_a_generated_fleet_ends_as_declared(tmp_path: Path) -> None:
     ssh_ca = SshAuthority().public_key
     generate_spec(spec, Addresses(nodes, 1, 2), tls_ca=TlsAuthority().pem, ssh_ca=ssh_ca, image_key=key)
     fleet = load_spec(spec, directory="fleet-spec")
-    check(story(tmp_path, fleet, "drifted", 7, known_keys(fleet, key.public_text)))
+    check(run_scenario(tmp_path, fleet, "drifted", 7, known_keys(fleet, key.public_text)))

@@ -1,4 +1,4 @@
-"""A lab seeded from an observation stands where the observed fleet stood: the same plan comes of looking at it."""
+"""A lab seeded from an observation has the state of the observed fleet: its plan is the same."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def differences(plan: Plan) -> Mapping[str, Any]:
 
 
 def certified(fleet: Fleet, seen: Observation) -> dict[str, NodeRecord]:
-    """Records of nodes that had passed as they are, where they can be read."""
+    """Return records with certificates for the present state of all readable nodes."""
     found = {}
     for name, desired in fleet.nodes.items():
         assert desired.profile.acceptance is not None
@@ -71,7 +71,7 @@ def seeded(fleet: Fleet, seen: Observation, records: Mapping[str, NodeRecord] | 
 
 
 def scenario_with(faults: Mapping[str, Any]) -> Scenario:
-    """One fault per node, for as many nodes as there are."""
+    """Return a scenario with one fault per node."""
     plays = zip(FLEET.nodes, faults.items(), strict=False)
     return Scenario.model_validate({"nodes": {name: {"faults": {kind: given}} for name, (kind, given) in plays}})
 
@@ -138,7 +138,7 @@ def test_the_same_seed_builds_the_same_lab() -> None:
 
 
 def test_nobody_is_contacted_of_whom_nothing_is_known() -> None:
-    """A node that was not read, but for its membership, is in the cluster as it was."""
+    """A node of which only the membership was read keeps its place in the cluster."""
     clock = VirtualClock()
     lab = build_lab(FLEET, load_scenario("clean"), clock.seconds)
     chosen = list(FLEET.nodes)[:1]

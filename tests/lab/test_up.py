@@ -113,7 +113,7 @@ async def test_a_directory_has_one_lab(tmp_path: Path) -> None:
             async with running_lab(options(tmp_path, nodes=1)):
                 pass
         assert (tmp_path / "ready").exists()
-    (tmp_path / "control.sock").touch()  # left by one that was killed
+    (tmp_path / "control.sock").touch()  # left by a killed lab
     async with running_lab(options(tmp_path, nodes=1)):
         assert await asyncio.to_thread(control.is_running, tmp_path)
 
@@ -148,7 +148,7 @@ async def test_options_that_make_no_sense(tmp_path: Path, given: dict[str, Any])
 
 
 async def install(running: Running, port: int, *, answers: bool = True) -> None:
-    """Boot a machine from a medium at this port, and wait until it has what it asks for."""
+    """Boot a machine from a medium at this port, and wait until it has its document."""
     machine = next(iter(running.lab.machines.values()))
     machine.insert_media(f"http://127.0.0.1:{port}/tok/boot.iso")
     machine.set_boot_override("Cd", "Once")
@@ -192,7 +192,7 @@ async def test_an_installer_that_nobody_answers_gives_up(tmp_path: Path, monkeyp
 
 @contextlib.asynccontextmanager
 async def served(handler: Callable[[web.Request], Any]) -> AsyncIterator[int]:
-    """A port where everything is answered like this."""
+    """Run an HTTP server that answers all requests like this; yield its port."""
     app = web.Application()
     app.router.add_get("/{path:.*}", handler)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)

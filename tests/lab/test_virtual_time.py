@@ -1,4 +1,4 @@
-"""Virtual time: hours pass in no time, in order, and a world outlives its event loop."""
+"""Virtual time: hours pass at once and in order, and the clock outlives its event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lab's Kubernetes API, as the real kubectl sees it."""
+"""The lab's Kubernetes API, used by the real kubectl."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 @pytest.fixture
 def lab(pki: Pki, tmp_path: Path) -> Iterator[Bench]:
-    """Three nodes, each with what usually runs on a GPU node."""
+    """Three nodes, each with the default pods of a GPU node."""
     with running(pki, tmp_path) as bench:
         for name in bench.truth.machines:
             bench.on_loop(lambda name=name: add_default_pods(bench.truth, name, gpus=0, busy=True))  # type: ignore[misc]
@@ -169,7 +169,7 @@ def test_what_is_not_there(lab: Bench) -> None:
     assert "doesn't have a resource type" in refused(lab, "get", "spaceships")
 
 
-# --- who may ----------------------------------------------------------------------------------------------------------
+# --- authorization -----------------------------------------------------------------------------------------------
 
 
 def test_a_client_certificate_will_do(lab: Bench, pki: Pki) -> None:
@@ -266,7 +266,7 @@ def test_replace_honours_the_version_that_was_read(lab: Bench) -> None:
 
 
 def test_a_dry_run_changes_nothing(lab: Bench) -> None:
-    """Older clients look into the OpenAPI document whether the server knows how, and ours doesn't say."""
+    """Older clients look in the OpenAPI document for support of dry runs, which the lab's does not declare."""
     before = node(lab)
     done = lab.kubectl("label", "node", "gpu-001", "a=1", "--dry-run=server")
     assert done.returncode == 0 or "doesn't support dry-run" in done.stderr, done.stderr
@@ -284,7 +284,7 @@ def test_deleting_a_node_takes_its_pods(lab: Bench) -> None:
 
 
 class Ticking:
-    """Lets the lab's clock run, so that pods end."""
+    """Advances the lab's clock, so that pods end."""
 
     def __init__(self, lab: Bench) -> None:
         self._lab = lab

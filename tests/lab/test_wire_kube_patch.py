@@ -104,12 +104,12 @@ READY = {"type": "Ready", "status": "True", "reason": "x"}
 @pytest.mark.parametrize(
     ("target", "patch", "result"),
     [
-        # Taints have no merge key: the list is replaced, and who forgets a taint removes it.
+        # Taints have no merge key: the list is replaced, and a patch without a taint removes it.
         ({"spec": {"taints": [TAINT]}}, {"spec": {"taints": [TAINT | {"key": "b"}]}},
          {"spec": {"taints": [TAINT | {"key": "b"}]}}),
         ({"spec": {"taints": [TAINT], "unschedulable": True}}, {"spec": {"taints": None, "unschedulable": None}},
          {"spec": {}}),
-        # What kubectl taint and kubectl cordon send.
+        # The patches of kubectl taint and kubectl cordon.
         ({"spec": {}}, {"spec": {"$setElementOrder/taints": [{"key": "a"}], "taints": [TAINT]}},
          {"spec": {"taints": [TAINT]}}),
         # Conditions merge by type.

@@ -93,14 +93,14 @@ def test_leaked_sessions_use_up_the_bmc(make_bench: Callable[..., Bench]) -> Non
     full = bench.call("POST", SESSIONS, LOGIN, login=False)
     assert (full.status, full.message_id) == (503, "RAC0218")
     bench.pass_time(200)
-    bench.get(SYSTEM, token=tokens[0])  # which keeps it alive
+    bench.get(SYSTEM, token=tokens[0])  # this keeps the session alive
     bench.pass_time(200)
     assert bench.call("GET", SYSTEM, token=tokens[1]).status == 401
     assert bench.get(SYSTEM, token=tokens[0])["Id"] == "1"
     assert bench.call("POST", SESSIONS, LOGIN, login=False).status == 201
 
 
-# --- requests that make no sense ---
+# --- invalid requests ---
 
 
 def test_unknown_paths_and_members_are_missing(bench: Bench) -> None:
@@ -137,7 +137,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_odd_values_are_refused_and_break_nothing(view: str) -> None:
-    """A BMC's answer is a reply or a refusal; anything else that a view raises is a mistake of ours."""
+    """A BMC answers with a reply or a refusal; any other exception of a view is a bug."""
     boots = ("BootOrder", "BootSourceOverrideTarget", "BootSourceOverrideEnabled", "BootSourceOverrideMode")
     names = ("Boot", "Attributes", "@Redfish.SettingsApplyTime", "SecureBootEnable", "ResetType", "Image", "ImageURI")
     good = {"Attributes": {"QuietBoot": True}, "ImageURI": BIOS_IMAGE, "UserName": USERNAME, "Password": PASSWORD}
@@ -234,7 +234,7 @@ def test_requests_are_counted_by_method_and_path(bench: Bench) -> None:
 
 
 def walk(bench: Bench) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every document that links lead to from the root."""
+    """Return every document that is linked from the root."""
     seen, queue = set(), ["/redfish/v1"]
     while queue:
         path = queue.pop(0)
@@ -274,7 +274,7 @@ def test_every_link_leads_somewhere_and_every_resource_is_linked(bench: Bench) -
 
 
 SERVERS = ("supermicro", "dell-idrac9", "hpe-ilo5", "nvidia-dgx-h100")
-# What every make has and this lab has no use for: vendor extensions, and services and parts that nothing reads.
+# Properties of all makes that the lab omits: vendor extensions, and services and parts that no driver reads.
 NOT_OURS = frozenset(
     {"Oem", "Description", "@odata.context"}
     | {"AccountService", "CertificateService", "EventService", "JsonSchemas", "TelemetryService"}
@@ -285,7 +285,7 @@ NOT_OURS = frozenset(
 
 
 def recorded(samples: Path) -> dict[str, list[tuple[str, dict[str, Any]]]]:
-    """Documents of real servers by their type, each with its make."""
+    """Return documents of real servers by type, each with its make."""
     found: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for make in SERVERS:
         for file in sorted((samples / "redfish" / make).glob("*.json")):
@@ -296,14 +296,14 @@ def recorded(samples: Path) -> dict[str, list[tuple[str, dict[str, Any]]]]:
 
 
 def test_documents_have_what_every_real_bmc_sends(bench: Bench, samples: Path) -> None:
-    """The properties that all makes have in common are those that clients rely on."""
+    """The lab has all properties that all makes have in common, because clients rely on them."""
     bench.machine.inject("xid_79")  # which writes an event
     real = recorded(samples)
     compared = set()
     for path, ours in walk(bench):
         kind = ours["@odata.type"].split(".")[0]
         theirs = real.get(kind, [])
-        if len({make for make, _ in theirs}) < 2 or path.endswith("/Settings"):  # no make's settings were recorded
+        if len({make for make, _ in theirs}) < 2 or path.endswith("/Settings"):  # no settings objects were recorded
             continue
         compared.add(kind)
         for key in set.intersection(*(set(document) for _, document in theirs)) - NOT_OURS:

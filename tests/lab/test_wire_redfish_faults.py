@@ -1,4 +1,4 @@
-"""How the lab's BMCs lie and fail on the wire: every fault that Redfish shows, and every quirk. IDs are pitfalls."""
+"""The faults and quirks of the lab's BMCs on the wire: all that Redfish shows. IDs are pitfalls."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def reboot(bench: Bench) -> None:
     bench.pass_time(300)
 
 
-# --- the BMC does not answer as it should ---
+# --- faults of the transport ---
 
 
 def test_unreachable_bmc_closes_connections(bench: Bench) -> None:
@@ -56,7 +56,7 @@ def test_unreachable_bmc_closes_connections(bench: Bench) -> None:
 
 
 def test_unreachable_bmc_may_hang_and_does_not_hold_up_the_others(make_bench: MakeBench) -> None:
-    """A2: only the client's own timeout ends it; stopping the lab does not wait for it either."""
+    """A2: only the client's own timeout ends a hanging request; stopping the lab does not wait for it."""
     bench = make_bench(unreachable=Silence.HANG)
     bench.machine.inject("bmc_unreachable")
     with pytest.raises(asyncio.TimeoutError):
@@ -94,7 +94,7 @@ def test_burst_of_503_ends(bench: Bench) -> None:
 
 
 def test_wrong_password_refuses_every_way_in(bench: Bench) -> None:
-    """B3. What needs no login still answers."""
+    """B3. Resources without login still answer."""
     bench.machine.inject("bmc_wrong_password")
     assert bench.call("GET", SYSTEM).status == 401
     refused = bench.call("POST", SESSIONS, {"UserName": USERNAME, "Password": PASSWORD}, login=False)
@@ -118,17 +118,17 @@ def test_garbage_is_no_json(bench: Bench) -> None:
 
 
 def test_a_swallowed_write_happened_all_the_same(make_bench: MakeBench) -> None:
-    """A3: the client can't know; a refusal it does hear."""
+    """A3: the client gets no answer to a write, but still gets refusals."""
     bench = make_bench(swallows_writes=True)
     login = bench.call("POST", SESSIONS, {"UserName": USERNAME, "Password": PASSWORD}, login=False)
-    assert login.status == 201  # or nobody could write anything
+    assert login.status == 201  # or no client could write
     with pytest.raises(aiohttp.ServerDisconnectedError):
         bench.call("PATCH", SYSTEM, PXE_ONCE)
     assert bench.get(SYSTEM)["Boot"]["BootSourceOverrideTarget"] == "Pxe"
     assert bench.call("PATCH", SYSTEM, {"Model": "X"}).status == 400
 
 
-# --- what it claims is not so ---
+# --- false reports ---
 
 
 def test_wrong_machine_shows_another_identity_everywhere(bench: Bench) -> None:
@@ -141,7 +141,7 @@ def test_wrong_machine_shows_another_identity_everywhere(bench: Bench) -> None:
 
 
 def test_ignored_boot_override_is_acknowledged(bench: Bench) -> None:
-    """D2: 200 proves nothing; the next attempt counts."""
+    """D2: a 200 proves nothing; only a read-back shows whether the override is set."""
     bench.machine.inject("boot_override_ignored", times=1)
     assert bench.call("PATCH", SYSTEM, PXE_ONCE).status == 200
     assert bench.get(SYSTEM)["Boot"]["BootSourceOverrideEnabled"] == "Disabled"
@@ -179,7 +179,7 @@ def test_ignored_bios_write_is_acknowledged(bench: Bench) -> None:
 
 
 def test_stale_medium_is_shown_until_it_is_ejected(bench: Bench) -> None:
-    """E2: who skips the insertion because of it boots nothing."""
+    """E2: a client that therefore skips the insertion boots nothing."""
     bench.machine.inject("stale_media", url="http://192.0.2.1/old/boot.iso")
     slot = bench.get(MEDIA)
     assert (slot["Inserted"], slot["Image"]) == (True, "http://192.0.2.1/old/boot.iso")
@@ -214,7 +214,7 @@ def test_failed_update_says_so(bench: Bench) -> None:
     assert bench.get(f"{INVENTORY}/BIOS")["Version"] == "2.3"
 
 
-# --- refusals that pass ---
+# --- temporary refusals ---
 
 
 def test_power_on_right_after_off_is_a_conflict(make_bench: MakeBench) -> None:
@@ -248,11 +248,11 @@ def test_boot_override_is_refused_during_post(bench: Bench) -> None:
     assert bench.call("PATCH", SYSTEM, PXE_ONCE).status == 200
 
 
-# --- makes differ ---
+# --- differences between makes ---
 
 
 def test_device_firmware_is_unknown_without_power(bench: Bench) -> None:
-    """A10: what has no standby power can't be read, and is not absent either."""
+    """A10: firmware of a device without standby power can't be read, but the device is not absent."""
     bench.machine.power("force_off")
     bench.pass_time(5)
     versions = {item["Id"]: item["Version"] for item in bench.get(f"{INVENTORY}?$expand=.")["Members"]}
@@ -288,8 +288,8 @@ def test_virtual_media_may_be_called_usb(make_bench: MakeBench) -> None:
     assert bench.machine.state.installer is not None
 
 
-def test_virtual_media_may_stand_under_the_system(make_bench: MakeBench) -> None:
-    """E4, with a slot that comes first and can't insert."""
+def test_virtual_media_may_be_under_the_system(make_bench: MakeBench) -> None:
+    """E4, with a first slot that can't insert."""
     bench = make_bench(media_under_system=True, media_bare_slot=True)
     assert bench.get(f"{MANAGER}/VirtualMedia")["Members"] == []
     assert bench.call("POST", INSERT, {"Image": ISO}).status == 404
@@ -304,7 +304,7 @@ def test_virtual_media_may_stand_under_the_system(make_bench: MakeBench) -> None
 
 
 def test_virtual_media_may_demand_a_protocol_and_a_suffix(make_bench: MakeBench) -> None:
-    """E3; sushy finds out about the protocol by itself."""
+    """E3; sushy finds the protocol by itself."""
     bench = make_bench(media_protocol_required=True, media_suffix=".iso")
     refused = bench.call("POST", INSERT, {"Image": ISO})
     assert (refused.status, refused.message_id) == (400, "ActionParameterMissing")
@@ -340,7 +340,7 @@ def test_apply_time_must_be_one_that_is_supported(bench: Bench) -> None:
 
 
 def test_settings_may_show_all_attributes(make_bench: MakeBench) -> None:
-    """Only those that differ from the ones in force are pending."""
+    """Only attributes that differ from the values in force are pending."""
     bench = make_bench(settings_complete=True)
     bench.machine.stage_bios({"SriovGlobalEnable": "Enabled"})
     current, settings = (bench.get(path)["Attributes"] for path in (f"{SYSTEM}/Bios", f"{SYSTEM}/Bios/Settings"))
@@ -355,7 +355,7 @@ def test_expand_may_be_unknown(make_bench: MakeBench) -> None:
 
 
 def test_bios_may_show_what_is_pending(make_bench: MakeBench) -> None:
-    """A11; and an OEM action drops it (G3)."""
+    """A11; an OEM action drops pending values (G3)."""
     bench = make_bench(settings_shown_early=True, settings_clearable=True)
     bench.machine.stage_bios({"SriovGlobalEnable": "Enabled"})
     assert bench.get(f"{SYSTEM}/Bios")["Attributes"]["SriovGlobalEnable"] == "Enabled"
@@ -366,7 +366,7 @@ def test_bios_may_show_what_is_pending(make_bench: MakeBench) -> None:
     assert make_bench().call("POST", clear, {}).status == 404
 
 
-def test_boot_override_may_stand_in_the_settings_object(make_bench: MakeBench) -> None:
+def test_boot_override_may_be_in_the_settings_object(make_bench: MakeBench) -> None:
     """A15: AMI. The system shows the override and refuses to change it."""
     bench = make_bench(boot_in_settings=True)
     system = bench.get(SYSTEM)
@@ -377,7 +377,7 @@ def test_boot_override_may_stand_in_the_settings_object(make_bench: MakeBench) -
     settings = system["@Redfish.Settings"]["SettingsObject"]["@odata.id"]
     assert "Pxe" in bench.get(settings)["Boot"]["BootSourceOverrideTarget@Redfish.AllowableValues"]
     assert bench.call("PATCH", settings, {"Boot": {"BootOrder": order}}).message_id == "PropertyNotWritable"
-    with bench.sushy() as root:  # which finds the object by itself
+    with bench.sushy() as root:  # it finds the settings object by itself
         options = {"target": sushy.BootSource.HDD, "enabled": sushy.BootSourceOverrideEnabled.ONCE}
         root.get_system().set_system_boot_options(**options)
     assert bench.get(SYSTEM)["Boot"]["BootSourceOverrideTarget"] == "Hdd"
@@ -385,7 +385,7 @@ def test_boot_override_may_stand_in_the_settings_object(make_bench: MakeBench) -
 
 
 def test_firmware_ids_may_carry_versions(make_bench: MakeBench) -> None:
-    """F12: they change with the update, and the rollback image stands beside the one that runs."""
+    """F12: they change with the update, and the rollback image is listed next to the running one."""
     bench = make_bench(firmware_ids_carry_versions=True)
     versions = {item["Id"]: item["Version"] for item in bench.get(f"{INVENTORY}?$expand=.")["Members"]}
     assert versions["Installed-0-2.3__BIOS"] == "2.3"
@@ -402,7 +402,7 @@ def test_firmware_ids_may_carry_versions(make_bench: MakeBench) -> None:
     assert bench.get(f"{INVENTORY}/Installed-0-2.4__BIOS")["Version"] == "2.4"
 
 
-def test_serial_may_stand_in_sku(make_bench: MakeBench) -> None:
+def test_serial_may_be_in_sku(make_bench: MakeBench) -> None:
     """A13."""
     system = make_bench(serial_in_sku=True).get(SYSTEM)
     assert system["SKU"] == "S889914X3710910" != system["SerialNumber"]

@@ -1,4 +1,4 @@
-"""The lab's Redfish service as sushy sees it: the library that our driver stands on."""
+"""The lab's Redfish service, used by sushy, the library of the driver."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_bios_reset_stages_the_factory_defaults(bench: Bench, root: sushy.Sushy)
 
 @pytest.mark.parametrize("attributes", [{"SriovGlobalEnable": "Perhaps"}, {"NoSuchThing": 1}, {"BootTimeout": "3"}])
 def test_bios_refuses_what_it_does_not_know(bench: Bench, root: sushy.Sushy, attributes: dict[str, object]) -> None:
-    """One bad attribute refuses them all, by name (pitfall G1)."""
+    """One invalid attribute fails the whole request, which names it (pitfall G1)."""
     with pytest.raises(sushy.exceptions.BadRequestError) as refused:
         root.get_system().bios.set_attributes({"SriovGlobalEnable": "Enabled"} | attributes)
     assert refused.value.related_properties == [f"#/Attributes/{name}" for name in attributes]
@@ -298,7 +298,7 @@ def test_wrong_password_is_an_access_error(bench: Bench) -> None:
     ],
 )
 def test_sushy_copes_with_every_etag_style(make_bench: Callable[..., Bench], style: EtagStyle, patches: int) -> None:
-    """Pitfall A1: by the strong form of a weak ETag, or without If-Match at all."""
+    """Pitfall A1: sushy uses the strong form of a weak ETag, or no If-Match."""
     bench = make_bench(etags=style)
     with bench.sushy() as root:
         system = root.get_system()

@@ -1,4 +1,4 @@
-"""The lab's sshd as clients meet it: OpenSSH's own where it is installed, asyncssh everywhere."""
+"""The lab's sshd, used by OpenSSH's client where it is installed, and by asyncssh."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_there_is_no_shell_and_no_sftp() -> None:
     play(scenario)
 
 
-# --- the machine's life ------------------------------------------------------------------------------------------
+# --- boots and shutdowns ------------------------------------------------------------------------------------------
 
 
 async def assert_refused(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""What the driver reads over SSH from a lab machine is what the machine is."""
+"""The driver reads the state of a lab machine over SSH."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ WELL = GpuCells(
 
 
 def truth(machine: Machine) -> HostFacts:
-    """The machine as facts, of a system without GPU in MIG mode. Xids are left out: they are events, not state."""
+    """Return the facts of a machine without MIG mode. Xids are left out: they are events, not state."""
     state, system, disk = machine.state, machine.system(), machine.disk()
     return HostFacts(
         hostname=system.hostname,
@@ -324,7 +324,7 @@ def test_a_host_key_that_our_ca_did_not_sign_and_a_client_key_that_the_host_does
 
 def test_commands() -> None:
     async def scenario(bench: Bench, host: SshHost) -> None:
-        for _ in range(5):  # they may end before the client has closed their stdin
+        for _ in range(5):  # commands may end before the client has closed their stdin
             assert await host.run(["true"], timeout=5) == CommandResult(0, "")
         conf = "/etc/sysctl.d/90-reconciler.conf"
         written = await host.run(["tee", conf], timeout=5, stdin="vm.swappiness = 5\n")
@@ -363,7 +363,7 @@ def test_a_command_that_the_power_cuts_off_is_ambiguous() -> None:
     with_host(scenario)
 
 
-# --- the other server ---------------------------------------------------------------------------------------------
+# --- the in-process port ---------------------------------------------------------------------------------------------
 
 
 def mig(machine: Machine) -> None:
@@ -373,7 +373,7 @@ def mig(machine: Machine) -> None:
 
 
 def without_remaps_of_mig(facts: HostFacts) -> HostFacts:
-    """nvidia-smi tells nothing about remapped rows in MIG mode, which a server that reads the state does know."""
+    """Remove remapped rows in MIG mode, which nvidia-smi hides and the in-process port knows."""
     gpus = (replace(gpu, remap_pending=None, remap_failed=None) if gpu.mig_current else gpu for gpu in facts.gpus or ())
     return replace(facts, gpus=tuple(gpus))
 
@@ -386,7 +386,7 @@ def not_ours(machine: Machine) -> None:
     "trouble",
     [nothing, fell_off_the_bus, ecc, links_down, configured_otherwise, worn_drive, other_identity, mig, not_ours],
 )
-def test_both_servers_of_the_lab_tell_the_same(trouble: Callable[[Machine], None]) -> None:
+def test_wire_and_in_process_facts_are_equal(trouble: Callable[[Machine], None]) -> None:
     async def scenario(bench: Bench, host: SshHost) -> None:
         trouble(bench.machine)
         asked = SYSCTLS, (*SERVICES, "nope")

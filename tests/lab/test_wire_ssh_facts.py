@@ -1,4 +1,4 @@
-"""The raw texts of the facts: what the real tools print, as far as recordings of them tell."""
+"""The raw texts of the facts, compared with recordings of the real tools."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Careless(FleetMachine):
     """Its fleet forgets who cordoned what, and its runs lift every cordon that they meet."""
 
     def run(self, *args: Any, **changes: Any) -> ApplyReport | None:
-        for name in self.referee.foreign:
+        for name in self.checker.foreign:
             self.world.kube.update_node(name, unschedulable=False)
         return super().run(*args, **changes)
 

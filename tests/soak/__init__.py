@@ -1,8 +1,8 @@
-"""A state machine over a small fleet, and what it must never see. `make soak` runs it for as long as asked.
+"""A state machine test of a small fleet under random events. `make soak` runs it for a given time.
 
-spec      the fleet's spec, as people edit it
+spec      the fleet's spec, with the edits that users make
 world     the lab it runs on: machines and a cluster under virtual time, a ledger, what people and hardware do
-referee   stands between runs and the lab, and looks at the truth before each write
-plans     what is to be true of a plan
-machine   the rules, and the order in which chance plays them
+invariant_checker   checks the lab before each write of a run
+plans     invariants of plans
+machine   the rules, which run in random order
 """

@@ -1,6 +1,6 @@
-"""`python -m tests.soak 10m`: plays the machine for so long, on all cores, and stops at what breaks.
+"""`python -m tests.soak 10m`: run the state machine for that long on all cores; stop at the first broken invariant.
 
-Then the loop on the wire, for 200 passes or as many as asked.
+Then run the loop on the wire, for 200 passes or the given number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.soak.play import Played, play
 
 EXAMPLES, STEPS = 5, 200  # of one seed
 PASSES = 200
-DISK_EVERY = 10  # seeds: what is divisible by it keeps its ledger on disk
+DISK_EVERY = 10  # every so many seeds one keeps its ledger on disk
 
 
 def one(seed: int) -> Played:
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def soak(first: int, length_s: float) -> int:
-    """New seeds are begun until the time is over; those that are being played are played to their end."""
+    """Begin new seeds until the time is over, then finish the running ones."""
     cores = os.cpu_count() or 1
     print(f"for {format_duration(length_s)} on {cores} cores, from seed {first}", flush=True)
     began, upcoming = time.monotonic(), first

@@ -1,4 +1,4 @@
-"""The rules: what people, hardware and the reconciler do to the small fleet, in whatever order chance plays them."""
+"""The rules: events by users, hardware and the reconciler in the small fleet, in random order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.soak import plans
 from tests.soak.spec import BUDGETS, IGNORED, IMAGES, NAMES, POOLS, ROLLOUTS, SUBJECTS, UNSIGNED, WINDOWS
 from tests.soak.world import DRIFTS, FAULTS, Disturbance, SmallFleet
 
-MEMORY = Path("/dev/shm")  # a ledger waits for the disk at every commit
+MEMORY = Path("/dev/shm")  # in memory, because a ledger waits for the disk at every commit
 SCHEDULE = 6  # steps from one scheduled pass to the next
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
@@ -55,14 +55,14 @@ Step = tuple[str, dict[str, Any]]  # of a rule and its arguments
 
 
 class BrokenInvariant(AssertionError):
-    """Which, and how."""
+    """An invariant does not hold. The message names it and says why."""
 
 
 Rule = Callable[Concatenate["FleetMachine", P], None]
 
 
 def play(**arguments: st.SearchStrategy[Any]) -> Callable[[Rule[P]], Rule[P]]:
-    """A rule, after which the scheduled run may come round."""
+    """Make a rule, after which a scheduled run may follow."""
 
     def decorate(act: Rule[P]) -> Rule[P]:
         @functools.wraps(act)
@@ -90,15 +90,15 @@ class FleetMachine(RuleBasedStateMachine):
             self.where = Path(tempfile.mkdtemp(prefix="fleet-", dir=MEMORY if MEMORY.is_dir() else None))
         self.world = SmallFleet(self.where)
         self.approved: Plan | None = None
-        self.scheduled = True  # a pass every so many steps, as a schedule would start one
+        self.scheduled = True  # run a pass every SCHEDULE steps
         self.played: list[Step] = []
         self.begun = self.ended = self.ran = 0  # steps, and runs of the reconciler
 
     @property
-    def referee(self) -> Any:
-        return self.world.referee
+    def checker(self) -> Any:
+        return self.world.checker
 
-    # --- people edit the spec ---
+    # --- edits of the spec ---
 
     @play(pool=pools, edit=st.sampled_from(EDITS))
     def edit_pool(self, pool: str, edit: tuple[str, Any]) -> None:
@@ -118,7 +118,7 @@ class FleetMachine(RuleBasedStateMachine):
 
     @play(name=nodes, state=st.sampled_from([*NodeState, None]))
     def set_state(self, name: str, state: NodeState | None) -> None:
-        """Of a node in the spec, which may join it or leave it so. Some stay."""
+        """Set the state of a node, which may also join or leave the spec. Some nodes always stay."""
         states = self.world.spec.states
         if state is not None:
             states[name] = state
@@ -126,7 +126,7 @@ class FleetMachine(RuleBasedStateMachine):
             states.pop(name, None)
         self.world.edited()
 
-    # --- things happen to nodes ---
+    # --- events on nodes ---
 
     @play(name=nodes, kind=st.sampled_from(DRIFTS))
     def drift(self, name: str, kind: str) -> None:
@@ -134,18 +134,18 @@ class FleetMachine(RuleBasedStateMachine):
 
     @play(name=nodes, kind=st.sampled_from([*FAULTS, GATE, CLUSTER]))
     def break_(self, name: str, kind: str) -> None:
-        """`name`: whatever breaks the cluster, breaks it for all."""
+        """Break the node `name`, or the cluster for all nodes."""
         if kind == CLUSTER:
             self.world.kube.down = True
         elif kind == GATE:
             self.world.gate.failing.add(name)
-            self.referee.disturbed(name)
+            self.checker.disturbed(name)
         else:
             self.world.fault(name, kind)
 
     @play(name=nodes)
     def repair(self, name: str) -> None:
-        """The node, and whatever ails its cluster."""
+        """Repair the node and its cluster."""
         self.world.repair(name)
         self.world.kube.down = False
 
@@ -170,7 +170,7 @@ class FleetMachine(RuleBasedStateMachine):
     def time_passes(self, length: float) -> None:
         self.world.wait(length)
 
-    # --- the reconciler runs ---
+    # --- runs of the reconciler ---
 
     @play()
     def one_pass(self) -> None:
@@ -186,7 +186,7 @@ class FleetMachine(RuleBasedStateMachine):
 
     @play(happens=st.lists(st.tuples(seconds, nodes, st.sampled_from(EVENTS)), min_size=1, max_size=3))
     def apply_disturbed(self, happens: list[tuple[float, str, tuple[str, str]]]) -> None:
-        """Things happen so many seconds after the run has begun."""
+        """Run with disturbances, each some seconds after the start."""
         self.run(
             [Disturbance(after, functools.partial(self._happen, name, *what)) for after, name, what in happens],
             wait_s=30 * MINUTE,
@@ -214,7 +214,7 @@ class FleetMachine(RuleBasedStateMachine):
 
     @play()
     def approve(self) -> None:
-        """Somebody reads a plan; it is applied some steps later, if at all."""
+        """Approve a plan, which may be applied some steps later."""
         self.approved = self.world.plan()
 
     @play()
@@ -227,20 +227,20 @@ class FleetMachine(RuleBasedStateMachine):
         except StalePlan:
             self.approved = None
         else:
-            self.referee.found += [] if report is None else plans.beyond_approval(approved, report)
+            self.checker.found += [] if report is None else plans.beyond_approval(approved, report)
 
     @play()
     def look_at_the_plan(self) -> None:
-        self.referee.found += plans.faults(self.world)
+        self.checker.found += plans.faults(self.world)
 
     def run(self, disturbances: list[Disturbance] | None = None, **changes: Any) -> ApplyReport | None:
-        """None: it refused to, since the whole fleet is stopped."""
+        """Run the reconciler. Return None when it refuses because the whole fleet is stopped."""
         self.ran += 1
         report = self._ended(lambda: self.world.apply_disturbed(disturbances or [], **changes))
         if report is None:
             return None
         if "selected" not in changes:
-            self.referee.ran()
+            self.checker.ran()
         if not disturbances:
             self._no_mark_is_leaked(report)
         return report
@@ -250,52 +250,52 @@ class FleetMachine(RuleBasedStateMachine):
             return work()
         except StalePlan:
             raise
-        except Blind:  # all that were selected are dark, and still the cluster has them as ready
+        except Blind:  # no selected node answers, although the cluster has them as ready
             return None
         except Refused:
-            if FLEET not in self.referee.held:
+            if FLEET not in self.checker.held:
                 raise
             return None
-        except Exception as error:  # whatever a run dies of, the steps that lead there are wanted
+        except Exception as error:  # report any error of a run together with its steps
             raise BrokenInvariant(f"a run dies: {error!r}") from error
 
     def _no_mark_is_leaked(self, report: ApplyReport) -> None:
         for name, result in report.results.items():
             serves = report.plan.nodes[name].goal is Goal.IN_SERVICE and report.plan.nodes[name].blocked is None
-            if serves and result.state in (Ended.CONVERGED, Ended.DONE) and self.world.is_ours(name):
-                self.referee.broken("own_mark_is_not_leaked", f"{name}: {result}")
+            if serves and result.state in (Ended.CONVERGED, Ended.DONE) and self.world.is_marked(name):
+                self.checker.broken("own_mark_is_not_leaked", f"{name}: {result}")
 
-    # --- what must be so ---
+    # --- invariants ---
 
     @invariant()
     def holds_true(self) -> None:
-        self.referee.look()
+        self.checker.look()
         self.check()
         self.ended = self.begun
 
     def check(self) -> None:
-        if self.referee.found:
-            raise BrokenInvariant("\n".join(self.referee.found))
+        if self.checker.found:
+            raise BrokenInvariant("\n".join(self.checker.found))
 
     def teardown(self) -> None:
         try:
-            if self.ended == self.begun and not self.referee.found:
+            if self.ended == self.begun and not self.checker.found:
                 self._plan_converges()
         finally:
-            self.world.book.close()
+            self.world.raw_ledger.close()
             if self.where is not None:
                 shutil.rmtree(self.where)
 
     def _plan_converges(self) -> None:
-        """Invariant 2: when nobody interferes any more, all nodes become as specified, and then nothing is planned."""
+        """Check invariant 2: once disturbances end, all nodes converge, and then plans are empty."""
         world = self.world
-        world.calm_down()
+        world.end_all()
         for _ in range(5):
             self.run(wait_s=2 * HOUR)
             if not (left := plans.left(world)):
                 break
-            world.wait(1.05 * DAY)  # what failed too often is tried again a day later
-            world.resume()  # by then it is no storm any more
+            world.wait(1.05 * DAY)  # actions that failed too often are retried after a day
+            world.resume()  # the storm is over by then
         self.check()
         if left:
             raise BrokenInvariant("\n".join(["plan_converges:", *left]))

@@ -1,4 +1,4 @@
-"""What is to be true of a plan of the small fleet, whatever has happened to it."""
+"""Invariants of a plan of the small fleet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reconciler.planner.node.catalogue import catalogue
 from reconciler.planner.node.evaluate import evaluate
 from reconciler.planner.node.search import search
 from tests.properties.test_planner import cost, exhaustive
-from tests.soak.referee import unfit
+from tests.soak.invariant_checker import unfit
 from tests.soak.spec import SIGNATURES
 from tests.soak.world import SmallFleet
 
@@ -27,7 +27,7 @@ V = TypeVar("V")
 
 
 def faults(world: SmallFleet) -> list[str]:
-    """Which invariants the plan of now breaks, and how."""
+    """Return the invariants that a plan made now breaks, with the reason."""
     observation = world.observe()
     plan, later = world.plan_of(world.fleet, observation), world.clock.now() + timedelta(seconds=1)
     return [
@@ -40,7 +40,7 @@ def faults(world: SmallFleet) -> list[str]:
 
 
 def _reordered(fleet: Fleet, observation: Observation) -> tuple[Fleet, Observation]:
-    """The same, as another file system or a faster BMC might have told it."""
+    """Return the same observation in another order, as another file system or a faster BMC may give it."""
     nodes = {}
     for name, node in fleet.nodes.items():
         profile = node.profile
@@ -73,7 +73,7 @@ def _changed(one: Plan, other: Plan, invariant: str) -> list[str]:
 
 
 def _same_fingerprint(plan: Plan, later: Plan) -> list[str]:
-    """Invariant 13. A second later something may have run out, and more or less be planned."""
+    """Check invariant 13. Time stays, because a second later something may have expired."""
     return [
         f"fingerprint_ignores_commit_and_time_but_not_actions: {name}"
         for name, node in plan.nodes.items()
@@ -86,27 +86,27 @@ def _acts(node: Any) -> Any:
 
 
 def _on_others(world: SmallFleet, plan: Plan) -> list[str]:
-    """Nothing is planned for what is held, set aside, or not in the spec."""
+    """Check that nothing is planned for nodes that are held, set aside or not in the spec."""
     busy = {name for name, node in plan.nodes.items() if node.actions}
     return [
-        *(f"held_node_is_never_disrupted: {name} is planned" for name in busy if world.referee.is_held(name)),
+        *(f"held_node_is_never_disrupted: {name} is planned" for name in busy if world.checker.is_held(name)),
         *(f"forget_never_touches: {name} is planned" for name in busy - set(world.active())),
     ]
 
 
 def _on_the_fit(world: SmallFleet, plan: Plan) -> list[str]:
-    """Invariant 1, node by node: one that serves as specified, and says so, is left alone."""
+    """Check invariant 1 per node: nothing is planned for one that is in service and as specified."""
     found = []
     for name, node in plan.nodes.items():
-        sound = world.is_serving(name) and not world.is_ours(name) and not world.machine(name).state.faults
+        sound = world.is_serving(name) and not world.is_marked(name) and not world.machine(name).state.faults
         if node.actions and not node.incomplete and sound and not unfit(world, name):
             found.append(f"converged_plans_nothing: {name}: {[action.id for action in node.actions]}")
     return found
 
 
 def _not_minimal(world: SmallFleet, observation: Observation, plan: Plan) -> list[str]:
-    """Invariant 2, second half, against exhaustive search: for the first few conditions that a node lacks."""
-    book, fleet, now = world.book, world.fleet, world.clock.now()
+    """Check the second half of invariant 2 against exhaustive search, for the first missing conditions of a node."""
+    book, fleet, now = world.raw_ledger, world.fleet, world.clock.now()
     planner = node_planner(fleet, observation, LedgerSnapshot(book.id), now, PlanRequest("p", SIGNATURES))
     found = []
     for name in (name for name, node in plan.nodes.items() if node.actions):
@@ -123,7 +123,7 @@ _known: dict[Hashable, tuple[Any, Any]] = {}
 
 
 def _costs(digest: str, desired: Desired, true: frozenset[str], registered: bool) -> tuple[Any, Any]:
-    """Least cost, and that of the plan; nodes that are alike ask once."""
+    """Return (least cost, cost of the plan), cached for equal nodes."""
     key = (digest, true, registered)
     if key not in _known:
         needs = frozenset(admission_requires(desired))
@@ -136,18 +136,18 @@ def _costs(digest: str, desired: Desired, true: frozenset[str], registered: bool
 
 
 def beyond_approval(approved: Plan, report: ApplyReport) -> list[str]:
-    """Under an approved plan, nodes that it has nothing for are left alone."""
+    """Return the actions of a run on nodes that its approved plan has no actions for."""
     planned = {name for name, node in approved.nodes.items() if node.actions}
     return [f"approval: {done.action} on {done.node}" for done in report.executed if done.node not in planned]
 
 
 def left(world: SmallFleet) -> list[str]:
-    """What is not as it should be, by the truth; and invariant 1: what is as it should be plans nothing."""
+    """Return the differences from the spec; without any, check that plans are empty (invariant 1)."""
     found = []
     for name in world.fleet.nodes:
         if wrong := unfit(world, name):
             found.append(f"{name}: {wrong}")
-        elif not world.is_serving(name) or world.is_ours(name):
+        elif not world.is_serving(name) or world.is_marked(name):
             found.append(f"{name} does not serve")
     if not found:
         plan = world.plan()

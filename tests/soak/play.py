@@ -1,4 +1,4 @@
-"""Plays the machine with one seed, and makes what fails short."""
+"""Run the state machine with one seed, and shorten a failing example."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.soak.shorten import shorten
 
 @dataclass(frozen=True)
 class Played:
-    """`broken`: the first invariant that was, and how; "" when none was. `left`: the steps that it takes."""
+    """The result of a seed. `broken`: the first broken invariant, "" if none. `left`: the shortest failing steps."""
 
     seed: int
     examples: int
@@ -32,11 +32,11 @@ class Played:
 def play(
     number: int, examples: int, steps: int, *, on_disk: bool = False, machine: type[FleetMachine] = FleetMachine
 ) -> Played:
-    """`number`: the seed. Hypothesis chooses the steps; it does not shrink them, since `shorten` is much faster."""
+    """Run the seed `number`. Hypothesis chooses the steps but does not shrink them: `shorten` is much faster."""
     totals = Counter[str]()
     last: list[FleetMachine] = []
 
-    class Kind(machine):  # type: ignore[misc, valid-type]  # a base that is known when it runs
+    class Kind(machine):  # type: ignore[misc, valid-type]  # the base is dynamic
         pass
 
     Kind.on_disk = on_disk

@@ -1,7 +1,7 @@
-"""`reconciler run` on the wire for many passes, while its lab keeps breaking: does it keep what it needs, and no more?
+"""Run `reconciler run` on the wire for many passes with faults in its lab, to find leaks of memory, files or sessions.
 
-Printed every few passes: what the process holds (resident memory, open files), sessions that the BMCs have open, and
-what the reconciler has done. Memory is called flat when the second half of the passes needs no more than the first.
+Every few passes it prints resident memory, open files, open BMC sessions, and the actions so far. Memory is flat when
+the second half of the passes needs no more than the first.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NODES, TIME_SCALE = 12, 60.0
 INTERVAL_S = 120.0  # of the lab's time
 FAULTS = ("host_hung", "xid_79", "ecc_errors", "bmc_503", "ssh_refused", "power_ignored")
 EVERY = 10  # passes, between the lines that are printed
-GROWTH = 0.05  # that is still flat: allocators keep what they had at the worst moment
-WARM = 0.25  # of the passes, before which sessions are opened and modules loaded
+GROWTH = 0.05  # that still counts as flat: allocators keep their peak
+WARM = 0.25  # share of the passes that open sessions and load modules first
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Sample:
 
 
 def soak(passes: int, seed: int) -> int:
-    """0 when it stayed flat and the fleet is served at the end, else 1."""
+    """Return 0 when memory stayed flat and all nodes are in service at the end, else 1."""
     print(f"the loop on the wire: {NODES} nodes, {passes} passes, seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="reconciler-soak-") as directory:
         lab = Path(directory) / "lab"
@@ -53,7 +53,7 @@ def soak(passes: int, seed: int) -> int:
 
 @contextmanager
 def _service(lab: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """The process, and the URL of its metrics."""
+    """Start the service; yield its process and the URL of its metrics."""
     log = lab / "run.log"
     with log.open("wb") as errors:
         process = subprocess.Popen(
@@ -93,7 +93,7 @@ def _play(
         done = int(metrics.get("reconciler_pass_duration_seconds_count", 0))
         if metrics["reconciler_stopped"]:
             _see_to_it(lab)
-        if done and done < passes * 0.9:  # the end is quiet, to see that all of them come back
+        if done and done < passes * 0.9:  # no faults at the end, so that all nodes can recover
             _disturb(lab, chance)
         elif done:
             for name in control.read_state(lab)["nodes"]:
@@ -101,7 +101,7 @@ def _play(
         if done >= said + EVERY:
             said = done
             yield _told(_sample(process, metrics, done))
-    for _ in range(120):  # the last treatments end
+    for _ in range(120):  # wait for the last remediations
         metrics = _metrics(url)
         if metrics.get("served", 0) == NODES:
             break
@@ -110,7 +110,7 @@ def _play(
 
 
 def _see_to_it(lab: Path) -> None:
-    """So much broke at once that the storm brake waits for a person: everything is mended, and the brake lifted."""
+    """Repair everything and release the storm brake, which waits for an operator after many faults."""
     for name in control.read_state(lab)["nodes"]:
         control.clear_fault(lab, name, None)
     words = ("resume", str(lab / "fleet-spec"), "--endpoints", str(lab / "endpoints.json"))
@@ -119,7 +119,7 @@ def _see_to_it(lab: Path) -> None:
 
 
 def _disturb(lab: Path, chance: random.Random) -> None:
-    """Something breaks, something is mended."""
+    """Inject a random fault and repair another."""
     names = sorted(control.read_state(lab)["nodes"])
     control.clear_fault(lab, chance.choice(names), None)
     if chance.random() < 0.3:

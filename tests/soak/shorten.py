@@ -1,4 +1,4 @@
-"""A failing example made short: steps are left out as long as the same invariant breaks."""
+"""Shorten a failing example: drop steps as long as the same invariant breaks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ S = TypeVar("S")
 
 
 def replay(steps: Sequence[Step], kind: type[FleetMachine] = FleetMachine) -> str:
-    """What breaks, if anything, when exactly these steps are played."""
+    """Replay exactly these steps; return the broken invariant, or ""."""
     machine = kind()
     machine.scheduled = False
     try:
@@ -34,12 +34,12 @@ def _end(machine: FleetMachine) -> str:
 
 
 def shorten(steps: Sequence[Step], kind: type[FleetMachine] = FleetMachine) -> tuple[list[Step], str]:
-    """`steps` as they were played."""
+    """Shorten `steps`, the steps of the failing run."""
     return shortest(steps, lambda fewer: replay(fewer, kind))
 
 
 def shortest(steps: Sequence[S], play: Callable[[Sequence[S]], str]) -> tuple[list[S], str]:
-    """A list from which no single step can be left out, and what it breaks, as `play` tells it: "invariant: ..."."""
+    """Return (a list from which no single step can be dropped, the invariant that it breaks as "invariant: ...")."""
     left, told = list(steps), play(steps)
     if not told:
         return left, ""

@@ -1,4 +1,4 @@
-"""The spec of the small fleet, as people edit it: two pools in three racks."""
+"""The spec of the small fleet and its edits: two pools in three racks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests import builders as b
 from tests.converge.world import PROFILE, desired_node, fleet_of
 
 ALL = tuple(f"n{at}" for at in range(12))
-NAMES = ALL[:8]  # of the machines that there usually are
+NAMES = ALL[:8]  # the machines of a usual fleet
 POOL_OF = {name: "train" if at % 8 < 5 else "infer" for at, name in enumerate(ALL)}
 POOLS = ("train", "infer")
 SUBJECTS = (*NAMES, *(f"pool/{pool}" for pool in POOLS), FLEET)  # of holds
 IMAGES = ("1", "2", "3")
 UNSIGNED = "unsigned"
-VALID_S = 20 * 86400.0  # certificates run out while an example lasts
-BIOS = ("SriovGlobalEnable", "NumaNodesPerSocket")  # what is managed of it
+VALID_S = 20 * 86400.0  # short enough that certificates expire within an example
+BIOS = ("SriovGlobalEnable", "NumaNodesPerSocket")  # the managed attributes
 _DAILY = tuple(range(7))
 
 BUDGETS: Mapping[str, tuple[d.BudgetLimit, ...]] = {
@@ -70,7 +70,7 @@ class PoolSpec:
 
 @dataclass
 class Spec:
-    """What is in git now. `states`: of the nodes that it names."""
+    """The current spec. `states`: of the nodes that it names."""
 
     pools: dict[str, PoolSpec] = field(default_factory=lambda: {pool: PoolSpec() for pool in POOLS})
     states: dict[str, NodeState] = field(
@@ -110,7 +110,7 @@ class Spec:
         )
 
     def _held(self) -> list[str]:
-        """Subjects that there are: a line goes with the node that it stands at."""
+        """Return the held subjects whose nodes exist."""
         return sorted(subject for subject in self.holds if subject in self.states or subject.startswith("pool/"))
 
 

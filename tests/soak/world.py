@@ -1,4 +1,4 @@
-"""The small fleet itself: eight machines under virtual time, whatever the spec says, and all that happens to them."""
+"""The small fleet: eight machines under virtual time, and the events that can happen to them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet.plan_request import PlanRequest, take_snapshot
 from reconciler.planner.fleet.planner import plan_fleet
 from tests.converge.world import QuickGate, World
-from tests.soak.referee import Fuse, Referee, WiredFabric, WiredLedger
+from tests.soak.invariant_checker import CheckedFabric, CheckedLedger, CrashTrigger, InvariantChecker
 from tests.soak.spec import BIOS, FIRMWARE_IMAGES, NAMES, SIGNATURES, SUBJECTS, UNSIGNED, Spec, sha
 
 FAULTS: Mapping[str, tuple[str, Mapping[str, FaultValue]]] = {
@@ -64,14 +64,14 @@ FAULTS: Mapping[str, tuple[str, Mapping[str, FaultValue]]] = {
 
 
 class Gate(QuickGate):
-    """Remembers how often each machine had been installed and flashed when it passed, and its BIOS settings then."""
+    """A gate that records the installs, flashes and BIOS settings of each machine when it passed."""
 
     def __init__(self, machine: Callable[[str], Machine]) -> None:
         super().__init__()
         self._machine = machine
         self.passed: dict[str, tuple[Any, ...]] = {}
-        self.failing: set[str] = set()  # nodes that fail it once more
-        self.failed: set[str] = set()  # nodes that failed it last
+        self.failing: set[str] = set()  # nodes that must fail it the next time
+        self.failed: set[str] = set()  # nodes that failed it the last time
 
     def history(self, node: str) -> tuple[Any, ...]:
         state = self._machine(node).state
@@ -79,7 +79,7 @@ class Gate(QuickGate):
 
     async def run(self, desired: d.Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
         name = desired.node
-        self.verdicts = {failing.replace("-", "_"): Verdict.FAIL for failing in self.failing}  # of all under way
+        self.verdicts = {failing.replace("-", "_"): Verdict.FAIL for failing in self.failing}  # of all current gates
         certificate = await super().run(desired, host, observed, clock)
         if all(result.verdict is Verdict.PASS for result in certificate.results):
             self.passed[name] = self.history(name)
@@ -92,19 +92,19 @@ class Gate(QuickGate):
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What somebody or something does while a run works."""
+    """An event during a run, after so many seconds."""
 
     after_s: float
     what: Callable[[], None]
 
 
 class SmallFleet(World):
-    """`spec` is edited in place; `edited` makes it the one in force."""
+    """The fleet. `spec` is edited in place; `edited` makes the edits effective."""
 
     def __init__(self, where: Path | None = None, spec: Spec | None = None, names: Sequence[str] = NAMES) -> None:
-        """`where`: a folder for a ledger as runs have it; None: one in memory, which is three times as fast.
+        """`where`: a folder for an SQLite ledger; None: one in memory, which is three times as fast.
 
-        `names`: of the machines that there are, whether the spec names them or not.
+        `names`: all machines, whether the spec names them or not.
         """
         self.clock = VirtualClock()
         self.spec = spec or Spec()
@@ -114,24 +114,24 @@ class SmallFleet(World):
         self.lab = build_lab(everything, scenario, self.clock.seconds)
         for machine in self.lab.machines.values():
             machine.firmware_images = FIRMWARE_IMAGES
-        self.clock.elapsed = 3600.0  # everything has been up for a while
-        self.book: Ledger = MemoryLedger("memory") if where is None else SqlLedger(where / "ledger.sqlite")
-        self.ledger = self.book  # type: ignore[assignment]  # either is a Ledger
+        self.clock.elapsed = 3600.0  # all machines have been up for an hour
+        self.raw_ledger: Ledger = MemoryLedger("memory") if where is None else SqlLedger(where / "ledger.sqlite")
+        self.ledger = self.raw_ledger  # type: ignore[assignment]  # either is a Ledger
         self.gate: Gate = Gate(self.machine)
-        self.referee = Referee(self)
-        self.fabric = WiredFabric(LabFabric(self.lab, self.clock), self.referee)  # type: ignore[assignment]  # by structure
+        self.checker = InvariantChecker(self)
+        self.fabric = CheckedFabric(LabFabric(self.lab, self.clock), self.checker)  # type: ignore[assignment]  # by structure
         self.signatures = SIGNATURES
         self.events = []
         self.plans = self._runs = 0
         self.edited()
         self.adopt()
         self.gate.passed = {name: self.gate.history(name) for name in self.fleet.nodes}
-        self.apply(wait_s=0.0)  # from here on the ledger knows what everything was converged to
+        self.apply(wait_s=0.0)  # records in the ledger what every node was converged to
 
     def edited(self) -> None:
         self.fleet = self.spec.fleet()
-        self.referee.declared = {
-            hold.subject: self.referee.declared.get(hold.subject, self.seconds()) for hold in self.fleet.holds
+        self.checker.declared = {
+            hold.subject: self.checker.declared.get(hold.subject, self.seconds()) for hold in self.fleet.holds
         }
 
     def seconds(self) -> float:
@@ -140,13 +140,13 @@ class SmallFleet(World):
     # --- runs ---
 
     async def applying(self, **changes: Any) -> ApplyReport:
-        """`events` are of this run alone; the ledger is reached as the ports are."""
-        self.events = _Told(self.referee)
-        self.ledger = WiredLedger(self.book, self.referee)  # type: ignore[assignment]  # a Ledger by structure
+        """Apply. `events` holds only this run's; the ledger is checked like the ports."""
+        self.events = _CheckedEvents(self.checker)
+        self.ledger = CheckedLedger(self.raw_ledger, self.checker)  # type: ignore[assignment]  # a Ledger by structure
         try:
             return await super().applying(**({"signatures": SIGNATURES} | changes))
         finally:
-            self.ledger = self.book  # type: ignore[assignment]
+            self.ledger = self.raw_ledger  # type: ignore[assignment]
 
     def apply_disturbed(self, disturbances: list[Disturbance], **changes: Any) -> ApplyReport:
         async def happen(one: Disturbance) -> None:
@@ -164,21 +164,21 @@ class SmallFleet(World):
         return self.run(both())
 
     def crash(self, calls: int, *, hard: bool, **changes: Any) -> bool:
-        """Ends a run at its `calls`-th call; `hard`: as a power cut does, otherwise as Ctrl-C. Whether it got there."""
+        """End a run at its `calls`-th call, by a power cut if `hard`, else by Ctrl-C. Return whether it got there."""
 
         async def killed() -> None:
             work = asyncio.create_task(self.applying(**changes))
-            self.referee.fuse = Fuse(calls, None if hard else work.cancel)
+            self.checker.crash_trigger = CrashTrigger(calls, None if hard else work.cancel)
             await asyncio.wait([work])
-            fuse, self.referee.fuse = self.referee.fuse, Fuse()
-            self.died = fuse.blown
-            if not work.cancelled() and (error := work.exception()) is not None and not fuse.blown:
+            crash_trigger, self.checker.crash_trigger = self.checker.crash_trigger, CrashTrigger()
+            self.died = crash_trigger.fired
+            if not work.cancelled() and (error := work.exception()) is not None and not crash_trigger.fired:
                 raise error
 
         self.run(killed())
         if self.died:
-            self.lab.documents.clear()  # the process that served them is gone
-            self.wait(61.0)  # until its lease has run out
+            self.lab.documents.clear()  # the process that served them is dead
+            self.wait(61.0)  # until its lease has expired
         return self.died
 
     def plan(self, **changes: Any) -> Plan:
@@ -186,7 +186,7 @@ class SmallFleet(World):
 
     def plan_of(self, fleet: d.Fleet, observation: Observation, **changes: Any) -> Plan:
         self.plans += 1
-        snapshot = replace(take_snapshot(self.book, fleet, list(fleet.nodes)), known=())
+        snapshot = replace(take_snapshot(self.raw_ledger, fleet, list(fleet.nodes)), known=())
         now = changes.pop("now", self.clock.now())
         request = PlanRequest(f"approved-{self.plans}", SIGNATURES, **changes)
         return plan_fleet(fleet, observation, snapshot, now, request)
@@ -194,64 +194,64 @@ class SmallFleet(World):
     def wait(self, seconds: float) -> None:
         self.clock.elapsed += seconds
 
-    # --- what happens to nodes ---
+    # --- events on nodes ---
 
     def spoil(self, name: str, kind: str) -> None:
         machine = self.machine(name)
         machine.catch_up()
-        self.referee.disturbed(name)
+        self.checker.disturbed(name)
         _DRIFTS[kind](self, machine)
         machine.state.etag += 1
 
     def fault(self, name: str, kind: str) -> None:
-        self.referee.disturbed(name)
+        self.checker.disturbed(name)
         fault, parameters = FAULTS[kind]
         self.machine(name).inject(fault, **parameters)
 
     def repair(self, name: str) -> None:
-        self.referee.disturbed(name)
+        self.checker.disturbed(name)
         self.machine(name).clear()
 
     def cordon(self, name: str) -> None:
-        """By somebody else. One that is cordoned already stays as it is: nobody can tell whose cordon it is then."""
+        """Cordon a node as another user. Skip one that is cordoned, because its cordon would become ambiguous."""
         node = self.member(name)
         if node is not None and not node.unschedulable:
-            self.referee.disturbed(name)
-            self.referee.foreign[name] = self.seconds()
+            self.checker.disturbed(name)
+            self.checker.foreign[name] = self.seconds()
             self.kube.update_node(name, unschedulable=True)
 
     def uncordon(self, name: str) -> None:
-        if self.referee.foreign.pop(name, None) is not None:
-            self.referee.disturbed(name)
+        if self.checker.foreign.pop(name, None) is not None:
+            self.checker.disturbed(name)
             self.kube.update_node(name, unschedulable=False)
 
     def hold(self, subject: str, hours: float | None) -> None:
         until = None if hours is None else self.clock.now() + timedelta(hours=hours)
-        self.book.hold(subject, "looking at it", "ops", until, self.clock.now())
-        self.referee.held[subject] = (self.seconds(), until)
+        self.raw_ledger.hold(subject, "looking at it", "ops", until, self.clock.now())
+        self.checker.held[subject] = (self.seconds(), until)
 
     def release(self, subject: str) -> None:
-        self.book.release(subject, "ops", self.clock.now())
-        self.referee.held.pop(subject, None)
+        self.raw_ledger.release(subject, "ops", self.clock.now())
+        self.checker.held.pop(subject, None)
 
-    def calm_down(self) -> None:
-        """Nobody interferes any more; what is broken is repaired, what is held let go; nothing stands in the way."""
-        self.all_is_over()
-        self.see_to(self.names)
+    def end_all(self) -> None:
+        """End all disturbances, repair all machines, release all holds, and acknowledge all nodes."""
+        self.end_disturbances()
+        self.acknowledge(self.names)
 
-    def see_to(self, names: Iterable[str]) -> None:
-        """As a person does: that somebody has is on record when a node is let go."""
+    def acknowledge(self, names: Iterable[str]) -> None:
+        """Acknowledge nodes as an operator does: a released hold records it."""
         for name in names:
             self.hold(name, None)
             self.release(name)
         self.resume()
 
     def resume(self) -> bool:
-        """After a storm; False: there was none."""
-        return bool(self.book.release(STORM, "ops", self.clock.now()))
+        """Release the storm brake. Return False when it was not on."""
+        return bool(self.raw_ledger.release(STORM, "ops", self.clock.now()))
 
-    def all_is_over(self) -> None:
-        """As `calm_down`, and nobody has seen to any node."""
+    def end_disturbances(self) -> None:
+        """End all disturbances, without acknowledging any node."""
         for name in self.names:
             self.repair(name)
             self.uncordon(name)
@@ -267,7 +267,7 @@ class SmallFleet(World):
         self.spec.budgets, self.spec.windows, self.spec.ignored = "half", "none", "nothing"
         self.edited()
 
-    # --- the truth ---
+    # --- the lab's state ---
 
     @property
     def kube(self) -> ClusterTruth:
@@ -284,29 +284,29 @@ class SmallFleet(World):
     def is_serving(self, name: str) -> bool:
         return self.member(name) is not None and self.serves(name)
 
-    def is_ours(self, name: str) -> bool:
-        """Whether it carries our mark."""
+    def is_marked(self, name: str) -> bool:
+        """Tell whether the node has this ledger's mark."""
         node = self.member(name)
         mark = None if node is None else read_mark(node.annotations.get(OWNER_ANNOTATION))
-        return mark is not None and mark.ledger == self.book.id
+        return mark is not None and mark.ledger == self.raw_ledger.id
 
     def active(self) -> list[str]:
         return [name for name, node in self.fleet.nodes.items() if node.state is NodeState.ACTIVE]
 
 
-class _Told(list[Event]):
-    """The events of a run, each shown to the referee at its moment."""
+class _CheckedEvents(list[Event]):
+    """The events of a run, each passed to the checker at once."""
 
-    def __init__(self, referee: Referee) -> None:
+    def __init__(self, checker: InvariantChecker) -> None:
         super().__init__()
-        self._referee = referee
+        self._checker = checker
 
     def append(self, event: Event) -> None:
         super().append(event)
-        self._referee.told(event)
+        self._checker.on_event(event)
 
 
-# --- drift: what others do to a node behind our back ------------------------------------------------------------------
+# --- drift: changes of a node by others ------------------------------------------------------------------
 
 
 def _old_image(_: SmallFleet, machine: Machine) -> None:
@@ -384,10 +384,10 @@ def _unlabelled(world: SmallFleet, machine: Machine) -> None:
 
 
 def _deleted(world: SmallFleet, machine: Machine) -> None:
-    """`kubectl delete node`: with it goes whatever was marked or cordoned."""
+    """Delete the node object as `kubectl delete node` does, with its mark and cordon."""
     if world.member(machine.name) is not None:
         world.kube.remove_node(machine.name)
-        world.referee.foreign.pop(machine.name, None)
+        world.checker.foreign.pop(machine.name, None)
 
 
 _DRIFTS: Mapping[str, Callable[[SmallFleet, Machine], None]] = {

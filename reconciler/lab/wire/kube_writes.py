@@ -31,7 +31,10 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _NAME = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 _KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 # Fields of a node that clients may change here. Anything else is refused rather than lost.
-_OPEN = {"metadata": ("labels", "annotations", "resourceVersion", "managedFields"), "spec": ("taints", "unschedulable")}
+_WRITABLE = {
+    "metadata": ("labels", "annotations", "resourceVersion", "managedFields"),
+    "spec": ("taints", "unschedulable"),
+}
 
 Json = dict[str, Any]
 
@@ -60,7 +63,7 @@ class Writes:
         revision = metadata.get("resourceVersion")
         if revision and revision != current["metadata"]["resourceVersion"]:
             raise conflict("nodes", name, _modified(name))
-        if _closed(wanted) != _closed(current):
+        if _read_only_fields(wanted) != _read_only_fields(current):
             raise invalid("Node", name, "spec", "Forbidden: this server keeps only labels, annotations, taints and "
                           "unschedulable")  # fmt: skip
         labels, annotations = _labels(name, metadata), _strings(name, metadata, "annotations")
@@ -163,10 +166,10 @@ def _ill_typed(name: str, message: str) -> ApiError:
     return invalid("Node", name, "patch", f"Invalid value: {message}")
 
 
-def _closed(node: Json) -> Json:
+def _read_only_fields(node: Json) -> Json:
     """Return the fields that clients may not change: all but the writable ones and the ignored status."""
     rest = {key: value for key, value in node.items() if key not in ("metadata", "spec", "status")}
-    for part, fields in _OPEN.items():
+    for part, fields in _WRITABLE.items():
         rest[part] = {key: value for key, value in (node.get(part) or {}).items() if key not in fields}
     return rest
 

@@ -27,7 +27,7 @@ def _template() -> Template:
 
 
 def _on_gpus(show: Show) -> Show:
-    """Return the error of nvidia-smi without a driver or GPU, or the output of `show`. It prints errors on stdout."""
+    """Wrap `show` so that it fails like nvidia-smi without a driver or a GPU, which prints errors on stdout."""
 
     def run(context: FactContext) -> CommandResult:
         if not context.image.driver:  # an image without the driver lacks nvidia-smi as well

@@ -1,6 +1,6 @@
-"""What lies on disk between two commands: an observation as a document, and the ledger's records.
+"""The files between two commands: an observation as a document, and the ledger's records.
 
-Run as a module it is the process that is measured: `python -m tests.bench.paper write|read|records STORE` prints JSON.
+Run as a module, this is the measured process: `python -m tests.bench.documents write|read|records STORE` prints JSON.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def _cells(found: Sequence[Any], work: str, what: str) -> list[float]:
 def _of_size(nodes: int) -> Any:
     with stored_fleet(nodes) as (_, store):
         _fill_ledger(store.parent)
-        return {work: measure.in_fresh_process("tests.bench.paper", work, str(store.parent)) for work in _WORK}
+        return {work: measure.in_fresh_process("tests.bench.documents", work, str(store.parent)) for work in _WORK}
 
 
 def _fill_ledger(directory: Path) -> None:
-    """As a ledger is when every node was converged once and passed its gate."""
+    """Write a ledger in which every node was converged once and passed its gate."""
     from reconciler.drivers.ledger import SqlLedger
     from tests.bench.store import restore
 
@@ -70,7 +70,7 @@ def _fill_ledger(directory: Path) -> None:
     ledger.close()
 
 
-# --- in the process that is measured -------------------------------------------------------------------------------
+# --- in the measured process -------------------------------------------------------------------------------
 
 
 def write(directory: Path) -> dict[str, float]:

@@ -1,7 +1,7 @@
-"""Stands between runs and the lab. Before each write it looks at the truth, and says which invariant the write breaks.
+"""Check before each write of a run, by the lab's state, whether the write breaks an invariant.
 
-It knows the spec, the machines, the cluster and what others did to them, and nothing of plans, conditions or budgets as
-the code under test works them out. What happened a moment ago a run need not know yet: `SEEN_S`.
+The checker knows the spec, the machines, the cluster and the disturbances, but not the plans, conditions or budgets of
+the code under test. A run need not know yet what happened in the last `SEEN_S` seconds.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tests.soak.world import SmallFleet
 
 SEEN_S = 15.0  # reservations of one moment share a read of the cluster
-DECIDED_S = 60.0  # an action that was decided upon before something happened may still begin
+DECIDED_S = 60.0  # an action decided before a disturbance may still begin
 JOINS_S = 900.0
-RESUMED_S = 2 * 3600.0  # what a run that died had begun is gone on with; no BMC shows what is only staged
+RESUMED_S = 2 * 3600.0  # a later run continues the actions of a dead run; no BMC shows staged values
 ROLLBACK = ("1", "100%")
 _STAGING = frozenset({"stage_bios", "set_secure_boot", "set_boot_order", "boot_once", "insert_media", "eject_media"})
 _WRITES = _STAGING | {"power", "clear_bios", "update_firmware", "reset"}
@@ -37,58 +37,58 @@ _CLUSTER = frozenset({"mark", "unmark", "set_labels", "evict", "delete"})
 
 
 class PowerCut(BaseException):
-    """The machine that ran the reconciler has gone: nothing that the run still tries has any effect."""
+    """The reconciler's machine lost power: no later call of the run has any effect."""
 
 
 @dataclass
-class Fuse:
-    """Blows at the `calls`-th call of a run: `signal` is what it does then; None: everything ends there and then."""
+class CrashTrigger:
+    """Crashes a run at its `calls`-th call, by calling `signal`, or with PowerCut if that is None."""
 
     calls: int = 0  # 0 = never
     signal: Callable[[], object] | None = None
-    blown: bool = False
+    fired: bool = False
 
     def check(self) -> None:
-        if self.blown and self.signal is None:
+        if self.fired and self.signal is None:
             raise PowerCut
 
-    def burn(self) -> None:
-        """After a call that had its effect, and before anybody could write it down."""
+    def after_call(self) -> None:
+        """Count a call after its effect and before the run can record it; crash the run at the last one."""
         self.check()
-        if self.calls == 0 or self.blown:
+        if self.calls == 0 or self.fired:
             return
         self.calls -= 1
         if self.calls == 0:
-            self.blown = True
+            self.fired = True
             if self.signal is not None:
                 self.signal()
             self.check()
 
 
 @dataclass
-class Referee:
+class InvariantChecker:
     world: SmallFleet
-    found: list[str] = field(default_factory=list)  # invariants that were broken, and how
-    fuse: Fuse = field(default_factory=Fuse)
-    listener: Callable[[Event], None] | None = None  # to whom all that runs tell is passed on
-    foreign: dict[str, float] = field(default_factory=dict)  # nodes that somebody else cordoned -> since
+    found: list[str] = field(default_factory=list)  # broken invariants with the reason
+    crash_trigger: CrashTrigger = field(default_factory=CrashTrigger)
+    listener: Callable[[Event], None] | None = None  # receives all events of runs
+    foreign: dict[str, float] = field(default_factory=dict)  # nodes with a foreign cordon -> since
     held: dict[str, tuple[float, datetime | None]] = field(default_factory=dict)  # subject -> since, until
     declared: dict[str, float] = field(default_factory=dict)  # subjects that the spec holds -> since
-    _disturbed: dict[str, float] = field(default_factory=dict)  # node -> when somebody or something last did a thing
-    _admitted: dict[str, float] = field(default_factory=dict)  # node -> when our mark was last lifted from it
-    _flashed: dict[tuple[str, str], float] = field(default_factory=dict)  # node and item -> when last
-    _touched: set[str] = field(default_factory=set)  # marked nodes that something was done to since
-    _isolated: dict[str, float] = field(default_factory=dict)  # marked on evidence, not drained since -> when
+    _disturbed: dict[str, float] = field(default_factory=dict)  # node -> time of the last disturbance
+    _admitted: dict[str, float] = field(default_factory=dict)  # node -> when its mark was last removed
+    _flashed: dict[tuple[str, str], float] = field(default_factory=dict)  # (node, item) -> when last flashed
+    _touched: set[str] = field(default_factory=set)  # marked nodes that were changed since the mark
+    _isolated: dict[str, float] = field(default_factory=dict)  # nodes marked on evidence and not yet drained -> when
 
     def broken(self, invariant: str, what: str) -> None:
         self.found.append(f"{invariant}: {what} at {self.world.clock.now():%d %H:%M:%S}")
 
-    # --- what is told ---
+    # --- events ---
 
     def disturbed(self, node: str) -> None:
         self._disturbed[node] = self.world.seconds()
 
-    def told(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         if self.listener is not None:
             self.listener(event)
         if not isinstance(event, ActionStarted):
@@ -100,7 +100,7 @@ class Referee:
             self._before_work(node, action.id)
 
     def is_held(self, node: str) -> bool:
-        """Since long enough for a run to know."""
+        """Tell whether a node has been held for long enough that a run must know."""
         now, pool = self.world.seconds(), self.world.fleet.nodes[node].pool
         for subject in (node, f"pool/{pool}", FLEET):
             since, until = self.held.get(subject, (now, None))
@@ -111,7 +111,7 @@ class Referee:
         return False
 
     def quiet_s(self, node: str) -> float:
-        """For how long nobody else has done anything to it."""
+        """Return the seconds since the last disturbance of the node."""
         return self.world.seconds() - self._disturbed.get(node, -1e9)
 
     # --- before a write ---
@@ -123,7 +123,7 @@ class Referee:
             self._set_aside(node, " ".join(args[0]))
             self._before_disruption(node, " ".join(args[0]))
         elif kind == "host" and call == "run" and args[0][-1] == "kubelet":
-            self._touched.add(node)  # a node that joins has not been accepted
+            self._touched.add(node)  # a joining node has not passed its gate
         elif kind == "cluster" and call in _CLUSTER:
             name = args[0].name if call not in ("evict", "delete") else self._node_of(args[0].uid)
             if call == "unmark":
@@ -140,7 +140,7 @@ class Referee:
         return next((pod.node for pod in self.world.kube.pods() if pod.uid == uid and pod.node), "")
 
     def _set_aside(self, node: str, call: str) -> None:
-        """Nodes that left the spec, or that it sets aside, are not acted upon (invariant 8)."""
+        """Check that nodes outside the spec, or set aside by it, are not changed (invariant 8)."""
         desired = self.world.fleet.nodes.get(node)
         if node in self.world.lab.machines and (desired is None or desired.state is not NodeState.ACTIVE):
             what = "forgotten" if desired is None else desired.state.value
@@ -172,11 +172,11 @@ class Referee:
             self.broken("ignore_rules_same_in_drift_plan_apply", f"{call} {args} on {node}")
 
     def _before_change(self, node: str, paths: Sequence[str]) -> None:
-        """What the spec moved on, and the node did not, is about to be changed: all earlier waves must be through."""
+        """Check before a rollout changes a node that all earlier waves are complete."""
         if self.world.machine(node).state.os is None:
             return
         pool, values = self.world.fleet.nodes[node].pool, _values(self.world, node)
-        applied = self.world.book.node(node).applied
+        applied = self.world.raw_ledger.node(node).applied
         moved = [
             path
             for path in paths
@@ -184,7 +184,7 @@ class Referee:
         ]
         if not moved:
             return
-        rollout = self.world.book.rollouts().get(pool)
+        rollout = self.world.raw_ledger.rollouts().get(pool)
         if rollout is None:
             self.broken("waves_are_never_overtaken", f"{moved} of {node} changes, and no rollout is on record")
             return
@@ -194,9 +194,9 @@ class Referee:
         failed = self.world.gate.failed & {*rollout.members}
         for member in self._earlier(node, rollout, policy):
             if member in failed and len(failed) <= policy.max_failures:
-                continue  # so many hold nobody up
+                continue  # so few failures do not stop the rollout
             if self._disturbed.get(member, -1.0) >= began - DECIDED_S:
-                continue  # what it lacks may be by others' doing
+                continue  # a disturbance may have caused the difference
             baked_s = self.world.seconds() - self._admitted.get(member, 0.0)
             wrong = unfit(self.world, member)
             if wrong or not self.world.is_serving(member) or baked_s < bake_s - SEEN_S:
@@ -204,7 +204,7 @@ class Referee:
                 self.broken("waves_are_never_overtaken", f"{moved} of {node} before {member}, {told}, for {baked_s} s")
 
     def _earlier(self, node: str, rollout: Rollout, policy: RolloutPolicy) -> Sequence[str]:
-        """Members of the waves before this node's, where nobody left or joined; else the canary alone, if at all."""
+        """Return the members of earlier waves; if the membership changed, at most the canary."""
         fleet = self.world.fleet
         taking_part = [
             name
@@ -221,7 +221,7 @@ class Referee:
         return taking_part[: max((count for count in through if count <= taking_part.index(node)), default=0)]
 
     def _is_ill(self, name: str) -> bool:
-        """By its GPUs, or by what the kernel has said of them since it booted."""
+        """Tell whether the node is ill by its GPUs, or by the kernel log since its boot."""
         state = self.world.machine(name).state
         log = [] if state.os is None else state.os.kernel_log
         return any(_ill(gpu) for gpu in state.gpus) or any("Xid" in line for line in log)
@@ -233,7 +233,7 @@ class Referee:
         self._touched.add(node)
         self._before_drain(node)
         if self.quiet_s(node) < SEEN_S:
-            return  # its node object may just have been deleted, and our mark with it
+            return  # its node object, and with it the mark, may just have been deleted
         work = [pod.name for pod in self.world.kube.pods(node) if pod.evictable]
         if work:
             self.broken("never_disrupt_unquiesced", f"{what} on {node} with {', '.join(work)}")
@@ -241,7 +241,7 @@ class Referee:
             self.broken("never_disrupt_unquiesced", f"{what} on {node}, which is in service")
 
     def _before_work(self, node: str, what: str) -> None:
-        """What ends the service of a node, or would, begins."""
+        """Check before an action that ends the service of a node."""
         machine = self.world.machine(node)
         if self.world.seconds() - self.foreign.get(node, self.world.seconds()) > DECIDED_S:
             self.broken("foreign_cordon_is_kept", f"{what} on {node}, which somebody else cordoned")
@@ -252,25 +252,25 @@ class Referee:
             self.broken("unknown_never_disrupts", f"{what} on {node} while {silent[0]}")
 
     def _before_mark(self, node: str, evidence: Sequence[str]) -> None:
-        """`evidence`: signals on which the node is isolated, whatever budget and windows say."""
+        """Check before a mark. `evidence`: signals that isolate the node regardless of budget and windows."""
         found = self.world.member(node)
         if found is None or not self.world.is_serving(node):
             return
         if node in self._touched and self.world.seconds() - found.created < JOINS_S:
-            return  # it has just joined, and was never accepted
-        if not self.world.is_ours(node):
+            return  # it has just joined and never passed its gate
+        if not self.world.is_marked(node):
             self._touched.discard(node)
         if evidence:
             self._isolated[node] = self.world.seconds()
             return
-        # Whoever was let go before an isolation goes all the same.
+        # A node that was permitted before an isolation still goes.
         new = {name for name, at in self._isolated.items() if self.world.seconds() - at < DECIDED_S}
         out = {name for name in self.world.active() if self._is_known_out(name)}
         self._within_budget(node, (out - new) | {node})
         self._in_window(node, "mark")
 
     def _before_drain(self, node: str) -> None:
-        """What still runs on an isolated node ends: that takes room of the budget, which drained ones leave."""
+        """Check before the drain of an isolated node, which counts against the budget."""
         if node not in self._isolated:
             return
         del self._isolated[node]
@@ -287,11 +287,11 @@ class Referee:
                 self.broken("budget_never_exceeded", f"{told}, {limit.nodes} per {limit.scope}")
 
     def _is_known_out(self, name: str) -> bool:
-        """Out through us, or through others for long enough to be known."""
+        """Tell whether a node is out by the reconciler, or by others for long enough to be known."""
         node = self.world.member(name)
         if node is None or self.world.is_serving(name):
             return node is None and self.quiet_s(name) > SEEN_S
-        if self.world.is_ours(name):
+        if self.world.is_marked(name):
             return True
         since = self.foreign.get(name) if node.unschedulable else node.ready_since
         return self.world.seconds() - max(since or 0.0, self._disturbed.get(name, 0.0)) > SEEN_S
@@ -315,7 +315,7 @@ class Referee:
         return (open_at(allow) or not allow) and not open_at(deny)
 
     def _before_unmark(self, node: str, *, uncordon: bool) -> None:
-        if not self.world.is_ours(node):
+        if not self.world.is_marked(node):
             self.broken("foreign_cordon_is_kept", f"a mark that is not ours is lifted from {node}")
         if uncordon and node in self.foreign:
             self.broken("foreign_cordon_is_kept", f"{node} is uncordoned")
@@ -334,12 +334,12 @@ class Referee:
     # --- between runs ---
 
     def ran(self) -> None:
-        """A run has looked at the whole fleet: what the spec held then is held until somebody lets it go."""
+        """Record that a run has read the whole fleet: what the spec holds now stays held until released."""
         for subject, since in self.declared.items():
             self.held.setdefault(subject, (since, None))
 
     def look(self) -> None:
-        """What must be so at any time."""
+        """Check the invariants that must always hold."""
         for name in self.foreign:
             node = self.world.member(name)
             if node is None or not node.unschedulable:
@@ -351,20 +351,20 @@ def _key(limit: BudgetLimit, node: Desired) -> str | None:
 
 
 def unfit(world: SmallFleet, name: str, *, waves: bool = False) -> str:
-    """Why this machine must not serve, told from the machine itself and from the ledger's certificate.
+    """Return why this machine must not be in service, by its own state and the ledger's certificate.
 
-    `waves`: it may still have what it was converged to before, as one whose wave has not begun.
+    `waves`: the machine may still have its former values, because its wave has not begun.
     """
     machine, desired = world.machine(name), world.fleet.nodes[name]
     machine.catch_up()
     if machine.state.os is None or machine.state.booted_disk is None:
         return "no system runs"
     values = _values(world, name)
-    applied = world.book.node(name).applied if waves else {}
+    applied = world.raw_ledger.node(name).applied if waves else {}
     wrong = [
         f"{path}={now}"
         for path, (wanted, now) in values.items()
-        if now != wanted and not world.referee.ignored(path) and not (path in applied and applied[path].value == now)
+        if now != wanted and not world.checker.ignored(path) and not (path in applied and applied[path].value == now)
     ]
     wrong += [f"GPU {gpu.index} is ill" for gpu in machine.state.gpus if _ill(gpu)]
     acceptance = desired.profile.acceptance
@@ -377,7 +377,7 @@ def _ill(gpu: GpuState) -> bool:
 
 
 def _values(world: SmallFleet, name: str) -> dict[str, tuple[Any, Any]]:
-    """Managed path -> (desired, what the machine has), of a machine that runs."""
+    """Return managed path -> (desired, actual) of a running machine."""
     state, desired, node = world.machine(name).state, world.fleet.nodes[name], world.member(name)
     profile = desired.profile
     assert state.os is not None
@@ -406,7 +406,7 @@ def _layout(mig: Mapping[str, int] | None) -> str:
 
 
 def _mig(state: MachineState) -> str:
-    """The layout of all GPUs, where they agree."""
+    """Return the MIG layout of all GPUs if they agree."""
     layouts = {
         _layout(Counter(profile for profile, _ in gpu.mig_instances)) if gpu.mig_enabled else "off"
         for gpu in state.gpus
@@ -416,7 +416,7 @@ def _mig(state: MachineState) -> str:
 
 
 def _unproven(world: SmallFleet, name: str) -> list[str]:
-    state, certificate = world.machine(name).state, world.book.node(name).certificate
+    state, certificate = world.machine(name).state, world.raw_ledger.node(name).certificate
     acceptance = world.fleet.nodes[name].profile.acceptance
     if certificate is None:
         return ["no certificate"]
@@ -433,68 +433,68 @@ def _unproven(world: SmallFleet, name: str) -> list[str]:
     return wrong
 
 
-# --- what runs are given ----------------------------------------------------------------------------------------------
+# --- checked ports ----------------------------------------------------------------------------------------------
 
 
-class WiredFabric:
-    """A Fabric whose ports ask the referee before each call, and tell the fuse after it."""
+class CheckedFabric:
+    """A Fabric whose ports call the checker before each call, and the crash trigger after it."""
 
-    def __init__(self, fabric: Fabric, referee: Referee) -> None:
+    def __init__(self, fabric: Fabric, checker: InvariantChecker) -> None:
         self._fabric = fabric
-        self._referee = referee
+        self._checker = checker
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._fabric, name)
 
     def bmc(self, desired: Desired) -> Any:
-        return _Port(self._fabric.bmc(desired), self._referee, "bmc", desired.node)
+        return _Port(self._fabric.bmc(desired), self._checker, "bmc", desired.node)
 
     def host(self, desired: Desired) -> Any:
-        return _Port(self._fabric.host(desired), self._referee, "host", desired.node)
+        return _Port(self._fabric.host(desired), self._checker, "host", desired.node)
 
     def cluster(self) -> Any:
-        return _Port(self._fabric.cluster(), self._referee, "cluster", "")
+        return _Port(self._fabric.cluster(), self._checker, "cluster", "")
 
     def installer(self) -> Any:
-        return _Port(self._fabric.installer(), self._referee, "installer", "")
+        return _Port(self._fabric.installer(), self._checker, "installer", "")
 
 
 class _Port:
-    def __init__(self, port: Any, referee: Referee, kind: str, node: str) -> None:
+    def __init__(self, port: Any, checker: InvariantChecker, kind: str, node: str) -> None:
         self._port = port
-        self._referee = referee
+        self._checker = checker
         self._about = (kind, node)
 
     def __getattr__(self, name: str) -> Any:
-        call, referee = getattr(self._port, name), self._referee
+        call, checker = getattr(self._port, name), self._checker
 
         async def watched(*args: Any, **keys: Any) -> Any:
-            referee.fuse.check()
-            referee.before(*self._about, name, args, keys)
+            checker.crash_trigger.check()
+            checker.before(*self._about, name, args, keys)
             result = await call(*args, **keys)
-            referee.fuse.burn()
+            checker.crash_trigger.after_call()
             return result
 
         return watched
 
 
-class WiredLedger:
-    """Who has no power any more writes nothing down."""
+class CheckedLedger:
+    """A ledger that a crashed run can no longer write."""
 
-    def __init__(self, ledger: Ledger, referee: Referee) -> None:
+    def __init__(self, ledger: Ledger, checker: InvariantChecker) -> None:
         self._ledger = ledger
-        self._referee = referee
+        self._checker = checker
 
     def __getattr__(self, name: str) -> Any:
-        call, referee = getattr(self._ledger, name), self._referee
+        call, checker = getattr(self._ledger, name), self._checker
         if not callable(call):
             return call
 
         def watched(*args: Any, **keys: Any) -> Any:
-            referee.fuse.check()
+            checker.crash_trigger.check()
             result = call(*args, **keys)
-            if name != "batch":  # the fuse would blow before there is anything to roll back
-                referee.fuse.burn()
+            if name != "batch":  # a crash here would leave nothing to roll back
+                checker.crash_trigger.after_call()
             return result
 
         return watched
