@@ -75,7 +75,7 @@ FACT = Recipe(
     ),
     (
         "tests/facts/test_cases.py",
-        "tests/lab/test_wire_ssh_end_to_end.py::test_both_fronts_of_the_lab_tell_the_same[nothing]",
+        "tests/lab/test_wire_ssh_end_to_end.py::test_wire_and_in_process_facts_are_equal[nothing]",
     ),
     schemas=True,
 )
