@@ -14,7 +14,7 @@ from typing import Any
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, JournalEntry
 from tests.chaos.cases import DESTRUCTIVE, Case
-from tests.chaos.outages import BMC_AWAY, KILLED, POSTGRESQL_AWAY
+from tests.chaos.outages import BMC_AWAY, DATABASE_AWAY, KILLED, POSTGRESQL_AWAY
 from tests.chaos.target_process import AFTER, BEFORE_INTENT, BEFORE_OUTCOME, DURING, POINTS, FaultPoint
 from tests.chaos.world import PATIENCE, Bench
 from tests.cli.shell import reconciler
@@ -106,7 +106,7 @@ def _kill(cell: Cell, bench: Bench, told: list[str]) -> Iterator[str]:
                 yield f"the point was not reached: exit {done.code}"
             else:
                 yield from _served_too_early(bench)
-            if cell.column == POSTGRESQL_AWAY:  # the run could not release its lease
+            if cell.column in (DATABASE_AWAY, POSTGRESQL_AWAY):  # the run may not have been able to release its lease
                 bench.release_lease()
             return  # the run has ended by itself
         if done.code != -signal.SIGKILL:

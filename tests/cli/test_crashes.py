@@ -40,7 +40,7 @@ def test_a_node_that_crashes_is_named_with_the_error_and_the_exit_code_is_1(
     name: str, output: str, demo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calm = reconciler(name, SPEC, "--observation", demo, "--output", "json", "--exclude", NODE).json
-    breaks(monkeypatch, "reconciler.planner.node.planner.find", KeyError("GPU 9"))
+    breaks(monkeypatch, "reconciler.planner.node.planner.assess", KeyError("GPU 9"))
     done = reconciler(name, SPEC, "--observation", demo, "--output", output)
     assert done.code == 1
     assert f"{NODE}: internal error while planning it: KeyError: 'GPU 9' at " in done.err
@@ -59,7 +59,7 @@ def test_a_node_that_crashes_is_named_with_the_error_and_the_exit_code_is_1(
 
 
 def test_a_node_that_is_not_selected_costs_nothing(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks(monkeypatch, "reconciler.planner.node.planner.find", ValueError("odd"))
+    breaks(monkeypatch, "reconciler.planner.node.planner.assess", ValueError("odd"))
     done = reconciler("drift", SPEC, "--observation", demo, "--exclude", f"{NODE},gpu-a008")
     assert (done.code, done.err) == (0, "")
 
@@ -92,7 +92,7 @@ def test_each_place_is_printed_once_with_its_traceback(demo: Path, monkeypatch: 
     def fails(*_: object) -> None:
         raise ValueError("for all of them")
 
-    monkeypatch.setattr("reconciler.planner.node.planner.find", fails)
+    monkeypatch.setattr("reconciler.planner.node.planner.assess", fails)
     done = reconciler("plan", SPEC, "--observation", demo, "--output", "json")
     assert done.code == 1
     assert {node["blocked"]["code"] for node in done.json["nodes"].values()} == {"crashed"}
@@ -101,7 +101,7 @@ def test_each_place_is_printed_once_with_its_traceback(demo: Path, monkeypatch: 
 
 
 def test_text_of_a_machine_is_not_printed_with_redact(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks(monkeypatch, "reconciler.planner.node.planner.find", KeyError("SN-SECRET"))
+    breaks(monkeypatch, "reconciler.planner.node.planner.assess", KeyError("SN-SECRET"))
     done = reconciler("plan", SPEC, "--observation", demo, "--redact")
     assert done.code == 1
     assert "KeyError at planner/" in done.err

@@ -144,7 +144,7 @@ def test_on_a_terminal_what_was_not_given_is_asked_for(
     said = typed(command("init", *given), answers, os.environ)
     assert said.code == 0, said.out
     authority = asyncssh.read_public_key(lab.path / "pki/ssh-host-ca.pub").get_fingerprint()
-    assert f"gpu-0001 shows a host key signed by the CA {authority}; compare that" in said.out
+    assert f"gpu-0001 shows a host key signed by the CA {authority}; compare it" in said.out
     assert f"hostKeys: {kept}" in Path("fleet-spec/fleet.yaml").read_text()
     assert ("INSECURE: SSH host keys are not verified" in said.out) is ("insecure" in kept)
 

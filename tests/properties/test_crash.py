@@ -30,18 +30,18 @@ WRITES = {
     "host": ("run",),
 }
 JUDGES = (
-    "reconciler.planner.node.planner.find",
+    "reconciler.planner.node.planner.assess",
     "reconciler.planner.node.planner.with_drift",
     "reconciler.planner.node.planner.fingerprint",
 )
 # What is kept or counted of a node besides: it costs the note, and is told, and decides nothing of the node's own work.
 NOTES = (
     "reconciler.planner.fleet.storm.signals",
-    "reconciler.converge.remember.unread",
+    "reconciler.converge.remember.unread_signals",
     "reconciler.converge.remember._news",
     "reconciler.planner.fleet.rollout_member._missing_now",
 )
-# The evidence of one is no news to another: neighbours checker that a host is down.
+# The evidence of one is no news to another: neighbours confirm that a host is down.
 ALONE = tuple(fault for fault in FAULTS if not {"host_hung", "ssh_refused", "ssh_hang"} & fault.keys())
 # Nor is it to others whether there is room for them: nodes share budgets and the storm brake by design.
 ROOM: dict[str, Any] = {"budgets": (BudgetLimit("fleet", "100%"),), "brake": Brake("100%", "100%")}
@@ -172,7 +172,7 @@ def test_a_node_that_crashes_is_told_as_crashed_and_others_go_on() -> None:
     case = Case((("bios_off",), ("bios_off",)), ({}, {}), ())
     with fleet_of(case, **ROOM) as here:
         checker = InvariantChecker(here)
-        with struck(here, Bug("", "reconciler.planner.node.planner.find", 0, ERRORS[0]), "n0", checker):
+        with struck(here, Bug("", "reconciler.planner.node.planner.assess", 0, ERRORS[0]), "n0", checker):
             report = here.apply()
         assert report.results["n0"].state is Ended.CRASHED
         assert "KeyError: 'nobody expects it' at " in report.results["n0"].detail
