@@ -72,7 +72,8 @@ REPORT: ApplyReport = None  # type: ignore[assignment]  # nobody looks into it h
 ERRORS = {
     SpecError(()): 3, UsageError("x"): 64, DocumentError("x"): 64, SecretError("x"): 64, GitError("x"): 64,
     EndpointsError("x"): 64, NoLab("x"): 64, LeaseHeld("ops", "x"): 6, StalePlan("x"): 5,
-    AllNodesStale("x", REPORT): 5, StaleNodes("x", outcome("stale")): 5, Refused("x"): 8, Blind("x"): 4, QuirksError("x"): 1, RecordError("x"): 1,
+    AllNodesStale("x", REPORT): 5,
+    StaleNodes("x", outcome("stale")): 5, Refused("x"): 8, Blind("x"): 4, QuirksError("x"): 1, RecordError("x"): 1,
     LedgerError("x"): 1, BadLedgerUrl("x"): 64, DriverError(Failure.TIMEOUT, "x"): 1, ReconcilerError("x"): 1,
 }  # fmt: skip
 

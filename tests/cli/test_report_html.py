@@ -52,7 +52,7 @@ def test_a_page_shows_every_node_as_spec_ledger_and_git_know_it(demo: Path, ledg
     assert all(at is not None and at <= 0 for at in since), "the ledger knows since when"
     status = {name: found["statuses"][at] for name, at in zip(names, nodes["status"], strict=True)}
     assert status["gpu-a003"] == "held"
-    told = [texts[word] for _, place in nodes["story"][names.index("gpu-a003")] for word in found["told"][place]]
+    told = [texts[word] for _, place in nodes["history"][names.index("gpu-a003")] for word in found["events"][place]]
     assert any("ticket 4711" in word for word in told)
     set_by = {tuple(texts[at] for at in row[2:4]) for row in found["values"]}
     assert all(re.search(r"fleet-spec/.+:\d+", place) for place, _ in set_by)

@@ -191,7 +191,7 @@ def test_a_later_minor_version_is_read(demo: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("", "not JSON"), ("{", "not JSON"), ("[]", "neither a plan"), ("{}", "neither a plan"), ("\0\0", "not JSON")],
+    [("", "not JSON"), ("{", "not JSON"), ("[]", "not a plan"), ("{}", "not a plan"), ("\0\0", "not JSON")],
 )
 def test_a_file_that_is_no_document_of_ours(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "x.json"
