@@ -144,6 +144,11 @@ def _breaking(name: str, found: Struck) -> Callable[..., Any]:
     return call
 
 
+def _own(actions: list[str]) -> list[str]:
+    """Leave out drains: pods that other nodes evict move to wherever there is room, and are evicted there again."""
+    return [action for action in actions if action != "drain"]
+
+
 @few
 @given(cases(most=3, drifts=CURABLE, faults=ALONE), st.integers(0, 2), bugs())
 def test_one_nodes_crash_is_its_own(case: Case, at: int, bug: Bug) -> None:
@@ -152,12 +157,12 @@ def test_one_nodes_crash_is_its_own(case: Case, at: int, bug: Bug) -> None:
     with fleet_of(case, **ROOM) as calm:
         expected = calm.apply(wait_s=36000.0).results
         others = [other for other in calm.fleet.nodes if other != name]
-        done = {other: (expected[other].state, calm.did(other), counters(calm)[other]) for other in others}
+        done = {other: (expected[other].state, _own(calm.did(other)), counters(calm)[other]) for other in others}
     with fleet_of(case, **ROOM) as here:
         checker = InvariantChecker(here)
         with struck(here, bug, name, checker) as found:
             report = here.apply(wait_s=36000.0)
-        ends = {other: (report.results[other].state, here.did(other), counters(here)[other]) for other in others}
+        ends = {other: (report.results[other].state, _own(here.did(other)), counters(here)[other]) for other in others}
         assert ends == done
         if found.at is None or bug.call in NOTES:
             return

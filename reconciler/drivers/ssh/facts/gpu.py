@@ -93,7 +93,7 @@ def _gpu(index: int, element: ET.Element, seems_lost: bool) -> Gpu:
         vbios=_text(element, "vbios_version"),
         ecc_enabled=_switch(element, "ecc_mode/current_ecc"),
         ecc_uncorrectable=_uncorrectable(element, "volatile"),
-        remap_pending=_remap_pending(element),
+        remap_pending=None if lost else _remap_pending(element),  # N/A of a lost GPU says nothing of its age
         remap_failed=_switch(element, "remapped_rows/remapped_row_failure"),
         mig_current=_mig_mode(element, "mig_mode/current_mig", lost=lost),
         mig_pending=_mig_mode(element, "mig_mode/pending_mig", lost=lost),
