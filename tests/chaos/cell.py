@@ -130,8 +130,9 @@ def _restart(bench: Bench, told: list[str]) -> tuple[int, list[str]]:
         plan, code = bench.plan()
         if code == ExitCode.DONE:  # --detailed-exitcode: nothing is left to do, or unknown
             return len(codes), []
-    drift = [item for node in json.loads(plan.read_text())["nodes"].values() for item in node["drift"]]
-    items = [f"{item['path']} {item['kind']}" for item in drift]
+    nodes = json.loads(plan.read_text())["nodes"].values()
+    items = [f"{item['path']} {item['kind']}" for node in nodes for item in node["drift"]]
+    items += [f"blocked: {node['blocked']['detail']}" for node in nodes if node.get("blocked")]
     return RUNS, [f"not converged after {RUNS} runs (exit {', '.join(codes)}): {'; '.join(items)}"]
 
 
