@@ -44,7 +44,7 @@ def node_of(number: int) -> str:
 
 
 def write_spec(directory: Path, cases: Sequence[Case]) -> Path:
-    """Write the worked example with a node for each case, and neither limits on nodes out of service nor a storm brake."""
+    """Write the worked example with a node for each case, without limits on nodes out of service or a storm brake."""
     spec = directory / "spec"
     shutil.copytree(ROOT / "fleet-spec", spec)
     shutil.rmtree(spec / "pools")
