@@ -9,6 +9,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
+# The path above must be set before these are found.
 from generated import fill  # noqa: E402
 
 from reconciler import __version__  # noqa: E402

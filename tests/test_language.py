@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 
 GLOSSARY = ROOT / ".github" / "GLOSSARY.md"
 FOLDERS = sorted(path.name for path in (ROOT / "reconciler").iterdir() if (path / "__init__.py").exists())
-OPENINGS = re.compile(r"(Of|That|What|Who|Whom|As|With|None)\b")
+OPENINGS = re.compile(r"(Of|That|What|Who|Whom|Which|Whether|As|With|None)\b")
 
 
 @cache

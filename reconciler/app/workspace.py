@@ -168,7 +168,7 @@ class Workspace:
 
     @cached_property
     def signatures(self) -> Mapping[tuple[str, str], bool | None]:
-        """Whether the signature of each image in the spec verifies: (name, version) -> result; None without a key."""
+        """Verify the signature of each image in the spec: (name, version) -> result; None without a key."""
         return self.verified(self.fleet)
 
     def verified(self, fleet: Fleet) -> Mapping[tuple[str, str], bool | None]:

@@ -1,4 +1,4 @@
-"""Whether a node may still be changed under an approved plan (DESIGN 8).
+"""Decide whether a node may still be changed under an approved plan (DESIGN 8).
 
 An approval covers a node while its inputs are the same, its actions are among the approved ones and its disruption is
 no higher. Inputs are all values that an action may use (planner/node/fingerprint.py). If one changes after work on the

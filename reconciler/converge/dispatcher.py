@@ -1,4 +1,4 @@
-"""Which nodes of a run are worked on now: as many as the budget allows, the most urgent first, no pool starving.
+"""Choose the nodes that a run works on now: as many as the budget allows, urgent ones first, and no pool starves.
 
 A pass gives the dispatcher the plans of all nodes. It starts one task per node that may go, and decides again whenever
 a node ends or is to be looked at. The limits of the fleet are those of `FleetLimits`.
@@ -201,7 +201,7 @@ class Dispatcher:
         return self._stopped or self._queue.why(name)
 
     def _in_time(self, left_s: float, *, alone: bool) -> bool:
-        """Whether a queued node may start while the run still waits."""
+        """Return whether a queued node may start while the run still waits."""
         end = self.run.clock.now() + timedelta(seconds=left_s)
         blocks = map(self._why, self._queue)
         return any(

@@ -175,7 +175,7 @@ class NodeRun:
         return pause if pause <= PATIENCE_S else 0.0
 
     def _worth_waiting(self, plan: NodePlan) -> bool:
-        """Whether a boot is under way that was not waited for in vain yet."""
+        """Return whether a boot is under way, and this run has not yet waited for it until its deadline."""
         if self.observed is None or not self.run.worth_waiting(self.observed, plan) or self._last_failure:
             return False
         now = self.run.clock.monotonic()
@@ -184,7 +184,7 @@ class NodeRun:
         return now < self._boot_deadline
 
     def _known_soon(self, plan: NodePlan) -> bool:
-        """Whether what is unknown will be settled at a known time: a detector has until then to report."""
+        """Return whether unknown facts will be settled by a known time, until which a detector may still report."""
         blocked = plan.blocked
         known_by = blocked.until if blocked is not None and blocked.code is BlockCode.UNKNOWN else None
         return known_by is not None and known_by > self.run.clock.now()
@@ -362,7 +362,7 @@ def backs_off_until(plan: NodePlan) -> datetime | None:
 
 
 def _only_waits(plan: NodePlan) -> bool:
-    """Whether only somebody else's cordon blocks a node that is converged otherwise."""
+    """Return whether the node is converged, except that somebody else has cordoned it."""
     return plan.blocked is not None and plan.blocked.code is BlockCode.FOREIGN_CORDON
 
 

@@ -138,7 +138,7 @@ class LeaderTerm:
             listener.dispatcher = Dispatcher(run, observation, planned.plan.nodes, records)
             term = cls(deps, listener.dispatcher, observation, messages, listening, due, passed)
             term._publish(planned)
-        except BaseException:
+        except BaseException:  # a cancellation too: nobody else owns the listener yet
             listening.cancel()
             await asyncio.wait([listening])
             raise

@@ -176,7 +176,7 @@ async def _read_inventory(bmc: Bmc, clock: Clock, settings: Settings, node: str)
 
 
 def _rebooted(before: Observed, host: _Host) -> bool:
-    """Whether the host was restarted since, so that staged settings and firmware may be in force, whatever the ETag."""
+    """Return whether the host restarted since, which may bring staged settings and firmware into force."""
     if isinstance(host, Silent) or isinstance(before.host, Silent):
         return False
     return before.host.value.boot_id != host.value.boot_id
@@ -197,7 +197,7 @@ def _still_good(
 
 
 def _moved(before: RedfishHot, now: RedfishHot) -> bool:
-    """Whether the BMC reports a change of the machine. Before a boot is over, it can't see many parts."""
+    """Return whether the BMC reports a change of the machine. During a boot it does not see all parts."""
     up = now.boot_phase is BootPhase.OS_RUNNING and before.boot_phase in _EXPLAINING
     return up or (before.etag, before.health, before.power) != (now.etag, now.health, now.power)
 

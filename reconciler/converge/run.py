@@ -149,13 +149,13 @@ class Run:
         return by_subject(self.fleet.holds, self.ledger.holds())
 
     def worth_waiting(self, observed: Observed, plan: NodePlan) -> bool:
-        """Whether a silent host or BMC is likely to answer soon: it boots, or an earlier run was interrupted on it."""
+        """Return whether a silent host or BMC may answer soon: it boots, or an earlier run was interrupted on it."""
         readings = (observed.host, observed.hot) if observed.node in self.attempts.interrupted else ()
         silent = any(isinstance(one, Silent) and one.reason is not UnknownReason.NOT_ASKED for one in readings)
         return self.boots(observed, plan) or silent
 
     def boots(self, observed: Observed, plan: NodePlan) -> bool:
-        """Whether a boot or an installation is under way and may still end by itself.
+        """Return whether a boot or an installation is under way and may still end by itself.
 
         A boot that takes too long counts until the sources agree that it is stuck, where a remediation policy says
         what follows from that.

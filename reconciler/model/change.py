@@ -76,7 +76,7 @@ class Change:
 
     @property
     def empty(self) -> bool:
-        """Whether the change makes no difference to any node, nor to how nodes are reached."""
+        """Return whether the change alters no node and no way of reaching a node."""
         differences = (self.caused, self.removed, self.touched, self.joining, self.forgotten, self.endpoints)
         consequences = (self.void_certificates, self.below_bar, self.unmeasured, self.unseen)
         return not any((*differences, *consequences, self.states, self.settings))

@@ -354,6 +354,6 @@ def crash_in(seen: Observed) -> str:
 
 
 def was_asked(seen: Observed) -> bool:
-    """Whether the pass asked the node itself for anything. It does not ask nodes that are not selected or at work."""
+    """Return whether the pass asked the node itself for anything. Unselected nodes and those at work are not asked."""
     readings = (seen.hot, seen.host)
     return any(isinstance(reading, Answered) or reading.reason is not UnknownReason.NOT_ASKED for reading in readings)

@@ -54,7 +54,7 @@ class BlockCode(StrEnum):
 
     @property
     def passes(self) -> bool:
-        """Whether time alone lifts it: the actions are planned, and start by themselves later."""
+        """Return whether time alone lifts it: the actions are planned, and start by themselves later."""
         return self in (BlockCode.BUDGET, BlockCode.WINDOW, BlockCode.BACKOFF, BlockCode.ROLLOUT)
 
 
@@ -131,7 +131,7 @@ class NodePlan:
 
     @property
     def waits_for_person(self) -> bool:
-        """Whether the node is out of service, and time alone does not bring it back."""
+        """Return whether the node is out of service, and time alone does not bring it back."""
         return self.in_service is False and self.blocked is not None and self.blocked.code in _FOR_A_PERSON
 
     @property
@@ -141,7 +141,7 @@ class NodePlan:
 
 
 def is_crashed(plan: NodePlan) -> bool:
-    """Whether the plan is empty because a bug of ours ended the planning of this node."""
+    """Return whether the plan is empty because a bug of ours ended the planning of this node."""
     return plan.blocked is not None and plan.blocked.code is BlockCode.CRASHED
 
 

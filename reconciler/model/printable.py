@@ -21,7 +21,7 @@ _OLD_COMMAND: Final = re.compile(r"#(?=#\[|#vso\[)")  # a runner finds this form
 
 
 def is_safe(char: str) -> bool:
-    """Whether a character changes nothing but its own place."""
+    """Return whether a character changes nothing but its own place."""
     return unicodedata.category(char) not in _UNSAFE
 
 

@@ -30,7 +30,7 @@ class Recording:
     nodes: frozenset[str] | None = None
 
     def is_over(self, path: str) -> bool:
-        """Whether a file that exists is no longer true."""
+        """Return whether a file that exists is no longer true."""
         if path in self.files or not path.startswith(self.root):
             return False
         return self.nodes is None or path.rpartition("/")[2].removesuffix(".json") in self.nodes

@@ -57,7 +57,7 @@ def headline(made: Explanation) -> str:
 
 
 def _in_a_queue(made: Explanation, plan: NodePlan) -> bool:
-    """Whether other nodes may go first: this plan knows of none."""
+    """Return whether other nodes may go first: this plan knows of none."""
     return made.alone and takes_out(plan)
 
 

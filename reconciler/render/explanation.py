@@ -59,7 +59,7 @@ class Explanation:
 
     @property
     def alone(self) -> bool:
-        """Whether no other node was planned, so that nobody knows which nodes would go first."""
+        """Return whether no other node was planned, so that nobody knows which nodes would go first."""
         return self.plan is not None and len(self.plan.nodes) < len(self.fleet.nodes)
 
     def ago(self, at: datetime) -> str:

@@ -175,10 +175,10 @@ def write(document: Callable[[MarkdownWriter], None], rest: str, *, most: int = 
 
 
 def fits(text: str, most: int) -> bool:
-    """Whether a text is short enough. It counts bytes too: a character has four at most."""
+    """Return whether a text is short enough. It counts bytes too: a character has four at most."""
     return len(text) <= most and len(text.encode(errors="replace")) <= 4 * most
 
 
 def is_link(url: str) -> bool:
-    """Whether a URL can be in Markdown as it is."""
+    """Return whether a URL can be in Markdown as it is."""
     return re.fullmatch(r"https?://[\w.:/-]{1,300}", url, re.ASCII) is not None

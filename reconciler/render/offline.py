@@ -16,7 +16,7 @@ def age_s(made: Plan) -> float:
 
 
 def doubtful(made: Plan) -> bool:
-    """Whether a person has to look before anybody relies on the plan."""
+    """Return whether a person has to look before anybody relies on the plan."""
     moved = made.change is not None and bool(made.change.endpoints)
     return made.offline is not None and (moved or bool(made.offline.unjudged) or _old(made))
 

@@ -60,7 +60,7 @@ def _counts(made: Plan) -> str:
         left = _left_alone(made)
         text = f"nothing is done, {count(len(left), 'node')} left alone" if left else "nothing to do"
     if made.change is not None and made.change.below_bar:
-        text += f", {len(made.change.below_bar):,} below a bar that it moves"
+        text += f", {len(made.change.below_bar):,} below a bar that the change moves"
     if made.incomplete:
         text += f", {len(made.incomplete):,} not read in full"
     if made.change is not None and made.change.endpoints:

@@ -40,9 +40,9 @@ def verdict(change: Change) -> str:
     if change.void_certificates:
         parts.append(f"{count(len(change.void_certificates), 'certificate')} void")
     if change.below_bar:
-        parts.append(f"{count(len(change.below_bar), 'node')} below a bar that it moves")
+        parts.append(f"{count(len(change.below_bar), 'node')} below a bar that the change moves")
     if change.unmeasured:
-        parts.append(f"{count(len(change.unmeasured), 'node')} without metrics for a bar that it moves")
+        parts.append(f"{count(len(change.unmeasured), 'node')} without metrics for a bar that the change moves")
     if change.endpoints:
         parts.append(f"{count(len(change.endpoints), 'address or credential', 'addresses or credentials')} edited")
     if change.joining:
@@ -197,10 +197,10 @@ def _bars(change: Change) -> Iterator[Block]:
         return
     parts = ["Nothing was run"]
     if judged:
-        parts.append(f"by stored metrics, {len(change.above_bar)} of {judged} clear every bar that it moves")
+        parts.append(f"by stored metrics, {len(change.above_bar)} of {judged} clear every bar that the change moves")
     if change.unmeasured:
         parts.append(f"no metrics are stored of {_named(change.unmeasured)}")
-    title = f"Below a bar that it moves ({len(change.below_bar)})"
+    title = f"Below a bar that the change moves ({len(change.below_bar)})"
     yield Block(title, ("bar", "measured", "nodes", "on"), _failing(change.below_bar), "; ".join(parts) + ".")
 
 

@@ -133,7 +133,7 @@ def may_go(made: Explanation) -> list[str]:
 
 
 def goes_anyway(plan: NodePlan) -> bool:
-    """Whether its actions start although something else keeps the node from its goal."""
+    """Return whether its actions start although something else keeps the node from its goal."""
     code = plan.blocked.code if plan.blocked is not None else None
     return code is not None and not code.passes and code not in (BlockCode.HALTED, BlockCode.STORM)
 
@@ -245,7 +245,7 @@ def limits(made: Explanation) -> list[tuple[BudgetLine, tuple[str, ...]]]:
 
 
 def _counts(line: BudgetLine, made: Explanation, desired: Desired) -> bool:
-    """Whether a limit counts the node: a limit has only the name of its scope."""
+    """Return whether a limit counts the node: a limit has only the name of its scope."""
     if line.scope == "control plane":
         seen = made.observation.nodes.get(desired.node) if made.observation is not None else None
         member = seen.member.value if seen is not None and isinstance(seen.member, Answered) else None

@@ -228,7 +228,7 @@ def test_a_moved_bar_is_judged_by_stored_metrics(change: Change, clean: Path) ->
     assert set().union(*found["touched"].values()) == {"gpu-a003", "gpu-b002"}
     text = change.plan().out
     assert "nccl: busbw_peak < 460  441.2 to 455" in text
-    assert "10 of 12 clear every bar that it moves" in text
+    assert "10 of 12 clear every bar that the change moves" in text
 
 
 def test_nodes_without_metrics_do_not_pass_for_good_ones(change: Change, clean: Path) -> None:
@@ -237,8 +237,8 @@ def test_nodes_without_metrics_do_not_pass_for_good_ones(change: Change, clean: 
     found = change.json()["change"]
     assert (found["below_bar"], found["above_bar"], len(found["unmeasured"])) == ([], [], 12)
     text = change.plan().out
-    assert "12 nodes without metrics for a bar that it moves" in text
-    assert "Below a bar that it moves (0):\n  Nothing was run; no metrics are stored of gpu-" in text
+    assert "12 nodes without metrics for a bar that the change moves" in text
+    assert "Below a bar that the change moves (0):\n  Nothing was run; no metrics are stored of gpu-" in text
 
 
 def test_another_test_voids_what_the_old_one_proved(settled: Change) -> None:

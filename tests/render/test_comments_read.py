@@ -79,7 +79,7 @@ def test_a_bar_that_a_change_raises(request: pytest.FixtureRequest) -> None:
     assert [failure.node for failure in change.below_bar] == names[:3]
     assert change.unmeasured == (names[11],)
     text = read("bar", comment(made, PLACE), request)
-    assert "3 drained, 3 below a bar that it moves" in text
+    assert "3 drained, 3 below a bar that the change moves" in text
 
 
 # --- two thousand nodes -------------------------------------------------------------------------------------------

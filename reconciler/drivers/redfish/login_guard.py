@@ -1,4 +1,4 @@
-"""Which secrets BMCs refused: the memory that keeps one process from locking accounts (pitfall B3).
+"""Remember the secrets that BMCs refused, so that one process locks no account (pitfall B3).
 
 - A BMC that refused a secret is not sent the same value again by anybody in this process until the cool-down is over.
   Then one caller may try once. Another value of the secret may be tried at once.

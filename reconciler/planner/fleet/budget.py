@@ -181,7 +181,7 @@ class Budget:
         return node in self._out
 
     def is_isolated(self, node: str) -> bool:
-        """Whether the node is out of service and not drained: to drain it takes room."""
+        """Return whether the node is out of service and not drained: to drain it takes room."""
         return node in self._isolated
 
     @property
@@ -190,7 +190,7 @@ class Budget:
         return self._out
 
     def unreadable(self, node: str) -> bool:
-        """Whether it can't be read if the node is in service: then it may not be touched."""
+        """Return whether it can't be read if the node is in service: then it may not be touched."""
         return node in self._unknown
 
     def groups(self, node: str) -> Sequence[Group]:

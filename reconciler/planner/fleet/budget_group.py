@@ -70,14 +70,14 @@ class Group:
             self.full = None
 
     def has_room(self, node: str) -> bool:
-        """Whether `node` may be taken out. An isolated node is out already, and needs room among the drained ones."""
+        """Return whether `node` may go out. An isolated node is out already, and needs room among drained ones."""
         if self.count < self.limit:
             return True
         return self.has_room_to_drain if node in self.isolated else node in self.used
 
     @property
     def has_room_to_drain(self) -> bool:
-        """Whether another isolated node may be drained."""
+        """Return whether another isolated node may be drained."""
         return len(self.used) - len(self.isolated) < self.limit
 
     def refusal(self) -> Blocked:

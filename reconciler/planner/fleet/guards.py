@@ -52,7 +52,7 @@ def _hardest(plan: NodePlan, whole: NodePlan | None) -> Disruption:
 
 
 def _is_new(plan: NodePlan, record: NodeRecord | None) -> bool:
-    """Whether the node serves nobody and never ran an image of ours: its first installation takes nothing away."""
+    """Return whether the node serves nobody and never ran our image: a first installation takes nothing away."""
     return plan.in_service is False and (record is None or _REIMAGED not in record.applied)
 
 

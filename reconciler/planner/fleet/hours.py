@@ -40,7 +40,7 @@ def _readings(day: date, minute: int, zone: ZoneInfo) -> tuple[datetime, datetim
 
 
 def cover(hours: Hours, now: datetime) -> bool:
-    """Whether `now` lies within these hours."""
+    """Return whether `now` lies within these hours."""
     return any(begin <= now < end for begin, end in spans(hours, now, 1, wide=True))
 
 

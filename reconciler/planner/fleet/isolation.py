@@ -212,7 +212,7 @@ def marked_at(mark: Mark) -> datetime:
 
 
 def is_retracted(plan: NodePlan, retracted: AbstractSet[str]) -> bool:
-    """Whether only retracted signals keep this isolated node, which was not drained, out of service.
+    """Return whether only retracted signals keep this isolated node, which was not drained, out of service.
 
     A node that is held, quarantined or not acted upon for another reason keeps its mark.
     """

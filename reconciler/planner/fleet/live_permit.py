@@ -25,7 +25,7 @@ from reconciler.planner.node.holds import Holds, end_of
 
 
 def in_service(fleet: Fleet, observed: Observed | None) -> bool | None:
-    """Whether a node is in service; None when that can't be read."""
+    """Return whether a node is in service; None when that can't be read."""
     if observed is None:
         return None
     if fleet.settings.cluster is None:
@@ -184,7 +184,7 @@ class LiveRollouts:
 
     @staticmethod
     def _matters(pool: _Pool, found: RolloutMember) -> bool:
-        """Whether the pool has to be judged again: not while its wave waits for others, and so does not end."""
+        """Return whether the pool has to be judged again: not while its wave waits for others, and so does not end."""
         progress = pool.progress
         if progress is None:
             return bool(found.pending)

@@ -61,5 +61,5 @@ def _is_silent(reading: Answered[Any] | Silent) -> bool:
 
 
 def _missed(seen: Observed) -> bool:
-    """Whether the cluster misses the node too."""
+    """Return whether the cluster misses the node too."""
     return isinstance(seen.member, Answered) and (seen.member.value is None or seen.member.value.ready is False)

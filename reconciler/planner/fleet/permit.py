@@ -78,12 +78,12 @@ class Permit:
 
 
 def waits(blocked: Blocked) -> bool:
-    """Whether what is planned may go all the same, once time has passed or somebody has lifted a halt or the brake."""
+    """Return whether the plan may go once time has passed, or somebody has lifted a halt or the brake."""
     return blocked.code.passes or blocked.code in WITHOUT_BATCH
 
 
 def pauses(blocked: Blocked, now: datetime) -> bool:
-    """Whether this is the pause after a failed action, and not over yet."""
+    """Return whether this is the pause after a failed action, and not over yet."""
     return blocked.code is BlockCode.BACKOFF and blocked.until is not None and blocked.until > now
 
 
@@ -95,7 +95,7 @@ def without_verdict(plan: NodePlan, now: datetime) -> NodePlan:
 
 
 def takes_out(plan: NodePlan) -> bool:
-    """Whether the plan takes a node out of service that may be in it, or drains one that is only isolated so far."""
+    """Return whether the plan takes a node out of service, or drains one that is only isolated so far."""
     return (plan.in_service is not False or bool(plan.isolated)) and work(plan.actions).disrupts
 
 

@@ -167,5 +167,5 @@ def _totals(fleet: Fleet, times: Timetable, observation: Observation) -> Totals:
 
 
 def _counts(desired: Desired, plan: NodePlan) -> bool:
-    """Whether a node counts as blocked: it is active, and more than time is needed."""
+    """Return whether a node counts as blocked: it is active, and more than time is needed."""
     return desired.state is NodeState.ACTIVE and plan.blocked is not None and not plan.blocked.code.passes

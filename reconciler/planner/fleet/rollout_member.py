@@ -51,7 +51,7 @@ class RolloutMember:
         return next((why for at, why in _failures(self.record) if at >= begin), "")
 
     def had_values(self, values: Mapping[str, tuple[Any, ...]]) -> bool:
-        """Whether the node was once converged to these values."""
+        """Return whether the node was once converged to these values."""
         applied = self.record.applied
         return all(path not in applied or applied[path].value in given for path, given in values.items())
 
@@ -137,7 +137,7 @@ def _missing_on_record(
 
 
 def _passed(desired: Desired, certificate: Certificate) -> bool:
-    """Whether the certificate is valid as far as that shows without a look at the node: image, tests and bars."""
+    """Return whether the certificate is valid as far as shows without a look at the node: image, tests and bars."""
     acceptance, image = desired.profile.acceptance, desired.profile.image
     assert acceptance is not None
     if certificate.binding.tests_digest != tests_digest(acceptance):
@@ -156,7 +156,7 @@ _OF_ITS_OWN = frozenset({
 
 
 def _healthy(plan: NodePlan) -> bool:
-    """Whether a change may be tried on this node first: it serves, is well, and needs no person."""
+    """Return whether a change may be tried on this node first: it serves, is well, and needs no person."""
     stuck = plan.blocked is not None and plan.blocked.code in _OF_ITS_OWN
     return plan.in_service is True and not plan.incomplete and not plan.illness and not stuck
 

@@ -194,7 +194,7 @@ def _text(value: Any) -> str:
 
 
 def _unfinished(recorded: Rollout, members: Mapping[str, RolloutMember]) -> bool:
-    """Whether a remaining member of an earlier rollout never got its values."""
+    """Return whether a remaining member of an earlier rollout never got its values."""
     return any(name in members and not members[name].had_values(recorded.values) for name in recorded.members)
 
 

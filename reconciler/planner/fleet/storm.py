@@ -162,7 +162,7 @@ def _scopes(fleet: Fleet, news: Mapping[str, Any]) -> Iterator[tuple[str, list[s
 
 
 def _exceeds(limit: str, count: int, total: int, least: int) -> bool:
-    """Whether `count` is more than the limit, without rounding: 2 of 3 are more than 50%. A count is a count."""
+    """Return whether `count` is more than the limit, without rounding: 2 of 3 are more than 50%. A count is a count."""
     given = limit.strip()
     if not given.endswith("%"):
         return count > int(given)
@@ -174,14 +174,14 @@ def _unreached(reading: Answered[Any] | Silent) -> bool:
 
 
 def _served(desired: Desired, record: NodeRecord) -> bool:
-    """Whether the ledger knows of a time at which the node was well: a node that never worked has not gone bad."""
+    """Return whether the ledger knows of a time at which the node was well: one that never worked has not gone bad."""
     if record.malformed:
         return False
     return record.serial is not None if desired.profile.membership is None else "cluster.member" in record.applied
 
 
 def _was_out(seen: Observed, since: datetime) -> bool:
-    """Whether the node was taken out of service before it went bad. A mark set later is only the treatment."""
+    """Return whether the node was taken out of service before it went bad. A mark set later is only the treatment."""
     member: Member | None = seen.member.value if isinstance(seen.member, Answered) else None
     if member is None:
         return False
@@ -195,7 +195,7 @@ def _was_out(seen: Observed, since: datetime) -> bool:
 
 
 def _was_worked_on(record: NodeRecord, since: datetime, window: timedelta) -> bool:
-    """Whether the node was being worked on when it went bad, or shortly before, and not admitted since."""
+    """Return whether the node was being worked on when it went bad, or shortly before, and not admitted since."""
     for attempt in reversed(record.attempts):
         if attempt.outcome == "refused" or attempt.at > since:
             continue

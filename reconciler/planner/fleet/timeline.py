@@ -146,7 +146,7 @@ class _Table:
         self.simulation.enter(job, self._queue(plan, job, out), ready)
 
     def _never(self, plan: NodePlan) -> bool:
-        """Whether passing time alone never lets the node go."""
+        """Return whether passing time alone never lets the node go."""
         halted = plan.blocked is not None and plan.blocked.code is BlockCode.HALTED
         braked = self.permit.brake is not None and work(plan.actions).braked
         return halted or braked or (takes_out(plan) and self.permit.budget.unreadable(plan.node))

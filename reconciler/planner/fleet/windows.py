@@ -68,11 +68,11 @@ class Windows:
 
     @property
     def any(self) -> bool:
-        """Whether the fleet has windows, also if they are lifted now."""
+        """Return whether the fleet has windows, also if they are lifted now."""
         return bool(self._windows)
 
     def __bool__(self) -> bool:
-        """Whether the fleet has windows, and nobody has lifted them."""
+        """Return whether the fleet has windows, and nobody has lifted them."""
         return bool(self._windows) and self._lifted_until is None
 
     def refusal(self, pool: str, need_s: float) -> Blocked | None:
@@ -120,7 +120,7 @@ class Windows:
 
 
 def glass_broken(break_glass: BreakGlass | None, now: datetime) -> bool:
-    """Whether `breakGlass` of the Fleet lifts all windows now."""
+    """Return whether `breakGlass` of the Fleet lifts all windows now."""
     return break_glass is not None and now < datetime.fromisoformat(break_glass.until)
 
 

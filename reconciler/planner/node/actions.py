@@ -127,7 +127,7 @@ class ActionSpec:
 
     @property
     def overwrites(self) -> bool:
-        """Whether it replaces an image or firmware, which voids the certificate and is never done unread or twice."""
+        """Return whether it replaces an image or firmware: that voids the certificate, and is never done twice."""
         return self.flashes or self.installs
 
 

@@ -78,7 +78,7 @@ def _natural(name: str) -> list[tuple[int, int | str]]:
 
 
 def _fits(draft: Draft, nodes: Sequence[str]) -> bool:
-    """Whether one entry of a range can name the nodes: their numbers follow each other."""
+    """Return whether one entry of a range can name the nodes: their numbers follow each other."""
     if len(nodes) == 1:
         return True
     first = draft.rows[nodes[0]].domains, _settings(draft, nodes[0])

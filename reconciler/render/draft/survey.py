@@ -136,7 +136,7 @@ def _known(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fits(value: object) -> bool:
-    """Whether a spec may hold a text. A machine may report text that nobody can read."""
+    """Return whether a spec may hold a text. A machine may report text that nobody can read."""
     try:
         check_line(value if isinstance(value, str) else "")
     except ValueError:

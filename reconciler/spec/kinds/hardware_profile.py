@@ -15,7 +15,7 @@ Count = Annotated[int, Field(ge=0, le=100_000)]
 
 
 class Match(Model):
-    """Which machines this profile describes, as their BMC names them."""
+    """The machines that this profile describes, as their BMCs name them."""
 
     manufacturer: Text | None = Field(default=None, description="Manufacturer of the system.")
     model: Text | None = Field(default=None, description="Model of the system.")

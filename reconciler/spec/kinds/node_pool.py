@@ -53,7 +53,7 @@ class NodeEntry(NodeSettings):
 
     @property
     def has_settings(self) -> bool:
-        """Whether the entry overrides any setting of the pool."""
+        """Return whether the entry overrides any setting of the pool."""
         return not self.model_fields_set.isdisjoint(_SETTINGS)
 
 

@@ -41,7 +41,7 @@ AttributeName = Annotated[str, Matching(r"[^\s]{1,256}", "a name of a BIOS attri
 
 
 class ImageRef(Model):
-    """Which version of which golden image."""
+    """A golden image and the version of it that the node runs."""
 
     name: Name = Field(description="Name of a GoldenImage.")
     version: Text = Field(description="One of its versions.")
@@ -80,7 +80,7 @@ class FirmwareOverride(Model):
 
 
 class RootDiskRule(Model):
-    """Which drive an image may be written to. Exactly one drive must match all given keys."""
+    """The drive that an image may be written to. Exactly one drive must match all given keys."""
 
     serial: Text | None = Field(default=None, description="Serial number of the drive.")
     wwn: Text | None = Field(default=None, description="World-wide name (EUI or NAA) of the drive.")
