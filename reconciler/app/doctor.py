@@ -83,7 +83,7 @@ def _secrets(workspace: Workspace) -> Iterator[Finding]:
     """Resolve each secret that the spec names, for the address of the first node that needs it."""
     fleet = workspace.fleet
     settings = fleet.settings
-    where = f"see README, Secrets and trust; the file is {default_path()}, and a lab's is RECONCILER_ENDPOINTS"
+    where = f"see docs/how-to/secrets.md; the file is {default_path()}, and a lab's is RECONCILER_ENDPOINTS"
     names, _ = workspace.selection
     bmc = next((fleet.nodes[n].endpoints.bmc for n in names if fleet.nodes[n].endpoints.bmc), None)
     host = next((fleet.nodes[n].endpoints.host for n in names if fleet.nodes[n].endpoints.host), None)

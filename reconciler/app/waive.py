@@ -103,9 +103,9 @@ def save(
                         late[certificate.node] = why
                         continue
                     ledger.save_certificate(certificate)
-                    ledger.note(certificate.node, "vouch", f"by {whoami()}: {reason}", clock.now())
+                    ledger.note(certificate.node, "waive", f"by {whoami()}: {reason}", clock.now())
             also(run)
-            ledger.end_run(run, 0, f"{len(certificates) - len(late)} nodes vouched for", clock.now())
+            ledger.end_run(run, 0, f"{len(certificates) - len(late)} nodes waived", clock.now())
 
     run_async(write())
     return late
@@ -122,11 +122,11 @@ def waive_tests(workspace: Workspace, reason: str, confirm: Callable[[int, int],
         records, now = ledger.nodes(list(workspace.fleet.nodes)), workspace.clock.now()
         made = waive(workspace.fleet, seen, records, now)
         snapshot = LedgerSnapshot(ledger.id, made.known, holds=tuple(ledger.holds()))
-        request = PlanRequest(new_id("vouch", now), workspace.signatures, names)
+        request = PlanRequest(new_id("waive", now), workspace.signatures, names)
         plan = plan_fleet(workspace.fleet, seen, snapshot, now, request)
         ends = {name: made.left.get(name) or deviation(workspace.fleet, plan.nodes[name]) for name in names}
         good = [one for one in made.certificates if not ends.get(one.node, "not asked for")]
         if good:
             confirm(len(good), len(names))
-            ends |= save(workspace, ledger, "vouch", good, reason)
+            ends |= save(workspace, ledger, "waive", good, reason)
     return ends

@@ -92,7 +92,8 @@ class LazyGroup(click.Group):
 def cli() -> None:
     """Keep a fleet of GPU nodes converged to the spec in its git repository.
 
-    SPEC is a directory; its default is ./fleet-spec. Documents go to stdout, progress to stderr. Exit codes: README.
+    SPEC is a directory; its default is ./fleet-spec. Documents go to stdout, progress to stderr.
+    Exit codes: docs/reference/exit-codes.md.
     """
 
 

@@ -55,11 +55,11 @@ def test_a_node_that_was_treated_or_tested_while_the_question_was_open_gets_no_c
         other.start_run("run-1", "apply", "", "", now)
         other.begin("run-1", NODES[0], "reboot", "", "drift", {}, lease.token, now)
         other.drop(lease)
-    late = save(workspace, ledger, "vouch", certificates, "it served")
+    late = save(workspace, ledger, "waive", certificates, "it served")
     assert late == {NODES[0]: "reboot was done to it, and its gate has not been passed"}
     found = ledger.nodes(NODES)
     assert (found[NODES[0]].certificate, found[NODES[1]].certificate) == (None, certificates[1])
-    assert save(workspace, ledger, "vouch", certificates[1:], "it served").keys() == {NODES[1]}
+    assert save(workspace, ledger, "waive", certificates[1:], "it served").keys() == {NODES[1]}
     assert save(workspace, ledger, "init", certificates[1:], "its spec was written again", anew=True) == {}
 
 

@@ -153,7 +153,7 @@ def _machines(nodes: Sequence[Found]) -> list[list[Found]]:
 def lacking(nodes: Sequence[Found]) -> dict[str, str]:
     """Nodes that have fewer parts than most others of their make, and more of none, and what others have.
 
-    What is missing is to be repaired: nobody vouches for such a node, and no profile is made after it.
+    What is missing is to be repaired: nobody waives the test of such a node, and no profile is made after it.
     """
     groups = sorted(_machines(nodes), key=lambda group: -len(group))
     found: dict[str, str] = {}

@@ -215,7 +215,7 @@ def _acceptance(draft: Draft) -> Iterator[str]:
     counted = bool(draft.hardware) and all(one.inventory.get("gpus") for one in draft.hardware)
     yield from comment(
         "What a node passes before it is let back into service, once it was taken out. Nodes that served when this was "
-        "written were vouched for, and not tested: their certificates are marked `adopted` in the ledger. They lose "
+        "written got certificates without a test, marked `adopted` in the ledger. They lose "
         "them when their hardware, firmware, BIOS, image or these tests change."
     )
     yield from resource("AcceptanceProfile", "standard")
@@ -260,7 +260,7 @@ def summary(draft: Draft) -> list[str]:
 
 
 def _twins(draft: Draft) -> Iterator[str]:
-    """Nodes that are vouched for with other parts than their like: which are right, nobody but people can tell."""
+    """Yield the nodes that would be waived with other parts than their like: only people can tell which are right."""
     for at, profile in enumerate(draft.hardware):
         found = twin(draft, profile)
         if found is None or found[0] not in draft.hardware[:at]:
