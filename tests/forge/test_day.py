@@ -156,10 +156,10 @@ def day(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
         yield Day(lab, github, Runner(origin, where / "runner", env, fleet), desk, update)
 
 
-# The tests are one story, and run in this order.
+# The parts of the story, in their order: each begins where the one before it ended.
 
 
-def test_a_change_is_planned_merged_and_applied(day: Day) -> None:
+def a_change_is_planned_merged_and_applied(day: Day) -> None:
     head = day.propose(7, "personas.yaml", "vm.swappiness: '1'", "vm.swappiness: '5'")
     assert day.planned(7) == ("success", "success"), day.runner.log()
     [plan] = day.github.texts(7)
@@ -179,12 +179,12 @@ def test_a_change_is_planned_merged_and_applied(day: Day) -> None:
     assert day.runner.outputs["needs.plan.outputs.code"] == "0", "nothing is left to approve"
 
 
-def test_a_clean_fleet_makes_no_noise(day: Day) -> None:
+def a_clean_fleet_makes_no_noise(day: Day) -> None:
     assert day.on_main("drift", "drift", "report") == ["success", "success"], day.runner.log()
     assert day.github.issues == {}
 
 
-def test_a_change_of_an_address_is_told_and_nobody_is_contacted_there(day: Day) -> None:
+def a_change_of_an_address_is_told_and_nobody_is_contacted_there(day: Day) -> None:
     """Conventions S3."""
     [file] = [path for path in (day.spec / "pools").glob("*.yaml") if "gpu-0001" in path.read_text()]
     [old] = re.findall(r"bmc: ['\"]?(https://127\.0\.0\.1:\d+)", file.read_text())[:1]
@@ -196,7 +196,7 @@ def test_a_change_of_an_address_is_told_and_nobody_is_contacted_there(day: Day) 
     day.said("address", text)
 
 
-def test_a_change_that_is_no_spec_fails_and_says_why(day: Day) -> None:
+def a_change_that_is_no_spec_fails_and_says_why(day: Day) -> None:
     day.propose(9, "personas.yaml", "sysctls:", "sysctl:")
     assert day.validated(9) == "failure"
     assert day.planned(9) == ("failure", "success"), day.runner.log()
@@ -207,7 +207,7 @@ def test_a_change_that_is_no_spec_fails_and_says_why(day: Day) -> None:
     del day.github.pulls[9]
 
 
-def test_a_fork_is_planned_offline_by_what_drift_published(day: Day) -> None:
+def a_fork_is_planned_offline_by_what_drift_published(day: Day) -> None:
     day.lab.fault("gpu-0003", "bmc_unreachable")  # after the last publication: nobody looks, so nobody knows
     head = day.propose(10, "personas.yaml", "vm.swappiness: '5'", "vm.swappiness: '9'", fork=FORK)
     assert day.validated(10) == "success", day.runner.log()
@@ -225,7 +225,7 @@ def test_a_fork_is_planned_offline_by_what_drift_published(day: Day) -> None:
     day.lab.clear("gpu-0003")
 
 
-def test_a_fork_that_edits_an_address_needs_a_person(day: Day) -> None:
+def a_fork_that_edits_an_address_needs_a_person(day: Day) -> None:
     """Conventions S3: the check does not pass by itself."""
     [file] = [path for path in (day.spec / "pools").glob("*.yaml") if "gpu-0001" in path.read_text()]
     [old] = re.findall(r"bmc: ['\"]?(https://127\.0\.0\.1:\d+)", file.read_text())[:1]
@@ -236,7 +236,7 @@ def test_a_fork_that_edits_an_address_needs_a_person(day: Day) -> None:
     assert day.github.checks[-1]["conclusion"] == "action_required"
 
 
-def test_a_fork_whose_spec_is_none_is_told_where(day: Day) -> None:
+def a_fork_whose_spec_is_none_is_told_where(day: Day) -> None:
     day.propose(14, "personas.yaml", "sysctls:", "'</details>`@maintainer': 1\n      sysctls:", fork=FORK)
     assert day.validated(14) == "failure"
     assert day.review(14, "fork") == ("failure", "success"), day.runner.log()
@@ -245,7 +245,7 @@ def test_a_fork_whose_spec_is_none_is_told_where(day: Day) -> None:
     assert day.github.checks[-1]["conclusion"] == "failure"
 
 
-def test_a_fork_before_anything_was_published_is_told_so(day: Day) -> None:
+def a_fork_before_anything_was_published_is_told_so(day: Day) -> None:
     shutil.rmtree(day.runner.where / "caches")
     day.propose(15, "personas.yaml", "vm.swappiness: '5'", "vm.swappiness: '8'", fork=FORK)
     assert day.review(15, "fork") == ("failure", "success"), day.runner.log()
@@ -256,7 +256,7 @@ def test_a_fork_before_anything_was_published_is_told_so(day: Day) -> None:
         del day.github.pulls[number]
 
 
-def test_an_approval_that_the_world_has_overtaken_is_refused_and_told(day: Day) -> None:
+def an_approval_that_the_world_has_overtaken_is_refused_and_told(day: Day) -> None:
     """Conventions G9: what main says by now was not approved."""
     day.propose(11, "personas.yaml", "vm.swappiness: '5'", "vm.swappiness: '6'")
     day.merge(11)
@@ -269,7 +269,7 @@ def test_an_approval_that_the_world_has_overtaken_is_refused_and_told(day: Day) 
     day.said("stale", text)
 
 
-def test_drift_is_told_to_whom_it_concerns_until_it_is_gone(day: Day) -> None:
+def drift_is_told_to_whom_it_concerns_until_it_is_gone(day: Day) -> None:
     assert day.on_main("apply", "plan", "apply", "report") == ["success"] * 3, day.runner.log()
     day.lab.fault("gpu-0002", "bmc_unreachable")
     assert day.on_main("drift", "drift", "report") == ["failure", "success"], "what is not known is not clean"
@@ -279,3 +279,24 @@ def test_drift_is_told_to_whom_it_concerns_until_it_is_gone(day: Day) -> None:
     day.lab.clear("gpu-0002")
     assert day.on_main("drift", "drift", "report") == ["success", "success"], day.runner.log()
     assert issue["state"] == "closed"
+
+
+STORY = (
+    a_change_is_planned_merged_and_applied,
+    a_clean_fleet_makes_no_noise,
+    a_change_of_an_address_is_told_and_nobody_is_contacted_there,
+    a_change_that_is_no_spec_fails_and_says_why,
+    a_fork_is_planned_offline_by_what_drift_published,
+    a_fork_that_edits_an_address_needs_a_person,
+    a_fork_whose_spec_is_none_is_told_where,
+    a_fork_before_anything_was_published_is_told_so,
+    an_approval_that_the_world_has_overtaken_is_refused_and_told,
+    drift_is_told_to_whom_it_concerns_until_it_is_gone,
+)
+
+
+def test_a_day_of_a_fleet(day: Day, subtests: pytest.Subtests) -> None:
+    """One test, since its parts are one story: no part means anything without those before it."""
+    for part in STORY:
+        with subtests.test(part.__name__):
+            part(day)
