@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from deepdiff import DeepDiff
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
-from reconciler.diff.structure import ChangeKind, compare_structures, describe
+from reconciler.diff.structure import ChangeKind, changed_keys, compare_structures, describe
 from reconciler.model import gpus
 from reconciler.model import observed as o
 from reconciler.model.desired import DesiredGpu
@@ -152,3 +153,15 @@ def test_nodes_that_share_a_comparison_share_its_words() -> None:
         "added: Usb",
     ]
     assert len(comparer._shared) == 3, "entries behind the declared ones do not keep nodes from sharing"
+
+
+PLAIN = st.none() | st.booleans() | st.integers(0, 2) | st.floats(0, 2, allow_nan=False) | st.text("ab", max_size=2)
+VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6)
+
+
+@given(st.dictionaries(st.text("xyz", min_size=1, max_size=2), st.tuples(VALUES, VALUES), max_size=6))
+def test_the_keys_that_changed_are_those_of_deepdiff(both: dict[str, tuple[Any, Any]]) -> None:
+    """What is alike at a glance is not given to DeepDiff, and nothing else is left out."""
+    wanted, found = {key: one for key, (one, _) in both.items()}, {key: other for key, (_, other) in both.items()}
+    assert changed_keys(wanted, found) == frozenset(DeepDiff(wanted, found).affected_root_keys)
+    assert changed_keys(wanted, wanted) == frozenset()
