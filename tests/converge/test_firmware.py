@@ -10,6 +10,7 @@ import pytest
 
 from reconciler.converge.run import Ended
 from reconciler.model.desired import BudgetLimit
+from reconciler.model.observed import Answered, FirmwareItem, RedfishInventory, Silent
 from reconciler.model.outcome import Done
 from reconciler.model.vocab import Activation
 from tests import builders as b
@@ -55,6 +56,27 @@ def test_a_component_is_given_its_own_time_to_settle(world: Worlds, settle_s: fl
     assert here.act("update_firmware", target="retimer") == Done("retimer 1.0 -> 2.0")
     took = here.clock.elapsed - began
     assert item.minutes * 60 + settle_s <= took < item.minutes * 60 + settle_s + 120
+
+
+def test_what_a_bmc_shows_right_after_an_update_is_read_until_it_is_steady(world: Worlds) -> None:
+    """Pitfall F1: it shows the old version once more, and no failure is made of that."""
+    item = b.firmware("retimer", 1, Activation.IMMEDIATE)
+    here = world(nodes=1, profile=replace(PROFILE, digest="retimer", firmware=(item,)), drift={"n0": [OLD]})
+    bmc, machine = here.fabric.bmc(here.fleet.nodes["n0"]), here.machine("n0")
+    assert bmc is not None
+    read, shown = bmc.inventory, list[str]()
+
+    async def inventory() -> Answered[RedfishInventory] | Silent:
+        found = await read()
+        if isinstance(found, Silent) or not machine.tasks() or machine.tasks()[-1].state == "Running":
+            return found
+        version = ("2.0", "1.0", "2.0")[len(shown)] if len(shown) < 3 else "2.0"
+        shown.append(version)
+        return replace(found, value=replace(found.value, firmware={item.inventory_id: FirmwareItem(version)}))
+
+    bmc.inventory = inventory  # type: ignore[method-assign]
+    assert here.act("update_firmware", target="retimer") == Done("retimer 1.0 -> 2.0")
+    assert shown == ["2.0", "1.0", "2.0", "2.0", "2.0"], "three equal readings in a row"
 
 
 def test_firmware_goes_stage_by_stage_and_the_plan_shows_it(world: Worlds) -> None:

@@ -114,6 +114,26 @@ def test_nothing_but_an_action_changes_power(world: Worlds) -> None:
         assert bool(booting) == (name in ("n0", "n1", "n2"))
 
 
+@pytest.mark.parametrize("action", ["power_cycle", "power_on"])
+def test_an_order_that_is_accepted_and_ignored_is_no_restart(world: Worlds, action: str) -> None:
+    """Pitfall A9."""
+    off = ["powered_off"] if action == "power_on" else []
+    here = world(nodes=1, drift={"n0": off}, faults={"n0": {"power_ignored": {"times": 0}}})
+    outcome = here.act(action)
+    assert isinstance(outcome, Transient)
+    assert "did not power o" in outcome.detail
+    assert here.machine("n0").state.counters.boots == 0
+
+
+def test_a_restart_of_which_the_host_says_nothing_new_is_none(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pitfalls A9, I1: the command ends well, the host answers, and its boot id is the one of before."""
+    here = world(nodes=1)
+    monkeypatch.setattr(here.machine("n0"), "_enter_post", lambda **_: None)
+    outcome = here.act("soft_restart")
+    assert isinstance(outcome, Transient), outcome
+    assert "did not come back" in outcome.detail
+
+
 def test_a_machine_that_hangs_in_post_is_reported_in_bounded_time(world: Worlds) -> None:
     here = world(nodes=1, faults={"n0": {"post_hang": {"times": 5}}})
     began = here.clock.elapsed

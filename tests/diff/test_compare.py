@@ -47,6 +47,16 @@ def test_spelling_is_not_drift(wanted: Any, found: Any) -> None:
     assert drift(seen, wanted=b.profile(bios={"X": wanted})) == {}
 
 
+@pytest.mark.parametrize(
+    ("running", "path"),
+    [({"kernel": "5.15.0-1"}, "image.kernel"), ({"driver": "550.54.15"}, "image.driver"),
+     ({"sysctls": {"vm.swappiness": "60"}}, "host.sysctls.vm.swappiness")],
+)  # fmt: skip
+def test_a_version_is_a_claim_and_what_runs_is_compared(running: dict[str, Any], path: str) -> None:
+    """Pitfall L7: the image says that it is the right one, and something else runs."""
+    assert list(drift(b.observed(host=b.facts(**running)))) == [path]
+
+
 def test_an_order_that_means_nothing_is_no_drift() -> None:
     """Conventions D6: keyed lists and sets may come in any order; the order of booting is a value."""
     taints = (o.Taint("nvidia.com/gpu", "present", "NoSchedule"), o.Taint("team", "a", "NoExecute"))

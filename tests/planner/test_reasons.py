@@ -14,7 +14,7 @@ from reconciler.model.drift import ACTIONABLE
 from reconciler.model.observed import Observed
 from reconciler.model.plan import BlockCode, NodePlan
 from reconciler.model.records import NodeRecord
-from reconciler.model.vocab import Concern
+from reconciler.model.vocab import BootPhase, Concern, Power, UnknownReason
 from reconciler.planner.node import conditions as c
 from tests import builders as b
 from tests import strategies as s
@@ -64,6 +64,31 @@ def test_the_gate_waits_for_driver_and_services_and_keeps_work_off() -> None:
     for unread in absent:
         seen = b.observed(host=b.facts(**unread), member=b.member(mark=b.our_mark(), pods=()))
         assert "run_gate" not in b.actions(plan(seen, NodeRecord("gpu-a001", serial="SN-gpu-a001")))
+
+
+def test_the_gate_runs_when_the_machine_is_proved_and_nothing_is_known_against_it() -> None:
+    """Acceptance 10: attestation and what was read of the machine come before any work on it."""
+    made = plan(b.observed(host=b.facts(driver="550.0")))
+    steps = b.actions(made)
+    assert steps.index("check_trust") < steps.index("run_gate")
+    gate = made.actions[steps.index("run_gate")]
+    assert {c.TRUST, c.HARDWARE, c.HEALTHY, c.BIOS, c.BOOT} <= set(gate.requires)
+    trust = made.actions[steps.index("check_trust")]
+    assert {c.SIGNATURE, c.IMAGE, c.BOOT} <= set(trust.requires)
+
+
+def test_bios_settings_need_no_system_and_come_before_the_image() -> None:
+    """Pitfall D9: a machine whose BIOS is wrong may not boot an installer."""
+    blank = b.observed(
+        hot=b.hot(power=Power.OFF, boot_phase=BootPhase.OFF),
+        host=o.Silent(b.NOW, UnknownReason.EXPLAINED, "powered off"),
+        inventory=b.inventory(bios={"SriovGlobalEnable": "Disabled", "NumaNodesPerSocket": "NPS4"}),
+        member=None,
+    )
+    made = plan(blank, NodeRecord("gpu-a001", serial="SN-gpu-a001"))
+    steps = b.actions(made)
+    assert steps.index("set_bios") < min(steps.index(step) for step in ("power_on", "reimage") if step in steps)
+    assert c.HOST_UP not in made.actions[steps.index("set_bios")].requires
 
 
 @pytest.mark.parametrize("policy", ["exact", "min"])
