@@ -6,11 +6,13 @@ import contextlib
 import json
 import re
 import subprocess
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from reconciler.drivers.ledger import SqlLedger
 from tests.cli.shell import SPEC, command, ended, reconciler, started
 
 FROM_FILE = ["drift", "plan", "explain"]
@@ -340,6 +342,15 @@ def test_drift_is_remembered_from_run_to_run(demo: Path) -> None:
     story = reconciler("history", "gpu-a002", "--spec", SPEC, "--output", "json").json
     assert any(entry["event"] == "drift" for entry in story)
     check_markdown(reconciler("history", "gpu-a002", "--spec", SPEC, "--output", "markdown").out)
+
+
+def test_whoever_only_reads_takes_no_lease(demo: Path, tmp_path: Path) -> None:
+    """Conventions C2: each lease has a number of its own, and the first that anybody takes afterwards is number 1."""
+    for name in ("drift", "plan"):
+        assert reconciler(name, SPEC, "--observation", demo).code == 4
+    with contextlib.closing(SqlLedger(tmp_path / "state" / "reconciler" / "demo.sqlite")) as ledger:
+        assert ledger.unfinished() == []
+        assert ledger.acquire("demo", "test", 60.0, datetime.now(UTC)).token == 1
 
 
 def test_one_ledger_per_fleet_in_the_state_directory(demo: Path, tmp_path: Path) -> None:

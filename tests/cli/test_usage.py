@@ -191,9 +191,17 @@ def test_a_later_minor_version_is_read(demo: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("", "not JSON"), ("{", "not JSON"), ("[]", "not a plan"), ("{}", "not a plan"), ("\0\0", "not JSON")],
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[]", "not a plan"),
+        ("{}", "not a plan"),
+        ("\0\0", "not JSON"),
+        ("<!-- reconciler:v1 {} -->\n# Plan: 1 node is changed\n", "not JSON"),
+    ],
 )
 def test_a_file_that_is_no_document_of_ours(text: str, said: str, tmp_path: Path) -> None:
+    """Conventions R8: a comment is shown to people; an approval is a plan file, which is whole or is refused."""
     path = tmp_path / "x.json"
     path.write_text(text)
     shown = reconciler("show", path)

@@ -207,6 +207,57 @@ def test_the_inventory_is_read_when_it_is_due(world: Worlds, why: str) -> None:
     assert inventory.at > first.finished_at
 
 
+@pytest.mark.parametrize(("hangs", "other"), [("bmc", "host"), ("host", "bmc")])
+def test_a_bmc_and_a_host_do_not_wait_for_each_other(world: Worlds, hangs: str, other: str) -> None:
+    """Pitfall I7: neither a hung host nor a hung BMC delays what the other says, in any node."""
+    here = world(nodes=3)
+    began = here.clock.now()
+    answered: list[float] = []
+
+    class OneHangs(Hangs):
+        def cluster(self) -> None:
+            return None
+
+        def host(self, *_: object) -> Any:
+            return self._port("host")
+
+        def bmc(self, *_: object) -> Any:
+            return self._port("bmc")
+
+        def _port(self, kind: str) -> Any:
+            return self if kind == hangs else Answers()
+
+        async def facts(self, *_: object) -> Any:
+            await asyncio.sleep(3600)
+
+        hot = inventory = facts
+
+    class Answers:
+        async def facts(self, *_: object) -> Any:
+            answered.append((here.clock.now() - began).total_seconds())
+            return Silent(here.clock.now(), UnknownReason.AUTH)
+
+        hot = facts
+
+    here.run(observe(here.fleet, list(here.fleet.nodes), OneHangs(here), here.clock))
+    assert answered == pytest.approx([0.0] * 3, abs=1.0), other
+
+
+def test_the_boot_order_is_read_again_after_every_boot(world: Worlds) -> None:
+    """Pitfall D7: firmware and systems change it in a boot, and not every BMC shows that in its ETag."""
+    here = world(nodes=1)
+    first = here.observe()
+    state, before = here.machine("n0").state, here.machine("n0").state.etag
+    here.machine("n0").power("force_restart")
+    here.clock.elapsed += 3600
+    here.machine("n0").catch_up()
+    state.boot_order.reverse()
+    state.etag = before
+    inventory = here.observe(previous=first).nodes["n0"].inventory
+    assert isinstance(inventory, Answered)
+    assert inventory.value.boot_order == ("Pxe", "Hdd")
+
+
 @pytest.mark.parametrize("turned", ["ill", "well again"])
 def test_a_changed_roll_up_makes_the_inventory_due(world: Worlds, turned: str) -> None:
     """Its details are told now, and not a day later, whatever the ETag says."""

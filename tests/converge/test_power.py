@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from reconciler.model.outcome import Declined, Done, Permanent, Transient
+from reconciler.model.vocab import NodeState
+from reconciler.planner.node.actions import spec_of
 from tests.converge.world import World
 
 Worlds = Callable[..., World]
@@ -80,6 +82,56 @@ def test_power_on(world: Worlds) -> None:
     assert outcome == Done("on, and the host answers")
     assert here.machine("n0").state.power == "on"
     assert here.act("power_on") == Done("on, and the host answers", changed=False)
+
+
+@pytest.mark.parametrize("why", ["a cordon of somebody else", "a hold", "quarantine", "no plan"])
+def test_a_machine_that_somebody_keeps_off_stays_off(world: Worlds, why: str) -> None:
+    """Pitfall C1: no value of the spec is about power, so no pass puts it back."""
+    cordon = ["foreign_cordon"] if why == "a cordon of somebody else" else []
+    state = NodeState.QUARANTINED if why == "quarantine" else NodeState.ACTIVE
+    here = world(nodes=1, drift={"n0": ["powered_off", *cordon]}, node={"state": state})
+    here.adopt()
+    if why == "a hold":
+        here.ledger.hold("n0", "a fan is changed", "ops", None, here.clock.now())
+    if why == "no plan":
+        here.observe()
+        here.plan()
+    else:
+        here.apply()
+    assert here.machine("n0").state.power == "off"
+    assert here.machine("n0").state.counters.boots == 0
+
+
+def test_nothing_but_an_action_changes_power(world: Worlds) -> None:
+    """Pitfall C1: each boot of a run is one that an action of its journal made."""
+    drift = {"n0": ["powered_off"], "n1": ["old_image"], "n2": ["bios_off"], "n3": ["sysctl_off"]}
+    here = world(nodes=5, drift=drift)
+    here.adopt()
+    here.apply()
+    for name in here.fleet.nodes:
+        booting = [action for action in here.did(name) if spec_of(action).boots]
+        assert bool(booting) == (here.machine(name).state.counters.boots > 0), name
+        assert bool(booting) == (name in ("n0", "n1", "n2"))
+
+
+@pytest.mark.parametrize("action", ["power_cycle", "power_on"])
+def test_an_order_that_is_accepted_and_ignored_is_no_restart(world: Worlds, action: str) -> None:
+    """Pitfall A9."""
+    off = ["powered_off"] if action == "power_on" else []
+    here = world(nodes=1, drift={"n0": off}, faults={"n0": {"power_ignored": {"times": 0}}})
+    outcome = here.act(action)
+    assert isinstance(outcome, Transient)
+    assert "did not power o" in outcome.detail
+    assert here.machine("n0").state.counters.boots == 0
+
+
+def test_a_restart_of_which_the_host_says_nothing_new_is_none(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pitfalls A9, I1: the command ends well, the host answers, and its boot id is the one of before."""
+    here = world(nodes=1)
+    monkeypatch.setattr(here.machine("n0"), "_enter_post", lambda **_: None)
+    outcome = here.act("soft_restart")
+    assert isinstance(outcome, Transient), outcome
+    assert "did not come back" in outcome.detail
 
 
 def test_a_machine_that_hangs_in_post_is_reported_in_bounded_time(world: Worlds) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.converge.actions.reimage import judge_install
+from reconciler.lab.hardware.lifecycle import HardwareRejected, Rejection
 from reconciler.lab.hardware.timings import TYPICAL
 from reconciler.model.desired import RootDisk
 from reconciler.model.observed import Drive, ImageIdentity
@@ -37,6 +38,19 @@ def test_the_image_is_written_to_the_disk_that_was_meant(world: Worlds) -> None:
     assert machine.state.media is None
     assert machine.state.counters.installs == 1
     assert here.lab.documents == {}, "the document is withdrawn"
+
+
+@pytest.mark.parametrize("by", ["serial", "wwn"])
+def test_a_disk_is_the_same_in_whatever_order_the_machine_lists_its_drives(world: Worlds, by: str) -> None:
+    """Pitfall L4: nvme0 may be nvme2 after the next boot."""
+    here = world(nodes=1, drift=OLD)
+    drives = here.machine("n0").state.drives
+    meant = drives[0]
+    drives.reverse()
+    rule = RootDisk(serial=meant.serial) if by == "serial" else RootDisk(wwn=meant.wwn)
+    desired = replace(here.fleet.nodes["n0"], root_disk=rule)
+    assert isinstance(here.act("reimage", desired=desired), Done)
+    assert running(here).root_disk == here.machine("n0").state.booted_disk == meant.serial
 
 
 @pytest.mark.parametrize(
@@ -69,6 +83,41 @@ def test_a_medium_that_the_bmc_only_claims_is_ejected_first(world: Worlds) -> No
     """E2."""
     here = world(nodes=1, drift=OLD, faults={"n0": {"stale_media": {}}})
     assert isinstance(here.act("reimage"), Done)
+
+
+@pytest.mark.parametrize("why", [Rejection.INVALID, Rejection.BUSY])
+def test_a_medium_that_the_bmc_can_not_fetch_aborts_before_power_on(
+    world: Worlds, why: Rejection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pitfall E5: what the BMC says of the medium is what the outcome says."""
+    here = world(nodes=1, drift=OLD)
+
+    def refuse(url: str) -> None:
+        raise HardwareRejected(why, f"cannot reach {url}")
+
+    monkeypatch.setattr(here.machine("n0"), "insert_media", refuse)
+    outcome = here.act("reimage")
+    assert isinstance(outcome, Transient | Permanent)
+    assert "cannot reach http" in outcome.detail
+    assert here.machine("n0").state.counters.boots == 0
+    assert here.ledger.node("n0").nonce is None
+
+
+def test_nothing_is_ejected_under_a_system_that_runs(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pitfall E1: the power is off each time, however the medium of somebody else came there."""
+    here = world(nodes=1, drift=OLD)
+    machine, power = here.machine("n0"), list[str]()
+    machine.state.media = "http://192.0.2.7/rescue.iso"
+    eject = machine.eject_media
+
+    def ejected() -> None:
+        power.append(f"{machine.state.power} {machine.state.phase}" if machine.state.media else "empty")
+        eject()
+
+    monkeypatch.setattr(machine, "eject_media", ejected)
+    assert isinstance(here.act("reimage"), Done)
+    assert power[0] == "off off"
+    assert "on installer" not in power
 
 
 def test_a_boot_override_that_is_not_stored_aborts_before_power_on(world: Worlds) -> None:

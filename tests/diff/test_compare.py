@@ -47,6 +47,31 @@ def test_spelling_is_not_drift(wanted: Any, found: Any) -> None:
     assert drift(seen, wanted=b.profile(bios={"X": wanted})) == {}
 
 
+@pytest.mark.parametrize(
+    ("running", "path"),
+    [({"kernel": "5.15.0-1"}, "image.kernel"), ({"driver": "550.54.15"}, "image.driver"),
+     ({"sysctls": {"vm.swappiness": "60"}}, "host.sysctls.vm.swappiness")],
+)  # fmt: skip
+def test_a_version_is_a_claim_and_what_runs_is_compared(running: dict[str, Any], path: str) -> None:
+    """Pitfall L7: the image says that it is the right one, and something else runs."""
+    assert list(drift(b.observed(host=b.facts(**running)))) == [path]
+
+
+def test_an_order_that_means_nothing_is_no_drift() -> None:
+    """Conventions D6: keyed lists and sets may come in any order; the order of booting is a value."""
+    taints = (o.Taint("nvidia.com/gpu", "present", "NoSchedule"), o.Taint("team", "a", "NoExecute"))
+    assert b.PROFILE.membership is not None
+    wanted = b.profile(membership=replace(b.PROFILE.membership, taints=taints))
+    assert drift(b.observed(member=b.member(taints=taints[::-1])), wanted=wanted) == {}
+
+    layout = b.profile(gpu=DesiredGpu({"3g.40gb": 1, "1g.10gb": 2}))
+    devices = [gpus.MigDevice(0, name, name) for name in ("1g.10gb", "3g.40gb", "1g.10gb")]
+    for order in (devices, devices[::-1]):
+        found = tuple(b.gpu(at, mig_current=True, mig_pending=True, mig_devices=tuple(order)) for at in (1, 0))
+        assert drift(b.observed(host=b.facts(gpus=found, nvlinks_active={})), wanted=layout) == {}
+    assert "boot.order" in drift(b.observed(inventory=b.inventory(boot_order=("Pxe", "Hdd"))))
+
+
 def test_the_report_shows_what_was_read_as_it_was_spelled() -> None:
     seen = b.observed(inventory=b.inventory(bios={"SriovGlobalEnable": "Disabled", "NumaNodesPerSocket": "NPS2"}))
     found = drift(seen)

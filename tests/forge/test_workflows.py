@@ -222,7 +222,7 @@ def test_scripts_are_exactly_calls_of_ours(step: Step) -> None:
 
 
 def test_what_acts_is_interrupted_itself_and_not_its_shell() -> None:
-    """G6: on cancellation the process that holds the lease gets the signal."""
+    """Conventions G6: on cancellation the process that holds the lease gets the signal."""
     [apply] = [step for step in steps("apply") if step.job == "apply" and step.run]
     assert apply.run.startswith("exec reconciler apply ")
     assert "--plan approved/plan.json --yes" in apply.run, "what was approved, and nothing else (conventions G9)"

@@ -46,6 +46,18 @@ def run(text: str, *, status: int = 0, versions: tuple[str, ...] = (), **args: s
     )
 
 
+def test_no_environment_is_kept_as_evidence() -> None:
+    """Acceptance rule 9: `-J` writes the whole environment, with its secrets; what we ask for has none of it."""
+    for collective in COLLECTIVES:
+        test = gate_test("nccl-tests", collective=collective)
+        commands = TOOLS["nccl-tests"].commands(test, wanted(), None)  # type: ignore[arg-type] # not read
+        assert isinstance(commands, tuple)
+        [argv] = commands
+        assert argv[:2] == ("env", "NCCL_DEBUG=VERSION"), "INFO prints variables, too"
+        assert not {"-J", "--output_file", "-x"} & set(argv)
+        assert not [word for word in argv[2:] if "=" in word or word.startswith("-J")]
+
+
 def test_the_slower_place_counts() -> None:
     slow = nccl((FIRST, (LAST[0], "482.00", "0", "231.17", "0")))
     assert run(slow).metrics == {"busbw_peak": 231.17}

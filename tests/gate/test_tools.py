@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from reconciler.gate.tools import TOOLS
 from reconciler.model.gate import CommandResult, Verdict
+from reconciler.model.observed import NvmeHealth
 from tests import builders as b
 from tests.gate.cases import GOOD, SEEN, Case, dcgm, fio, gate_test, judge, wanted
 
@@ -123,6 +124,26 @@ def test_fio_must_have_measured_the_drive() -> None:
     assert "--readonly" in commands[0]
     assert "--allow_file_create=0" in commands[0]
     assert isinstance(TOOLS["fio"].commands(gate_test("fio"), wanted(drives=5), SEEN), str)
+
+
+@pytest.mark.parametrize(
+    ("logged", "verdict"),
+    [
+        ({}, Verdict.PASS),
+        ({"critical_warning": 4}, Verdict.FAIL),
+        ({"media_errors": 7}, Verdict.FAIL),
+        ({"percentage_used": 180}, Verdict.FAIL),
+        ({"available_spare": 0}, Verdict.FAIL),
+        ({"available_spare": 9, "spare_threshold": 10}, Verdict.FAIL),
+        ({"media_errors": None}, Verdict.UNJUDGED),
+        ({"available_spare": None}, Verdict.UNJUDGED),
+    ],
+)
+def test_a_drive_is_judged_by_each_of_its_counts(logged: dict[str, int | None], verdict: Verdict) -> None:
+    """Acceptance 4.8: most bad drives say of themselves that they passed."""
+    drive = replace(NvmeHealth("/dev/nvme0", "D1", "PM9A3", 0, 0, 3, 100, 10), **logged)  # type: ignore[arg-type]
+    seen = b.observed(host=b.facts(nvme=(drive,)))
+    assert TOOLS["inventory"].judge(gate_test("inventory"), b.node(), seen, ()).verdict is verdict
 
 
 def test_inventory_and_xids() -> None:

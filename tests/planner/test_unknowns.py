@@ -19,6 +19,7 @@ def dark(name: str, port: int) -> Observed:
 
 
 def test_silent_nodes_share_one_sentence_whatever_their_names_and_addresses() -> None:
+    """Conventions C11: told once for many nodes."""
     planner, told = b.planner(), set()
     for at in range(3):
         node = b.node(f"gpu-000{at}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.model.desired import BudgetLimit, Fleet, Floor, SpecSource
-from reconciler.model.observed import Observation
+from reconciler.model.observed import Observation, Observed, Xid
+from reconciler.model.plan import NodePlan
 from reconciler.planner.fleet.live_permit import LivePermit
 from reconciler.planner.fleet.permit import Permit
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
@@ -47,6 +49,32 @@ def test_queues_let_those_go_that_go_one_by_one(data: Any) -> None:
     made = schedule({plan.node: plan for plan in plans}, permit())
     assert made.keys() - refused.keys() == {name for name, plan in made.items() if plan.wave == 0 and not plan.blocked}
     assert {n: one.code for n, one in refused.items()} == {n: p.blocked.code for n, p in made.items() if p.blocked}
+
+
+def test_a_node_is_queued_once_and_the_ill_go_before_drift() -> None:
+    """Pitfall H10: a newer plan of a node replaces the older one, however often it joins."""
+    nodes = {name: b.node(name) for name in ("a0", "a1", "a2")}
+    fleet = Fleet(replace(b.SETTINGS, budgets=(BudgetLimit("fleet", "1"),)), SpecSource("spec"), nodes, "d")
+    drifted = {name: b.observed(name, host=b.facts(name, driver="550.0")) for name in nodes}
+    ill = {**drifted, "a2": b.observed("a2", host=b.facts("a2", xids=(Xid(79, "0", 1),)))}
+    records = {name: b.record(node, b.observed(name)) for name, node in nodes.items()}
+
+    def plans(seen: dict[str, Observed]) -> Mapping[str, NodePlan]:
+        observation = Observation("1.0", "test", "", b.NOW, b.NOW, seen)
+        request = PlanRequest("p", b.CONTEXT.signatures)
+        return plan_fleet(fleet, observation, LedgerSnapshot(b.LEDGER, records), b.NOW, request).nodes
+
+    before, after = plans(drifted), plans(ill)
+    queue = WorkQueue(before.values())
+    observation = Observation("1.0", "test", "", b.NOW, b.NOW, ill)
+    permit = LivePermit(fleet, observation, {}, {}, b.NOW).now(b.NOW, Rollouts())
+    for made in (before, before, after, after):
+        for plan in made.values():
+            queue.join(plan)
+        asked = list[str]()
+        queue.ask(permit, lambda: True, asked.append)
+        assert asked == (["a0", "a1", "a2"] if made is before else ["a2", "a0", "a1"])
+    assert queue.in_order() == ["a2", "a0", "a1"]
 
 
 def test_a_run_lets_the_same_node_go_first_as_its_plan() -> None:

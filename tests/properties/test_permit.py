@@ -30,7 +30,7 @@ from reconciler.model.vocab import BootPhase, Certainty, Concern, Disruption, No
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.fleet.windows import Windows
-from reconciler.planner.node.backoff import MOST_S, SPREAD, backing_off
+from reconciler.planner.node.backoff import MOST_S, SPREAD, backing_off, pause_s
 from tests import builders as b
 
 UTC_ONLY = st.just("UTC")
@@ -389,6 +389,13 @@ def test_back_off(history: list[tuple[str, str, int]]) -> None:
     assert backing_off(record, [planned_action("drain")], (), blocked.until) is None
     assert backing_off(record, [planned_action("drain")], (), ended) == blocked, "no chance in it"
     assert backing_off(record, [planned_action("join")], (), ended) is None
+
+
+def test_nodes_that_failed_together_are_not_tried_again_together() -> None:
+    """Pitfall I9."""
+    pauses = [pause_s(f"n{at}", "drain", 1) for at in range(40)]
+    assert max(pauses) - min(pauses) > 15 * SPREAD / 2
+    assert len({round(pause, 3) for pause in pauses}) > 35
 
 
 @given(fleet_states, st.integers(1, 4), st.integers(0, 300))

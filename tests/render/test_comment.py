@@ -177,6 +177,10 @@ def test_of_many_nodes_the_dangerous_and_the_blocked_stay() -> None:
     made = comment(everything("|`<", 2000, change=True, alike=False), PLACE)
     assert made.truncated
     assert mark_of(made.text)["truncated"] is True
+    order = ["[!CAUTION]", "Held back, and why", "pool by pool"]
+    assert sorted(order, key=made.text.index) == order, (
+        "what is dangerous, what waits, and then details (conventions R4)"
+    )
     for part in ("[!CAUTION]", "**reimage**", "Held back, and why", "pool by pool", "all of it is in plan.json"):
         assert part in made.text, part
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from hypothesis import given
 
 from reconciler.model.desired import SpecSource
+from reconciler.model.documents import dump
 from reconciler.model.plan import (
     BlockCode,
     Blocked,
@@ -109,6 +111,34 @@ def test_a_healthy_node_shares_no_entry_with_one_that_is_left_alone() -> None:
     entries = text.split("because")[1]
     assert entries.index("a1 [a]") < entries.index(f"    left alone: {silent}") < entries.index("a[2-3] (2) [a]")
     assert entries.count("left alone:") == 1
+
+
+def test_what_a_plan_was_made_from_is_in_it() -> None:
+    """Conventions P3: which spec, how old what was seen of each node is, and of how many nodes it speaks."""
+    seen = node("a1", observed_at=b.NOW - timedelta(minutes=3), incomplete=("BMC unreachable",))
+    made = plan(
+        seen, source=SpecSource("fleet-spec", "c0ffee" * 6, True), scope=Scope(("a*",), ("a9",), 1, 40),
+        incomplete=("a1",),
+    )  # fmt: skip
+    read = json.loads(dump(made))
+    assert read["source"] == {"directory": "fleet-spec", "commit": "c0ffee" * 6, "dirty": True, "rev": ""}
+    assert read["scope"] == {"limit": ["a*"], "exclude": ["a9"], "selected": 1, "total": 40}
+    assert (read["nodes"]["a1"]["observed_at"], read["incomplete"]) == ("2026-11-21T11:57:00Z", ["a1"])
+    for text in (human(made), as_markdown(made)):
+        assert "c0ffee" in text
+        assert "scope 1 of 40 nodes" in text
+
+
+def test_disruption_is_ordered_and_the_worst_is_shown() -> None:
+    """Conventions P5."""
+    words = ["none", "restart", "drain", "reboot", "power_cycle", "ac_cycle", "firmware", "reimage"]
+    assert [one.label for one in sorted(Disruption)] == words
+    steps = [replace(DRAIN, name=one.label, disruption=one) for one in (Disruption.REIMAGE, Disruption.RESTART)]
+    made = plan(node("a1", actions=(DRAIN, *steps)), node("a2"))
+    assert {name: one.disruption.label for name, one in made.nodes.items()} == {"a1": "reimage", "a2": "drain"}
+    text = human(made)
+    assert "a1 [a]: up to reimage" in text
+    assert "a2 [a]: up to drain" in text
 
 
 def test_another_day_has_its_date() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -77,9 +77,14 @@ def report(*items: DriftItem, incomplete: tuple[str, ...] = ()) -> DriftReport:
 
 
 def item(
-    node: str, path: str = "bios.X", found: Any = "Off", kind: DriftClass = DriftClass.DRIFTED, detail: str = ""
+    node: str,
+    path: str = "bios.X",
+    found: Any = "Off",
+    kind: DriftClass = DriftClass.DRIFTED,
+    detail: str = "",
+    **seen: datetime,
 ) -> DriftItem:
-    return DriftItem(node, Concern.BIOS, path, kind, "On", found, source=Source.REDFISH, detail=detail)
+    return DriftItem(node, Concern.BIOS, path, kind, "On", found, source=Source.REDFISH, detail=detail, **seen)
 
 
 def test_identical_drift_is_one_row() -> None:

@@ -33,6 +33,7 @@ def cases() -> list[tuple[str, str, str, list[str]]]:
 
 @pytest.mark.parametrize(("file", "old", "new", "expected"), cases())
 def test_problem(file: str, old: str, new: str, expected: list[str]) -> None:
+    """Conventions C11, Y11: a place, what is wrong, and a hint; words outside of a closed list, values without unit."""
     assert expected
     assert messages((file, old, new)) == expected
 
@@ -80,6 +81,7 @@ def test_the_example_has_no_problem() -> None:
 
 
 def test_overlapping_ranges_are_one_problem() -> None:
+    """Conventions C11: told once for many nodes."""
     overlap = '  - {name: "gpu-a[005-008]", bmc: "https://10.20.9.[1-4]", domains: {rack: r1}}\n  - name: gpu-a009'
     assert messages(("pool.yaml", "  - name: gpu-a009", overlap)) == [
         "pool.yaml:16:12: node 'gpu-a005' (and 3 more) is declared twice (the other is at pool.yaml:15:12)",

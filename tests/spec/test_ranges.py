@@ -122,6 +122,7 @@ def test_a_duration_reads_back_as_it_was_shown(seconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "10", "5 minutes", "1h 30m", "-5s", "10m5"])
 def test_bad_durations(text: str) -> None:
+    """Conventions Y11."""
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)
 

@@ -274,7 +274,10 @@ def test_no_password_over_plain_http_unless_told() -> None:
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_refused_credentials_are_sent_once(status: int) -> None:
-    """Accounts get locked (B3). Not even a BMC that would accept them the next time is asked again."""
+    """Accounts get locked (B3). Not even a BMC that would accept them the next time is asked again.
+
+    Nor are they sent as Basic, which a BMC with sessions takes too (pitfall B2).
+    """
 
     async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("POST", SESSIONS, refusal(status, "ResourceAtUriUnauthorized", f"bad password {PASSWORD}"))
@@ -289,6 +292,7 @@ def test_refused_credentials_are_sent_once(status: int) -> None:
         assert (await failure(bmc.media())).kind is Failure.AUTH
         await bmc.close()
         assert len(bench.calls) == seen
+        assert not [call for call in bench.calls if "Authorization" in call.headers]
 
     play(machine(), steps)
 
@@ -310,6 +314,8 @@ def test_basic_is_for_bmcs_without_sessions_and_is_refused_once_too() -> None:
 
 
 def test_all_sessions_taken_is_not_a_wrong_password() -> None:
+    """Pitfalls B1, B2: it is waited for, and the password is not sent as Basic, where nobody counts sessions."""
+
     async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("POST", SESSIONS, refusal(403, "RAC0218", "The maximum number of user sessions is reached."))
         found = await silence(bmc)
@@ -352,6 +358,8 @@ def test_a_session_that_is_never_accepted_does_not_loop() -> None:
 
 
 def test_one_session_which_close_deletes() -> None:
+    """Pitfall B1."""
+
     async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         await bmc.close()
         assert not bench.calls  # nothing was opened
