@@ -11,10 +11,10 @@ from typing import Annotated
 from reconciler.model.change import Change
 from reconciler.model.desired import SpecSource
 from reconciler.model.drift import DriftClass, DriftItem
-from reconciler.model.privacy import FreeText, NodeName, Privacy, PublicText, SpecValue, ValuePath
+from reconciler.model.privacy import FreeText, NodeName, Privacy, PublicText, SpecValue, Unpublished, ValuePath
 from reconciler.model.vocab import Certainty, Concern, Disruption, Reason
 
-PLAN_FORMAT = "1.1"
+PLAN_FORMAT = "1.2"
 _NONE = Disruption.NONE
 _NO_ILLNESS = (DriftClass.IGNORED, DriftClass.REPORTED)
 
@@ -234,6 +234,19 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownLedger:
+    """The ledger that a plan was made with: `kind` and `name` as in model.records.LedgerPlace.
+
+    `certificates`: of how many of the plan's `nodes` it has a certificate, valid or not.
+    """
+
+    kind: PublicText
+    name: Unpublished[PublicText]
+    certificates: int
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Offline:
     """A plan for which nobody was contacted. `unjudged`: path -> nodes that the published data can't judge."""
 
@@ -267,6 +280,7 @@ class Plan:
     change: Change | None = None  # of a pull request: what it does, apart from what had drifted before
     incidents: tuple[Incident, ...] = ()
     offline: Offline | None = None  # made from what was published: it informs, and is never applied
+    ledger: KnownLedger | None = None  # None: made by a version that did not say
     recipe: PublicText = ""  # of the fingerprints; "" = made by a version that bound less
     shared: Mapping[PublicText, Mapping[PublicText, PublicText]] = field(
         default_factory=dict

@@ -46,11 +46,23 @@ def _heading(plan: Plan) -> list[str]:
         f"  spec {source(plan.source)}",
         f"  made {clock(plan.created_at)}, {timeline.validity(plan)}; "
         f"scope {plan.scope.selected:,} of {count(plan.scope.total, 'node')}; fingerprint {plan.fingerprint[:12]}",
+        *(f"  {line}" for line in ledger(plan)),
     ]
     # Warnings about the whole plan come before limits, which may be a hundred lines.
     lines += [f"  {note}" for note in (*offline.sentences(plan), *plan.notes)]
     lines += [f"  {line}" for line in budget(plan)]
     return lines + [f"  {line}" for line in warnings(plan.insecure, plan.time_scale)]
+
+
+def ledger(plan: Plan) -> list[str]:
+    """Return which ledger the plan was made with, and of how many nodes it has a certificate."""
+    known = plan.ledger
+    if known is None:
+        return []
+    where = {"none": "none yet", "published": "as it was published"}.get(known.kind, known.kind)
+    name = plain(known.name, 300)
+    place = f"{where} at {name}" if known.kind == "none" and name else f"{where} {name}".rstrip()
+    return [f"ledger: {place}, {count(known.certificates, 'certificate')} of {count(known.nodes, 'node')}"]
 
 
 def isolation(plan: Plan) -> list[str]:

@@ -344,5 +344,6 @@ def _footer(writer: MarkdownWriter, made: Plan) -> None:
             f"made {clock(made.created_at)}",
             f"observed {span} before" if seen else "",
             timeline.validity(made) if made.offline is None else "",
+            *plan.ledger(made),
         )
     )

@@ -64,7 +64,8 @@ class Change:
         return git(self.spec.parent, "rev-parse", "HEAD")
 
     def plan(self, *words: str | Path, base: str = "main", env: Mapping[str, str] | None = None) -> Done:
-        return reconciler("plan", self.spec, "--base", base, "--ledger", self.ledger, *self.options, *words, env=env)
+        ledger = ("--ledger", self.ledger, "--create-ledger")
+        return reconciler("plan", self.spec, "--base", base, *ledger, *self.options, *words, env=env)
 
     def json(self, *words: str | Path, **options: Any) -> dict[str, Any]:
         done = self.plan("--output", "json", *words, **options)
