@@ -323,7 +323,8 @@ class Workspace:
         made = self.observation_pass(observation, ledger)
         sightings = made.remember_drift(plan.nodes, run)
         if now:
-            made.remember_statuses(plan.nodes)
+            acting = {node for _, node, *_ in ledger.unfinished()}  # by a run beside us
+            made.remember_statuses(plan.nodes, acting=acting)
         return with_sightings(plan, sightings)
 
 

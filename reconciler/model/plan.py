@@ -37,6 +37,7 @@ class BlockCode(StrEnum):
     QUARANTINED = "quarantined"
     RETIRED = "retired"
     UNKNOWN = "unknown"  # a fact that the decision needs could not be read
+    UNDER_WAY = "under_way"  # a boot, an installation or a detector's report, after which it is looked at again
     IDENTITY = "identity"  # the BMC answers for another machine, or for none that we know
     BUDGET = "budget"
     WINDOW = "window"  # outside of the hours in which nodes may be taken out of service

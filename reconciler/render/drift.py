@@ -57,7 +57,7 @@ def grouped(items: Iterable[DriftItem]) -> Mapping[DriftClass, list[Row]]:
 def verdict(report: DriftReport) -> str:
     """One sentence: what a person reads first."""
     nodes = {item.node for item in report.items if item.kind in ACTIONABLE}
-    unsure = {item.node for item in report.items if item.kind is DriftClass.UNKNOWN} - nodes - set(report.incomplete)
+    unsure = report.unknown - nodes - set(report.incomplete)
     clean = report.scope.selected - len(nodes | unsure | set(report.incomplete))
     differ = "differs" if len(nodes) == 1 else "differ"
     parts = [f"{count(len(nodes), 'node')} {differ} from the spec" if nodes else "no node differs from the spec"]
@@ -165,11 +165,14 @@ def sections(rows: Mapping[DriftClass, list[Row]]) -> Iterator[Section]:
 
 def headline(report: DriftReport) -> Headline:
     nodes = {item.node for item in report.items if item.kind in ACTIONABLE}
-    sign = "⚠️" if report.incomplete else "🔶" if nodes else "✅"
+    unsure = report.unknown - nodes - set(report.incomplete)
+    sign = "⚠️" if report.incomplete or unsure else "🔶" if nodes else "✅"
     differ = "differs" if len(nodes) == 1 else "differ"
     text = f"{count(len(nodes), 'node')} {differ}" if nodes else "no node differs"
     if report.incomplete:
         text += f", {len(report.incomplete):,} could not be read in full"
+    if unsure:
+        text += f", {len(unsure):,} unknown"
     return Headline(sign, text, Verdict.GOOD if report.tolerated else Verdict.BAD)
 
 

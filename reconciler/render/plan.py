@@ -18,10 +18,7 @@ from reconciler.render.text import clock, count, disruption, estimate, fold, pag
 def verdict(plan: Plan) -> str:
     totals = plan.totals
     if not plan.changes:
-        text = "nothing is done" if plan.stopped else "nothing to do"
-        waiting = [node for node in plan.nodes.values() if node.blocked is not None]
-        if waiting:
-            text += f"; {count(len(waiting), 'node')} left alone, for the reasons below"
+        text = "; ".join(["nothing is done" if plan.stopped else "nothing to do", *idle(plan.nodes.values())])
     else:
         peak = f", at most {totals.nodes_out_peak:,} out of service at once" if totals.nodes_out_peak else ""
         text = (
@@ -36,6 +33,17 @@ def verdict(plan: Plan) -> str:
     elif plan.braked:
         text = f"braked, nothing that disrupts begins; {text}"
     return f"refused, nothing of it will be applied; {text}" if plan.refused else text
+
+
+def idle(nodes: Iterable[NodePlan]) -> Iterator[str]:
+    """Count the nodes that are held back by what holds them: work under way, what is not known, or anything else."""
+    codes = Counter(node.blocked.code for node in nodes if node.blocked is not None)
+    if under_way := codes.pop(BlockCode.UNDER_WAY, 0):
+        yield f"{count(under_way, 'node')} under way"
+    if unknown := codes.pop(BlockCode.UNKNOWN, 0):
+        yield f"{count(unknown, 'node')} unknown"
+    if left := codes.total():
+        yield f"{count(left, 'node')} left alone"
 
 
 def _heading(plan: Plan) -> list[str]:

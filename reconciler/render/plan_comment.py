@@ -57,8 +57,8 @@ def _counts(made: Plan) -> str:
     elif made.change is not None:
         text = "this change touches no node"
     else:
-        left = _left_alone(made)
-        text = f"nothing is done, {count(len(left), 'node')} left alone" if left else "nothing to do"
+        text = "nothing is done" if _left_alone(made) else "nothing to do"
+        text = ", ".join([text, *plan.idle(n for n in made.nodes.values() if not n.actions and not _by_order(n))])
     if made.change is not None and made.change.below_bar:
         text += f", {len(made.change.below_bar):,} below a bar that the change moves"
     if made.incomplete:
@@ -75,8 +75,15 @@ def _left_alone(made: Plan) -> list[NodePlan]:
     return [
         node
         for node in made.nodes.values()
-        if node.blocked is not None and not node.actions and node.blocked.code not in _BY_ORDER
+        if node.blocked is not None
+        and not node.actions
+        and not _by_order(node)
+        and node.blocked.code is not BlockCode.UNDER_WAY
     ]
+
+
+def _by_order(node: NodePlan) -> bool:
+    return node.blocked is not None and node.blocked.code in _BY_ORDER
 
 
 # Nobody has to look into what somebody has said: a spec, a hold.

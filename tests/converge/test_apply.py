@@ -565,7 +565,7 @@ def test_an_interrupted_run_parks_reports_and_is_continued(adopted: Worlds) -> N
     assert here.run(interrupted()) < 7
     [ended] = reports
     assert ended.interrupted
-    assert set(ends(ended).values()) == {Ended.FAILED}
+    assert set(ends(ended).values()) == {Ended.PARKED}
     assert len(here.ledger.unfinished()) == 2
     assert set(ends(here.apply()).values()) == {Ended.DONE}
     assert [here.machine(name).state.counters.boots for name in ("n0", "n1")] == [1, 1]

@@ -53,7 +53,7 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
         # Waiting for a boot that never ends would leave an ill node schedulable.
         return isolate(f"unhealthy ({ill}); {state.waiting}", BlockCode.UNKNOWN)
     if state.waiting:
-        blocked = Blocked(BlockCode.UNKNOWN, state.waiting, state.waits_until)
+        blocked = Blocked(BlockCode.UNDER_WAY, state.waiting, state.waits_until)
         return Situation(Goal.IN_SERVICE, state.waiting, wanted, blocked, harmless_only=True)
     if c.HEALTHY in state.because and c.HEALTHY not in state.unknown and c.HEALTHY not in state.explained:
         return _unhealthy(desired, record, state, wanted, now)
