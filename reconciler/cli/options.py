@@ -183,7 +183,8 @@ def grouped(kind: type[Any], *options: Callable[[Any], Any]) -> Callable[[F], F]
 
 
 detailed_exitcode = click.option(
-    "--detailed-exitcode", is_flag=True,
+    "--detailed-exitcode",
+    is_flag=True,
     help="Exit with 2 when there is drift, a value that is not known, a change to make, or a node that waits.",
 )
 

@@ -231,6 +231,7 @@ class Totals:
     gpu_hours_out: float
     finish_s: float  # until the last that is expected to end has ended
     nodes_out_peak: int = 0  # out of service at once, at most, whoever took them out
+    nodes_out_before: int = 0  # out of service now, whoever took them out; who can't be read is not counted
     nodes_isolated: int = 0  # cordoned and marked on evidence of illness, or to be at once
 
 

@@ -22,7 +22,7 @@ HELD = 12  # rows of what is held back for one reason
 
 def headline(made: Plan) -> Headline:
     """Return the headline of a change by what it does itself. Earlier drift is not its doing."""
-    left = made.incomplete or (made.change is None and _left_alone(made))
+    left = made.incomplete or (_left_alone(made) if made.change is None else made.change.unknown)
     idle = "⚠️" if left else "✅"  # not that all is well
     sign = "🔴" if _hurts(made) else "🔶" if _acts(made) else idle
     verdict = Verdict.GOOD
@@ -54,6 +54,10 @@ def _counts(made: Plan) -> str:
     elif nodes:
         hurts = [f"{len(touched[level]):,} {_WORDS[level]}" for level in sorted(touched, reverse=True) if level]
         text = f"{count(nodes, 'node')} to change" + (f": {', '.join(hurts)}" if hurts else ", none disrupted")
+        if made.change is not None and made.change.unknown:
+            text += f", {len(made.change.unknown):,} unknown"
+    elif made.change is not None and made.change.unknown:
+        text = f"nobody can say what this change touches: {count(len(made.change.unknown), 'node')} unknown"
     elif made.change is not None:
         text = "this change touches no node"
     else:
@@ -89,7 +93,7 @@ def _by_order(node: NodePlan) -> bool:
 # Nobody has to look into what somebody has said: a spec, a hold.
 _BY_ORDER = frozenset({BlockCode.QUARANTINED, BlockCode.RETIRED, BlockCode.HELD, BlockCode.JOINING})
 _WORDS = {
-    Disruption.RESTART: "with services restarted",
+    Disruption.SERVICE_RESTART: "with services restarted",
     Disruption.DRAIN: "drained",
     Disruption.REBOOT: "rebooted",
     Disruption.POWER_CYCLE: "power cycled",

@@ -1,4 +1,4 @@
-"""Commands that only read: they make no ledger, set no brake, and every plan says what it knew (issue 13)."""
+"""Commands that only read: they make no ledger, set no brake, and every plan says what it knew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headlines agree with the facts below them: what a fleet is in the middle of, and what nobody could read (issue 13)."""
+"""Headlines agree with the facts below them: what a fleet is in the middle of, and what nobody could read."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_what_is_under_way_is_acting_whatever_the_plan_says() -> None:
 
 
 def test_nothing_acts_where_nothing_runs() -> None:
-    """Of fifteen nodes that a plan would change none is acting before a run begins (issue 13)."""
+    """Of fifteen nodes that a plan would change none is acting before a run begins."""
     nodes = [node(f"a{at}") for at in range(15)]
     assert {one.status for one in service_statuses({one.node: one for one in nodes}).values()} == {NodeStatus.PLANNED}
     assert {one.status for one in status(*nodes).nodes.values()} == {NodeStatus.PLANNED}

@@ -109,7 +109,7 @@ def test_recoveries_begin_when_a_node_goes_out_and_end_when_it_is_seen_to_serve(
 def test_an_outage_is_the_reconcilers_only_if_it_was_at_work_when_the_node_went_out(
     began: tuple[NodeStatus, bool, str], cause: str
 ) -> None:
-    """What it does later, to repair the node, has not caused the outage (issue 13)."""
+    """What it does later, to repair the node, has not caused the outage."""
     found = told(status_intervals("a", (0, 1, C, False), (1, 2, *began), (2, 5, A, True), (5, 9, C, False)))
     assert [(one.seconds / 3600, one.cause) for one in found.recoveries] == [(4, cause)]
 
