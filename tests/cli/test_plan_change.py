@@ -142,7 +142,7 @@ def test_drift_from_before_the_change_is_listed_separately(change: Change, demo:
     assert {path for _, path in paths(found["caused"])} == {"host.sysctls.vm.swappiness"}
     assert ("gpu-a001", "image.version") in paths(found["before"])
     assert all(node.startswith("gpu-a") for node, _ in paths(found["caused"]))
-    assert set(found["touched"]) == {"restart"}
+    assert set(found["touched"]) == {"service_restart"}
     assert (found["base"]["rev"], found["head"]["dirty"]) == ("main", True)
     text = change.plan().out
     caused, _, before = text.partition("Drifted before")
