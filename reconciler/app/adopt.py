@@ -94,7 +94,7 @@ def adopt(workspace: Workspace, what: str, observation: Path | None, at: str, *,
     seen = workspace.observation(observation)
     if observation is not None:
         workspace.frontend.say(f"values of {clock(seen.finished_at)}, from {observation}")
-    with workspace.ledger() as ledger:
+    with workspace.present_ledger() as ledger:
         records, acting = ledger.nodes(names), {node for _, node, *_ in ledger.unfinished()}
     excluded = unadoptable_nodes(workspace.fleet, names, path, seen.nodes, records, acting)
     rules = IgnoreRules(workspace.fleet.settings.ignore, workspace.clock.now())

@@ -101,7 +101,7 @@ def require_signed_spec(workspace: Workspace, ledger: SqlLedger, allowed: Allowe
 def plan_for_approval(workspace: Workspace, ledger: SqlLedger) -> Plan:
     """Observe the nodes and return the plan that somebody is to approve."""
     observation = workspace.observe()
-    workspace.learn(observation, ledger)
+    workspace.foresee(observation, ledger)
     return workspace.make_plan(observation, ledger, new_id("plan", workspace.clock.now()))
 
 

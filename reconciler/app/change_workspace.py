@@ -17,7 +17,6 @@ from reconciler.model.errors import SpecError, read_position
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan, Scope
 from reconciler.model.ports import Recollection
-from reconciler.planner.fleet.plan_request import take_snapshot
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.fleet.revisions import at_once, forgotten, joining, wanted, watched
 from reconciler.planner.fleet.spec_change import change_of, with_change
@@ -83,10 +82,10 @@ class ChangeWorkspace(Workspace):
         return [name for name in named if name not in new], scope
 
     def make_plan(self, observation: Observation, ledger: Recollection, plan_id: str) -> Plan:
-        now, names = self.clock.now(), self.selection[0]
+        now = self.clock.now()
 
         def plan_of(fleet: Fleet, **changes: Any) -> Plan:
-            snapshot = replace(take_snapshot(ledger, fleet, names), **changes)
+            snapshot = replace(self.snapshot(fleet, ledger), **changes)
             with paused_garbage_collection():
                 return plan_fleet(fleet, observation, snapshot, now, self.plan_request(fleet, ledger, plan_id))
 
@@ -94,12 +93,12 @@ class ChangeWorkspace(Workspace):
         after = whole = plan_of(self.fleet, known=self._known(ledger))
         if after.rollouts:
             whole = plan_of(at_once(self.fleet), known=(), rollouts={})
-        records = ledger.nodes(names)
+        records = ledger.nodes(self.selection[0])
         change = change_of(
             self.base, self.head, (before, whole), observation, records, selected=frozenset(self.selected)
         )
         made = with_change(after, self.head, replace(change, origins=self._origins(change)))
-        return replace(made, notes=(*made.notes, *self._behind()))
+        return replace(made, notes=(*made.notes, *self._behind()), ledger=self.known_ledger(ledger))
 
     def _known(self, ledger: Recollection) -> Sequence[str]:
         """Return the nodes whose absence a guard counts: those in the ledger, or those of `base` for a new ledger."""

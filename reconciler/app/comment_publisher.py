@@ -150,7 +150,7 @@ def narrowed(report: DriftReport, nodes: Collection[str]) -> DriftReport:
 
 def is_clean(report: DriftReport) -> bool:
     """Return whether every node was read and is as specified."""
-    return not report.changes and not report.incomplete
+    return not report.changes and not report.incomplete and not report.unknown
 
 
 def says_nothing(document: Plan | DriftReport | ApplyOutcome) -> bool:

@@ -112,14 +112,16 @@ def _secrets(workspace: Workspace) -> Iterator[Finding]:
 
 
 def _ledger(workspace: Workspace) -> str:
-    with workspace.ledger() as ledger:
-        return f"{ledger.name}, id {ledger.id}"  # not the URL of the request, which may hold a password
+    with workspace.present_ledger() as ledger:
+        place = ledger.place  # not the URL of the request, which may hold a password
+        missing = f"none yet: apply and run make {place.name}"
+        return missing if place.kind == "none" else f"{place.name}, id {ledger.id}"
 
 
 def _stops(workspace: Workspace) -> Iterator[Finding]:
     """Yield the stop and the storm brake, which are no failure but explain why nothing happens."""
     try:
-        with workspace.ledger() as ledger:
+        with workspace.present_ledger() as ledger:
             holds = by_subject((), ledger.holds())
     except ReconcilerError:
         return  # reported by the check of the ledger

@@ -34,12 +34,9 @@ class DriftResult:
 
 
 def observe(workspace: Workspace) -> Observation:
-    """Read the selected nodes, and remember in the ledger what a pass teaches."""
+    """Read the selected nodes."""
     workspace.check_selection()
-    observation = workspace.observe()
-    with workspace.ledger() as ledger:
-        workspace.learn(observation, ledger)
-    return observation
+    return workspace.observe()
 
 
 def is_tolerated(workspace: Workspace, observation: Observation) -> bool:
@@ -52,9 +49,13 @@ def is_tolerated(workspace: Workspace, observation: Observation) -> bool:
 def find_drift(
     workspace: Workspace, file: Path | None, exit_code: Callable[[DriftReport], int], *, redact: bool
 ) -> DriftResult:
-    """Compare the nodes, or the observation in `file`, with the spec. The ledger records it with `exit_code`."""
+    """Compare the nodes, or the observation in `file`, with the spec. A ledger that is there records it.
+
+    `exit_code` is recorded with it.
+    """
     seen = workspace.observation(file)
-    with workspace.ledger() as ledger:
+    with workspace.present_ledger(reading=False) as ledger:
+        workspace.tell_missing(ledger)
         plan = workspace.look_into(seen, ledger, "drift", now=file is None)
         report = drift_report(plan, seen)
         if redact:

@@ -10,6 +10,7 @@ from reconciler.app.holds import check_subject
 from reconciler.app.ports import FleetRequest, Frontend
 from reconciler.app.runtime import new_id
 from reconciler.app.workspace import Workspace
+from reconciler.converge.observation_pass import with_sightings
 from reconciler.drivers.git import origins
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import node_planner
@@ -41,14 +42,14 @@ def _with_observation(workspace: Workspace, made: Explanation, file: Path | None
     """
     fleet, node = workspace.fleet, made.node
     seen = workspace.observation(file)
-    with workspace.ledger() as ledger:
+    with workspace.present_ledger() as ledger:
         if file is None:
-            workspace.learn(seen, ledger)
+            workspace.foresee(seen, ledger)
         elif fleet.nodes.keys() <= seen.nodes.keys():
             workspace.selection = list(fleet.nodes), workspace.selection[1]
         plan = workspace.make_plan(seen, ledger, new_id("explain", workspace.clock.now()))
-        alone = replace(plan, nodes={node: plan.nodes[node]})
-        own = workspace.remember(alone, ledger, plan.id, seen, now=file is None).nodes[node]
+        since = {(node, path): (first, seen.finished_at) for path, _, _, _, first in ledger.open_drift(node)}
+        own = with_sightings(replace(plan, nodes={node: plan.nodes[node]}), since).nodes[node]
         holds, record = tuple(ledger.holds()), ledger.node(node)
         request = PlanRequest(plan.id, workspace.signatures)
         planner = node_planner(fleet, seen, LedgerSnapshot(ledger.id, holds=holds), plan.created_at, request)

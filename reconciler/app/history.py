@@ -19,7 +19,8 @@ def node_history(workspace: Workspace, node: str, last: int, since: timedelta | 
     now = workspace.clock.now()
     begin = now - since if isinstance(since, timedelta) else since
     pool = workspace.fleet.nodes[node].pool if node in workspace.fleet.nodes else ""
-    with workspace.ledger() as ledger:
+    with workspace.present_ledger() as ledger:
+        workspace.tell_missing(ledger)
         entries = ledger.history(node, last + 1, since=begin, pool=pool)
         limited, entries = len(entries) > last, entries[-last:]
         found = NodeHistory(
@@ -44,7 +45,8 @@ def period_report(
     begin = now - since if isinstance(since, timedelta) else since
     if begin >= now:
         raise UsageError(f"--since {begin:%Y-%m-%d %H:%M} UTC is not in the past")
-    with workspace.ledger() as ledger:
+    with workspace.present_ledger(reading=html is None) as ledger:
+        workspace.tell_missing(ledger)
         found = None if html is None else observe_for_report(workspace, ledger, observation)
         now = workspace.clock.now()
         past, name = ledger.past(begin, now), fleet.settings.fleet

@@ -50,7 +50,7 @@ def release(workspace: Workspace, subject: str) -> Sequence[str]:
 
 def list_holds(workspace: Workspace) -> str:
     """Return a table of every active hold and where it comes from."""
-    with workspace.ledger() as ledger:
+    with workspace.present_ledger() as ledger:
         return hold_table(workspace.fleet.holds, ledger.holds(), workspace.clock.now())
 
 

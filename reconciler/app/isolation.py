@@ -42,7 +42,7 @@ class Retraction:
 def list_isolation(workspace: Workspace) -> list[tuple[str, str, str, str]]:
     """Return rows of subject, signal, since and state, first of isolated nodes and then of retracted signals."""
     _need_cluster(workspace)
-    with workspace.ledger() as ledger:
+    with workspace.present_ledger() as ledger:
         rows = [
             (one.node, ", ".join(one.signals), one.mark.at, "drained or treated" if one.drained else "not drained yet")
             for one in isolated(workspace, ledger)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.app.holds import check_subject
@@ -15,7 +14,7 @@ from reconciler.converge.adoption import Adopted as Adopted
 from reconciler.converge.adoption import adopt, foreign_mark
 from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.converge.lease import held_lease
-from reconciler.model.errors import UsageError
+from reconciler.model.errors import NoLedger, UsageError
 from reconciler.model.records import Lease
 from reconciler.spec.naming import fleet_name
 
@@ -32,14 +31,13 @@ def existing_ledger(workspace: Workspace, *, create: bool = False) -> Iterator[S
     """
     request = workspace.request
     where = workspace.ledger_place(_fleet_name(workspace))
-    file = _file(str(where))
     of_spec = request.fleet is None and request.ledger is None
-    if file is not None and not file.exists() and not (create and of_spec):
+    try:
+        ledger = workspace.open_ledger(where, create=request.create_ledger or (create and of_spec))
+    except NoLedger as missing:
         raise UsageError(
-            f"there is no ledger {file}: no run has ever used it; name the right one with --ledger, --fleet, "
-            "--endpoints or SPEC"
-        )
-    ledger = workspace.open_ledger(where)
+            f"{missing}: no run has ever used it; name the right one with --ledger, --fleet, --endpoints or SPEC"
+        ) from None
     try:
         yield ledger
     finally:
@@ -56,13 +54,6 @@ def _fleet_name(workspace: Workspace) -> str:
     if found is None:
         raise UsageError(f"{request.spec} does not say which fleet it is; name it with --fleet, or the --ledger")
     return found
-
-
-def _file(where: str) -> Path | None:
-    """Return the file of an SQLite ledger; None for one on a server."""
-    if "://" not in where:
-        return Path(where)
-    return Path(where.removeprefix("sqlite:///")) if where.startswith("sqlite:///") else None
 
 
 def release_lease(workspace: Workspace, token: int) -> Lease:

@@ -19,7 +19,7 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import Offline, Plan
 from reconciler.model.ports import Recollection
 from reconciler.model.published import Published
-from reconciler.model.records import Hold, NodeRecord, Rollout
+from reconciler.model.records import Hold, LedgerPlace, NodeRecord, Rollout
 from reconciler.render.restore import Restored, restore
 
 
@@ -33,6 +33,10 @@ class PublishedLedger:
     @property
     def id(self) -> str:
         return self.published.ledger
+
+    @property
+    def place(self) -> LedgerPlace:
+        return LedgerPlace("published")
 
     def nodes(self, names: Sequence[str]) -> Mapping[str, NodeRecord]:
         return {name: self.restored.records.get(name) or NodeRecord(name) for name in names}

@@ -40,9 +40,8 @@ def make_plan(workspace: Workspace, observation: Path | None, *, redact: bool) -
     """Return the plan for the nodes as they are now, or as in the file `observation`."""
     workspace.check_selection()
     seen = workspace.observation(observation)
-    if observation is None:
-        with workspace.ledger() as ledger:
-            workspace.learn(seen, ledger)
     with workspace.memory() as memory:
+        if observation is None:
+            workspace.foresee(seen, memory)
         plan = workspace.make_plan(seen, memory, new_id("plan", workspace.clock.now()))
         return redacted(plan, workspace, seen, memory) if redact else plan

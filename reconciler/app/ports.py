@@ -18,7 +18,8 @@ class FleetRequest:
     """The spec, the nodes, the ledger and the endpoints that a use case works with.
 
     `rev`: a git revision of the spec; None reads the work tree. `limit`, `exclude`: node expressions.
-    `ledger`: a file or a postgresql:// URL; None takes the default. `endpoints`: the endpoints.json of a lab.
+    `ledger`: a file or a postgresql:// URL; None takes the default. `create_ledger`: make it when it is not there, also
+    for a command that only reads. `endpoints`: the endpoints.json of a lab.
     `fleet`: the name of the fleet, for use cases that read the ledger and no spec.
     """
 
@@ -29,6 +30,7 @@ class FleetRequest:
     ledger: str | None = None
     endpoints: Path | None = None
     fleet: str | None = None
+    create_ledger: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ def publish_observation(workspace: Workspace, observation: Observation, path: Pa
     images = (node.profile.image for node in workspace.fleet.nodes.values())
     names = {image.key for image in images if image is not None and image.key is not None}
     keys = {name: key for name in sorted(names) if (key := workspace.secrets.public_key(name)) is not None}
-    with workspace.ledger() as ledger:
+    with workspace.memory() as ledger:
         published = publish(workspace.fleet, observation, ledger, secrets.token_bytes(32), keys)
     overlay = workspace.overlay
     write_file(path, dump(published if overlay is None else replace(published, epoch=overlay.epoch)))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +20,9 @@ from reconciler.app.node_selection import select_nodes
 from reconciler.app.ports import FleetRequest, Frontend
 from reconciler.app.runtime import new_id, paused_garbage_collection, run_async
 from reconciler.app.validate import check_directory
+from reconciler.converge.brake import foreseen_brake
 from reconciler.converge.gate import AcceptanceGate
-from reconciler.converge.observation_pass import ObservationPass, make_plan, with_sightings
+from reconciler.converge.observation_pass import ObservationPass, with_sightings
 from reconciler.converge.observe import observe
 from reconciler.drivers.endpoints import Overlay, load_endpoints
 from reconciler.drivers.git import describe, read_revision
@@ -27,12 +30,15 @@ from reconciler.drivers.secrets import SecretStore
 from reconciler.model.desired import DesiredImage, Fleet
 from reconciler.model.documents import load
 from reconciler.model.drift import TOLD
-from reconciler.model.errors import SpecError, StalePlan, UsageError
+from reconciler.model.errors import NoLedger, SpecError, StalePlan, UsageError
 from reconciler.model.observed import Observation
-from reconciler.model.plan import Plan, Scope
+from reconciler.model.plan import KnownLedger, Plan, Scope
 from reconciler.model.ports import Ledger, Recollection
+from reconciler.model.records import Hold
 from reconciler.model.report import DRIFT_FORMAT, DriftReport
-from reconciler.planner.fleet.plan_request import PlanRequest
+from reconciler.planner.fleet.observer_outage import observer_outage
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest, take_snapshot
+from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.node.estimates import Estimates, estimates
 from reconciler.spec import check_spec
 
@@ -53,6 +59,7 @@ class Workspace:
     def __init__(self, request: FleetRequest, frontend: Frontend = Frontend()) -> None:  # noqa: B008 - it is frozen
         self.request = request
         self.frontend = frontend
+        self.foreseen: tuple[Hold, ...] = ()  # holds that the next run will set
 
     # --- the spec ------------------------------------------------------------------------------------------------
 
@@ -139,23 +146,57 @@ class Workspace:
     def state_directory(self) -> Path:
         return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "reconciler"
 
-    def open_ledger(self, where: str | Path, fleet: str = "") -> SqlLedger:
-        """Open a ledger. Its leases use the clock that all runners share."""
+    def open_ledger(
+        self, where: str | Path, fleet: str = "", *, create: bool = True, reading: bool = False
+    ) -> SqlLedger:
+        """Open a ledger. Its leases use the clock that all runners share. `create`, `reading`: as for SqlLedger."""
         from reconciler.drivers.ledger import SqlLedger
 
-        return SqlLedger(where, fleet=fleet, clock=self.clock)
+        return SqlLedger(where, fleet=fleet, clock=self.clock, create=create, reading=reading)
 
     @contextmanager
     def ledger(self) -> Iterator[SqlLedger]:
+        """Open the ledger for what acts or decides, and make it when it is not there."""
         found = self.open_ledger(self.ledger_place(self.fleet.settings.fleet), self.fleet.settings.fleet)
         try:
             yield found
         finally:
             found.close()
 
+    @contextmanager
+    def present_ledger(self, *, reading: bool = True) -> Iterator[SqlLedger]:
+        """Open the ledger for what changes nothing, and make none, unless the request says so.
+
+        `reading`: every write is refused; else what was seen is recorded. Where the default ledger is not there yet, an
+        empty one that is forgotten at the end takes its place. Raise UsageError when it is one that the request names.
+        """
+        from reconciler.drivers.ledger import SqlLedger
+
+        fleet = self.fleet.settings.fleet
+        where = self.ledger_place(fleet)
+        with tempfile.TemporaryDirectory(prefix="reconciler-") as scratch:
+            try:
+                found = self.open_ledger(where, fleet, create=self.request.create_ledger, reading=reading)
+            except NoLedger as missing:
+                if self.request.ledger is not None:
+                    raise UsageError(
+                        f"{missing}: is --ledger (RECONCILER_LEDGER) right? apply and run make one that is not there, "
+                        "and so does --create-ledger"
+                    ) from None
+                found = SqlLedger.not_there(missing.name, Path(scratch), fleet=fleet, clock=self.clock)
+            try:
+                yield found
+            finally:
+                found.close()
+
+    def tell_missing(self, ledger: SqlLedger) -> None:
+        """Say on the frontend that there is no ledger yet, where it matters for what is recorded or told."""
+        if ledger.place.kind == "none":
+            self.frontend.say(f"there is no ledger at {ledger.place.name} yet: apply and run make it, and remember")
+
     def memory(self) -> AbstractContextManager[Recollection]:
         """Open what plans are made from besides an observation, which is the ledger unless the plan is offline."""
-        return self.ledger()
+        return self.present_ledger()
 
     def fabric(self) -> WireFabric:
         from reconciler.app.wire_fabric import WireFabric
@@ -196,8 +237,12 @@ class Workspace:
             await fabric.close()
 
     def observation(self, file: Path | None) -> Observation:
-        """Return the observation in `file`, or read the nodes when it is None."""
-        return self.observe() if file is None else self.observation_from(file)
+        """Return the observation in `file`, or read the nodes when it is None: not in vain, if there is no ledger."""
+        if file is not None:
+            return self.observation_from(file)
+        with self.memory():
+            pass
+        return self.observe()
 
     def observation_from(self, path: Path) -> Observation:
         """Load an observation that `observe --out` wrote. Raise UsageError for another fleet or a missing node."""
@@ -215,9 +260,29 @@ class Workspace:
         return found
 
     def make_plan(self, observation: Observation, ledger: Recollection, plan_id: str) -> Plan:
-        request = self.plan_request(self.fleet, ledger, plan_id)
+        request, snapshot = self.plan_request(self.fleet, ledger, plan_id), self.snapshot(self.fleet, ledger)
         with paused_garbage_collection():
-            return make_plan(self.fleet, observation, ledger, request, self.clock.now())
+            made = plan_fleet(self.fleet, observation, snapshot, self.clock.now(), request)
+        return replace(made, ledger=self.known_ledger(ledger))
+
+    def snapshot(self, fleet: Fleet, ledger: Recollection) -> LedgerSnapshot:
+        """Return what a plan of the selected nodes needs of the ledger, with the holds that are foreseen."""
+        found = take_snapshot(ledger, fleet, self.selection[0])
+        return replace(found, holds=(*found.holds, *self.foreseen))
+
+    def known_ledger(self, ledger: Recollection) -> KnownLedger:
+        """Describe the ledger for the reader of a plan of the selected nodes."""
+        names = self.selection[0]
+        certified = sum(record.certificate is not None for record in ledger.nodes(names).values())
+        return KnownLedger(ledger.place.kind, ledger.place.name, certified, len(names))
+
+    def foresee(self, observation: Observation, ledger: Recollection) -> None:
+        """Have plans show the storm brake that the next run would set after this observation."""
+        if observer_outage(self.watched, observation):
+            return
+        records, now = ledger.nodes(self.selection[0]), self.clock.now()
+        brake = foreseen_brake(ledger, self.watched, observation, records, now)
+        self.foreseen = () if brake is None else (brake,)
 
     def plan_request(self, fleet: Fleet, ledger: Recollection, plan_id: str) -> PlanRequest:
         """Return the request for a plan of the selected nodes. `fleet`: whose images are to be verified."""
@@ -234,8 +299,8 @@ class Workspace:
         return ObservationPass(self.watched, observation, names, ledger, self.clock, ledger.nodes(names))
 
     def learn(self, observation: Observation, ledger: Ledger) -> None:
-        """Record what this observation teaches: identities, silences, and whether too many nodes went bad at once."""
-        self.observation_pass(observation, ledger).learn(evidence=False)
+        """Record the identities and silences that this observation teaches."""
+        self.observation_pass(observation, ledger).learn(acts=False)
 
     def look_into(self, observation: Observation, ledger: SqlLedger, command: str, *, now: bool) -> Plan:
         """Return the plan of a pass. Its ID is that of a new run in the ledger, which the caller ends.
@@ -244,10 +309,9 @@ class Workspace:
         """
         run = new_id(command, self.clock.now())
         ledger.start_run(run, command, self.fleet.source.commit, "", self.clock.now())
-        made = self.observation_pass(observation, ledger)
         if now:
-            made.learn(evidence=False)
-        made.copy_holds()
+            self.learn(observation, ledger)
+            self.foresee(observation, ledger)
         return self.remember(self.make_plan(observation, ledger, run), ledger, run, observation, now=now)
 
     def remember(self, plan: Plan, ledger: Ledger, run: str, observation: Observation, *, now: bool) -> Plan:
@@ -259,7 +323,8 @@ class Workspace:
         made = self.observation_pass(observation, ledger)
         sightings = made.remember_drift(plan.nodes, run)
         if now:
-            made.remember_statuses(plan.nodes)
+            acting = {node for _, node, *_ in ledger.unfinished()}  # by a run beside us
+            made.remember_statuses(plan.nodes, acting=acting)
         return with_sightings(plan, sightings)
 
 

@@ -25,7 +25,7 @@ class ExitCode(IntEnum):
 MEANING = {
     ExitCode.DONE: "done; nothing pending, or changes or waits present without --detailed-exitcode",
     ExitCode.INTERNAL_ERROR: "internal error",
-    ExitCode.CHANGES: "only with --detailed-exitcode: drift, changes or waits present",
+    ExitCode.CHANGES: "only with --detailed-exitcode: drift, unknown values, changes or waits present",
     ExitCode.SPEC_INVALID: "spec invalid; nothing was contacted",
     ExitCode.INCOMPLETE: "observation incomplete beyond Fleet.observation.tolerate",
     ExitCode.STALE: "every selected node of the plan is stale, or the plan is used up or expired; nothing was done",

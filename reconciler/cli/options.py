@@ -93,6 +93,12 @@ def ledger_option(
     return click.option("--ledger", envvar="RECONCILER_LEDGER", metavar="URL", help=help_text)
 
 
+create_ledger_option = click.option(
+    "--create-ledger", is_flag=True,
+    help="Make the ledger when it is not there, as apply and run do. What only reads makes none by itself.",
+)  # fmt: skip
+
+
 def endpoints_option(
     help_text: str = "endpoints.json of a lab: the loopback address of each address in the spec.",
 ) -> Callable[[F], F]:
@@ -116,6 +122,7 @@ def fleet_options(*, rev: bool = False) -> Callable[[F], F]:
                      help="Leave these nodes out. Same syntax as --limit, applied after it."),
         endpoints_option(),
         ledger_option(),
+        create_ledger_option,
     ]  # fmt: skip
     if rev:
         options.insert(2, click.option("--rev", metavar="REV", help="Read the spec at this git revision."))
@@ -132,7 +139,7 @@ def spec_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
         metavar="SPEC",
     )  # fmt: skip
     ledger = ledger_option("Ledger: a file or a postgresql:// URL.")
-    return grouped(FleetRequest, *(options or (spec,)), ledger, endpoints_option())
+    return grouped(FleetRequest, *(options or (spec,)), ledger, create_ledger_option, endpoints_option())
 
 
 def location_options() -> str:
@@ -176,7 +183,9 @@ def grouped(kind: type[Any], *options: Callable[[Any], Any]) -> Callable[[F], F]
 
 
 detailed_exitcode = click.option(
-    "--detailed-exitcode", is_flag=True, help="Exit with 2 when there is drift, a change to make, or a node that waits."
+    "--detailed-exitcode",
+    is_flag=True,
+    help="Exit with 2 when there is drift, a value that is not known, a change to make, or a node that waits.",
 )
 
 publish_option = click.option(
@@ -257,5 +266,6 @@ def ledger_location_options(function: F) -> F:
         spec_argument,
         click.option("--fleet", metavar="NAME", help="Name of the fleet, in place of SPEC."),
         ledger_option("Ledger: a file or a postgresql:// URL, in place of SPEC."),
+        create_ledger_option,
         endpoints_option("endpoints.json of a lab, whose ledger is in the same directory."),
     )(function)

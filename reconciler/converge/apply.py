@@ -176,7 +176,7 @@ async def _begin(request: ApplyRequest, ports: RunPorts) -> _ApplyRun:
     look = ObservationPass(fleet, observation, names, ledger, clock, ledger.nodes(needed))
     if look.outage:
         raise Blind(look.outage)
-    look.learn(evidence=True)
+    look.learn(acts=True)
     look.copy_holds()
     resumed = await take_over(ledger, ports.fabric.installer(), fleet, set(names), clock.now())
     plan = make_plan(fleet, observation, ledger, _plan_request(request), clock.now())

@@ -70,7 +70,7 @@ async def attempt(run: Run, subject: Subject, action: PlannedAction) -> Attempte
     run.attempts.executed.append(Executed(node, action.name, action.target, action.because, outcome, began, seconds))
     run.ports.progress(ActionFinished(node, action, outcome, seconds))
     wrote = ctx.bmc_port is not None and ctx.bmc_port.wrote
-    return Attempted(outcome, crashes[0] if crashes else None, action.disruption >= Disruption.RESTART or wrote)
+    return Attempted(outcome, crashes[0] if crashes else None, action.disruption >= Disruption.SERVICE_RESTART or wrote)
 
 
 def _begin(
@@ -90,11 +90,11 @@ def _begin(
 
 
 def _outdate(run: Run, node: str, now: datetime) -> None:
-    """Close attempts at a restart that a dead run began: after another restart, nothing can prove them any more."""
+    """Close attempts at a reboot that a dead run began: after another reboot, nothing can prove them any more."""
     resumed = run.attempts.resumed
     for step in [step for step in resumed if step[0] == node and spec_of(step[1]).proved_by_boot]:
         left = resumed.pop(step)
-        run.ledger.finish(left.attempt, "ambiguous", "the node was restarted for something else since", now)
+        run.ledger.finish(left.attempt, "ambiguous", "the node was rebooted for something else since", now)
 
 
 def _context(

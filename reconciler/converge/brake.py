@@ -1,7 +1,8 @@
 """The storm brake: nothing that disrupts begins while too many nodes went bad at once (pitfalls C5, J5).
 
-The brake is a hold in the ledger: it survives restarts, every runner respects it, and a person lifts it. Every command
-that records when a node was first seen bad looks for a storm too: a later one would take that record for old news.
+The brake is a hold in the ledger: it survives restarts, every runner respects it, and a person lifts it. Only `apply`
+and `run` set it, and only they record when a node was first seen bad: what they see they act upon, while a slow CI job
+that plans or reports would else stop the fleet for everybody. A plan shows the brake that they would set.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from datetime import datetime
 from reconciler.model.desired import Fleet
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Blocked
-from reconciler.model.ports import Ledger
-from reconciler.model.records import STORM, NodeRecord
-from reconciler.planner.fleet.storm import BAD, bad_nodes, bad_since, storm
+from reconciler.model.ports import Ledger, Recollection
+from reconciler.model.records import STORM, Hold, NodeRecord
+from reconciler.planner.fleet.storm import BAD, Storm, bad_nodes, bad_since, storm
 from reconciler.planner.node.holds import braked, by_subject
 
 OWNER = "storm brake"
+FORESEEN = "storm brake, which the next apply or run sets"
 
 
 def look_for_storm(
@@ -28,16 +30,41 @@ def look_for_storm(
     `records`: those of the nodes that were looked at. Of the other nodes only the cluster's view is known.
     """
     gone = bad_nodes(fleet, observation)
-    others = [name for name in gone if name not in records]
-    known = {**records, **(ledger.nodes(others) if others else {})}
+    known = _with_others(ledger, gone, records)
     _note(ledger, fleet, observation, gone, known, now)
-    holds = by_subject(fleet.holds, ledger.holds())
-    braked_before = braked(holds, now)
-    found = storm(fleet, observation, gone, known, holds, now) if gone and braked_before is None else None
-    if found is None:
-        return braked_before
-    ledger.hold(STORM, found.sentence, OWNER, None, now)
+    found = _new_storm(ledger, fleet, observation, gone, known, now)
+    if found is not None:
+        ledger.hold(STORM, found.sentence, OWNER, None, now)
     return braked(by_subject((), ledger.holds()), now)
+
+
+def foreseen_brake(
+    ledger: Recollection, fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord], now: datetime
+) -> Hold | None:
+    """Return the brake that `look_for_storm` would set, and write nothing; None when it would set none."""
+    gone = bad_nodes(fleet, observation)
+    found = _new_storm(ledger, fleet, observation, gone, _with_others(ledger, gone, records), now)
+    return None if found is None else Hold(0, STORM, found.sentence, FORESEEN, now)
+
+
+def _with_others(
+    ledger: Recollection, gone: Mapping[str, str | None], records: Mapping[str, NodeRecord]
+) -> Mapping[str, NodeRecord]:
+    others = [name for name in gone if name not in records]
+    return {**records, **(ledger.nodes(others) if others else {})}
+
+
+def _new_storm(
+    ledger: Recollection,
+    fleet: Fleet,
+    observation: Observation,
+    gone: Mapping[str, str | None],
+    records: Mapping[str, NodeRecord],
+    now: datetime,
+) -> Storm | None:
+    """Return the storm that the brake is not set for yet."""
+    holds = by_subject(fleet.holds, ledger.holds())
+    return storm(fleet, observation, gone, records, holds, now) if gone and braked(holds, now) is None else None
 
 
 def _note(

@@ -291,7 +291,7 @@ class Dispatcher:
             if task.done() and not task.cancelled() and task.exception() is None:
                 self._settle(task.result())
             else:
-                self._settle(NodeResult(name, Ended.FAILED, "parked: the next run continues it"))
+                self._settle(NodeResult(name, Ended.PARKED, "the next run continues it"))
         self._tasks.clear()
 
     # --- results ---

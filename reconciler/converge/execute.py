@@ -186,7 +186,7 @@ class NodeRun:
     def _known_soon(self, plan: NodePlan) -> bool:
         """Return whether unknown facts will be settled by a known time, until which a detector may still report."""
         blocked = plan.blocked
-        known_by = blocked.until if blocked is not None and blocked.code is BlockCode.UNKNOWN else None
+        known_by = blocked.until if blocked is not None and blocked.code is BlockCode.UNDER_WAY else None
         return known_by is not None and known_by > self.run.clock.now()
 
     # --- isolation ---

@@ -296,7 +296,7 @@ def _plan(
     ledger, now = deps.ledger, deps.clock.now()
     look = ObservationPass(fleet, observation, idle, ledger, deps.clock, _records(fleet, ledger))
     messages.outage(look.outage)
-    look.learn(evidence=True)
+    look.learn(acts=True)
     look.copy_holds()
     request = PlanRequest(
         id=f"pass-{now:%Y%m%d-%H%M%S}",

@@ -1,8 +1,9 @@
-"""Learn, plan and record from an observation: the same for observe, drift, plan, apply, run and report.
+"""Learn, plan and record from an observation: the same for drift, plan, apply, run and report.
 
 The order is always the same. An observation by a machine that reaches nobody teaches nothing (pitfall J6). Otherwise
-the ledger learns identities, silences and evidence of illness, and the storm brake is set if too many nodes went bad.
-Then the spec's holds are copied, the plan is made, and drift and node statuses are recorded from it.
+the ledger learns identities and silences; from `apply` and `run`, which act, also evidence of illness, the storm brake
+if too many nodes went bad, and the spec's holds. Then the plan is made, and drift and node statuses are recorded from
+it. A plan that nobody carries out now records nothing.
 """
 
 from __future__ import annotations
@@ -67,19 +68,19 @@ class ObservationPass:
         """Why the observation proves nothing about the nodes; "" when it does prove something."""
         return observer_outage(self.fleet, self.observation)
 
-    def learn(self, *, evidence: bool) -> None:
-        """Record identities and silences, and set the storm brake if too many nodes went bad; nothing in an outage.
+    def learn(self, *, acts: bool) -> None:
+        """Record identities and silences; nothing in an outage.
 
-        `evidence`: also record since when nodes show what isolates them, which only those that isolate nodes need. It
-        takes the records of `records_needed`.
+        `acts`: nodes will be acted upon, so also set the storm brake if too many nodes went bad, and record since when
+        nodes show what isolates them. It takes the records of `records_needed`.
         """
         if self.outage:
             return
         now = self.clock.now()
         looked_at = (self.observation.nodes[name] for name in self.names)
         remember_facts(self.ledger, looked_at, self.records, now)
-        look_for_storm(self.ledger, self.fleet, self.observation, self.records, now)
-        if evidence:
+        if acts:
+            look_for_storm(self.ledger, self.fleet, self.observation, self.records, now)
             remember_evidence(self.ledger, self.fleet, self.observation, self.records, now)
 
     def copy_holds(self) -> None:

@@ -30,6 +30,7 @@ from reconciler.planner.node.fingerprint import place_of
 from reconciler.planner.node.holds import Holds, braked, by_subject, stopped
 from reconciler.planner.node.planner import NodePlanner
 
+_UNSETTLED = frozenset({BlockCode.UNKNOWN, BlockCode.UNDER_WAY})
 _BOOTING = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
 
 
@@ -40,6 +41,7 @@ class Ended(StrEnum):
     DONE = "done"
     FAILED = "failed"
     CRASHED = "crashed"  # a bug of ours ended the work on it: nothing more was done to it (invariant 22)
+    PARKED = "parked"  # a person or a signal ended the run in the midst of it: the next run continues it
     NOT_STARTED = "not_started"
     STALE = "stale"
     POSTPONED = "postponed"  # the budget or a window said no: it may start later
@@ -167,7 +169,7 @@ class Run:
             return False
         desired = self.fleet.nodes.get(observed.node)
         left_alone = desired is None or desired.profile.remediation is None
-        agreed = left_alone or (plan.blocked is not None and plan.blocked.code is not BlockCode.UNKNOWN)
+        agreed = left_alone or (plan.blocked is not None and plan.blocked.code not in _UNSETTLED)
         return not (agreed and boot_is_stuck(system.value, self.ledger.node(observed.node), self.clock.now()))
 
     def stop(self) -> Blocked | None:

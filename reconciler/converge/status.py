@@ -11,7 +11,7 @@ from reconciler.converge.events import ActionFinished, Event, Progress
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.outcome import outcome_word
-from reconciler.model.period_report import ServiceStatus
+from reconciler.model.period_report import ILL, ServiceStatus
 from reconciler.model.plan import BlockCode, Goal, NodePlan, Plan
 from reconciler.model.ports import Metrics
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
@@ -89,9 +89,9 @@ def node_status(plan: NodePlan, *, acting: bool) -> NodeStatus:
     if blocked in (BlockCode.UNKNOWN, BlockCode.CRASHED):
         return NodeStatus.UNKNOWN
     if blocked is not None:
-        return NodeStatus.WAITING if blocked.passes else NodeStatus.BLOCKED
+        return NodeStatus.WAITING if blocked.passes or blocked is BlockCode.UNDER_WAY else NodeStatus.BLOCKED
     if plan.changes:
-        return NodeStatus.WAITING if plan.wave else NodeStatus.ACTING
+        return NodeStatus.WAITING if plan.wave else NodeStatus.PLANNED
     if plan.postponed:
         return NodeStatus.WAITING
     if plan.goal is Goal.ISOLATED:
@@ -104,9 +104,12 @@ def service_statuses(plans: Mapping[str, NodePlan], *, acting: Collection[str] =
     found = {}
     for name, plan in plans.items():
         status, blocked = node_status(plan, acting=name in acting), plan.blocked
-        told = blocked if status in _WITH_REASON else None
         out = None if plan.in_service is None else not plan.in_service
-        code, why = ("", "") if told is None else (told.code.value, told.detail)
+        code, why = "", ""
+        if blocked is not None and status in _WITH_REASON:
+            code, why = blocked.code.value, blocked.detail
+        elif out and plan.illness:
+            code, why = ILL, "ill: " + "; ".join(str(item.observed) for item in plan.illness)
         found[name] = ServiceStatus(plan.pool, status, out, code, why)
     return found
 

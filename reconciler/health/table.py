@@ -25,7 +25,7 @@ class Remedy(StrEnum):
     """The kind of repair that may heal the cause of a signal."""
 
     LADDER = "ladder"  # every rung of the ladder
-    POWER = "power"  # a restart or a power cycle; wiping a disk brings no part back
+    POWER = "power"  # a reboot or a power cycle; wiping a disk brings no part back
     PERSON = "person"  # no rung: a person must replace a part, and further tries would harm the node or its data
 
 
@@ -70,7 +70,7 @@ SIGNAL_RULES: Mapping[str, SignalRule] = {
         Effect.ISOLATES, "memory that can't be repaired any more", latched=True, remedy=Remedy.PERSON
     ),
     "repair_pending": SignalRule(Effect.REPAIRS, "a reset brings the repair of a channel or a TPC in"),
-    "fabric": SignalRule(Effect.REPAIRS, "NVLink between GPUs does not work; a restart registers them anew"),
+    "fabric": SignalRule(Effect.REPAIRS, "NVLink between GPUs does not work; a reboot registers them anew"),
     "fabric_recovers": SignalRule(
         Effect.REPORTS, "the fabric moves routes by itself: what it can't mend, it calls unhealthy"
     ),
@@ -128,7 +128,7 @@ SIGNAL_RULES: Mapping[str, SignalRule] = {
     "xid_95": SignalRule(
         Effect.ISOLATES, "an uncontained memory error: what runs on this GPU may be wrong", latched=True
     ),
-    "xid_": SignalRule(Effect.REPAIRS, "a code whose remedy is a reset, a restart or a look", latched=True),
+    "xid_": SignalRule(Effect.REPAIRS, "a code whose remedy is a reset, a reboot or a look", latched=True),
     "condition_": SignalRule(
         Effect.ISOLATES, "the policy names this condition, which a detector has set on the node object", latched=True
     ),

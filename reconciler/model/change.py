@@ -72,11 +72,12 @@ class Change:
         default_factory=dict
     )  # "quarantined" -> nodes that it makes so
     settings: tuple[PublicText, ...] = ()  # what else of the Fleet it edits: "budgets", "guards" ...
+    unknown: tuple[PublicText, ...] = ()  # nodes whose values it edits, and of which too little is known to say more
     nodes: int = 0  # how many of the nodes in scope are named at both revisions
 
     @property
     def empty(self) -> bool:
         """Return whether the change alters no node and no way of reaching a node."""
         differences = (self.caused, self.removed, self.touched, self.joining, self.forgotten, self.endpoints)
-        consequences = (self.void_certificates, self.below_bar, self.unmeasured, self.unseen)
+        consequences = (self.void_certificates, self.below_bar, self.unmeasured, self.unseen, self.unknown)
         return not any((*differences, *consequences, self.states, self.settings))

@@ -113,6 +113,14 @@ class LedgerError(ReconcilerError):
     pass
 
 
+class NoLedger(LedgerError, UsageError):
+    """A command that makes no ledger was to open one that is not there. `name`: its file, or URL without password."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no ledger {name}")
+        self.name = name
+
+
 class BadLedgerUrl(LedgerError, UsageError):
     """The URL of a ledger can't be read, or names a database that no ledger can be kept in."""
 

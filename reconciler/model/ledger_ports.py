@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from reconciler.model.gate import Certificate
 from reconciler.model.period_report import ServiceStatus
-from reconciler.model.records import Hold, Lease, NodeRecord, Rollout
+from reconciler.model.records import Hold, Lease, LedgerPlace, NodeRecord, Rollout
 
 
 class HoldReader(Protocol):
@@ -27,6 +27,10 @@ class Recollection(HoldReader, Protocol):
     @property
     def id(self) -> str:
         """The ledger's own id, which its marks in a cluster carry."""
+
+    @property
+    def place(self) -> LedgerPlace:
+        """The place of the ledger, for the reader of a plan."""
 
     def nodes(self, names: Sequence[str]) -> Mapping[str, NodeRecord]:
         """Return a record for every name, empty for nodes never seen. One query per table, however many names."""

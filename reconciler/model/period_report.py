@@ -14,11 +14,14 @@ from reconciler.model.status import NodeStatus
 from reconciler.model.vocab import Concern
 
 REPORT_FORMAT = "1.0"
+ILL = "ill"  # code of a status: the node is out of service and shows signs of illness
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
-    """The status of a node now. `out`: out of service; None: unknown. `code`, `why`: what blocks or holds it."""
+    """The status of a node now. `out`: out of service; None: unknown. `code`, `why`: what blocks or holds it; of
+    one that is out of service and ill, ILL and the signs of it.
+    """
 
     pool: str
     status: NodeStatus

@@ -11,10 +11,10 @@ from typing import Annotated
 from reconciler.model.change import Change
 from reconciler.model.desired import SpecSource
 from reconciler.model.drift import DriftClass, DriftItem
-from reconciler.model.privacy import FreeText, NodeName, Privacy, PublicText, SpecValue, ValuePath
+from reconciler.model.privacy import FreeText, NodeName, Privacy, PublicText, SpecValue, Unpublished, ValuePath
 from reconciler.model.vocab import Certainty, Concern, Disruption, Reason
 
-PLAN_FORMAT = "1.1"
+PLAN_FORMAT = "1.2"
 _NONE = Disruption.NONE
 _NO_ILLNESS = (DriftClass.IGNORED, DriftClass.REPORTED)
 
@@ -37,6 +37,7 @@ class BlockCode(StrEnum):
     QUARANTINED = "quarantined"
     RETIRED = "retired"
     UNKNOWN = "unknown"  # a fact that the decision needs could not be read
+    UNDER_WAY = "under_way"  # a boot, an installation or a detector's report, after which it is looked at again
     IDENTITY = "identity"  # the BMC answers for another machine, or for none that we know
     BUDGET = "budget"
     WINDOW = "window"  # outside of the hours in which nodes may be taken out of service
@@ -230,7 +231,21 @@ class Totals:
     gpu_hours_out: float
     finish_s: float  # until the last that is expected to end has ended
     nodes_out_peak: int = 0  # out of service at once, at most, whoever took them out
+    nodes_out_before: int = 0  # out of service now, whoever took them out; who can't be read is not counted
     nodes_isolated: int = 0  # cordoned and marked on evidence of illness, or to be at once
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLedger:
+    """The ledger that a plan was made with: `kind` and `name` as in model.records.LedgerPlace.
+
+    `certificates`: of how many of the plan's `nodes` it has a certificate, valid or not.
+    """
+
+    kind: PublicText
+    name: Unpublished[PublicText]
+    certificates: int
+    nodes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +282,7 @@ class Plan:
     change: Change | None = None  # of a pull request: what it does, apart from what had drifted before
     incidents: tuple[Incident, ...] = ()
     offline: Offline | None = None  # made from what was published: it informs, and is never applied
+    ledger: KnownLedger | None = None  # None: made by a version that did not say
     recipe: PublicText = ""  # of the fingerprints; "" = made by a version that bound less
     shared: Mapping[PublicText, Mapping[PublicText, PublicText]] = field(
         default_factory=dict

@@ -33,6 +33,17 @@ CHANGES = (
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerPlace:
+    """The place of a ledger. `kind`: a database, "published", or "none": nobody has made one at `name` yet.
+
+    `name`: a file, or a URL without its password.
+    """
+
+    kind: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """The owner annotation on a cluster node. `cordoned`: our patch set `unschedulable`, so ours to lift."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from reconciler.model.desired import SpecSource
-from reconciler.model.drift import DriftItem
+from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.plan import RolloutPlan, Scope
 from reconciler.model.privacy import FreeText, NodeName, PublicText
 
@@ -36,13 +36,19 @@ class DriftReport:
     stopped: FreeText = ""  # by whom, why and since when
     braked: FreeText = ""  # by the storm brake: as in Plan
 
+    @property
+    def unknown(self) -> frozenset[str]:
+        """The nodes with values that nobody could read, also where the cause is known: they may not be as specified."""
+        return frozenset(item.node for item in self.items if item.kind is DriftClass.UNKNOWN)
 
-APPLY_FORMAT = "1.0"
+
+APPLY_FORMAT = "1.1"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeEnd:
-    """The state in which a run left a node: converged | done | failed | crashed | not_started | stale | postponed."""
+    """The state in which a run left a node: converged | done | failed | crashed | parked | not_started | stale |
+    postponed."""
 
     state: PublicText
     detail: FreeText

@@ -52,7 +52,8 @@ class NodeStatus(StrEnum):
 
     CONVERGED = "converged"  # as specified
     WAITING = "waiting"  # differs; time alone lets it go: budget, window, wave, back-off
-    ACTING = "acting"  # actions run, or go next
+    ACTING = "acting"  # an action runs on it
+    PLANNED = "planned"  # differs; the next apply or run acts on it
     BLOCKED = "blocked"  # differs, and a person must look
     HELD = "held"  # by a hold, or by the stop of the whole fleet
     SET_ASIDE = "set_aside"  # quarantined or retired in the spec

@@ -28,7 +28,7 @@ class Disruption(IntEnum):
     """The effect of an action on the work on a node, mildest first. Serialised by `label`."""
 
     NONE = 0
-    RESTART = 1
+    SERVICE_RESTART = 1  # of the host, or the BMC's own: the host does not reboot
     DRAIN = 2
     REBOOT = 3
     POWER_CYCLE = 4
@@ -41,12 +41,17 @@ class Disruption(IntEnum):
         return self.name.lower()
 
     @classmethod
+    def labelled(cls, label: str) -> Disruption:
+        """Return the disruption with this label, also one of documents of earlier versions."""
+        return cls.SERVICE_RESTART if label == "restart" else cls[label.upper()]
+
+    @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, _handler: object) -> CoreSchema:
         """Serialise by label: documents and specs must not depend on the order, which may gain a member in between."""
-        by_label = {member.label: member for member in cls}
-        labels = core_schema.literal_schema(list(by_label))
+        labels = core_schema.literal_schema([member.label for member in cls])
+        known = core_schema.literal_schema([*(member.label for member in cls), "restart"])
         write = core_schema.plain_serializer_function_ser_schema(lambda member: member.label, return_schema=labels)
-        return core_schema.no_info_after_validator_function(by_label.__getitem__, labels, serialization=write)
+        return core_schema.no_info_after_validator_function(cls.labelled, known, serialization=write)
 
 
 class Activation(StrEnum):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.report import DriftReport
 from reconciler.model.vocab import Concern
 from reconciler.render.headline import Headline, Verdict
 from reconciler.render.markdown import Cell, MarkdownWriter
+from reconciler.render.measured import range_of_values, wording_of
 from reconciler.render.tables import table
 from reconciler.render.text import NodeNames, clock, count, page, source, stop, value, warnings
 
@@ -28,11 +30,21 @@ COUNTED = (DriftClass.UNMANAGED, DriftClass.IGNORED, DriftClass.CONVERGED)
 
 
 class Row:
-    """The same drift on one or more nodes."""
+    """The same drift on one or more nodes, which may differ in what was measured."""
 
-    def __init__(self, first: DriftItem) -> None:
-        self.item = first
-        self.nodes: list[str] = []
+    def __init__(self) -> None:
+        self.items: list[DriftItem] = []
+
+    @cached_property
+    def item(self) -> DriftItem:
+        """The first, with the range of what was measured."""
+        if wording_of(self.items[0]) == self.items[0].observed:
+            return self.items[0]
+        return replace(self.items[0], observed=range_of_values([item.observed for item in self.items]))
+
+    @property
+    def nodes(self) -> list[str]:
+        return [item.node for item in self.items]
 
     @property
     def since(self) -> str:
@@ -44,9 +56,9 @@ def grouped(items: Iterable[DriftItem]) -> Mapping[DriftClass, list[Row]]:
     rows: dict[tuple[object, ...], Row] = {}
     for item in items:
         own = item.path in OWN
-        wanted, found = ("(its own)", "(another)") if own else (value(item.desired), value(item.observed))
+        wanted, found = ("(its own)", "(another)") if own else (value(item.desired), value(wording_of(item)))
         key = (item.kind, item.path, wanted, found, item.detail)
-        rows.setdefault(key, Row(item)).nodes.append(item.node)
+        rows.setdefault(key, Row()).items.append(item)
     concerns = list(Concern)
     result: dict[DriftClass, list[Row]] = {}
     for row in sorted(rows.values(), key=lambda r: (concerns.index(r.item.concern), r.item.path, r.nodes[0])):
@@ -57,7 +69,7 @@ def grouped(items: Iterable[DriftItem]) -> Mapping[DriftClass, list[Row]]:
 def verdict(report: DriftReport) -> str:
     """One sentence: what a person reads first."""
     nodes = {item.node for item in report.items if item.kind in ACTIONABLE}
-    unsure = {item.node for item in report.items if item.kind is DriftClass.UNKNOWN} - nodes - set(report.incomplete)
+    unsure = report.unknown - nodes - set(report.incomplete)
     clean = report.scope.selected - len(nodes | unsure | set(report.incomplete))
     differ = "differs" if len(nodes) == 1 else "differ"
     parts = [f"{count(len(nodes), 'node')} {differ} from the spec" if nodes else "no node differs from the spec"]
@@ -165,11 +177,14 @@ def sections(rows: Mapping[DriftClass, list[Row]]) -> Iterator[Section]:
 
 def headline(report: DriftReport) -> Headline:
     nodes = {item.node for item in report.items if item.kind in ACTIONABLE}
-    sign = "⚠️" if report.incomplete else "🔶" if nodes else "✅"
+    unsure = report.unknown - nodes - set(report.incomplete)
+    sign = "⚠️" if report.incomplete or unsure else "🔶" if nodes else "✅"
     differ = "differs" if len(nodes) == 1 else "differ"
     text = f"{count(len(nodes), 'node')} {differ}" if nodes else "no node differs"
     if report.incomplete:
         text += f", {len(report.incomplete):,} could not be read in full"
+    if unsure:
+        text += f", {len(unsure):,} unknown"
     return Headline(sign, text, Verdict.GOOD if report.tolerated else Verdict.BAD)
 
 

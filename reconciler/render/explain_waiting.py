@@ -19,6 +19,7 @@ HEADLINES = {
     BlockCode.QUARANTINED: "quarantined",
     BlockCode.RETIRED: "retired",
     BlockCode.UNKNOWN: "left alone: not enough is known",
+    BlockCode.UNDER_WAY: "something is under way on it",
     BlockCode.IDENTITY: "left alone: it may be another machine",
     BlockCode.BUDGET: "waits for the budget",
     BlockCode.WINDOW: "waits for a window",

@@ -16,6 +16,7 @@ _STATES = {
     "crashed": "internal error",
     "failed": "failed",
     "stale": "stale",
+    "parked": "parked",
     "not_started": "not started",
     "postponed": "waiting",
     "done": "done",

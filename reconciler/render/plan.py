@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.plan import BlockCode, BudgetLine, Goal, NodePlan, Plan, PlannedAction
@@ -11,6 +12,7 @@ from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
 from reconciler.planner.fleet.permit import takes_out, waits
 from reconciler.render import offline, rollouts, spec_change, timeline
+from reconciler.render.measured import range_of, range_of_values, wording, wording_of
 from reconciler.render.tables import table
 from reconciler.render.text import clock, count, disruption, estimate, fold, page, plain, source, stop, value, warnings
 
@@ -18,15 +20,11 @@ from reconciler.render.text import clock, count, disruption, estimate, fold, pag
 def verdict(plan: Plan) -> str:
     totals = plan.totals
     if not plan.changes:
-        text = "nothing is done" if plan.stopped else "nothing to do"
-        waiting = [node for node in plan.nodes.values() if node.blocked is not None]
-        if waiting:
-            text += f"; {count(len(waiting), 'node')} left alone, for the reasons below"
+        text = "; ".join(["nothing is done" if plan.stopped else "nothing to do", *idle(plan.nodes.values())])
     else:
-        peak = f", at most {totals.nodes_out_peak:,} out of service at once" if totals.nodes_out_peak else ""
         text = (
             f"{count(totals.nodes_with_changes, 'node')} to change, {totals.nodes_disrupted:,} of them disrupted"
-            f"{peak}; {timeline.finish(plan)}; {totals.gpu_hours_out:,g} GPU-hours out of service"
+            f"{_out_at_once(plan)}; {timeline.finish(plan)}; {totals.gpu_hours_out:,g} GPU-hours out of service"
         )
     if plan.incomplete:
         text += f"; {count(len(plan.incomplete), 'node')} could not be read in full"
@@ -38,6 +36,25 @@ def verdict(plan: Plan) -> str:
     return f"refused, nothing of it will be applied; {text}" if plan.refused else text
 
 
+def _out_at_once(plan: Plan) -> str:
+    """Say how many nodes are out of service at once, and how many of them before anything is done."""
+    peak, before = plan.totals.nodes_out_peak, plan.totals.nodes_out_before
+    if peak <= before:
+        return f", {before:,} out of service already" if before else ""
+    return f", at most {peak:,} out of service at once" + (f" ({before:,} already)" if before else "")
+
+
+def idle(nodes: Iterable[NodePlan]) -> Iterator[str]:
+    """Count the nodes that are held back by what holds them: work under way, what is not known, or anything else."""
+    codes = Counter(node.blocked.code for node in nodes if node.blocked is not None)
+    if under_way := codes.pop(BlockCode.UNDER_WAY, 0):
+        yield f"{count(under_way, 'node')} under way"
+    if unknown := codes.pop(BlockCode.UNKNOWN, 0):
+        yield f"{count(unknown, 'node')} unknown"
+    if left := codes.total():
+        yield f"{count(left, 'node')} left alone"
+
+
 def _heading(plan: Plan) -> list[str]:
     lines = [
         f"Plan {plan.id} for fleet {plan.fleet}: {verdict(plan)}",
@@ -46,11 +63,23 @@ def _heading(plan: Plan) -> list[str]:
         f"  spec {source(plan.source)}",
         f"  made {clock(plan.created_at)}, {timeline.validity(plan)}; "
         f"scope {plan.scope.selected:,} of {count(plan.scope.total, 'node')}; fingerprint {plan.fingerprint[:12]}",
+        *(f"  {line}" for line in ledger(plan)),
     ]
     # Warnings about the whole plan come before limits, which may be a hundred lines.
     lines += [f"  {note}" for note in (*offline.sentences(plan), *plan.notes)]
     lines += [f"  {line}" for line in budget(plan)]
     return lines + [f"  {line}" for line in warnings(plan.insecure, plan.time_scale)]
+
+
+def ledger(plan: Plan) -> list[str]:
+    """Return which ledger the plan was made with, and of how many nodes it has a certificate."""
+    known = plan.ledger
+    if known is None:
+        return []
+    where = {"none": "none yet", "published": "as it was published"}.get(known.kind, known.kind)
+    name = plain(known.name, 300)
+    place = f"{where} at {name}" if known.kind == "none" and name else f"{where} {name}".rstrip()
+    return [f"ledger: {place}, {count(known.certificates, 'certificate')} of {count(known.nodes, 'node')}"]
 
 
 def isolation(plan: Plan) -> list[str]:
@@ -98,14 +127,36 @@ def out(line: BudgetLine) -> str:
 
 
 def alike(nodes: Iterable[NodePlan]) -> list[list[NodePlan]]:
-    """Group nodes with the same actions for the same reasons, so that what the first says is true of all."""
+    """Group nodes with the same actions for the same reasons, so that what the first says is true of all.
+
+    Where they differ in what was measured only, the first says the range.
+    """
     groups: dict[tuple[object, ...], list[NodePlan]] = {}
     for node in nodes:
-        drift = tuple((item.path, value(item.desired), value(item.observed)) for item in shown(node))
-        groups.setdefault((node.pool, node.goal, _situation(node), node.postponed, node.actions, drift), []).append(
-            node
-        )
-    return list(groups.values())
+        drift = tuple((item.path, value(item.desired), value(wording_of(item))) for item in shown(node))
+        actions = tuple(replace(action, because=tuple(map(wording, action.because))) for action in node.actions)
+        key = (node.pool, node.goal, wording(_situation(node)), node.postponed, actions, drift)
+        groups.setdefault(key, []).append(node)
+    return [[_with_ranges(group), *group[1:]] for group in groups.values()]
+
+
+def _with_ranges(group: Sequence[NodePlan]) -> NodePlan:
+    """Return the first of the group, in the words of all."""
+    first = group[0]
+    if len(group) == 1:
+        return first
+    found = [range_of_values([item.observed for item in same]) for same in zip(*map(shown, group), strict=True)]
+    told = dict(zip((item.path for item in shown(first)), found, strict=True))
+    actions = []
+    for same in zip(*(node.actions for node in group), strict=True):
+        because = tuple(map(range_of, zip(*(action.because for action in same), strict=True)))
+        actions.append(replace(same[0], because=because))
+    return replace(
+        first,
+        situation=range_of([node.situation for node in group]) if _situation(first) else first.situation,
+        drift=tuple(replace(i, observed=told[i.path]) if i in shown(first) else i for i in first.drift),
+        actions=tuple(actions),
+    )
 
 
 def _situation(node: NodePlan) -> str:
@@ -201,7 +252,7 @@ def dangerous(plan: Plan) -> dict[str, list[str]]:
             if action.disruption >= Disruption.REBOOT:
                 sure = " (if needed)" if action.certainty is Certainty.PREDICTED else ""
                 nodes = found.setdefault(action.id + sure, [])
-                if node.node not in nodes[-1:]:  # it may restart twice
+                if node.node not in nodes[-1:]:  # it may reboot twice
                     nodes.append(node.node)
     return dict(sorted(found.items()))
 
@@ -214,8 +265,10 @@ def blocked(nodes: Iterable[NodePlan], plan: Plan) -> Iterator[tuple[list[str], 
     groups: dict[tuple[str, str], list[NodePlan]] = {}
     for node in nodes:
         assert node.blocked is not None
-        groups.setdefault((node.blocked.code.value, node.blocked.detail), []).append(node)
-    for (code, detail), alike in groups.items():
+        detail = wording(node.blocked.detail) if node.illness else node.blocked.detail
+        groups.setdefault((node.blocked.code.value, detail), []).append(node)
+    for (code, _), alike in groups.items():
+        detail = range_of([node.blocked.detail for node in alike if node.blocked is not None])
         ends = sorted({node.blocked.until for node in alike if node.blocked is not None and node.blocked.until})
         told = not ends or code == BlockCode.HELD.value  # a hold says itself until when
         until = "" if told else f" (until {clock(ends[0])}{' at the earliest' if len(ends) > 1 else ''})"

@@ -22,7 +22,7 @@ HELD = 12  # rows of what is held back for one reason
 
 def headline(made: Plan) -> Headline:
     """Return the headline of a change by what it does itself. Earlier drift is not its doing."""
-    left = made.incomplete or (made.change is None and _left_alone(made))
+    left = made.incomplete or (_left_alone(made) if made.change is None else made.change.unknown)
     idle = "⚠️" if left else "✅"  # not that all is well
     sign = "🔴" if _hurts(made) else "🔶" if _acts(made) else idle
     verdict = Verdict.GOOD
@@ -54,11 +54,15 @@ def _counts(made: Plan) -> str:
     elif nodes:
         hurts = [f"{len(touched[level]):,} {_WORDS[level]}" for level in sorted(touched, reverse=True) if level]
         text = f"{count(nodes, 'node')} to change" + (f": {', '.join(hurts)}" if hurts else ", none disrupted")
+        if made.change is not None and made.change.unknown:
+            text += f", {len(made.change.unknown):,} unknown"
+    elif made.change is not None and made.change.unknown:
+        text = f"nobody can say what this change touches: {count(len(made.change.unknown), 'node')} unknown"
     elif made.change is not None:
         text = "this change touches no node"
     else:
-        left = _left_alone(made)
-        text = f"nothing is done, {count(len(left), 'node')} left alone" if left else "nothing to do"
+        text = "nothing is done" if _left_alone(made) else "nothing to do"
+        text = ", ".join([text, *plan.idle(n for n in made.nodes.values() if not n.actions and not _by_order(n))])
     if made.change is not None and made.change.below_bar:
         text += f", {len(made.change.below_bar):,} below a bar that the change moves"
     if made.incomplete:
@@ -75,14 +79,21 @@ def _left_alone(made: Plan) -> list[NodePlan]:
     return [
         node
         for node in made.nodes.values()
-        if node.blocked is not None and not node.actions and node.blocked.code not in _BY_ORDER
+        if node.blocked is not None
+        and not node.actions
+        and not _by_order(node)
+        and node.blocked.code is not BlockCode.UNDER_WAY
     ]
+
+
+def _by_order(node: NodePlan) -> bool:
+    return node.blocked is not None and node.blocked.code in _BY_ORDER
 
 
 # Nobody has to look into what somebody has said: a spec, a hold.
 _BY_ORDER = frozenset({BlockCode.QUARANTINED, BlockCode.RETIRED, BlockCode.HELD, BlockCode.JOINING})
 _WORDS = {
-    Disruption.RESTART: "with services restarted",
+    Disruption.SERVICE_RESTART: "with services restarted",
     Disruption.DRAIN: "drained",
     Disruption.REBOOT: "rebooted",
     Disruption.POWER_CYCLE: "power cycled",
@@ -344,5 +355,6 @@ def _footer(writer: MarkdownWriter, made: Plan) -> None:
             f"made {clock(made.created_at)}",
             f"observed {span} before" if seen else "",
             timeline.validity(made) if made.offline is None else "",
+            *plan.ledger(made),
         )
     )

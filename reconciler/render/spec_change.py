@@ -14,8 +14,6 @@ from reconciler.render.drift import ORDER, OWN, grouped
 from reconciler.render.tables import table
 from reconciler.render.text import NodeNames, count, disruption, fold, source, value
 
-_LEVELS = {level.label: level for level in Disruption}
-
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -57,6 +55,8 @@ def verdict(change: Change) -> str:
 
 def _touched(change: Change) -> str:
     worst, held_up = levels(change), f", and can't begin on {len(change.held_up)}" if change.held_up else ""
+    if change.unknown:
+        held_up += f", and of {len(change.unknown)} it is unknown"
     if not worst:
         return f"it disrupts none of {count(change.nodes, 'node')}{held_up}"
     nodes = sum(len(names) for _, names in worst)
@@ -69,7 +69,7 @@ def _hurts(level: Disruption) -> str:
 
 def levels(change: Change) -> list[tuple[Disruption, tuple[str, ...]]]:
     """Return the disruption levels with their nodes, worst first, in whatever order a file had them."""
-    return sorted(((_LEVELS[label], names) for label, names in change.touched.items()), reverse=True)
+    return sorted(((Disruption.labelled(label), names) for label, names in change.touched.items()), reverse=True)
 
 
 def human(change: Change) -> list[str]:

@@ -45,7 +45,7 @@ def since(made: Explanation) -> WaitStart | None:
             return min((WaitStart(h.since, what) for h in holds(made)), key=lambda s: s.at, default=None)
         case BlockCode.BACKOFF:
             return _last_failure(made)
-        case BlockCode.UNKNOWN:
+        case BlockCode.UNKNOWN | BlockCode.UNDER_WAY:
             return _silence(made) or _first_seen(plan, frozenset({DriftClass.UNKNOWN}), "it could first not be read")
         case BlockCode.FOREIGN_MARK:
             return _marked(made) or _first_seen(plan)
@@ -205,6 +205,7 @@ TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
     BlockCode.QUARANTINED: _activated,
     BlockCode.RETIRED: _activated,
     BlockCode.UNKNOWN: _answers,
+    BlockCode.UNDER_WAY: _says("when that has ended, and the node is read again"),
     BlockCode.IDENTITY: _says("when BMC and spec agree which machine it is: look at its address, cables and serial"),
     BlockCode.BUDGET: _room,
     BlockCode.WINDOW: _says(""),  # the time says it all

@@ -64,6 +64,7 @@ def test_json_lists_each_edit_with_its_place_and_reason(spec: Path, demo: Path) 
 def test_what_the_ledger_knows_of_a_node_is_asked_first(spec: Path, demo: Path, tmp_path: Path) -> None:
     """Whoever is at work on one has not left it as it will be."""
     path = tmp_path / "ledger.sqlite"
+    SqlLedger(path).close()
     words = ("adopt", "gpu-a*", spec, "--observation", demo, "--dry-run", "--ledger", path, "-o", "json")
     before = reconciler(*words).json
     [node, *_] = sorted({item["node"] for item in before["adopted"]})

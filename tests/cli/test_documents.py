@@ -6,13 +6,16 @@ import contextlib
 import json
 import re
 import subprocess
+from contextlib import closing
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from reconciler.converge.remember import remember_holds
 from reconciler.drivers.ledger import SqlLedger
+from reconciler.spec import load_spec
 from tests.cli.shell import SPEC, command, ended, reconciler, started
 
 FROM_FILE = ["drift", "plan", "explain"]
@@ -274,8 +277,14 @@ def test_a_hold_outlives_the_node_in_the_spec(demo: Path, spec: Path) -> None:
     assert plan["nodes"]["gpu-b004"]["blocked"]["code"] == "held"
 
 
-def test_a_hold_of_the_spec_outlives_its_line_and_is_released_by_command(demo: Path, spec: Path) -> None:
-    """Invariant 10. `drift` writes the ledger, and takes the hold along."""
+def test_a_hold_of_the_spec_outlives_its_line_and_is_released_by_command(
+    demo: Path, spec: Path, tmp_path: Path
+) -> None:
+    """Invariant 10. An apply takes the hold along into the ledger; `drift`, which may look at any branch, does not."""
+
+    def apply_begins() -> None:
+        with closing(SqlLedger(tmp_path / "state" / "reconciler" / "demo.sqlite", fleet="demo")) as ledger:
+            remember_holds(ledger, load_spec(spec, directory=str(spec)), datetime.now(UTC))
 
     def blocked() -> str:
         node = reconciler("plan", spec, "--observation", demo, "--output", "json").json["nodes"]["gpu-b004"]
@@ -292,12 +301,14 @@ def test_a_hold_of_the_spec_outlives_its_line_and_is_released_by_command(demo: P
     listed = reconciler("hold", *place).out
     assert re.search(rf"pool/infer +sales +the next apply +by {line} +a demo", listed), listed
     assert reconciler("drift", spec, "--observation", demo).code == 4
+    assert "the next apply" in reconciler("hold", *place).out
+    apply_begins()
     assert re.search(r"pool/infer +sales +20\d\d-", reconciler("hold", *place).out)
     released = reconciler("release", "pool/infer", *place)
     assert released.code == 0
     assert f"is released, but {line} holds it again" in released.out
     assert "held by sales" in blocked()
-    reconciler("drift", spec, "--observation", demo)
+    apply_begins()
     pool.write_text(text)
     assert f"once by {line}; `reconciler release pool/infer` lifts it" in blocked()
     assert "once by" in reconciler("hold", *place).out
@@ -334,6 +345,7 @@ def test_drift_is_remembered_from_run_to_run(demo: Path) -> None:
         items = reconciler("drift", SPEC, "--observation", demo, "--output", "json").json["items"]
         return {item["path"]: (item["first_seen"], item["last_seen"]) for item in items if item["node"] == "gpu-a002"}
 
+    reconciler("ledger", "info", SPEC, "--create-ledger")
     first, second = seen(), seen()
     assert first.keys() == second.keys()
     for path, (since, last) in second.items():
@@ -347,18 +359,19 @@ def test_drift_is_remembered_from_run_to_run(demo: Path) -> None:
 def test_whoever_only_reads_takes_no_lease(demo: Path, tmp_path: Path) -> None:
     """Conventions C2: each lease has a number of its own, and the first that anybody takes afterwards is number 1."""
     for name in ("drift", "plan"):
-        assert reconciler(name, SPEC, "--observation", demo).code == 4
-    with contextlib.closing(SqlLedger(tmp_path / "state" / "reconciler" / "demo.sqlite")) as ledger:
+        assert reconciler(name, SPEC, "--observation", demo, "--create-ledger").code == 4
+    with closing(SqlLedger(tmp_path / "state" / "reconciler" / "demo.sqlite")) as ledger:
         assert ledger.unfinished() == []
         assert ledger.acquire("demo", "test", 60.0, datetime.now(UTC)).token == 1
 
 
 def test_one_ledger_per_fleet_in_the_state_directory(demo: Path, tmp_path: Path) -> None:
-    reconciler("drift", SPEC, "--observation", demo)
+    reconciler("drift", SPEC, "--observation", demo, "--create-ledger")
     assert [path.name for path in (tmp_path / "state" / "reconciler").glob("*.sqlite")] == ["demo.sqlite"]
     elsewhere = tmp_path / "deep" / "er" / "ledger.db"
     with contextlib.suppress(FileNotFoundError):
         (tmp_path / "state" / "reconciler" / "demo.sqlite").unlink()
-    assert reconciler("drift", SPEC, "--observation", demo, env={"RECONCILER_LEDGER": str(elsewhere)}).code == 4
+    words = ("drift", SPEC, "--observation", demo, "--create-ledger")
+    assert reconciler(*words, env={"RECONCILER_LEDGER": str(elsewhere)}).code == 4
     assert elsewhere.exists()
     assert not (tmp_path / "state" / "reconciler" / "demo.sqlite").exists()

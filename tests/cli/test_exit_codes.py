@@ -26,6 +26,7 @@ from reconciler.model.errors import (
     Failure,
     LeaseHeld,
     LedgerError,
+    NoLedger,
     ReconcilerError,
     Refused,
     SpecError,
@@ -74,7 +75,8 @@ ERRORS = {
     EndpointsError("x"): 64, NoLab("x"): 64, LeaseHeld("ops", "x"): 6, StalePlan("x"): 5,
     AllNodesStale("x", REPORT): 5,
     StaleNodes("x", outcome("stale")): 5, Refused("x"): 8, Blind("x"): 4, QuirksError("x"): 1, RecordError("x"): 1,
-    LedgerError("x"): 1, BadLedgerUrl("x"): 64, DriverError(Failure.TIMEOUT, "x"): 1, ReconcilerError("x"): 1,
+    LedgerError("x"): 1, BadLedgerUrl("x"): 64, NoLedger("x"): 64, DriverError(Failure.TIMEOUT, "x"): 1,
+    ReconcilerError("x"): 1,
 }  # fmt: skip
 
 

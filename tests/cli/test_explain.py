@@ -92,7 +92,12 @@ class Place:
                 binding = proof.binding_of(node, seen.nodes[name], proof.tests_digest(node.profile.acceptance))
                 if isinstance(binding, Binding):
                     ledger.save_certificate(Certificate("1.0", name, issued, binding, (), adopted=True))
-        assert reconciler("drift", self.spec, "--observation", self.observation).code in (0, 4)
+        self.look()
+
+    def look(self) -> None:
+        """Have a pass recorded, in a ledger that is there."""
+        with self.ledger():
+            assert reconciler("drift", self.spec, "--observation", self.observation).code in (0, 4)
 
     def attempt(
         self, node: str, action: str, outcome: str, *, began: datetime, seconds: float, detail: str = "",
@@ -209,6 +214,7 @@ def test_a_converged_node_is_shown_as_converged(well: Place) -> None:
 
 
 def test_a_node_that_waits_for_the_budget_shows_which_nodes_use_it_and_since_when(place: Place) -> None:
+    place.look()
     first = place.json("gpu-a002")["waiting"]["since"]
     text, waiting = place.text("gpu-a002"), place.json("gpu-a002")["waiting"]
     assert text.startswith("gpu-a002 [train]: in service, 3 values not as specified, waits for the budget\n")
@@ -317,6 +323,7 @@ def test_outside_of_a_window_the_next_one_is_named(place: Place) -> None:
 
 
 def test_a_dark_bmc_is_named(place: Place) -> None:
+    place.look()
     text, waiting = place.text("gpu-a008"), place.json("gpu-a008")["waiting"]
     assert text.startswith("gpu-a008 [train]: in service, 1 value not as specified, 15 not known, left alone")
     assert "held back (unknown): BMC unreachable: bios, boot, firmware bios" in text

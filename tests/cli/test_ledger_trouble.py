@@ -16,7 +16,7 @@ from tests.cli.shell import SPEC, Done, reconciler
 
 
 def drift(observation: Path, ledger: Path | str) -> Done:
-    return reconciler("drift", SPEC, "--observation", observation, "--ledger", str(ledger))
+    return reconciler("drift", SPEC, "--observation", observation, "--ledger", str(ledger), "--create-ledger")
 
 
 def check(done: Done, *said: str, code: int = 1) -> None:
@@ -141,8 +141,7 @@ def test_a_full_disk_under_a_plan_leaves_the_older_one(demo: Path, small_disk: P
     plan = small_disk / "plan.json"
     plan.write_text("an older plan")
     fill(small_disk)
-    ledger = ("--ledger", tmp_path / "ledger.sqlite")
-    done = reconciler("plan", SPEC, "--observation", demo, "--out", plan, *ledger)
+    done = reconciler("plan", SPEC, "--observation", demo, "--out", plan)
     assert done.code == 1
     assert f"{plan} can't be written: No space left" in done.err
     assert plan.read_text() == "an older plan"

@@ -87,8 +87,9 @@ def test_what_can_not_be_published_costs_no_document(repo: Path, demo: Path, tmp
     ledger = tmp_path / "ledger.sqlite"
     where = tmp_path / ("x" * 250)  # nothing longer can be written beside it
     done = reconciler(
-        "drift", repo / "fleet-spec", "--observation", demo, "--publish", where, "--output", "json", "--ledger", ledger
-    )
+        "drift", repo / "fleet-spec", "--observation", demo, "--publish", where, "--output", "json", "--ledger", ledger,
+        "--create-ledger",
+    )  # fmt: skip
     assert done.code == 1
     assert json.loads(done.out)["changes"] is True
     assert "can't be written: File name too long" in done.err

@@ -64,7 +64,8 @@ class Change:
         return git(self.spec.parent, "rev-parse", "HEAD")
 
     def plan(self, *words: str | Path, base: str = "main", env: Mapping[str, str] | None = None) -> Done:
-        return reconciler("plan", self.spec, "--base", base, "--ledger", self.ledger, *self.options, *words, env=env)
+        ledger = ("--ledger", self.ledger, "--create-ledger")
+        return reconciler("plan", self.spec, "--base", base, *ledger, *self.options, *words, env=env)
 
     def json(self, *words: str | Path, **options: Any) -> dict[str, Any]:
         done = self.plan("--output", "json", *words, **options)
@@ -141,7 +142,7 @@ def test_drift_from_before_the_change_is_listed_separately(change: Change, demo:
     assert {path for _, path in paths(found["caused"])} == {"host.sysctls.vm.swappiness"}
     assert ("gpu-a001", "image.version") in paths(found["before"])
     assert all(node.startswith("gpu-a") for node, _ in paths(found["caused"]))
-    assert set(found["touched"]) == {"restart"}
+    assert set(found["touched"]) == {"service_restart"}
     assert (found["base"]["rev"], found["head"]["dirty"]) == ("main", True)
     text = change.plan().out
     caused, _, before = text.partition("Drifted before")

@@ -58,6 +58,6 @@ def test_a_period_that_is_none_is_a_usage_error(since: str, told: str) -> None:
 
 def test_drift_records_the_status_of_nodes_that_it_read_and_not_of_a_file(demo: Path, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.sqlite"
-    assert reconciler("drift", SPEC, "--observation", demo, "--ledger", str(ledger)).code == 4
+    assert reconciler("drift", SPEC, "--observation", demo, "--ledger", str(ledger), "--create-ledger").code == 4
     assert reconciler("report", SPEC, "--ledger", str(ledger), "-o", "json").json["watched_since"] is None
     assert (ROOT / "schemas" / "report.json").is_file()

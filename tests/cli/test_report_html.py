@@ -15,7 +15,9 @@ from tests.cli.shell import SPEC, Done, reconciler
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.sqlite"
+    place = tmp_path / "ledger.sqlite"
+    SqlLedger(place).close()
+    return place
 
 
 def report(observation: Path, ledger: Path, directory: Path, *more: str) -> Done:

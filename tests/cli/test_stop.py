@@ -19,7 +19,7 @@ from tests.cli.shell import SPEC, reconciler
 def place(tmp_path: Path, clean: Path) -> Path:
     """A ledger that a run has used."""
     ledger = tmp_path / "ledger.sqlite"
-    assert reconciler("drift", SPEC, "--observation", clean, "--ledger", ledger).code == 0
+    assert reconciler("drift", SPEC, "--observation", clean, "--ledger", ledger, "--create-ledger").code == 0
     return ledger
 
 

@@ -65,7 +65,7 @@ def test_an_observer_outage_teaches_the_ledger_nothing(served: Worlds) -> None:
     before = known(here), seen_until(here)
     look = made(here)
     assert "this machine can't reach 3 of 3 nodes" in look.outage
-    look.learn(evidence=True)
+    look.learn(acts=True)
     plan = plan_of(here, look)
     assert look.remember_drift(plan.nodes, "run-2") == {}
     look.remember_statuses(plan.nodes)
@@ -77,7 +77,7 @@ def test_one_dark_node_is_learnt_as_silent(served: Worlds) -> None:
     here.machine("n1").inject("bmc_unreachable")
     look = made(here)
     assert look.outage == ""
-    look.learn(evidence=False)
+    look.learn(acts=False)
     assert {name for name, record in known(here).items() if "redfish" in record.silent_since} == {"n1"}
 
 
@@ -86,16 +86,18 @@ def test_too_many_nodes_that_went_bad_set_the_brake(served: Worlds) -> None:
     for name in list(here.fleet.nodes)[:5]:
         here.machine(name).inject("bmc_unreachable")
         here.machine(name).inject("ssh_refused")
-    made(here).learn(evidence=False)
+    made(here).learn(acts=False)
+    assert not here.ledger.holds()
+    made(here).learn(acts=True)
     assert [hold.subject for hold in here.ledger.holds()] == [STORM]
 
 
 def test_only_those_that_isolate_record_evidence_of_illness(served: Worlds) -> None:
     here = served()
     fall_ill(here, "n1")
-    made(here).learn(evidence=False)
+    made(here).learn(acts=False)
     assert evidence(here) == []
-    made(here).learn(evidence=True)
+    made(here).learn(acts=True)
     assert evidence(here) == ["health.condition_GpuUnhealthy"]
 
 

@@ -33,7 +33,7 @@ def test_a_restart_gives_a_new_boot(world: Worlds, action: str) -> None:
 def test_a_restart_that_happened_before_the_last_run_died_is_not_repeated(world: Worlds, action: str) -> None:
     here = world(nodes=1)
     outcome = here.act(action, resumed={"boot_id": "before the restart"})
-    assert outcome == Done("it had restarted before the last run ended", changed=False)
+    assert outcome == Done("it had rebooted before the last run ended", changed=False)
     assert here.machine("n0").state.counters.boots == 0
 
 

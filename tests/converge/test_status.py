@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.converge.events import ActionFinished, ActionStarted, Event
-from reconciler.converge.status import fleet_status, measured
+from reconciler.converge.status import fleet_status, measured, service_statuses
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.observed import Observation, Observed
 from reconciler.model.outcome import Declined, Done
@@ -42,13 +42,14 @@ def blocked(code: BlockCode) -> dict[str, Any]:
     ("changes", "expected"),
     [
         ({"actions": ()}, NodeStatus.CONVERGED),
-        ({}, NodeStatus.ACTING),
+        ({}, NodeStatus.PLANNED),
         ({"wave": 2}, NodeStatus.WAITING),
         ({"actions": (), "postponed": ("image.version",)}, NodeStatus.WAITING),
         (blocked(BlockCode.BUDGET), NodeStatus.WAITING),
         (blocked(BlockCode.WINDOW), NodeStatus.WAITING),
         (blocked(BlockCode.BACKOFF), NodeStatus.WAITING),
         (blocked(BlockCode.ROLLOUT), NodeStatus.WAITING),
+        (blocked(BlockCode.UNDER_WAY), NodeStatus.WAITING),
         (blocked(BlockCode.HALTED), NodeStatus.BLOCKED),
         (blocked(BlockCode.IDENTITY), NodeStatus.BLOCKED),
         (blocked(BlockCode.GATE), NodeStatus.BLOCKED),
@@ -71,6 +72,21 @@ def test_the_status_of_a_node(changes: dict[str, Any], expected: NodeStatus) -> 
 def test_what_is_under_way_is_acting_whatever_the_plan_says() -> None:
     found = status(node("a1", **blocked(BlockCode.BUDGET)), acting={"a1"})
     assert found.nodes["a1"].status is NodeStatus.ACTING
+
+
+def test_nothing_acts_where_nothing_runs() -> None:
+    """Of fifteen nodes that a plan would change none is acting before a run begins."""
+    nodes = [node(f"a{at}") for at in range(15)]
+    assert {one.status for one in service_statuses({one.node: one for one in nodes}).values()} == {NodeStatus.PLANNED}
+    assert {one.status for one in status(*nodes).nodes.values()} == {NodeStatus.PLANNED}
+
+
+def test_the_status_of_an_ill_node_says_what_took_it_out() -> None:
+    sign = DriftItem("a1", Concern.HEALTH, "health.xid_79", DriftClass.DRIFTED, "absent", "GPU 3 fell off the bus")
+    for acting in ((), ("a1",)):
+        found = service_statuses({"a1": node("a1", drift=(sign,), in_service=False)}, acting=acting)["a1"]
+        assert (found.code, found.why) == ("ill", "ill: GPU 3 fell off the bus")
+    assert service_statuses({"a1": node("a1", drift=(sign,))})["a1"].code == "", "it serves"
 
 
 def test_time_in_a_state_goes_on_from_pass_to_pass() -> None:

@@ -104,7 +104,7 @@ def test_after_a_treatment_the_detector_has_time_to_take_it_back() -> None:
     made = plan(unhealthy, treated("soft_restart", 12, ended=9))
     assert not made.actions
     assert made.blocked is not None
-    assert (made.blocked.code, made.blocked.until) == (BlockCode.UNKNOWN, b.NOW + timedelta(minutes=1))
+    assert (made.blocked.code, made.blocked.until) == (BlockCode.UNDER_WAY, b.NOW + timedelta(minutes=1))
     assert [(item.path, item.kind) for item in made.illness] == [("health.condition_GpuUnhealthy", DriftClass.UNKNOWN)]
 
     cleared = plan(seen({"GpuUnhealthy": "False"}, mark=True), treated("soft_restart", 12, ended=9))

@@ -12,6 +12,7 @@ import pytest
 from reconciler.model.period_report import Day
 from reconciler.render.html import charts, page
 from reconciler.render.html.charts import Rect
+from tests import builders as b
 from tests.html import world
 
 
@@ -45,6 +46,14 @@ def test_everything_stays_in_its_frame(material: Any, narrow: bool) -> None:
         assert rect.x + rect.width <= 100.5, "the shortest can still be seen"
         assert 0 <= rect.y <= rect.y + rect.height <= 100.01
         assert rect.title
+
+
+def test_nodes_that_follow_one_another_in_one_column_are_not_at_work_at_once() -> None:
+    """A budget of 15: the chart may not say 22, whose work only falls into one and the same column."""
+    start, hour = b.NOW, timedelta(hours=1)
+    spans = [(start, start + hour)] * 15 + [(start + hour, start + 2 * hour)] * 15
+    assert charts.most_at_once(spans, [start + at * 0.75 * hour for at in range(5)]) == [15, 15, 15, 0]
+    assert charts.most_at_once(spans, [start, start + 2 * hour]) == [15]
 
 
 def test_few_turns_are_told_one_by_one_and_many_are_counted(material: Any) -> None:

@@ -21,11 +21,13 @@ from reconciler.model.limits import Guards
 from reconciler.model.observed import Observation, Observed
 from reconciler.model.plan import Plan
 from reconciler.model.records import NodeRecord
-from reconciler.model.vocab import NodeState
+from reconciler.model.vocab import NodeState, Power
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.fleet.revisions import TRUSTED, at_once, endpoint_changes, forgotten, joining, wanted, watched
 from reconciler.planner.fleet.spec_change import change_of, with_change
+from reconciler.render.plan_comment import headline
+from reconciler.render.spec_change import verdict
 from tests import builders as b
 from tests.strategies import records, seen_nodes, wanted_nodes
 
@@ -352,3 +354,26 @@ def test_no_change_causes_nothing(case: tuple[d.Desired, d.Desired, Observed, No
     _, change = planned(one, one, {"gpu-a001": seen}, {"gpu-a001": record})
     assert change.empty
     assert change.gpu_hours_out == 0.0
+
+
+@pytest.mark.parametrize("power", [Power.ON, Power.OFF])
+def test_a_change_of_nodes_that_nobody_could_read_is_unknown_and_not_without_effect(power: Power) -> None:
+    """45 nodes that are dark or off: the title may not say that the change touches none of them."""
+    later = b.profile(image=NEW_IMAGE)
+    names = [f"gpu-{at:03}" for at in range(45)]
+    base, head = (fleet(*(b.node(name, profile=one) for name in names)) for one in (b.PROFILE, later))
+    silent = b.silent("timeout") if power is Power.ON else b.silent("explained", "powered off")
+    seen = {name: b.observed(name, hot=b.hot(name, power=power), host=silent) for name in names}
+    plan, change = planned(base, head, seen, {})
+    assert (len(change.touched), change.unknown, change.empty) == (0, tuple(names), False)
+    assert headline(plan).text.startswith("nobody can say what this change touches: 45 nodes unknown")
+    assert headline(plan).sign != "✅"
+    assert "of 45 it is unknown" in verdict(change)
+
+
+def test_what_the_change_does_not_edit_is_not_unknown_to_it() -> None:
+    base = fleet(b.node("gpu-1"), b.node("gpu-2"))
+    head = fleet(b.node("gpu-1", profile=b.profile(host=d.DesiredHost({"vm.swappiness": "5"}, {}))), b.node("gpu-2"))
+    seen = {"gpu-1": b.observed("gpu-1"), "gpu-2": b.observed("gpu-2", host=b.silent("timeout"))}
+    _, change = planned(base, head, seen, {})
+    assert change.unknown == ()

@@ -7,11 +7,13 @@ from dataclasses import replace
 from reconciler.model.desired import BudgetLimit, Desired, Fleet, SpecSource
 from reconciler.model.observed import Observation
 from reconciler.model.plan import BlockCode
+from reconciler.model.records import NodeRecord
 from reconciler.planner.fleet.live_permit import LivePermit
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.fleet.rollouts import Rollouts
 from reconciler.planner.fleet.work_queue import schedule
+from reconciler.render.plan import verdict
 from tests import builders as b
 
 
@@ -69,3 +71,32 @@ def test_pools_take_turns() -> None:
     made = plan(fleet, seen)
     going = [name for name, node in made.nodes.items() if node.blocked is None]
     assert {fleet.nodes[name].pool for name in going} == {"p0", "p1"}
+
+
+def test_nodes_that_nobody_can_read_are_not_said_to_be_out() -> None:
+    """They count as out for every limit. The headline may not say so of nodes that the plan does not disrupt."""
+    fleet, seen = fleet_of("a1", "a2", "a3", limit="100%")
+    facts = b.facts(sysctls={"vm.swappiness": "60"})
+    nodes = {
+        name: b.observed(name, host=replace(facts, hostname=name, serial=f"SN-{name}"), member=b.silent())
+        for name in seen.nodes
+    }
+    records = {name: NodeRecord(name, certificate=b.certificate(fleet.nodes[name], b.observed(name))) for name in nodes}
+    snapshot = LedgerSnapshot(b.LEDGER, records)
+    request = PlanRequest("p", b.CONTEXT.signatures)
+    made = plan_fleet(fleet, replace(seen, nodes=nodes), snapshot, b.NOW, request)
+    assert made.budget[0].out == ("a1", "a2", "a3")
+    assert (made.totals.nodes_out_peak, made.totals.nodes_out_before) == (0, 0)
+    assert made.totals.nodes_with_changes == 3
+    assert "3 nodes to change, 0 of them disrupted; done in" in verdict(made)
+
+
+def test_a_headline_says_who_is_out_before_anything_is_done() -> None:
+    fleet, seen = fleet_of("a1", "a2", "a3", limit="100%")
+    away = {name: b.observed(name, member=b.member(name, mark=b.our_mark())) for name in ("a2", "a3")}
+    made = plan(fleet, replace(seen, nodes={**seen.nodes, **away}))
+    assert (made.totals.nodes_out_peak, made.totals.nodes_out_before) == (3, 2)
+    assert "at most 3 out of service at once (2 already)" in verdict(made)
+    fleet, seen = fleet_of("a1", "a2", limit="100%")
+    away = {name: b.observed(name, member=b.member(name, mark=b.our_mark())) for name in ("a1", "a2")}
+    assert "2 out of service already" in verdict(plan(fleet, replace(seen, nodes=away)))

@@ -6,15 +6,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from reconciler.model.period_report import Episode, Hours, Past, PeriodReport, StatusInterval, Times
+from reconciler.model.period_report import ILL, Episode, Hours, Past, PeriodReport, StatusInterval, Times
 from reconciler.model.status import NodeStatus
 from reconciler.planner.fleet.period_report import period_report, times
 
 T0 = datetime(2026, 11, 20, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-C, A, B, W, S, U = (
-    NodeStatus.CONVERGED, NodeStatus.ACTING, NodeStatus.BLOCKED, NodeStatus.WAITING, NodeStatus.SET_ASIDE,
-    NodeStatus.UNKNOWN,
+C, A, P, B, W, S, U = (
+    NodeStatus.CONVERGED, NodeStatus.ACTING, NodeStatus.PLANNED, NodeStatus.BLOCKED, NodeStatus.WAITING,
+    NodeStatus.SET_ASIDE, NodeStatus.UNKNOWN,
 )  # fmt: skip
 Part = tuple[float, float, NodeStatus, bool | None] | tuple[float, float, NodeStatus, bool | None, str]
 
@@ -89,11 +89,29 @@ def test_recoveries_begin_when_a_node_goes_out_and_end_when_it_is_seen_to_serve(
         status_intervals("d", (0, 4, A, True), (4, 9, S, True, "retired")),  # set aside: nobody waits for it any more
     )
     assert [(one.node, one.seconds / 3600, one.until is None, one.cause) for one in found.recoveries] == [
-        ("c", 5, True, "waited for its turn"),
+        ("c", 5, True, "went out by itself, and waited for its turn"),
         ("b", 5, False, "worked on by the reconciler"),
         ("a", 4, False, "gate of a"),
     ]
     assert found.recover == Times(2, 4.5 * 3600, 4.5 * 3600, 5 * 3600)
+
+
+@pytest.mark.parametrize(
+    ("began", "cause"),
+    [
+        ((A, True, ""), "worked on by the reconciler"),
+        ((P, True, ""), "went out by itself, before anything was done to it"),
+        ((U, True, ""), "could not be read"),
+        ((A, True, ILL), "ill of a"),
+        ((P, True, ILL), "ill of a"),
+    ],
+)
+def test_an_outage_is_the_reconcilers_only_if_it_was_at_work_when_the_node_went_out(
+    began: tuple[NodeStatus, bool, str], cause: str
+) -> None:
+    """What it does later, to repair the node, has not caused the outage."""
+    found = told(status_intervals("a", (0, 1, C, False), (1, 2, *began), (2, 5, A, True), (5, 9, C, False)))
+    assert [(one.seconds / 3600, one.cause) for one in found.recoveries] == [(4, cause)]
 
 
 def test_quarantines_are_those_of_the_spec_and_of_used_up_ladders() -> None:

@@ -51,7 +51,7 @@ def plan(
     drift = tuple(
         DriftItem(node, Concern.HOST, KINDS[one][0], KINDS[one][1], "is", "was", source=Source.SSH) for one in why
     )
-    steps = [action("configure_host", Disruption.RESTART, harmless)] if harmless else []
+    steps = [action("configure_host", Disruption.SERVICE_RESTART, harmless)] if harmless else []
     steps += [action("mark", Disruption.NONE, 0), action("drain", Disruption.DRAIN, minutes)] if minutes else []
     fields: dict[str, Any] = {
         "node": node, "pool": "train", "goal": Goal.IN_SERVICE, "situation": "", "in_service": True,
@@ -293,6 +293,7 @@ def test_a_repair_does_not_wait_and_the_change_comes_with_the_wave() -> None:
         [changed("a"), both, changed("c")], BudgetLimit("fleet", "3"), rollouts=rollout(["a", "b", "c"], "abc")
     )
     assert minutes(found) == [(0, 30), (0, 5), (80, 110)]
+    assert [one.node for one in found.later] == ["b"], "the headline counts it among the disrupted"
     assert waves(found) == [(0, 40), (40, 80), (80, 120)], "the change of b is taken to last as long as that of others"
 
 

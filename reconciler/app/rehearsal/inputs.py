@@ -51,7 +51,7 @@ def rehearsal_input(workspace: Workspace, observation: Path | None, rates: Mappi
     """Return the input for the nodes as they are now, or as in the file `observation`."""
     workspace.check_selection()
     seen = workspace.observation(observation)
-    with workspace.ledger() as ledger:
+    with workspace.memory() as ledger:
         starts_at = workspace.clock.now()
         names, scope = workspace.selection
         # a node that was never observed can't be simulated: it is left to a later rehearsal

@@ -59,7 +59,7 @@ def exit_code(report: DriftReport, *, detailed: bool) -> ExitCode:
     return strongest(
         [
             ExitCode.INCOMPLETE if not report.tolerated else ExitCode.DONE,
-            ExitCode.CHANGES if detailed and (report.changes or report.incomplete) else ExitCode.DONE,
+            ExitCode.CHANGES if detailed and (report.changes or report.incomplete or report.unknown) else ExitCode.DONE,
             CRASHES.code,
         ]
     )

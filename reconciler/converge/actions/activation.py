@@ -1,4 +1,4 @@
-"""Find staged settings and firmware, and verify that a restart brought them into effect."""
+"""Find staged settings and firmware, and verify that a reboot brought them into effect."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def verify_activation(ctx: ActionContext, pending: Pending) -> None:
     """Verify by three equal readings that all that was pending is in effect; raise Stop if it is not."""
     if not pending.bios and not pending.firmware:
         return
-    ctx.step("checking what the restart brought in")
+    ctx.step("checking what the reboot brought in")
     inventory = await steady_inventory(ctx)
     found = inventory.bios or {}
     stale = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, action
 from reconciler.converge.actions.host import remaining_drift
-from reconciler.converge.actions.power import restart, wait_for_host
+from reconciler.converge.actions.power import reboot, wait_for_host
 from reconciler.model.gpus import Gpu
 from reconciler.model.outcome import Done, Outcome, Transient
 from reconciler.model.vocab import Concern
@@ -47,18 +47,18 @@ def _mode_is(gpus: tuple[Gpu, ...], *, enabled: bool) -> bool:
 
 
 async def _set_mode(ctx: ActionContext, *, enabled: bool) -> None:
-    """Set the MIG mode. Some GPUs change it only at a restart, so restart the quiesced node once (pitfall K4)."""
+    """Set the MIG mode. Some GPUs change it only at a reboot, so reboot the quiesced node once (pitfall K4)."""
     ctx.step(f"MIG mode {'on' if enabled else 'off'}")
     await run(ctx, ("nvidia-smi", "-mig", "1" if enabled else "0"))
     if _mode_is(await _gpus(ctx), enabled=enabled):
         return
     boot_id = (await ctx.facts()).boot_id
     if boot_id is None:
-        raise Stop(Transient("the MIG mode waits for a restart, and the host gives no boot id to prove one"))
-    await restart(ctx)
+        raise Stop(Transient("the MIG mode waits for a reboot, and the host gives no boot id to prove one"))
+    await reboot(ctx)
     await wait_for_host(ctx, unlike=boot_id)
     if not _mode_is(await _gpus(ctx), enabled=enabled):
-        raise Stop(Transient("the MIG mode is still pending after a restart"))
+        raise Stop(Transient("the MIG mode is still pending after a reboot"))
 
 
 async def _clear_layout(ctx: ActionContext, gpus: tuple[Gpu, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Switch power and restart nodes. Only a new boot id proves a restart, never a BMC's answer (pitfalls A9, I1)."""
+"""Switch power and reboot nodes. Only a new boot id proves a reboot, never a BMC's answer (pitfalls A9, I1)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ async def power_on(ctx: ActionContext) -> Outcome:
 async def power_cycle(ctx: ActionContext) -> Outcome:
     """Switch the node off and on, verify each by reading it back, and wait for a new boot id."""
     boot_id = ctx.intent.get("boot_id")
-    if ctx.resumed and await has_restarted(ctx, boot_id):
-        return Done("it had restarted before the last run ended", changed=False)
+    if ctx.resumed and await has_rebooted(ctx, boot_id):
+        return Done("it had rebooted before the last run ended", changed=False)
     pending = await pending_settings(ctx)
     await ensure_off(ctx)
     await ensure_on(ctx)
@@ -45,20 +45,20 @@ async def power_cycle(ctx: ActionContext) -> Outcome:
 
 @action
 async def soft_restart(ctx: ActionContext) -> Outcome:
-    """Restart the system through its host, and wait for a new boot id."""
+    """Reboot the system through its host, and wait for a new boot id."""
     boot_id = ctx.intent.get("boot_id")
     if boot_id is None:
-        return Declined("unknown", "the host gives no boot id, so a restart could not be proved")
-    if ctx.resumed and await has_restarted(ctx, boot_id):
-        return Done("it had restarted before the last run ended", changed=False)
+        return Declined("unknown", "the host gives no boot id, so a reboot could not be proved")
+    if ctx.resumed and await has_rebooted(ctx, boot_id):
+        return Done("it had rebooted before the last run ended", changed=False)
     pending = await pending_settings(ctx) if ctx.bmc_port is not None else Pending({}, ())
-    await restart(ctx)
+    await reboot(ctx)
     return await _came_back(ctx, boot_id, pending)
 
 
-async def restart(ctx: ActionContext) -> None:
-    """Ask the system to restart. The connection may close before an answer comes."""
-    ctx.step("restarting the system")
+async def reboot(ctx: ActionContext) -> None:
+    """Ask the system to reboot. The connection may close before an answer comes."""
+    ctx.step("rebooting the system")
     seconds = ctx.clock.real_seconds(30.0)
     try:
         result = await ctx.host.run(("systemctl", "reboot"), timeout=max(2.0, seconds))
@@ -70,7 +70,7 @@ async def restart(ctx: ActionContext) -> None:
         raise Stop(Transient(f"systemctl reboot: exit {result.exit_status}: {result.stderr.strip()[:200]}"))
 
 
-async def has_restarted(ctx: ActionContext, boot_id: str | None) -> bool:
+async def has_rebooted(ctx: ActionContext, boot_id: str | None) -> bool:
     reading = await ctx.host.facts((), ())
     return isinstance(reading, Answered) and boot_id is not None and reading.value.boot_id not in (None, boot_id)
 
@@ -78,7 +78,7 @@ async def has_restarted(ctx: ActionContext, boot_id: str | None) -> bool:
 async def _came_back(ctx: ActionContext, boot_id: str | None, pending: Pending) -> Outcome:
     facts = await wait_for_host(ctx, unlike=boot_id)
     await verify_activation(ctx, pending)
-    return Done(f"restarted, boot id {facts.boot_id}")
+    return Done(f"rebooted, boot id {facts.boot_id}")
 
 
 async def wait_for_host(ctx: ActionContext, *, unlike: str | None) -> HostFacts:

@@ -1,4 +1,4 @@
-"""Stage BIOS attributes and boot settings, and read them back. The next restart brings them into effect."""
+"""Stage BIOS attributes and boot settings, and read them back. The next reboot brings them into effect."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _missing(wanted: dict[str, AttributeValue], hot: RedfishHot) -> dict[str, At
 
 @action
 async def set_boot(ctx: ActionContext) -> Outcome:
-    """Set secure boot and boot order. The order is read back; secure boot shows only after the restart."""
+    """Set secure boot and boot order. The order is read back; secure boot shows only after the reboot."""
     items = {item.path: item.desired for item in ctx.drift_to_remove(Concern.BOOT)}
     if not items:
         return Done("nothing to set", changed=False)

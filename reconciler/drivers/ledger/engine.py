@@ -21,7 +21,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from reconciler.drivers.ledger import migrations
 from reconciler.drivers.ledger.cache import Cache, CommitCount, Snapshot, Version
-from reconciler.model.errors import BadLedgerUrl, LedgerError
+from reconciler.model.errors import BadLedgerUrl, LedgerError, NoLedger
 from reconciler.model.printable import HIDDEN, shown_url, without_secrets
 
 T = TypeVar("T")
@@ -51,10 +51,14 @@ _ADVICE = {
 
 
 class Database:
-    """An open ledger database, migrated to the current schema. `name`: for messages, without a password."""
+    """An open ledger database, migrated to the current schema. `name`: for messages, without a password.
 
-    def __init__(self, where: str | Path, *, lock_timeout_s: float) -> None:
-        self.name, self._engine = _engine(where, lock_timeout_s)
+    `create`: make it when it is not there; else NoLedger is raised. `reading`: every write is refused.
+    """
+
+    def __init__(self, where: str | Path, *, lock_timeout_s: float, create: bool = True, reading: bool = False) -> None:
+        self.name, self._engine = _engine(where, lock_timeout_s, create=create)
+        self._reading = False
         self.fence: Callable[[sa.Connection], None] | None = None  # raises where a write is not allowed any more
         self._local = threading.local()
         self._question, self._parse = _VERSIONS[self._engine.dialect.name]
@@ -62,13 +66,19 @@ class Database:
             with self.read() as connection:
                 version = self._version(connection)
             if version != migrations.SCHEMA_VERSION:
-                self._upgrade()
+                self._upgrade(version, create=create)
+            self._reading = reading
         except BaseException:  # Ctrl-C too: the open connections have no other owner
             self.close()
             raise
 
     def close(self) -> None:
         self._engine.dispose()
+
+    @property
+    def dialect(self) -> str:
+        """The kind of database: sqlite or postgresql."""
+        return self._engine.dialect.name
 
     def _hide(self, text: str) -> str:
         """Hide secrets of the URL: drivers quote values that they reject (`invalid sslmode value: "..."`)."""
@@ -138,6 +148,8 @@ class Database:
 
         `tables`, `nodes`: what it changes, which is dropped from the cache; None = anything.
         """
+        if self._reading:
+            raise LedgerError(f"the ledger {self.name} was opened to be read, and is not written: this is a bug")
         outer: sa.Connection | None = getattr(self._local, "connection", None)
         if outer is not None:
             self._invalidate(outer, tables, nodes)
@@ -162,7 +174,9 @@ class Database:
         if connection.dialect.name == "postgresql":
             cache.own.add(int(connection.exec_driver_sql("SELECT pg_current_xact_id()::text").scalar_one()))
 
-    def _upgrade(self) -> None:
+    def _upgrade(self, version: int | None, *, create: bool) -> None:
+        if version is None and not create:
+            raise NoLedger(self.name)
         with self.write() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
@@ -206,12 +220,12 @@ def _advice(error: sa.exc.DBAPIError | sa.exc.TimeoutError) -> str:
     return f"does not work: {text}; check that the server is up and that this role may use the database"
 
 
-def _engine(where: str | Path, lock_timeout_s: float) -> tuple[str, sa.Engine]:
+def _engine(where: str | Path, lock_timeout_s: float, *, create: bool) -> tuple[str, sa.Engine]:
     text = str(where)
     if "://" not in text:
         if _NO_FILE.match(text):
             raise LedgerError("the ledger's URL can't be read; write postgresql://user@host/database or a file")
-        return _sqlite(Path(text), lock_timeout_s)
+        return _sqlite(Path(text), lock_timeout_s, create=create)
     try:
         url = sa.make_url(text)
         # A second @ belongs to an unescaped password, whose end would be taken for the host, and be shown.
@@ -226,13 +240,15 @@ def _engine(where: str | Path, lock_timeout_s: float) -> tuple[str, sa.Engine]:
     if url.get_backend_name() == "sqlite":
         if not url.database:
             raise BadLedgerUrl("the ledger's URL names no file; write sqlite:///path/of/the/file, or the path alone")
-        return _sqlite(Path(url.database), lock_timeout_s)
+        return _sqlite(Path(url.database), lock_timeout_s, create=create)
     if url.get_backend_name() not in ("postgresql", "postgres"):
         raise BadLedgerUrl(f"a ledger can't be kept in {url.get_backend_name()!r}; use a file or a postgresql:// URL")
     return _postgresql(url, lock_timeout_s)
 
 
-def _sqlite(path: Path, lock_timeout_s: float) -> tuple[str, sa.Engine]:
+def _sqlite(path: Path, lock_timeout_s: float, *, create: bool) -> tuple[str, sa.Engine]:
+    if not create and not path.exists():
+        raise NoLedger(str(path))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

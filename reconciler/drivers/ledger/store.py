@@ -24,6 +24,7 @@ from reconciler.drivers.ledger.runs import SqlRuns
 from reconciler.drivers.ledger.schema import LEDGER_ID, VERSION, meta, metadata
 from reconciler.drivers.ledger.status_intervals import SqlStatuses
 from reconciler.model.errors import LedgerError
+from reconciler.model.records import LedgerPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,14 @@ class SqlLedger(SqlNodes, SqlDrift, SqlStatuses, SqlAttempts, SqlHolds, SqlRollo
         fleet: str = "",
         lock_timeout_s: float = 10.0,
         clock: SharedClock | None = None,
+        create: bool = True,
+        reading: bool = False,
     ) -> None:
         """Open the ledger, and create or migrate it where needed. LedgerError when that can't be done.
 
         `where`: path of an SQLite file, created with its directory when absent, or a postgresql:// URL.
+
+        `create`: False raises NoLedger for one that is absent, or for an empty database. `reading`: refuse writes.
 
         `fleet`: whose nodes, attempts and rollouts these are, where several fleets share a ledger. A node belongs to
         the fleet that met it first, until that forgets it. "" sees all.
@@ -59,7 +64,9 @@ class SqlLedger(SqlNodes, SqlDrift, SqlStatuses, SqlAttempts, SqlHolds, SqlRollo
         `clock`: real or scaled; leases then go by a clock that all runners share, see lease_time. None: by the `now`
         of each call, as in virtual time.
         """
-        super().__init__(Database(where, lock_timeout_s=lock_timeout_s), fleet, clock)
+        database = Database(where, lock_timeout_s=lock_timeout_s, create=create, reading=reading)
+        super().__init__(database, fleet, clock)
+        self._place: LedgerPlace | None = None  # None: that of the database
         with self._database.read() as connection:
             query = sa.select(meta.c.value).where(meta.c.key == LEDGER_ID)
             ledger_id = connection.execute(query).scalar_one_or_none()
@@ -76,6 +83,17 @@ class SqlLedger(SqlNodes, SqlDrift, SqlStatuses, SqlAttempts, SqlHolds, SqlRollo
     def name(self) -> str:
         """File or URL, without password."""
         return self._database.name
+
+    @property
+    def place(self) -> LedgerPlace:
+        return self._place or LedgerPlace(self._database.dialect, self.name)
+
+    @classmethod
+    def not_there(cls, name: str, scratch: Path, *, fleet: str = "", clock: SharedClock | None = None) -> SqlLedger:
+        """Return an empty ledger in the directory `scratch`, in place of one that nobody has made at `name` yet."""
+        found = cls(scratch / "ledger.sqlite", fleet=fleet, clock=clock)
+        found._place = LedgerPlace("none", name)
+        return found
 
     def close(self) -> None:
         self._database.close()

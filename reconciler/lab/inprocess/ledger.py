@@ -16,7 +16,7 @@ from typing import Any
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.gate import Certificate
 from reconciler.model.period_report import ServiceStatus
-from reconciler.model.records import Applied, Attempt, Hold, Lease, NodeRecord, Rollout
+from reconciler.model.records import Applied, Attempt, Hold, Lease, LedgerPlace, NodeRecord, Rollout
 
 ATTEMPTS_KEPT = 200  # newest per node, as in a real ledger
 
@@ -74,6 +74,10 @@ class MemoryLedger:
     @property
     def id(self) -> str:
         return self._id
+
+    @property
+    def place(self) -> LedgerPlace:
+        return LedgerPlace("memory")
 
     @contextmanager
     def batch(self) -> Iterator[None]:

@@ -189,6 +189,11 @@ class Budget:
         """The nodes out of service, including those charged since."""
         return self._out
 
+    @property
+    def seen_out(self) -> int:
+        """How many nodes are out of service, without those that count as out since nobody can read them."""
+        return len(self._out - self._unknown)
+
     def unreadable(self, node: str) -> bool:
         """Return whether it can't be read if the node is in service: then it may not be touched."""
         return node in self._unknown

@@ -12,6 +12,7 @@ from itertools import groupby, zip_longest
 from reconciler import __version__
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.period_report import (
+    ILL,
     REPORT_FORMAT,
     ConcernTally,
     Day,
@@ -220,15 +221,21 @@ def _recovery(out: Sequence[StatusInterval], until: datetime | None) -> Recovery
 
 
 def _cause(out: Sequence[StatusInterval]) -> str:
-    """Return the most telling cause: why the node was blocked or held; else that it was worked on, or waited."""
+    """Return the most telling cause: why the node was blocked or held, else its illness, else how the outage began.
+
+    An outage is the reconciler's if it was at work when the node went out: what it does about one that it met, such as
+    a repair, has not caused it.
+    """
     said: Mapping[NodeStatus, StatusInterval] = {interval.status: interval for interval in reversed(out)}
     for status in (NodeStatus.BLOCKED, NodeStatus.HELD):
         if status in said:
             return said[status].why or status.value
-    if NodeStatus.ACTING in said:
-        return "worked on by the reconciler"
+    if ill := next((interval.why for interval in out if interval.code == ILL), ""):
+        return ill
     return {
-        NodeStatus.WAITING: "waited for its turn",
+        NodeStatus.ACTING: "worked on by the reconciler",
+        NodeStatus.PLANNED: "went out by itself, before anything was done to it",
+        NodeStatus.WAITING: "went out by itself, and waited for its turn",
         NodeStatus.UNKNOWN: "could not be read",
         NodeStatus.CONVERGED: "out of service for no reason that is ours",
     }.get(out[0].status, out[0].status.value)

@@ -47,7 +47,7 @@ def plan_fleet(
     isolated, incidents = isolate(isolation, plans, observation.nodes, ledger.records)
     plans |= isolated
     permit = LivePermit(fleet, observation, ledger.records, plans, now).now(now, changing, braked(planner.holds, now))
-    lines = permit.budget.lines()  # before the plans are charged to it
+    lines, out_before = permit.budget.lines(), permit.budget.seen_out  # before the plans are charged to it
     times = timetable(schedule(plans, permit), permit, changing.plans, changing.missing)
     incomplete = tuple(name for name, plan in plans.items() if plan.incomplete)
     return Plan(
@@ -63,7 +63,7 @@ def plan_fleet(
         tolerated=len(incomplete) <= parse_nodes(fleet.settings.tolerate, len(names)),
         nodes=times.nodes,
         budget=lines,
-        totals=_totals(fleet, times, observation),
+        totals=_totals(fleet, times, observation, out_before),
         fingerprint=fingerprint_of(plans),
         insecure=fleet.settings.insecure,
         time_scale=observation.time_scale,
@@ -146,18 +146,19 @@ def _domains(node: Desired) -> list[str]:
     return [f"{label}={value}" for label, value in node.domains.items()]
 
 
-def _totals(fleet: Fleet, times: Timetable, observation: Observation) -> Totals:
+def _totals(fleet: Fleet, times: Timetable, observation: Observation, out_before: int) -> Totals:
     plans = times.nodes.values()
-    disrupted = [plan for plan in plans if takes_out(plan) or plan.disruption >= Disruption.DRAIN]
+    disrupted = [plan for plan in plans if takes_out(plan) or plan.disruption >= Disruption.DRAIN] + list(times.later)
     gpu_s = sum(out_s(plan) * (fleet.nodes[plan.node].profile.inventory.gpus or 0) for plan in disrupted)
     return Totals(
         nodes_with_changes=sum(plan.changes for plan in plans),
-        nodes_disrupted=len(disrupted),
+        nodes_disrupted=len({plan.node for plan in disrupted}),
         nodes_blocked=sum(plan.blocked is not None for plan in plans if _counts(fleet.nodes[plan.node], plan)),
         nodes_unknown=sum(bool(plan.incomplete) for plan in plans),
         gpu_hours_out=round(gpu_s / 3600, 2),
         finish_s=times.finish_s,
         nodes_out_peak=times.peak,
+        nodes_out_before=out_before,
         nodes_isolated=sum(
             bool(plan.isolation or isolation_signals(observation.nodes[plan.node]))
             for plan in plans

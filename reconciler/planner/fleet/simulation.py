@@ -64,13 +64,17 @@ class Queue:
 class Simulation:
     """Times are seconds from `permit.now`. `ended` is called with every job that ends, and may let others in.
 
+    `peak`: how many nodes are seen to be out of service at most. `taken`: those that are taken out.
+
     The permit's budget serves as the simulated one: it is used up afterwards.
     """
 
     def __init__(self, permit: Permit, ended: Callable[[Job], None]) -> None:
         self.ended = ended
         self.time = 0.0
-        self.peak = len(permit.budget.out)
+        self.peak = permit.budget.seen_out
+        self._unread = len(permit.budget.out) - self.peak
+        self.taken: set[str] = set()
         self._budget, self._windows, self._now = permit.budget, permit.windows, permit.now
         self._agenda: dict[float, list[Callable[[], None]]] = {}
         self._times: list[float] = []
@@ -128,7 +132,8 @@ class Simulation:
         if queue.reasons:
             at = self._now + timedelta(seconds=self.time)
             self._budget.charge(job.node, at)
-            self.peak = max(self.peak, len(self._budget.out))
+            self.taken.add(job.node)
+            self.peak = max(self.peak, len(self._budget.out) - self._unread)
             for limit in () if job.isolated else self._budget.groups(job.node):
                 if limit.period is not None:
                     self._forget_later(limit, at)

@@ -23,6 +23,7 @@ from reconciler.planner.fleet.permit import takes_out
 from reconciler.planner.fleet.revisions import endpoint_changes, forgotten, joining, settings_edited
 from reconciler.planner.node.certificate import MovedThresholds, certificate_flaws
 
+_UNSETTLED = frozenset({BlockCode.UNKNOWN, BlockCode.UNDER_WAY, BlockCode.CRASHED})
 _LEFT_ALONE = "the change adds this node: nobody contacts it before the change is merged"
 
 
@@ -93,10 +94,24 @@ def change_of(
         unseen=drift.unseen,
         set_by=_set_by(head, drift.caused),
         held_up=tuple(new.node for _, new in pairs if not new.actions and new.node in hit),
+        unknown=tuple(_unknown(base, head, pairs)),
         states=_states(base, head, shared),
         settings=settings_edited(base, head),
         nodes=len(shared),
     )
+
+
+def _unknown(base: Fleet, head: Fleet, pairs: Iterable[tuple[NodePlan, NodePlan]]) -> Iterator[str]:
+    """Yield the nodes that the change edits and is not seen to touch, where what would show it was not read."""
+    for old, new in pairs:
+        before, after = base.nodes[new.node], head.nodes[new.node]
+        values = [
+            (node.profile.digest, node.serial, node.uuid, node.hostname, node.root_disk) for node in (before, after)
+        ]
+        if after.state is NodeState.ACTIVE and values[0] != values[1] and _added(old, new) is None:
+            read = {item.path for item in new.drift if item.kind is DriftClass.UNKNOWN}
+            if new.incomplete or read or (new.blocked is not None and new.blocked.code in _UNSETTLED):
+                yield new.node
 
 
 def _set_by(head: Fleet, items: Iterable[DriftItem]) -> Mapping[str, tuple[str, ...]]:

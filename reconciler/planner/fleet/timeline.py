@@ -28,13 +28,14 @@ class Timetable:
     """Plans with their expected times.
 
     `finish_s`: seconds until the last node that is expected to end has ended. `peak`: the most nodes out of service at
-    once.
+    once. `later`: work that waves will bring and that the plans do not have yet.
     """
 
     nodes: dict[str, NodePlan]
     rollouts: tuple[RolloutPlan, ...]
     finish_s: float
     peak: int
+    later: tuple[NodePlan, ...]
 
 
 def timetable(
@@ -61,6 +62,7 @@ def timetable(
         rollouts=tuple(table.timed(course) for course in table.courses),
         finish_s=max((job.end for job in table.all_jobs() if job.end is not None), default=0.0),
         peak=table.simulation.peak,
+        later=tuple(plan for plan in table.later if plan.node in table.simulation.taken),
     )
 
 
@@ -96,6 +98,7 @@ class _Table:
         self.simulation = Simulation(permit, self._ended)
         self.jobs: dict[str, Job] = {}
         self.courses: list[_Course] = []
+        self.later: list[NodePlan] = []
         self._wave_of: dict[str, tuple[_Course, int]] = {}
         self._missing = missing
         self._first: dict[Job, Callable[[], None] | None] = {}
@@ -166,6 +169,7 @@ class _Table:
         if course.longest is None:
             return
         plan = replace(course.longest, node=first.node, in_service=True, blocked=None)
+        self.later.append(plan)
         job = _job(plan, first.position)
         course.jobs[wave].append(job)
         enter = partial(self.simulation.enter, job, self._queue(plan, job, out=False))

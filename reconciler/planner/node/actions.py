@@ -248,7 +248,7 @@ _SPECS = (
         takes_out=True, fault="node_conflicts",
     ),
     ActionSpec(
-        name="configure_host", concern=Concern.HOST, disruption=Disruption.RESTART, seconds=20,
+        name="configure_host", concern=Concern.HOST, disruption=Disruption.SERVICE_RESTART, seconds=20,
         requires=(c.HOST_UP,), variants=_configure_host, harmless=True, fault="ssh_refused",
     ),
     ActionSpec(
@@ -273,7 +273,7 @@ _SPECS = (
         flashes=True, undoes=frozenset({"set_bios"}), fault="firmware_fails",
     ),
     ActionSpec(
-        name="reset_bmc", concern=Concern.FIRMWARE, disruption=Disruption.RESTART, seconds=180,
+        name="reset_bmc", concern=Concern.FIRMWARE, disruption=Disruption.SERVICE_RESTART, seconds=180,
         requires=(c.IDENTITY, c.QUIESCED), activates=frozenset({Activation.BMC_RESET}), fault="bmc_503",
     ),
     ActionSpec(

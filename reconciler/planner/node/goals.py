@@ -53,7 +53,7 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
         # Waiting for a boot that never ends would leave an ill node schedulable.
         return isolate(f"unhealthy ({ill}); {state.waiting}", BlockCode.UNKNOWN)
     if state.waiting:
-        blocked = Blocked(BlockCode.UNKNOWN, state.waiting, state.waits_until)
+        blocked = Blocked(BlockCode.UNDER_WAY, state.waiting, state.waits_until)
         return Situation(Goal.IN_SERVICE, state.waiting, wanted, blocked, harmless_only=True)
     if c.HEALTHY in state.because and c.HEALTHY not in state.unknown and c.HEALTHY not in state.explained:
         return _unhealthy(desired, record, state, wanted, now)
@@ -164,7 +164,7 @@ def usable_rows(
                 continue
             row = replace(row, requires=(*row.requires, c.TREATED))  # after a treatment the gate may run again
         if host_down and c.POWER_ON in row.requires and c.HOST_UP in row.achieves and not rung:
-            continue  # only the ladder restarts a host that is down
+            continue  # only the ladder reboots a host that is down
         if spec_of(row.name).overwrites and brings & set(state.explained):
             # A machine that is off or hangs can't be read: it must be, before it is wiped or flashed (invariant 4).
             readable = (c.POWER_ON,) if rung or found.rung is None else (c.POWER_ON, c.TREATED)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Final
 
 from reconciler.model.period_report import PeriodReport
@@ -131,6 +132,20 @@ def schedule(material: Material) -> Gantt | None:
     return Gantt(axis.ticks(), rows)
 
 
+def most_at_once(spans: Sequence[tuple[datetime, datetime]], edges: Sequence[datetime]) -> list[int]:
+    """Return the most spans at one moment between each two edges. One that ends when another begins is over then."""
+    steps = sorted([(start, 1) for start, _ in spans] + [(end, -1) for _, end in spans])
+    counts, current, at = [], 0, 0
+    for _, finish in pairwise(edges):
+        most = current
+        while at < len(steps) and (steps[at][0] < finish or finish == edges[-1]):
+            current += steps[at][1]
+            at += 1
+            most = max(most, current)
+        counts.append(most)
+    return counts
+
+
 def at_work(material: Material) -> Panel | None:
     """Return how many nodes are at work at once, over time; None when `schedule` shows each of them."""
     plan = material.plan
@@ -139,10 +154,8 @@ def at_work(material: Material) -> Panel | None:
         return None
     axis = _Axis([plan.created_at, *(end for _, _, end in going)])
     width = (axis.end - axis.start) / _BUCKETS
-    counts = []
-    for at in range(_BUCKETS):
-        begin, finish = axis.start + at * width, axis.start + (at + 1) * width
-        counts.append(sum(start < finish and end > begin for _, start, end in going))
+    edges = [axis.start + at * width for at in range(_BUCKETS + 1)]
+    counts = most_at_once([(start, end) for _, start, end in going], edges)
     labels = [timeline.hour(axis.start + at * width, plan.created_at) for at in range(_BUCKETS)]
     titles = [f"{label} UTC: {count(number, 'node')} at work" for label, number in zip(labels, counts, strict=True)]
     return Panel("Nodes at work at once", f"{max(counts):,}", axis.ticks(), _columns([("work", counts, titles)]))
@@ -157,7 +170,7 @@ def _timed(plan: Plan) -> list[tuple[NodePlan, datetime, datetime]]:
 
 
 def _weight(node: NodePlan) -> str:
-    return "mild" if node.disruption.label in ("none", "restart", "drain") else "heavy"
+    return "mild" if node.disruption.label in ("none", "service_restart", "drain") else "heavy"
 
 
 # --- what was --------------------------------------------------------------------------------------------------------

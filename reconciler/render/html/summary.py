@@ -51,7 +51,8 @@ class Table:
 
 _MEANING: Final = {
     NodeStatus.CONVERGED: "as specified",
-    NodeStatus.ACTING: "at work, or next",
+    NodeStatus.ACTING: "an action runs",
+    NodeStatus.PLANNED: "the next run acts on it",
     NodeStatus.WAITING: "goes by itself, later",
     NodeStatus.BLOCKED: "a person must look",
     NodeStatus.HELD: "by a hold or a stop",
