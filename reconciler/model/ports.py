@@ -15,6 +15,7 @@ The contract of every port:
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
@@ -66,6 +67,26 @@ class PowerAction(StrEnum):
     GRACEFUL_RESTART = "graceful_restart"
 
 
+@dataclass(frozen=True, slots=True)
+class FirmwareFile:
+    """A file to flash. `path`: our copy of it, whose digest was verified, of `size` bytes; None: the BMC fetches it."""
+
+    url: str
+    path: str | None = None
+    size: int = 0
+
+
+class FirmwareFiles(Protocol):
+    """The files that firmware is flashed from."""
+
+    async def fetch(self, url: str, sha256: str) -> FirmwareFile:
+        """Return a copy of what the URL serves. Files that are here already are not fetched again for a while.
+
+        Raise DriverError: REJECTED names both digests when the file has another one; UNREACHABLE and TIMEOUT say that
+        the file server gives no file.
+        """
+
+
 class Bmc(Protocol):
     """One node's BMC. The driver lets at most one write run at a time (pitfall A12).
 
@@ -115,10 +136,11 @@ class Bmc(Protocol):
     async def eject_media(self) -> None:
         """Eject the virtual medium. An empty drive is success."""
 
-    async def update_firmware(self, inventory_id: str, url: str) -> str:
+    async def update_firmware(self, inventory_id: str, file: FirmwareFile) -> str:
         """Start an update of a component, by its FirmwareInventory Id, and return the URI of the task.
 
-        Not idempotent: each call flashes. After AMBIGUOUS look for the task in `tasks` before calling again.
+        The BMC fetches the file by its URL, or is sent our copy where it takes no URL. Not idempotent: each call
+        flashes. After AMBIGUOUS look for the task in `tasks` before calling again.
         """
 
     async def task(self, uri: str) -> BmcTask | None:
@@ -248,6 +270,9 @@ class Fabric(Protocol):
 
     def installer(self) -> Installer | None:
         """Return the server of install documents, None when the spec names no address for it."""
+
+    def firmware_files(self) -> FirmwareFiles:
+        """Return the files that firmware is flashed from."""
 
     def public_key(self, name: str) -> str | None:
         """Return a minisign public key by name, from outside the spec. None: no key has this name."""

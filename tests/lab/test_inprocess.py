@@ -24,7 +24,7 @@ from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.desired import Desired
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, HostFacts, Member, RedfishHot, RedfishInventory, Silent, Taint
-from reconciler.model.ports import PowerAction
+from reconciler.model.ports import FirmwareFile, PowerAction
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark
 from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
 from tests.lab.machines import document, example_fleet
@@ -246,7 +246,7 @@ def test_refusals_have_their_kinds(world: World) -> None:
     async def main() -> None:
         bmc = world.bmc
         assert (await world.refused(bmc.stage_bios({"SriovGlobalEnable": "maybe"}))).kind is Failure.REJECTED
-        assert (await world.refused(bmc.update_firmware("CPLD", "http://x"))).kind is Failure.REJECTED
+        assert (await world.refused(bmc.update_firmware("CPLD", FirmwareFile("http://x")))).kind is Failure.REJECTED
         await bmc.power(PowerAction.GRACEFUL_RESTART)
         await asyncio.sleep(60)
         in_post = await world.refused(bmc.boot_once("cd"))
@@ -260,7 +260,7 @@ def test_refusals_have_their_kinds(world: World) -> None:
 
 def test_a_firmware_update_is_a_task(world: World) -> None:
     async def main() -> None:
-        uri = await world.bmc.update_firmware("BIOS", "https://firmware.example.com/bios-2.4.bin")
+        uri = await world.bmc.update_firmware("BIOS", FirmwareFile("https://firmware.example.com/bios-2.4.bin"))
         running = await world.bmc.task(uri)
         assert running is not None
         assert (running.done, running.ok) == (False, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from reconciler.drivers.redfish import system
 from reconciler.drivers.redfish.failures import HttpError
@@ -76,15 +76,22 @@ def _reset_type(tree: Tree, reset: Document, words: Sequence[str]) -> str:
 
 def allowable(tree: Tree, offered: Document, parameter: str) -> tuple[str, ...]:
     """Return the allowed values of a parameter, from the action or its ActionInfo; () where none are given."""
+    return values(offered, parameter, None) or values(offered, parameter, parameters(tree, offered))
+
+
+def values(offered: Document, parameter: str, described: Mapping[str, Document] | None) -> tuple[str, ...]:
+    """Return the allowed values of a parameter that the action gives, or else the `parameters` of its ActionInfo."""
     given = texts(offered, f"{parameter}@Redfish.AllowableValues")
+    return given or texts((described or {}).get(parameter, {}), "AllowableValues")
+
+
+def parameters(tree: Tree, offered: Document) -> Mapping[str, Document] | None:
+    """Return the parameters in an action's ActionInfo by name; None where it has none that can be read."""
     where = path(offered.get("@Redfish.ActionInfo"))
-    if given or where is None:
-        return given
+    if where is None:
+        return None
     try:
         info = tree.get(where).body
     except HttpError:
-        return ()
-    for entry in objects(info, "Parameters"):
-        if text(entry, "Name") == parameter:
-            return texts(entry, "AllowableValues")
-    return ()
+        return None
+    return {name: entry for entry in objects(info, "Parameters") if (name := text(entry, "Name")) is not None}

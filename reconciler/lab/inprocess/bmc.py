@@ -27,7 +27,7 @@ from reconciler.model.observed import (
     Sensor,
     Silent,
 )
-from reconciler.model.ports import Clock, PowerAction
+from reconciler.model.ports import Clock, FirmwareFile, PowerAction
 from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
 
 T = TypeVar("T")
@@ -129,8 +129,8 @@ class MachineBmc:
     async def eject_media(self) -> None:
         await self._ask(self._machine.eject_media)
 
-    async def update_firmware(self, inventory_id: str, url: str) -> str:
-        return TASKS + await self._ask(lambda: self._machine.start_update(inventory_id, url))
+    async def update_firmware(self, inventory_id: str, file: FirmwareFile) -> str:
+        return TASKS + await self._ask(lambda: self._machine.start_update(inventory_id, file.url))
 
     async def reset(self) -> None:
         await self._ask(self._machine.reset_bmc)

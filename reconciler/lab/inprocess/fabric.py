@@ -16,7 +16,8 @@ from reconciler.lab.inprocess.host import MachineHost
 from reconciler.lab.inprocess.virtual_time import EPOCH
 from reconciler.lab.inprocess.watch import TruthWatch
 from reconciler.model.desired import Desired, Fleet
-from reconciler.model.ports import Clock, Fabric, Installer
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.ports import Clock, Fabric, FirmwareFile, FirmwareFiles, Installer
 
 BASE = "http://installer.lab.invalid"
 
@@ -33,6 +34,20 @@ class LabInstaller:
 
     async def withdraw(self, token: str) -> None:
         self._documents.pop(f"{BASE}/{token}/install.json", None)
+
+
+class LabFirmwareFiles:
+    """Serves each file with the digest that the spec gives, but for those in `served`, by URL."""
+
+    def __init__(self) -> None:
+        self.served: dict[str, str] = {}
+
+    async def fetch(self, url: str, sha256: str) -> FirmwareFile:
+        found = self.served.get(url, sha256)
+        if found != sha256:
+            why = f"{url} serves a file with sha256 {found}, the spec says {sha256}: nothing is flashed from it"
+            raise DriverError(Failure.REJECTED, why)
+        return FirmwareFile(url)
 
 
 class LabFabric:
@@ -60,6 +75,7 @@ class LabFabric:
         }
         self._cluster = None if lab.cluster is None else TruthCluster(lab.cluster, clock, latency_s=cluster_s)
         self._installer = LabInstaller(lab.documents)
+        self._files = LabFirmwareFiles()
 
     def bmc(self, desired: Desired) -> MachineBmc | None:
         return None if desired.endpoints.bmc is None else self._bmcs[desired.endpoints.bmc]
@@ -79,6 +95,9 @@ class LabFabric:
     def installer(self) -> LabInstaller | None:
         return self._installer
 
+    def firmware_files(self) -> LabFirmwareFiles:
+        return self._files
+
     def public_key(self, name: str) -> str | None:
         return self._lab.public_keys.get(name)
 
@@ -88,3 +107,4 @@ class LabFabric:
 
 _fabric: type[Fabric] = LabFabric
 _installer: type[Installer] = LabInstaller
+_firmware_files: type[FirmwareFiles] = LabFirmwareFiles

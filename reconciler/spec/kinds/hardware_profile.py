@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from reconciler.model.vocab import Activation
+from reconciler.model.vocab import Activation, VerifiedBy
 from reconciler.spec.kinds.base import Duration, Enforced, Resource, Sha256, Size, WebUrl
 from reconciler.spec.kinds.settings import Bios, FirmwarePolicy
 from reconciler.strict_yaml.models import Model, Name, Text
@@ -56,9 +56,15 @@ class FirmwareComponent(Model):
     settle: Duration = Field(default="0s", description="How long to wait after activation.")
     minutes: float = Field(default=10.0, gt=0, le=600, description="How long an update takes.")
     url: WebUrl | None = Field(
-        default=None, description="Where the BMC fetches it. Absent: it is compared, but never updated."
+        default=None,
+        description="Where it is fetched, by the reconciler and by the BMC. Absent: it is compared, but never updated.",
     )
     sha256: Sha256 | None = Field(default=None, description="Digest of the file at `url`.")
+    verified_by: VerifiedBy = Field(
+        default=VerifiedBy.RECONCILER,
+        description="reconciler: it fetches the file, and flashes it only with this digest. bmc: nobody compares the "
+        "digest, for a file server that only BMCs reach; the vendor's signature in the file is all that is checked.",
+    )
 
     @model_validator(mode="after")
     def _has_digest(self) -> FirmwareComponent:

@@ -14,7 +14,7 @@ from reconciler.lab.wire.redfish import RedfishServer
 from reconciler.lab.wire.redfish_quirks import EtagStyle, Quirks, Silence, quirks_of_make
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, BmcTask, RedfishHot, RedfishInventory, Silent
-from reconciler.model.ports import PowerAction
+from reconciler.model.ports import FirmwareFile, PowerAction
 from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
 from tests.drivers.redfish.bench import SYSTEM, client
 from tests.lab.redfish_bench import BIOS_IMAGE, EPOCH, ISO, PASSWORD, USERNAME, Clock, Trust, make_machine, make_trust
@@ -212,7 +212,7 @@ def test_no_boot_change_during_post(lab: Lab) -> None:
 
 def test_firmware(lab: Lab) -> None:
     async def steps(lab: Lab, bmc: RedfishBmc) -> None:
-        uri = await bmc.update_firmware("BIOS", BIOS_IMAGE)
+        uri = await bmc.update_firmware("BIOS", FirmwareFile(BIOS_IMAGE))
         found = await bmc.task(uri)
         assert isinstance(found, BmcTask)
         assert not found.done
@@ -290,7 +290,7 @@ def test_writes_that_are_swallowed_are_ambiguous(trust: Trust) -> None:
 
 def test_lost_task(trust: Trust) -> None:
     async def steps(lab: Lab, bmc: RedfishBmc) -> None:
-        uri = await bmc.update_firmware("BIOS", BIOS_IMAGE)
+        uri = await bmc.update_firmware("BIOS", FirmwareFile(BIOS_IMAGE))
         lab.machine.inject("firmware_task_lost")
         assert await bmc.task(uri) is None
 

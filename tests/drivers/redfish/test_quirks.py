@@ -30,7 +30,7 @@ from reconciler.lab.wire.redfish_quirks import BURST_S
 from reconciler.lab.wire.redfish_quirks import Quirks as LabQuirks
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered
-from reconciler.model.ports import PowerAction
+from reconciler.model.ports import FirmwareFile, PowerAction
 from reconciler.model.vocab import BootPhase
 from tests.conftest import ROOT
 from tests.drivers.redfish.bench import NOW, client
@@ -173,7 +173,7 @@ async def the_boot_device_is_set_and_the_mode_stays(lab: Lab) -> bool:
 
 async def a_failed_task_ends(lab: Lab) -> bool:
     lab.machine.inject("firmware_fails")
-    uri = await lab.bmc.update_firmware("BIOS", BIOS_IMAGE)
+    uri = await lab.bmc.update_firmware("BIOS", FirmwareFile(BIOS_IMAGE))
     lab.pass_time(3600)
     task = await lab.bmc.task(uri)
     assert task is not None
@@ -181,7 +181,7 @@ async def a_failed_task_ends(lab: Lab) -> bool:
 
 
 async def a_new_task_is_not_taken_for_lost(lab: Lab) -> bool:
-    uri = await lab.bmc.update_firmware("BIOS", BIOS_IMAGE)
+    uri = await lab.bmc.update_firmware("BIOS", FirmwareFile(BIOS_IMAGE))
     new = await lab.bmc.task(uri)
     lab.pass_time(20)
     assert await lab.bmc.task(uri) is not None
@@ -282,7 +282,7 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case(
             "a make",
             LabQuirks(slow_writes_s=1.0),
-            slow(lambda bmc: bmc.update_firmware("BIOS", BIOS_IMAGE)),
+            slow(lambda bmc: bmc.update_firmware("BIOS", FirmwareFile(BIOS_IMAGE))),
             read_timeout=0.6,
         ),
         Case("a make", LabQuirks(slow_writes_s=1.0), slow(lambda bmc: bmc.insert_media(ISO)), read_timeout=0.6),

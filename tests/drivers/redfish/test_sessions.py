@@ -17,7 +17,7 @@ from reconciler.lab.wire.redfish import RedfishServer
 from reconciler.lab.wire.redfish_quirks import Quirks, Silence
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, Silent
-from reconciler.model.ports import PowerAction
+from reconciler.model.ports import FirmwareFile, PowerAction
 from tests.drivers.redfish.bench import NOW, client
 from tests.lab.redfish_bench import BIOS_IMAGE, EPOCH, ISO, PASSWORD, USERNAME, Clock, Trust, make_machine, make_trust
 
@@ -117,7 +117,7 @@ WRITES: dict[str, Callable[[RedfishBmc], Awaitable[object]]] = {
     "boot once": lambda bmc: bmc.boot_once("pxe"),
     "insert": lambda bmc: bmc.insert_media(ISO),
     "eject": lambda bmc: bmc.eject_media(),
-    "firmware": lambda bmc: bmc.update_firmware("BIOS", BIOS_IMAGE),
+    "firmware": lambda bmc: bmc.update_firmware("BIOS", FirmwareFile(BIOS_IMAGE)),
     "reset": lambda bmc: bmc.reset(),
 }
 

@@ -12,6 +12,7 @@ from aiohttp import web
 from reconciler.drivers.redfish import RedfishBmc
 from reconciler.model.errors import Failure
 from reconciler.model.observed import Answered, BmcEvent, Drive, RedfishInventory, Sensor, Silent
+from reconciler.model.ports import FirmwareFile
 from reconciler.model.vocab import BootPhase, Health, UnknownReason
 from tests.drivers.redfish.bench import (
     BIOS,
@@ -438,7 +439,7 @@ def test_media_slots_that_moved_are_found_again() -> None:
 def test_updates_that_a_bmc_can_not_do(change: dict[str, Any], why: str) -> None:
     async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.documents[UPDATE].update(change)
-        error = await failure(bmc.update_firmware("BIOS", "http://x/y"))
+        error = await failure(bmc.update_firmware("BIOS", FirmwareFile("http://x/y")))
         assert error.kind is Failure.UNSUPPORTED
         assert why in error.detail
 

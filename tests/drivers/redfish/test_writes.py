@@ -11,7 +11,7 @@ from aiohttp import web
 from reconciler.drivers.redfish import RedfishBmc
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, BmcTask, FirmwareItem
-from reconciler.model.ports import PowerAction
+from reconciler.model.ports import FirmwareFile, PowerAction
 from tests.drivers.redfish.bench import (
     BIOS,
     CD,
@@ -440,7 +440,7 @@ def test_eject_of_an_empty_slot_is_success_and_is_sent_all_the_same() -> None:
 
 def test_update_firmware_and_follow_its_task() -> None:
     async def steps(bench: Bench, bmc: RedfishBmc) -> None:
-        uri = await bmc.update_firmware("BIOS", "https://images.example.com/bios.bin")
+        uri = await bmc.update_firmware("BIOS", FirmwareFile("https://images.example.com/bios.bin"))
         assert uri == f"{TASKS}/2"
         assert bench.sent("POST")[0].body == {
             "ImageURI": "https://images.example.com/bios.bin",
@@ -458,7 +458,7 @@ def test_update_firmware_and_follow_its_task() -> None:
 
 def test_update_of_an_unknown_component() -> None:
     async def steps(bench: Bench, bmc: RedfishBmc) -> None:
-        error = await failure(bmc.update_firmware("GPU7", "https://images.example.com/x"))
+        error = await failure(bmc.update_firmware("GPU7", FirmwareFile("https://images.example.com/x")))
         assert error.kind is Failure.REJECTED
         assert "GPU7" in error.detail
         assert not bench.sent("POST")
@@ -477,7 +477,7 @@ def test_update_with_a_bmc_that_knows_no_targets() -> None:
             return web.json_response({"Accepted": {"@Message.ExtendedInfo": [{"Message": said}]}}, status=202)
 
         bench.rules.append(rule)
-        return await bmc.update_firmware("BIOS", "http://images.example.com/bios.bin")
+        return await bmc.update_firmware("BIOS", FirmwareFile("http://images.example.com/bios.bin"))
 
     assert play(machine(), steps) == f"{TASKS}/7"
 
@@ -485,8 +485,8 @@ def test_update_with_a_bmc_that_knows_no_targets() -> None:
 def test_update_without_a_task_is_ambiguous_and_a_refused_image_is_not_tried_again() -> None:
     async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("POST", SIMPLE_UPDATE, 204, refusal(400, "ImageInvalid", "the image does not fit"))
-        assert (await failure(bmc.update_firmware("BIOS", "http://i/x"))).kind is Failure.AMBIGUOUS
-        assert (await failure(bmc.update_firmware("BIOS", "http://i/x"))).kind is Failure.REJECTED
+        assert (await failure(bmc.update_firmware("BIOS", FirmwareFile("http://i/x")))).kind is Failure.AMBIGUOUS
+        assert (await failure(bmc.update_firmware("BIOS", FirmwareFile("http://i/x")))).kind is Failure.REJECTED
         assert len(bench.sent("POST")) == 2
 
     play(machine(), steps)
@@ -504,7 +504,7 @@ def test_dell_firmware_is_named_without_its_version() -> None:
         found = await bmc.inventory()
         assert isinstance(found, Answered)
         assert found.value.firmware == {"BIOS.Setup.1-1": FirmwareItem("1.8.2")}
-        await failure(bmc.update_firmware("BIOS.Setup.1-1", "http://i/x"))
+        await failure(bmc.update_firmware("BIOS.Setup.1-1", FirmwareFile("http://i/x")))
         assert bench.sent("POST")[0].body["Targets"] == [f"{INVENTORY}/Installed-159-1.8.2__BIOS.Setup.1-1"]
 
     play(bench, steps)
