@@ -32,11 +32,25 @@ def test_bios_attributes_are_staged_once(world: Worlds) -> None:
     assert here.machine("n0").state.counters.bios_writes == 1
 
 
+def test_bios_attributes_that_apply_at_once_are_no_failure(world: Worlds) -> None:
+    """As of a BIOS without a settings object. The certificate binds the settings, so that the gate runs again."""
+    here = world(nodes=1, drift={"n0": ["bios_off"]})
+    here.adopt()
+    machine = here.machine("n0")
+    machine.stage_bios = machine.state.bios.update  # type: ignore[method-assign]
+    assert isinstance(here.act("set_bios"), Done)
+    assert machine.state.pending_bios == {}
+    report = here.apply()
+    assert report.results["n0"].state is Ended.DONE
+    assert here.gate.runs == ["n0"]
+    assert machine.state.counters.power_cycles == 0
+
+
 def test_a_bmc_that_accepts_and_forgets_is_found_out(world: Worlds) -> None:
     here = world(nodes=1, drift={"n0": ["bios_off"]}, faults={"n0": {"bios_write_ignored": {}}})
     outcome = here.act("set_bios")
     assert isinstance(outcome, Transient)
-    assert "does not show as pending: NumaNodesPerSocket, SriovGlobalEnable" in outcome.detail
+    assert "shows neither as pending nor in force: NumaNodesPerSocket, SriovGlobalEnable" in outcome.detail
 
 
 def test_an_attribute_that_the_bios_refuses_is_a_permanent_failure(world: Worlds) -> None:

@@ -89,7 +89,7 @@ ROWS: tuple[Row, ...] = (
     _row(".... o. .ooo .. .. .. ..", "stale_power", "did not power o", times=0),
     _row(".... .. .... .. .. .. ..", "power_ignored"),
     _row(".... o. .ooo .. .. .. ..", "power_ignored", "did not power o", times=0),
-    _row("ooo. .. .... .. .. .. ..", "bios_write_ignored", "does not show as pending"),
+    _row("ooo. .. .... .. .. .. ..", "bios_write_ignored", "neither as pending nor in force"),
     _row(".... .. ...o .. .. .. ..", "boot_override_ignored", "one-time boot"),
     _row(".... .. ...o .. .. .. ..", "boot_override_ignored", "did not boot the installer but", when="boot"),
     _row(".... .. .... .. .. .. ..", "stale_media"),

@@ -27,12 +27,25 @@ async def set_bios(ctx: ActionContext) -> Outcome:
     failed = await tolerate(ctx.bmc.stage_bios(wanted), Failure.AMBIGUOUS)
 
     async def staged() -> bool | None:
-        return None if _missing(wanted, known(await ctx.bmc.hot())) else True
+        return None if await _unseen(ctx, wanted) else True
 
     if await poll(ctx, staged, within_s=_READ_BACK_S, every_s=5.0):
         return Done(f"staged {', '.join(f'{name}={value}' for name, value in sorted(missing.items()))}")
-    forgotten = ", ".join(sorted(_missing(wanted, known(await ctx.bmc.hot()))))
-    return Transient(f"{failed or 'accepted'}, but the BMC does not show as pending: {forgotten}")
+    forgotten = ", ".join(sorted(await _unseen(ctx, wanted)))
+    return Transient(f"{failed or 'accepted'}, but the BMC shows neither as pending nor in force: {forgotten}")
+
+
+async def _unseen(ctx: ActionContext, wanted: dict[str, AttributeValue]) -> dict[str, AttributeValue]:
+    """Return what is neither pending nor in force: a BIOS without a settings object applies values at once."""
+    missing = _missing(wanted, known(await ctx.bmc.hot()))
+    if not missing:
+        return {}
+    found = known(await ctx.bmc.inventory()).bios or {}
+    return {
+        name: value
+        for name, value in missing.items()
+        if name not in found or normalise.attribute(found[name]) != normalise.attribute(value)
+    }
 
 
 def _missing(wanted: dict[str, AttributeValue], hot: RedfishHot) -> dict[str, AttributeValue]:

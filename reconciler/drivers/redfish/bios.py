@@ -22,7 +22,7 @@ Attributes = Mapping[str, AttributeValue]
 
 
 def attributes(bios: Document, *, strict: bool = False) -> dict[str, AttributeValue]:
-    """Return the attributes of Bios or its settings object. null, as of passwords, is left out.
+    """Return the attributes of Bios. null, as of passwords, is left out.
 
     `strict`: raises Unknown for any other value that is no text, boolean or whole number.
     """
@@ -38,6 +38,11 @@ def attributes(bios: Document, *, strict: bool = False) -> dict[str, AttributeVa
         elif strict and value is not None:
             raise Unknown(f"attribute {quote(name)} is {quote(repr(value))}")
     return values
+
+
+def staged(settings: Document) -> dict[str, AttributeValue]:
+    """Return the attributes of a settings object. Supermicro's has none, not even the object, while nothing waits."""
+    return attributes(settings, strict=True) if "Attributes" in settings else {}
 
 
 def differing(staged: Attributes, current: Attributes) -> dict[str, AttributeValue]:

@@ -31,7 +31,8 @@ from reconciler.drivers.redfish.quirks import Quirks
 from reconciler.drivers.redfish.tree import Survey, Tree
 from reconciler.model.observed import AttributeValue, BmcEvent, Drive, FirmwareItem, Nic, RedfishInventory
 
-_LOGS = ("sel", "iml", "eventlog", "event", "log1", "systemevent", "lclog")  # the first that is there
+# The first that is there and has entries: Lenovo's SEL can only be cleared, and its events are in the platform log.
+_LOGS = ("sel", "iml", "eventlog", "event", "log1", "systemevent", "lclog", "platformlog", "standardlog")
 
 
 def read_inventory(tree: Tree) -> RedfishInventory:
@@ -50,7 +51,7 @@ def read_inventory(tree: Tree) -> RedfishInventory:
         memory_bytes=(modules and modules[1]) or survey.read("memory_bytes", lambda: devices.summary_bytes(found)),
         dimms=modules[0] if modules else None,
         processors=survey.read("processors", lambda: _processors(tree, found)),
-        nics=survey.read("nics", lambda: _nics(tree, found, quirks)),
+        nics=survey.read("nics", lambda: _nics(tree, found)),
         drives=survey.read("drives", lambda: _drives(tree, found)),
         sensors=None,
         events=survey.read(
@@ -129,10 +130,9 @@ def _processors(tree: Tree, found: Document) -> int:
         return count
 
 
-def _nics(tree: Tree, found: Document, quirks: Quirks | None) -> tuple[Nic, ...]:
-    ignored = quirks.ignored_nics if quirks else frozenset()
+def _nics(tree: Tree, found: Document) -> tuple[Nic, ...]:
     listed = _bodies(tree, need_link(found, "EthernetInterfaces"))
-    return tuple(devices.nic(item) for item in listed if not absent(item) and text(item, "Id") not in ignored)
+    return tuple(devices.nic(item) for item in listed if not absent(item) and not devices.leads_to_bmc(item))
 
 
 def _drives(tree: Tree, found: Document) -> tuple[Drive, ...]:
@@ -147,25 +147,24 @@ def _drives(tree: Tree, found: Document) -> tuple[Drive, ...]:
 
 
 def _events(tree: Tree, found: Document, now: datetime | None, manager: Document) -> tuple[BmcEvent, ...]:
-    log = tree.get(_log(tree, found)).body
-    entries = _bodies(tree, need_link(log, "Entries"), newest=events.MOST_EVENTS)
+    entries = _bodies(tree, _log_entries(tree, found), newest=events.MOST_EVENTS)
     return events.newest(entries, now, text(manager, "DateTimeLocalOffset") or "")
 
 
-def _log(tree: Tree, found: Document) -> str:
-    """Return the URI of the host's event log: the system's, else its manager's."""
+def _log_entries(tree: Tree, found: Document) -> str:
+    """Return the URI of the entries of the host's event log: the system's, else its manager's, else any log."""
     others: list[str] = []
-    if link(found, "LogServices") is not None:
-        others += links(tree.follow(found, "LogServices").body, "Members")
-    best = min(others, key=_rank, default=None)
-    if best is None or _rank(best) == len(_LOGS):
-        body = tree.manager(found).body
+    for of_manager in (False, True):
+        body = tree.manager(found).body if of_manager else found
         if link(body, "LogServices") is not None:
             others += links(tree.follow(body, "LogServices").body, "Members")
-        best = min(others, key=_rank, default=None)
-    if best is None:
-        raise Unknown("the BMC keeps no log")
-    return best
+        for where in sorted(others, key=_rank):
+            if _rank(where) < len(_LOGS) and (entries := link(tree.get(where).body, "Entries")) is not None:
+                return entries
+    for where in others:
+        if (entries := link(tree.get(where).body, "Entries")) is not None:
+            return entries
+    raise Unknown("the BMC keeps no log with entries" if others else "the BMC keeps no log")
 
 
 def _rank(uri: str) -> int:

@@ -20,14 +20,16 @@ _APPLY_TIME = "@Redfish.SettingsApplyTime"
 
 def stage_bios(tree: Tree, wanted: Mapping[str, AttributeValue]) -> None:
     found = tree.system().body
-    current = tree.follow(found, "Bios").body
+    resource = tree.follow(found, "Bios")
+    current = resource.body
     values = bios.attributes(current)
     # Checked against the registry where the BMC serves one: it may try to apply an invalid value for ever (G1).
     problems = list(bios.problems(wanted, _registry(tree, current) or {name: {} for name in values}))
     if problems:
         raise DriverError(Failure.REJECTED, "; ".join(problems))
-    settings = tree.get(settings_link(current))
-    staged = bios.attributes(settings.body, strict=True)
+    where = settings_link(current)
+    settings = resource if where is None else tree.get(where)
+    staged = {} if where is None else bios.staged(settings.body)
     quirks = tree.quirks(found)
     if quirks is None or not quirks.pending_is_delta:
         staged = bios.differing(staged, values)
@@ -79,6 +81,7 @@ def clear_bios(tree: Tree) -> None:
     if not staged:
         return
     settings = tree.bios_settings(found)
+    assert settings is not None, "something is pending in it"
     drop = action(settings.body, quirks.clear_pending) if quirks is not None and quirks.clear_pending else None
     if drop is not None:
         tree.session.post(drop[0], {}, patience=_patience(tree))

@@ -110,10 +110,12 @@ class Tree:
         self._tasks = where
         return where, listed
 
-    def bios_settings(self, system: Document) -> Resource:
-        """Read the object that holds pending BIOS attributes."""
+    def bios_settings(self, system: Document) -> Resource | None:
+        """Read the object that holds pending BIOS attributes; None where a BIOS has none and applies them at once."""
         bios = need_link(system, "Bios")
         where = self._bios_settings.pop(bios, None) or settings_link(self.get(bios).body)
+        if where is None:
+            return None
         found = self.get(where)
         self._bios_settings[bios] = where
         return found
@@ -212,12 +214,9 @@ class Tree:
         raise Unknown(f"{where} has more than {_MOST_PAGES} pages")
 
 
-def settings_link(document: Document) -> str:
-    """Return the URI of the object where changes of a resource wait for the next boot."""
-    found = link(member(document, "@Redfish.Settings"), "SettingsObject")
-    if found is None:
-        raise Unknown("the BMC offers no object for pending settings")
-    return found
+def settings_link(document: Document) -> str | None:
+    """Return the URI of the object where changes of a resource wait; None where it takes changes itself, at once."""
+    return link(member(document, "@Redfish.Settings"), "SettingsObject")
 
 
 def action(document: Document, name: str) -> tuple[str, Document] | None:

@@ -49,7 +49,6 @@ class Quirks:
     boot_progress_stuck: str = ""  # G2: the value shown from the end of POST on
     post_state: bool = False  # G2: Oem.Hpe.PostState instead
     boot_mode: str = ""  # a PATCH of the override without its mode: D4 "required" refuses it, D3 "flips" it to Legacy
-    manager_nic: bool = False  # A15: the host's link to its own BMC is one of its interfaces
     boot_in_settings: bool = False  # A15: only the system's settings object takes the override (AMI)
     # virtual media
     media_target: str = "Cd"  # D5: the boot target that finds virtual media, "Cd" or "UsbCd"

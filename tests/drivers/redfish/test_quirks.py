@@ -145,10 +145,6 @@ async def firmware_has_the_vendors_version(lab: Lab) -> bool:
     return bool((await lab.inventory()).firmware["BIOS"].version == lab.machine.state.firmware["BIOS"].version)
 
 
-async def only_the_hosts_interfaces_count(lab: Lab) -> bool:
-    return {nic.mac for nic in (await lab.inventory()).nics} == {nic.mac for nic in lab.machine.state.nics}
-
-
 async def a_running_system_is_not_in_post(lab: Lab) -> bool:
     return (await lab.hot()).boot_phase is not BootPhase.POST
 
@@ -249,7 +245,6 @@ CASES: dict[str, tuple[Case, ...]] = {
     "clear_pending": (Case("Dell Inc.", LabQuirks(settings_clearable=True), pending_values_can_be_dropped),),
     "firmware_id": (Case("Dell Inc.", LabQuirks(firmware_ids_carry_versions=True), firmware_has_names_that_stay),),
     "firmware_version": (Case("Supermicro", LabQuirks(bios_version_decorated=True), firmware_has_the_vendors_version),),
-    "ignored_nics": (Case("Supermicro", LabQuirks(manager_nic=True), only_the_hosts_interfaces_count),),
     "stuck_at": (
         Case(
             "Supermicro",
