@@ -65,7 +65,7 @@ def test_a_boot_entry_that_is_not_there_is_refused_before_anything_is_set(world:
     here.machine("n0").state.boot_order = ["Hdd", "Pxe"]
     outcome = here.act("set_boot")
     assert isinstance(outcome, Declined)
-    assert "no boot entry Usb; there are: Hdd, Pxe" in outcome.detail
+    assert "no boot entry 'Usb'; there are: Hdd, Pxe" in outcome.detail
 
 
 # --- firmware --------------------------------------------------------------------------------------------------------

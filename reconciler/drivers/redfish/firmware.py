@@ -7,7 +7,7 @@ from typing import Any
 
 from reconciler.drivers.redfish import devices, tasks
 from reconciler.drivers.redfish.failures import HttpError
-from reconciler.drivers.redfish.fields import Unknown, boolean, last_segment, need_link
+from reconciler.drivers.redfish.fields import Document, Unknown, boolean, last_segment, need_link, text
 from reconciler.drivers.redfish.power import allowable
 from reconciler.drivers.redfish.quirks import Operation, Quirks
 from reconciler.drivers.redfish.tree import Tree, action
@@ -19,12 +19,7 @@ _UPDATE = "#UpdateService.SimpleUpdate"
 
 def start_update(tree: Tree, inventory_id: str, url: str) -> str:
     """Start an update; return its task's URI. AMBIGUOUS where the BMC names no task: the version will tell."""
-    service = tree.follow(tree.session.root(), "UpdateService").body
-    offered = action(service, _UPDATE)
-    if offered is None:
-        raise Unknown("the BMC offers no UpdateService.SimpleUpdate: it may need a licence (F6)")
-    if boolean(service, "ServiceEnabled") is False:
-        raise Unknown("the BMC's update service is disabled: enable it (F6)")
+    service, offered = update_service(tree)
     target = _target(tree, need_link(service, "FirmwareInventory"), inventory_id)
     patience = tree.behaviours().patience.get(Operation.FIRMWARE, 0.0)
     refusal: HttpError | None = None
@@ -42,6 +37,24 @@ def start_update(tree: Tree, inventory_id: str, url: str) -> str:
         return uri
     assert refusal is not None
     raise refusal
+
+
+def update_service(tree: Tree) -> tuple[Document, tuple[str, Document]]:
+    """Return the update service, and the target and the description of its action."""
+    service = tree.follow(tree.session.root(), "UpdateService").body
+    offered = action(service, _UPDATE)
+    if offered is None:
+        raise Unknown("the BMC offers no UpdateService.SimpleUpdate: it may need a licence (F6)")
+    if boolean(service, "ServiceEnabled") is False:
+        raise Unknown("the BMC's update service is disabled: enable it (F6)")
+    return service, offered
+
+
+def ways(tree: Tree) -> tuple[str, ...]:
+    """Return all ways that the BMC offers to bring in firmware."""
+    service = tree.follow(tree.session.root(), "UpdateService").body
+    simple = ("SimpleUpdate",) if action(service, _UPDATE) is not None else ()
+    return (*simple, *(name for name in ("MultipartHttpPushUri", "HttpPushUri") if text(service, name)))
 
 
 def _target(tree: Tree, where: str, inventory_id: str) -> str:
